@@ -1,0 +1,28 @@
+"""The blocks of the Transformer, each usable in any Keras model on any backend."""
+
+from kformer.layers.cache import CrossAttentionCache, DecoderLayerCache, KeyValueCache, StaticKeyValueCache
+from kformer.layers.decoder_layer import DecoderLayer
+from kformer.layers.dropout import Dropout
+from kformer.layers.encoder_layer import EncoderLayer
+from kformer.layers.feed_forward import FeedForward
+from kformer.layers.masks import causal_mask, combine_masks, padding_mask, segment_mask
+from kformer.layers.multi_head_attention import MultiHeadAttention
+from kformer.layers.positional_embedding import PositionalEmbedding, sinusoidal_positions
+
+__all__ = [
+    "CrossAttentionCache",
+    "DecoderLayer",
+    "DecoderLayerCache",
+    "Dropout",
+    "EncoderLayer",
+    "FeedForward",
+    "KeyValueCache",
+    "MultiHeadAttention",
+    "PositionalEmbedding",
+    "StaticKeyValueCache",
+    "causal_mask",
+    "combine_masks",
+    "padding_mask",
+    "segment_mask",
+    "sinusoidal_positions",
+]

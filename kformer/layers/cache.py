@@ -1,0 +1,115 @@
+"""What a decoder keeps between two steps, so that no token is computed twice.
+
+A cache is passed in and returned, never stored in a layer: the same model can serve many searches at once, and a loop of
+any backend can carry it (all classes are tuples of tensors). R counts the rows of the decoder's batch: sentences times
+beams. N heads, H head size, S keys.
+"""
+
+from typing import Any, NamedTuple
+
+from keras import ops
+
+from kformer.layers.masks import causal_mask
+
+
+class KeyValueCache(NamedTuple):
+    """Keys and values of the tokens so far; grows with each step.
+
+    The faster layout wherever a shape may change inside a loop (PyTorch, a plain TensorFlow graph).
+    """
+
+    key: Any  # [R, N, S, H]
+    value: Any  # [R, N, S, H]
+
+    @classmethod
+    def empty(cls, rows, num_heads, head_dim, dtype):
+        """A cache that holds no token."""
+        return cls(*(ops.zeros((rows, num_heads, 0, head_dim), dtype=dtype) for _ in range(2)))
+
+    @property
+    def length(self):
+        """Number of tokens held."""
+        return ops.shape(self.key)[2]
+
+    def append(self, key, value):
+        """The cache with the keys and values `[R, N, T, H]` of T more tokens."""
+        return KeyValueCache(ops.concatenate([self.key, key], axis=2), ops.concatenate([self.value, value], axis=2))
+
+    def reorder(self, rows):
+        """The cache in which row i is what row `rows[i]` was."""
+        return KeyValueCache(ops.take(self.key, rows, axis=0), ops.take(self.value, rows, axis=0))
+
+    def view(self):
+        """Keys, values, both `[R, N, S, H]`. Every slot is filled."""
+        return self.key, self.value
+
+    def causal_mask(self, query_length):
+        """The causal mask `[T, S]` for the T tokens that were appended last; `None` for one, which sees everything."""
+        if isinstance(query_length, int) and query_length == 1:
+            return None
+        return causal_mask(query_length, self.length, offset=self.length - query_length)
+
+
+class StaticKeyValueCache(NamedTuple):
+    """Keys and values of the tokens so far in arrays of a fixed length, of which the first `length` slots are filled.
+
+    The layout for compilers that forbid a shape to change inside a loop (JAX, XLA). The slots beyond `length` are hidden
+    by the causal mask of whoever attends.
+    """
+
+    key: Any  # [R, N, S, H]
+    value: Any  # [R, N, S, H]
+    length: Any  # int32 scalar
+
+    @classmethod
+    def empty(cls, rows, num_heads, head_dim, dtype, max_length):
+        """A cache that holds no token and has room for `max_length`."""
+        arrays = (ops.zeros((rows, num_heads, max_length, head_dim), dtype=dtype) for _ in range(2))
+        return cls(*arrays, ops.zeros((), dtype="int32"))
+
+    def append(self, key, value):
+        """The cache with the keys and values `[R, N, T, H]` of T more tokens; they must fit."""
+        start = (0, 0, self.length, 0)
+        return StaticKeyValueCache(
+            ops.slice_update(self.key, start, key),
+            ops.slice_update(self.value, start, value),
+            self.length + ops.shape(key)[2],
+        )
+
+    def reorder(self, rows):
+        """The cache in which row i is what row `rows[i]` was."""
+        return StaticKeyValueCache(ops.take(self.key, rows, axis=0), ops.take(self.value, rows, axis=0), self.length)
+
+    def view(self):
+        """Keys, values, both `[R, N, S, H]`, the unfilled slots included."""
+        return self.key, self.value
+
+    def causal_mask(self, query_length):
+        """The mask `[T, S]` for the T tokens that were appended last: causal, and so never onto an unfilled slot."""
+        return causal_mask(query_length, ops.shape(self.key)[2], offset=self.length - query_length)
+
+
+class CrossAttentionCache(NamedTuple):
+    """Keys and values of the encoded source, computed once per sentence.
+
+    It has one row per sentence (B), also where the decoder has one row per beam: the beams of a sentence are queries
+    of one attention, so nothing is repeated and a reordering of beams does not concern it.
+    """
+
+    key: Any  # [B, N, S, H]
+    value: Any  # [B, N, S, H]
+
+    def reorder(self, rows):
+        """The cache itself: beams move within their sentence only."""
+        return self
+
+
+class DecoderLayerCache(NamedTuple):
+    """The two caches of a decoder layer."""
+
+    self_attention: Any
+    cross_attention: Any
+
+    def reorder(self, rows):
+        """The cache in which row i is what row `rows[i]` was."""
+        return DecoderLayerCache(self.self_attention.reorder(rows), self.cross_attention.reorder(rows))

@@ -1,0 +1,98 @@
+"""Random bits as a pure function of a key and a position.
+
+Keras's random functions keep their state in a seed generator (not saved with a model) or in the backend's global generator,
+and differ between backends. A counter-based hash has no state: the same key gives the same bits on TensorFlow, JAX and
+PyTorch, a resumed run draws what the uninterrupted one would have drawn, and a compiler fuses the arithmetic into the
+operation that consumes it.
+
+Everything is done in int32, whose multiplication wraps around on all three backends (PyTorch lacks uint32 arithmetic).
+A right shift of an int32 drags the sign along, hence the bit masks after each shift.
+
+References:
+    Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3" (counter-based generators).
+    Appleby, MurmurHash3, the 32-bit finaliser (its constants).
+"""
+
+import zlib
+
+from keras import ops
+
+_GOLDEN = 0x9E3779B9
+_FIRST = 0x85EBCA6B
+_SECOND = 0xC2B2AE35
+
+
+def _int32(value):
+    """A Python int modulo 2**32, read as a signed 32-bit number."""
+    value &= 0xFFFFFFFF
+    return value - (1 << 32) if value >= (1 << 31) else value
+
+
+def _xor_shift(x, bits):
+    return ops.bitwise_xor(x, ops.bitwise_and(ops.right_shift(x, bits), (1 << (32 - bits)) - 1))
+
+
+def mix(x):
+    """A bijection of int32 in which every input bit moves every output bit (MurmurHash3's finaliser)."""
+    x = _xor_shift(x, 16) * _int32(_FIRST)
+    x = _xor_shift(x, 13) * _int32(_SECOND)
+    return _xor_shift(x, 16)
+
+
+def derive_seed(seed, name):
+    """A seed for the part called `name` of something that was given `seed`; `None` stays `None`.
+
+    Args:
+        seed: int or `None`.
+        name: string; the same name under the same seed always gives the same result.
+
+    Returns:
+        An int in `[0, 2**31)`, or `None`.
+    """
+    if seed is None:
+        return None
+    return zlib.crc32(f"{int(seed)}/{name}".encode()) & 0x7FFFFFFF
+
+
+def fold_key(seed, *counters):
+    """Mixes a seed and counters (a step, a row) into one int32 key.
+
+    Args:
+        seed: Python int.
+        counters: ints or int32 tensors, broadcastable against each other.
+
+    Returns:
+        int32 tensor of the counters' broadcast shape.
+    """
+    key = ops.convert_to_tensor(_int32(seed * _GOLDEN + 1), dtype="int32")
+    for counter in counters:
+        key = mix(ops.bitwise_xor(key, mix(ops.cast(counter, "int32") + _int32(_GOLDEN))))
+    return key
+
+
+def random_bits(rows, columns, key):
+    """32 random bits for each element of a matrix.
+
+    Each row and each column is hashed once, thoroughly; their sum is mixed once more, since a bare sum would repeat over
+    the corners of a rectangle.
+
+    Args:
+        rows: number of rows, an int or a scalar tensor.
+        columns: number of columns, an int or a scalar tensor.
+        key: int32 tensor, scalar or `[rows]`.
+
+    Returns:
+        int32 tensor `[rows, columns]`; the upper and the lower 16 bits can be used as two numbers.
+    """
+    row_hash = mix(ops.bitwise_xor(mix(ops.arange(rows, dtype="int32")), key))
+    column_hash = mix(ops.arange(columns, dtype="int32") + _int32(_GOLDEN))
+    bits = ops.expand_dims(row_hash, 1) + ops.expand_dims(column_hash, 0)
+    return _xor_shift(bits * _int32(_FIRST), 15) * _int32(_SECOND)
+
+
+def uniform(rows, columns, key):
+    """Uniform numbers in the open interval (0, 1), float32 `[rows, columns]`; the arguments are `random_bits`'s."""
+    bits = mix(random_bits(rows, columns, key))
+    # 24 bits fill a float32's significand; the half step keeps 0 and 1 out.
+    top = ops.cast(ops.bitwise_and(ops.right_shift(bits, 8), 0xFFFFFF), "float32")
+    return top * (2.0**-24) + 2.0**-25

@@ -1,0 +1,142 @@
+"""One layer of the decoder."""
+
+import keras
+
+from kformer.layers.cache import DecoderLayerCache, KeyValueCache, StaticKeyValueCache
+from kformer.layers.encoder_layer import ResidualLayer
+
+
+@keras.saving.register_keras_serializable(package="kformer")
+class DecoderLayer(ResidualLayer):
+    """Causal self-attention, cross-attention on the encoded source, then a feed-forward network.
+
+    Each of the three has residual connection, dropout and layer norm.
+
+    Args:
+        intermediate_dim, num_heads, dropout, attention_dropout, activation_dropout, activation, normalize_first,
+            layer_norm_epsilon, use_bias, seed: as in `EncoderLayer`.
+
+    Call arguments:
+        x: float tensor `[B, T, D]`.
+        encoded: float tensor `[B, S, D]`, the encoder's output; not needed with a `cache`, which holds what is used of it.
+        padding_mask: boolean `[B, T]`, `True` at real target tokens. Rarely needed: the causal mask hides padding on the
+            right, and the start token may be the padding token.
+        encoded_padding_mask: boolean `[B, S]`, `True` at real source tokens.
+        attention_mask: boolean `[T, T]`, `[B, T, T]` or `[B, N, T, T]` for self-attention, ANDed with the causal mask.
+        cross_attention_mask: boolean `[T, S]`, `[B, T, S]` or `[B, N, T, S]`.
+        use_causal_mask: bool.
+        cache: `DecoderLayerCache` with the tokens before `x`, from `init_cache` or an earlier call.
+        return_attention_scores: bool.
+        training: bool.
+        mask, x_mask, encoded_mask: implicit Keras masks, filled in by Keras.
+
+    Returns:
+        Float tensor `[B, T, D]`; then, if asked for, the pair of the self-attention's probabilities `[B, N, T, T]` and the
+        cross-attention's `[B, N, T, S]`; then, if a cache was given, the cache with the new tokens.
+
+    Example:
+        >>> layer = kformer.layers.DecoderLayer(intermediate_dim=2048, num_heads=8)
+        >>> layer(keras.ops.ones((2, 4, 512)), keras.ops.ones((2, 5, 512))).shape
+        (2, 4, 512)
+
+    References:
+        Vaswani et al. 2017, "Attention is all you need", section 3.1.
+    """
+
+    def __init__(self, intermediate_dim, num_heads, **kwargs):
+        super().__init__(intermediate_dim, num_heads, **kwargs)
+        self.self_attention = self._add_attention("self_attention")
+        self.cross_attention = self._add_attention("cross_attention")
+
+    def build(self, x_shape, encoded_shape):
+        self.self_attention.build(x_shape)
+        self.cross_attention.build(x_shape, encoded_shape)
+        self.feed_forward.build(x_shape)
+        for name in ("self_attention", "cross_attention", "feed_forward"):
+            self._build_residual(name, x_shape)
+        self.built = True
+
+    def init_cache(self, encoded, rows=None, max_length=None):
+        """An empty cache for a search, with the source's keys and values computed.
+
+        Args:
+            encoded: float tensor `[B, S, D]`, the encoder's output.
+            rows: rows of the decoder's batch, a multiple of B; `None` for B itself.
+            max_length: int, the number of tokens that a static cache has room for; `None` for a growing cache.
+
+        Returns:
+            `DecoderLayerCache`.
+        """
+        cross_attention = self.cross_attention.compute_cache(encoded)
+        shape = keras.ops.shape(cross_attention.key)
+        size = (shape[0] if rows is None else rows, shape[1], shape[3], self.compute_dtype)
+        if max_length is None:
+            return DecoderLayerCache(KeyValueCache.empty(*size), cross_attention)
+        return DecoderLayerCache(StaticKeyValueCache.empty(*size, max_length), cross_attention)
+
+    def call(
+        self,
+        x,
+        encoded=None,
+        padding_mask=None,
+        encoded_padding_mask=None,
+        attention_mask=None,
+        cross_attention_mask=None,
+        use_causal_mask=True,
+        cache=None,
+        return_attention_scores=False,
+        training=None,
+        mask=None,
+        x_mask=None,
+        encoded_mask=None,
+    ):
+        if encoded is None and cache is None:
+            raise ValueError("A decoder layer needs `encoded`, the encoder's output, or a `cache` made from it.")
+        outputs = self.self_attention(
+            self._before("self_attention", x),
+            padding_mask=padding_mask,
+            attention_mask=attention_mask,
+            use_causal_mask=use_causal_mask,
+            cache=None if cache is None else cache.self_attention,
+            return_attention_scores=return_attention_scores,
+            training=training,
+            query_mask=mask if mask is not None else x_mask,
+        )
+        output, self_scores, self_cache = _unpack(outputs, return_attention_scores, cache is not None)
+        x = self._after("self_attention", x, output, training)
+
+        outputs = self.cross_attention(
+            self._before("cross_attention", x),
+            None if cache is not None else encoded,
+            padding_mask=encoded_padding_mask,
+            attention_mask=cross_attention_mask,
+            cache=None if cache is None else cache.cross_attention,
+            return_attention_scores=return_attention_scores,
+            training=training,
+            value_mask=encoded_mask,
+        )
+        output, cross_scores, cross_cache = _unpack(outputs, return_attention_scores, cache is not None)
+        x = self._after("cross_attention", x, output, training)
+        outputs = [self._feed_forward(x, training)]
+        if return_attention_scores:
+            outputs.append((self_scores, cross_scores))
+        if cache is not None:
+            outputs.append(DecoderLayerCache(self_cache, cross_cache))
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def compute_output_spec(self, x, encoded=None, return_attention_scores=False, **kwargs):
+        output = keras.KerasTensor(x.shape, dtype=self.compute_dtype)
+        if not return_attention_scores:
+            return output
+        scores = [
+            keras.KerasTensor((x.shape[0], self.num_heads, x.shape[1], keys), dtype=self.compute_dtype)
+            for keys in (x.shape[1], encoded.shape[1])
+        ]
+        return output, tuple(scores)
+
+
+def _unpack(outputs, has_scores, has_cache):
+    """An attention layer's output as (context, scores or `None`, cache or `None`)."""
+    if not has_scores and not has_cache:
+        return outputs, None, None
+    return outputs[0], outputs[1] if has_scores else None, outputs[-1] if has_cache else None

@@ -1,0 +1,74 @@
+"""Dropout whose masks are a function of seed and step."""
+
+import keras
+from keras import ops
+
+from kformer.layers.counter_hash import fold_key, random_bits
+
+
+@keras.saving.register_keras_serializable(package="kformer")
+class Dropout(keras.layers.Layer):
+    """Inverted dropout, resumable: the mask depends on `seed` and on how many training calls there were, on nothing else.
+
+    The number of calls is a weight (`step`, not trainable), so a saved model continues the sequence of masks exactly, on
+    the backend it was trained on or on another: the masks of all three backends are the same, bit for bit.
+
+    Args:
+        rate: float in `[0, 1)`, the fraction of elements set to zero. It is rounded to a multiple of 1/65536, and the
+            remaining elements are scaled by what was really kept, so that the expectation is exact.
+        seed: int; two layers with one seed drop the same elements. `None` draws one from Python's generator, which
+            `keras.utils.set_random_seed` seeds.
+
+    Call arguments:
+        inputs: float tensor of any shape with at least one axis.
+        training: bool; without training the inputs are returned as they are.
+
+    Example:
+        >>> layer = kformer.layers.Dropout(0.1, seed=0)
+        >>> dropped = layer(keras.ops.ones((2, 3)), training=True)
+
+    References:
+        Srivastava et al. 2014, "Dropout: a simple way to prevent neural networks from overfitting".
+    """
+
+    def __init__(self, rate, *, seed=None, **kwargs):
+        super().__init__(**kwargs)
+        if not 0 <= rate < 1:
+            raise ValueError(f"The dropout rate must lie in [0, 1), but {rate} was given.")
+        self.rate = float(rate)
+        self.seed = keras.random.SeedGenerator().initial_seed if seed is None else int(seed)
+        self.supports_masking = True
+
+    def build(self, input_shape=None):
+        if self.rate > 0:
+            self.step = self.add_weight(shape=(), initializer="zeros", dtype="int32", trainable=False, name="step")
+        self.built = True
+
+    def call(self, inputs, training=None):
+        if not training or self.rate == 0:
+            return inputs
+        key = fold_key(self.seed, self.step)
+        self.step.assign_add(1)
+        return inputs * self._scaled_mask(inputs, key)
+
+    def _scaled_mask(self, inputs, key):
+        """`1 / kept` at the elements to keep, 0 elsewhere; of the inputs' shape and dtype."""
+        shape = ops.shape(inputs)
+        columns = shape[-1]
+        rows = 1
+        for size in shape[:-1]:
+            rows = rows * size
+        threshold = round(self.rate * 65536)
+        # One 32-bit word decides two elements, 16 bits each: half the arithmetic.
+        words = random_bits(rows, (columns + 1) // 2, key)
+        lower = ops.bitwise_and(words, 0xFFFF)
+        upper = ops.bitwise_and(ops.right_shift(words, 16), 0xFFFF)
+        numbers = ops.concatenate([lower, upper], axis=1)[:, :columns]
+        kept = ops.cast(ops.greater_equal(numbers, threshold), inputs.dtype)
+        return ops.reshape(kept * (65536 / (65536 - threshold)), shape)
+
+    def compute_output_spec(self, inputs, training=None):
+        return keras.KerasTensor(inputs.shape, dtype=inputs.dtype)
+
+    def get_config(self):
+        return {**super().get_config(), "rate": self.rate, "seed": self.seed}

@@ -1,0 +1,177 @@
+"""One layer of the encoder."""
+
+import keras
+
+from kformer.layers.counter_hash import derive_seed
+from kformer.layers.dropout import Dropout
+from kformer.layers.feed_forward import FeedForward
+from kformer.layers.multi_head_attention import MultiHeadAttention
+
+
+class ResidualLayer(keras.layers.Layer):
+    """What encoder and decoder layers share: their options, and sub-layers with residual connection, dropout and norm."""
+
+    def __init__(
+        self,
+        intermediate_dim,
+        num_heads,
+        *,
+        dropout=0.0,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        activation="relu",
+        normalize_first=False,
+        layer_norm_epsilon=1e-5,
+        use_bias=True,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.intermediate_dim = intermediate_dim
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.activation_dropout = activation_dropout
+        self.activation = activation
+        self.normalize_first = normalize_first
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.use_bias = use_bias
+        self.seed = seed
+        self.supports_masking = True
+        self.feed_forward = FeedForward(
+            intermediate_dim,
+            activation=activation,
+            dropout=activation_dropout,
+            use_bias=use_bias,
+            seed=derive_seed(seed, "feed_forward"),
+            dtype=self.dtype_policy,
+            name="feed_forward",
+        )
+        self._add_residual("feed_forward")
+
+    def _add_attention(self, name):
+        attention = MultiHeadAttention(
+            self.num_heads,
+            dropout=self.attention_dropout,
+            use_bias=self.use_bias,
+            seed=derive_seed(self.seed, name),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+        self._add_residual(name)
+        return attention
+
+    def _add_residual(self, name):
+        """The norm and the dropout around the sub-layer `name`."""
+        norm = keras.layers.LayerNormalization(
+            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=f"{name}_norm"
+        )
+        setattr(self, f"{name}_norm", norm)
+        dropout = Dropout(
+            self.dropout, seed=derive_seed(self.seed, f"{name}_residual"), dtype=self.dtype_policy, name=f"{name}_dropout"
+        )
+        setattr(self, f"{name}_dropout", dropout)
+
+    def _build_residual(self, name, shape):
+        getattr(self, f"{name}_norm").build(shape)
+        getattr(self, f"{name}_dropout").build(shape)
+
+    def _before(self, name, x):
+        """What the sub-layer reads: the normalised residual stream (pre-norm), or the stream itself (post-norm)."""
+        return getattr(self, f"{name}_norm")(x) if self.normalize_first else x
+
+    def _after(self, name, x, output, training):
+        """The residual stream after the sub-layer: `x + dropout(output)`, normalised under post-norm."""
+        x = x + getattr(self, f"{name}_dropout")(output, training=training)
+        return x if self.normalize_first else getattr(self, f"{name}_norm")(x)
+
+    def _feed_forward(self, x, training):
+        output = self.feed_forward(self._before("feed_forward", x), training=training)
+        return self._after("feed_forward", x, output, training)
+
+    def get_config(self):
+        names = (
+            "intermediate_dim num_heads dropout attention_dropout activation_dropout activation normalize_first "
+            "layer_norm_epsilon use_bias seed"
+        )
+        return {**super().get_config(), **{name: getattr(self, name) for name in names.split()}}
+
+
+@keras.saving.register_keras_serializable(package="kformer")
+class EncoderLayer(ResidualLayer):
+    """Self-attention, then a feed-forward network, each with residual connection, dropout and layer norm.
+
+    Args:
+        intermediate_dim: width of the feed-forward network.
+        num_heads: number of attention heads; it must divide the hidden size.
+        dropout: dropout rate on each sub-layer's output, before it is added (the paper's place).
+        attention_dropout: dropout rate on the attention probabilities.
+        activation_dropout: dropout rate inside the feed-forward network.
+        activation: `"relu"`, `"gelu"` or `"silu"`.
+        normalize_first: `False` for post-norm, `norm(x + f(x))`, as in the paper; `True` for pre-norm, `x + f(norm(x))`,
+            after whose last layer the stack needs a norm of its own.
+        layer_norm_epsilon: added to the variance.
+        use_bias: whether the linear maps add a bias.
+        seed: int, for the initializers and the dropout.
+
+    Call arguments:
+        x: float tensor `[B, S, D]`.
+        padding_mask: boolean `[B, S]`, `True` at real tokens.
+        attention_mask: boolean `[S, S]`, `[B, S, S]` or `[B, N, S, S]`.
+        return_attention_scores: bool.
+        training: bool.
+        mask, x_mask: the implicit Keras mask of `x`, filled in by Keras.
+
+    Returns:
+        Float tensor `[B, S, D]`; with `return_attention_scores` also the probabilities `[B, N, S, S]`.
+
+    Example:
+        >>> layer = kformer.layers.EncoderLayer(intermediate_dim=2048, num_heads=8)
+        >>> layer(keras.ops.ones((2, 5, 512))).shape
+        (2, 5, 512)
+
+    References:
+        Vaswani et al. 2017, "Attention is all you need", section 3.1.
+        Xiong et al. 2020, "On layer normalization in the Transformer architecture" (pre-norm).
+    """
+
+    def __init__(self, intermediate_dim, num_heads, **kwargs):
+        super().__init__(intermediate_dim, num_heads, **kwargs)
+        self.self_attention = self._add_attention("self_attention")
+
+    def build(self, x_shape):
+        self.self_attention.build(x_shape)
+        self.feed_forward.build(x_shape)
+        for name in ("self_attention", "feed_forward"):
+            self._build_residual(name, x_shape)
+        self.built = True
+
+    def call(
+        self,
+        x,
+        padding_mask=None,
+        attention_mask=None,
+        return_attention_scores=False,
+        training=None,
+        mask=None,
+        x_mask=None,
+    ):
+        output = self.self_attention(
+            self._before("self_attention", x),
+            padding_mask=padding_mask,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            training=training,
+            query_mask=mask if mask is not None else x_mask,
+        )
+        output, scores = output if return_attention_scores else (output, None)
+        x = self._after("self_attention", x, output, training)
+        x = self._feed_forward(x, training)
+        return (x, scores) if return_attention_scores else x
+
+    def compute_output_spec(self, x, return_attention_scores=False, **kwargs):
+        output = keras.KerasTensor(x.shape, dtype=self.compute_dtype)
+        if not return_attention_scores:
+            return output
+        scores_shape = (x.shape[0], self.num_heads, x.shape[1], x.shape[1])
+        return output, keras.KerasTensor(scores_shape, dtype=self.compute_dtype)

@@ -1,0 +1,98 @@
+"""The position-wise feed-forward network."""
+
+import keras
+
+from kformer.layers.counter_hash import derive_seed
+from kformer.layers.dropout import Dropout
+from kformer.layers.initializers import seeded
+
+ACTIVATIONS = ("relu", "gelu", "silu")
+
+
+@keras.saving.register_keras_serializable(package="kformer")
+class FeedForward(keras.layers.Layer):
+    """Two linear maps with an activation between, applied to each position: `activation(x W1 + b1) W2 + b2`.
+
+    Args:
+        intermediate_dim: width of the hidden layer (the paper's d_ff).
+        activation: `"relu"` (the paper), `"gelu"` (exact, by the error function) or `"silu"` (swish).
+        dropout: dropout rate after the activation. The paper has none there.
+        use_bias: whether the linear maps add a bias.
+        kernel_initializer: initializer of both kernels.
+        seed: int, for the initializers and the dropout.
+
+    Call arguments:
+        inputs: float tensor `[..., D]`.
+        training: bool.
+
+    Returns:
+        Float tensor of the inputs' shape.
+
+    Example:
+        >>> kformer.layers.FeedForward(2048)(keras.ops.ones((2, 5, 512))).shape
+        (2, 5, 512)
+
+    References:
+        Vaswani et al. 2017, "Attention is all you need", equation 2.
+    """
+
+    def __init__(
+        self,
+        intermediate_dim,
+        *,
+        activation="relu",
+        dropout=0.0,
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"Unknown activation {activation!r}: choose one of {', '.join(ACTIVATIONS)}.")
+        self.intermediate_dim = intermediate_dim
+        self.activation = activation
+        self.use_bias = use_bias
+        self.seed = seed
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.supports_masking = True
+        self.activation_dropout = Dropout(
+            dropout, seed=derive_seed(seed, "activation"), dtype=self.dtype_policy, name="activation_dropout"
+        )
+
+    def _dense(self, units, name):
+        initializer = seeded(self.kernel_initializer, derive_seed(self.seed, name))
+        return keras.layers.Dense(
+            units, use_bias=self.use_bias, kernel_initializer=initializer, dtype=self.dtype_policy, name=name
+        )
+
+    def build(self, input_shape):
+        hidden_dim = input_shape[-1]
+        self.intermediate = self._dense(self.intermediate_dim, "intermediate")
+        self.intermediate.build(input_shape)
+        self.output_projection = self._dense(hidden_dim, "output_projection")
+        self.output_projection.build((*input_shape[:-1], self.intermediate_dim))
+        self.activation_dropout.build((*input_shape[:-1], self.intermediate_dim))
+        self.built = True
+
+    def call(self, inputs, training=None):
+        hidden = self.intermediate(inputs)
+        if self.activation == "gelu":
+            hidden = keras.activations.gelu(hidden, approximate=False)
+        else:
+            hidden = keras.activations.get(self.activation)(hidden)
+        return self.output_projection(self.activation_dropout(hidden, training=training))
+
+    def compute_output_spec(self, inputs, training=None):
+        return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "intermediate_dim": self.intermediate_dim,
+            "activation": self.activation,
+            "dropout": self.activation_dropout.rate,
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "seed": self.seed,
+        }

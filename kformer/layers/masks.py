@@ -1,0 +1,88 @@
+"""Attention masks: boolean, `True` where a query may attend to a key, combined with AND.
+
+Shape letters: B batch, T queries, S keys. Every mask is broadcastable to `[B, N, T, S]`.
+"""
+
+from keras import ops
+
+
+def padding_mask(ids, pad_id=0):
+    """Marks the real tokens of a padded batch.
+
+        ids            [[5, 6, 7, 0],      mask   [[1, 1, 1, 0],
+                        [8, 0, 0, 0]]              [1, 0, 0, 0]]
+
+    Args:
+        ids: integer tensor `[B, S]`.
+        pad_id: the id that fills a row up.
+
+    Returns:
+        Boolean tensor `[B, S]`, `True` at real tokens.
+    """
+    return ops.not_equal(ids, pad_id)
+
+
+def causal_mask(query_length, key_length, offset=0):
+    """Lets a position see itself and what came before it.
+
+        causal_mask(3, 3)   1 . .      causal_mask(2, 4, offset=2)   1 1 1 .
+                            1 1 .                                    1 1 1 1
+                            1 1 1
+
+    Args:
+        query_length: T, an int or a scalar tensor.
+        key_length: S, an int or a scalar tensor.
+        offset: position of the first query among the keys: with a cache, the number of tokens that it holds already.
+
+    Returns:
+        Boolean tensor `[T, S]`: `mask[t, s] = s <= t + offset`.
+    """
+    query_positions = ops.expand_dims(ops.arange(query_length, dtype="int32") + ops.cast(offset, "int32"), 1)
+    key_positions = ops.expand_dims(ops.arange(key_length, dtype="int32"), 0)
+    return ops.less_equal(key_positions, query_positions)
+
+
+def segment_mask(query_segments, key_segments):
+    """Keeps attention inside a segment, for rows into which several sequences were packed.
+
+        query_segments [[1, 1, 2]], key_segments [[1, 2, 2]]     1 . .
+                                                                 1 . .
+                                                                 . 1 1
+
+    Args:
+        query_segments: integer tensor `[B, T]`, the segment that each query belongs to.
+        key_segments: integer tensor `[B, S]`.
+
+    Returns:
+        Boolean tensor `[B, T, S]`.
+    """
+    return ops.equal(ops.expand_dims(query_segments, 2), ops.expand_dims(key_segments, 1))
+
+
+def combine_masks(*masks):
+    """ANDs masks of any rank up to 4; `None` stands for "everything may be attended" and is passed over.
+
+    Args:
+        masks: boolean tensors `[T, S]`, `[B, T, S]` or `[B, N, T, S]` (each axis may be 1), or `None`. A padding mask
+            `[B, S]` must be brought to `[B, 1, S]` first: a matrix is read as `[T, S]`.
+
+    Returns:
+        Boolean tensor broadcastable to `[B, N, T, S]`, or `None` if every mask is `None`.
+    """
+    combined = None
+    for mask in masks:
+        if mask is None:
+            continue
+        rank = len(mask.shape)
+        if rank not in (2, 3, 4):
+            raise ValueError(
+                f"A mask must have the shape [T, S], [B, T, S] or [B, N, T, S], but one of shape {tuple(mask.shape)} was "
+                "given; bring a padding mask [B, S] to [B, 1, S] with ops.expand_dims(mask, 1)."
+            )
+        mask = ops.cast(mask, "bool")
+        if rank == 2:
+            mask = mask[None, None, :, :]  # [1, 1, T, S]
+        elif rank == 3:
+            mask = mask[:, None, :, :]  # [B, 1, T, S]
+        combined = mask if combined is None else ops.logical_and(combined, mask)
+    return combined

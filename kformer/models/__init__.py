@@ -1,0 +1,7 @@
+"""Functional models built of the layers."""
+
+from kformer.models.network import DecoderCache
+from kformer.models.presets import PRESETS, Preset
+from kformer.models.transformer import Transformer
+
+__all__ = ["PRESETS", "DecoderCache", "Preset", "Transformer"]

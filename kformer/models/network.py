@@ -1,0 +1,165 @@
+"""The forward pass of the encoder-decoder Transformer."""
+
+from typing import Any, NamedTuple
+
+import keras
+
+from kformer.layers import DecoderLayer, EncoderLayer, PositionalEmbedding, padding_mask
+from kformer.layers.counter_hash import derive_seed
+
+
+class DecoderCache(NamedTuple):
+    """What a search carries between two steps of the decoder: a tuple of tensors.
+
+    R is the number of rows of the decoder's batch, B the number of source sentences; R is a multiple of B.
+    """
+
+    layers: Any  # a DecoderLayerCache per decoder layer
+    source_mask: Any  # boolean [B, S], True at real source tokens
+
+    def reorder(self, rows):
+        """The cache in which row i is what row `rows[i]` was; rows stay with their sentence."""
+        return DecoderCache(tuple(layer.reorder(rows) for layer in self.layers), self.source_mask)
+
+
+class Network:
+    """The layers of a `Transformer` and the order in which data goes through them.
+
+    Building the functional model, encoding, cached decoding and inspecting all run `encode` and `decode`, so there is one
+    forward pass. It is a plain object because a Keras model on PyTorch may own no layer before its constructor has run,
+    and the functional constructor needs the outputs. The arguments are those of `Transformer`.
+
+    `record`, a dict, collects hidden states and attention scores on the way.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size,
+        *,
+        num_encoder_layers,
+        num_decoder_layers,
+        hidden_dim,
+        intermediate_dim,
+        num_heads,
+        dropout,
+        attention_dropout,
+        activation_dropout,
+        activation,
+        normalize_first,
+        layer_norm_epsilon,
+        position_encoding,
+        max_length,
+        target_vocabulary_size,
+        share_embeddings,
+        share_output,
+        pad_id,
+        seed,
+        policy,
+    ):
+        def embedding(size, label):
+            return PositionalEmbedding(
+                size,
+                hidden_dim,
+                position_encoding=position_encoding,
+                max_length=max_length if position_encoding == "learned" else None,
+                dropout=dropout,
+                seed=derive_seed(seed, label),
+                dtype=policy,
+                name=label,
+            )
+
+        def stack(layer_class, count, label):
+            return [
+                layer_class(
+                    intermediate_dim,
+                    num_heads,
+                    dropout=dropout,
+                    attention_dropout=attention_dropout,
+                    activation_dropout=activation_dropout,
+                    activation=activation,
+                    normalize_first=normalize_first,
+                    layer_norm_epsilon=layer_norm_epsilon,
+                    seed=derive_seed(seed, f"{label}_{index}"),
+                    dtype=policy,
+                    name=f"{label}_{index}",
+                )
+                for index in range(count)
+            ]
+
+        def final_norm(label):
+            if not normalize_first:
+                return None
+            return keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, dtype=policy, name=label)
+
+        self.pad_id = pad_id
+        self.source_embedding = embedding(vocabulary_size, "embedding" if share_embeddings else "source_embedding")
+        self.target_embedding = (
+            self.source_embedding
+            if share_embeddings
+            else embedding(target_vocabulary_size or vocabulary_size, "target_embedding")
+        )
+        self.encoder_layers = stack(EncoderLayer, num_encoder_layers, "encoder_layer")
+        self.encoder_norm = final_norm("encoder_norm")
+        self.decoder_layers = stack(DecoderLayer, num_decoder_layers, "decoder_layer")
+        self.decoder_norm = final_norm("decoder_norm")
+        self.output_projection = (
+            None
+            if share_output
+            else keras.layers.Dense(
+                target_vocabulary_size or vocabulary_size,
+                use_bias=False,
+                kernel_initializer=keras.initializers.RandomNormal(
+                    stddev=hidden_dim**-0.5, seed=derive_seed(seed, "output_projection")
+                ),
+                dtype=policy,
+                name="output_projection",
+            )
+        )
+
+    def encode(self, source_ids, training=None, record=None):
+        """Source ids `[B, S]` to the encoder's output `[B, S, D]` and the mask of real tokens `[B, S]`."""
+        source_mask = padding_mask(source_ids, self.pad_id)  # [B, S]
+        x = self.source_embedding(source_ids, training=training)
+        _append(record, "encoder_hidden_states", x)
+        for layer in self.encoder_layers:
+            x = layer(x, padding_mask=source_mask, training=training, return_attention_scores=record is not None)
+            if record is not None:
+                x, scores = x
+                _append(record, "encoder_attention_scores", scores)
+                _append(record, "encoder_hidden_states", x)
+        if self.encoder_norm is not None:
+            x = self.encoder_norm(x)
+        return x, source_mask
+
+    def decode(self, target_ids, encoded, source_mask, training=None, record=None, cache=None, start_index=0):
+        """Target ids `[R, T]` and the encoded source to logits `[R, T, V]`; with a cache also the cache that has them."""
+        x = self.target_embedding(target_ids, start_index=start_index, training=training)
+        _append(record, "decoder_hidden_states", x)
+        layer_caches = []
+        for index, layer in enumerate(self.decoder_layers):
+            x = layer(
+                x,
+                encoded,
+                encoded_padding_mask=source_mask,
+                cache=None if cache is None else cache.layers[index],
+                training=training,
+                return_attention_scores=record is not None,
+            )
+            if cache is not None:
+                *x, layer_cache = x
+                layer_caches.append(layer_cache)
+                x = x[0] if len(x) == 1 else x
+            if record is not None:
+                x, (self_scores, cross_scores) = x
+                _append(record, "decoder_attention_scores", self_scores)
+                _append(record, "cross_attention_scores", cross_scores)
+                _append(record, "decoder_hidden_states", x)
+        if self.decoder_norm is not None:
+            x = self.decoder_norm(x)
+        logits = self.target_embedding(x, reverse=True) if self.output_projection is None else self.output_projection(x)
+        return logits if cache is None else (logits, DecoderCache(tuple(layer_caches), source_mask))
+
+
+def _append(record, key, value):
+    if record is not None:
+        record.setdefault(key, []).append(value)

@@ -1,0 +1,252 @@
+"""The encoder-decoder Transformer."""
+
+import keras
+from keras import ops
+
+from kformer.models.network import DecoderCache, Network
+from kformer.models.presets import PRESETS
+
+
+@keras.saving.register_keras_serializable(package="kformer")
+class Transformer(keras.Model):
+    """The Transformer of "Attention is all you need": ids of a source and of the target so far in, logits out.
+
+    A functional Keras model over `{"source_ids": [B, S], "target_ids": [B, T]}` with the output `[B, T, V]`. The target
+    ids start with the start token and lack the end token (`kformer.data` shifts them). Padding is told by `pad_id`:
+    in the source it is masked; in the target the causal mask hides it from what stands before, and the loss leaves it out.
+
+    Training, scoring and cached decoding run the same layers: `model(inputs)` is one pass of `encode` and of the decoder
+    over all target positions; `decode_step` is that decoder over the positions that are new.
+
+    Args:
+        vocabulary_size: V of the source, and of the target unless `target_vocabulary_size` is given.
+        num_encoder_layers, num_decoder_layers: layers of the two stacks.
+        hidden_dim: D, the width of the residual stream.
+        intermediate_dim: width of the feed-forward networks.
+        num_heads: attention heads; they must divide `hidden_dim`.
+        dropout: rate on sub-layer outputs and on the embedding sum (the paper's places).
+        attention_dropout: rate on attention probabilities.
+        activation_dropout: rate inside the feed-forward networks.
+        activation: `"relu"`, `"gelu"` or `"silu"`.
+        normalize_first: pre-norm, with a final norm after each stack; `False` is the paper's post-norm.
+        layer_norm_epsilon: added to the variance in every layer norm.
+        position_encoding: `"sinusoidal"`, `"learned"` or `None`.
+        max_length: the longest sequence in tokens that searches and training data should use; with learned positions
+            also the size of their table.
+        target_vocabulary_size: V of the target if it has a vocabulary of its own; then nothing is shared between the
+            sides.
+        share_embeddings: source and target use one embedding table (joint vocabulary).
+        share_output: the output projection uses the target's embedding table.
+        pad_id, start_id, end_id: ids of the padding, start and end token.
+        seed: int, for the initial weights and the dropout; each layer derives its own from it.
+
+    Call arguments:
+        inputs: dict of integer tensors `source_ids` `[B, S]` and `target_ids` `[B, T]`.
+        training: bool.
+
+    Returns:
+        Logits `[B, T, V]`; position t is the prediction of what follows `target_ids[:, t]`.
+
+    Example:
+        >>> model = kformer.Transformer.from_preset("tiny", vocabulary_size=8000)
+        >>> model({"source_ids": source_ids, "target_ids": target_ids}).shape
+        (64, 20, 8000)
+
+    References:
+        Vaswani et al. 2017, "Attention is all you need".
+    """
+
+    def __init__(
+        self,
+        vocabulary_size,
+        *,
+        num_encoder_layers=6,
+        num_decoder_layers=6,
+        hidden_dim=512,
+        intermediate_dim=2048,
+        num_heads=8,
+        dropout=0.1,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        activation="relu",
+        normalize_first=False,
+        layer_norm_epsilon=1e-5,
+        position_encoding="sinusoidal",
+        max_length=256,
+        target_vocabulary_size=None,
+        share_embeddings=True,
+        share_output=True,
+        pad_id=0,
+        start_id=2,
+        end_id=3,
+        seed=0,
+        dtype=None,
+        name="transformer",
+        **kwargs,
+    ):
+        for label, value in (
+            ("vocabulary_size", vocabulary_size),
+            ("hidden_dim", hidden_dim),
+            ("intermediate_dim", intermediate_dim),
+            ("num_heads", num_heads),
+            ("num_encoder_layers", num_encoder_layers),
+            ("num_decoder_layers", num_decoder_layers),
+            ("max_length", max_length),
+        ):
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{label} must be a positive whole number, but {value!r} was given.")
+        if hidden_dim % num_heads:
+            raise ValueError(f"num_heads must divide hidden_dim, but {hidden_dim} / {num_heads} is not whole.")
+        if target_vocabulary_size in (None, vocabulary_size):
+            target_vocabulary_size = None
+        else:
+            share_embeddings = False
+        policy = keras.dtype_policies.get(keras.config.dtype_policy() if dtype is None else dtype)
+        config = {
+            "num_encoder_layers": num_encoder_layers,
+            "num_decoder_layers": num_decoder_layers,
+            "hidden_dim": hidden_dim,
+            "intermediate_dim": intermediate_dim,
+            "num_heads": num_heads,
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "activation_dropout": activation_dropout,
+            "activation": activation,
+            "normalize_first": normalize_first,
+            "layer_norm_epsilon": layer_norm_epsilon,
+            "position_encoding": position_encoding,
+            "max_length": max_length,
+            "target_vocabulary_size": target_vocabulary_size,
+            "share_embeddings": share_embeddings,
+            "share_output": share_output,
+            "pad_id": pad_id,
+            "seed": seed,
+        }
+        network = Network(vocabulary_size, policy=policy, **config)
+        source_ids = keras.Input((None,), dtype="int32", name="source_ids")
+        target_ids = keras.Input((None,), dtype="int32", name="target_ids")
+        encoded, source_mask = network.encode(source_ids)
+        logits = network.decode(target_ids, encoded, source_mask)
+        super().__init__(
+            inputs={"source_ids": source_ids, "target_ids": target_ids}, outputs=logits, name=name, **kwargs
+        )
+        self.pad_id, self.start_id, self.end_id = pad_id, start_id, end_id
+        self.hidden_dim = hidden_dim
+        self.vocabulary_size = vocabulary_size
+        self.target_vocabulary_size = target_vocabulary_size or vocabulary_size
+        self.max_length = max_length
+        self.policy_name = policy.name
+        # A metric that training may set to see each batch's own loss, which the progress bar's running mean hides.
+        self.loss_observer = None
+        self._network = network
+        self._config = {"vocabulary_size": vocabulary_size, **config, "start_id": start_id, "end_id": end_id}
+
+    @classmethod
+    def from_preset(cls, preset, vocabulary_size, **kwargs):
+        """A model of a published size.
+
+        Args:
+            preset: `"tiny"`, `"small"`, `"base"` or `"big"`; `kformer.models.PRESETS` has their sizes and sources.
+            vocabulary_size: V.
+            **kwargs: any other argument of `Transformer`; it overrides the preset's.
+        """
+        if preset not in PRESETS:
+            raise ValueError(f"Unknown preset {preset!r}: choose one of {', '.join(PRESETS)}.")
+        return cls(vocabulary_size, **{**PRESETS[preset].config, **kwargs})
+
+    # Search.
+
+    def encode(self, source_ids):
+        """Encodes source sentences.
+
+        Args:
+            source_ids: integer tensor `[B, S]`, padded with `pad_id`.
+
+        Returns:
+            The encoder's output `[B, S, D]` and the mask of real tokens, boolean `[B, S]`.
+        """
+        return self._network.encode(source_ids, training=False)
+
+    def init_cache(self, encoded, source_mask, rows=None, max_length=None):
+        """The cache of a search that has not begun: no target tokens, the source's keys and values computed.
+
+        Args:
+            encoded, source_mask: what `encode` returned.
+            rows: rows of the decoder's batch, a multiple of B (beams of one sentence next to each other); `None` for B.
+            max_length: number of tokens that a static cache has room for, which JAX and XLA need; `None` for a growing one.
+
+        Returns:
+            `DecoderCache`.
+        """
+        layers = (layer.init_cache(encoded, rows=rows, max_length=max_length) for layer in self._network.decoder_layers)
+        return DecoderCache(tuple(layers), source_mask)
+
+    def decode_step(self, target_ids, cache, index):
+        """Runs the decoder over new target tokens.
+
+        Args:
+            target_ids: integer tensor `[R, T]`, the T tokens (usually one) that follow those in the cache.
+            cache: `DecoderCache` from `init_cache` or an earlier step.
+            index: int or scalar tensor, the number of tokens in the cache.
+
+        Returns:
+            Logits `[R, T, V]` and the cache with the new tokens.
+        """
+        return self._network.decode(target_ids, None, cache.source_mask, training=False, cache=cache, start_index=index)
+
+    def inspect(self, inputs):
+        """One forward pass that also returns what every layer saw; the model stays as it is.
+
+        Args:
+            inputs: as for a call, integer tensors or arrays.
+
+        Returns:
+            Dict with `logits` `[B, T, V]` and lists with an entry per layer: `encoder_hidden_states` `[B, S, D]` and
+            `decoder_hidden_states` `[B, T, D]` (one more entry each: the embeddings come first),
+            `encoder_attention_scores` `[B, N, S, S]`, `decoder_attention_scores` `[B, N, T, T]`,
+            `cross_attention_scores` `[B, N, T, S]`.
+        """
+        record = {}
+        source_ids, target_ids = (ops.convert_to_tensor(inputs[key], dtype="int32") for key in ("source_ids", "target_ids"))
+        encoded, source_mask = self._network.encode(source_ids, training=False, record=record)
+        logits = self._network.decode(target_ids, encoded, source_mask, training=False, record=record)
+        return {"logits": logits, **record}
+
+    # Training.
+
+    def compile(self, optimizer="rmsprop", loss=None, *args, jit_compile="auto", **kwargs):
+        """`keras.Model.compile`, with the model's padding id told to losses and metrics that were given none.
+
+        `jit_compile="auto"` compiles on JAX, and runs a graph (TensorFlow) or eagerly (PyTorch) elsewhere: there XLA would
+        compile anew for every shape of batch.
+        """
+        for part in [loss, *_flatten(kwargs.get("metrics")), *_flatten(kwargs.get("weighted_metrics"))]:
+            if getattr(part, "pad_id", 0) is None:
+                part.pad_id = self.pad_id
+        if jit_compile == "auto":
+            jit_compile = keras.backend.backend() == "jax"
+        super().compile(optimizer, loss, *args, jit_compile=jit_compile, **kwargs)
+
+    def fit(self, x=None, *args, **kwargs):
+        """`keras.Model.fit`. A `ParallelDataset` is read in its own order, which is shuffled already and can be resumed."""
+        if getattr(x, "is_ordered", False):
+            kwargs["shuffle"] = False
+        return super().fit(x, *args, **kwargs)
+
+    def compute_loss(self, *args, **kwargs):
+        loss = super().compute_loss(*args, **kwargs)
+        if self.loss_observer is not None:
+            self.loss_observer.update_state(loss)
+        return loss
+
+    def get_config(self):
+        return {**self._config, "name": self.name, "trainable": self.trainable, "dtype": self.policy_name}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        return cls(**config)
+
+
+def _flatten(metrics):
+    """The metrics of a `compile` argument, whatever its nesting."""
+    return [] if metrics is None else keras.tree.flatten(metrics)
