@@ -1,8 +1,33 @@
 """The encoder-decoder Transformer for Keras 3: train with `model.fit`, ship one SavedModel that takes and returns strings."""
 
-from kformer import layers, models
+from kformer import data, decoding, layers, models, text, training
 from kformer.models import Transformer
+from kformer.text import Tokenizer
+from kformer.training import (
+    MaskedAccuracy,
+    MaskedCrossentropy,
+    NegativeLogLikelihood,
+    Perplexity,
+    WarmupInverseSqrt,
+)
+from kformer.translator import Translator
 
 __version__ = "0.1.0"
 
-__all__ = ["Transformer", "layers", "models"]
+# In the order in which data meets them.
+__all__ = [
+    "Tokenizer",
+    "data",
+    "Transformer",
+    "WarmupInverseSqrt",
+    "MaskedCrossentropy",
+    "MaskedAccuracy",
+    "NegativeLogLikelihood",
+    "Perplexity",
+    "Translator",
+    "decoding",
+    "layers",
+    "models",
+    "text",
+    "training",
+]

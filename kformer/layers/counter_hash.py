@@ -13,6 +13,7 @@ References:
     Appleby, MurmurHash3, the 32-bit finaliser (its constants).
 """
 
+import random
 import zlib
 
 from keras import ops
@@ -39,18 +40,25 @@ def mix(x):
     return _xor_shift(x, 16)
 
 
+def drawn_seed(seed):
+    """The seed as an int; `None` draws one from Python's generator, which `keras.utils.set_random_seed` seeds.
+
+    A layer draws when it is made, not when it first needs a number, so that its configuration has the seed and a reloaded
+    layer goes on as the saved one would have.
+    """
+    return random.getrandbits(31) if seed is None else int(seed)
+
+
 def derive_seed(seed, name):
-    """A seed for the part called `name` of something that was given `seed`; `None` stays `None`.
+    """A seed for the part called `name` of something that was given `seed`.
 
     Args:
-        seed: int or `None`.
+        seed: int.
         name: string; the same name under the same seed always gives the same result.
 
     Returns:
-        An int in `[0, 2**31)`, or `None`.
+        An int in `[0, 2**31)`.
     """
-    if seed is None:
-        return None
     return zlib.crc32(f"{int(seed)}/{name}".encode()) & 0x7FFFFFFF
 
 
@@ -79,12 +87,12 @@ def random_bits(rows, columns, key):
     Args:
         rows: number of rows, an int or a scalar tensor.
         columns: number of columns, an int or a scalar tensor.
-        key: int32 tensor, scalar or `[rows]`.
+        key: int32 tensor, a scalar for the whole matrix, or `[rows]`, where a row's bits depend on its own key alone.
 
     Returns:
         int32 tensor `[rows, columns]`; the upper and the lower 16 bits can be used as two numbers.
     """
-    row_hash = mix(ops.bitwise_xor(mix(ops.arange(rows, dtype="int32")), key))
+    row_hash = mix(key) if len(key.shape) else mix(ops.bitwise_xor(mix(ops.arange(rows, dtype="int32")), key))
     column_hash = mix(ops.arange(columns, dtype="int32") + _int32(_GOLDEN))
     bits = ops.expand_dims(row_hash, 1) + ops.expand_dims(column_hash, 0)
     return _xor_shift(bits * _int32(_FIRST), 15) * _int32(_SECOND)

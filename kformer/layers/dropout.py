@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from kformer.layers.counter_hash import fold_key, random_bits
+from kformer.layers.counter_hash import drawn_seed, fold_key, random_bits
 
 
 @keras.saving.register_keras_serializable(package="kformer")
@@ -36,7 +36,7 @@ class Dropout(keras.layers.Layer):
         if not 0 <= rate < 1:
             raise ValueError(f"The dropout rate must lie in [0, 1), but {rate} was given.")
         self.rate = float(rate)
-        self.seed = keras.random.SeedGenerator().initial_seed if seed is None else int(seed)
+        self.seed = drawn_seed(seed)
         self.supports_masking = True
 
     def build(self, input_shape=None):

@@ -2,7 +2,7 @@
 
 import keras
 
-from kformer.layers.counter_hash import derive_seed
+from kformer.layers.counter_hash import derive_seed, drawn_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.feed_forward import FeedForward
 from kformer.layers.multi_head_attention import MultiHeadAttention
@@ -36,14 +36,14 @@ class ResidualLayer(keras.layers.Layer):
         self.normalize_first = normalize_first
         self.layer_norm_epsilon = layer_norm_epsilon
         self.use_bias = use_bias
-        self.seed = seed
+        self.seed = drawn_seed(seed)
         self.supports_masking = True
         self.feed_forward = FeedForward(
             intermediate_dim,
             activation=activation,
             dropout=activation_dropout,
             use_bias=use_bias,
-            seed=derive_seed(seed, "feed_forward"),
+            seed=derive_seed(self.seed, "feed_forward"),
             dtype=self.dtype_policy,
             name="feed_forward",
         )

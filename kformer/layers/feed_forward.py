@@ -2,7 +2,7 @@
 
 import keras
 
-from kformer.layers.counter_hash import derive_seed
+from kformer.layers.counter_hash import derive_seed, drawn_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.initializers import seeded
 
@@ -53,11 +53,11 @@ class FeedForward(keras.layers.Layer):
         self.intermediate_dim = intermediate_dim
         self.activation = activation
         self.use_bias = use_bias
-        self.seed = seed
+        self.seed = drawn_seed(seed)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.supports_masking = True
         self.activation_dropout = Dropout(
-            dropout, seed=derive_seed(seed, "activation"), dtype=self.dtype_policy, name="activation_dropout"
+            dropout, seed=derive_seed(self.seed, "activation"), dtype=self.dtype_policy, name="activation_dropout"
         )
 
     def _dense(self, units, name):

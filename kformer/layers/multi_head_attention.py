@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from kformer.layers.cache import CrossAttentionCache
-from kformer.layers.counter_hash import derive_seed
+from kformer.layers.counter_hash import derive_seed, drawn_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.initializers import seeded
 from kformer.layers.masks import causal_mask, combine_masks
@@ -29,8 +29,8 @@ class MultiHeadAttention(keras.layers.Layer):
         dropout: dropout rate on the attention probabilities. The paper has none there; while it is active the fused
             kernel cannot be used.
         use_bias: whether the projections add a bias.
-        fused: whether to use the backend's fused kernel where possible. `None` uses it on JAX and PyTorch; TensorFlow has
-            none on CPU.
+        fused: whether to use the backend's fused kernel where possible. `None` uses it on JAX and PyTorch, float16 on JAX
+            without a GPU excepted; TensorFlow has none on CPU.
         kernel_initializer: initializer of every projection, each as a `[D, N H]` matrix of its own.
         seed: int, for the initializers and the dropout.
 
@@ -83,11 +83,11 @@ class MultiHeadAttention(keras.layers.Layer):
         self.head_dim = head_dim
         self.use_bias = use_bias
         self.fused = fused
-        self.seed = seed
+        self.seed = drawn_seed(seed)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.supports_masking = True
         self.attention_dropout = Dropout(
-            dropout, seed=derive_seed(seed, "attention"), dtype=self.dtype_policy, name="attention_dropout"
+            dropout, seed=derive_seed(self.seed, "attention"), dtype=self.dtype_policy, name="attention_dropout"
         )
 
     def build(self, query_shape, value_shape=None):
@@ -218,8 +218,7 @@ class MultiHeadAttention(keras.layers.Layer):
     def _attend(self, query, key, value, mask, is_causal, need_scores, training):
         """Attention over split heads `[B, N, T, H]`; returns the context `[B, N, T, H]` and, by the explicit path, the scores."""
         drops = bool(training) and self.attention_dropout.rate > 0
-        fused = keras.backend.backend() != "tensorflow" if self.fused is None else self.fused
-        fused = fused and not need_scores and not drops
+        fused = self._prefers_fused() and not need_scores and not drops
         query_length, key_length = ops.shape(query)[2], ops.shape(key)[2]
         # Under a causal mask alone every query sees itself; any other mask may leave a query without keys.
         may_be_empty = mask is not None
@@ -235,9 +234,11 @@ class MultiHeadAttention(keras.layers.Layer):
             )
             context, scores = ops.transpose(context, (0, 2, 1, 3)), None
         else:
-            # Scaling the queries first keeps float16 products small; einsum spares the transposed copy of the keys.
-            scores = ops.einsum("bnth,bnsh->bnts", query * self._scale, key)
-            scores = ops.cast(scores, "float32")
+            # Half-precision products would overflow (float16) or be rounded to steps of 1/8 from 16 on (bfloat16) before the
+            # softmax sees them; the fused kernels sum in float32, too.
+            query, key = ops.cast(query, "float32") * self._scale, ops.cast(key, "float32")
+            # einsum spares the transposed copy of the keys.
+            scores = ops.einsum("bnth,bnsh->bnts", query, key)
             if mask is not None:
                 scores = ops.where(mask, scores, _MASKED)
             scores = ops.cast(ops.softmax(scores, axis=-1), self.compute_dtype)
@@ -248,6 +249,16 @@ class MultiHeadAttention(keras.layers.Layer):
             context = context * attends
             scores = None if scores is None else scores * attends
         return context, scores
+
+    def _prefers_fused(self):
+        """Whether to use the fused kernel in a call that allows it."""
+        backend = keras.backend.backend()
+        if self.fused is not None or backend == "tensorflow":
+            return bool(self.fused)
+        if backend == "jax" and self.compute_dtype == "float16":
+            # The kernel's float16 product with float32 sums exists on GPUs only; elsewhere its compilation fails.
+            return keras.distribution.list_devices()[0].startswith("gpu")
+        return True
 
     def compute_output_spec(self, query, value=None, cache=None, return_attention_scores=False, **kwargs):
         output = keras.KerasTensor(query.shape, dtype=self.compute_dtype)

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from kformer.layers.counter_hash import derive_seed
+from kformer.layers.counter_hash import derive_seed, drawn_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.initializers import seeded
 
@@ -109,7 +109,7 @@ class PositionalEmbedding(keras.layers.Layer):
         self.position_encoding = position_encoding
         self.max_length = max_length
         self.pad_id = pad_id
-        self.seed = seed
+        self.seed = drawn_seed(seed)
         self.embeddings_initializer = keras.initializers.get(
             keras.initializers.RandomNormal(stddev=hidden_dim**-0.5) if embeddings_initializer is None else embeddings_initializer
         )
@@ -119,7 +119,7 @@ class PositionalEmbedding(keras.layers.Layer):
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
         self.embedding_dropout = Dropout(
-            dropout, seed=derive_seed(seed, "embedding"), dtype=self.dtype_policy, name="embedding_dropout"
+            dropout, seed=derive_seed(self.seed, "embedding"), dtype=self.dtype_policy, name="embedding_dropout"
         )
 
     def build(self, input_shape=None):
@@ -161,13 +161,14 @@ class PositionalEmbedding(keras.layers.Layer):
         length = ops.shape(ids)[1]
         if positions is None:
             positions = ops.arange(length, dtype="int32") + ops.cast(start_index, "int32")
+            end = start_index + length if isinstance(start_index, int) and isinstance(length, int) else 0
+            if self.position_encoding == "learned" and end > self.max_length:
+                raise ValueError(
+                    f"A sequence of {end} tokens is longer than the {self.max_length} learned positions; shorten it, or build "
+                    "the layer with a larger max_length."
+                )
         if self.position_encoding == "sinusoidal":
             return sinusoidal_positions(positions, self.hidden_dim)
-        if isinstance(length, int) and length > self.max_length:
-            raise ValueError(
-                f"A sequence of {length} tokens is longer than the {self.max_length} learned positions; shorten it, or build "
-                "the layer with a larger max_length."
-            )
         return ops.take(self.position_embeddings, positions, axis=0)
 
     def compute_mask(self, inputs, mask=None):

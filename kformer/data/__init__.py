@@ -1,0 +1,9 @@
+"""Pairs of text as deterministic, length-bucketed batches; and the embedded corpus, which needs no download."""
+
+from kformer.data import embedded
+from kformer.data.corpus import PreparedCorpus
+from kformer.data.embedded import generate_pairs, iterate_pairs
+from kformer.data.parallel_dataset import ParallelDataset
+from kformer.data.preparation import prepare
+
+__all__ = ["ParallelDataset", "PreparedCorpus", "embedded", "generate_pairs", "iterate_pairs", "prepare"]

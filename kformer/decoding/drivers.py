@@ -1,0 +1,144 @@
+"""What differs between backends: how a loop is run and how a function is compiled. Nothing else in search does.
+
+| backend    | loop              | cache   | compiled by   | anew for                           |
+|------------|-------------------|---------|---------------|------------------------------------|
+| TensorFlow | `tf.while_loop`   | growing | `tf.function` | nothing: batch and lengths dynamic |
+| JAX        | `lax.while_loop`  | static  | `jax.jit`     | each shape, hence `round_up`       |
+| PyTorch    | a Python loop     | growing | not at all    | -                                  |
+"""
+
+import keras
+from keras import ops
+
+
+def uses_static_shapes():
+    """Whether shapes may not change inside a loop, and each new shape costs a compilation."""
+    return keras.backend.backend() == "jax"
+
+
+def while_loop(condition, body, state):
+    """Runs `state = body(state)` while `condition(state)`.
+
+    Args:
+        condition: function of the state to a boolean scalar.
+        body: function of the state to a state of the same structure. On TensorFlow and PyTorch the first axis of a tensor and
+            the third of a tensor of rank 4 (a growing cache) may change their size.
+        state: a nested tuple of tensors.
+    """
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        def invariant(tensor):
+            shape = tensor.shape.as_list()
+            changing = {0, 2} if len(shape) == 4 else {0}
+            return tf.TensorShape([None if axis in changing else size for axis, size in enumerate(shape)])
+
+        state = tf.nest.map_structure(tf.convert_to_tensor, state)
+        invariants = tf.nest.map_structure(invariant, state)
+        return tf.while_loop(condition, lambda state: (body(state),), (state,), shape_invariants=(invariants,))[0]
+    if keras.backend.backend() == "jax":
+        return ops.while_loop(condition, lambda state: (body(state),), (state,))[0]
+    while condition(state):
+        state = body(state)
+    return state
+
+
+def stable_top_k(x, k):
+    """The k largest values of each row, best first, and their places; of equal values the one that stands first comes first.
+
+    `torch.topk` leaves the order of equal values open, so a tie would be broken otherwise than on the other backends.
+
+    Args:
+        x: float tensor `[R, C]`.
+        k: int, at most C.
+
+    Returns:
+        Values `[R, k]` and places int32 `[R, k]`.
+    """
+    if keras.backend.backend() != "torch":
+        values, places = ops.top_k(x, k)
+        return values, ops.cast(places, "int32")
+    import torch
+
+    # One more than asked for shows a tie across the border; a full stable sort is dear, and only for the rows that have ties.
+    values, places = torch.topk(x, min(k + 1, x.shape[1]))
+    tied = (values[:, 1:] == values[:, :-1]).any(dim=1)
+    if tied.any():
+        sorted_values, sorted_places = torch.sort(x[tied], dim=1, descending=True, stable=True)
+        values[tied], places[tied] = sorted_values[:, : values.shape[1]], sorted_places[:, : values.shape[1]]
+    return values[:, :k], places[:, :k].to(torch.int32)
+
+
+def compile_function(function, model, static_argnames=()):
+    """A faster form of a function that runs a model without changing it.
+
+    Args:
+        function: takes tensors, and by keyword the static arguments; returns a nested tuple of tensors.
+        model: the Keras model whose variables the function reads. They are read at each call, so later training counts.
+        static_argnames: names of keyword arguments that are plain Python values.
+
+    Returns:
+        A function that takes NumPy arrays and returns the same structure of NumPy arrays.
+    """
+    backend = keras.backend.backend()
+    if backend == "jax":
+        run = _compile_jax(function, model, static_argnames)
+    elif backend == "tensorflow":
+        run = _compile_tensorflow(function)
+    else:
+        run = _wrap_torch(function)
+
+    def call(*arrays, **static):
+        outputs = run(*(ops.convert_to_tensor(array) for array in arrays), **static)
+        return keras.tree.map_structure(ops.convert_to_numpy, outputs)
+
+    return call
+
+
+def _compile_jax(function, model, static_argnames):
+    import jax
+
+    variables = model.variables
+
+    # Variables are arguments: as captured constants they would be compiled in, and training would go unnoticed.
+    def pure(values, *arrays, **static):
+        with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
+            return function(*arrays, **static)
+
+    compiled = jax.jit(pure, static_argnames=static_argnames)
+    return lambda *arrays, **static: compiled([variable.value for variable in variables], *arrays, **static)
+
+
+def _compile_tensorflow(function):
+    import tensorflow as tf
+
+    compiled = {}
+
+    def run(*tensors, **static):
+        key = tuple(sorted(static.items()))
+        if key not in compiled:
+            signature = [tf.TensorSpec([None] * len(tensor.shape), tensor.dtype) for tensor in tensors]
+            compiled[key] = tf.function(lambda *args: function(*args, **static), input_signature=signature)
+        return compiled[key](*tensors)
+
+    return run
+
+
+def _wrap_torch(function):
+    import torch
+
+    def run(*tensors, **static):
+        with torch.inference_mode():
+            return function(*tensors, **static)
+
+    return run
+
+
+def round_up(size, multiple):
+    """The least multiple of `multiple` that is not below `size`."""
+    return -(-size // multiple) * multiple
+
+
+def padded_length(length, longest):
+    """`length` rounded up to a multiple of 16, for few shapes, but never by padding beyond `longest`, the model's limit."""
+    return max(length, min(round_up(length, 16), longest))

@@ -1,0 +1,89 @@
+"""What a search is told."""
+
+import math
+import numbers
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How to search. Lengths are numbers of tokens, the end token not counted.
+
+    Attributes:
+        beam_size: live hypotheses per sentence; 1 is greedy search (the most probable token at each step).
+        n_best: hypotheses returned per sentence, best first; at most `beam_size` with a beam.
+        length_penalty: exponent alpha of GNMT's length penalty `((5 + length) / 6)^alpha`, by which the sum of
+            log-probabilities is divided; 0 compares plain sums, larger values favour longer hypotheses.
+        min_length: no hypothesis ends before it has so many tokens.
+        max_length: a hypothesis that has so many tokens is ended.
+        length_ratio, length_offset: the same limit relative to the source: `length_ratio * source tokens + length_offset`;
+            the smaller of the two limits holds. Each sentence has its own limit, so no sentence changes another's.
+        sampling: draw each token at random instead of searching; `n_best` draws are made, each independent.
+        temperature: logits are divided by it before a draw; below 1 sharpens, above 1 flattens.
+        top_k: draw among the k most probable tokens only; 0 for all.
+        top_p: draw among the fewest tokens whose probabilities reach p (nucleus sampling); 1 for all.
+        seed: of the draws; with the same seed the same sentence at the same place in a call gives the same draws.
+
+    References:
+        Wu et al. 2016, "Google's neural machine translation system", equation 14 (the length penalty).
+        Holtzman et al. 2020, "The curious case of neural text degeneration" (nucleus sampling).
+    """
+
+    beam_size: int = 4
+    n_best: int = 1
+    length_penalty: float = 0.6
+    min_length: int = 0
+    max_length: int = 255
+    length_ratio: float = 2.0
+    length_offset: int = 32
+    sampling: bool = False
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self):
+        for name in ("beam_size", "n_best", "min_length", "max_length", "length_offset", "top_k", "seed"):
+            value = getattr(self, name)
+            if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+                raise ValueError(f"{name} must be a whole number, but {value!r} was given.")
+        for name in ("length_penalty", "length_ratio", "temperature", "top_p"):
+            value = getattr(self, name)
+            if not isinstance(value, numbers.Real) or not math.isfinite(value):
+                raise ValueError(f"{name} must be a finite number, but {value!r} was given.")
+        for name in ("beam_size", "n_best", "max_length"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, but {getattr(self, name)} was given.")
+        for name in ("min_length", "length_offset", "top_k", "length_ratio"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, but {getattr(self, name)} was given.")
+        if not 0 <= self.seed < 2**31:
+            raise ValueError(f"seed must be a number from 0 to {2**31 - 1}, but {self.seed} was given.")
+        if self.min_length > self.max_length:
+            raise ValueError(f"min_length is {self.min_length}, above max_length, which is {self.max_length}; lower it.")
+        if self.temperature <= 0:
+            raise ValueError(f"temperature must be above 0, but {self.temperature} was given; for no randomness use a beam.")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must lie in (0, 1], but {self.top_p} was given.")
+        if not self.sampling and self.n_best > self.beam_size:
+            raise ValueError(
+                f"A beam of {self.beam_size} cannot give the {self.n_best} best: raise beam_size to {self.n_best}, or lower n_best."
+            )
+
+    @property
+    def rows_per_sentence(self):
+        """Decoder rows that one sentence needs."""
+        return self.n_best if self.sampling else self.beam_size
+
+    def limits(self, source_lengths):
+        """The most tokens that each hypothesis may have before its end token.
+
+        Args:
+            source_lengths: array of ints `[B]`, the tokens of each source sentence.
+
+        Returns:
+            Array of ints `[B]`.
+        """
+        # In 64 bits: a huge ratio stands for "no relative limit" and must not wrap around.
+        relative = (source_lengths * min(self.length_ratio, self.max_length)).astype("int64") + self.length_offset
+        return relative.clip(max(1, self.min_length), self.max_length)

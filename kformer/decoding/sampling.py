@@ -1,0 +1,131 @@
+"""Token-by-token generation: the most probable token (greedy search), or a draw.
+
+Shape letters: R rows (sentences times draws), V vocabulary, L the longest hypothesis with its end token.
+"""
+
+from typing import Any, NamedTuple
+
+from keras import ops
+
+from kformer.decoding.drivers import stable_top_k, while_loop
+from kformer.layers.counter_hash import fold_key, uniform
+
+_IMPOSSIBLE = float("-inf")
+
+
+class SampleState(NamedTuple):
+    """What is known after `length` steps."""
+
+    length: Any  # int32 scalar
+    last: Any  # int32 [R], the token before
+    ids: Any  # int32 [R, L], the end token included
+    scores: Any  # float32 [R], sums of log-probabilities under the model
+    is_done: Any  # bool [R]
+    decoder: Any  # the step function's state, R rows
+
+
+def sample(
+    step,
+    state,
+    limits,
+    *,
+    start_id,
+    end_id,
+    pad_id,
+    steps,
+    min_length=0,
+    greedy=True,
+    temperature=1.0,
+    top_k=0,
+    top_p=1.0,
+    seed=0,
+    row_numbers=None,
+):
+    """Extends each row by one token at a time until its end token.
+
+    Args:
+        step: function (ids int32 `[R]`, state) -> (logits or log-probabilities `[R, V]`, state).
+        state: the step function's state, with R rows.
+        limits: int32 tensor `[R]`, the most tokens before the end token; at the limit the end token is set.
+        start_id, end_id, pad_id: ids; neither start nor padding is generated, results are filled up with padding.
+        steps: L, at least `max(limits) + 1`; an int, or a scalar tensor where shapes are dynamic.
+        min_length: tokens that must stand before an end token.
+        greedy: take the most probable token; otherwise draw one.
+        temperature, top_k, top_p: as in `SearchOptions`, for draws.
+        seed: int or int32 scalar tensor, of the draws.
+        row_numbers: int32 tensor `[R]`; a row's draws depend on the seed, its number and its own logits alone. `None` counts
+            the rows.
+
+    Returns:
+        ids int32 `[R, L]` and scores float32 `[R]`: the sum of the log-probabilities that the model (at temperature 1, unfiltered)
+        gives to the tokens, the end token included.
+    """
+    rows = ops.shape(limits)[0]
+    if row_numbers is None:
+        row_numbers = ops.arange(rows, dtype="int32")
+
+    def is_running(state):
+        return ops.logical_and(state.length < steps, ops.logical_not(ops.all(state.is_done)))
+
+    def advance(state):
+        logits, decoder = step(state.last, state.decoder)
+        logits = ops.cast(logits, "float32")
+        tokens_of_vocabulary = ops.arange(logits.shape[-1], dtype="int32")
+        is_end = tokens_of_vocabulary == end_id
+        allowed = logits
+        for banned in {start_id, pad_id} - {end_id}:
+            allowed = ops.where(tokens_of_vocabulary == banned, _IMPOSSIBLE, allowed)
+        if min_length:
+            allowed = ops.where(ops.logical_and(is_end, state.length < min_length), _IMPOSSIBLE, allowed)
+        if greedy:
+            tokens = ops.cast(ops.argmax(allowed, axis=-1), "int32")
+        else:
+            keys = fold_key(0, seed, row_numbers, state.length)
+            tokens = _draw(allowed / temperature, top_k, top_p, keys)
+        tokens = ops.where(state.length >= limits, end_id, tokens)
+        log_probabilities = _pick(logits, tokens) - ops.logsumexp(logits, axis=-1)
+        is_here = ops.arange(ops.shape(state.ids)[1], dtype="int32") == state.length
+        writes = ops.logical_and(is_here, ops.expand_dims(ops.logical_not(state.is_done), 1))
+        return SampleState(
+            length=state.length + 1,
+            last=tokens,
+            ids=ops.where(writes, ops.expand_dims(tokens, 1), state.ids),
+            scores=ops.where(state.is_done, state.scores, state.scores + log_probabilities),
+            is_done=ops.logical_or(state.is_done, tokens == end_id),
+            decoder=decoder,
+        )
+
+    state = SampleState(
+        length=ops.zeros((), dtype="int32"),
+        last=ops.full((rows,), start_id, dtype="int32"),
+        ids=ops.full((rows, steps), pad_id, dtype="int32"),
+        scores=ops.zeros((rows,), dtype="float32"),
+        is_done=ops.zeros((rows,), dtype="bool"),
+        decoder=state,
+    )
+    state = while_loop(is_running, advance, state)
+    return state.ids, state.scores
+
+
+def _draw(logits, top_k, top_p, keys):
+    """One token per row `[R]`, drawn from the softmax of the logits `[R, V]` after the filters."""
+    size = logits.shape[-1]
+    if top_k or top_p < 1:
+        logits, candidates = stable_top_k(logits, min(top_k or size, size))  # sorted, best first
+        if top_p < 1:
+            probabilities = ops.softmax(logits, axis=-1)
+            before = ops.cumsum(probabilities, axis=-1) - probabilities
+            logits = ops.where(before < top_p, logits, _IMPOSSIBLE)
+    # Gumbel's trick: the maximum of logits plus Gumbel noise is a draw from their softmax.
+    # log1p(-u), not log(u): float32 rounds the largest u up to 1, whose noise would be infinite and let a forbidden token win.
+    noise = -ops.log(-ops.log1p(-uniform(ops.shape(logits)[0], logits.shape[-1], keys)))
+    places = ops.cast(ops.argmax(logits + noise, axis=-1), "int32")
+    if top_k or top_p < 1:
+        return _pick(candidates, places)
+    return places
+
+
+def _pick(matrix, columns):
+    """`matrix[r, columns[r]]` for each row."""
+    rows, size = ops.shape(matrix)[0], matrix.shape[-1]
+    return ops.take(ops.reshape(matrix, (-1,)), ops.arange(rows, dtype="int32") * size + columns)

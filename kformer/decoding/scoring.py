@@ -1,0 +1,53 @@
+"""The log-probability that a model gives to a target sentence."""
+
+import numpy as np
+from keras import ops
+
+from kformer.decoding import drivers
+
+
+class Scorer:
+    """Scores given targets with one forward pass; the counterpart of a search's `scores`.
+
+    Args:
+        model: a `Transformer`.
+
+    Call arguments:
+        source_ids: integer array `[B, S]`, padded with `pad_id`.
+        labels: integer array `[B, T]`: the target's tokens, its end token, then padding. `lengths` tells where it ends.
+        lengths: integer array `[B]`, tokens of each target, the end token included.
+
+    Returns:
+        float32 array `[B]`: sums of log-probabilities (natural logarithm), the end token's included.
+    """
+
+    def __init__(self, model):
+        self.model = model
+        self._run = drivers.compile_function(self._score, model)
+
+    def _score(self, source_ids, target_ids, labels, is_real):
+        logits = ops.cast(self.model({"source_ids": source_ids, "target_ids": target_ids}, training=False), "float32")
+        shape = ops.shape(logits)
+        flat = ops.reshape(logits, (-1, shape[2]))
+        places = ops.arange(shape[0] * shape[1], dtype="int32") * shape[2] + ops.reshape(labels, (-1,))
+        picked = ops.take(ops.reshape(flat, (-1,)), places) - ops.logsumexp(flat, axis=-1)
+        # `where`, not a product: what stands at padding may be infinite.
+        return ops.sum(ops.where(is_real, ops.reshape(picked, shape[:2]), 0.0), axis=1)
+
+    def __call__(self, source_ids, labels, lengths):
+        source_ids, labels = np.asarray(source_ids, dtype="int32"), np.asarray(labels, dtype="int32")
+        rows = len(source_ids)
+        if drivers.uses_static_shapes() and rows:
+            pads = [(0, (1 << (rows - 1).bit_length()) - rows)]
+            source_ids, labels = (
+                np.pad(
+                    ids,
+                    [*pads, (0, drivers.padded_length(ids.shape[1], self.model.max_length) - ids.shape[1])],
+                    constant_values=self.model.pad_id,
+                )
+                for ids in (source_ids, labels)
+            )
+            lengths = np.pad(lengths, pads[0])
+        is_real = np.arange(labels.shape[1]) < np.asarray(lengths)[:, None]
+        target_ids = np.concatenate([np.full((len(labels), 1), self.model.start_id, "int32"), labels[:, :-1]], axis=1)
+        return self._run(source_ids, target_ids, labels, is_real)[:rows]

@@ -1,0 +1,5 @@
+"""Text to ids and back: the tokenizer, for Python on every backend and, with the same result, for the graph."""
+
+from kformer.text.tokenizer import Tokenizer
+
+__all__ = ["Tokenizer"]

@@ -1,0 +1,163 @@
+"""The folder that a tokenizer is kept in: `tokenizer.json`, SentencePiece models, lists of pieces.
+
+    {
+      "format_version": 1,
+      "kind": "sentencepiece",
+      "normalization": "nmt_nfkc",
+      "special_ids": {"pad": 0, "unknown": 1, "start": 2, "end": 3},
+      "source": {"model": "sentencepiece-1f0c93d2.model", "vocabulary": null,
+                 "prefix": [], "suffix": [3], "control_ids": [0, 2, 3]},
+      "target": {...}
+    }
+
+`vocabulary` names a JSON list of every piece by its id, where ids are not SentencePiece's own. Both sides may name the
+same file. File names carry a part of the content's SHA-256, so that a folder is replaced by writing the new files
+beside the old ones and renaming `tokenizer.json` last: at no time does it describe files of another tokenizer.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import uuid
+
+FORMAT_VERSION = 1
+CONFIG_NAME = "tokenizer.json"
+SIDES = ("source", "target")
+SPECIAL_NAMES = ("pad", "unknown", "start", "end")
+
+
+def write_folder(folder, config, contents):
+    """Writes a tokenizer's folder; a reader finds the old one or the new one, never a mixture.
+
+    Args:
+        folder: path; created if need be. What else is in it stays.
+        config: dict for `tokenizer.json`.
+        contents: dict of file name to bytes.
+    """
+    folder = pathlib.Path(folder)
+    text = json.dumps({"format_version": FORMAT_VERSION, **config}, ensure_ascii=False, indent=2) + "\n"
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"Cannot save a tokenizer at {str(folder)!r}: a file is there; choose another folder.")
+    if folder.exists():
+        former = _file_names(folder)
+        for name, content in (*contents.items(), (CONFIG_NAME, text.encode("utf-8"))):
+            aside = folder / f".{name}.{uuid.uuid4().hex}"
+            try:
+                aside.write_bytes(content)
+                os.replace(aside, folder / name)
+            finally:
+                aside.unlink(missing_ok=True)
+        for name in former - set(contents):
+            (folder / name).unlink(missing_ok=True)
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    aside = folder.parent / f".{folder.name}.{uuid.uuid4().hex}"
+    aside.mkdir()
+    try:
+        for name, content in (*contents.items(), (CONFIG_NAME, text.encode("utf-8"))):
+            (aside / name).write_bytes(content)
+        os.rename(aside, folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def content_name(stem, content, suffix):
+    """A file name that is the same for the same content alone."""
+    return f"{stem}-{hashlib.sha256(content).hexdigest()[:8]}{suffix}"
+
+
+def read_folder(folder):
+    """Reads and checks a tokenizer's folder.
+
+    Returns:
+        dict: the configuration; in each side `model` is bytes and `vocabulary` is None or a list of str.
+
+    Raises:
+        FileNotFoundError: if the folder or a file in it is missing.
+        ValueError: if the format is newer than this release, or the content is not what it should be.
+    """
+    folder = pathlib.Path(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"There is no tokenizer folder {str(folder)!r}; check the path.")
+    where = str(folder / CONFIG_NAME)
+    config = _parse_json(_read_file(folder, CONFIG_NAME), where)
+    if not isinstance(config, dict):
+        raise ValueError(f"{where!r} must hold a JSON object; save the tokenizer again.")
+    version = _field(config, "format_version", int, where)
+    if version > FORMAT_VERSION:
+        raise ValueError(
+            f"{where!r} has format_version {version}, newer than the {FORMAT_VERSION} that this kformer reads; "
+            "upgrade kformer."
+        )
+    kind = _field(config, "kind", str, where)
+    if kind != "sentencepiece":
+        raise ValueError(f"{where!r} has the kind {kind!r}; this kformer reads 'sentencepiece' alone.")
+    _field(config, "normalization", str, where)
+    special_ids = _field(config, "special_ids", dict, where)
+    for name in SPECIAL_NAMES:
+        _field(special_ids, name, int, where)
+    for side in SIDES:
+        settings = _field(config, side, dict, where)
+        for name in ("prefix", "suffix", "control_ids"):
+            ids = _field(settings, name, list, where)
+            if not all(type(token_id) is int for token_id in ids):
+                raise ValueError(f"{where!r}: {name!r} of {side!r} must be a list of whole numbers, not {ids!r}.")
+        settings["model"] = _read_file(folder, _field(settings, "model", str, where))
+        if settings.get("vocabulary") is not None:
+            name = _field(settings, "vocabulary", str, where)
+            pieces = _parse_json(_read_file(folder, name), str(folder / name))
+            if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
+                raise ValueError(f"{str(folder / name)!r} must hold a JSON list of strings; save the tokenizer again.")
+            settings["vocabulary"] = pieces
+        else:
+            settings["vocabulary"] = None
+    return config
+
+
+def _file_names(folder):
+    """Names of the files that the tokenizer now in `folder` consists of, as far as it can be read."""
+    names = set()
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        config = json.loads((folder / CONFIG_NAME).read_bytes())
+        for side in SIDES:
+            names |= {config[side]["model"], config[side].get("vocabulary")}
+    return {name for name in names if isinstance(name, str) and _is_plain(name)}
+
+
+def _is_plain(name):
+    return name not in ("", ".", "..") and not set(name) & set("/\\\0")
+
+
+def _read_file(folder, name):
+    if not _is_plain(name):
+        where = str(folder / CONFIG_NAME)
+        raise ValueError(f"{where!r} names the file {name!r}; only plain names of files in the folder may stand there.")
+    path = folder / name
+    try:
+        inside = path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # a loop of links
+        inside = False
+    if not inside:
+        raise ValueError(f"{str(path)!r} is a link that leads out of the folder; put the file itself there.")
+    if not path.is_file():
+        raise FileNotFoundError(f"The tokenizer folder {str(folder)!r} has no file {name!r}; save or copy it again.")
+    return path.read_bytes()
+
+
+def _parse_json(content, where):
+    try:
+        return json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError):
+        raise ValueError(f"{where!r} is not valid JSON; save or copy the tokenizer again.") from None
+
+
+def _field(mapping, key, kind, where):
+    value = mapping.get(key)
+    # bool is an int to Python, not to us.
+    if not isinstance(value, kind) or isinstance(value, bool):
+        wanted = {int: "a whole number", str: "a string", list: "a list", dict: "an object"}[kind]
+        raise ValueError(f"{where!r}: {key!r} must be {wanted}, not {value!r}; save the tokenizer again.")
+    return value

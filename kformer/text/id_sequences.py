@@ -1,0 +1,37 @@
+"""Sequences of ids from whatever holds them: lists, NumPy arrays, tensors of any backend."""
+
+import numbers
+
+import numpy as np
+
+
+def id_rows(ids):
+    """(list of lists of int, whether `ids` was one flat sequence).
+
+    An empty list is taken for an empty batch. No backend is imported: tensors tell what they are by their methods.
+
+    Raises:
+        ValueError: if `ids` has other than one or two dimensions, or holds something that is no whole number.
+    """
+    if hasattr(ids, "row_splits"):  # a ragged tensor of TensorFlow
+        return ids.to_list(), False
+    if hasattr(ids, "detach"):  # a tensor of PyTorch, which may be on another device or hold a gradient
+        ids = ids.detach().cpu()
+    if hasattr(ids, "ndim") and hasattr(ids, "dtype"):
+        ids = np.asarray(ids)
+        if ids.ndim not in (1, 2):
+            raise ValueError(f"ids must have one or two dimensions, not {ids.ndim}.")
+        flat = ids.ndim == 1 and ids.dtype != object
+        return _int_rows([ids] if flat else ids), flat
+    ids = list(ids)
+    flat = bool(ids) and isinstance(ids[0], numbers.Integral)
+    return _int_rows([ids] if flat else ids), flat
+
+
+def _int_rows(rows):
+    rows = [row.tolist() if hasattr(row, "tolist") else list(row) for row in rows]
+    for row in rows:
+        for token_id in row:
+            if type(token_id) is not int and not isinstance(token_id, numbers.Integral):
+                raise ValueError(f"ids must be whole numbers; {token_id!r} is not.")
+    return rows

@@ -1,0 +1,183 @@
+"""Training of a SentencePiece model from files or from an iterable of texts, the same bytes each time.
+
+References:
+    Kudo and Richardson (2018), SentencePiece, https://arxiv.org/abs/1808.06226.
+    Kudo (2018), Subword Regularization (the unigram model), https://arxiv.org/abs/1804.10959.
+    Sennrich et al. (2016), Neural Machine Translation of Rare Words with Subword Units (BPE),
+    https://arxiv.org/abs/1508.07909.
+"""
+
+import io
+import itertools
+import os
+import random
+import re
+
+import sentencepiece
+
+from kformer.text.normalization import replace_all, valid_text
+from kformer.text.unigram_scores import quantize_scores
+
+MODEL_TYPES = ("unigram", "bpe")
+PAD_ID, UNKNOWN_ID, START_ID, END_ID = range(4)
+
+# The sums of the unigram model's expectation step depend, in their last bits, on the number of threads: a fixed one
+# gives every machine the same model.
+_THREADS = 4
+# SentencePiece leaves out sentences over max_sentence_length bytes. Texts are cut into parts that stay below it: four
+# bytes for a character at most, and twice that where each is escaped.
+_PART_CHARACTERS = 1000
+_MAX_SENTENCE_BYTES = 8 * _PART_CHARACTERS
+
+
+def train_sentencepiece(
+    sentences,
+    *,
+    corpus,
+    vocabulary_size,
+    model_type,
+    normalization,
+    byte_fallback,
+    character_coverage,
+    split_digits,
+    max_sentences,
+    seed,
+):
+    """Trains one model and returns it serialised.
+
+    Args:
+        sentences: iterable of str or bytes.
+        corpus: what to call these texts in an error.
+        normalization: a `Normalization` that has a `sentencepiece_rule`.
+        others: as in `Tokenizer.train`.
+
+    Returns:
+        bytes.
+
+    Raises:
+        ValueError: if a setting is impossible, or the vocabulary size does not fit the corpus.
+    """
+    _check_settings(vocabulary_size, model_type, character_coverage, max_sentences)
+    sample = _sample(_sentence_parts(sentences, normalization), max_sentences, seed)
+    if not sample:
+        raise ValueError(f"There is no text in {corpus}; a tokenizer needs at least one line that is not blank.")
+    writer = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            # Each sentence is let go as it is taken: SentencePiece holds its own copy.
+            sentence_iterator=(sample.pop() for _ in range(len(sample))),
+            model_writer=writer,
+            vocab_size=vocabulary_size,
+            model_type=model_type,
+            normalization_rule_name=normalization.sentencepiece_rule,
+            remove_extra_whitespaces=normalization.remove_extra_whitespaces,
+            add_dummy_prefix=True,
+            byte_fallback=byte_fallback,
+            character_coverage=character_coverage,
+            split_digits=split_digits,
+            max_sentence_length=_MAX_SENTENCE_BYTES,
+            input_sentence_size=0,
+            shuffle_input_sentence=False,
+            hard_vocab_limit=True,
+            num_threads=_THREADS,
+            pad_id=PAD_ID,
+            unk_id=UNKNOWN_ID,
+            bos_id=START_ID,
+            eos_id=END_ID,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise ValueError(_explain(str(error), corpus, vocabulary_size)) from None
+    model = writer.getvalue()
+    return quantize_scores(model) if model_type == "unigram" else model
+
+
+def open_corpus(files, texts, files_name, texts_name):
+    """(iterable of texts, what to call them in an error) from one of the two ways to give them.
+
+    Raises:
+        FileNotFoundError: if a file is not there.
+        ValueError: if both ways or neither are used, or one string stands for an iterable.
+    """
+    if (files is None) == (texts is None):
+        raise ValueError(f"Pass either {files_name} or {texts_name} to train a tokenizer.")
+    if texts is not None:
+        if isinstance(texts, str | bytes) or not hasattr(texts, "__iter__"):
+            raise ValueError(f"{texts_name} must be an iterable of texts, not one {type(texts).__name__}.")
+        return texts, texts_name
+    paths = [files] if isinstance(files, str | os.PathLike) else list(files)
+    for path in paths:  # now, and not after a long training of the other side
+        if not os.path.isfile(path):
+            raise FileNotFoundError(f"There is no text file {os.fspath(path)!r}; check the path.")
+    names = ", ".join(repr(os.fspath(path)) for path in itertools.islice(paths, 3))
+    return read_lines(paths), names + (" ..." if len(paths) > 3 else "") or files_name
+
+
+def read_lines(paths):
+    """Lines of UTF-8 files, one file after the other, without their line ends.
+
+    Raises:
+        ValueError: if a line is not valid UTF-8.
+    """
+    for path in paths:
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    yield line.rstrip(b"\r\n").decode("utf-8")
+                except UnicodeDecodeError:
+                    raise ValueError(
+                        f"Line {number} of {os.fspath(path)!r} is not valid UTF-8; convert the file to UTF-8 "
+                        "(for example with iconv)."
+                    ) from None
+
+
+def _check_settings(vocabulary_size, model_type, character_coverage, max_sentences):
+    for name, value in (("vocabulary_size", vocabulary_size), ("max_sentences", max_sentences)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} must be a positive whole number, not {value!r}.")
+    if model_type not in MODEL_TYPES:
+        raise ValueError(f"model_type={model_type!r} is unknown; choose one of {', '.join(MODEL_TYPES)}.")
+    if not 0.0 < character_coverage <= 1.0:
+        raise ValueError(f"character_coverage={character_coverage!r} must be above 0 and at most 1, such as 0.9995.")
+
+
+def _sentence_parts(sentences, normalization):
+    for sentence in sentences:
+        text = replace_all(valid_text(sentence), normalization.before)
+        # SentencePiece leaves out a sentence with NUL in it: only the character is left out here.
+        for line in text.replace("\0", "\n").split("\n"):
+            for start in range(0, len(line), _PART_CHARACTERS):
+                part = line[start : start + _PART_CHARACTERS]
+                if not part.isspace():
+                    yield part
+
+
+def _sample(sentences, size, seed):
+    """At most `size` of the sentences, each as likely as the other (Vitter's algorithm R), the same for each seed."""
+    generator = random.Random(seed)
+    kept = []
+    for index, sentence in enumerate(sentences):
+        if index < size:
+            kept.append(sentence)
+        else:
+            slot = generator.randrange(index + 1)
+            if slot < size:
+                kept[slot] = sentence
+    return kept
+
+
+def _explain(message, corpus, vocabulary_size):
+    """SentencePiece's error as one sentence with a remedy."""
+    if match := re.search(r"Vocabulary size too high .* <= (\d+)", message):
+        return (
+            f"vocabulary_size={vocabulary_size} is too large for {corpus}, which supports at most {match[1]} pieces; "
+            f"pass vocabulary_size={match[1]} or less, or train on more text."
+        )
+    if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        return (
+            f"vocabulary_size={vocabulary_size} is too small for {corpus}, whose characters, bytes and special tokens "
+            f"need {match[1]} pieces; pass vocabulary_size={match[1]} or more, or a lower character_coverage."
+        )
+    if "all_chars_count" in message:
+        return f"There is no text in {corpus} after normalisation; a tokenizer needs at least one visible character."
+    return f"SentencePiece could not train on {corpus}: {' '.join(message.split())}"

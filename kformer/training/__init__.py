@@ -1,0 +1,32 @@
+"""Loss, metrics, schedule and callbacks for training with `model.fit`; checkpoints and run directories."""
+
+from kformer.training.callbacks import Checkpoint, StepHistory
+from kformer.training.checkpoints import TrainingState, latest_checkpoint, load_checkpoint, save_checkpoint
+from kformer.training.fitting import fit_from
+from kformer.training.losses import MaskedCrossentropy
+from kformer.training.metrics import LatestValue, MaskedAccuracy, NegativeLogLikelihood, Perplexity
+from kformer.training.progress import TrainingProgress
+from kformer.training.recipe import paper_recipe
+from kformer.training.run_directory import load_run, read_config, save_run
+from kformer.training.schedules import WarmupInverseSqrt
+
+__all__ = [
+    "Checkpoint",
+    "LatestValue",
+    "MaskedAccuracy",
+    "MaskedCrossentropy",
+    "NegativeLogLikelihood",
+    "Perplexity",
+    "StepHistory",
+    "TrainingProgress",
+    "TrainingState",
+    "WarmupInverseSqrt",
+    "fit_from",
+    "latest_checkpoint",
+    "load_checkpoint",
+    "load_run",
+    "paper_recipe",
+    "read_config",
+    "save_checkpoint",
+    "save_run",
+]

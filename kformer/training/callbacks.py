@@ -1,0 +1,301 @@
+"""Keras callbacks that make a training resumable, and keep its history step by step."""
+
+import csv
+import io
+import pathlib
+import time
+
+import keras
+import numpy as np
+
+from kformer.training import files
+from kformer.training.checkpoints import TrainingState, save_checkpoint
+from kformer.training.metrics import LatestValue
+
+
+class StepCounter(keras.callbacks.Callback):
+    """Base class of callbacks that know the global step, also in a training that was resumed in the middle of an epoch.
+
+    Counting goes on over several calls of `fit` with the same callback. Where `compile` was given
+    `steps_per_execution=k`, Keras reports every k-th step alone.
+
+    Args:
+        resume_from: the `TrainingState` that the training goes on from, or `None` for one from the start.
+
+    Attributes:
+        step: the number of batches trained on so far.
+        epoch: the index of the current epoch, from 0.
+        step_in_epoch: how many batches of the epoch are done.
+    """
+
+    def __init__(self, resume_from=None):
+        super().__init__()
+        self.resume_from = resume_from or TrainingState(0)
+        self.step = self.resume_from.step
+        self.epoch = self.resume_from.epoch
+        self.step_in_epoch = self.resume_from.step_in_epoch
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch != self.epoch or self.step > self.resume_from.step:
+            self.step_in_epoch = 0
+        self.epoch = epoch
+        self._steps_before = self.step
+        self._skipped = self.step_in_epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.step = self._steps_before + batch + 1
+        self.step_in_epoch = self._skipped + batch + 1
+
+    def epoch_is_complete(self):
+        """Whether the latest batch is the last of its epoch; `True` where Keras does not know how long an epoch is."""
+        steps = (self.params or {}).get("steps")
+        return steps is None or self.step - self._steps_before >= steps
+
+
+class StepHistory(StepCounter):
+    """Writes `history.csv` in the run directory: one row per step, each step exactly once.
+
+    | Column | |
+    |---|---|
+    | `step` | number of the update, from 1 |
+    | `epoch` | number of the epoch, from 1 |
+    | `loss` | loss of this very batch, with all digits of its float32 |
+    | `learning_rate` | rate of this update (under loss scaling, updates that were skipped count as steps here) |
+    | `target_tokens` | real target tokens in the batch; blank if nobody counts them |
+    | `seconds` | wall time since the step before, the time for the data included |
+    | `val_*` | a column per metric: its value on the validation data, in the row of the epoch's last step; else blank |
+
+    `pandas.read_csv("history.csv")` reads it as it is; `.dropna(subset=["val_nll"])` leaves the validations.
+
+    Rows are written at each checkpoint (put this callback before `Checkpoint`, and give it to it), at the end of an
+    epoch, and every 100 steps. When training begins, rows beyond the step that it resumes from are removed: all of
+    them, if it begins anew.
+
+    Args:
+        run_dir: the run directory; it is made if it is missing.
+        resume_from: a `TrainingState`, or `None`.
+        count_tokens: a function from the number of a step (from 1) to the number of real target tokens in its batch.
+            `None` takes `logs["batch_tokens"]`, if the model has such a metric.
+
+    A model reports the loss of each batch through a `LatestValue` metric named `batch_loss` (its example shows how). To
+    a model with the attribute `loss_observer`, as `kformer.Transformer`, this callback gives that metric itself.
+
+    Raises:
+        ValueError: the model does not report `batch_loss`, or `history.csv` does not reach up to the step that is
+            resumed from.
+    """
+
+    _FIRST_COLUMNS = ("step", "epoch", "loss", "learning_rate", "target_tokens", "seconds")
+    _ROWS_BETWEEN_WRITES = 100
+
+    def __init__(self, run_dir, resume_from=None, count_tokens=None):
+        super().__init__(resume_from)
+        self.path = pathlib.Path(run_dir) / "history.csv"
+        self.count_tokens = count_tokens
+        self._columns = None
+        self._rows = []
+
+    def set_model(self, model):
+        super().set_model(model)
+        if getattr(model, "loss_observer", self) is None:
+            model.loss_observer = LatestValue(name="batch_loss")
+            model.train_function = model.test_function = None  # Traced functions would not know of it.
+
+    def on_train_begin(self, logs=None):
+        if self._columns is not None:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        columns, rows = _read_rows(self.path)
+        rows = [row for row in rows if int(row["step"]) <= self.step]
+        last_step = int(rows[-1]["step"]) if rows else 0
+        if last_step != self.step:
+            raise ValueError(f"{self.path} does not reach up to step {self.step}, which the training resumes from.")
+        self._columns = columns if rows else []
+        self._rewrite(rows)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        super().on_epoch_begin(epoch, logs)
+        self._learning_rate = _learning_rate_function(self.model.optimizer)
+        self._clock = time.perf_counter()
+
+    def on_train_batch_end(self, batch, logs=None):
+        super().on_train_batch_end(batch, logs)
+        if "batch_loss" not in logs:
+            raise ValueError(
+                "The history needs the loss of each batch: give the model a "
+                "kformer.training.LatestValue(name='batch_loss') that its compute_loss updates."
+            )
+        self._add_columns([f"val_{name}" for name in logs if name not in ("batch_loss", "batch_tokens")])
+        now = time.perf_counter()
+        tokens = self.count_tokens(self.step) if self.count_tokens else logs.get("batch_tokens")
+        self._rows.append(
+            {
+                "step": self.step,
+                "epoch": self.epoch + 1,
+                "loss": _shortest(logs["batch_loss"]),
+                "target_tokens": "" if tokens is None else int(tokens),
+                "seconds": f"{now - self._clock:.4f}",
+            }
+        )
+        self._clock = now
+        if len(self._rows) > self._ROWS_BETWEEN_WRITES:
+            self._write(self._rows[:-1])  # The newest may yet get the values of a validation.
+            self._rows = self._rows[-1:]
+
+    def on_epoch_end(self, epoch, logs=None):
+        values = {name: _shortest(value) for name, value in (logs or {}).items() if name.startswith("val_")}
+        values = {name: value for name, value in values.items() if name in self._columns}
+        if values and self._rows:
+            self._rows[-1].update(values)
+        elif values:
+            # Keras did not say how long the epoch is, and a checkpoint was due at its last step.
+            rows = _read_rows(self.path)[1]
+            rows[-1].update(values)
+            self._rewrite(rows)
+        self.write()
+
+    def on_train_end(self, logs=None):
+        self.write()
+
+    def write(self):
+        """Brings all rows to the disk."""
+        self._write(self._rows)
+        self._rows = []
+
+    def _write(self, rows):
+        if not rows:
+            return
+        with open(self.path, "ab") as file:
+            for row in rows:
+                row["learning_rate"] = self._learning_rate(row["step"] - 1)
+                file.write(_csv_line([row.get(column, "") for column in self._columns]))
+        files.sync_to_disk(self.path)
+
+    def _add_columns(self, names):
+        """Widens the file by the columns that it lacks: normally when it is new and empty."""
+        wanted = [name for name in (*self._FIRST_COLUMNS, *names) if name not in self._columns]
+        if wanted:
+            self.write()
+            rows = _read_rows(self.path)[1]
+            self._columns = [*self._columns, *wanted]
+            self._rewrite(rows)
+
+    def _rewrite(self, rows):
+        with files.replacing(self.path) as aside, open(aside, "wb") as file:
+            for line in [self._columns, *([row.get(column, "") for column in self._columns] for row in rows)]:
+                file.write(_csv_line(line) if line else b"")
+
+
+class Checkpoint(StepCounter):
+    """Saves a checkpoint in `fit` every so many steps, and when the training ends.
+
+    A process that is killed loses at most `every` steps; `kformer.training.fit_from` goes on from the latest
+    checkpoint, through the very same losses. A checkpoint that is due at an epoch's last step is saved after the
+    validation. At the end of `fit`, the weights saved are those of the training, not their moving average.
+
+    Args:
+        run_dir: the run directory; checkpoints go to `run_dir/checkpoints/step-N`.
+        every: int, number of steps between two checkpoints.
+        keep: int, how many checkpoints stay.
+        resume_from: a `TrainingState`, or `None`.
+        history: the `StepHistory` of this training, which has to stand before this callback in the list: its rows reach
+            the disk before each checkpoint.
+        data: dict of JSON values that tell the data apart, to be kept in the checkpoint.
+
+    Example:
+        >>> history = kformer.training.StepHistory("runs/en-de")
+        >>> checkpoint = kformer.training.Checkpoint("runs/en-de", every=500, history=history)
+        >>> kformer.training.fit_from(model, train, epochs=20, callbacks=[history, checkpoint])
+    """
+
+    def __init__(self, run_dir, every=500, keep=3, resume_from=None, history=None, data=None):
+        super().__init__(resume_from)
+        if every < 1 or keep < 1:
+            raise ValueError(f"every and keep must be at least 1, but every={every} and keep={keep} were given.")
+        self.run_dir = pathlib.Path(run_dir)
+        self.every = every
+        self.keep = keep
+        self.history = history
+        self.data = self.resume_from.data if data is None else data
+        self._saved_step = self.step
+        self._is_due = False
+
+    def on_train_batch_end(self, batch, logs=None):
+        before = self.step
+        super().on_train_batch_end(batch, logs)
+        self._is_due = before // self.every != self.step // self.every
+        at_epoch_end = (self.params or {}).get("steps") is not None and self.epoch_is_complete()
+        if self._is_due and not at_epoch_end:
+            self._save(self.epoch, self.step_in_epoch)
+
+    def on_epoch_end(self, epoch, logs=None):
+        ends = epoch + 1 == (self.params or {}).get("epochs") or self._model.stop_training
+        if (self._is_due or ends) and self.step > self._saved_step:
+            self._save(*self._next_batch())
+
+    def on_train_end(self, logs=None):
+        # Another callback may have stopped the training after this one's turn. With a moving average it is too late:
+        # `fit` has already put the averages in the weights' place.
+        optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
+        if self.step > self._saved_step and not optimizer.use_ema:
+            self._save(*self._next_batch())
+
+    def _next_batch(self):
+        """Index of the epoch of the next batch, and how many of that epoch's batches are done."""
+        return (self.epoch + 1, 0) if self.epoch_is_complete() else (self.epoch, self.step_in_epoch)
+
+    def _save(self, epoch, step_in_epoch):
+        if self.history is not None:
+            if self.history.step != self.step:
+                raise ValueError(
+                    "The StepHistory must stand before the Checkpoint that it is given to in the list of callbacks."
+                )
+            self.history.write()
+        state = TrainingState(self.step, epoch, step_in_epoch, self.data)
+        # `self.model` brings the variables up to date on JAX; `self._model` does not.
+        save_checkpoint(self.run_dir, self.model, state, keep=self.keep)
+        self._saved_step = self.step
+        self._is_due = False
+
+
+def _shortest(value):
+    """The shortest decimal number that reads back as the same float32."""
+    return str(np.float32(value))
+
+
+def _csv_line(values):
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(values)
+    return text.getvalue().encode()
+
+
+def _read_rows(path):
+    """Columns and rows of a history; a last line that was only begun is left out."""
+    if not path.exists():
+        return [], []
+    lines = path.read_bytes().decode(errors="replace").split("\n")[:-1]
+    reader = csv.reader(lines)
+    columns = next(reader, [])
+    rows = []
+    for values in reader:
+        is_next = (
+            len(values) == len(columns)
+            and values[0].isdecimal()
+            and (not rows or int(values[0]) > int(rows[-1]["step"]))
+        )
+        if columns[:1] != ["step"] or not is_next:
+            raise ValueError(
+                f"{path} is damaged: it is no history, or its steps do not go up, at {','.join(values)[:80]!r}."
+            )
+        rows.append(dict(zip(columns, values, strict=True)))
+    return columns, rows
+
+
+def _learning_rate_function(optimizer):
+    """A function from the number of updates made to the learning rate of the next one, as text."""
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    rate = optimizer.get_config()["learning_rate"]
+    if isinstance(rate, dict):
+        schedule = keras.optimizers.schedules.deserialize(rate)
+        return lambda step: _shortest(keras.ops.convert_to_numpy(schedule(step)))
+    return lambda step: _shortest(rate)

@@ -1,0 +1,167 @@
+"""Cross-entropy over the real tokens of a batch."""
+
+import keras
+from keras import ops
+
+
+def check_shapes(labels, logits):
+    """Refuses labels and logits that cannot belong together.
+
+    Args:
+        labels: tensor `[B, T]` (or of any rank).
+        logits: tensor of the labels' shape with the vocabulary axis behind it, `[B, T, V]`.
+
+    Raises:
+        ValueError: the logits' shape is not the labels' shape with one axis more.
+    """
+    expected, found = tuple(labels.shape), tuple(logits.shape)[:-1]
+    pairs = zip(expected, found, strict=False)
+    if len(expected) != len(found) or any(None not in (a, b) and a != b for a, b in pairs):
+        raise ValueError(
+            f"Labels of shape {expected} need logits of that shape with the vocabulary axis added, but the logits have "
+            f"shape {tuple(logits.shape)}."
+        )
+
+
+def token_weights(labels, pad_id=None, sample_weight=None):
+    """What each token counts: 0 for padding, the sample weight (or 1) for a real token.
+
+    Args:
+        labels: int tensor `[B, T]`; padding is `pad_id` or any negative number.
+        pad_id: int; `None` means 0.
+        sample_weight: `None`, or a tensor `[B]` (one weight per sentence) or `[B, T]`.
+
+    Returns:
+        float32 tensor `[B, T]`.
+    """
+    real = ops.logical_and(ops.not_equal(labels, 0 if pad_id is None else pad_id), ops.greater_equal(labels, 0))
+    weights = ops.cast(real, "float32")
+    if sample_weight is not None:
+        sample_weight = ops.convert_to_tensor(sample_weight, dtype="float32")
+        if len(sample_weight.shape) > len(labels.shape):
+            raise ValueError(
+                f"Labels of shape {tuple(labels.shape)} take one sample weight per sentence or per token, but the "
+                f"sample weights have shape {tuple(sample_weight.shape)}."
+            )
+        while len(sample_weight.shape) < len(labels.shape):
+            sample_weight = ops.expand_dims(sample_weight, -1)
+        weights = weights * sample_weight
+    return weights
+
+
+def token_crossentropy(labels, logits, label_smoothing=0.0):
+    """`-sum(q * log_softmax(logits))` of each token, with q the smoothed label.
+
+    The label has `1 - label_smoothing + label_smoothing / V` of q, every other class `label_smoothing / V`. Written
+    out, that is `logsumexp(logits) - (1 - label_smoothing) * logits[label] - label_smoothing * mean(logits)`: no
+    one-hot tensor is multiplied by anything. The gradient `softmax(logits) - q` is given in closed form: one
+    elementwise pass without a scatter, hence the same bits in every run on every device, and nothing but the logits is
+    kept for it.
+
+    Args:
+        labels: int tensor `[B, T]` (any rank). The value at a label outside `[0, V)` is that of the nearest class.
+        logits: float tensor `[B, T, V]`, of any float dtype.
+        label_smoothing: float in `[0, 1)`.
+
+    Returns:
+        float32 tensor `[B, T]`.
+    """
+    classes = logits.shape[-1]
+    uniform = label_smoothing / classes
+    labels = ops.expand_dims(ops.clip(ops.cast(labels, "int32"), 0, classes - 1), -1)
+
+    @ops.custom_gradient
+    def crossentropy(logits):
+        values = ops.cast(logits, "float32")
+        log_sums = ops.logsumexp(values, axis=-1, keepdims=True)
+        losses = log_sums - (1.0 - label_smoothing) * ops.take_along_axis(values, labels, axis=-1)
+        if label_smoothing:
+            losses = losses - label_smoothing * ops.mean(values, axis=-1, keepdims=True)
+
+        def gradient(*args, upstream=None):
+            # PyTorch hands the upstream gradient by name (behind the inputs), TensorFlow and JAX as the one argument.
+            upstream = args[0] if upstream is None else upstream
+            is_label = ops.equal(ops.arange(classes, dtype="int32"), labels)
+            targets = ops.where(is_label, 1.0 - label_smoothing + uniform, uniform)
+            slope = ops.exp(ops.cast(logits, "float32") - log_sums) - ops.cast(targets, "float32")
+            return ops.cast(slope * ops.expand_dims(upstream, -1), logits.dtype)
+
+        return ops.squeeze(losses, -1), gradient
+
+    return crossentropy(logits)
+
+
+class _ReplicaMean(keras.losses.Loss):
+    """A value that is a mean already, divided by the number of replicas under `tf.distribute` as Keras's losses are."""
+
+    def call(self, y_true, y_pred):
+        return y_pred
+
+
+@keras.saving.register_keras_serializable(package="kformer")
+class MaskedCrossentropy(keras.losses.Loss):
+    """Cross-entropy with label smoothing: the mean over the real tokens of the batch.
+
+    A token is real when its label is neither `pad_id` nor negative. Each real token counts the same, whatever the
+    length of its sentence: the loss is `sum(weight * loss) / sum(weight)` over tokens, and 0 for a batch without real
+    tokens. The labels alone decide: an implicit Keras mask on the logits comes from the target inputs, where the start
+    token may be the padding token, and is not looked at. (Keras's running average of the loss over an epoch weights
+    batches by rows; the metrics `nll`, `perplexity` and `accuracy` of this package weight them by tokens.)
+
+    A label of `V` or more is an error in the data. A compiled step cannot raise, so such a batch's loss is NaN, on
+    every backend, and does not pass for a good one.
+
+    Args:
+        label_smoothing: float in `[0, 1)`, the share of the target distribution that is spread evenly over all V
+            classes.
+        pad_id: int, the label to ignore. `None` means 0, or the padding id of the model that is compiled with this
+            loss.
+        name: string.
+
+    Call arguments:
+        y_true: int tensor `[B, T]`, labels.
+        y_pred: float tensor `[B, T, V]`, logits of any float dtype; the computation is in float32.
+        sample_weight: `None`, or weights `[B]` (per sentence) or `[B, T]` (per token).
+
+    Returns:
+        float32 scalar.
+
+    Raises:
+        ValueError: `label_smoothing` lies outside `[0, 1)`, or the shapes do not belong together.
+
+    Example:
+        >>> loss = kformer.MaskedCrossentropy(label_smoothing=0.1, pad_id=0)
+        >>> labels = [[5, 2, 0]]                                # two real tokens, one of padding
+        >>> float(loss(labels, keras.ops.zeros((1, 3, 8))))     # log(8)
+        2.0794415
+
+    References:
+        Szegedy et al. 2016, "Rethinking the Inception architecture", section 7 (label smoothing).
+        Vaswani et al. 2017, "Attention is all you need", section 5.4 (0.1).
+    """
+
+    def __init__(self, label_smoothing=0.0, pad_id=None, name="masked_crossentropy"):
+        # Of Keras's reductions none gives the token mean under every kind of weight: `__call__` reduces.
+        super().__init__(name=name, reduction=None, dtype="float32")
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(f"label_smoothing must lie in [0, 1), but {label_smoothing} was given.")
+        self.label_smoothing = float(label_smoothing)
+        self.pad_id = pad_id
+        self._replica_mean = _ReplicaMean(dtype="float32")
+
+    def call(self, y_true, y_pred):
+        """The loss of each token, float32 `[B, T]`; padding is not yet taken out."""
+        losses = token_crossentropy(y_true, y_pred, self.label_smoothing)
+        return ops.where(ops.less(y_true, y_pred.shape[-1]), losses, float("nan"))
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        y_true, y_pred = ops.cast(y_true, "int32"), ops.convert_to_tensor(y_pred)
+        check_shapes(y_true, y_pred)
+        weights = token_weights(y_true, self.pad_id, sample_weight)
+        losses = ops.where(ops.not_equal(weights, 0), self.call(y_true, y_pred), 0.0)
+        mean = ops.divide_no_nan(ops.sum(losses * weights), ops.sum(weights))
+        mean = ops.reshape(mean, (1,))
+        return self._replica_mean(mean, mean)
+
+    def get_config(self):
+        return {"label_smoothing": self.label_smoothing, "pad_id": self.pad_id, "name": self.name}

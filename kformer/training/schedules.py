@@ -1,0 +1,50 @@
+"""The learning rate of the paper."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="kformer")
+class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up, then decay with the inverse square root of the step.
+
+    `rate(n) = scale * hidden_dim**-0.5 * min(n**-0.5, n * warmup_steps**-1.5)` for the n-th update, n = 1, 2, ... Keras
+    counts the updates already made, from 0, so `schedule(step)` is `rate(step + 1)`: the first update has a positive
+    rate. The peak, `scale * (hidden_dim * warmup_steps)**-0.5`, is at update number `warmup_steps`.
+
+    Args:
+        hidden_dim: int, the hidden size D of the model.
+        warmup_steps: int, at least 1.
+        scale: float above 0, a factor on the whole schedule (the paper has 1).
+
+    Call arguments:
+        step: number of updates made so far, an int or a tensor of any shape.
+
+    Returns:
+        float32 tensor of the step's shape.
+
+    Example:
+        >>> schedule = kformer.WarmupInverseSqrt(hidden_dim=512, warmup_steps=4000)
+        >>> optimizer = keras.optimizers.Adam(schedule, beta_2=0.98, epsilon=1e-9)
+
+    References:
+        Vaswani et al. 2017, "Attention is all you need", section 5.3, equation 3.
+    """
+
+    def __init__(self, hidden_dim, warmup_steps=4000, scale=1.0):
+        for name, value in (("hidden_dim", hidden_dim), ("warmup_steps", warmup_steps)):
+            if value != int(value) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, but {value} was given.")
+        if not 0 < scale < float("inf"):
+            raise ValueError(f"scale must be a finite number above 0, but {scale} was given.")
+        self.hidden_dim = int(hidden_dim)
+        self.warmup_steps = int(warmup_steps)
+        self.scale = float(scale)
+
+    def __call__(self, step):
+        number = ops.cast(step, "float32") + 1.0
+        rate = ops.minimum(ops.rsqrt(number), number * self.warmup_steps**-1.5)
+        return self.scale * self.hidden_dim**-0.5 * rate
+
+    def get_config(self):
+        return {"hidden_dim": self.hidden_dim, "warmup_steps": self.warmup_steps, "scale": self.scale}

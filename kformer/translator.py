@@ -1,0 +1,278 @@
+"""Text in, text out: tokenizer, search and tokenizer again, on any backend."""
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+from keras import ops
+
+from kformer.decoding import Scorer, Searcher, SearchOptions
+from kformer.training import load_run, save_run
+
+
+class Hypothesis(NamedTuple):
+    """One translation of a sentence.
+
+    Attributes:
+        text: the translation.
+        score: sum of the log-probabilities of its tokens, the end token included.
+        rank: the score after the length penalty; n-best lists are ordered by it.
+        ids: list of int, its tokens, the end token included.
+    """
+
+    text: str
+    score: float
+    rank: float
+    ids: list
+
+
+class Translation(NamedTuple):
+    """What a search gave for one source text.
+
+    Attributes:
+        hypotheses: list of `Hypothesis`, best first.
+        truncated: whether the source was longer than the model's limit and was cut.
+    """
+
+    hypotheses: list
+    truncated: bool
+
+    @property
+    def text(self):
+        """The best translation."""
+        return self.hypotheses[0].text
+
+    @property
+    def score(self):
+        """The best translation's log-probability."""
+        return self.hypotheses[0].score
+
+
+class AttentionMap(NamedTuple):
+    """Where a translation looked.
+
+    Attributes:
+        source_tokens, target_tokens: lists of str, the pieces with special tokens.
+        weights: float32 array `[layers, heads, T, S]`; row t is the attention when target token t was predicted.
+    """
+
+    source_tokens: list
+    target_tokens: list
+    weights: np.ndarray
+
+
+class Translator:
+    """A model and its tokenizer.
+
+    Args:
+        model: a `kformer.Transformer`.
+        tokenizer: the `kformer.Tokenizer` it was trained with.
+        options: `kformer.decoding.SearchOptions`, the default of every call; `None` for a beam of 4.
+        config: dict of JSON values that `save` writes along, such as how the model was trained.
+
+    Call arguments:
+        texts: a list of strings, or one string.
+        batch_size: sentences searched at once.
+        **options: fields of `SearchOptions` that this call changes, such as `beam_size=1`.
+
+    Returns:
+        A list of translations in the order of the texts; for one string, one string. With `n_best` above 1 each
+        translation is a list of strings, best first. An empty text gives an empty translation.
+
+    Example:
+        >>> translator = kformer.Translator.load("runs/en-de")
+        >>> translator(["A man rides a horse."], beam_size=4)
+        ["Ein Mann reitet auf einem Pferd."]
+    """
+
+    def __init__(self, model, tokenizer, options=None, config=None):
+        for name, theirs, ours in (
+            ("source", tokenizer.vocabulary_size, model.vocabulary_size),
+            ("target", tokenizer.target_vocabulary_size, model.target_vocabulary_size),
+        ):
+            if theirs > ours:
+                raise ValueError(
+                    f"The tokenizer has {theirs} {name} tokens, but the model only {ours}: this is not the tokenizer that the "
+                    "model was made for."
+                )
+        self.model = model
+        self.tokenizer = tokenizer
+        self.options = SearchOptions(max_length=max(1, model.max_length - 1)) if options is None else options
+        self.config = dict(config or {})
+        self._searchers = {}
+        self._scorer = None
+
+    def __call__(self, texts, *, batch_size=32, **options):
+        single = isinstance(texts, str | bytes)
+        results = self.translate([texts] if single else texts, batch_size=batch_size, **options)
+        if options.get("n_best", self.options.n_best) > 1:
+            results = [[hypothesis.text for hypothesis in result.hypotheses] for result in results]
+        else:
+            results = [result.text for result in results]
+        return results[0] if single else results
+
+    def translate(self, texts, *, batch_size=32, progress=None, **options):
+        """Like a call, with everything that the search knows.
+
+        Args:
+            texts: list of strings.
+            batch_size: sentences searched at once.
+            progress: function that is called with the number of sentences done after each batch.
+            **options: fields of `SearchOptions` that this call changes.
+
+        Returns:
+            List of `Translation`, in the order of the texts.
+        """
+        options = self._options(options)
+        texts = _check_texts(texts)
+        searcher = self._searchers.setdefault(options, Searcher(self.model, options))
+        rows, truncated = self._source_rows(texts)
+        nothing = Translation([Hypothesis("", 0.0, 0.0, []) for _ in range(options.n_best)], False)
+        results = [nothing] * len(texts)
+        # Long sentences first: like goes with like, and memory is at its peak at once.
+        todo = sorted((i for i, row in enumerate(rows) if row), key=lambda i: -len(rows[i]))
+        done = len(texts) - len(todo)
+        for start in range(0, len(todo), batch_size):
+            batch = todo[start : start + batch_size]
+            found = searcher(self._pad([rows[i] for i in batch]), row_numbers=batch)
+            for i, *hypotheses in zip(batch, found.ids, found.scores, found.ranks, strict=True):
+                results[i] = Translation(self._hypotheses(*hypotheses), truncated[i])
+            done += len(batch)
+            if progress is not None:
+                progress(done)
+        return results
+
+    def score(self, sources, targets, *, batch_size=32, progress=None):
+        """The log-probability of given translations.
+
+        Args:
+            sources, targets: lists of strings of one length.
+            batch_size: pairs scored at once.
+            progress: function that is called with the number of pairs done after each batch.
+
+        Returns:
+            List of floats: the sum of the log-probabilities (natural logarithm) of each target's tokens and its end token, given
+            the source. It equals the `score` of a search that found the same tokens.
+        """
+        sources, targets = _check_texts(sources), _check_texts(targets)
+        if len(sources) != len(targets):
+            raise ValueError(f"There are {len(sources)} sources but {len(targets)} targets; give one target for each source.")
+        if self._scorer is None:
+            self._scorer = Scorer(self.model)
+        rows, _ = self._source_rows(sources, keep_empty=True)
+        labels = self.tokenizer.tokenize(targets, side="target", special_tokens=True)
+        for i, row in enumerate(labels):
+            if len(row) > self.model.max_length:
+                raise ValueError(
+                    f"Target {i + 1} has {len(row)} tokens, more than the model's limit of {self.model.max_length}; split it."
+                )
+        scores = [0.0] * len(sources)
+        order = sorted(range(len(sources)), key=lambda i: -len(rows[i]) - len(labels[i]))
+        for start in range(0, len(order), batch_size):
+            batch = order[start : start + batch_size]
+            chosen = [labels[i] for i in batch]
+            found = self._scorer(self._pad([rows[i] for i in batch]), self._pad(chosen), np.array([len(row) for row in chosen]))
+            for i, score in zip(batch, found, strict=True):
+                scores[i] = float(score)
+            if progress is not None:
+                progress(start + len(batch))
+        return scores
+
+    def attention(self, source, target=None, **options):
+        """Where a translation looked: the cross-attention of every layer and head, from one forward pass.
+
+        Args:
+            source: a string.
+            target: its translation; `None` for the one that the search finds.
+            **options: fields of `SearchOptions` for that search.
+
+        Returns:
+            `AttentionMap`.
+        """
+        if target is None:
+            labels = self.translate([source], **options)[0].hypotheses[0].ids
+        else:
+            labels = self.tokenizer.tokenize(target, side="target", special_tokens=True)
+        (row,), _ = self._source_rows(_check_texts([source]), keep_empty=True)
+        if not labels:
+            labels = [self.tokenizer.end_id]
+        inputs = {"source_ids": np.array([row]), "target_ids": np.array([[self.model.start_id, *labels[:-1]]])}
+        scores = self.model.inspect(inputs)["cross_attention_scores"]
+        return AttentionMap(
+            self.tokenizer.tokens(row, side="source"),
+            self.tokenizer.tokens(labels, side="target"),
+            np.stack([ops.convert_to_numpy(ops.cast(layer[0], "float32")) for layer in scores]),
+        )
+
+    def save(self, path):
+        """Writes a run directory: model, tokenizer, configuration and search options. See `kformer.training.save_run`."""
+        return save_run(path, self.model, self.tokenizer, {**self.config, "search": dataclasses.asdict(self.options)})
+
+    @classmethod
+    def load(cls, path):
+        """Reads a run directory that `save` or `kformer train` wrote, on whatever backend that was.
+
+        Raises:
+            FileNotFoundError, ValueError: as `kformer.training.load_run`.
+        """
+        model, tokenizer, config = load_run(path)
+        search = config.pop("search", None)
+        return cls(model, tokenizer, None if search is None else _options_from_config(search, path), config)
+
+    def export(self, path, **options):
+        """Writes a SavedModel, `path/VERSION/`, with strings in and strings out. See `kformer.export.export_saved_model`."""
+        from kformer.export import export_saved_model
+
+        return export_saved_model(self, path, **options)
+
+    def _options(self, changes):
+        unknown = set(changes) - {field.name for field in dataclasses.fields(SearchOptions)}
+        if unknown:
+            raise TypeError(f"Unknown search option {', '.join(sorted(unknown))}; kformer.decoding.SearchOptions lists them.")
+        return dataclasses.replace(self.options, **changes) if changes else self.options
+
+    def _source_rows(self, texts, keep_empty=False):
+        """Ids of each text with special tokens, cut at the model's limit; an empty list for a text without tokens."""
+        affixes = len(self.tokenizer.source_prefix) + len(self.tokenizer.source_suffix)
+        suffix = list(self.tokenizer.source_suffix)
+        limit = self.model.max_length
+        rows = self.tokenizer.tokenize(texts, side="source", special_tokens=True)
+        truncated = [len(row) > limit for row in rows]
+        rows = [row[: limit - len(suffix)] + suffix if len(row) > limit else row for row in rows]
+        if not keep_empty:
+            rows = [row if len(row) > affixes else [] for row in rows]
+        return rows, truncated
+
+    def _pad(self, rows):
+        """Lists of ids as an array `[B, S]`, filled up with the padding id."""
+        padded = np.full((len(rows), max(map(len, rows))), self.model.pad_id, dtype="int32")
+        for row, ids in zip(padded, rows, strict=True):
+            row[: len(ids)] = ids
+        return padded
+
+    def _hypotheses(self, ids, scores, ranks):
+        """`Hypothesis` objects of one sentence, from arrays `[N, L]`, `[N]`, `[N]`."""
+        end_id = self.tokenizer.end_id
+        rows = []
+        for row in ids.tolist():
+            rows.append(row[: row.index(end_id) + 1] if end_id in row else [])
+        texts = self.tokenizer.detokenize(rows)
+        return [Hypothesis(*parts) for parts in zip(texts, scores.tolist(), ranks.tolist(), rows, strict=True)]
+
+
+def _check_texts(texts):
+    """The texts as a list; a string in their place, or anything among them that is no text, is an error."""
+    if isinstance(texts, str | bytes):
+        raise TypeError("Give a list of texts, not one text: put it into a list, [text].")
+    texts = list(texts)
+    for i, text in enumerate(texts):
+        if not isinstance(text, str | bytes):
+            raise TypeError(f"Text {i + 1} is {type(text).__name__}, not a string: {text!r}.")
+    return texts
+
+
+def _options_from_config(config, path):
+    try:
+        return SearchOptions(**config)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"The search options in {path} cannot be used: {error}") from error

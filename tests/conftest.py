@@ -1,0 +1,116 @@
+"""Fixtures of all tests. Run them with `python -m tests` (each backend in turn), or with pytest under one KERAS_BACKEND."""
+
+import os
+import pathlib
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# `from tests.peers import ...` works under a bare `pytest` too, which does not put the working directory on the path.
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+
+import kformer  # noqa: E402
+
+SEED = 0
+POLICIES = ("float32", "mixed_float16", "mixed_bfloat16")
+
+
+def pytest_configure(config):
+    # Keras reads PyTorch tensors by np.array, which NumPy 2 warns about.
+    config.addinivalue_line("filterwarnings", "ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves out the tests that need no particular backend where they ran under another one already."""
+    if os.environ.get("KFORMER_SKIP_ANY_BACKEND") != "1":
+        return
+    kept, left_out = [], []
+    for item in items:
+        (left_out if item.get_closest_marker("any_backend") else kept).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
+
+
+def pytest_report_header(config):
+    return f"keras {keras.__version__} on {keras.backend.backend()}"
+
+
+@pytest.fixture(autouse=True)
+def same_start():
+    """Every test begins with the same seeds and float32, whatever ran before it."""
+    keras.utils.set_random_seed(SEED)
+    keras.config.set_dtype_policy("float32")
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
+@pytest.fixture
+def rng():
+    """A NumPy generator, the same for every test."""
+    return np.random.default_rng(SEED)
+
+
+@pytest.fixture
+def backend():
+    """The name of the backend: tensorflow, jax or torch."""
+    return keras.backend.backend()
+
+
+@pytest.fixture(params=POLICIES)
+def policy(request):
+    """Each dtype policy in turn, set globally."""
+    keras.config.set_dtype_policy(request.param)
+    return request.param
+
+
+@pytest.fixture
+def randomize(rng):
+    """Gives every trainable weight of a built layer or model numbers that no initializer gives (biases that are not zero)."""
+
+    def apply(layer):
+        for weight in layer.trainable_weights:
+            values = keras.ops.convert_to_numpy(weight.value).astype("float32")
+            weight.assign(values + rng.normal(0, 0.1, values.shape).astype("float32"))
+        return layer
+
+    return apply
+
+
+@pytest.fixture
+def tiny_transformer(randomize):
+    """A function that makes a very small Transformer with random weights; its arguments override the sizes below."""
+
+    def make(**overrides):
+        sizes = {
+            "vocabulary_size": 23,
+            "num_encoder_layers": 2,
+            "num_decoder_layers": 2,
+            "hidden_dim": 16,
+            "intermediate_dim": 32,
+            "num_heads": 4,
+            "max_length": 16,
+        }
+        return randomize(kformer.Transformer(**{**sizes, **overrides}))
+
+    return make
+
+
+@pytest.fixture
+def random_batch(rng):
+    """A function that draws source and target ids, with padding at the ends of all rows but the first."""
+
+    def draw(rows=3, source_length=6, target_length=5, vocabulary_size=23, pad_id=0, start_id=2):
+        def ids(length):
+            values = rng.integers(4, vocabulary_size, (rows, length)).astype("int32")
+            lengths = np.append(length, rng.integers(2, length, rows - 1))
+            return np.where(np.arange(length) < lengths[:, None], values, pad_id).astype("int32")
+
+        target_ids = ids(target_length)
+        target_ids[:, 0] = start_id
+        return {"source_ids": ids(source_length), "target_ids": target_ids}
+
+    return draw

@@ -1,0 +1,269 @@
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+from kformer.data import PreparedCorpus, prepare
+from kformer.data.lines import count_lines, read_chunks
+from kformer.data.preparation import prepare_cached
+
+pytestmark = pytest.mark.any_backend
+
+
+def read(texts, chunk_lines=2):
+    return [line for chunk in read_chunks(texts, "source", chunk_lines) for line in chunk]
+
+
+def write(path, data):
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return path
+
+
+def test_lines_end_at_newlines_only(tmp_path):
+    text = "a\u2028b\n\u2029\x85c\x0b\x0cd\x1c\x1d\x1e\n\ne\rf\n"
+    path = write(tmp_path / "text", text)
+    assert read(path) == ["a\u2028b", "\u2029\x85c\x0b\x0cd\x1c\x1d\x1e", "", "e\rf"]
+    assert count_lines(path) == 4
+
+
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        (b"one\r\ntwo\r\nthree\r\n", ["one", "two", "three"]),
+        (b"one\r\ntwo\r\nthree\r", ["one", "two", "three"]),
+        (b"\xef\xbb\xbfone\ntwo", ["one", "two"]),
+        (b"one\n\xef\xbb\xbftwo\n", ["one", "\ufefftwo"]),
+        (b"\n", [""]),
+        (b"one\n\n", ["one", ""]),
+        (b"", []),
+    ],
+)
+def test_windows_files_marks_and_last_lines(tmp_path, data, lines):
+    path = write(tmp_path / "text", data)
+    assert read(path) == lines
+    assert count_lines(path) == len(lines)
+
+
+@pytest.mark.parametrize("as_files", [False, True])
+def test_ids_come_back_from_the_folder(toy, tmp_path, as_files, monkeypatch):
+    monkeypatch.setattr("kformer.data.preparation.CHUNK_LINES", 7)
+    sources, targets = toy.pairs(40)
+    tokenizer = toy.CharacterTokenizer()
+    given = sources, targets
+    if as_files:
+        given = [write(tmp_path / name, "\n".join(side)) for name, side in (("s", sources), ("t", targets))]
+    done = []
+    prepare(*given, tokenizer, tmp_path / "pairs", progress=lambda *counts: done.append(counts))
+    corpus = PreparedCorpus.load(tmp_path / "pairs")
+    assert corpus.num_pairs == corpus.num_lines == 40 and corpus.num_too_long == corpus.num_empty == 0
+    for side, texts in (("source", sources), ("target", targets)):
+        ids = tokenizer.tokenize(texts, special_tokens=True)
+        assert [corpus.ids(side, i).tolist() for i in range(40)] == ids
+        assert corpus.lengths(side).tolist() == [len(i) for i in ids]
+    assert corpus.num_target_tokens == corpus.lengths("target").sum()
+    assert done == [(7, 40), (14, 40), (21, 40), (28, 40), (35, 40), (40, 40)]
+    assert (corpus.pad_id, corpus.start_id, corpus.end_id) == (3, 5, 7)
+    with pytest.raises(IndexError):
+        corpus.ids("source", 40)
+
+
+def test_large_vocabulary(toy, tmp_path):
+    class Large(toy.CharacterTokenizer):
+        vocabulary_size = target_vocabulary_size = 300_000
+
+    corpus = prepare(["a"], ["b"], Large(first=200_000), tmp_path / "pairs")
+    assert corpus.ids("source", 0).tolist() == [200_000 + ord("a"), 7]
+    assert corpus.ids("source", 0).dtype == np.int32
+
+
+def test_ids_outside_the_vocabulary(toy, tmp_path):
+    tokenizer = toy.CharacterTokenizer()
+    tokenizer.vocabulary_size = 1000
+    tokenizer._id = lambda character: 1001
+    with pytest.raises(ValueError, match="source id 1001, outside its vocabulary of 1000"):
+        prepare(["a"], ["b"], tokenizer, tmp_path / "pairs")
+
+
+def test_long_and_empty_pairs_are_counted_and_reported(toy, tmp_path):
+    sources = ["aaaa", "aaa", "", "aaa", "   ", "aaaa", "aaa"]
+    targets = ["bbb", "bbb", "bbb", "bbbbbb", "bbb", "", "b"]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        corpus = prepare(sources, targets, toy.CharacterTokenizer(), tmp_path / "pairs", max_length=4)
+    assert (corpus.num_lines, corpus.num_pairs) == (7, 2)
+    assert (corpus.num_too_long, corpus.too_long_examples) == (2, [1, 4])
+    assert (corpus.num_empty, corpus.empty_examples) == (3, [3, 5, 6])
+    assert [str(warning.message) for warning in caught] == [
+        "2 of 7 pairs have more than max_length=4 tokens on a side and are left out (lines 1, 4); "
+        "raise max_length to keep them.",
+        "3 of 7 pairs have an empty side and are left out (lines 3, 5, 6).",
+    ]
+    assert corpus.lengths("source").tolist() == [4, 4] and corpus.lengths("target").tolist() == [4, 2]
+
+
+def test_report_takes_the_place_of_warnings(toy, tmp_path, recwarn):
+    said = []
+    sources = ["a" * 9] * 30 + ["a"]
+    corpus = prepare(sources, sources, toy.CharacterTokenizer(), tmp_path / "pairs", max_length=5, report=said.append)
+    assert corpus.num_too_long == 30 and len(corpus.too_long_examples) == 10
+    assert len(said) == 1 and "(lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ...)" in said[0] and not recwarn.list
+
+
+def test_missing_file(toy, tmp_path):
+    with pytest.raises(FileNotFoundError, match="source file '.*none' does not exist; give the path"):
+        prepare(tmp_path / "none", ["b"], toy.CharacterTokenizer(), tmp_path / "pairs")
+    with pytest.raises(ValueError, match="is a folder"):
+        prepare(["a"], tmp_path, toy.CharacterTokenizer(), tmp_path / "pairs")
+
+
+@pytest.mark.parametrize("given", [None, 3, b"text"])
+def test_neither_path_nor_texts(toy, tmp_path, given):
+    with pytest.raises(ValueError, match=f"list of strings, but it is of type {type(given).__name__}"):
+        prepare(given, ["b"], toy.CharacterTokenizer(), tmp_path / "pairs")
+
+
+@pytest.mark.parametrize("kind", ["file", "list", "iterator", "mark"])
+def test_empty_corpus(toy, tmp_path, kind):
+    empty = {
+        "file": write(tmp_path / "empty", b""),
+        "list": [],
+        "iterator": iter([]),
+        "mark": write(tmp_path / "mark", b"\xef\xbb\xbf"),
+    }[kind]
+    with pytest.raises(ValueError, match="The corpus is empty: the source"):
+        prepare(empty, empty, toy.CharacterTokenizer(), tmp_path / "pairs")
+    assert not (tmp_path / "pairs").exists()
+
+
+def test_nothing_left(toy, tmp_path):
+    with pytest.raises(ValueError, match="of 2 pairs, 1 have an empty side and 1 have more than max_length=3 tokens"):
+        prepare(["", "aaaa"], ["b", "b"], toy.CharacterTokenizer(), tmp_path / "pairs", max_length=3)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("make", [list, iter], ids=["list", "iterator"])
+@pytest.mark.parametrize("counts", [(50, 48), (14, 21), (3, 50)])
+def test_sides_of_unequal_length(toy, tmp_path, make, counts, monkeypatch):
+    monkeypatch.setattr("kformer.data.preparation.CHUNK_LINES", 7)
+    tokenizer = toy.CharacterTokenizer()
+    sources, targets = make(["a"] * counts[0]), make(["b"] * counts[1])
+    with pytest.raises(ValueError, match=f"source texts has {counts[0]} lines and the target texts has {counts[1]};"):
+        prepare(sources, targets, tokenizer, tmp_path / "pairs")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unequal_files_are_noticed_before_the_long_work(toy, tmp_path):
+    files = write(tmp_path / "s", "a\n" * 30), write(tmp_path / "t", "a\n" * 31)
+    tokenizer = toy.CharacterTokenizer()
+    with pytest.raises(ValueError, match="s' has 30 lines and the target file '.*t' has 31"):
+        prepare(*files, tokenizer, tmp_path / "pairs")
+    assert tokenizer.texts_seen == 0
+
+
+def test_invalid_utf8_names_file_and_line(toy, tmp_path, monkeypatch):
+    monkeypatch.setattr("kformer.data.preparation.CHUNK_LINES", 2)
+    good = write(tmp_path / "good", b"a\nb\nc\nd\n")
+    bad = write(tmp_path / "bad", b"a\nb\nc\nd\xc3(\n")
+    with pytest.raises(ValueError) as error:
+        prepare(good, bad, toy.CharacterTokenizer(), tmp_path / "pairs")
+    assert str(error.value) == (
+        f"Line 4 of the target file '{bad}' is not valid UTF-8 (byte 0xc3 at position 1); convert the file to UTF-8, "
+        "or remove that line from both sides."
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad", "good"]
+
+
+def test_a_character_cut_by_a_newline_is_not_valid(tmp_path):
+    # Joined, the two lines would decode: each must be checked as a line of its own.
+    with pytest.raises(ValueError, match="Line 1 of"):
+        read(write(tmp_path / "bad", b"a\xc3\n\xa4b\n"))
+
+
+@pytest.mark.parametrize(
+    ("item", "message"), [(b"b", "Item 2 of the target texts is of type bytes"), ("\ud800", "Item 2 of .* surrogate")]
+)
+def test_items_that_are_no_strings(toy, tmp_path, item, message):
+    with pytest.raises(ValueError, match=message):
+        prepare(["a", "a"], ["b", item], toy.CharacterTokenizer(), tmp_path / "pairs")
+
+
+@pytest.mark.parametrize("max_length", [1, 0, 2.5, "256", True])
+def test_max_length(toy, tmp_path, max_length):
+    with pytest.raises(ValueError, match="max_length must be an integer of at least 2"):
+        prepare(["a"], ["b"], toy.CharacterTokenizer(), tmp_path / "pairs", max_length=max_length)
+
+
+def test_an_older_corpus_is_replaced_and_anything_else_is_kept(toy, tmp_path):
+    prepare(["a"], ["b"], toy.CharacterTokenizer(), tmp_path / "pairs")
+    before = PreparedCorpus.load(tmp_path / "pairs")
+    assert prepare(["a", "c"], ["b", "d"], toy.CharacterTokenizer(), tmp_path / "pairs").num_pairs == 2
+    assert before.ids("source", 0).tolist() == [10 + ord("a"), 7]  # still readable by whoever had it open
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "empty").mkdir()
+    write(tmp_path / "mine" / "notes", "mine")
+    with pytest.raises(ValueError, match="mine' exists and is not a prepared corpus; remove it or choose another"):
+        prepare(["a"], ["b"], toy.CharacterTokenizer(), tmp_path / "mine")
+    prepare(["a"], ["b"], toy.CharacterTokenizer(), tmp_path / "empty")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "mine", "pairs"]
+
+
+def test_a_failed_preparation_leaves_the_older_corpus(toy, tmp_path):
+    prepare(["a"], ["b"], toy.CharacterTokenizer(), tmp_path / "pairs")
+    with pytest.raises(ValueError, match="differ in length"):
+        prepare(iter(["a", "c"]), iter(["b"]), toy.CharacterTokenizer(), tmp_path / "pairs")
+    assert PreparedCorpus.load(tmp_path / "pairs").num_pairs == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["pairs"]
+
+
+def test_damaged_folders(toy, tmp_path):
+    folder = tmp_path / "pairs"
+    with pytest.raises(FileNotFoundError, match="holds no prepared corpus"):
+        PreparedCorpus.load(folder)
+    prepare(["abc"], ["b"], toy.CharacterTokenizer(), folder)
+    meta = json.loads((folder / "meta.json").read_text())
+    write(folder / "meta.json", json.dumps(meta | {"format_version": 2}))
+    with pytest.raises(ValueError, match="format version 2, but this kformer reads up to version 1; upgrade"):
+        PreparedCorpus.load(folder)
+    write(folder / "meta.json", "[1]")
+    with pytest.raises(ValueError, match="not the meta.json of a prepared corpus"):
+        PreparedCorpus.load(folder)
+    write(folder / "meta.json", json.dumps(meta))
+    write(folder / "source.ids", b"\0\0")
+    with pytest.raises(ValueError, match="'source.ids' has 2 bytes instead of 8"):
+        PreparedCorpus.load(folder)
+    (folder / "source.ids").unlink()
+    with pytest.raises(ValueError, match="'source.ids' is missing"):
+        PreparedCorpus.load(folder)
+
+
+def test_cache_is_found_by_content(toy, tmp_path):
+    cache = tmp_path / "cache"
+    files = write(tmp_path / "s", "aa\nbb\n"), write(tmp_path / "t", "c\nd\n")
+
+    def seen(*given, tokenizer=None, **options):
+        tokenizer = tokenizer or toy.CharacterTokenizer()
+        corpus = prepare_cached(*given, tokenizer, cache, **options)
+        assert corpus.num_pairs == 2
+        return tokenizer.texts_seen > 0
+
+    assert seen(*files)
+    assert not seen(*files)
+    copies = write(tmp_path / "s2", "aa\nbb\n"), write(tmp_path / "t2", "c\nd\n")
+    assert not seen(*copies)
+    assert seen(*files, max_length=100)
+    assert seen(*files, tokenizer=toy.CharacterTokenizer(first=11))
+    write(files[1], "c\ne\n")
+    assert seen(*files)
+    assert seen(["aa", "bb"], ["c", "d"]) and not seen(["aa", "bb"], ["c", "d"])
+    assert seen(["aab", "b"], ["c", "d"])
+    assert len(list(cache.iterdir())) == 6
+    with pytest.raises(ValueError, match="cache_dir needs the source texts twice"):
+        seen(iter(["a"]), ["b"])
+
+
+def test_release_keeps_ids_readable(toy, tmp_path):
+    corpus = prepare(["abc", "d"], ["e", "f"], toy.CharacterTokenizer(), tmp_path / "pairs")
+    before = corpus.ids("source", 0).tolist()
+    corpus.release()
+    assert corpus.ids("source", 0).tolist() == before == [107, 108, 109, 7]

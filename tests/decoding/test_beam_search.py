@@ -1,0 +1,308 @@
+"""Beam search against NumPy searches that share no code with it."""
+
+import itertools
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from keras import ops
+
+from kformer.decoding import beam_search, length_penalty
+from tests.decoding.toys import BEAM_MODULE, Special, Toy, cut, oracle_beam, oracle_greedy, oracle_penalty, python_loop
+
+SENTENCES = 24
+
+CASES = {
+    "plain": {"seed": 0, "beam_size": 4},
+    "n-best": {"seed": 1, "beam_size": 5, "n_best": 5},
+    "no penalty": {"seed": 2, "beam_size": 4, "alpha": 0.0, "n_best": 2},
+    "strong penalty": {"seed": 3, "beam_size": 3, "alpha": 1.5, "n_best": 3},
+    "negative penalty": {"seed": 4, "beam_size": 3, "alpha": -0.7, "n_best": 2},
+    "min length": {"seed": 5, "beam_size": 4, "min_length": 3, "n_best": 2},
+    "beam of one": {"seed": 6, "beam_size": 1},
+    "beam wider than the vocabulary": {"seed": 7, "beam_size": 8, "vocabulary_size": 6, "n_best": 8},
+    "start is padding": {"seed": 8, "beam_size": 3, "special": Special(pad_id=0, start_id=0, end_id=1)},
+    "end is padding": {"seed": 9, "beam_size": 3, "special": Special(pad_id=7, start_id=11, end_id=7)},
+    "start is end": {"seed": 10, "beam_size": 3, "special": Special(pad_id=1, start_id=2, end_id=2)},
+}
+
+
+def limits_of(seed, sentences=SENTENCES):
+    """A limit for each sentence, from 1 to 13."""
+    return np.random.default_rng(seed + 1000).integers(1, 14, sentences).astype("int32")
+
+
+def run(toy, limits, *, beam_size, step=None, state=None, **arguments):
+    """`beam_search` over a toy, as NumPy arrays."""
+    results = beam_search(
+        step or toy.step,
+        toy.state(beam_size) if state is None else state,
+        ops.convert_to_tensor(np.asarray(limits, dtype="int32")),
+        beam_size=beam_size,
+        steps=int(max(limits, default=0)) + 1,
+        **toy.special._asdict(),
+        **arguments,
+    )
+    return [ops.convert_to_numpy(result) for result in results]
+
+
+def assert_equals_oracle(toy, results, sentence, expected, n_best):
+    """The `n_best` first places of a sentence hold the oracle's hypotheses; places that it could not fill are empty."""
+    ids, scores, ranks = (result[sentence] for result in results)
+    for place in range(n_best):
+        if place < len(expected):
+            assert cut(ids[place], toy.special) == expected[place].ids
+            np.testing.assert_allclose(scores[place], expected[place].score, atol=1e-4)
+            np.testing.assert_allclose(ranks[place], expected[place].rank, atol=1e-4)
+        else:
+            assert np.isneginf(scores[place]) and np.isneginf(ranks[place])
+            assert (ids[place] == toy.special.pad_id).all()
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_equals_numpy_beam(case):
+    case = {"n_best": 1, "alpha": 0.6, "min_length": 0, **case}
+    seed, n_best = case.pop("seed"), case["n_best"]
+    toy = Toy(seed, SENTENCES, **{key: case.pop(key) for key in ("vocabulary_size", "special") if key in case})
+    limits = limits_of(seed).clip(case["min_length"])
+    results = run(toy, limits, **case)
+    assert [result.dtype for result in results] == ["int32", "float32", "float32"]
+    case.pop("n_best")
+    for sentence, limit in enumerate(limits):
+        expected, _ = oracle_beam(toy, sentence, int(limit), **case)
+        assert_equals_oracle(toy, results, sentence, expected, n_best)
+
+
+@pytest.mark.any_backend
+def test_cases_are_hard():
+    """The comparison above proves something: beams compete, finish at different lengths, and beat greedy search."""
+    outputs = ended_early = permuted = late = better = 0
+    lengths = set()
+    for case in CASES.values():
+        case = {"alpha": 0.6, **case}
+        case.pop("n_best", None)
+        seed = case.pop("seed")
+        toy = Toy(seed, SENTENCES, **{key: case.pop(key) for key in ("vocabulary_size", "special") if key in case})
+        for sentence, limit in enumerate(limits_of(seed).clip(case.get("min_length", 0))):
+            expected, trace = oracle_beam(toy, sentence, int(limit), **case)
+            greedy, _ = oracle_greedy(toy, sentence, int(limit), case.get("min_length", 0))
+            outputs += 1
+            ended_early += len(expected[0].ids) <= limit
+            permuted += trace.permuted > 0
+            late += trace.late_winner
+            better += expected[0].ids != greedy
+            lengths.add(len(expected[0].ids))
+    assert ended_early >= 0.5 * outputs
+    assert permuted >= 0.5 * outputs
+    assert late >= 0.2 * outputs
+    assert better >= 0.2 * outputs
+    assert len(lengths) >= 6
+
+
+@pytest.mark.parametrize(("alpha", "min_length"), [(0.6, 0), (0.0, 0), (1.2, 2)])
+def test_full_width_equals_exhaustive_enumeration(alpha, min_length):
+    toy = Toy(seed=11, sentences=6, vocabulary_size=6, end=-0.5)
+    words, limit = [3, 4, 5], 3
+    hypotheses = [(*ids, 2) for length in range(min_length, limit + 1) for ids in itertools.product(words, repeat=length)]
+    width = sum(3**length for length in range(limit + 1))  # nothing is ever pruned
+    results = run(toy, [limit] * 6, beam_size=width, n_best=len(hypotheses), alpha=alpha, min_length=min_length)
+    for sentence in range(6):
+        scored = [(toy.score(sentence, ids), ids) for ids in hypotheses]
+        scored.sort(key=lambda pair: -pair[0] / oracle_penalty(len(pair[1]), alpha))
+        ids, scores, ranks = (result[sentence] for result in results)
+        assert [cut(row, toy.special) for row in ids[: len(scored)]] == [hypothesis for _, hypothesis in scored]
+        np.testing.assert_allclose(scores[: len(scored)], [score for score, _ in scored], atol=1e-4)
+        assert np.isneginf(scores[len(scored) :]).all()
+
+
+def test_early_stop_changes_nothing_and_saves_steps(monkeypatch):
+    """The oracle never stops early; the search does, as soon as no live hypothesis can win."""
+    toy, limit = Toy(seed=12, sentences=6, end=1.5), 40
+    steps = []
+    loop = BEAM_MODULE.while_loop
+
+    def counting_loop(condition, body, state):
+        state = loop(condition, body, state)
+        steps.append(int(state.length))
+        return state
+
+    monkeypatch.setattr(BEAM_MODULE, "while_loop", counting_loop)
+    results = run(toy, [limit] * 6, beam_size=4, alpha=0.6)
+    slowest = 0
+    for sentence in range(6):
+        expected, _ = oracle_beam(toy, sentence, limit, beam_size=4, alpha=0.6)
+        assert_equals_oracle(toy, results, sentence, expected, 1)
+        slowest = max(slowest, len(expected[0].ids))
+    # Not before the slowest sentence's winner has ended, and long before the limit.
+    assert slowest <= steps[0] <= (limit + 1) // 2
+    # More of the best take longer, and a limit of zero takes one step.
+    run(toy, [limit] * 6, beam_size=4, alpha=0.6, n_best=4)
+    assert steps[0] < steps[1]
+    run(toy, [0] * 6, beam_size=4, alpha=0.6)
+    assert steps[2] == 1
+
+
+def test_sets_over_time(monkeypatch):
+    """Finished hypotheses are never extended or scored again, live ones stay legal, sets stay sorted."""
+    toy, beam_size, alpha = Toy(seed=13, sentences=6), 3, 0.6
+    states = []
+    monkeypatch.setattr(BEAM_MODULE, "while_loop", python_loop(states.append))
+    run(toy, [8] * 6, beam_size=beam_size, alpha=alpha, n_best=3)
+    states = [[ops.convert_to_numpy(part) for part in state[:-1]] for state in states]
+    assert len(states) >= 5
+    permutations = 0
+    for sentence in range(6):
+        known, before = {}, [()] * beam_size
+        for length, live_ids, live_scores, finished_ids, finished_scores, finished_ranks in states:
+            assert (np.diff(live_scores[sentence]) <= 0).all()
+            # `diff` of two empty places would be NaN.
+            ranks = finished_ranks[sentence]
+            assert list(ranks) == sorted(ranks, reverse=True)
+            now = {}
+            for row, score, rank in zip(finished_ids[sentence], finished_scores[sentence], ranks, strict=True):
+                if ids := cut(row, toy.special):
+                    now[ids] = (score, rank)
+                    np.testing.assert_allclose(rank, score / oracle_penalty(len(ids), alpha), rtol=1e-5)
+            for ids in now.keys() - known.keys():
+                assert len(ids) == length and ids[:-1] in before  # ended just now, and was a live hypothesis
+            for ids in now.keys() & known.keys():
+                assert now[ids] == known[ids]
+            for ids in known.keys() - now.keys():
+                assert known[ids][1] <= min(rank for _, rank in now.values())  # only a better one takes a place
+            live = [tuple(int(token) for token in row[:length]) for row in live_ids[sentence]]
+            alive = [ids for ids, score in zip(live, live_scores[sentence], strict=True) if np.isfinite(score)]
+            assert len(set(alive)) == len(alive)
+            for ids in alive:
+                assert not set(ids) & set(toy.special)
+                assert ids[:-1] in before
+            parents = [before.index(ids[:-1]) for ids in alive]
+            permutations += parents != list(range(len(parents))) and length > 1
+            known, before = now, live
+    assert permutations >= 6
+
+
+def test_score_is_the_sum_of_log_probabilities():
+    toy = Toy(seed=14, sentences=8)
+    ids, scores, ranks = run(toy, [10] * 8, beam_size=4, n_best=4, alpha=0.9)
+    for sentence, place in itertools.product(range(8), range(4)):
+        hypothesis = cut(ids[sentence, place], toy.special)
+        np.testing.assert_allclose(scores[sentence, place], toy.score(sentence, hypothesis), atol=1e-4)
+        np.testing.assert_allclose(
+            ranks[sentence, place], scores[sentence, place] / oracle_penalty(len(hypothesis), 0.9), rtol=1e-5
+        )
+    assert (np.diff(ranks, axis=1) <= 0).all()
+    # The two orders differ somewhere, or this test could not tell them apart.
+    assert (np.diff(scores, axis=1) > 0).any()
+
+
+class CountingState(NamedTuple):
+    """A state with parts that a reordering treats differently, as a model's has; itself reordered by its own method."""
+
+    hidden: Any
+    history: Any
+    count: Any
+
+    def reorder(self, rows):
+        return CountingState(ops.take(self.hidden, rows, axis=0), ops.take(self.history, rows, axis=0), self.count)
+
+
+def test_state_follows_its_hypothesis(monkeypatch):
+    """A state that writes down what its row was fed holds, at each step, exactly the live hypothesis of that row."""
+    toy, beam_size, limit = Toy(seed=15, sentences=5), 3, 7
+    states = []
+    monkeypatch.setattr(BEAM_MODULE, "while_loop", python_loop(states.append))
+
+    def step(ids, state):
+        logits, parts = toy.step(ids, {"hidden": state.hidden})
+        is_here = ops.arange(limit + 1, dtype="int32") == state.count
+        history = ops.where(is_here, ops.expand_dims(ids, 1), state.history)
+        return logits, CountingState(parts["hidden"], history, state.count + 1)
+
+    state = CountingState(
+        toy.state(beam_size)["hidden"], ops.zeros((5 * beam_size, limit + 1), dtype="int32"), ops.zeros((), dtype="int32")
+    )
+    run(toy, [limit] * 5, beam_size=beam_size, step=step, state=state, n_best=3)
+    assert len(states) > 4
+    for beams in states[:-1]:
+        length = int(beams.length)
+        history = ops.convert_to_numpy(beams.decoder.history).reshape(5, beam_size, -1)
+        live_ids = ops.convert_to_numpy(beams.live_ids)
+        alive = np.isfinite(ops.convert_to_numpy(beams.live_scores))
+        assert (history[..., 0] == toy.special.start_id)[alive].all()
+        # What was fed lags one token behind: the newest token has not been fed yet.
+        np.testing.assert_array_equal(history[..., 1:length][alive], live_ids[..., : length - 1][alive])
+
+
+def test_sentences_do_not_influence_each_other():
+    """A sentence alone, among others, and among others with other limits."""
+    toy, limits = Toy(seed=16, sentences=6), np.array([4, 12, 2, 9, 12, 6])
+    together = run(toy, limits, beam_size=3, n_best=3)
+    for chosen in ([1], [4, 2, 0]):
+        part = Toy(seed=16, sentences=6)
+        part.start = toy.start[chosen]
+        for result, whole in zip(run(part, limits[chosen], beam_size=3, n_best=3), together, strict=True):
+            whole = whole[chosen]
+            if result.ndim == 3:
+                np.testing.assert_array_equal(result, whole[:, :, : result.shape[2]])
+                assert (whole[:, :, result.shape[2] :] == 0).all()
+            else:
+                np.testing.assert_allclose(result, whole, atol=1e-5)
+
+
+def test_empty_batch():
+    ids, scores, ranks = run(Toy(seed=17, sentences=0), [], beam_size=3)
+    assert ids.shape == (0, 3, 1) and scores.shape == ranks.shape == (0, 3)
+
+
+def test_logits_and_log_probabilities_search_alike():
+    toy = Toy(seed=18, sentences=6)
+
+    def shifted(ids, state):
+        logits, state = toy.step(ids, state)
+        return logits + 3.0 * state["hidden"][:, :1], state
+
+    for result, expected in zip(
+        run(toy, [9] * 6, beam_size=3, step=shifted), run(toy, [9] * 6, beam_size=3), strict=True
+    ):
+        np.testing.assert_allclose(result[:, :1], expected[:, :1], atol=1e-4)
+
+
+def test_ties_fall_alike_on_every_backend():
+    """Where all tokens are equally likely, the token and the hypothesis that stand first win."""
+
+    def step(ids, state):
+        return ops.zeros((ops.shape(ids)[0], 9)), state
+
+    toy = Toy(seed=0, sentences=2, vocabulary_size=9)
+    ids, scores, _ = run(toy, [2, 2], beam_size=4, step=step, n_best=4, min_length=2)
+    expected = [[3, 3, 2], [3, 4, 2], [3, 5, 2], [3, 6, 2]]
+    np.testing.assert_array_equal(ids, [expected] * 2)
+    np.testing.assert_allclose(scores, np.full((2, 4), 3 * np.log(1 / 9)), rtol=1e-5)
+
+
+def test_impossible_tokens_and_sentences_without_hypotheses():
+    """Log-probabilities of minus infinity neither win nor turn into NaN."""
+
+    def step(ids, state):
+        # Sentence 0 can never end; sentence 1 goes 3, 4, end.
+        free = ops.convert_to_tensor(np.array([-np.inf, -np.inf, -np.inf, 0, 0, 0], dtype="float32"))
+        table = np.full((6, 6), -np.inf, dtype="float32")
+        table[1, 3] = table[3, 4] = table[4, 2] = table[2, 2] = table[5, 5] = table[0, 0] = 0
+        chain = ops.take(ops.convert_to_tensor(table), ids, axis=0)
+        is_first = ops.expand_dims(ops.arange(ops.shape(ids)[0]) < 2, 1)
+        return ops.where(is_first, free, chain), state
+
+    toy = Toy(seed=0, sentences=2, vocabulary_size=6)
+    ids, scores, ranks = run(toy, [4, 4], beam_size=2, step=step, n_best=2)
+    assert (ids[0] == 0).all() and np.isneginf(scores[0]).all() and np.isneginf(ranks[0]).all()
+    np.testing.assert_array_equal(ids[1], [[3, 4, 2, 0, 0], [0] * 5])
+    np.testing.assert_allclose(scores[1], [0, -np.inf])
+
+
+def test_length_penalty_is_gnmts():
+    """Equation 14 of Wu et al. 2016: (5 + |Y|)^a / (5 + 1)^a."""
+    lengths = np.array([1, 2, 7, 30], dtype="int32")
+    for alpha in (-0.5, 0.0, 0.6, 1.0):
+        penalty = ops.convert_to_numpy(length_penalty(ops.convert_to_tensor(lengths), alpha))
+        np.testing.assert_allclose(penalty, (5.0 + lengths) ** alpha / 6.0**alpha, rtol=1e-5)
+    assert ops.convert_to_numpy(length_penalty(ops.convert_to_tensor(1), 0.6)) == 1

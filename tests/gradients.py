@@ -1,0 +1,29 @@
+"""Gradients on any backend."""
+
+import keras
+import numpy as np
+
+
+def gradients(loss, variables):
+    """The gradients of `loss()`, a scalar, with respect to Keras variables, as float32 NumPy arrays."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            value = loss()
+        found = tape.gradient(value, [variable.value for variable in variables])
+    elif backend == "jax":
+        import jax
+
+        def as_function(values):
+            with keras.StatelessScope(state_mapping=zip(variables, values, strict=True)):
+                return loss()
+
+        found = jax.jit(jax.grad(as_function))([variable.value for variable in variables])
+    else:
+        for variable in variables:
+            variable.value.grad = None
+        loss().backward()
+        found = [variable.value.grad for variable in variables]
+    return [np.asarray(keras.ops.convert_to_numpy(gradient), dtype="float32") for gradient in found]
