@@ -72,7 +72,7 @@ class Table:
 
     def row(self, name, count=None, unit=""):
         seconds = time.perf_counter() - self.start
-        rate = f"{count / seconds:,.0f} {unit}/s" if count else ""
+        rate = f"{count / seconds:,.{0 if count > 99 * seconds else 2}f} {unit}/s" if count else ""
         print(f"| {name} | {seconds:,.1f} | {rate} | {peak_memory():,.0f} |", flush=True)
         self.start = time.perf_counter()
 

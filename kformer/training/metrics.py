@@ -158,7 +158,7 @@ class LatestValue(keras.metrics.Metric):
 
     def update_state(self, value, sample_weight=None):
         """Takes the place of the value before; a sample weight means nothing here."""
-        self.latest.assign(ops.cast(ops.stop_gradient(value), "float32"))
+        self.latest.assign(ops.stop_gradient(ops.convert_to_tensor(value, dtype="float32")))
 
     def result(self):
         # A copy: PyTorch's variables change in place under whoever holds them.

@@ -3,12 +3,13 @@
 import itertools
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
 
 from kformer.decoding import beam_search, length_penalty
-from tests.decoding.toys import BEAM_MODULE, Special, Toy, cut, oracle_beam, oracle_greedy, oracle_penalty, python_loop
+from tests.decoding.toys import BEAM_MODULE, Special, Toy, compiled, cut, oracle_beam, oracle_greedy, oracle_penalty, python_loop
 
 SENTENCES = 24
 
@@ -28,22 +29,28 @@ CASES = {
 
 
 def limits_of(seed, sentences=SENTENCES):
-    """A limit for each sentence, from 1 to 13."""
-    return np.random.default_rng(seed + 1000).integers(1, 14, sentences).astype("int32")
+    """A limit for each sentence, from 0 to 13."""
+    return np.random.default_rng(seed + 1000).integers(0, 14, sentences).astype("int32")
 
 
-def run(toy, limits, *, beam_size, step=None, state=None, **arguments):
+def run(toy, limits, *, beam_size, step=None, state=None, compile=compiled, **arguments):
     """`beam_search` over a toy, as NumPy arrays."""
-    results = beam_search(
-        step or toy.step,
-        toy.state(beam_size) if state is None else state,
-        ops.convert_to_tensor(np.asarray(limits, dtype="int32")),
-        beam_size=beam_size,
-        steps=int(max(limits, default=0)) + 1,
-        **toy.special._asdict(),
-        **arguments,
-    )
+
+    def search(state, limits):
+        steps = int(max(limit_list, default=0)) + 1
+        return beam_search(
+            step or toy.step, state, limits, beam_size=beam_size, steps=steps, **toy.special._asdict(), **arguments
+        )
+
+    limit_list = list(limits)
+    limits = ops.convert_to_tensor(np.array(limit_list, dtype="int32"))
+    results = compile(search)(toy.state(beam_size) if state is None else state, limits)
     return [ops.convert_to_numpy(result) for result in results]
+
+
+def eager(function):
+    """In place of `compiled`, where a test looks at the states of the loop."""
+    return function
 
 
 def assert_equals_oracle(toy, results, sentence, expected, n_best):
@@ -99,7 +106,7 @@ def test_cases_are_hard():
     assert len(lengths) >= 6
 
 
-@pytest.mark.parametrize(("alpha", "min_length"), [(0.6, 0), (0.0, 0), (1.2, 2)])
+@pytest.mark.parametrize(("alpha", "min_length"), [(0.6, 0), (1.2, 2)])
 def test_full_width_equals_exhaustive_enumeration(alpha, min_length):
     toy = Toy(seed=11, sentences=6, vocabulary_size=6, end=-0.5)
     words, limit = [3, 4, 5], 3
@@ -117,7 +124,7 @@ def test_full_width_equals_exhaustive_enumeration(alpha, min_length):
 
 def test_early_stop_changes_nothing_and_saves_steps(monkeypatch):
     """The oracle never stops early; the search does, as soon as no live hypothesis can win."""
-    toy, limit = Toy(seed=12, sentences=6, end=1.5), 40
+    toy, limit = Toy(seed=12, sentences=6, end=1.0), 40
     steps = []
     loop = BEAM_MODULE.while_loop
 
@@ -127,7 +134,7 @@ def test_early_stop_changes_nothing_and_saves_steps(monkeypatch):
         return state
 
     monkeypatch.setattr(BEAM_MODULE, "while_loop", counting_loop)
-    results = run(toy, [limit] * 6, beam_size=4, alpha=0.6)
+    results = run(toy, [limit] * 6, beam_size=4, alpha=0.6, compile=eager)
     slowest = 0
     for sentence in range(6):
         expected, _ = oracle_beam(toy, sentence, limit, beam_size=4, alpha=0.6)
@@ -135,50 +142,84 @@ def test_early_stop_changes_nothing_and_saves_steps(monkeypatch):
         slowest = max(slowest, len(expected[0].ids))
     # Not before the slowest sentence's winner has ended, and long before the limit.
     assert slowest <= steps[0] <= (limit + 1) // 2
-    # More of the best take longer, and a limit of zero takes one step.
-    run(toy, [limit] * 6, beam_size=4, alpha=0.6, n_best=4)
+    # To be sure of more places takes longer.
+    run(toy, [limit] * 6, beam_size=4, alpha=0.6, n_best=4, compile=eager)
     assert steps[0] < steps[1]
-    run(toy, [0] * 6, beam_size=4, alpha=0.6)
-    assert steps[2] == 1
 
 
-def test_sets_over_time(monkeypatch):
-    """Finished hypotheses are never extended or scored again, live ones stay legal, sets stay sorted."""
-    toy, beam_size, alpha = Toy(seed=13, sentences=6), 3, 0.6
-    states = []
-    monkeypatch.setattr(BEAM_MODULE, "while_loop", python_loop(states.append))
-    run(toy, [8] * 6, beam_size=beam_size, alpha=alpha, n_best=3)
-    states = [[ops.convert_to_numpy(part) for part in state[:-1]] for state in states]
+class HistoryState(NamedTuple):
+    """A state that writes down what each row was fed; it has a part without rows, so it is reordered by its own method."""
+
+    hidden: Any
+    history: Any  # int32 [R, L]
+    count: Any  # int32 scalar
+
+    def reorder(self, rows):
+        return HistoryState(ops.take(self.hidden, rows, axis=0), ops.take(self.history, rows, axis=0), self.count)
+
+
+@pytest.fixture(scope="module")
+def recording():
+    """A search of 6 sentences with 3 beams and alpha 0.6: the toy and the states of the loop as NumPy arrays."""
+    toy, rows, limit, states = Toy(seed=13, sentences=6), 18, 8, []
+
+    def step(ids, state):
+        logits, parts = toy.step(ids, {"hidden": state.hidden})
+        is_here = ops.arange(limit + 1, dtype="int32") == state.count
+        history = ops.where(is_here, ops.expand_dims(ids, 1), state.history)
+        return logits, HistoryState(parts["hidden"], history, state.count + 1)
+
+    state = HistoryState(toy.state(3)["hidden"], ops.zeros((rows, limit + 1), dtype="int32"), ops.zeros((), dtype="int32"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BEAM_MODULE, "while_loop", python_loop(states.append))
+        run(toy, [limit] * 6, beam_size=3, step=step, state=state, n_best=3, compile=eager)
     assert len(states) >= 5
-    permutations = 0
+    return toy, [keras.tree.map_structure(ops.convert_to_numpy, state) for state in states]
+
+
+def test_sets_over_time(recording):
+    """Finished hypotheses are never extended or scored again, live ones stay legal, both sets stay sorted."""
+    toy, states = recording
+    permutations = exchanges = 0
     for sentence in range(6):
-        known, before = {}, [()] * beam_size
-        for length, live_ids, live_scores, finished_ids, finished_scores, finished_ranks in states:
-            assert (np.diff(live_scores[sentence]) <= 0).all()
-            # `diff` of two empty places would be NaN.
-            ranks = finished_ranks[sentence]
-            assert list(ranks) == sorted(ranks, reverse=True)
+        known, before = {}, [()] * 3
+        for state in states:
+            length = int(state.length)
+            live_scores, ranks = list(state.live_scores[sentence]), list(state.finished_ranks[sentence])
+            assert live_scores == sorted(live_scores, reverse=True)
+            assert ranks == sorted(ranks, reverse=True)
             now = {}
-            for row, score, rank in zip(finished_ids[sentence], finished_scores[sentence], ranks, strict=True):
+            for row, score, rank in zip(state.finished_ids[sentence], state.finished_scores[sentence], ranks, strict=True):
                 if ids := cut(row, toy.special):
                     now[ids] = (score, rank)
-                    np.testing.assert_allclose(rank, score / oracle_penalty(len(ids), alpha), rtol=1e-5)
+                    np.testing.assert_allclose(rank, score / oracle_penalty(len(ids), 0.6), rtol=1e-5)
             for ids in now.keys() - known.keys():
                 assert len(ids) == length and ids[:-1] in before  # ended just now, and was a live hypothesis
             for ids in now.keys() & known.keys():
                 assert now[ids] == known[ids]
             for ids in known.keys() - now.keys():
-                assert known[ids][1] <= min(rank for _, rank in now.values())  # only a better one takes a place
-            live = [tuple(int(token) for token in row[:length]) for row in live_ids[sentence]]
-            alive = [ids for ids, score in zip(live, live_scores[sentence], strict=True) if np.isfinite(score)]
+                assert known[ids][1] <= ranks[-1]  # only better ones take a place
+                exchanges += 1
+            live = [tuple(row[:length].tolist()) for row in state.live_ids[sentence]]
+            alive = [ids for ids, score in zip(live, live_scores, strict=True) if np.isfinite(score)]
             assert len(set(alive)) == len(alive)
-            for ids in alive:
-                assert not set(ids) & set(toy.special)
-                assert ids[:-1] in before
+            assert not {token for ids in alive for token in ids} & set(toy.special)
             parents = [before.index(ids[:-1]) for ids in alive]
-            permutations += parents != list(range(len(parents))) and length > 1
+            permutations += length > 1 and parents != list(range(len(parents)))
             known, before = now, live
-    assert permutations >= 6
+    assert permutations >= 6 and exchanges >= 6
+
+
+def test_state_follows_its_hypothesis(recording):
+    """What a row's state was fed is, at each step, the hypothesis that stands in that row."""
+    toy, states = recording
+    for state in states:
+        length = int(state.length)
+        history = state.decoder.history.reshape(6, 3, -1)
+        alive = np.isfinite(state.live_scores)
+        # The start token, then all of the hypothesis but its newest token, which has not been fed yet.
+        assert (history[..., 0] == toy.special.start_id)[alive].all()
+        np.testing.assert_array_equal(history[..., 1:length][alive], state.live_ids[..., : length - 1][alive])
 
 
 def test_score_is_the_sum_of_log_probabilities():
@@ -193,44 +234,6 @@ def test_score_is_the_sum_of_log_probabilities():
     assert (np.diff(ranks, axis=1) <= 0).all()
     # The two orders differ somewhere, or this test could not tell them apart.
     assert (np.diff(scores, axis=1) > 0).any()
-
-
-class CountingState(NamedTuple):
-    """A state with parts that a reordering treats differently, as a model's has; itself reordered by its own method."""
-
-    hidden: Any
-    history: Any
-    count: Any
-
-    def reorder(self, rows):
-        return CountingState(ops.take(self.hidden, rows, axis=0), ops.take(self.history, rows, axis=0), self.count)
-
-
-def test_state_follows_its_hypothesis(monkeypatch):
-    """A state that writes down what its row was fed holds, at each step, exactly the live hypothesis of that row."""
-    toy, beam_size, limit = Toy(seed=15, sentences=5), 3, 7
-    states = []
-    monkeypatch.setattr(BEAM_MODULE, "while_loop", python_loop(states.append))
-
-    def step(ids, state):
-        logits, parts = toy.step(ids, {"hidden": state.hidden})
-        is_here = ops.arange(limit + 1, dtype="int32") == state.count
-        history = ops.where(is_here, ops.expand_dims(ids, 1), state.history)
-        return logits, CountingState(parts["hidden"], history, state.count + 1)
-
-    state = CountingState(
-        toy.state(beam_size)["hidden"], ops.zeros((5 * beam_size, limit + 1), dtype="int32"), ops.zeros((), dtype="int32")
-    )
-    run(toy, [limit] * 5, beam_size=beam_size, step=step, state=state, n_best=3)
-    assert len(states) > 4
-    for beams in states[:-1]:
-        length = int(beams.length)
-        history = ops.convert_to_numpy(beams.decoder.history).reshape(5, beam_size, -1)
-        live_ids = ops.convert_to_numpy(beams.live_ids)
-        alive = np.isfinite(ops.convert_to_numpy(beams.live_scores))
-        assert (history[..., 0] == toy.special.start_id)[alive].all()
-        # What was fed lags one token behind: the newest token has not been fed yet.
-        np.testing.assert_array_equal(history[..., 1:length][alive], live_ids[..., : length - 1][alive])
 
 
 def test_sentences_do_not_influence_each_other():

@@ -3,6 +3,7 @@
 import importlib
 from typing import NamedTuple
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -29,7 +30,7 @@ class Toy:
     the end token's.
     """
 
-    def __init__(self, seed, sentences, vocabulary_size=12, hidden_dim=8, special=None, sharpness=2.0, end=0.5):
+    def __init__(self, seed, sentences, vocabulary_size=12, hidden_dim=8, special=None, sharpness=4.0, end=-1.5):
         rng = np.random.default_rng(seed)
         self.special = Special() if special is None else special
         self.vocabulary_size = vocabulary_size
@@ -42,8 +43,9 @@ class Toy:
 
     def step(self, ids, state):
         """The step function; its state is a dict of the hidden state `[R, H]`."""
-        hidden = ops.tanh(ops.matmul(state["hidden"], self.recurrent) + ops.take(ops.convert_to_tensor(self.tokens), ids, axis=0))
-        return ops.matmul(hidden, self.output) + self.bias, {"hidden": hidden}
+        tokens, recurrent, output, bias = map(ops.convert_to_tensor, (self.tokens, self.recurrent, self.output, self.bias))
+        hidden = ops.tanh(ops.matmul(state["hidden"], recurrent) + ops.take(tokens, ids, axis=0))
+        return ops.matmul(hidden, output) + bias, {"hidden": hidden}
 
     def state(self, width):
         """The step function's state before the first token, `width` rows per sentence."""
@@ -136,6 +138,15 @@ def cut(ids, special):
     length = ids.index(special.end_id) + 1
     assert set(ids[length:]) <= {special.pad_id}
     return tuple(ids[:length])
+
+
+def compiled(function):
+    """The function, compiled as a whole on JAX, where compiling each operation takes longer."""
+    if keras.backend.backend() != "jax":
+        return function
+    import jax
+
+    return jax.jit(function)
 
 
 def python_loop(visit):

@@ -36,7 +36,8 @@ def test_a_saved_model_goes_on_in_the_schedule(tmp_path, rng):
 
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
-    "arguments", [{"hidden_dim": 0}, {"hidden_dim": 1.5}, {"hidden_dim": 8, "warmup_steps": 0}, {"hidden_dim": 8, "scale": 0}]
+    "arguments",
+    [{"hidden_dim": 0}, {"hidden_dim": 1.5}, {"hidden_dim": 8, "warmup_steps": 0}, {"hidden_dim": 8, "scale": 0}],
 )
 def test_a_schedule_that_makes_no_sense_is_refused(arguments):
     with pytest.raises(ValueError, match=f"{list(arguments)[-1]} must be .* was given"):

@@ -1,0 +1,119 @@
+"""The SavedModel: tokenizer, model and search in one TensorFlow graph."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import keras
+
+from kformer.export.graph_tokenizer import GraphTokenizer
+
+METADATA_FILE = "assets.extra/kformer.json"
+FORMAT_VERSION = 1
+
+
+def export_saved_model(translator, path, *, version=None, **options):
+    """Writes `path/VERSION/`, which TensorFlow Serving and `tf.saved_model.load` read, with strings in and strings out.
+
+    The graph has core TensorFlow and tensorflow_text ops only, and neither Keras nor this package is needed to load it. Signatures:
+
+    - `serving_default`: `text: string[B]` -> `translation: string[B]`, `score: float[B]`, `truncated: bool[B]`;
+    - `n_best`: the same and `translations: string[B, N]`, `scores: float[B, N]`, best first;
+    - `attention`: `translation: string[B]`, `source_tokens: string[B, S]`, `target_tokens: string[B, T]` (rows filled up with empty
+      strings) and `attention: float[B, layers, heads, T, S]`, the cross-attention's probabilities.
+
+    Batch and lengths are dynamic; how the search works is fixed here, since a server that batches requests needs one meaning
+    for a row. From a JAX or PyTorch backend the graph is made in a second process with the TensorFlow backend.
+
+    Args:
+        translator: a `kformer.Translator`.
+        path: folder of the model; its name is the model's.
+        version: int, the name of the folder to write in it; `None` for the next free number.
+        **options: fields of `kformer.decoding.SearchOptions` that differ from the translator's. `n_best` is the N of the signature
+            `n_best`, `beam_size` if it is not given.
+
+    Returns:
+        The path of the version's folder.
+
+    Raises:
+        ValueError: an option that the graph cannot hold, or the version exists.
+        ImportError: TensorFlow or tensorflow_text is not installed.
+        RuntimeError: the process that makes the graph failed; with its last words.
+
+    Example:
+        >>> translator.export("saved_models/en-de", beam_size=4)
+        PosixPath('saved_models/en-de/1')
+    """
+    search = translator._options(options)
+    if search.sampling:
+        raise ValueError("A SavedModel translates the same way each time, so sampling cannot be exported; use a beam.")
+    if "n_best" not in options:
+        search = dataclasses.replace(search, n_best=search.beam_size)
+    path = pathlib.Path(path)
+    if version is None:
+        version = 1 + max((int(folder.name) for folder in _versions(path)), default=0)
+    target = path / str(version)
+    if target.exists():
+        raise ValueError(f"{target} exists already: give another version, or remove it first.")
+    if keras.backend.backend() != "tensorflow":
+        return _export_in_tensorflow(translator, path, version, search)
+    path.mkdir(parents=True, exist_ok=True)
+    # Written aside and renamed: a server that watches the folder must never see half a model.
+    with tempfile.TemporaryDirectory(dir=path, prefix=".partial-") as aside:
+        folder = pathlib.Path(aside) / "model"
+        _write(translator, folder, search)
+        os.replace(folder, target)
+    return target
+
+
+def _versions(path):
+    """The folders of a model's versions."""
+    return [folder for folder in path.glob("*") if folder.name.isdigit() and folder.is_dir()]
+
+
+def _export_in_tensorflow(translator, path, version, search):
+    from importlib.util import find_spec
+
+    for package in ("tensorflow", "tensorflow_text"):
+        if find_spec(package) is None:
+            name = package.replace("_", "-")
+            raise ImportError(f"Exporting a SavedModel needs {name}, which is not installed here: run `pip install {name}`.")
+    with tempfile.TemporaryDirectory() as folder:
+        translator.save(folder)
+        options = json.dumps({**dataclasses.asdict(search), "version": version})
+        process = subprocess.run(
+            [sys.executable, "-m", "kformer.export", folder, str(path.absolute()), options],
+            env={**os.environ, "KERAS_BACKEND": "tensorflow"},
+            capture_output=True,
+            text=True,
+        )
+    if process.returncode:
+        lines = process.stderr.strip().splitlines()
+        raise RuntimeError(
+            "The TensorFlow process that makes the SavedModel failed"
+            + (f": {lines[-1]}" if lines else f" with exit code {process.returncode}.")
+            + " If the model has layers of your own, export it in a process with KERAS_BACKEND=tensorflow that imports them."
+        )
+    return path / str(version)
+
+
+def _write(translator, folder, search):
+    import tensorflow as tf
+
+    from kformer.export.translation_graph import build_translation_module
+
+    module, signatures = build_translation_module(translator.model, GraphTokenizer(translator.tokenizer), translator.tokenizer, search)
+    tf.saved_model.save(module, str(folder), signatures=signatures)
+    metadata = {
+        "format_version": FORMAT_VERSION,
+        "search": dataclasses.asdict(search),
+        "max_source_length": translator.model.max_length,
+        "config": translator.config,
+    }
+    file = folder / METADATA_FILE
+    file.parent.mkdir()
+    file.write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")

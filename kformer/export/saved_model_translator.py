@@ -1,0 +1,110 @@
+"""A SavedModel behind the interface of a `Translator`."""
+
+import json
+import pathlib
+
+from kformer.export.saved_model import FORMAT_VERSION, METADATA_FILE
+from kformer.translator import Hypothesis, Translation
+
+
+class SavedModelTranslator:
+    """Translates with an exported SavedModel; TensorFlow does the work, whatever Keras's backend is.
+
+    Args:
+        path: a version's folder, or the model's folder, of which the highest version is taken.
+
+    Attributes:
+        options: dict, the search options that the model was exported with.
+
+    Call arguments:
+        texts: list of strings.
+        batch_size: texts in one call of the graph.
+
+    Returns:
+        List of translations, in the order of the texts.
+
+    Raises:
+        FileNotFoundError: there is no SavedModel.
+        ValueError: it was not exported by kformer, or by a newer one.
+
+    Example:
+        >>> kformer.export.SavedModelTranslator("saved_models/en-de")(["A man rides a horse."])
+        ["Ein Mann reitet auf einem Pferd."]
+    """
+
+    def __init__(self, path):
+        self.path = find_version(path)
+        try:
+            import tensorflow as tf
+            import tensorflow_text  # noqa: F401 - it registers the ops of the tokenizer
+        except ImportError as error:
+            raise ImportError(
+                f"Loading a SavedModel needs tensorflow and tensorflow-text ({error}): run `pip install tensorflow tensorflow-text`."
+            ) from error
+        metadata = read_metadata(self.path)
+        self.options = metadata["search"]
+        self._module = tf.saved_model.load(str(self.path))
+
+    def __call__(self, texts, *, batch_size=32):
+        return [result.text for result in self.translate(texts, batch_size=batch_size)]
+
+    def translate(self, texts, *, batch_size=32, n_best=1, progress=None):
+        """Like a call, with scores: a list of `kformer.translator.Translation`.
+
+        Args:
+            texts: list of strings.
+            batch_size: texts in one call of the graph.
+            n_best: hypotheses per text; at most the number that the model was exported with.
+            progress: function that is called with the number of texts done after each batch.
+        """
+        import tensorflow as tf
+
+        if n_best > self.options["n_best"]:
+            raise ValueError(
+                f"{self.path} was exported with the {self.options['n_best']} best; export it again with n_best={n_best} to get more."
+            )
+        run = self._module.signatures["serving_default" if n_best == 1 else "n_best"]
+        results = []
+        for start in range(0, len(texts), batch_size):
+            batch = [text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text for text in texts[start : start + batch_size]]
+            found = {name: value.numpy() for name, value in run(text=tf.constant(batch)).items()}
+            if n_best == 1:
+                found["translations"], found["scores"] = found["translation"][:, None], found["score"][:, None]
+            for row in range(len(batch)):
+                hypotheses = [
+                    Hypothesis(text.decode("utf-8"), float(score), None, None)
+                    for text, score in zip(found["translations"][row][:n_best], found["scores"][row][:n_best], strict=True)
+                ]
+                results.append(Translation(hypotheses, bool(found["truncated"][row])))
+            if progress is not None:
+                progress(len(results))
+        return results
+
+
+def find_version(path):
+    """The folder of a SavedModel: `path` itself, or its highest version.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    path = pathlib.Path(path)
+    if (path / "saved_model.pb").is_file():
+        return path
+    versions = [folder for folder in path.glob("*") if folder.name.isdigit() and (folder / "saved_model.pb").is_file()]
+    if not versions:
+        raise FileNotFoundError(f"There is no SavedModel in {path}: neither saved_model.pb nor a folder named by a version number.")
+    return max(versions, key=lambda folder: int(folder.name))
+
+
+def read_metadata(path):
+    """What was noted at the export of the SavedModel in the folder `path`."""
+    try:
+        metadata = json.loads((path / METADATA_FILE).read_text(encoding="utf-8"))
+        version = metadata["format_version"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} was not exported by kformer: it has no readable {METADATA_FILE}.") from error
+    if version > FORMAT_VERSION:
+        raise ValueError(
+            f"{path} was exported by a newer kformer (format {version}, this one reads up to {FORMAT_VERSION}): install a newer one."
+        )
+    return metadata

@@ -1,0 +1,109 @@
+"""The graph inside the SavedModel: strings to ids, search, ids to strings. TensorFlow only."""
+
+import dataclasses
+
+from keras import ops
+
+from kformer.decoding import search as run_search
+
+
+def build_translation_module(model, graph_tokenizer, tokenizer, options):
+    """A `tf.Module` and its signatures.
+
+    Args:
+        model: a `Transformer` under the TensorFlow backend.
+        graph_tokenizer: the `GraphTokenizer` of `tokenizer`.
+        tokenizer: the `Tokenizer`.
+        options: `SearchOptions`; `n_best` counts for the signature of that name, the others search for one.
+
+    Returns:
+        The module, which owns the model's variables, and a dict of concrete functions.
+    """
+    import tensorflow as tf
+
+    special_ids = len(tokenizer.source_prefix) + len(tokenizer.source_suffix)
+    suffix = list(tokenizer.source_suffix)
+    limit = model.max_length
+    best_one = dataclasses.replace(options, n_best=1)
+
+    def source_rows(text):
+        """Padded ids `[B, S]`, tokens per row, whether a row was cut, whether a row has nothing to translate."""
+        rows = graph_tokenizer.tokenize(text)
+        lengths = tf.cast(rows.row_lengths(), tf.int32)
+        truncated = lengths > limit
+        ids = rows[:, :limit].to_tensor(default_value=model.pad_id)
+        if suffix:
+            # A row that was cut still ends as every row does.
+            columns = tf.range(tf.shape(ids)[1]) - (limit - len(suffix))
+            ends = tf.gather(tf.constant(suffix, tf.int32), tf.clip_by_value(columns, 0, len(suffix) - 1))
+            ids = tf.where(truncated[:, None] & (columns >= 0)[None, :], ends[None, :], ids)
+        return ids, tf.minimum(lengths, limit), truncated, lengths <= special_ids
+
+    def translate(text, search_options):
+        """Everything a signature may return, for texts `[B]`."""
+        batch = tf.shape(text)[0]
+        # The search needs a row to work on, also where there is no text.
+        text = tf.concat([text, tf.fill([tf.cast(batch < 1, tf.int32)], "")], axis=0)
+        source_ids, lengths, truncated, is_empty = source_rows(text)
+        relative = tf.cast(tf.cast(lengths, tf.float64) * options.length_ratio, tf.int32) + options.length_offset
+        limits = tf.clip_by_value(relative, max(1, options.min_length), options.max_length)
+        # What will be thrown away must not keep the others waiting.
+        limits = tf.where(is_empty, 0, limits)
+        found = run_search(
+            model, source_ids, limits, tf.range(tf.shape(text)[0]), options=search_options, steps=tf.reduce_max(limits) + 1
+        )
+        texts = tf.where(is_empty[:, None], "", graph_tokenizer.detokenize(found.ids))
+        scores = tf.where(is_empty[:, None], 0.0, found.scores)
+        return {
+            "source_ids": source_ids[:batch],
+            "ids": found.ids[:batch],
+            "texts": texts[:batch],
+            "scores": scores[:batch],
+            "truncated": truncated[:batch],
+        }
+
+    signature = [tf.TensorSpec([None], tf.string, name="text")]
+
+    @tf.function(input_signature=signature)
+    def serving_default(text):
+        found = translate(text, best_one)
+        return {"translation": found["texts"][:, 0], "score": found["scores"][:, 0], "truncated": found["truncated"]}
+
+    @tf.function(input_signature=signature)
+    def n_best(text):
+        found = translate(text, options)
+        return {
+            "translation": found["texts"][:, 0],
+            "score": found["scores"][:, 0],
+            "truncated": found["truncated"],
+            "translations": found["texts"],
+            "scores": found["scores"],
+        }
+
+    @tf.function(input_signature=signature)
+    def attention(text):
+        found = translate(text, best_one)
+        source_ids, ids = found["source_ids"], found["ids"][:, 0]
+        # Row t of the weights is where the model looked when it predicted token t: its inputs are the tokens before.
+        starts = tf.fill([tf.shape(ids)[0], 1], model.start_id)
+        target_ids = tf.concat([starts, ids[:, :-1]], axis=1)
+        weights = ops.stack(model.inspect({"source_ids": source_ids, "target_ids": target_ids})["cross_attention_scores"], axis=1)
+
+        def tokens(ids, side):
+            return tf.where(ids == model.pad_id, "", graph_tokenizer.tokens(ids, side=side))
+
+        return {
+            "translation": found["texts"][:, 0],
+            "source_tokens": tokens(source_ids, "source"),
+            "target_tokens": tokens(ids, "target"),
+            "attention": tf.cast(weights, tf.float32),
+        }
+
+    module = tf.Module()
+    module.tokenizer = graph_tokenizer
+    # The optimiser's and the dropout's counters stay behind; what is left is what the graph reads.
+    module.model_variables = [weight.value for weight in model.weights if weight.path.split("/")[-1] != "step"]
+    functions = {"serving_default": serving_default, "n_best": n_best, "attention": attention}
+    for name, function in functions.items():
+        setattr(module, name, function)
+    return module, {name: function.get_concrete_function() for name, function in functions.items()}

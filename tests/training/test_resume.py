@@ -1,0 +1,130 @@
+"""Training that is interrupted and resumed has the loss sequence of the uninterrupted one, bit for bit."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import keras
+import pytest
+
+from kformer import training
+from kformer.data import ParallelDataset
+from kformer.training.fitting import plan_fits
+from tests.training.toy import ToyData, compiled_toy, train
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+
+
+class Letters:
+    """A tokenizer of single letters, as far as the data needs one."""
+
+    pad_id, unknown_id, start_id, end_id = 0, 1, 2, 3
+    vocabulary_size = target_vocabulary_size = 23
+
+    def tokenize(self, texts, side="source", special_tokens=False, **options):
+        return [[4 + ord(letter) - ord("a") for letter in text] + [self.end_id] for text in texts]
+
+
+def history_of(run_dir):
+    """The history without its times."""
+    lines = (pathlib.Path(run_dir) / "history.csv").read_text().splitlines()
+    return [line.split(",")[:5] + line.split(",")[6:] for line in lines]
+
+
+def run_toy(run_dir, *options):
+    command = [sys.executable, "-m", "tests.training.toy", str(run_dir), *options]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, env={**os.environ})
+
+
+def test_after_kill_9_in_mid_epoch_a_new_process_goes_on_bit_for_bit(tmp_path):
+    train(tmp_path / "whole")
+    killed = run_toy(tmp_path / "run", "--kill-at", "13")
+    assert killed.returncode == -signal.SIGKILL
+    assert [line[0] for line in history_of(tmp_path / "run")[1:]] == [str(n) for n in range(1, 11)]
+    resumed = run_toy(tmp_path / "run", "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert history_of(tmp_path / "run") == history_of(tmp_path / "whole")
+    assert len(history_of(tmp_path / "whole")) == 22
+
+
+@pytest.mark.parametrize(
+    ("policy", "ema_momentum"), [("mixed_float16", 0.9), pytest.param("mixed_bfloat16", None, marks=pytest.mark.slow)]
+)
+def test_from_each_checkpoint_in_mid_epoch(tmp_path, policy, ema_momentum):
+    """Loss scaling and averaged weights are restored, and `fit`'s swap of the averages does not reach the next epoch."""
+    recipe = {"policy": policy, "ema_momentum": ema_momentum}
+    model = train(tmp_path / "whole", **recipe)
+    resumed = train(tmp_path / "run", epochs=1, every=4, **recipe)
+    assert training.load_checkpoint(tmp_path / "run" / "checkpoints" / "step-4")[1].step_in_epoch == 4
+    os.rename(tmp_path / "run" / "checkpoints" / "step-7", tmp_path / "step-7")
+    resumed = train(tmp_path / "run", resume=True, **recipe)
+    assert history_of(tmp_path / "run") == history_of(tmp_path / "whole")
+    assert training.checkpoints.fingerprint(resumed) == training.checkpoints.fingerprint(model)
+
+
+def test_steps_end_a_training_in_mid_epoch_and_it_goes_on_from_there(tmp_path):
+    train(tmp_path / "whole", epochs=2)
+    model, run_dir = compiled_toy(), tmp_path / "run"
+    for limits in ({"steps": 3}, {"steps": 100, "epochs": 1}, {"steps": 14, "epochs": 9}):
+        state = None
+        if (run_dir / "checkpoints").exists():
+            model, state = training.load_checkpoint(run_dir)
+        history = training.StepHistory(run_dir, resume_from=state)
+        checkpoint = training.Checkpoint(run_dir, resume_from=state, history=history)
+        training.fit_from(model, ToyData(), state, callbacks=[history, checkpoint], verbose=0, **limits)
+    losses = [line[:4] for line in history_of(run_dir)]
+    assert losses == [line[:4] for line in history_of(tmp_path / "whole")]
+    assert training.load_checkpoint(run_dir)[1] == training.TrainingState(14, 2, 0)
+    assert training.fit_from(model, ToyData(), training.TrainingState(14, 2), epochs=2) == {}
+
+
+def test_a_transformer_resumes_bit_for_bit(tmp_path, tiny_transformer):
+    """With the package's own model, data and dropout."""
+    texts = ["abcdefghijkl"[i % 7 :][: 1 + i % 5] for i in range(48)]
+    data = ParallelDataset(texts, texts, Letters(), batch_tokens=32)
+
+    def fit(run_dir, model, state=None, **limits):
+        history = training.StepHistory(run_dir, resume_from=state)
+        checkpoint = training.Checkpoint(run_dir, every=2, resume_from=state, history=history)
+        training.fit_from(model, data, state, callbacks=[history, checkpoint], verbose=0, **limits)
+
+    def model():
+        model = tiny_transformer(dropout=0.2, num_encoder_layers=1, num_decoder_layers=1)
+        model.compile(**training.paper_recipe(model, warmup_steps=10, clip_norm=1.0))
+        return model
+
+    first = model()
+    start = [keras.ops.convert_to_numpy(weight) for weight in first.weights]
+    steps = len(data) + 3
+    fit(tmp_path / "whole", first, steps=steps)
+    second = model()
+    second.set_weights(start)
+    fit(tmp_path / "run", second, steps=3)
+    fit(tmp_path / "run", *training.load_checkpoint(tmp_path / "run"), steps=steps)
+    assert history_of(tmp_path / "run") == history_of(tmp_path / "whole")
+    assert len(history_of(tmp_path / "whole")) == steps + 1
+
+
+@pytest.mark.any_backend
+def test_calls_of_fit_cover_each_step_once():
+    assert plan_fits(0, 21, 7) == [(0, 3, 7)]
+    assert plan_fits(25, 58, 10) == [(2, 3, 5), (3, 5, 10), (5, 6, 8)]
+    assert plan_fits(3, 5, 7) == [(0, 1, 2)]
+    assert plan_fits(14, 14, 7) == plan_fits(15, 14, 7) == []
+    for start in range(12):
+        for end in range(start, 20):
+            calls = plan_fits(start, end, 5)
+            assert sum((last - first) * length for first, last, length in calls) == end - start
+            assert len(calls) <= 3
+
+
+@pytest.mark.any_backend
+def test_other_data_than_before_is_refused():
+    with pytest.raises(
+        ValueError, match="step 9, after 1 epochs and 2 batches, but .* 5 batches: resume with the data"
+    ):
+        training.fit_from(None, ToyData(5), training.TrainingState(9, 1, 2), epochs=3)
+    with pytest.raises(ValueError, match="give epochs, steps or both"):
+        training.fit_from(None, ToyData(5))
