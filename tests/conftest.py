@@ -5,6 +5,9 @@ import pathlib
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+if os.environ.get("KERAS_BACKEND") == "jax" and "optimization_level" not in os.environ.get("XLA_FLAGS", ""):
+    # Most graphs of the tests run once: compiling them is what takes the time.
+    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
 # `from tests.peers import ...` works under a bare `pytest` too, which does not put the working directory on the path.
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 

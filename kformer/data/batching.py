@@ -11,6 +11,7 @@ SOURCE_WEIGHT, TARGET_WEIGHT = 1, 2
 # What a batch costs beside its tokens, in weighted tokens: keeps a small corpus from many tiny batches.
 BATCH_OVERHEAD = 64
 MAX_CANDIDATES = 64
+PART = 1 << 20
 
 
 class Bucket(typing.NamedTuple):
@@ -52,10 +53,13 @@ def choose_lengths(source_lengths, target_lengths, batch_tokens, max_shapes=8, n
     """
     sources, targets = _candidates(source_lengths), _candidates(target_lengths)
     num_sources, num_targets = len(sources), len(targets)
-    cells = np.searchsorted(sources, np.arange(sources[-1] + 1)).astype(np.int32)[source_lengths] * num_targets
-    cells += np.searchsorted(targets, np.arange(targets[-1] + 1)).astype(np.int32)[target_lengths]
-    histogram = np.bincount(cells, minlength=num_sources * num_targets).reshape(num_sources, num_targets)
-    fitting = histogram.cumsum(0).cumsum(1)  # [i, j]: pairs that fit into (sources[i], targets[j])
+    source_cells, target_cells = _rungs(sources), _rungs(targets)
+    histogram = np.zeros(num_sources * num_targets, np.int64)
+    for part in _parts(len(source_lengths)):
+        cells = source_cells[source_lengths[part]] * num_targets + target_cells[target_lengths[part]]
+        histogram += np.bincount(cells, minlength=len(histogram))
+    # [i, j]: pairs that fit into (sources[i], targets[j])
+    fitting = histogram.reshape(num_sources, num_targets).cumsum(0).cumsum(1)
 
     # least[k, i, j]: least cost of all pairs that fit into (i, j), with k + 1 rungs of which (i, j) is the highest.
     least = np.full((max_shapes, num_sources, num_targets), np.inf)
@@ -90,9 +94,21 @@ def _num_batches(num_pairs, source_length, target_length, batch_tokens, num_host
     return -(-num_pairs // (rows * num_hosts)) * num_hosts
 
 
+def _rungs(heights):
+    """For each length up to the last height, the index of the lowest height that holds it."""
+    return np.searchsorted(heights, np.arange(heights[-1] + 1))
+
+
+def _parts(num_pairs):
+    """Slices over the corpus, so that what is computed for every pair never stands in memory all at once."""
+    return (slice(begin, begin + PART) for begin in range(0, num_pairs, PART))
+
+
 def _candidates(lengths):
     """The lengths a rung may have: all that occur; of very many, some evenly spaced and some where the pairs are."""
-    counts = np.bincount(lengths)
+    counts = np.zeros(int(lengths.max()) + 1, np.int64)
+    for part in _parts(len(lengths)):
+        counts += np.bincount(lengths[part], minlength=len(counts))
     unique = np.flatnonzero(counts)
     if len(unique) <= MAX_CANDIDATES:
         return unique
@@ -129,11 +145,10 @@ class BatchPlan:
         self, source_lengths, target_lengths, batch_tokens, *, max_shapes=8, num_hosts=1, seed=0, shuffle=True
     ):
         ladder = choose_lengths(source_lengths, target_lengths, batch_tokens, max_shapes, num_hosts)
-        rungs = [
-            np.searchsorted([rung[side] for rung in ladder], np.arange(ladder[-1][side] + 1)).astype(np.uint16)
-            for side in range(2)
-        ]
-        bucket_of = np.maximum(rungs[0][source_lengths], rungs[1][target_lengths])
+        source_rungs, target_rungs = (_rungs(heights) for heights in zip(*ladder, strict=True))
+        bucket_of = np.empty(len(source_lengths), np.uint16)
+        for part in _parts(len(bucket_of)):
+            bucket_of[part] = np.maximum(source_rungs[source_lengths[part]], target_rungs[target_lengths[part]])
         self.buckets, members = [], []
         for index, (source_length, target_length) in enumerate(ladder):
             pairs = np.flatnonzero(bucket_of == index).astype(np.uint32)

@@ -1,13 +1,14 @@
 """A parallel corpus as flat arrays of token ids on disk."""
 
 import json
-import mmap
 import os
 import pathlib
+import weakref
 
 import numpy as np
 
 FORMAT_VERSION = 1
+CHUNK_PAIRS = 1 << 20
 SIDES = ("source", "target")
 # A closed list: nothing in a folder chooses how its bytes are read beyond these two.
 ID_TYPES = {"uint16": np.dtype("<u2"), "int32": np.dtype("<i4")}
@@ -15,12 +16,12 @@ OFFSET_TYPE = np.dtype("<u8")
 
 
 class PreparedCorpus:
-    """Token ids of both sides of a corpus, mapped into memory from a folder that `prepare` wrote.
+    """Token ids of both sides of a corpus, read from a folder that `prepare` wrote.
 
     The folder holds, for each side, `SIDE.ids` (all ids of all pairs, one after the other), `SIDE.offsets` (where each
     pair begins, and the end of the last), and `meta.json`. Ids stand as the tokenizer gives them with its special
-    tokens; the shift between decoder input and labels is made when a batch is put together. Only the pages that are
-    read occupy memory, so a corpus may be far larger than memory.
+    tokens; the shift between decoder input and labels is made when a batch is put together. Nothing of them stays in
+    memory, so a corpus may be far larger than that.
 
     Args:
         folder: path of the folder. Use `PreparedCorpus.load`.
@@ -51,12 +52,11 @@ class PreparedCorpus:
             "vocabulary_size", "target_vocabulary_size",
         ):  # fmt: skip
             setattr(self, name, meta[name])
-        self._maps = []
         self._ids, self._offsets = {}, {}
         for side in SIDES:
             id_type = ID_TYPES[meta[f"{side}_id_type"]]
-            self._ids[side] = self._map(f"{side}.ids", id_type, meta[f"num_{side}_tokens"])
-            self._offsets[side] = self._map(f"{side}.offsets", OFFSET_TYPE, self.num_pairs + 1)
+            self._ids[side] = self._open(f"{side}.ids", id_type, meta[f"num_{side}_tokens"])
+            self._offsets[side] = self._open(f"{side}.offsets", OFFSET_TYPE, self.num_pairs + 1)
 
     @classmethod
     def load(cls, folder):
@@ -75,52 +75,37 @@ class PreparedCorpus:
         """Token ids of pair `index` on `side` (`"source"` or `"target"`), special tokens included: int array [L]."""
         if not 0 <= index < self.num_pairs:
             raise IndexError(f"Pair {index} is not in a corpus of {self.num_pairs} pairs.")
-        begin, end = self._offsets[side][index : index + 2].tolist()
-        return np.array(self._ids[side][begin:end])
+        begin, end = self._offsets[side].read([(index, 2)]).tolist()
+        return self._ids[side].read([(begin, end - begin)])
 
-    def lengths(self, side, pairs=None):
-        """Number of tokens on `side`, special tokens included, of every pair or of some: uint32 array."""
-        offsets = self._offsets[side]
-        if pairs is None:
-            return np.diff(offsets).astype(np.uint32)
-        return (offsets[np.asarray(pairs, np.int64) + 1] - offsets[pairs]).astype(np.uint32)
+    def lengths(self, side):
+        """Number of tokens of every pair on `side`, special tokens included: uint32 array [num_pairs]."""
+        lengths = np.empty(self.num_pairs, np.uint32)
+        for begin in range(0, self.num_pairs, CHUNK_PAIRS):  # piece by piece: the offsets are twice as wide
+            part = lengths[begin : begin + CHUNK_PAIRS]
+            part[:] = np.diff(self._offsets[side].read([(begin, len(part) + 1)]))
+        return lengths
 
-    def gather(self, side, pairs, shape, dtype=np.int32):
+    def gather(self, side, pairs, shape):
         """Puts the token ids of some pairs into the rows of one padded array.
 
         Args:
             side: `"source"` or `"target"`.
             pairs: int array [n] of pair indices, n at most `shape[0]`.
             shape: `(rows, length)` of the result, with room for the longest pair.
-            dtype: type of the result.
 
         Returns:
-            Array [rows, length]; `pad_id` right of each pair's tokens and in the rows below the last pair.
+            Tuple of an int32 array [rows, length], with `pad_id` right of each pair's tokens and in the rows below
+            the last pair; and of the numbers of tokens, int array [n].
         """
-        batch = np.full(shape, self.pad_id, dtype)
-        if len(pairs):
-            offsets = self._offsets[side]
-            pairs = np.asarray(pairs, np.int64)
-            begins = offsets[pairs].astype(np.int64)
-            lengths = offsets[pairs + 1].astype(np.int64) - begins
-            # Position of every token in the flat file, row after row: one gather instead of one copy per row.
-            ends = np.cumsum(lengths)
-            positions = np.arange(ends[-1]) + np.repeat(begins - (ends - lengths), lengths)
-            real = np.arange(shape[1]) < lengths[:, None]
-            batch[: len(pairs)][real] = self._ids[side][positions]
-        return batch
+        batch = np.full(shape, self.pad_id, np.int32)
+        spans = self._offsets[side].read([(pair, 2) for pair in pairs.tolist()]).reshape(-1, 2).astype(np.int64)
+        lengths = spans[:, 1] - spans[:, 0]
+        real = np.arange(shape[1]) < lengths[:, None]
+        batch[: len(pairs)][real] = self._ids[side].read(zip(spans[:, 0].tolist(), lengths.tolist(), strict=True))
+        return batch, lengths
 
-    def release(self):
-        """Lets go of the mapped pages that were read; they are read from the files again when they are needed.
-
-        Pages of a mapped file count as this process's memory until the system wants them back. An epoch in random
-        order touches all of them, so a long training would otherwise seem to grow to the size of the corpus.
-        """
-        if hasattr(mmap, "MADV_DONTNEED"):
-            for mapped in self._maps:
-                mapped.madvise(mmap.MADV_DONTNEED)
-
-    def _map(self, name, dtype, count):
+    def _open(self, name, dtype, count):
         path = self.folder / name
         size = path.stat().st_size if path.exists() else -1
         if size != count * dtype.itemsize:
@@ -129,12 +114,33 @@ class PreparedCorpus:
                 f"{'is missing' if size < 0 else f'has {size} bytes instead of {count * dtype.itemsize}'}; remove the "
                 "folder and prepare it again."
             )
-        with open(path, "rb") as file:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        if hasattr(mmap, "MADV_RANDOM"):
-            mapped.madvise(mmap.MADV_RANDOM)
-        self._maps.append(mapped)
-        return np.frombuffer(mapped, dtype)
+        return _FlatFile(path, dtype)
+
+
+class _FlatFile:
+    """A file of numbers, read at any positions and by any threads, of which nothing stays in memory.
+
+    A memory map would do the same with less code. But the system maps large pieces of a file that is in its cache
+    around each number that is touched (one batch of a corpus of 10 million pairs: 385 MB), and these count as this
+    process's memory.
+    """
+
+    def __init__(self, path, dtype):
+        self.dtype = dtype
+        if hasattr(os, "pread"):
+            self._file = os.open(path, os.O_RDONLY)
+            weakref.finalize(self, os.close, self._file)
+        else:  # Windows
+            self._map = np.memmap(path, dtype, mode="r")
+
+    def read(self, spans):
+        """The numbers of some spans, one span after the other: `spans` has pairs (begin, count)."""
+        if not hasattr(os, "pread"):
+            return np.concatenate([self._map[begin : begin + count] for begin, count in spans] or [self._map[:0]])
+        size = self.dtype.itemsize
+        return np.frombuffer(
+            b"".join([os.pread(self._file, count * size, begin * size) for begin, count in spans]), self.dtype
+        )
 
 
 def is_prepared(folder):

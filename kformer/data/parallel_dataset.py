@@ -13,14 +13,11 @@ from kformer.data.batching import BatchPlan
 from kformer.data.corpus import PreparedCorpus
 from kformer.data.preparation import prepare, prepare_cached
 
-# After this many batches the mapped pages that were read are let go (see PreparedCorpus.release).
-RELEASE_EVERY = 64
-
 
 class ParallelDataset(keras.utils.PyDataset):
     """Pairs of sentences as batches for `fit`: length-bucketed, of a bounded number of tokens, in few shapes.
 
-    The text is tokenized once, into memory-mapped ids (see `kformer.data.prepare`, also for which pairs are left out
+    The text is tokenized once, into ids on disk (see `kformer.data.prepare`, also for which pairs are left out
     and for the errors in bad files). Pairs of like length share a batch; the few shapes are chosen from the corpus
     before training, so a compiler meets at most `max_shapes` of them. Every pair is seen exactly once per epoch.
 
@@ -139,7 +136,6 @@ class ParallelDataset(keras.utils.PyDataset):
         self.source_fill = corpus.num_source_tokens / sum(
             b.num_batches * b.rows * b.source_length for b in self.buckets
         )
-        self._batches_read = 0
         self._epoch = 0
         self._fit_starts = False
         self._items_read = None
@@ -162,17 +158,13 @@ class ParallelDataset(keras.utils.PyDataset):
         if step < 0:
             raise ValueError(f"The step must not be negative, but it is {step}.")
         bucket, pairs = self._plan.batch(step, self.host)
-        source_ids = self.corpus.gather("source", pairs, (bucket.rows, bucket.source_length))
-        labels = self.corpus.gather("target", pairs, (bucket.rows, bucket.target_length))
+        source_ids, _ = self.corpus.gather("source", pairs, (bucket.rows, bucket.source_length))
+        labels, lengths = self.corpus.gather("target", pairs, (bucket.rows, bucket.target_length))
         # Shifted right by one: the last token of each row is predicted, never read.
         target_ids = np.full_like(labels, self.pad_id)
-        lengths = self.corpus.lengths("target", pairs)[:, None]
-        positions = np.arange(1, bucket.target_length)
         target_ids[: len(pairs), 0] = self.start_id
-        target_ids[: len(pairs), 1:] = np.where(positions < lengths, labels[: len(pairs), :-1], self.pad_id)
-        self._batches_read += 1
-        if self._batches_read % RELEASE_EVERY == 0:
-            self.corpus.release()
+        read = np.arange(1, bucket.target_length) < lengths[:, None]
+        target_ids[: len(pairs), 1:] = np.where(read, labels[: len(pairs), :-1], self.pad_id)
         return {"source_ids": source_ids, "target_ids": target_ids}, labels
 
     def from_step(self, step):

@@ -1,4 +1,4 @@
-"""From two files of text to flat, memory-mapped token ids."""
+"""From two files of text to flat files of token ids."""
 
 import hashlib
 import itertools

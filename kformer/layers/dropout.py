@@ -58,7 +58,7 @@ class Dropout(keras.layers.Layer):
         rows = 1
         for size in shape[:-1]:
             rows = rows * size
-        threshold = round(self.rate * 65536)
+        threshold = min(round(self.rate * 65536), 65535)
         # One 32-bit word decides two elements, 16 bits each: half the arithmetic.
         words = random_bits(rows, (columns + 1) // 2, key)
         lower = ops.bitwise_and(words, 0xFFFF)

@@ -9,6 +9,8 @@ from kformer.training.progress import TrainingProgress
 from kformer.training.recipe import paper_recipe
 from kformer.training.run_directory import load_run, read_config, save_run
 from kformer.training.schedules import WarmupInverseSqrt
+from kformer.training.train_options import TrainOptions
+from kformer.training.train_run import train_run
 
 __all__ = [
     "Checkpoint",
@@ -18,6 +20,7 @@ __all__ = [
     "NegativeLogLikelihood",
     "Perplexity",
     "StepHistory",
+    "TrainOptions",
     "TrainingProgress",
     "TrainingState",
     "WarmupInverseSqrt",
@@ -29,4 +32,5 @@ __all__ = [
     "read_config",
     "save_checkpoint",
     "save_run",
+    "train_run",
 ]

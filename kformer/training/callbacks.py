@@ -26,7 +26,10 @@ class StepCounter(keras.callbacks.Callback):
         step: the number of batches trained on so far.
         epoch: the index of the current epoch, from 0.
         step_in_epoch: how many batches of the epoch are done.
+        steps_per_epoch: the true length of an epoch, where a call of `fit` has only a part of one; `fit_from` sets it.
     """
+
+    steps_per_epoch = None
 
     def __init__(self, resume_from=None):
         super().__init__()
@@ -46,10 +49,18 @@ class StepCounter(keras.callbacks.Callback):
         self.step = self._steps_before + batch + 1
         self.step_in_epoch = self._skipped + batch + 1
 
-    def epoch_is_complete(self):
-        """Whether the latest batch is the last of its epoch; `True` where Keras does not know how long an epoch is."""
+    def is_last_batch(self):
+        """Whether Keras ends the epoch after the latest batch, as far as it knows; the whole epoch or a part of one."""
         steps = (self.params or {}).get("steps")
-        return steps is None or self.step - self._steps_before >= steps
+        return steps is not None and self.step - self._steps_before >= steps
+
+    def next_batch(self):
+        """Index of the epoch that the next batch belongs to, and how many of that epoch's batches are done."""
+        if self.steps_per_epoch is not None:
+            is_complete = self.step_in_epoch >= self.steps_per_epoch
+        else:
+            is_complete = self.is_last_batch() or (self.params or {}).get("steps") is None
+        return (self.epoch + 1, 0) if is_complete else (self.epoch, self.step_in_epoch)
 
 
 class StepHistory(StepCounter):
@@ -224,25 +235,20 @@ class Checkpoint(StepCounter):
         before = self.step
         super().on_train_batch_end(batch, logs)
         self._is_due = before // self.every != self.step // self.every
-        at_epoch_end = (self.params or {}).get("steps") is not None and self.epoch_is_complete()
-        if self._is_due and not at_epoch_end:
+        if self._is_due and not self.is_last_batch():
             self._save(self.epoch, self.step_in_epoch)
 
     def on_epoch_end(self, epoch, logs=None):
         ends = epoch + 1 == (self.params or {}).get("epochs") or self._model.stop_training
         if (self._is_due or ends) and self.step > self._saved_step:
-            self._save(*self._next_batch())
+            self._save(*self.next_batch())
 
     def on_train_end(self, logs=None):
         # Another callback may have stopped the training after this one's turn. With a moving average it is too late:
         # `fit` has already put the averages in the weights' place.
         optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
         if self.step > self._saved_step and not optimizer.use_ema:
-            self._save(*self._next_batch())
-
-    def _next_batch(self):
-        """Index of the epoch of the next batch, and how many of that epoch's batches are done."""
-        return (self.epoch + 1, 0) if self.epoch_is_complete() else (self.epoch, self.step_in_epoch)
+            self._save(*self.next_batch())
 
     def _save(self, epoch, step_in_epoch):
         if self.history is not None:

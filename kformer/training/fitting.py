@@ -2,6 +2,7 @@
 
 import keras
 
+from kformer.training.callbacks import StepCounter
 from kformer.training.checkpoints import TrainingState
 
 
@@ -53,6 +54,9 @@ def fit_from(
         )
     limits = [] if steps is None else [steps]
     limits += [] if epochs is None else [epochs * steps_per_epoch]
+    for callback in callbacks or []:
+        if isinstance(callback, StepCounter):
+            callback.steps_per_epoch = steps_per_epoch
     history = {}
     calls = plan_fits(state.step, min(limits), steps_per_epoch)
     for number, (first_epoch, end_epoch, length) in enumerate(calls):

@@ -260,10 +260,3 @@ def test_cache_is_found_by_content(toy, tmp_path):
     assert len(list(cache.iterdir())) == 6
     with pytest.raises(ValueError, match="cache_dir needs the source texts twice"):
         seen(iter(["a"]), ["b"])
-
-
-def test_release_keeps_ids_readable(toy, tmp_path):
-    corpus = prepare(["abc", "d"], ["e", "f"], toy.CharacterTokenizer(), tmp_path / "pairs")
-    before = corpus.ids("source", 0).tolist()
-    corpus.release()
-    assert corpus.ids("source", 0).tolist() == before == [107, 108, 109, 7]

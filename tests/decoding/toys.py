@@ -27,11 +27,12 @@ class Toy:
     """A recurrent network with random weights; each sentence begins in a state of its own, so every sentence differs.
 
     What comes next depends on all tokens before, not on the last one alone. `sharpness` scales the logits, `end` is added to
-    the end token's.
+    the end token's; `offset` adds to all logits of a row a number that its log-probabilities do not show.
     """
 
-    def __init__(self, seed, sentences, vocabulary_size=12, hidden_dim=8, special=None, sharpness=4.0, end=-1.5):
+    def __init__(self, seed, sentences, vocabulary_size=12, hidden_dim=8, special=None, sharpness=4.0, end=-1.5, offset=0.0):
         rng = np.random.default_rng(seed)
+        self.offset = offset
         self.special = Special() if special is None else special
         self.vocabulary_size = vocabulary_size
         self.start = rng.normal(size=(sentences, hidden_dim)).astype("float32")
@@ -45,7 +46,7 @@ class Toy:
         """The step function; its state is a dict of the hidden state `[R, H]`."""
         tokens, recurrent, output, bias = map(ops.convert_to_tensor, (self.tokens, self.recurrent, self.output, self.bias))
         hidden = ops.tanh(ops.matmul(state["hidden"], recurrent) + ops.take(tokens, ids, axis=0))
-        return ops.matmul(hidden, output) + bias, {"hidden": hidden}
+        return ops.matmul(hidden, output) + bias + self.offset * hidden[:, :1], {"hidden": hidden}
 
     def state(self, width):
         """The step function's state before the first token, `width` rows per sentence."""

@@ -111,15 +111,6 @@ def train(run_dir, *, epochs=3, every=5, resume=False, kill_at=None, model=None,
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("run_dir")
-    parser.add_argument("--policy", default="float32")
-    parser.add_argument("--ema-momentum", type=float)
     parser.add_argument("--kill-at", type=int)
-    parser.add_argument("--resume", action="store_true")
     options = parser.parse_args()
-    train(
-        options.run_dir,
-        resume=options.resume,
-        kill_at=options.kill_at,
-        policy=options.policy,
-        ema_momentum=options.ema_momentum,
-    )
+    train(options.run_dir, kill_at=options.kill_at)

@@ -1,0 +1,103 @@
+"""How good translations are: BLEU and chrF, by sacreBLEU."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationResult:
+    """What `evaluate` found.
+
+    Attributes:
+        bleu, chrf: the scores of the whole corpus, from 0 to 100. chrF is chrF2: recall counts twice.
+        bleu_signature, chrf_signature: what a score must be published with, so that others can compare with it.
+        bleu_details: BLEU's line of precisions, brevity penalty and lengths.
+        hypotheses: list of str, the translations.
+        truncated: list of ints, the numbers (from 0) of the sources that were longer than the model's limit and were cut.
+    """
+
+    bleu: float
+    chrf: float
+    bleu_signature: str
+    chrf_signature: str
+    bleu_details: str
+    hypotheses: list
+    truncated: list
+
+    def as_dict(self):
+        """The scores and their signatures, as JSON takes them."""
+        names = ("bleu", "chrf", "bleu_signature", "chrf_signature", "bleu_details")
+        return {**{name: getattr(self, name) for name in names}, "sentences": len(self.hypotheses), "truncated": len(self.truncated)}
+
+
+def evaluate(translator, sources, references, *, tokenize="13a", lowercase=False, batch_size=32, progress=None, **options):
+    """Translates a test set and compares with its references.
+
+    Args:
+        translator: a `kformer.Translator`, or a `kformer.export.SavedModelTranslator`.
+        sources: list of strings.
+        references: list of strings, one for each source; or a list of such lists, where every source has several references.
+        tokenize: how BLEU splits sentences into words, one of `bleu_tokenizers()`: `"13a"` for European languages as they are written,
+            `"zh"` for Chinese, `"none"` for text that is tokenized already. (chrF needs no words.)
+        lowercase: whether to compare without regard to case.
+        batch_size, progress: as in `Translator.translate`.
+        **options: fields of `kformer.decoding.SearchOptions` that differ from the translator's, such as `beam_size=5`.
+
+    Returns:
+        `EvaluationResult`.
+
+    Raises:
+        ValueError: there is nothing to evaluate, the numbers of sources and references differ, or the tokenization is unknown.
+
+    Example:
+        >>> kformer.evaluation.evaluate(translator, sources, references).bleu
+        35.1
+
+    References:
+        Papineni et al. 2002, "BLEU: a method for automatic evaluation of machine translation".
+        Popović 2015, "chrF: character n-gram F-score for automatic MT evaluation".
+        Post 2018, "A call for clarity in reporting BLEU scores" (sacreBLEU and its signatures).
+    """
+    sources = list(sources)
+    references = list(references)
+    if references and isinstance(references[0], str):
+        references = [references]
+    if not sources:
+        raise ValueError("There is nothing to evaluate: the test set has no sentences.")
+    for texts in references or [[]]:
+        if len(texts) != len(sources):
+            raise ValueError(f"There are {len(sources)} sources but {len(texts)} references; line n of one belongs to line n of the other.")
+    metrics = _metrics(tokenize, lowercase)  # Before the long work.
+    results = translator.translate(sources, batch_size=batch_size, progress=progress, **options)
+    hypotheses = [result.text for result in results]
+    scores = [metric.corpus_score(hypotheses, references) for metric in metrics]
+    return EvaluationResult(
+        bleu=float(scores[0].score),
+        chrf=float(scores[1].score),
+        bleu_signature=str(metrics[0].get_signature()),
+        chrf_signature=str(metrics[1].get_signature()),
+        bleu_details=scores[0].format(width=2),
+        hypotheses=hypotheses,
+        truncated=[i for i, result in enumerate(results) if result.truncated],
+    )
+
+
+def bleu_tokenizers():
+    """The names that `tokenize` takes: list of str. Some download a model (`flores200`) or need a package (`ja-mecab`)."""
+    from sacrebleu.metrics import BLEU
+
+    return sorted(BLEU.TOKENIZERS)
+
+
+def _metrics(tokenize, lowercase):
+    """sacreBLEU's BLEU and chrF."""
+    try:
+        from sacrebleu.metrics import BLEU, CHRF
+    except ImportError as error:
+        raise ImportError("BLEU and chrF need sacrebleu, which is not installed here: run `pip install sacrebleu`.") from error
+    if tokenize not in BLEU.TOKENIZERS:
+        raise ValueError(f"tokenize is '{tokenize}', but must be one of {', '.join(bleu_tokenizers())}.")
+    try:
+        # `force` only silences a warning about hypotheses that look tokenized, which with "none" they are.
+        return BLEU(tokenize=tokenize, lowercase=lowercase, force=True), CHRF(lowercase=lowercase)
+    except (ImportError, RuntimeError) as error:
+        raise ValueError(f"The tokenization '{tokenize}' cannot be used here: {error}") from error

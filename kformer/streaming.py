@@ -1,0 +1,309 @@
+r"""Text files through a translator: every input line has exactly one output line.
+
+Lines end at "\n" and nowhere else. Bytes that are not UTF-8 become U+FFFD, so that a damaged line is one odd line of output, and
+never an error or a shift of all that follow. A byte order mark at the start and one "\r" before a newline are dropped.
+"""
+
+import codecs
+import contextlib
+import pathlib
+import queue
+import sys
+import threading
+import time
+
+from kformer.data.lines import check_readable, read_chunks
+from kformer.training import files
+from kformer.translator import Translator
+
+# A line that waits for others to come is translated after so many seconds without them.
+_PATIENCE = 0.2
+
+
+def open_translator(path):
+    """The translator of a run directory or of a SavedModel, whichever `path` is.
+
+    Args:
+        path: a run directory; or `NAME/` or `NAME/VERSION/` of a SavedModel.
+
+    Returns:
+        A `kformer.Translator`, or a `kformer.export.SavedModelTranslator`.
+
+    Raises:
+        FileNotFoundError: there is neither.
+        ValueError: as `Translator.load` and `SavedModelTranslator`.
+    """
+    path = pathlib.Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"There is no run directory or SavedModel {path}.")
+    if (path / "config.json").is_file():
+        return load_run_translator(path)
+    versions = (folder / "saved_model.pb" for folder in [path, *path.glob("*")])
+    if not any(file.is_file() for file in versions):
+        raise FileNotFoundError(f"{path} is neither a run directory (it lacks config.json) nor a SavedModel (it lacks saved_model.pb).")
+    from kformer.export import SavedModelTranslator
+
+    return SavedModelTranslator(path)
+
+
+def load_run_translator(path):
+    """`Translator.load`, with a word for who comes too early or with a SavedModel.
+
+    Raises:
+        FileNotFoundError, ValueError: as `Translator.load`.
+    """
+    path = pathlib.Path(path)
+    if (path / "config.json").is_file() and not (path / "model.keras").exists() and (path / "tokenizer").is_dir():
+        raise FileNotFoundError(f"{path} has no model.keras yet: the training writes it at the end of its first epoch.")
+    return Translator.load(path)
+
+
+def search_options(translator, **options):
+    """Keyword arguments for `translate`: those that are not `None`, after checking that the translator can follow them.
+
+    Args:
+        translator: as `open_translator` returns it.
+        **options: fields of `SearchOptions`, or `None` for what the translator has.
+
+    Raises:
+        ValueError: a SavedModel was exported with other options, or the values do not go together.
+    """
+    options = {name: value for name, value in options.items() if value is not None}
+    if isinstance(translator, Translator):
+        translator._options(options)
+        return options
+    for name, value in options.items():
+        fixed = translator.options.get(name)
+        if name != "n_best" and value != fixed:
+            flag = name.replace("_", "-")
+            raise ValueError(
+                f"{translator.path} was exported with {name}={fixed}, and a SavedModel's search is fixed: "
+                f"leave --{flag} out, or export the run again with the {name} that you want ({value})."
+            )
+    n_best = options.get("n_best", 1)
+    if n_best > translator.options["n_best"]:
+        raise ValueError(
+            f"{translator.path} was exported with the {translator.options['n_best']} best of each sentence: "
+            f"export the run again with --n-best {n_best} to get more."
+        )
+    return {"n_best": n_best}
+
+
+def translate_lines(lines, translate, write, *, chunk_lines=512, progress=None):
+    """Translates lines as they come and writes each translation as soon as it is there.
+
+    Args:
+        lines: binary file, or another iterable of bytes that end in a newline.
+        translate: function from a list of strings to a list of `kformer.translator.Translation`.
+        write: function that takes the list of `Translation` of each chunk.
+        chunk_lines: lines translated at once, at most. Fewer if no further line comes for a moment.
+        progress: function that is called with the number of lines done.
+
+    Returns:
+        List of ints, the numbers (from 1) of the lines that were longer than the model's limit and were cut.
+    """
+    truncated, done = [], 0
+    for chunk in chunks_of_lines(lines, chunk_lines):
+        results = translate(chunk)
+        write(results)
+        truncated += [done + i for i, result in enumerate(results, 1) if result.truncated]
+        done += len(chunk)
+        if progress is not None:
+            progress(done)
+    return truncated
+
+
+def chunks_of_lines(lines, chunk_lines):
+    """Lists of at most `chunk_lines` decoded lines; a shorter one when no further line comes for a moment.
+
+    Args:
+        lines: binary file, or another iterable of bytes.
+        chunk_lines: int.
+    """
+    waiting = queue.Queue(maxsize=4 * chunk_lines)
+    end = object()
+    stop = threading.Event()
+
+    def put(item):
+        while not stop.is_set():
+            with contextlib.suppress(queue.Full):
+                waiting.put(item, timeout=_PATIENCE)
+                return
+
+    def read():
+        try:
+            for number, line in enumerate(lines):
+                put(_decode(line, first=number == 0))
+                if stop.is_set():
+                    return
+            put(end)
+        except Exception as error:  # It is raised where somebody can see it.
+            put(error)
+
+    # A thread, since reading a pipe waits, and the lines that have come should not.
+    threading.Thread(target=read, daemon=True).start()
+    chunk = []
+    try:
+        while True:
+            try:
+                item = waiting.get(timeout=_PATIENCE if chunk else None)
+            except queue.Empty:
+                item = None
+            is_last = item is end or isinstance(item, Exception)
+            if item is not None and not is_last:
+                chunk.append(item)
+            if chunk and (item is None or is_last or len(chunk) == chunk_lines):
+                yield chunk
+                chunk = []
+            if isinstance(item, Exception):
+                raise item
+            if is_last:
+                return
+    finally:
+        stop.set()
+
+
+def _decode(line, first):
+    if first and line.startswith(codecs.BOM_UTF8):
+        line = line[len(codecs.BOM_UTF8) :]
+    line = line.removesuffix(b"\n").removesuffix(b"\r")
+    return line.decode("utf-8", "replace")
+
+
+def format_line(translation, *, n_best=1, scores=False):
+    """The output line of one input line, without its newline.
+
+    Args:
+        translation: `kformer.translator.Translation`.
+        n_best: int. Above 1 the hypotheses are columns, best first, with tabs between them.
+        scores: whether a column with its log-probability follows each text.
+    """
+    columns = []
+    for hypothesis in translation.hypotheses[:n_best]:
+        text = one_line(hypothesis.text)
+        # One column stays one column.
+        columns.append(text.replace("\t", " ") if n_best > 1 or scores else text)
+        if scores:
+            columns.append(f"{hypothesis.score:.6f}")
+    return "\t".join(columns)
+
+
+def one_line(text):
+    """A text without line breaks."""
+    return text.replace("\r", " ").replace("\n", " ")
+
+
+def read_lines(path, side):
+    """All lines of a text file that has to be whole: list of str.
+
+    Args:
+        path: the file.
+        side: what it is, for error messages, such as `"source"`.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is empty, or not UTF-8.
+    """
+    check_readable(str(path), side)
+    lines = [line for chunk in read_chunks(str(path), side, 100_000) for line in chunk]
+    if not lines:
+        raise ValueError(f"The {side} file '{path}' is empty.")
+    return lines
+
+
+def check_same_length(source_path, sources, other_path, others):
+    """Makes sure that two files have as many lines.
+
+    Raises:
+        ValueError: they have not.
+    """
+    if len(sources) != len(others):
+        raise ValueError(
+            f"The two sides differ in length: '{source_path}' has {len(sources)} lines and '{other_path}' has {len(others)}; "
+            "line n of one belongs to line n of the other."
+        )
+
+
+@contextlib.contextmanager
+def open_output(path):
+    """A binary file to write to: standard output for `None`; else a file that takes its place when it is whole.
+
+    Raises:
+        FileNotFoundError: its folder does not exist.
+    """
+    if path is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    path = pathlib.Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"The folder {path.parent} of the output file does not exist; make it first.")
+    if path.exists() and not path.is_file():  # a device or a named pipe; a folder is an error here
+        with open(path, "wb") as file:
+            yield file
+        return
+    with files.replacing(path) as aside, open(aside, "wb") as file:
+        yield file
+
+
+class LineProgress:
+    """Lines done, rate and time left on standard error: a line that renews itself on a terminal, else a line every `seconds`.
+
+    Args:
+        total: number of lines, or `None` where nobody knows.
+        what: what is counted, such as `"lines"`.
+        seconds: float, time between two lines where standard error is no terminal.
+    """
+
+    def __init__(self, total=None, what="lines", seconds=10.0, stream=None):
+        self.total, self.what, self.seconds = total, what, seconds
+        self.stream = stream or sys.stderr
+        self.done = 0
+        self._renews = self.stream.isatty()
+        self._start = self._shown = time.perf_counter()
+        self._width = 0
+
+    def __call__(self, done):
+        self.done = done
+        now = time.perf_counter()
+        if now - self._shown >= (0.2 if self._renews else self.seconds):
+            self._shown = now
+            self._show(self.describe(now))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *rest):
+        if self._width:
+            self.stream.write("\r" + " " * self._width + "\r")
+        if kind is None and self.done:
+            seconds = time.perf_counter() - self._start
+            self.stream.write(f"{self.done:,} {self.what} in {seconds:.1f} s, {self.done / max(seconds, 1e-9):,.1f} per second\n")
+        self.stream.flush()
+
+    def describe(self, now):
+        """Lines done, rate and time left, as text."""
+        rate = self.done / max(now - self._start, 1e-9)
+        if self.total is None:
+            return f"{self.done:,} {self.what}, {rate:,.1f} per second"
+        left = (self.total - self.done) / rate if rate else 0.0
+        return f"{self.done:,} of {self.total:,} {self.what}, {rate:,.1f} per second, {left:.0f} s left"
+
+    def _show(self, text):
+        if self._renews:
+            self.stream.write("\r" + text.ljust(self._width))
+            self._width = len(text)
+        else:
+            self.stream.write(text + "\n")
+        self.stream.flush()
+
+
+def warn_truncated(numbers, stream=None):
+    """Says on standard error which lines were cut."""
+    if numbers:
+        shown = ", ".join(map(str, numbers[:10])) + (", ..." if len(numbers) > 10 else "")
+        print(
+            f"warning: {len(numbers)} source line{'s were' if len(numbers) > 1 else ' was'} longer than the model's limit and cut "
+            f"(line{'s' if len(numbers) > 1 else ''} {shown}).",
+            file=stream or sys.stderr,
+        )

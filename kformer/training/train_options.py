@@ -1,0 +1,208 @@
+"""How a training is set up: its options, and values for those that were left open, by the size of the corpus."""
+
+import dataclasses
+import math
+import numbers
+import re
+
+from kformer.text import Tokenizer
+
+# Options that may differ when a training is resumed: they say how long and how often, not what is computed at a step.
+CHANGEABLE = frozenset({"epochs", "steps", "valid_every", "checkpoint_every", "keep"})
+PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainOptions:
+    """Options of `train_run`. `None` leaves the choice to it, by the rule in brackets.
+
+    Attributes:
+        train_source, train_target: paths of UTF-8 text files; line n of one is the translation of line n of the other.
+        valid_source, valid_target: the same, to measure the model with after an epoch; `None` for none.
+        preset: size of the model, one of `kformer.models.PRESETS` ["tiny"].
+        tokenizer: folder of a tokenizer to use as it is; `None` trains one.
+        start_from: a run directory whose model and tokenizer are trained further, with a new optimizer.
+        vocabulary_size: pieces of the tokenizer, of each where the sides have one each [by the number of pairs].
+        separate_vocabularies: one tokenizer for each side, and nothing shared between them [joint].
+        epochs, steps: when to stop; of both, what comes first counts [20 epochs, at least 2,000 and at most 100,000 steps].
+        batch_tokens: most padded tokens of a batch, on the longer side [4096; less if an epoch had under 50 steps].
+        max_length: longest sequence in tokens; longer pairs are left out and reported [256].
+        dropout: rate [the preset's].
+        label_smoothing: [0.1, as in the paper].
+        learning_rate: its peak, at the end of the warm-up [the paper's, at most 0.64 / hidden size].
+        warmup_steps: [a fifth of the steps, at most 4,000].
+        clip_norm: the gradient's largest norm, 0 for no limit [1].
+        ema: momentum of a moving average of the weights, which is then what is validated and saved; `None` for none.
+        precision: "float32", "mixed_float16" or "mixed_bfloat16" ["float32"].
+        seed: of the weights, the order of the batches, dropout and the tokenizer's sample [0].
+        valid_every: epochs between two validations [1].
+        checkpoint_every: steps between two checkpoints, the most that an interruption loses [500].
+        keep: checkpoints kept [2].
+    """
+
+    train_source: str | None = None
+    train_target: str | None = None
+    valid_source: str | None = None
+    valid_target: str | None = None
+    preset: str | None = None
+    tokenizer: str | None = None
+    start_from: str | None = None
+    vocabulary_size: int | None = None
+    separate_vocabularies: bool | None = None
+    epochs: int | None = None
+    steps: int | None = None
+    batch_tokens: int | None = None
+    max_length: int | None = None
+    dropout: float | None = None
+    label_smoothing: float | None = None
+    learning_rate: float | None = None
+    warmup_steps: int | None = None
+    clip_norm: float | None = None
+    ema: float | None = None
+    precision: str | None = None
+    seed: int | None = None
+    valid_every: int | None = None
+    checkpoint_every: int | None = None
+    keep: int | None = None
+
+    def __post_init__(self):
+        for name in ("vocabulary_size", "epochs", "steps", "batch_tokens", "max_length", "warmup_steps", "valid_every", "checkpoint_every", "keep"):
+            self._check(name, lambda value: isinstance(value, numbers.Integral) and value >= 1, "a whole number of at least 1")
+        self._check("seed", lambda value: isinstance(value, numbers.Integral) and 0 <= value < 2**31, f"a whole number from 0 to {2**31 - 1}")
+        for name in ("dropout", "label_smoothing"):
+            self._check(name, lambda value: 0 <= value < 1, "in [0, 1)")
+        self._check("learning_rate", lambda value: 0 < value < math.inf, "above 0")
+        self._check("clip_norm", lambda value: 0 <= value < math.inf, "at least 0 (0 for no limit)")
+        self._check("ema", lambda value: 0 < value < 1, "between 0 and 1, such as 0.999")
+        self._check("precision", lambda value: value in PRECISIONS, f"one of {', '.join(PRECISIONS)}")
+
+    def _check(self, name, is_right, what):
+        value = getattr(self, name)
+        if value is not None and (isinstance(value, bool) or not is_right(value)):
+            raise ValueError(f"{name} must be {what}, but {value!r} was given.")
+
+    def check_whole(self):
+        """Makes sure that files and sources of the model go together.
+
+        Raises:
+            ValueError: something is missing, or two options contradict each other.
+        """
+        if self.train_source is None or self.train_target is None:
+            raise ValueError("A training needs both sides of the corpus: give train_source and train_target.")
+        if (self.valid_source is None) != (self.valid_target is None):
+            raise ValueError("A validation needs both sides: give valid_source and valid_target, or neither.")
+        if self.start_from is not None:
+            fixed = ("preset", "tokenizer", "vocabulary_size", "separate_vocabularies", "max_length", "dropout", "precision")
+            for name in fixed:
+                if getattr(self, name) is not None:
+                    raise ValueError(f"With start_from the model is the one of {self.start_from}, so {name} cannot be chosen.")
+        if self.tokenizer is not None and (self.vocabulary_size is not None or self.separate_vocabularies):
+            raise ValueError(f"The tokenizer in {self.tokenizer} has its vocabularies already: leave the other vocabulary options out.")
+
+
+def resume_options(stored, given, path):
+    """The options of a training that goes on.
+
+    Args:
+        stored: dict of the options that it began with.
+        given: dict of the options that are given now.
+        path: its run directory, for the error message.
+
+    Returns:
+        `TrainOptions`.
+
+    Raises:
+        ValueError: an option is given that would change what the training computes.
+    """
+    names = {field.name for field in dataclasses.fields(TrainOptions)}
+    options = {name: value for name, value in stored.items() if name in names}
+    for name, value in given.items():
+        if name not in CHANGEABLE and value != options.get(name):
+            raise ValueError(
+                f"The training in {path} began with {name}={options.get(name)} and can only go on with that, not with {value}: "
+                "leave the option out, or begin a new training in another folder."
+            )
+    if "epochs" in given or "steps" in given:
+        options.update(epochs=None, steps=None)
+    return TrainOptions(**{**options, **given})
+
+
+def train_tokenizer(options, num_pairs, report):
+    """Trains the tokenizer of a training.
+
+    Args:
+        options: `TrainOptions`.
+        num_pairs: int, lines of the corpus.
+        report: function that takes a sentence about what was chosen.
+
+    Returns:
+        `Tokenizer`.
+    """
+    size = options.vocabulary_size or default_vocabulary_size(num_pairs)
+    sides = [options.train_source, options.train_target]
+    files = (sides[0], sides[1]) if options.separate_vocabularies else (sides,)
+    settings = {"seed": options.seed or 0}
+    try:
+        tokenizer = Tokenizer.train(*files, vocabulary_size=size, **settings)
+    except ValueError as error:
+        # A small corpus has fewer pieces, and one in Chinese more characters; the error names the nearest size that goes.
+        possible = re.search(r"pass vocabulary_size=(\d+) or (less|more)", str(error))
+        if options.vocabulary_size is not None or possible is None:
+            raise
+        size = int(possible[1])
+        tokenizer = _train_fitting(files, size, settings)
+    which = "a source and a target vocabulary" if options.separate_vocabularies else "one vocabulary for both sides"
+    chosen = "" if options.vocabulary_size else f", chosen for {num_pairs:,} pairs"
+    report(f"tokenizer: {which}, {tokenizer.vocabulary_size:,} pieces{chosen}")
+    return tokenizer
+
+
+def _train_fitting(files, size, settings):
+    """A tokenizer of a size that one corpus named; the two corpora of separate vocabularies may each name their own."""
+    if len(files) == 1:
+        return Tokenizer.train(*files, vocabulary_size=size, **settings)
+    sizes = [size, size]
+    for _ in range(4):
+        try:
+            return Tokenizer.train(*files, vocabulary_size=tuple(sizes), **settings)
+        except ValueError as error:
+            possible = re.search(r"vocabulary_size=(\d+) is too .* pass vocabulary_size=(\d+) or (less|more)", str(error))
+            if possible is None:
+                raise
+            side = 0 if repr(str(files[0])) in str(error) else 1
+            sizes[side] = int(possible[2])
+    raise ValueError("No vocabulary size was found that fits this corpus: give vocabulary_size.")
+
+
+def default_vocabulary_size(num_pairs):
+    """Pieces that occur often enough to be learnt: 1,000 to 32,000 by the number of pairs."""
+    for size, most in ((1000, 2_000), (2000, 8_000), (4000, 20_000), (8000, 200_000), (16_000, 2_000_000)):
+        if num_pairs <= most:
+            return size
+    return 32_000
+
+
+def choose_batch_tokens(num_tokens):
+    """Tokens of a batch, for an epoch of so many: 4096, or the power of two from 256 that gives an epoch 50 steps."""
+    tokens = 4096
+    while tokens > 256 and num_tokens / tokens < 50:
+        tokens //= 2
+    return tokens
+
+
+def choose_epochs(steps_per_epoch):
+    """20 epochs; more where these are under 2,000 steps, fewer where they are over 100,000."""
+    return max(1, min(max(20, math.ceil(2000 / steps_per_epoch)), math.ceil(100_000 / steps_per_epoch)))
+
+
+def choose_warmup(total_steps):
+    """A fifth of the training, and at most the paper's 4,000 steps."""
+    return max(1, min(4000, total_steps // 5))
+
+
+def choose_learning_rate(hidden_dim, warmup_steps):
+    """The peak of the paper's schedule, but no more than 0.64 / hidden size: a short warm-up would bring it too high.
+
+    The bound is 0.005 at hidden size 128, the rate at which Wu et al. 2021 train the preset `tiny`.
+    """
+    return min((hidden_dim * warmup_steps) ** -0.5, 0.64 / hidden_dim)

@@ -1,0 +1,333 @@
+"""A whole training, from two files of text to a run directory: what `kformer train` does."""
+
+import csv
+import dataclasses
+import math
+import pathlib
+import sys
+from functools import lru_cache
+from typing import NamedTuple
+
+import keras
+
+from kformer.data import ParallelDataset
+from kformer.data.lines import check_readable, count_lines
+from kformer.data.preparation import prepare_cached
+from kformer.models import PRESETS, Transformer
+from kformer.text import Tokenizer
+from kformer.training import files
+from kformer.training.callbacks import Checkpoint, StepHistory
+from kformer.training.checkpoints import latest_checkpoint, load_checkpoint
+from kformer.training.fitting import fit_from
+from kformer.training.progress import TrainingProgress
+from kformer.training.recipe import paper_recipe
+from kformer.training.run_directory import FORMAT_VERSION, load_run, read_config
+from kformer.training.schedules import WarmupInverseSqrt
+from kformer.training.train_options import (
+    TrainOptions,
+    choose_batch_tokens,
+    choose_epochs,
+    choose_learning_rate,
+    choose_warmup,
+    resume_options,
+    train_tokenizer,
+)
+
+
+class TrainResult(NamedTuple):
+    """What `train_run` did.
+
+    Attributes:
+        path: the run directory.
+        steps: the step at which the training stands.
+        history: dict of lists, the metrics at the end of each epoch trained in this call.
+        best: dict with `epoch` and `nll` of the model that was saved, or `None` without validation.
+    """
+
+    path: pathlib.Path
+    steps: int
+    history: dict
+    best: dict | None
+
+
+def train_run(output, *, resume=False, report=None, show_progress=True, **options):
+    """Trains a translation model from text files into a run directory, or goes on with a training that was interrupted.
+
+    The tokenizer is trained, the text prepared (under `output/data/`) and the model trained with `model.fit`. At the end of each epoch
+    `model.keras` is replaced: with validation data by the model of the lowest validation `nll` so far, else by the latest. So the run
+    can be used while it is still in training, and `Translator.load(output)` reads it.
+
+    A training that was killed goes on from its latest checkpoint through the very same losses.
+
+    Args:
+        output: the run directory.
+        resume: whether to go on with the training in `output`; where there is none yet, it begins.
+        report: function that takes the sentences about the set-up; `None` prints them on standard error.
+        show_progress: whether to show steps, rate and time left on standard error.
+        **options: fields of `TrainOptions`.
+
+    Returns:
+        `TrainResult`.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: an option, a file or the run directory cannot be used; the message says why and what to do.
+
+    Example:
+        >>> kformer.training.train_run("runs/en-de", train_source="train.en", train_target="train.de",
+        ...                            valid_source="val.en", valid_target="val.de", preset="tiny", epochs=20)
+    """
+    path = pathlib.Path(output)
+    report = report or (lambda sentence: print(sentence, file=sys.stderr, flush=True))
+    given = {name: value for name, value in options.items() if value is not None}
+    unknown = set(given) - {field.name for field in dataclasses.fields(TrainOptions)}
+    if unknown:
+        raise TypeError(f"Unknown training option {', '.join(sorted(unknown))}; kformer.training.TrainOptions lists them.")
+    config = _begin(path, resume)
+    options = TrainOptions(**given) if config is None else resume_options(config["training"], given, path)
+    options.check_whole()
+    num_pairs = _count_pairs(options)
+    resumes = config is not None
+    if not resumes:
+        path.mkdir(parents=True, exist_ok=True)
+        # First of all, so that the training can be resumed whenever it is killed.
+        _write_config(path, options)
+
+    start = load_run(options.start_from) if options.start_from else None
+    tokenizer = _tokenizer(path, options, start, resumes, num_pairs, report)
+    train, valid = _datasets(path, options, tokenizer, start, report)
+    options = dataclasses.replace(
+        options, batch_tokens=train.batch_tokens, **_length_of_training(options, train.steps_per_epoch, report)
+    )
+    total_steps = min(options.steps or math.inf, (options.epochs or math.inf) * train.steps_per_epoch)
+    data = {"corpus": train.corpus_name, "batch_tokens": options.batch_tokens, "seed": train.seed}
+    state = None
+    if resumes and latest_checkpoint(path) is not None:
+        model, state = load_checkpoint(path)
+        if state.data != data:
+            raise ValueError(f"The text in the files of {path} is not the text that its training began with: put it back, or begin anew.")
+        report(f"resume: at step {state.step:,} of {total_steps:,}, in epoch {state.epoch + 1}")
+    else:
+        model = start[0] if start else _new_model(options, tokenizer)
+        options = _compile(model, options, total_steps, report)
+    _write_config(path, options)
+    return _fit(path, model, train, valid, state, options, data, total_steps, report, show_progress)
+
+
+def _begin(path, resume):
+    """The config of the training to go on with, or `None` for a new one in a folder that is free for it."""
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(f"{path} is a file, so no run directory can be made there.")
+    if (path / "config.json").exists():
+        config = read_config(path)
+        if "training" not in config:
+            raise ValueError(f"{path} holds a model that was not trained by this command: choose another folder, with start_from={path}.")
+        if not resume:
+            raise ValueError(f"{path} holds a training already: go on with it by resume, or choose another folder.")
+        return config
+    others = sorted({entry.name for entry in path.glob("*")}) if path.exists() else []
+    if others:
+        raise ValueError(f"{path} is not empty and holds no training (it has {', '.join(others[:3])}): choose another folder.")
+    return None
+
+
+def _write_config(path, options):
+    files.write_json(path / "config.json", {"format_version": FORMAT_VERSION, "training": dataclasses.asdict(options)})
+
+
+def _count_pairs(options):
+    """Lines of the training text, after a look at all files: what is wrong with them should be known before the long work."""
+    count = None
+    for names in (("valid_source", "valid_target"), ("train_source", "train_target")):
+        paths = [getattr(options, name) for name in names]
+        if paths[0] is None:
+            continue
+        for path, side in zip(paths, ("source", "target"), strict=True):
+            check_readable(str(path), side)
+        counts = [count_lines(str(path)) for path in paths]
+        for path, count in zip(paths, counts, strict=True):
+            if count == 0:
+                raise ValueError(f"The file '{path}' is empty; there is nothing to train on.")
+        if counts[0] != counts[1]:
+            raise ValueError(
+                f"The two sides differ in length: '{paths[0]}' has {counts[0]} lines and '{paths[1]}' has {counts[1]}; line n of one "
+                "must be the translation of line n of the other."
+            )
+        count = counts[0]
+    return count
+
+
+def _tokenizer(path, options, start, resumes, num_pairs, report):
+    folder = path / "tokenizer"
+    if resumes and (folder / "tokenizer.json").is_file():
+        return Tokenizer.load(folder)
+    if start:
+        tokenizer = start[1]
+    elif options.tokenizer:
+        tokenizer = Tokenizer.load(options.tokenizer)
+    else:
+        tokenizer = train_tokenizer(options, num_pairs, report)
+    tokenizer.save(folder)
+    return tokenizer
+
+
+def _datasets(path, options, tokenizer, start, report):
+    """Training data and validation data, or `None` for the latter."""
+    max_length = start[0].max_length if start else options.max_length or 256
+
+    def prepared(source, target):
+        return prepare_cached(str(source), str(target), tokenizer, path / "data", max_length=max_length, report=report)
+
+    corpus = prepared(options.train_source, options.train_target)
+    batch_tokens = options.batch_tokens or choose_batch_tokens(max(corpus.num_source_tokens, corpus.num_target_tokens))
+    if batch_tokens < max_length and options.batch_tokens is None:
+        # A batch holds at least one pair, however long it is.
+        batch_tokens = min(4096, max(batch_tokens, 256))
+    train = ParallelDataset.from_prepared(corpus, batch_tokens=batch_tokens, seed=options.seed or 0)
+    train.corpus_name = pathlib.Path(corpus.folder).name
+    report(f"data: {train.summary()}")
+    if options.batch_tokens is None:
+        report(f"batches of at most {batch_tokens:,} tokens: " + ("as is usual" if batch_tokens == 4096 else "an epoch of a small corpus should still have 50 steps"))
+    valid = None
+    if options.valid_source is not None:
+        corpus = prepared(options.valid_source, options.valid_target)
+        valid = ParallelDataset.from_prepared(corpus, batch_tokens=batch_tokens, shuffle=False)
+    return train, valid
+
+
+def _length_of_training(options, steps_per_epoch, report):
+    if options.epochs is not None or options.steps is not None:
+        return {}
+    epochs = choose_epochs(steps_per_epoch)
+    report(f"length: {epochs} epochs, {epochs * steps_per_epoch:,} steps: 20 epochs, but at least 2,000 and at most 100,000 steps")
+    return {"epochs": epochs}
+
+
+def _new_model(options, tokenizer):
+    preset = options.preset or "tiny"
+    if preset not in PRESETS:
+        raise ValueError(f"Unknown preset '{preset}': choose one of {', '.join(PRESETS)}.")
+    settings = {
+        "max_length": options.max_length or 256,
+        "pad_id": tokenizer.pad_id,
+        "start_id": tokenizer.start_id,
+        "end_id": tokenizer.end_id,
+        "seed": options.seed or 0,
+        "dtype": options.precision or "float32",
+    }
+    if options.dropout is not None:
+        settings["dropout"] = options.dropout
+    if not tokenizer.joint:
+        settings.update(target_vocabulary_size=tokenizer.target_vocabulary_size, share_embeddings=False)
+    return Transformer.from_preset(preset, vocabulary_size=tokenizer.vocabulary_size, **settings)
+
+
+def _compile(model, options, total_steps, report):
+    """Compiles the model; returns the options with what was chosen."""
+    warmup = options.warmup_steps or choose_warmup(total_steps)
+    peak = options.learning_rate or choose_learning_rate(model.hidden_dim, warmup)
+    clip_norm = 1.0 if options.clip_norm is None else options.clip_norm
+    smoothing = 0.1 if options.label_smoothing is None else options.label_smoothing
+    schedule = WarmupInverseSqrt(model.hidden_dim, warmup, scale=peak * (model.hidden_dim * warmup) ** 0.5)
+    model.compile(
+        **paper_recipe(
+            model, learning_rate=schedule, label_smoothing=smoothing, clip_norm=clip_norm or None, ema_momentum=options.ema
+        )
+    )
+    name = options.start_from or f"preset {options.preset or 'tiny'}"
+    report(f"model: {name}, {model.count_params():,} parameters, {keras.backend.backend()} backend")
+    report(
+        f"learning rate: up to {peak:.3g} at step {warmup:,}, then falling with the root of the step"
+        + ("" if options.warmup_steps else "; the warm-up is a fifth of the steps, at most 4,000")
+    )
+    return dataclasses.replace(options, warmup_steps=warmup, learning_rate=peak, clip_norm=clip_norm, label_smoothing=smoothing)
+
+
+def _fit(path, model, train, valid, state, options, data, total_steps, report, show_progress):
+    @lru_cache(maxsize=4)
+    def count_tokens(step):
+        return int((train.batch_at(step - 1)[1] != train.pad_id).sum())
+
+    history = StepHistory(path, resume_from=state, count_tokens=count_tokens)
+    best_model = BestModel(path, _best_so_far(path, state))
+    checkpoint = Checkpoint(
+        path, every=options.checkpoint_every or 500, keep=options.keep or 2, resume_from=state, history=history, data=data
+    )
+    callbacks = [history, best_model, checkpoint]
+    if state is not None and state.step >= total_steps:
+        report(f"The training has reached its end, step {total_steps:,}, already: give more epochs or steps to go on.")
+    with TrainingProgress(total_steps, resume_from=state, count_tokens=count_tokens) as progress:
+        metrics = fit_from(
+            model,
+            train,
+            state,
+            epochs=options.epochs,
+            steps=options.steps,
+            callbacks=[*callbacks, progress] if show_progress else callbacks,
+            validation_data=valid,
+            validation_freq=options.valid_every or 1,
+            verbose=0,
+        )
+    if not (path / "model.keras").exists():
+        best_model.save(model)
+    return TrainResult(path, history.step, metrics, best_model.best)
+
+
+def _best_so_far(path, state):
+    """Epoch and `nll` of the best validation up to the step that the training goes on from, or `None`."""
+    if state is None or not (path / "history.csv").exists():
+        return None
+    with open(path / "history.csv", encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row.get("val_nll") and int(row["step"]) <= state.step]
+    best = min(rows, key=lambda row: float(row["val_nll"]), default=None)
+    return best and {"epoch": int(best["epoch"]), "nll": float(best["val_nll"])}
+
+
+class BestModel(keras.callbacks.Callback):
+    """Replaces `model.keras` of a run directory at the end of each epoch that was better than those before.
+
+    The measure is the validation's `nll`; without validation every epoch counts as better. Where the optimizer keeps a moving average
+    of the weights, it is the average that is validated and saved.
+
+    Args:
+        run_dir: the run directory.
+        best: dict with `epoch` and `nll` of the model that is there, or `None`.
+    """
+
+    def __init__(self, run_dir, best=None):
+        super().__init__()
+        self.path = pathlib.Path(run_dir) / "model.keras"
+        self.best = best
+
+    def on_test_begin(self, logs=None):
+        self._swap_average()
+
+    def on_test_end(self, logs=None):
+        self._swap_average()
+
+    def on_epoch_end(self, epoch, logs=None):
+        nll = (logs or {}).get("val_nll")
+        if nll is None:
+            if self.best is not None:
+                return  # An epoch without validation says nothing about being better.
+        elif self.best is not None and not float(nll) < self.best["nll"]:
+            return
+        else:
+            self.best = {"epoch": epoch + 1, "nll": float(nll)}
+        self._swap_average()
+        self.save(self.model)
+        self._swap_average()
+
+    def save(self, model):
+        files.save_model(model, self.path, with_optimizer=False)
+
+    def _swap_average(self):
+        """Exchanges weights and averages, where there are any."""
+        model = self.model
+        optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+        if not optimizer.use_ema:
+            return
+        for variable, average in zip(model.trainable_variables, optimizer._model_variables_moving_average, strict=True):
+            value = keras.ops.convert_to_numpy(variable).copy()
+            variable.assign(average)
+            average.assign(value)
