@@ -1,0 +1,151 @@
+"""The translator, on a real trained model: the frozen run."""
+
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+
+import kformer
+from kformer.decoding import SearchOptions
+
+FROZEN = pathlib.Path(__file__).parent / "frozen_run"
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return kformer.Translator.load(FROZEN)
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return kformer.data.generate_pairs(24, seed=5, split="test", categories=("time",))
+
+
+def test_frozen_run_says_what_it_said(translator):
+    """A run of the first format, on this backend: its exact text, for ever."""
+    expected = json.loads((FROZEN / "expected.json").read_text(encoding="utf-8"))
+    assert translator(expected["texts"], beam_size=1) == expected["greedy"]
+    assert translator(expected["texts"], beam_size=4) == expected["beam_4"]
+    found = translator.translate(expected["texts"], beam_size=4)
+    assert np.allclose([result.score for result in found], expected["scores"], atol=1e-3)
+
+
+def test_one_text_or_many(translator, pairs):
+    sources = [pair.source for pair in pairs]
+    together = translator(sources)
+    assert [translator(source) for source in sources[:4]] == together[:4]
+    assert translator(sources, batch_size=5) == together, "batches change nothing"
+    assert translator(list(reversed(sources))) == list(reversed(together))
+    assert translator([]) == []
+
+
+def test_nothing_in_nothing_out(translator):
+    found = translator.translate(["", "half past four", "   ", "\t\n"])
+    assert [result.text for result in found][0::2] == ["", ""] and found[3].text == ""
+    assert found[1].text != "" and found[0].score == 0.0 and not found[0].truncated
+    assert translator("") == ""
+
+
+def test_a_source_beyond_the_limit_is_cut_and_told(translator):
+    found = translator.translate(["seven " * 100, "seven o'clock"])
+    assert [result.truncated for result in found] == [True, False]
+    row = translator._source_rows(["seven " * 100])[0][0]
+    assert len(row) == translator.model.max_length and row[-1] == translator.tokenizer.end_id
+
+
+def test_n_best_is_sorted_and_scored(translator, pairs):
+    sources = [pair.source for pair in pairs[:8]]
+    lists = translator(sources, beam_size=4, n_best=3)
+    found = translator.translate(sources, beam_size=4, n_best=3)
+    assert lists == [[hypothesis.text for hypothesis in result.hypotheses] for result in found]
+    for result in found:
+        ranks = [hypothesis.rank for hypothesis in result.hypotheses]
+        assert ranks == sorted(ranks, reverse=True) and len(ranks) == 3
+        for hypothesis in result.hypotheses:
+            assert hypothesis.ids[-1] == translator.tokenizer.end_id
+            penalty = ((5 + len(hypothesis.ids)) / 6) ** translator.options.length_penalty
+            assert hypothesis.rank == pytest.approx(hypothesis.score / penalty, rel=1e-5)
+
+
+def test_search_scores_are_what_score_gives(translator, pairs):
+    sources = [pair.source for pair in pairs]
+    found = translator.translate(sources)
+    canonical = [
+        i
+        for i, result in enumerate(found)
+        if translator.tokenizer.tokenize(result.text, side="target", special_tokens=True) == result.hypotheses[0].ids
+    ]
+    assert len(canonical) > len(sources) // 2
+    scores = translator.score([sources[i] for i in canonical], [found[i].text for i in canonical], batch_size=7)
+    assert np.allclose(scores, [found[i].score for i in canonical], atol=1e-4)
+    assert translator.score([], []) == []
+
+
+def test_attention_adds_up_to_one(translator):
+    source = "half past four in the afternoon"
+    attention = translator.attention(source)
+    layers, heads = 2, 2
+    assert attention.weights.shape == (layers, heads, len(attention.target_tokens), len(attention.source_tokens))
+    assert np.allclose(attention.weights.sum(-1), 1, atol=1e-5)
+    forced = translator.attention(source, translator(source))
+    assert np.allclose(forced.weights, attention.weights, atol=1e-6)
+
+
+def test_save_and_load(translator, pairs, tmp_path):
+    sources = [pair.source for pair in pairs]
+    changed = kformer.Translator(translator.model, translator.tokenizer, SearchOptions(beam_size=2, max_length=39), {"note": "x"})
+    changed.save(tmp_path / "run")
+    again = kformer.Translator.load(tmp_path / "run")
+    assert again.options == changed.options and again.config == {"note": "x"}
+    assert again(sources) == changed(sources)
+
+
+def test_sampling_depends_on_seed_and_place_alone(translator):
+    source = "ten minutes to nine in the evening"
+    drawn = translator([source] * 3, sampling=True, temperature=3.0, n_best=4, seed=1)
+    assert drawn == translator([source] * 3, sampling=True, temperature=3.0, n_best=4, seed=1, batch_size=1)
+    assert drawn != translator([source] * 3, sampling=True, temperature=3.0, n_best=4, seed=2)
+    assert len({text for texts in drawn for text in texts}) > 1
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda t: t.translate("one text"), "list"),
+        (lambda t: t(["text", 5]), "Text 2"),
+        (lambda t: t(["text"], beam=3), "beam"),
+        (lambda t: t(["text"], beam_size=0), "beam_size"),
+        (lambda t: t(["text"], beam_size=2, n_best=3), "n_best"),
+        (lambda t: t.score(["a", "b"], ["c"]), "2 sources"),
+        (lambda t: t.score(["seven"], ["七" * 100]), "Target 1"),
+    ],
+)
+def test_bad_calls_say_what_is_wrong(translator, call, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        call(translator)
+
+
+def test_a_foreign_tokenizer_is_refused(translator):
+    small = kformer.Transformer(
+        300, num_encoder_layers=1, num_decoder_layers=1, hidden_dim=8, intermediate_dim=8, num_heads=1
+    )
+    with pytest.raises(ValueError, match="300"):
+        kformer.Translator(small, translator.tokenizer)
+
+
+@pytest.mark.any_backend
+def test_bad_runs_say_what_is_wrong(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        kformer.Translator.load(tmp_path / "nowhere")
+    shutil.copytree(FROZEN, tmp_path / "run")
+    config = json.loads((FROZEN / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "run" / "config.json").write_text(json.dumps({**config, "format_version": 99}))
+    with pytest.raises(ValueError, match="newer"):
+        kformer.Translator.load(tmp_path / "run")
+    (tmp_path / "run" / "config.json").write_text(json.dumps({**config, "search": {"beam_width": 4}}))
+    with pytest.raises(ValueError, match="beam_width"):
+        kformer.Translator.load(tmp_path / "run")
+
+
