@@ -52,11 +52,17 @@ Model = Annotated[str, typer.Argument(metavar="RUN_OR_SAVED_MODEL", help="A run 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run directory, as `kformer train` writes it.")]
 BeamSize = Annotated[
     int | None,
-    _option("--beam-size", help="Live hypotheses per sentence; 1 is greedy search, the fastest. Default: the model's, which is 4 after training."),
+    _option(
+        "--beam-size",
+        help="Live hypotheses per sentence; 1 is greedy search, the fastest. Default: the model's, which is 4 after training.",
+    ),
 ]
 LengthPenalty = Annotated[
     float | None,
-    _option("--length-penalty", help="Exponent of the length penalty; more favours longer translations, 0 is none. Default: 0.6, as in the paper."),
+    _option(
+        "--length-penalty",
+        help="Exponent of the length penalty; more favours longer translations, 0 is none. Default: 0.6, as in the paper.",
+    ),
 ]
 MaxLength = Annotated[int | None, _option("--max-length", help="Most tokens of a translation. Default: one below the model's limit.")]
 BatchSize = Annotated[
@@ -66,9 +72,15 @@ BatchSize = Annotated[
 
 @app.command()
 def quickstart(
-    output: Annotated[pathlib.Path, _option("--output", show_default=True, help="The run directory; an older quickstart there is replaced.")] = pathlib.Path("runs/quickstart"),
-    saved_model: Annotated[pathlib.Path, _option("--saved-model", show_default=True, help="The SavedModel; a new version is added.")] = pathlib.Path("saved_models/quickstart"),
-    steps: Annotated[int | None, _option("--steps", min=1, help="Training steps. Default: as many as reach 99 % on two processor cores in minutes.")] = None,
+    output: Annotated[
+        pathlib.Path, _option("--output", show_default=True, help="The run directory; an older quickstart there is replaced.")
+    ] = pathlib.Path("runs/quickstart"),
+    saved_model: Annotated[
+        pathlib.Path, _option("--saved-model", show_default=True, help="The SavedModel; a new version is added.")
+    ] = pathlib.Path("saved_models/quickstart"),
+    steps: Annotated[
+        int | None, _option("--steps", min=1, help="Training steps. Default: as many as reach 99 % on two processor cores in minutes.")
+    ] = None,
     seed: Annotated[int, _option("--seed", min=0, show_default=True, help="Of the pairs, the weights and the order of training.")] = 0,
     quick: Annotated[bool, _option("--quick", help="A minute instead of several: everything runs, but the translations are poor.")] = False,
     threads: Threads = None,
@@ -89,30 +101,97 @@ def quickstart(
 @app.command()
 def train(
     output: Annotated[pathlib.Path, _option("--output", metavar="RUN", help="The run directory to make, or with --resume to go on with.")],
-    train_source: Annotated[str | None, _option("--train-source", metavar="FILE", help="Source side: UTF-8 text, one sentence per line.")] = None,
-    train_target: Annotated[str | None, _option("--train-target", metavar="FILE", help="Target side: line n translates line n of the source.")] = None,
-    valid_source: Annotated[str | None, _option("--valid-source", metavar="FILE", help="Source side of text to validate with after an epoch; the best model is kept.")] = None,
+    train_source: Annotated[
+        str | None, _option("--train-source", metavar="FILE", help="Source side: UTF-8 text, one sentence per line.")
+    ] = None,
+    train_target: Annotated[
+        str | None, _option("--train-target", metavar="FILE", help="Target side: line n translates line n of the source.")
+    ] = None,
+    valid_source: Annotated[
+        str | None,
+        _option("--valid-source", metavar="FILE", help="Source side of text to validate with after an epoch; the best model is kept."),
+    ] = None,
     valid_target: Annotated[str | None, _option("--valid-target", metavar="FILE", help="Its target side.")] = None,
-    resume: Annotated[bool, _option("--resume", help="Go on where the training in RUN was interrupted, with the options that it began with.")] = False,
-    epochs: Annotated[int | None, _option("--epochs", help="Passes over the text. Default: 20, but at least 2,000 and at most 100,000 steps in all.")] = None,
+    resume: Annotated[
+        bool, _option("--resume", help="Go on where the training in RUN was interrupted, with the options that it began with.")
+    ] = False,
+    epochs: Annotated[
+        int | None, _option("--epochs", help="Passes over the text. Default: 20, but at least 2,000 and at most 100,000 steps in all.")
+    ] = None,
     steps: Annotated[int | None, _option("--steps", help="Steps to stop after; of --epochs and --steps, what comes first counts.")] = None,
-    preset: Annotated[str | None, _option("--preset", help="Size of the model: tiny (default, right for some 10,000 pairs), small, base or big (millions of pairs).")] = None,
-    vocabulary_size: Annotated[int | None, _option("--vocabulary-size", help="Pieces of the tokenizer. Default: 1,000 to 32,000 by the number of pairs, so that each piece occurs often enough.")] = None,
-    separate_vocabularies: Annotated[bool, _option("--separate-vocabularies", help="A tokenizer for each side: for languages that share no script, as English and Chinese.")] = False,
+    preset: Annotated[
+        str | None,
+        _option("--preset", help="Size of the model: tiny (default, right for some 10,000 pairs), small, base or big (millions of pairs)."),
+    ] = None,
+    vocabulary_size: Annotated[
+        int | None,
+        _option(
+            "--vocabulary-size",
+            help="Pieces of the tokenizer. Default: 1,000 to 32,000 by the number of pairs, so that each piece occurs often enough.",
+        ),
+    ] = None,
+    separate_vocabularies: Annotated[
+        bool,
+        _option("--separate-vocabularies", help="A tokenizer for each side: for languages that share no script, as English and Chinese."),
+    ] = False,
     tokenizer: Annotated[str | None, _option("--tokenizer", metavar="FOLDER", help="Use this tokenizer instead of training one.")] = None,
-    start_from: Annotated[str | None, _option("--start-from", metavar="RUN", help="Train the model of this run further, on this text (fine-tuning).")] = None,
-    batch_tokens: Annotated[int | None, _option("--batch-tokens", help="Most padded tokens of a batch. Default: 4096, less for a small corpus; lower it if memory runs out.")] = None,
-    max_length: Annotated[int | None, _option("--max-length", help="Longest sentence in tokens; longer pairs are left out and counted. Default: 256.")] = None,
-    dropout: Annotated[float | None, _option("--dropout", help="Default: the preset's; 0.3 for tiny and small. More for less text.")] = None,
+    start_from: Annotated[
+        str | None, _option("--start-from", metavar="RUN", help="Train the model of this run further, on this text (fine-tuning).")
+    ] = None,
+    batch_tokens: Annotated[
+        int | None,
+        _option(
+            "--batch-tokens", help="Most padded tokens of a batch. Default: 4096, less for a small corpus; lower it if memory runs out."
+        ),
+    ] = None,
+    max_shapes: Annotated[
+        int | None, _option("--max-shapes", help="Most batch shapes; fewer spare compilations on JAX, more spare padding. Default: 8.")
+    ] = None,
+    max_length: Annotated[
+        int | None, _option("--max-length", help="Longest sentence in tokens; longer pairs are left out and counted. Default: 256.")
+    ] = None,
+    dropout: Annotated[
+        float | None, _option("--dropout", help="Default: the preset's; 0.3 for tiny and small. More for less text.")
+    ] = None,
     label_smoothing: Annotated[float | None, _option("--label-smoothing", help="Default: 0.1, as in the paper.")] = None,
-    learning_rate: Annotated[float | None, _option("--learning-rate", help="Its peak, at the end of the warm-up. Default: the paper's rule, at most 0.64 / hidden size.")] = None,
-    warmup_steps: Annotated[int | None, _option("--warmup-steps", help="Steps in which the learning rate rises. Default: a fifth of all, at most 4,000.")] = None,
-    clip_norm: Annotated[float | None, _option("--clip-norm", help="Largest norm of the gradient; 0 for no limit. Default: 1, which keeps a short warm-up steady.")] = None,
-    ema: Annotated[float | None, _option("--ema", metavar="MOMENTUM", help="Keep a moving average of the weights, and validate and save that; 0.999 is usual. Default: none.")] = None,
-    precision: Annotated[str | None, _option("--precision", help="float32 (default), mixed_float16 or mixed_bfloat16: the mixed ones are faster on GPUs and slower on processors.")] = None,
+    learning_rate: Annotated[
+        float | None,
+        _option("--learning-rate", help="Its peak, at the end of the warm-up. Default: the paper's rule, at most 0.64 / hidden size."),
+    ] = None,
+    warmup_steps: Annotated[
+        int | None, _option("--warmup-steps", help="Steps in which the learning rate rises. Default: a fifth of all, at most 4,000.")
+    ] = None,
+    clip_norm: Annotated[
+        float | None,
+        _option("--clip-norm", help="Largest norm of the gradient; 0 for no limit. Default: 1, which keeps a short warm-up steady."),
+    ] = None,
+    ema: Annotated[
+        float | None,
+        _option(
+            "--ema",
+            metavar="MOMENTUM",
+            help="Keep a moving average of the weights, and validate and save that; 0.999 is usual. Default: none.",
+        ),
+    ] = None,
+    precision: Annotated[
+        str | None,
+        _option(
+            "--precision",
+            help="float32 (default), mixed_float16 or mixed_bfloat16: the mixed ones are faster on GPUs and slower on processors.",
+        ),
+    ] = None,
     seed: Annotated[int | None, _option("--seed", help="The same seed, text and backend give the same training. Default: 0.")] = None,
-    valid_every: Annotated[int | None, _option("--valid-every", metavar="EPOCHS", help="Epochs from one validation to the next. Default: 1.")] = None,
-    checkpoint_every: Annotated[int | None, _option("--checkpoint-every", metavar="STEPS", help="Steps from one checkpoint to the next: the most that an interruption loses. Default: 500.")] = None,
+    valid_every: Annotated[
+        int | None, _option("--valid-every", metavar="EPOCHS", help="Epochs from one validation to the next. Default: 1.")
+    ] = None,
+    checkpoint_every: Annotated[
+        int | None,
+        _option(
+            "--checkpoint-every",
+            metavar="STEPS",
+            help="Steps from one checkpoint to the next: the most that an interruption loses. Default: 500.",
+        ),
+    ] = None,
     keep: Annotated[int | None, _option("--keep", help="Checkpoints that are kept. Default: 2.")] = None,
     threads: Threads = None,
     backend: Backend = None,
@@ -141,17 +220,30 @@ def train(
 @app.command()
 def translate(
     model: Model,
-    input: Annotated[pathlib.Path | None, _option("--input", metavar="FILE", help="Text to translate. Default: standard input, line by line as it comes.")] = None,
-    output: Annotated[pathlib.Path | None, _option("--output", metavar="FILE", help="Where the translations go; the file appears when it is whole. Default: standard output.")] = None,
+    input: Annotated[
+        pathlib.Path | None,
+        _option("--input", metavar="FILE", help="Text to translate. Default: standard input, line by line as it comes."),
+    ] = None,
+    output: Annotated[
+        pathlib.Path | None,
+        _option("--output", metavar="FILE", help="Where the translations go; the file appears when it is whole. Default: standard output."),
+    ] = None,
     beam_size: BeamSize = None,
-    n_best: Annotated[int, _option("--n-best", min=1, help="Translations per line, best first, in columns with tabs between them. Default: 1.")] = 1,
+    n_best: Annotated[
+        int, _option("--n-best", min=1, help="Translations per line, best first, in columns with tabs between them. Default: 1.")
+    ] = 1,
     scores: Annotated[bool, _option("--scores", help="After each translation a column with its log-probability.")] = False,
     length_penalty: LengthPenalty = None,
     max_length: MaxLength = None,
     sample: Annotated[bool, _option("--sample", help="Draw translations at random instead of searching for the best.")] = False,
-    temperature: Annotated[float | None, _option("--temperature", help="With --sample: below 1 draws likelier tokens, above 1 rarer ones. Default: 1.")] = None,
+    temperature: Annotated[
+        float | None, _option("--temperature", help="With --sample: below 1 draws likelier tokens, above 1 rarer ones. Default: 1.")
+    ] = None,
     top_k: Annotated[int | None, _option("--top-k", help="With --sample: draw among the k likeliest tokens. Default: all.")] = None,
-    top_p: Annotated[float | None, _option("--top-p", help="With --sample: draw among the likeliest tokens that hold this much probability. Default: 1, all.")] = None,
+    top_p: Annotated[
+        float | None,
+        _option("--top-p", help="With --sample: draw among the likeliest tokens that hold this much probability. Default: 1, all."),
+    ] = None,
     seed: Annotated[int | None, _option("--seed", help="With --sample: of the draws. Default: 0.")] = None,
     batch_size: BatchSize = 32,
     threads: Threads = None,
@@ -198,8 +290,18 @@ def translate(
 def evaluate(
     model: Model,
     source: Annotated[pathlib.Path, _option("--source", metavar="FILE", help="Text to translate.")],
-    reference: Annotated[list[pathlib.Path], _option("--reference", metavar="FILE", help="Its translation by people. Give the option again for further references.")],
-    tokenize: Annotated[str, _option("--tokenize", show_default=True, help="How BLEU splits words: 13a for languages with spaces, zh for Chinese, ja-mecab, ko-mecab, char, intl; none for text that is tokenized already.")] = "13a",
+    reference: Annotated[
+        list[pathlib.Path],
+        _option("--reference", metavar="FILE", help="Its translation by people. Give the option again for further references."),
+    ],
+    tokenize: Annotated[
+        str,
+        _option(
+            "--tokenize",
+            show_default=True,
+            help="How BLEU splits words: 13a for languages with spaces, zh, ja-mecab, char, ...; none for text that is tokenized.",
+        ),
+    ] = "13a",
     lowercase: Annotated[bool, _option("--lowercase", help="Compare without regard to case.")] = False,
     beam_size: BeamSize = None,
     length_penalty: LengthPenalty = None,
@@ -224,7 +326,9 @@ def evaluate(
     translator = streaming.open_translator(model)
     options = streaming.search_options(translator, beam_size=beam_size, length_penalty=length_penalty, max_length=max_length)
     with streaming.LineProgress(len(sources)) as progress:
-        result = evaluate(translator, sources, references, tokenize=tokenize, lowercase=lowercase, batch_size=batch_size, progress=progress, **options)
+        result = evaluate(
+            translator, sources, references, tokenize=tokenize, lowercase=lowercase, batch_size=batch_size, progress=progress, **options
+        )
     streaming.warn_truncated([i + 1 for i in result.truncated])
     if output is not None:
         with streaming.open_output(output) as out:
@@ -264,13 +368,20 @@ def score(
 @app.command()
 def export(
     run: Run,
-    output: Annotated[pathlib.Path, _option("--output", metavar="FOLDER", help="Folder of the SavedModel, named as the model is: the next version is written in it.")],
+    output: Annotated[
+        pathlib.Path,
+        _option("--output", metavar="FOLDER", help="Folder of the SavedModel, named as the model is: the next version is written in it."),
+    ],
     format: Annotated[str, _option("--format", show_default=True, help="saved_model, the only one so far.")] = "saved_model",
     beam_size: BeamSize = None,
-    n_best: Annotated[int | None, _option("--n-best", min=1, help="Translations that the signature `n_best` gives. Default: as many as the beam is wide.")] = None,
+    n_best: Annotated[
+        int | None, _option("--n-best", min=1, help="Translations that the signature `n_best` gives. Default: as many as the beam is wide.")
+    ] = None,
     length_penalty: LengthPenalty = None,
     max_length: MaxLength = None,
-    import_module: Annotated[list[str] | None, _option("--import", metavar="MODULE", help="A Python module to import first, which registers layers of your own.")] = None,
+    import_module: Annotated[
+        list[str] | None, _option("--import", metavar="MODULE", help="A Python module to import first, which registers layers of your own.")
+    ] = None,
     threads: Threads = None,
     backend: Backend = None,
 ):
@@ -289,7 +400,12 @@ def export(
     for module in import_module or ():
         importlib.import_module(module)
     translator = streaming.load_run_translator(run)
-    options = {"beam_size": _wide_enough(translator, beam_size, n_best or 1, False), "n_best": n_best, "length_penalty": length_penalty, "max_length": max_length}
+    options = {
+        "beam_size": _wide_enough(translator, beam_size, n_best or 1, False),
+        "n_best": n_best,
+        "length_penalty": length_penalty,
+        "max_length": max_length,
+    }
     with quiet_imports():
         folder = translator.export(output, **{name: value for name, value in options.items() if value is not None})
     print(folder)
@@ -299,4 +415,3 @@ def _wide_enough(translator, beam_size, n_best, sample):
     """The beam size, widened to `n_best` where nobody said how wide it should be and the search is not fixed."""
     default = getattr(translator.options, "beam_size", None)
     return n_best if beam_size is None and not sample and default is not None and n_best > default else beam_size
-

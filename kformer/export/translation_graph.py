@@ -17,7 +17,7 @@ def build_translation_module(model, graph_tokenizer, tokenizer, options):
         options: `SearchOptions`; `n_best` counts for the signature of that name, the others search for one.
 
     Returns:
-        The module, which owns the model's variables, and a dict of concrete functions.
+        The module, which owns the model's variables, and a dict of the signatures' functions.
     """
     import tensorflow as tf
 
@@ -103,7 +103,5 @@ def build_translation_module(model, graph_tokenizer, tokenizer, options):
     module.tokenizer = graph_tokenizer
     # The optimiser's and the dropout's counters stay behind; what is left is what the graph reads.
     module.model_variables = [weight.value for weight in model.weights if weight.path.split("/")[-1] != "step"]
-    functions = {"serving_default": serving_default, "n_best": n_best, "attention": attention}
-    for name, function in functions.items():
-        setattr(module, name, function)
-    return module, {name: function.get_concrete_function() for name, function in functions.items()}
+    # The functions are signatures only: as attributes of the module each would be stored once more.
+    return module, {function.__name__: function for function in (serving_default, n_best, attention)}

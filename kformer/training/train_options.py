@@ -5,6 +5,7 @@ import math
 import numbers
 import re
 
+from kformer.models import PRESETS
 from kformer.text import Tokenizer
 
 # Options that may differ when a training is resumed: they say how long and how often, not what is computed at a step.
@@ -26,6 +27,7 @@ class TrainOptions:
         separate_vocabularies: one tokenizer for each side, and nothing shared between them [joint].
         epochs, steps: when to stop; of both, what comes first counts [20 epochs, at least 2,000 and at most 100,000 steps].
         batch_tokens: most padded tokens of a batch, on the longer side [4096; less if an epoch had under 50 steps].
+        max_shapes: most distinct shapes of batches, each of which costs JAX a compilation [8].
         max_length: longest sequence in tokens; longer pairs are left out and reported [256].
         dropout: rate [the preset's].
         label_smoothing: [0.1, as in the paper].
@@ -52,6 +54,7 @@ class TrainOptions:
     epochs: int | None = None
     steps: int | None = None
     batch_tokens: int | None = None
+    max_shapes: int | None = None
     max_length: int | None = None
     dropout: float | None = None
     label_smoothing: float | None = None
@@ -66,14 +69,17 @@ class TrainOptions:
     keep: int | None = None
 
     def __post_init__(self):
-        for name in ("vocabulary_size", "epochs", "steps", "batch_tokens", "max_length", "warmup_steps", "valid_every", "checkpoint_every", "keep"):
+        sizes = ("vocabulary_size", "epochs", "steps", "batch_tokens", "max_shapes", "max_length", "warmup_steps")
+        for name in (*sizes, "valid_every", "checkpoint_every", "keep"):
             self._check(name, lambda value: isinstance(value, numbers.Integral) and value >= 1, "a whole number of at least 1")
-        self._check("seed", lambda value: isinstance(value, numbers.Integral) and 0 <= value < 2**31, f"a whole number from 0 to {2**31 - 1}")
+        is_seed = lambda value: isinstance(value, numbers.Integral) and 0 <= value < 2**31  # noqa: E731
+        self._check("seed", is_seed, f"a whole number from 0 to {2**31 - 1}")
         for name in ("dropout", "label_smoothing"):
             self._check(name, lambda value: 0 <= value < 1, "in [0, 1)")
         self._check("learning_rate", lambda value: 0 < value < math.inf, "above 0")
         self._check("clip_norm", lambda value: 0 <= value < math.inf, "at least 0 (0 for no limit)")
         self._check("ema", lambda value: 0 < value < 1, "between 0 and 1, such as 0.999")
+        self._check("preset", lambda value: value in PRESETS, f"one of {', '.join(PRESETS)}")
         self._check("precision", lambda value: value in PRECISIONS, f"one of {', '.join(PRECISIONS)}")
 
     def _check(self, name, is_right, what):
@@ -183,9 +189,9 @@ def default_vocabulary_size(num_pairs):
 
 
 def choose_batch_tokens(num_tokens):
-    """Tokens of a batch, for an epoch of so many: 4096, or the power of two from 256 that gives an epoch 50 steps."""
+    """Tokens of a batch, for an epoch of so many: 4096, or the power of two from 512 that gives an epoch 50 steps."""
     tokens = 4096
-    while tokens > 256 and num_tokens / tokens < 50:
+    while tokens > 512 and num_tokens / tokens < 50:
         tokens //= 2
     return tokens
 

@@ -97,10 +97,10 @@ def train_run(output, *, resume=False, report=None, show_progress=True, **option
     tokenizer = _tokenizer(path, options, start, resumes, num_pairs, report)
     train, valid = _datasets(path, options, tokenizer, start, report)
     options = dataclasses.replace(
-        options, batch_tokens=train.batch_tokens, **_length_of_training(options, train.steps_per_epoch, report)
+        options, batch_tokens=train.batch_tokens, **_length_of_training(options, train.steps_per_epoch, report), **_usual(options)
     )
     total_steps = min(options.steps or math.inf, (options.epochs or math.inf) * train.steps_per_epoch)
-    data = {"corpus": train.corpus_name, "batch_tokens": options.batch_tokens, "seed": train.seed}
+    data = {"corpus": train.corpus.folder.name, "batch_tokens": options.batch_tokens, "seed": train.seed}
     state = None
     if resumes and latest_checkpoint(path) is not None:
         model, state = load_checkpoint(path)
@@ -180,18 +180,16 @@ def _datasets(path, options, tokenizer, start, report):
 
     corpus = prepared(options.train_source, options.train_target)
     batch_tokens = options.batch_tokens or choose_batch_tokens(max(corpus.num_source_tokens, corpus.num_target_tokens))
-    if batch_tokens < max_length and options.batch_tokens is None:
-        # A batch holds at least one pair, however long it is.
-        batch_tokens = min(4096, max(batch_tokens, 256))
-    train = ParallelDataset.from_prepared(corpus, batch_tokens=batch_tokens, seed=options.seed or 0)
-    train.corpus_name = pathlib.Path(corpus.folder).name
+    max_shapes = options.max_shapes or 8
+    train = ParallelDataset.from_prepared(corpus, batch_tokens=batch_tokens, seed=options.seed or 0, max_shapes=max_shapes)
     report(f"data: {train.summary()}")
     if options.batch_tokens is None:
-        report(f"batches of at most {batch_tokens:,} tokens: " + ("as is usual" if batch_tokens == 4096 else "an epoch of a small corpus should still have 50 steps"))
+        reason = "as is usual" if batch_tokens == 4096 else "less than the usual 4,096, so that an epoch still has some 50 steps"
+        report(f"batches: at most {batch_tokens:,} tokens, {reason}")
     valid = None
     if options.valid_source is not None:
         corpus = prepared(options.valid_source, options.valid_target)
-        valid = ParallelDataset.from_prepared(corpus, batch_tokens=batch_tokens, shuffle=False)
+        valid = ParallelDataset.from_prepared(corpus, batch_tokens=batch_tokens, shuffle=False, max_shapes=min(max_shapes, 4))
     return train, valid
 
 
@@ -203,44 +201,44 @@ def _length_of_training(options, steps_per_epoch, report):
     return {"epochs": epochs}
 
 
+def _usual(options):
+    """Values for open options that do not depend on the corpus, so that the config tells all that a training was made with."""
+    values = {"seed": 0, "max_shapes": 8, "valid_every": 1, "checkpoint_every": 500, "keep": 2, "label_smoothing": 0.1, "clip_norm": 1.0}
+    if options.start_from is None:
+        preset = options.preset or "tiny"
+        values |= {"preset": preset, "max_length": 256, "precision": "float32", "dropout": PRESETS[preset].config["dropout"]}
+    return {name: value for name, value in values.items() if getattr(options, name) is None}
+
+
 def _new_model(options, tokenizer):
-    preset = options.preset or "tiny"
-    if preset not in PRESETS:
-        raise ValueError(f"Unknown preset '{preset}': choose one of {', '.join(PRESETS)}.")
     settings = {
-        "max_length": options.max_length or 256,
+        "dropout": options.dropout,
+        "max_length": options.max_length,
         "pad_id": tokenizer.pad_id,
         "start_id": tokenizer.start_id,
         "end_id": tokenizer.end_id,
-        "seed": options.seed or 0,
-        "dtype": options.precision or "float32",
+        "seed": options.seed,
+        "dtype": options.precision,
     }
-    if options.dropout is not None:
-        settings["dropout"] = options.dropout
     if not tokenizer.joint:
         settings.update(target_vocabulary_size=tokenizer.target_vocabulary_size, share_embeddings=False)
-    return Transformer.from_preset(preset, vocabulary_size=tokenizer.vocabulary_size, **settings)
+    return Transformer.from_preset(options.preset, vocabulary_size=tokenizer.vocabulary_size, **settings)
 
 
 def _compile(model, options, total_steps, report):
     """Compiles the model; returns the options with what was chosen."""
     warmup = options.warmup_steps or choose_warmup(total_steps)
     peak = options.learning_rate or choose_learning_rate(model.hidden_dim, warmup)
-    clip_norm = 1.0 if options.clip_norm is None else options.clip_norm
-    smoothing = 0.1 if options.label_smoothing is None else options.label_smoothing
     schedule = WarmupInverseSqrt(model.hidden_dim, warmup, scale=peak * (model.hidden_dim * warmup) ** 0.5)
-    model.compile(
-        **paper_recipe(
-            model, learning_rate=schedule, label_smoothing=smoothing, clip_norm=clip_norm or None, ema_momentum=options.ema
-        )
-    )
-    name = options.start_from or f"preset {options.preset or 'tiny'}"
+    recipe = {"label_smoothing": options.label_smoothing, "clip_norm": options.clip_norm or None, "ema_momentum": options.ema}
+    model.compile(**paper_recipe(model, learning_rate=schedule, **recipe))
+    name = options.start_from or f"preset {options.preset}"
     report(f"model: {name}, {model.count_params():,} parameters, {keras.backend.backend()} backend")
     report(
         f"learning rate: up to {peak:.3g} at step {warmup:,}, then falling with the root of the step"
         + ("" if options.warmup_steps else "; the warm-up is a fifth of the steps, at most 4,000")
     )
-    return dataclasses.replace(options, warmup_steps=warmup, learning_rate=peak, clip_norm=clip_norm, label_smoothing=smoothing)
+    return dataclasses.replace(options, warmup_steps=warmup, learning_rate=peak)
 
 
 def _fit(path, model, train, valid, state, options, data, total_steps, report, show_progress):
@@ -250,9 +248,7 @@ def _fit(path, model, train, valid, state, options, data, total_steps, report, s
 
     history = StepHistory(path, resume_from=state, count_tokens=count_tokens)
     best_model = BestModel(path, _best_so_far(path, state))
-    checkpoint = Checkpoint(
-        path, every=options.checkpoint_every or 500, keep=options.keep or 2, resume_from=state, history=history, data=data
-    )
+    checkpoint = Checkpoint(path, every=options.checkpoint_every, keep=options.keep, resume_from=state, history=history, data=data)
     callbacks = [history, best_model, checkpoint]
     if state is not None and state.step >= total_steps:
         report(f"The training has reached its end, step {total_steps:,}, already: give more epochs or steps to go on.")
@@ -265,7 +261,7 @@ def _fit(path, model, train, valid, state, options, data, total_steps, report, s
             steps=options.steps,
             callbacks=[*callbacks, progress] if show_progress else callbacks,
             validation_data=valid,
-            validation_freq=options.valid_every or 1,
+            validation_freq=options.valid_every,
             verbose=0,
         )
     if not (path / "model.keras").exists():

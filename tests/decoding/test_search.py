@@ -1,0 +1,365 @@
+"""Searches with a real Transformer: cache, compiled searchers, scores."""
+
+import importlib
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from keras import ops
+
+import kformer
+from kformer.decoding import Scorer, Searcher, SearchOptions, SearchResult, beam_search, drivers
+from kformer.decoding.step import reorder
+from tests.decoding.toys import BEAM_MODULE, compiled, cut, oracle_penalty, python_loop
+
+SEARCH_MODULE = importlib.import_module("kformer.decoding.search")
+PAD, START, END, VOCABULARY = 0, 2, 3, 17
+# Tight limits, so that some hypotheses reach them.
+LIMITS = {"max_length": 12, "length_ratio": 1.5, "length_offset": 4}
+BEAM = SearchOptions(beam_size=4, n_best=4, **LIMITS)
+SPECIAL = type("Special", (), {"pad_id": PAD, "start_id": START, "end_id": END})
+
+
+def transformer(seed=2, **overrides):
+    """A small Transformer whose outputs have many lengths: the end token's logit grows with the position, along one axis."""
+    sizes = {
+        "num_encoder_layers": 1,
+        "num_decoder_layers": 2,
+        "hidden_dim": 16,
+        "intermediate_dim": 32,
+        "num_heads": 2,
+        "max_length": 32,
+        "share_output": False,
+    }
+    model = kformer.Transformer(VOCABULARY, **{**sizes, **overrides})
+    rng, axis = np.random.default_rng(seed), 4
+    for weight in model.trainable_weights:
+        shape = tuple(weight.shape)
+        if weight.path.startswith("output_projection"):
+            values = rng.normal(size=shape) * 3 / shape[0] ** 0.5
+            values[axis], values[axis, END] = 0, 6
+        elif weight.name.endswith("kernel"):
+            values = rng.normal(size=shape) * 0.7 / shape[0] ** 0.5
+        elif weight.name == "gamma":
+            values = 1 + 0.2 * rng.normal(size=shape)
+        elif "embeddings" in weight.name:
+            values = rng.normal(size=shape) / shape[1] ** 0.5
+            values[:, axis] = 0
+        else:
+            values = 0.1 * rng.normal(size=shape)
+            if weight.path.endswith("decoder_layer_1/feed_forward_norm/beta"):
+                values[axis] -= 0.5
+        weight.assign(values.astype("float32"))
+    return model
+
+
+def sentences(count, length=8, seed=0):
+    """Source ids `[count, length]`; the first is full, the others have random lengths."""
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(4, VOCABULARY, (count, length))
+    lengths = np.append(length, rng.integers(1, length + 1, max(count - 1, 0)))[:count]
+    return np.where(np.arange(length) < lengths[:, None], ids, PAD).astype("int32")
+
+
+def limits_of(source_ids, options=BEAM):
+    return options.limits((source_ids != PAD).sum(axis=1)).astype("int32")
+
+
+def full_logits(model, source_row, ids):
+    """Logits `[T, V]` for each of the ids, from one pass without cache; the source is one row, unpadded."""
+    inputs = {"source_ids": source_row[source_row != PAD][None], "target_ids": np.array([[START, *ids[:-1]]])}
+    return ops.convert_to_numpy(model({key: ops.convert_to_tensor(value, "int32") for key, value in inputs.items()}))[0]
+
+
+def log_softmax(logits):
+    logits = logits.astype("float64")
+    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+
+
+def assert_same(result, expected, atol=1e-4):
+    """Two results are equal, up to padding at the end."""
+    length = min(result.ids.shape[2], expected.ids.shape[2])
+    np.testing.assert_array_equal(result.ids[..., :length], expected.ids[..., :length])
+    assert (result.ids[..., length:] == PAD).all() and (expected.ids[..., length:] == PAD).all()
+    np.testing.assert_allclose(result.scores, expected.scores, atol=atol)
+    np.testing.assert_allclose(result.ranks, expected.ranks, atol=atol)
+
+
+def rows_of(result, rows):
+    return SearchResult(*(part[rows] for part in result))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return transformer()
+
+
+@pytest.fixture(scope="module")
+def source_ids():
+    return sentences(16)
+
+
+@pytest.fixture(scope="module")
+def searcher(model):
+    return Searcher(model, BEAM)
+
+
+@pytest.fixture(scope="module")
+def result(searcher, source_ids):
+    """What the beam finds for the sentences."""
+    return searcher(source_ids)
+
+
+@pytest.fixture(scope="module")
+def greedy(model, source_ids):
+    return Searcher(model, SearchOptions(beam_size=1, **LIMITS))(source_ids)
+
+
+@pytest.fixture(scope="module")
+def scorer(model):
+    return Scorer(model)
+
+
+def scores_of(scorer, source_ids, result):
+    """The scorer's opinion of all hypotheses of a result, `[B, N]`."""
+    rows, width, length = result.ids.shape
+    labels = result.ids.reshape(-1, length)
+    lengths = [len(cut(row, SPECIAL)) for row in labels]
+    return scorer(np.repeat(source_ids, width, axis=0), labels, lengths).reshape(rows, width)
+
+
+def test_outputs_are_worth_comparing(result, greedy, source_ids):
+    """Lengths vary, most outputs end before their limit, and beam search finds what greedy search does not."""
+    best = [cut(row, SPECIAL) for row in result.ids[:, 0]]
+    limits = limits_of(source_ids)
+    assert sum(len(ids) <= limit for ids, limit in zip(best, limits, strict=True)) >= len(best) / 2
+    greedy_best = [cut(row, SPECIAL) for row in greedy.ids[:, 0]]
+    assert sum(len(ids) <= limit for ids, limit in zip(greedy_best, limits, strict=True)) >= len(best) / 2
+    assert len({len(ids) for ids in best}) >= 5 and len(set(best)) >= 10
+    assert sum(one != other for one, other in zip(best, greedy_best, strict=True)) >= 5
+
+
+def test_result_has_the_promised_form(result, source_ids):
+    assert result.ids.shape[:2] == (16, 4) and result.scores.shape == result.ranks.shape == (16, 4)
+    assert result.ids.dtype == "int32" and result.scores.dtype == result.ranks.dtype == "float32"
+    assert (np.diff(result.ranks, axis=1) <= 0).all()
+    for ids, scores, ranks, limit in zip(*result, limits_of(source_ids), strict=True):
+        hypotheses = [cut(row, SPECIAL) for row in ids]
+        assert len(set(hypotheses)) == 4
+        assert all(len(row) <= limit + 1 and not {PAD, START} & set(row) for row in hypotheses)
+        expected = [score / oracle_penalty(len(row), 0.6) for row, score in zip(hypotheses, scores, strict=True)]
+        np.testing.assert_allclose(ranks, expected, rtol=1e-5)
+
+
+class PrefixState(NamedTuple):
+    """The state of a decoder without cache: all ids so far."""
+
+    ids: Any  # int32 [R, L]
+    length: Any  # int32 scalar
+
+    def reorder(self, rows):
+        return PrefixState(ops.take(self.ids, rows, axis=0), self.length)
+
+
+def test_cached_search_equals_uncached_search(model, result, source_ids):
+    """The step function computes everything anew at each step; the search finds the same ids with the same scores."""
+    limits = limits_of(source_ids)
+    steps = int(limits.max()) + 1
+    repeated = np.repeat(source_ids, 4, axis=0)
+
+    def step(ids, state):
+        is_here = ops.arange(steps, dtype="int32") == state.length
+        prefix = ops.where(is_here, ops.expand_dims(ids, 1), state.ids)
+        logits = model({"source_ids": ops.convert_to_tensor(repeated), "target_ids": prefix}, training=False)
+        return ops.take(logits, state.length, axis=1), PrefixState(prefix, state.length + 1)
+
+    def search(limits):
+        state = PrefixState(ops.zeros((len(repeated), steps), dtype="int32"), ops.zeros((), dtype="int32"))
+        special = {"pad_id": PAD, "start_id": START, "end_id": END}
+        return beam_search(step, state, limits, beam_size=4, steps=steps, n_best=4, **special)
+
+    uncached = SearchResult(*map(ops.convert_to_numpy, compiled(search)(ops.convert_to_tensor(limits))))
+    assert_same(result, uncached)
+
+
+def test_greedy_takes_the_most_probable_token(model, greedy, source_ids):
+    for source, ids, limit, score, rank in zip(
+        source_ids, greedy.ids[:, 0], limits_of(source_ids), greedy.scores[:, 0], greedy.ranks[:, 0], strict=True
+    ):
+        ids = cut(ids, SPECIAL)
+        log_p = log_softmax(full_logits(model, source, ids))
+        np.testing.assert_allclose(score, log_p[np.arange(len(ids)), ids].sum(), atol=1e-4)
+        np.testing.assert_allclose(rank, score / oracle_penalty(len(ids), 0.6), rtol=1e-5)
+        log_p[:, [PAD, START]] = -np.inf
+        assert tuple(log_p[:limit].argmax(axis=1)) == ids[:limit]
+        assert len(ids) <= limit + 1
+
+
+def test_scores_are_the_models_log_probabilities(model, scorer, result, source_ids):
+    """A search's score, the scorer's, and the sum by hand over a pass without cache are one number."""
+    np.testing.assert_allclose(scores_of(scorer, source_ids, result), result.scores, atol=1e-4)
+    for row, place in ((0, 0), (3, 1), (7, 3)):
+        ids = cut(result.ids[row, place], SPECIAL)
+        log_p = log_softmax(full_logits(model, source_ids[row], ids))
+        np.testing.assert_allclose(result.scores[row, place], log_p[np.arange(len(ids)), ids].sum(), atol=1e-4)
+
+
+def test_scorer_takes_any_batch(scorer, result, source_ids):
+    labels = result.ids[:, 0]
+    lengths = np.array([len(cut(row, SPECIAL)) for row in labels])
+    wider = np.pad(labels, ((0, 0), (0, 9)), constant_values=5)  # what stands beyond the lengths does not count
+    np.testing.assert_allclose(scorer(source_ids, wider, lengths), result.scores[:, 0], atol=1e-4)
+    single = scorer(source_ids[2:3, :5], labels[2:3, : lengths[2]], lengths[2:3])
+    if (source_ids[2, 5:] == PAD).all():
+        np.testing.assert_allclose(single, result.scores[2:3, 0], atol=1e-4)
+    assert scorer(source_ids[:0], labels[:0], lengths[:0]).shape == (0,)
+
+
+def test_rows_do_not_influence_each_other(searcher, result, source_ids):
+    """One by one without padding, in another company with more padding, and beside a row of padding alone."""
+    for row in (1, 5, 9):
+        alone = source_ids[row][source_ids[row] != PAD][None]
+        assert_same(searcher(alone), rows_of(result, [row]))
+    chosen = [12, 0, 7]
+    padded = np.pad(source_ids[chosen], ((0, 0), (0, 11)))
+    assert_same(searcher(padded), rows_of(result, chosen))
+    other = source_ids.copy()
+    other[4] = PAD
+    with_nothing = searcher(other)
+    rest = [row for row in range(16) if row != 4]
+    assert_same(rows_of(with_nothing, rest), rows_of(result, rest))
+    assert np.isfinite(with_nothing.scores[4]).all()
+
+
+@pytest.mark.parametrize("options", [BEAM, SearchOptions(beam_size=1), SearchOptions(sampling=True, n_best=3)])
+def test_empty_batch(model, options):
+    result = Searcher(model, options)(np.zeros((0, 5), dtype="int32"))
+    assert result.ids.shape[:2] == result.scores.shape == result.ranks.shape == (0, options.n_best)
+
+
+def test_both_cache_layouts_find_the_same(model, backend, monkeypatch):
+    """The layout that the backend does not use gives what its own gives."""
+    source = sentences(2, length=3)
+    options = SearchOptions(beam_size=3, n_best=3, max_length=4)
+    expected = Searcher(model, options)(source)
+    static = drivers.uses_static_shapes()
+    monkeypatch.setattr(drivers, "uses_static_shapes", lambda: not static)
+    if backend == "jax":
+        # No shape may change inside JAX's own loop.
+        monkeypatch.setattr(BEAM_MODULE, "while_loop", python_loop(lambda state: None))
+        limits = limits_of(source, options)
+        arguments = (ops.convert_to_tensor(values) for values in (source, limits, np.arange(2, dtype="int32")))
+        found = SEARCH_MODULE.search(model, *arguments, options=options, steps=int(limits.max()) + 1)
+        found = SearchResult(*map(ops.convert_to_numpy, found))
+    else:
+        found = Searcher(model, options)(source)
+    assert_same(found, expected)
+
+
+def test_sampling_draws_by_seed_and_row_number(model, scorer, source_ids):
+    options = SearchOptions(sampling=True, n_best=3, temperature=1.2, top_k=8, seed=5, **LIMITS)
+    searcher = Searcher(model, options)
+    draws = searcher(source_ids)
+    assert_same(searcher(source_ids), draws, atol=0)
+    assert draws.ids.shape[:2] == (16, 3)
+    assert (np.diff(draws.ranks, axis=1) <= 0).all()
+    np.testing.assert_allclose(scores_of(scorer, source_ids, draws), draws.scores, atol=1e-4)
+    distinct = [len({cut(ids, SPECIAL) for ids in sentence}) for sentence in draws.ids]
+    assert np.mean(distinct) > 2
+    # The numbers travel with the sentences, and nothing else matters.
+    order = np.random.default_rng(0).permutation(16)
+    assert_same(searcher(source_ids[order], row_numbers=order), rows_of(draws, order))
+    others = searcher(source_ids, row_numbers=np.arange(16) + 100)
+    assert (others.ids[:, :, : draws.ids.shape[2]] != draws.ids[:, :, : others.ids.shape[2]]).any(axis=(1, 2)).sum() >= 12
+
+
+def test_compiles_for_few_shapes(model, backend, monkeypatch):
+    """On TensorFlow once for all shapes; on JAX once for rows up to a power of two and lengths up to a multiple of 16."""
+    traces = []
+    search = SEARCH_MODULE.search
+
+    def counting(model, source_ids, *args, **kwargs):
+        traces.append(tuple(source_ids.shape))
+        return search(model, source_ids, *args, **kwargs)
+
+    monkeypatch.setattr(SEARCH_MODULE, "search", counting)
+    searcher = Searcher(model, SearchOptions(beam_size=1, max_length=6))
+    shapes = [(5, 3), (8, 16), (6, 9), (7, 12), (3, 10), (4, 2), (3, 20), (4, 31)]
+    for rows, length in shapes:
+        assert len(searcher(sentences(rows, length)).ids) == rows
+    if backend == "torch":
+        assert traces == shapes
+    else:
+        assert traces == {"jax": [(8, 16), (4, 16), (4, 32)], "tensorflow": [(None, None)]}[backend]
+
+
+def test_later_training_counts(model, searcher, scorer, result, source_ids):
+    """A searcher reads the weights at each call: nothing is compiled in."""
+    before = [ops.convert_to_numpy(weight.value) for weight in model.trainable_weights]
+    try:
+        for weight, other in zip(model.trainable_weights, transformer(seed=3).trainable_weights, strict=True):
+            weight.assign(0.5 * (weight.value + other.value))
+        after = searcher(source_ids)
+        assert (after.ids[:, 0, :3] != result.ids[:, 0, :3]).any(axis=1).sum() >= 8
+        np.testing.assert_allclose(scores_of(scorer, source_ids, after), after.scores, atol=1e-4)
+    finally:
+        for weight, values in zip(model.trainable_weights, before, strict=True):
+            weight.assign(values)
+    assert_same(searcher(source_ids), result, atol=0)
+
+
+def test_mixed_bfloat16(result, source_ids):
+    """Searches in bfloat16; scores are summed in float32 and agree with float32's as far as 8 bits let them."""
+    model = transformer(dtype="mixed_bfloat16")
+    found = Searcher(model, BEAM)(source_ids)
+    assert found.scores.dtype == "float32" and np.isfinite(found.scores).all()
+    np.testing.assert_allclose(found.scores[:, 0], result.scores[:, 0], atol=1.0)
+    same = (found.ids[:, 0, :3] == result.ids[:, 0, :3]).all(axis=1)
+    assert same.mean() > 0.5
+    np.testing.assert_allclose(scores_of(Scorer(model), source_ids, found), found.scores, atol=0.5)
+
+
+def test_learned_positions():
+    """Their table ends at the model's limit: padding may not go beyond it, and a search that would is refused."""
+    model = transformer(position_encoding="learned", max_length=10, num_decoder_layers=1)
+    source = sentences(3, length=10)
+    searcher = Searcher(model, SearchOptions(beam_size=1, max_length=9, min_length=9))
+    found = searcher(source)
+    assert all(len(cut(ids, SPECIAL)) == 10 for ids in found.ids[:, 0])
+    np.testing.assert_allclose(Scorer(model)(source, found.ids[:, 0, :10], [10] * 3), found.scores[:, 0], atol=1e-4)
+    with pytest.raises(ValueError, match=r"10 learned positions.*max_length is 10; set it to at most 9\.$"):
+        Searcher(model, SearchOptions(max_length=10))
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+def test_reorder_follows_any_structure():
+    """Dicts, lists, tuples and NamedTuples of tensors, and objects that reorder themselves."""
+
+    class Own:
+        def reorder(self, rows):
+            return "own"
+
+    tensor = ops.convert_to_tensor(np.arange(6).reshape(3, 2))
+    rows = ops.convert_to_tensor(np.array([2, 0, 0], dtype="int32"))
+    state = reorder({"a": (tensor, [tensor]), "b": Pair(tensor, Own())}, rows)
+    expected = np.array([[4, 5], [0, 1], [0, 1]])
+    assert type(state["b"]) is Pair and state["b"].second == "own"
+    for found in (state["a"][0], state["a"][1][0], state["b"].first):
+        np.testing.assert_array_equal(ops.convert_to_numpy(found), expected)
+
+
+def test_stable_top_k_breaks_ties_by_place():
+    """As a stable sort does, on every backend, ties across the border included."""
+    values = np.random.default_rng(0).integers(0, 4, (40, 30)).astype("float32")
+    values[:5, :25] = -np.inf
+    values[5:10] += np.random.default_rng(1).random((5, 30))  # no ties
+    for k in (1, 4, 30):
+        found, places = map(ops.convert_to_numpy, drivers.stable_top_k(ops.convert_to_tensor(values), k))
+        expected = np.argsort(-values, axis=1, kind="stable")[:, :k]
+        assert places.dtype == "int32"
+        np.testing.assert_array_equal(places, expected)
+        np.testing.assert_array_equal(found, np.take_along_axis(values, expected, axis=1))
