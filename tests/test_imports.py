@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.hiding import hiding
+
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent / "kformer"
 # A room may import from those before it.
 ORDER = [
@@ -71,16 +73,7 @@ def test_imports_run_one_way(path):
 
 def test_backends_without_tensorflow():
     """`import kformer` on JAX and PyTorch works where TensorFlow is not installed."""
-    code = """
-import sys
-from importlib.machinery import PathFinder
-
-class WithoutTensorFlow(PathFinder):
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        return None if name.split(".")[0] in ("tensorflow", "tensorflow_text") else super().find_spec(name, path, target)
-
-sys.meta_path = [WithoutTensorFlow if finder is PathFinder else finder for finder in sys.meta_path]
+    code = hiding("tensorflow", "tensorflow_text") + """
 import kformer, kformer.export
 kformer.Transformer(50, num_encoder_layers=1, num_decoder_layers=1, hidden_dim=8, intermediate_dim=8, num_heads=2)
 assert "tensorflow" not in sys.modules

@@ -175,9 +175,9 @@ def _integer(random, lengths=_LENGTHS):
         kept = "".join(digit if random() < 0.5 else "0" for digit in str(number)[1:])
         return int(str(number)[0] + kept)
     # Round: one to three digits and zeros.
-    unit = low // pick((1, 10, 10, 100), random) or 1
+    unit = low // pick((1, 10, 10, 100), random)
     number = number // unit * unit
-    return number * 1000 if draw > 0.97 and low >= 10**6 else number
+    return number * 1000 if draw > 0.92 and low >= 10**6 else number
 
 
 def _quantity(random, split, draw):
@@ -189,9 +189,11 @@ def _quantity(random, split, draw):
 
 
 def _decimal(random):
-    places = 10 ** pick((1, 1, 2, 2, 3), random)
+    places = 10 ** pick((1, 1, 1, 1, 2, 2, 2, 2, 3), random)
     whole = 0 if random() < 0.15 else _integer(random, (1, 1, 2, 2, 3, 4))
     fraction = str(places + int(random() * places))[1:]
+    if places == 1000:
+        fraction = fraction.rstrip("0") or "5"
     return f"{whole}.{fraction}"
 
 
@@ -205,7 +207,8 @@ def _number_pair(random, split):
         number = _quantity(random, split, _integer)
         source, target = spell_integer(number, random), chinese_integer(number)
         if kind > 0.62:
-            return pick(("minus ", "minus ", "negative ", "-"), random) + source, "负" + target
+            signs = ("-", "-", "minus ") if source[0].isdigit() else ("minus ", "minus ", "negative ")
+            return pick(signs, random) + source, "负" + target
         return source, target
     if kind < 0.78:
         number = _quantity(random, split, lambda random: _integer(random, (1, 2, 2, 3, 3, 4)))

@@ -152,22 +152,19 @@ _PARTS_OF_DAY = (
 
 def _spoken_on_face(hour, minute):
     """The spoken times of a clock face: "half past four", "a quarter to five", "four thirty-five"."""
-    now, following = (integer_words(hour % 12 or 12), integer_words((hour + 1) % 12 or 12))
-    now_digit, following_digit = hour % 12 or 12, (hour + 1) % 12 or 12
+    now, following = (integer_words(hours % 12 or 12) for hours in (hour, hour + 1))
     if minute == 0:
-        return [f"{now} o'clock", f"{now} o'clock", f"{now_digit} o'clock"]
+        return [f"{now} o'clock", f"{now} o'clock", f"{hour % 12 or 12} o'clock"]
     texts = [f"{now} oh {integer_words(minute)}" if minute < 10 else f"{now} {integer_words(minute)}"]
     if minute == 30:
-        return [*texts, *[f"half past {now}"] * 3, f"half past {now_digit}"]
+        return [*texts, *[f"half past {now}"] * 3]
     past, to = ("past", "after"), ("to", "to", "till")
-    words, hours, digit = (past, now, now_digit) if minute < 30 else (to, following, following_digit)
+    words, hours = (past, now) if minute < 30 else (to, following)
     distance = minute if minute < 30 else 60 - minute
     if distance == 15:
-        texts += [f"{article}quarter {word} {hours}" for word in words for article in ("a ", "")]
-        return [*texts, f"quarter {words[0]} {digit}"]
+        return texts + [f"{article}quarter {word} {hours}" for word in words for article in ("a ", "")]
     minutes = "minute" if distance == 1 else "minutes"
     texts += [f"{integer_words(distance)} {minutes} {word} {hours}" for word in words]
-    texts.append(f"{distance} {minutes} {words[0]} {hours}")
     if distance % 5 == 0:
         texts += [f"{integer_words(distance)} {word} {hours}" for word in words]
     return texts

@@ -113,8 +113,9 @@ def ordinal_digits(number: int) -> str:
 
 
 def _digits(number, random):
-    """Digits, with commas more often than not; four digits go without them nearly as often."""
-    return f"{number:,}" if number < 1000 or random() < (0.55 if number < 10_000 else 0.8) else str(number)
+    """Digits with commas, or four to six of them, at times, without."""
+    bare = number < 10**6 and random() < (0.45 if number < 10_000 else 0.2)
+    return str(number) if bare else f"{number:,}"
 
 
 def _style(random):
@@ -148,7 +149,8 @@ def _scaled(number, random):
     if beyond:
         return None
     decimal = f"{whole}.{hundredths:02d}".rstrip("0").rstrip(".")
-    return (decimal if random() < 0.75 else _decimal_words(decimal, random)) + " " + name
+    in_words = random() < 0.3 and (whole < 100 or not rest)
+    return (_decimal_words(decimal, random) if in_words else decimal) + " " + name
 
 
 def spell_integer(number: int, random, *, words: float = 0.6) -> str:

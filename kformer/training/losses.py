@@ -147,7 +147,7 @@ class MaskedCrossentropy(keras.losses.Loss):
             raise ValueError(f"label_smoothing must lie in [0, 1), but {label_smoothing} was given.")
         self.label_smoothing = float(label_smoothing)
         self.pad_id = pad_id
-        self._replica_mean = _ReplicaMean(dtype="float32")
+        self._replica_mean = _ReplicaMean(name="replica_mean", dtype="float32")
 
     def call(self, y_true, y_pred):
         """The loss of each token, float32 `[B, T]`; padding is not yet taken out."""

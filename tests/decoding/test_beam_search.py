@@ -15,17 +15,14 @@ SENTENCES = 24
 
 CASES = {
     "plain": {"seed": 0, "beam_size": 4},
-    "n-best": {"seed": 1, "beam_size": 5, "n_best": 5},
-    "no penalty": {"seed": 2, "beam_size": 4, "alpha": 0.0, "n_best": 2},
+    "no penalty, all places": {"seed": 1, "beam_size": 5, "n_best": 5, "alpha": 0.0},
     "strong penalty": {"seed": 3, "beam_size": 3, "alpha": 1.5, "n_best": 3},
-    "negative penalty": {"seed": 4, "beam_size": 3, "alpha": -0.7, "n_best": 2},
-    "min length": {"seed": 5, "beam_size": 4, "min_length": 3, "n_best": 2},
+    "negative penalty, logits with an offset": {"seed": 4, "beam_size": 3, "alpha": -0.7, "n_best": 2, "offset": 3.0},
     "beam of one": {"seed": 6, "beam_size": 1},
     "beam wider than the vocabulary": {"seed": 7, "beam_size": 8, "vocabulary_size": 6, "n_best": 8},
-    "logits with an offset per row": {"seed": 18, "beam_size": 3, "offset": 3.0},
     "start is padding": {"seed": 8, "beam_size": 3, "special": Special(pad_id=0, start_id=0, end_id=1)},
     "end is padding": {"seed": 9, "beam_size": 3, "special": Special(pad_id=7, start_id=11, end_id=7)},
-    "start is end": {"seed": 10, "beam_size": 3, "special": Special(pad_id=1, start_id=2, end_id=2)},
+    "min length, start is end": {"seed": 10, "beam_size": 4, "min_length": 3, "n_best": 2, "special": Special(1, 2, 2)},
 }
 
 

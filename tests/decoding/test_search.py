@@ -10,7 +10,7 @@ from keras import ops
 import kformer
 from kformer.decoding import Scorer, Searcher, SearchOptions, SearchResult, beam_search, drivers
 from kformer.decoding.step import reorder
-from tests.decoding.toys import BEAM_MODULE, compiled, cut, oracle_penalty, python_loop
+from tests.decoding.toys import BEAM_MODULE, compiled, cut, oracle_penalty
 
 SEARCH_MODULE = importlib.import_module("kformer.decoding.search")
 PAD, START, END, VOCABULARY = 0, 2, 3, 17
@@ -65,14 +65,15 @@ def limits_of(source_ids, options=BEAM):
     return options.limits((source_ids != PAD).sum(axis=1)).astype("int32")
 
 
-def full_logits(model, source_row, ids):
-    """Logits `[T, V]` for each of the ids, from one pass without cache; the source is one row, unpadded."""
-    inputs = {"source_ids": source_row[source_row != PAD][None], "target_ids": np.array([[START, *ids[:-1]]])}
-    return ops.convert_to_numpy(model({key: ops.convert_to_tensor(value, "int32") for key, value in inputs.items()}))[0]
+def log_probabilities(model, source_ids, ids):
+    """Log-probabilities `[B, L, V]` at each of the ids `[B, L]`, from one pass without cache."""
 
+    def logits(source_ids, target_ids):
+        return model({"source_ids": source_ids, "target_ids": target_ids}, training=False)
 
-def log_softmax(logits):
-    logits = logits.astype("float64")
+    target_ids = np.pad(ids[:, :-1], ((0, 0), (1, 0)), constant_values=START)
+    logits = compiled(logits)(ops.convert_to_tensor(source_ids), ops.convert_to_tensor(target_ids))
+    logits = ops.convert_to_numpy(logits).astype("float64")
     return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
 
 
@@ -183,13 +184,12 @@ def test_cached_search_equals_uncached_search(model, result, source_ids):
 
 
 def test_greedy_takes_the_most_probable_token(model, greedy, source_ids):
-    for source, ids, limit, score, rank in zip(
-        source_ids, greedy.ids[:, 0], limits_of(source_ids), greedy.scores[:, 0], greedy.ranks[:, 0], strict=True
-    ):
-        ids = cut(ids, SPECIAL)
-        log_p = log_softmax(full_logits(model, source, ids))
-        np.testing.assert_allclose(score, log_p[np.arange(len(ids)), ids].sum(), atol=1e-4)
-        np.testing.assert_allclose(rank, score / oracle_penalty(len(ids), 0.6), rtol=1e-5)
+    predictions = log_probabilities(model, source_ids, greedy.ids[:, 0])
+    for row, limit in enumerate(limits_of(source_ids)):
+        ids = cut(greedy.ids[row, 0], SPECIAL)
+        log_p = predictions[row, : len(ids)]
+        np.testing.assert_allclose(greedy.scores[row, 0], log_p[np.arange(len(ids)), ids].sum(), atol=1e-4)
+        np.testing.assert_allclose(greedy.ranks[row, 0], greedy.scores[row, 0] / oracle_penalty(len(ids), 0.6), rtol=1e-5)
         log_p[:, [PAD, START]] = -np.inf
         assert tuple(log_p[:limit].argmax(axis=1)) == ids[:limit]
         assert len(ids) <= limit + 1
@@ -198,10 +198,10 @@ def test_greedy_takes_the_most_probable_token(model, greedy, source_ids):
 def test_scores_are_the_models_log_probabilities(model, scorer, result, source_ids):
     """A search's score, the scorer's, and the sum by hand over a pass without cache are one number."""
     np.testing.assert_allclose(scores_of(scorer, source_ids, result), result.scores, atol=1e-4)
-    for row, place in ((0, 0), (3, 1), (7, 3)):
-        ids = cut(result.ids[row, place], SPECIAL)
-        log_p = log_softmax(full_logits(model, source_ids[row], ids))
-        np.testing.assert_allclose(result.scores[row, place], log_p[np.arange(len(ids)), ids].sum(), atol=1e-4)
+    worst = result.ids[:, 3]
+    by_hand = np.take_along_axis(log_probabilities(model, source_ids, worst), worst[:, :, None], axis=2)[:, :, 0]
+    expected = [row[: len(cut(ids, SPECIAL))].sum() for row, ids in zip(by_hand, worst, strict=True)]
+    np.testing.assert_allclose(result.scores[:, 3], expected, atol=1e-4)
 
 
 def test_scorer_takes_any_batch(scorer, result, source_ids):
@@ -240,17 +240,25 @@ def test_empty_batch(model, options):
 def test_both_cache_layouts_find_the_same(model, backend, monkeypatch):
     """The layout that the backend does not use gives what its own gives."""
     source = sentences(2, length=3)
-    options = SearchOptions(beam_size=3, n_best=3, max_length=4)
+    options = SearchOptions(beam_size=2, n_best=2, max_length=3)
     expected = Searcher(model, options)(source)
     static = drivers.uses_static_shapes()
     monkeypatch.setattr(drivers, "uses_static_shapes", lambda: not static)
     if backend == "jax":
-        # No shape may change inside JAX's own loop.
-        monkeypatch.setattr(BEAM_MODULE, "while_loop", python_loop(lambda state: None))
-        limits = limits_of(source, options)
+        limits, steps = limits_of(source, options), 4
+
+        # No shape may change inside JAX's own loop, but it may from one step to the next of an unrolled one.
+        def unrolled_loop(condition, body, state):
+            for _ in range(steps):
+                state = body(state)
+            return state
+
+        def search(*arguments):
+            return SEARCH_MODULE.search(model, *arguments, options=options, steps=steps)
+
+        monkeypatch.setattr(BEAM_MODULE, "while_loop", unrolled_loop)
         arguments = (ops.convert_to_tensor(values) for values in (source, limits, np.arange(2, dtype="int32")))
-        found = SEARCH_MODULE.search(model, *arguments, options=options, steps=int(limits.max()) + 1)
-        found = SearchResult(*map(ops.convert_to_numpy, found))
+        found = SearchResult(*map(ops.convert_to_numpy, compiled(search)(*arguments)))
     else:
         found = Searcher(model, options)(source)
     assert_same(found, expected)
@@ -313,7 +321,8 @@ def test_mixed_bfloat16(result, source_ids):
     model = transformer(dtype="mixed_bfloat16")
     found = Searcher(model, BEAM)(source_ids)
     assert found.scores.dtype == "float32" and np.isfinite(found.scores).all()
-    np.testing.assert_allclose(found.scores[:, 0], result.scores[:, 0], atol=1.0)
+    # Where a rounding leads to another hypothesis, its score may be another too.
+    assert (abs(found.scores[:, 0] - result.scores[:, 0]) < 0.3).mean() > 0.8
     same = (found.ids[:, 0, :3] == result.ids[:, 0, :3]).all(axis=1)
     assert same.mean() > 0.5
     np.testing.assert_allclose(scores_of(Scorer(model), source_ids, found), found.scores, atol=0.5)

@@ -1,5 +1,6 @@
 """Attention with a cache equals attention without."""
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -10,7 +11,8 @@ from tests.peers import to_numpy
 B, T, S, D, N = 2, 4, 5, 8, 2
 H = D // N
 
-layouts = pytest.mark.parametrize("layout", ["growing", "static"])
+# JAX compiles anew for every length of the growing layout, which is not meant for it: there one test of it is enough.
+layouts = pytest.mark.parametrize("layout", ["static"] if keras.backend.backend() == "jax" else ["growing", "static"])
 
 
 def empty_cache(layout, rows=B, dtype="float32"):
@@ -48,8 +50,7 @@ def run(layer, x, cache, widths, **arguments):
     return np.concatenate(outputs, axis=1), cache
 
 
-@layouts
-@pytest.mark.parametrize("widths", [(1, 1, 1, 1), (2, 1, 1)])
+@pytest.mark.parametrize(("layout", "widths"), [("growing", (2, 1, 1)), ("static", (1, 1, 1, 1)), ("static", (2, 1, 1))])
 def test_steps_of_any_width_equal_the_causal_whole(layer, x, layout, widths):
     expected = to_numpy(layer(x, use_causal_mask=True))
     found, cache = run(layer, x, empty_cache(layout), widths)
@@ -90,9 +91,8 @@ def test_reordered_rows(layer, x, layout):
     np.testing.assert_allclose(to_numpy(output), expected[:, 2:], atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("layout", "dtype", "tolerance"), [("growing", "mixed_bfloat16", 3e-2), ("static", "mixed_float16", 4e-3)]
-)
+@layouts
+@pytest.mark.parametrize(("dtype", "tolerance"), [("mixed_bfloat16", 3e-2), ("mixed_float16", 4e-3)])
 def test_cache_in_half_precision(x, layout, dtype, tolerance):
     layer = MultiHeadAttention(N, seed=1, dtype=dtype)
     expected = to_numpy(layer(x, use_causal_mask=True))

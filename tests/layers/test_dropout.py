@@ -58,7 +58,7 @@ def test_rate_and_mean(rate):
     assert abs(dropped.mean() - 3) < 4 * 3 * sigma / (1 - rate)
 
 
-@pytest.mark.parametrize("shape", [(5,), (3, 1), (7, 3), (2, 5, 9), (2, 3, 4, 5)])
+@pytest.mark.parametrize("shape", [(5,), (6, 17), (2, 3, 4, 5)])
 def test_any_shape(shape):
     layer = Dropout(0.5, seed=2)
     masks = np.array([draw(layer, *shape) for _ in range(8)])

@@ -1,0 +1,381 @@
+"""The command line: what it prints, what it refuses, and a training that is killed and goes on."""
+
+import contextlib
+import csv
+import io
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import keras
+import pytest
+
+import kformer
+import kformer_command
+from kformer import streaming
+from kformer.evaluation import evaluate
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RUN = ROOT / "tests" / "frozen_run"
+SAVED_MODEL = ROOT / "saved_models" / "frozen"
+TIMES = ["half past four in the afternoon", "ten minutes to seven in the morning", "9:05 pm", "noon"]
+
+
+@pytest.fixture
+def kformer_main(capfdbinary, monkeypatch):
+    """A function that runs a command in this process and returns its exit code, standard output and standard error."""
+
+    def run(*arguments, stdin=b""):
+        with contextlib.ExitStack() as undo:
+            for name, value in dict(os.environ).items():
+                undo.callback(os.environ.__setitem__, name, value)
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+            capfdbinary.readouterr()
+            code = kformer_command.main([str(argument) for argument in arguments])
+        out, err = capfdbinary.readouterr()
+        return code, out, err.decode()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Files of a small parallel corpus: dict of name to path."""
+    folder = tmp_path_factory.mktemp("corpus")
+    paths = {}
+    for split, count in (("train", 240), ("valid", 30)):
+        pairs = kformer.data.generate_pairs(count, split=split, categories="time")
+        for side in ("source", "target"):
+            paths[f"{split}_{side}"] = folder / f"{split}.{side}"
+            paths[f"{split}_{side}"].write_text("".join(getattr(pair, side) + "\n" for pair in pairs), encoding="utf-8")
+    return paths
+
+
+@pytest.fixture(scope="module")
+def small_run(tmp_path_factory, corpus):
+    """A run directory with a very small untrained model, from which trainings may start."""
+    tokenizer = kformer.Tokenizer.train([corpus["train_source"], corpus["train_target"]], vocabulary_size=400)
+    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "hidden_dim": 16, "intermediate_dim": 32, "num_heads": 2}
+    model = kformer.Transformer(tokenizer.vocabulary_size, **sizes, dropout=0.2, max_length=48)
+    return kformer.Translator(model, tokenizer).save(tmp_path_factory.mktemp("small") / "run")
+
+
+def train_arguments(corpus, output, **options):
+    """The arguments of a `kformer train`."""
+    options = {**corpus, "output": output, **options}
+    return ["train", *(part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value)))]
+
+
+def error_of(result):
+    """The error line of a failed command, after a look at everything that a failure must not do."""
+    code, out, err = result
+    assert code in (1, 2, 130)
+    assert out == b""
+    assert "Traceback" not in err
+    (line,) = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert err.endswith(line + "\n")
+    return line.removeprefix("error: ")
+
+
+# ---- the entry point ----
+
+
+@pytest.mark.any_backend
+def test_help_needs_no_keras_and_the_backend_is_set_before_it_is_imported():
+    code = """if True:
+        import os, sys, kformer_command
+        assert kformer_command.main([]) == kformer_command.main(["train", "--help"]) == 0
+        assert not {"keras", "tensorflow", "jax", "torch"} & set(sys.modules)
+        os.environ["KERAS_BACKEND"] = "torch"
+        assert kformer_command.main(["score", "--backend=jax", "--threads", "1", "--source", "x", "--target", "x", "nowhere"]) == 1
+        import keras
+        assert keras.backend.backend() == "jax" and os.environ["OMP_NUM_THREADS"] == "1"
+    """
+    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    for command in ("quickstart", "train", "translate", "evaluate", "score", "export", "--resume", "Passes over the"):
+        assert command in process.stdout
+    assert process.stderr.startswith("error: The source file 'x' does not exist")
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--backend", "mxnet", "translate", "x"], "--backend is 'mxnet', but must be one of tensorflow, jax, torch."),
+        (["translate", "x", "--threads=none"], "--threads must be a whole number of at least 1, but 'none' was given."),
+        (["tarin"], "No such command 'tarin'"),
+        (["train"], "Missing option '--output'"),
+        (["translate"], "Missing argument 'RUN_OR_SAVED_MODEL'"),
+        (["translate", "x", "--beam-size", "wide"], "Invalid value for '--beam-size'"),
+        (["translate", "x", "--n-best", "0"], "Invalid value for '--n-best'"),
+        (["translate", "x", "--temperature", "2"], "are for --sample"),
+        (["export", str(RUN), "--output", "x", "--format", "onnx"], "--format is 'onnx', but must be saved_model."),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_exit_code_2(kformer_main, arguments, words):
+    result = kformer_main(*arguments)
+    assert words in error_of(result)
+    assert result[0] == 2
+
+
+@pytest.mark.any_backend
+def test_a_backend_that_is_not_installed_is_told(kformer_main, monkeypatch):
+    monkeypatch.setattr(kformer_command.importlib.util, "find_spec", lambda name: None)
+    result = kformer_main("translate", "x", "--backend", "jax")
+    assert error_of(result) == "The backend 'jax' is not installed here: run `pip install jax`, or choose another --backend."
+    assert result[0] == 2
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "error, code, words",
+    [
+        (KeyboardInterrupt(), 130, "interrupted."),
+        (MemoryError(), 1, "there is not enough memory"),
+        (PermissionError(13, "Permission denied", "/there/x"), 1, "Permission denied: '/there/x'."),
+        (ZeroDivisionError("a\nb"), 1, "ZeroDivisionError: a b (Run again with KFORMER_TRACEBACK=1 to see where.)"),
+    ],
+)
+def test_whatever_happens_is_one_line(kformer_main, monkeypatch, error, code, words):
+    def app(**_):
+        raise error
+
+    monkeypatch.setattr(kformer_command, "load_app", lambda: app)
+    result = kformer_main("score")
+    assert words in error_of(result)
+    assert result[0] == code
+    monkeypatch.setenv("KFORMER_TRACEBACK", "1")
+    assert "Traceback" in kformer_main("score")[2]
+
+
+# ---- bad input ----
+
+
+def bad_inputs(folder):
+    """Command lines with something wrong in their files, and words of the error."""
+    good = folder / "good.txt"
+    files = {"good": b"noon\n", "two": b"noon\nnoon\n", "empty": b"", "latin": b"noon\n", "bytes": b"noon\ncaf\xe9\n"}
+    for name, content in files.items():
+        (folder / f"{name}.txt").write_bytes(content)
+    two, empty, invalid, missing = folder / "two.txt", folder / "empty.txt", folder / "bytes.txt", folder / "missing.txt"
+    newer = folder / "newer"
+    newer.mkdir()
+    (newer / "config.json").write_text('{"format_version": 1000}')
+    half = folder / "half"
+    (half / "tokenizer").mkdir(parents=True)
+    (half / "config.json").write_text('{"format_version": 1}')
+    other = folder / "other"
+    other.mkdir()
+    (other / "thesis.tex").write_text("")
+
+    def train(source, target, *more, output=folder / "run"):
+        return ["train", "--output", output, "--train-source", source, "--train-target", target, *more]
+
+    def compare(source, reference, *more, model=RUN):
+        return ["evaluate", model, "--source", source, "--reference", reference, *more]
+
+    return [
+        (train(missing, good), "missing.txt' does not exist"),
+        (train(good, two), "'%s' has 1 lines and '%s' has 2" % (good, two)),
+        (train(empty, empty), "empty.txt' is empty"),
+        (train(invalid, two), "Line 2 of '%s' is not valid UTF-8" % invalid),
+        (train(folder, good), "is a folder"),
+        (train(good, good, "--valid-source", good), "give valid_source and valid_target"),
+        (train(good, good, "--preset", "huge"), "preset must be one of tiny, small, base, big, but 'huge' was given"),
+        (train(good, good, "--dropout", "1.5"), "dropout must be in [0, 1), but 1.5 was given"),
+        (train(good, good, "--epochs", "0"), "epochs must be a whole number of at least 1, but 0 was given"),
+        (train(good, good, "--precision", "int8"), "precision must be one of float32"),
+        (train(good, good, "--start-from", RUN, "--preset", "tiny"), "so preset cannot be chosen"),
+        (train(good, good, "--start-from", missing), "missing.txt"),
+        (train(good, good, output=good), "is a file"),
+        (train(good, good, output=other), "is not empty and holds no training (it has thesis.tex)"),
+        (train(good, good, output=newer), "install a newer kformer"),
+        (["train", "--output", folder / "new", "--resume"], "give train_source and train_target"),
+        (["translate", folder / "nowhere"], "There is no run directory or SavedModel"),
+        (["translate", other], "neither a run directory (it lacks config.json) nor a SavedModel"),
+        (["translate", newer], "install a newer kformer"),
+        (["translate", half], "has no model.keras yet"),
+        (["translate", RUN, "--input", missing], "missing.txt' does not exist"),
+        (["translate", RUN, "--input", good, "--output", folder / "no" / "out.txt"], "of the output file does not exist"),
+        (["translate", RUN, "--input", good, "--output", folder], "Is a directory"),
+        (["translate", RUN, "--beam-size", "0"], "beam_size must be at least 1, but 0 was given"),
+        (["translate", RUN, "--beam-size", "2", "--n-best", "3"], "raise beam_size to 3, or lower n_best"),
+        (["translate", SAVED_MODEL, "--beam-size", "5"], "was exported with beam_size=4"),
+        (["translate", SAVED_MODEL, "--sample"], "was exported with sampling=False"),
+        (["translate", SAVED_MODEL, "--n-best", "9"], "was exported with the 4 best"),
+        (compare(good, two), "has 1 lines and"),
+        (compare(empty, empty), "empty.txt' is empty"),
+        (compare(invalid, two), "Line 2 of the source file"),
+        (compare(good, good, "--tokenize", "moses"), "tokenize is 'moses', but must be one of 13a, char"),
+        (["score", RUN, "--source", good, "--target", two], "has 1 lines and"),
+        (["score", SAVED_MODEL, "--source", good, "--target", good], "is no run directory"),
+        (["export", folder / "nowhere", "--output", folder / "saved"], "There is no run directory"),
+    ]
+
+
+def test_bad_input_is_one_clear_line(kformer_main, tmp_path):
+    for arguments, words in bad_inputs(tmp_path):
+        line = error_of(kformer_main(*arguments, stdin=b"noon\n"))
+        assert words in line, (arguments, line)
+    assert not (tmp_path / "no").exists() and not (tmp_path / "saved").exists()
+
+
+@pytest.mark.any_backend
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may write everywhere")
+def test_a_folder_that_cannot_be_written_is_one_clear_line(kformer_main, corpus, tmp_path):
+    tmp_path.chmod(0o500)
+    assert error_of(kformer_main(*train_arguments(corpus, tmp_path / "run"))).startswith("Permission denied")
+
+
+# ---- translate, score, evaluate, export ----
+
+
+def test_every_input_line_has_exactly_one_output_line(kformer_main, tmp_path):
+    lines = [TIMES[0].encode(), b"", b"9:05\xff pm", "noon\u2028noon\x85noon\x0b".encode(), b"noon\r", b" ", b"noon\tnoon", TIMES[1].encode()]
+    text = b"\xef\xbb\xbf" + b"\n".join(lines)  # a byte order mark at the start, no newline at the end
+    code, out, err = kformer_main("translate", RUN, "--beam-size", "1", stdin=text)
+    assert code == 0, err
+    found = out.decode().removesuffix("\n").split("\n")
+    decoded = [line.decode(errors="replace").removesuffix("\r") for line in lines]
+    expected = kformer.Translator.load(RUN)(decoded, beam_size=1)
+    assert len(found) == len(lines)
+    assert found == [streaming.one_line(line) for line in expected]
+    assert found[0] == "下午四点半" and found[1] == "" and found[5] == "" and found[7] == "早上六点五十分"
+
+    (tmp_path / "in.txt").write_bytes(text)
+    code, out, err = kformer_main("translate", RUN, "--beam-size", "1", "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt")
+    assert (code, out) == (0, b"") and f"{len(lines)} lines in " in err
+    assert (tmp_path / "out.txt").read_bytes().decode() == "".join(line + "\n" for line in found)
+
+
+def test_a_saved_model_translates_as_the_run_it_was_made_from(kformer_main):
+    text = "".join(line + "\n" for line in TIMES).encode()
+    for options in ((), ("--n-best", "3")):
+        runs = [kformer_main("translate", model, *options, stdin=text) for model in (RUN, SAVED_MODEL, SAVED_MODEL / "1")]
+        assert [code for code, _, _ in runs] == [0, 0, 0], runs
+        assert runs[0][1] == runs[1][1] == runs[2][1]
+        assert [line.count("\t") for line in runs[0][1].decode().splitlines()] == [2 if options else 0] * len(TIMES)
+
+
+def test_scores_are_those_that_the_score_command_gives(kformer_main, tmp_path):
+    (tmp_path / "source").write_text("".join(line + "\n" for line in TIMES))
+    code, out, _ = kformer_main("translate", RUN, "--n-best", "2", "--scores", "--input", tmp_path / "source")
+    rows = [line.split("\t") for line in out.decode().splitlines()]
+    assert code == 0 and [len(row) for row in rows] == [4] * len(TIMES)
+    for column in (0, 2):
+        (tmp_path / "target").write_text("".join(row[column] + "\n" for row in rows), encoding="utf-8")
+        code, out, _ = kformer_main("score", RUN, "--source", tmp_path / "source", "--target", tmp_path / "target")
+        scores = [float(line) for line in out.decode().splitlines()]
+        assert code == 0 and scores == pytest.approx([float(row[column + 1]) for row in rows], abs=2e-3)
+
+
+def test_a_source_that_was_cut_is_told(kformer_main):
+    code, out, err = kformer_main("translate", RUN, "--beam-size", "1", stdin=b"noon\n" + b"noon " * 60 + b"\nnoon\n")
+    assert code == 0 and out.count(b"\n") == 3
+    assert "warning: 1 source line was longer than the model's limit and cut (line 2)." in err
+
+
+def test_evaluate_prints_what_the_function_finds(kformer_main, tmp_path):
+    pairs = kformer.data.generate_pairs(20, seed=3, split="test", categories="time")
+    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    for name, lines in (("source", sources), ("reference", targets)):
+        (tmp_path / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    arguments = ["evaluate", RUN, "--source", tmp_path / "source", "--reference", tmp_path / "reference", "--tokenize", "zh", "--beam-size", "1"]
+    expected = evaluate(kformer.Translator.load(RUN), sources, targets, tokenize="zh", beam_size=1)
+    code, out, err = kformer_main(*arguments, "--json", "--output", tmp_path / "out")
+    assert code == 0, err
+    assert json.loads(out) == expected.as_dict()
+    assert (tmp_path / "out").read_text(encoding="utf-8").splitlines() == expected.hypotheses
+    out = kformer_main(*arguments)[1].decode()
+    assert out.startswith(f"BLEU  {expected.bleu:.2f}") and expected.bleu_signature in out and f"chrF  {expected.chrf:.2f}" in out
+
+
+@pytest.mark.any_backend
+def test_lines_that_come_slowly_are_translated_at_once():
+    read_end, write_end = os.pipe()
+    with open(read_end, "rb") as lines, open(write_end, "wb", buffering=0) as pipe:
+        chunks = streaming.chunks_of_lines(lines, 3)
+        pipe.write(b"a\nb\n")
+        assert next(chunks) == ["a", "b"]  # though the pipe is open still
+        pipe.write(b"c\nd\ne\nf")
+        pipe.close()
+        assert list(chunks) == [["c", "d", "e"], ["f"]]
+
+
+@pytest.mark.any_backend
+def test_an_output_file_appears_when_it_is_whole(tmp_path):
+    path = tmp_path / "out"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), streaming.open_output(path) as out:
+        out.write(b"new")
+        raise RuntimeError
+    assert path.read_text() == "old" and [entry.name for entry in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.any_backend
+def test_export_writes_the_next_version_with_its_options(kformer_main, tmp_path):
+    code, out, err = kformer_main("export", RUN, "--output", tmp_path / "times", "--beam-size", "2")
+    assert code == 0, err
+    assert out.decode() == f"{tmp_path / 'times' / '1'}\n"
+    code, out, err = kformer_main("translate", tmp_path / "times", "--beam-size", "2", stdin=TIMES[0].encode())
+    assert (code, out.decode()) == (0, "下午四点半\n"), err
+
+
+# ---- train ----
+
+
+def losses(run):
+    """The loss of each step, as the history has it: dict of step to text."""
+    with open(run / "history.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["step"]) for row in rows] == list(range(1, len(rows) + 1))
+    return [row["loss"] for row in rows]
+
+
+def test_a_training_that_is_killed_goes_on_through_the_same_losses(kformer_main, corpus, small_run, tmp_path):
+    options = {"start_from": small_run, "batch_tokens": 256, "max_shapes": 2, "epochs": 3, "checkpoint_every": 7, "learning_rate": 0.01}
+    code, out, err = kformer_main(*train_arguments(corpus, tmp_path / "whole", **options))
+    assert code == 0 and out.decode() == f"{tmp_path / 'whole'}\n", err
+    expected = losses(tmp_path / "whole")
+
+    killed = tmp_path / "killed"
+    command = [sys.executable, "-m", "kformer_command", *train_arguments(corpus, killed, **options, backend=keras.backend.backend())]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 300
+    try:
+        while process.poll() is None and time.monotonic() < deadline:
+            if list((killed / "checkpoints").glob("step-*")):
+                break
+            time.sleep(0.01)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        errors = process.communicate()[1].decode()
+    assert process.returncode == -signal.SIGKILL, errors
+    steps = [int(path.name.removeprefix("step-")) for path in (killed / "checkpoints").glob("step-*")]
+    assert 0 < max(steps) < len(expected)
+
+    code, _, err = kformer_main(*train_arguments(corpus, killed, **options))
+    assert code == 1 and "holds a training already" in err
+    code, _, err = kformer_main("train", "--output", killed, "--resume", "--batch-tokens", "512")
+    assert code == 1 and "began with batch_tokens=256 and can only go on with that, not with 512" in err
+    code, _, err = kformer_main("train", "--output", killed, "--resume")
+    assert code == 0 and f"resume: at step {max(steps)} of {len(expected)}" in err
+    assert losses(killed) == expected
+    texts = [kformer.Translator.load(run)(TIMES, beam_size=1) for run in (tmp_path / "whole", killed)]
+    assert texts[0] == texts[1]
+
+    # Longer than it was meant to be at first; and the text must be the one that it began with.
+    steps = len(expected) + 2
+    code, _, err = kformer_main("train", "--output", killed, "--resume", "--steps", steps)
+    assert code == 0 and len(losses(killed)) == steps, err
+    (tmp_path / "changed").write_text(corpus["train_source"].read_text().replace("noon", "midday"))
+    config = json.loads((killed / "config.json").read_text())
+    config["training"]["train_source"] = str(tmp_path / "changed")
+    (killed / "config.json").write_text(json.dumps(config))
+    code, _, err = kformer_main("train", "--output", killed, "--resume", "--steps", steps + 1)
+    assert code == 1 and "is not the text that its training began with" in err
