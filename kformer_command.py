@@ -11,6 +11,7 @@ otherwise 1. `KFORMER_TRACEBACK=1` shows the traceback as well.
 import contextlib
 import importlib
 import importlib.util
+import logging
 import os
 import pathlib
 import re
@@ -58,6 +59,7 @@ def prepare_environment(arguments):
         UsageError: no such backend, it is not installed, or no number of threads.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
     given = _value_of("--backend", arguments)
     backend = given or os.environ.get("KERAS_BACKEND")
     if backend is not None:

@@ -85,16 +85,19 @@ def randomize(rng):
 
 @pytest.fixture
 def tiny_transformer(randomize):
-    """A function that makes a very small Transformer with random weights; its arguments override the sizes below."""
+    """A function that makes a very small Transformer with random weights; its arguments override the sizes below.
+
+    The sizes are those of the tests of layers, too: JAX compiles each operation once per shape.
+    """
 
     def make(**overrides):
         sizes = {
-            "vocabulary_size": 23,
+            "vocabulary_size": 11,
             "num_encoder_layers": 2,
             "num_decoder_layers": 2,
-            "hidden_dim": 16,
-            "intermediate_dim": 32,
-            "num_heads": 4,
+            "hidden_dim": 8,
+            "intermediate_dim": 16,
+            "num_heads": 2,
             "max_length": 16,
         }
         return randomize(kformer.Transformer(**{**sizes, **overrides}))
@@ -106,7 +109,7 @@ def tiny_transformer(randomize):
 def random_batch(rng):
     """A function that draws source and target ids, with padding at the ends of all rows but the first."""
 
-    def draw(rows=3, source_length=6, target_length=5, vocabulary_size=23, pad_id=0, start_id=2):
+    def draw(rows=2, source_length=5, target_length=4, vocabulary_size=11, pad_id=0, start_id=2):
         def ids(length):
             values = rng.integers(4, vocabulary_size, (rows, length)).astype("int32")
             lengths = np.append(length, rng.integers(2, length, rows - 1))

@@ -37,7 +37,9 @@ class Scorer:
     def __call__(self, source_ids, labels, lengths):
         source_ids, labels = np.asarray(source_ids, dtype="int32"), np.asarray(labels, dtype="int32")
         rows = len(source_ids)
-        if drivers.uses_static_shapes() and rows:
+        if not rows:
+            return np.zeros(0, dtype="float32")
+        if drivers.uses_static_shapes():
             pads = [(0, (1 << (rows - 1).bit_length()) - rows)]
             source_ids, labels = (
                 np.pad(

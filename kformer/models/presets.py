@@ -40,24 +40,24 @@ PRESETS = {
         _size(4, 128, 256, 4, dropout=0.3),
         "Wu et al. 2021, 'Good for misconceived reasons', arXiv 2105.14462: Transformer-Tiny for Multi30k",
         reference_vocabulary_size=10_000,
-        parameters=2_606_080,
+        parameters=2_605_056,
     ),
     "small": Preset(
         _size(3, 256, 1024, 4, dropout=0.3),
         "kformer's own: between tiny and base, for corpora of some hundred thousand pairs",
         reference_vocabulary_size=10_000,
-        parameters=0,
+        parameters=8_089_600,
     ),
     "base": Preset(
         _size(6, 512, 2048, 8, dropout=0.1),
         "Vaswani et al. 2017, 'Attention is all you need', table 3, base",
         reference_vocabulary_size=37_000,
-        parameters=0,
+        parameters=63_082_496,
     ),
     "big": Preset(
         _size(6, 1024, 4096, 16, dropout=0.3),
         "Vaswani et al. 2017, 'Attention is all you need', table 3, big",
         reference_vocabulary_size=37_000,
-        parameters=0,
+        parameters=214_245_376,
     ),
 }

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from kformer.layers.counter_hash import drawn_seed
 from kformer.models.network import DecoderCache, Network
 from kformer.models.presets import PRESETS
 
@@ -38,7 +39,7 @@ class Transformer(keras.Model):
         share_embeddings: source and target use one embedding table (joint vocabulary).
         share_output: the output projection uses the target's embedding table.
         pad_id, start_id, end_id: ids of the padding, start and end token.
-        seed: int, for the initial weights and the dropout; each layer derives its own from it.
+        seed: int, for the initial weights and the dropout; each layer derives its own from it. `None` draws one.
 
     Call arguments:
         inputs: dict of integer tensors `source_ids` `[B, S]` and `target_ids` `[B, T]`.
@@ -86,6 +87,7 @@ class Transformer(keras.Model):
     ):
         for label, value in (
             ("vocabulary_size", vocabulary_size),
+            ("target_vocabulary_size", vocabulary_size if target_vocabulary_size is None else target_vocabulary_size),
             ("hidden_dim", hidden_dim),
             ("intermediate_dim", intermediate_dim),
             ("num_heads", num_heads),
@@ -101,6 +103,7 @@ class Transformer(keras.Model):
             target_vocabulary_size = None
         else:
             share_embeddings = False
+        seed = drawn_seed(seed)
         policy = keras.dtype_policies.get(keras.config.dtype_policy() if dtype is None else dtype)
         config = {
             "num_encoder_layers": num_encoder_layers,
@@ -220,12 +223,25 @@ class Transformer(keras.Model):
         `jit_compile="auto"` compiles on JAX, and runs a graph (TensorFlow) or eagerly (PyTorch) elsewhere: there XLA would
         compile anew for every shape of batch.
         """
-        for part in [loss, *_flatten(kwargs.get("metrics")), *_flatten(kwargs.get("weighted_metrics"))]:
+        for part in [*_flatten(loss), *_flatten(kwargs.get("metrics")), *_flatten(kwargs.get("weighted_metrics"))]:
             if getattr(part, "pad_id", 0) is None:
                 part.pad_id = self.pad_id
-        if jit_compile == "auto":
+        self._chooses_jit = jit_compile == "auto"
+        if self._chooses_jit:
             jit_compile = keras.backend.backend() == "jax"
         super().compile(optimizer, loss, *args, jit_compile=jit_compile, **kwargs)
+
+    def get_compile_config(self):
+        """As Keras's, but the choice of `jit_compile="auto"` is not saved: it is another one on another backend."""
+        config = super().get_compile_config()
+        if config and self._chooses_jit:
+            config["jit_compile"] = "auto"
+        return config
+
+    def compile_from_config(self, config):
+        """Compiles a model that is being loaded: Keras does so by itself only where `compile` is its own."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
 
     def fit(self, x=None, *args, **kwargs):
         """`keras.Model.fit`. A `ParallelDataset` is read in its own order, which is shuffled already and can be resumed."""
@@ -247,6 +263,6 @@ class Transformer(keras.Model):
         return cls(**config)
 
 
-def _flatten(metrics):
-    """The metrics of a `compile` argument, whatever its nesting."""
-    return [] if metrics is None else keras.tree.flatten(metrics)
+def _flatten(parts):
+    """The losses or metrics of a `compile` argument, whatever its nesting."""
+    return [] if parts is None else keras.tree.flatten(parts)

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import math
 import pathlib
+import shutil
 import sys
 from functools import lru_cache
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from kformer.models import PRESETS, Transformer
 from kformer.text import Tokenizer
 from kformer.training import files
 from kformer.training.callbacks import Checkpoint, StepHistory
-from kformer.training.checkpoints import latest_checkpoint, load_checkpoint
+from kformer.training.checkpoints import TrainingState, latest_checkpoint, load_checkpoint
 from kformer.training.fitting import fit_from
 from kformer.training.progress import TrainingProgress
 from kformer.training.recipe import paper_recipe
@@ -87,12 +88,34 @@ def train_run(output, *, resume=False, report=None, show_progress=True, **option
     options = TrainOptions(**given) if config is None else resume_options(config["training"], given, path)
     options.check_whole()
     num_pairs = _count_pairs(options)
-    resumes = config is not None
-    if not resumes:
+    if config is not None:
+        ready = _set_up(path, options, num_pairs, True, report)
+    else:
         path.mkdir(parents=True, exist_ok=True)
-        # First of all, so that the training can be resumed whenever it is killed.
-        _write_config(path, options)
+        try:
+            # First of all, so that the training can be resumed whenever it is killed.
+            _write_config(path, options)
+            ready = _set_up(path, options, num_pairs, False, report)
+        except Exception:
+            # What is wrong can be put right, and the same command given again.
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+    return _fit(path, ready, report, show_progress)
 
+
+class _Ready(NamedTuple):
+    """What a training needs to go on: all that `_set_up` makes or finds."""
+
+    options: TrainOptions
+    model: keras.Model
+    train: ParallelDataset
+    valid: ParallelDataset | None
+    state: TrainingState | None
+    data: dict
+    total_steps: int
+
+
+def _set_up(path, options, num_pairs, resumes, report):
     start = load_run(options.start_from) if options.start_from else None
     tokenizer = _tokenizer(path, options, start, resumes, num_pairs, report)
     train, valid = _datasets(path, options, tokenizer, start, report)
@@ -111,7 +134,7 @@ def train_run(output, *, resume=False, report=None, show_progress=True, **option
         model = start[0] if start else _new_model(options, tokenizer)
         options = _compile(model, options, total_steps, report)
     _write_config(path, options)
-    return _fit(path, model, train, valid, state, options, data, total_steps, report, show_progress)
+    return _Ready(options, model, train, valid, state, data, total_steps)
 
 
 def _begin(path, resume):
@@ -123,7 +146,7 @@ def _begin(path, resume):
         if "training" not in config:
             raise ValueError(f"{path} holds a model that was not trained by this command: choose another folder, with start_from={path}.")
         if not resume:
-            raise ValueError(f"{path} holds a training already: go on with it by resume, or choose another folder.")
+            raise ValueError(f"{path} holds a training already: go on with it by resume (--resume), or choose another folder.")
         return config
     others = sorted({entry.name for entry in path.glob("*")}) if path.exists() else []
     if others:
@@ -241,7 +264,9 @@ def _compile(model, options, total_steps, report):
     return dataclasses.replace(options, warmup_steps=warmup, learning_rate=peak)
 
 
-def _fit(path, model, train, valid, state, options, data, total_steps, report, show_progress):
+def _fit(path, ready, report, show_progress):
+    options, model, train, valid, state, data, total_steps = ready
+
     @lru_cache(maxsize=4)
     def count_tokens(step):
         return int((train.batch_at(step - 1)[1] != train.pad_id).sum())

@@ -65,18 +65,6 @@ def limits_of(source_ids, options=BEAM):
     return options.limits((source_ids != PAD).sum(axis=1)).astype("int32")
 
 
-def log_probabilities(model, source_ids, ids):
-    """Log-probabilities `[B, L, V]` at each of the ids `[B, L]`, from one pass without cache."""
-
-    def logits(source_ids, target_ids):
-        return model({"source_ids": source_ids, "target_ids": target_ids}, training=False)
-
-    target_ids = np.pad(ids[:, :-1], ((0, 0), (1, 0)), constant_values=START)
-    logits = compiled(logits)(ops.convert_to_tensor(source_ids), ops.convert_to_tensor(target_ids))
-    logits = ops.convert_to_numpy(logits).astype("float64")
-    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-
-
 def assert_same(result, expected, atol=1e-4):
     """Two results are equal, up to padding at the end."""
     length = min(result.ids.shape[2], expected.ids.shape[2])
@@ -119,6 +107,23 @@ def greedy(model, source_ids):
 @pytest.fixture(scope="module")
 def scorer(model):
     return Scorer(model)
+
+
+@pytest.fixture(scope="module")
+def log_probabilities(model):
+    """A function of source ids and ids `[B, L]` to log-probabilities `[B, L, V]` at each id, in one pass without cache."""
+
+    @compiled
+    def forward(source_ids, target_ids):
+        return model({"source_ids": source_ids, "target_ids": target_ids}, training=False)
+
+    def at(source_ids, ids):
+        target_ids = np.pad(ids[:, :-1], ((0, 0), (1, 0)), constant_values=START)
+        logits = forward(ops.convert_to_tensor(source_ids), ops.convert_to_tensor(target_ids))
+        logits = ops.convert_to_numpy(logits).astype("float64")
+        return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+
+    return at
 
 
 def scores_of(scorer, source_ids, result):
@@ -183,8 +188,8 @@ def test_cached_search_equals_uncached_search(model, result, source_ids):
     assert_same(result, uncached)
 
 
-def test_greedy_takes_the_most_probable_token(model, greedy, source_ids):
-    predictions = log_probabilities(model, source_ids, greedy.ids[:, 0])
+def test_greedy_takes_the_most_probable_token(log_probabilities, greedy, source_ids):
+    predictions = log_probabilities(source_ids, greedy.ids[:, 0])
     for row, limit in enumerate(limits_of(source_ids)):
         ids = cut(greedy.ids[row, 0], SPECIAL)
         log_p = predictions[row, : len(ids)]
@@ -195,33 +200,31 @@ def test_greedy_takes_the_most_probable_token(model, greedy, source_ids):
         assert len(ids) <= limit + 1
 
 
-def test_scores_are_the_models_log_probabilities(model, scorer, result, source_ids):
+def test_scores_are_the_models_log_probabilities(log_probabilities, scorer, result, source_ids):
     """A search's score, the scorer's, and the sum by hand over a pass without cache are one number."""
     np.testing.assert_allclose(scores_of(scorer, source_ids, result), result.scores, atol=1e-4)
     worst = result.ids[:, 3]
-    by_hand = np.take_along_axis(log_probabilities(model, source_ids, worst), worst[:, :, None], axis=2)[:, :, 0]
+    by_hand = np.take_along_axis(log_probabilities(source_ids, worst), worst[:, :, None], axis=2)[:, :, 0]
     expected = [row[: len(cut(ids, SPECIAL))].sum() for row, ids in zip(by_hand, worst, strict=True)]
     np.testing.assert_allclose(result.scores[:, 3], expected, atol=1e-4)
 
 
 def test_scorer_takes_any_batch(scorer, result, source_ids):
-    labels = result.ids[:, 0]
-    lengths = np.array([len(cut(row, SPECIAL)) for row in labels])
-    wider = np.pad(labels, ((0, 0), (0, 9)), constant_values=5)  # what stands beyond the lengths does not count
-    np.testing.assert_allclose(scorer(source_ids, wider, lengths), result.scores[:, 0], atol=1e-4)
-    single = scorer(source_ids[2:3, :5], labels[2:3, : lengths[2]], lengths[2:3])
-    if (source_ids[2, 5:] == PAD).all():
-        np.testing.assert_allclose(single, result.scores[2:3, 0], atol=1e-4)
-    assert scorer(source_ids[:0], labels[:0], lengths[:0]).shape == (0,)
+    """Other rows and more columns; what stands beyond the lengths does not count."""
+    labels = np.pad(result.ids[3:, 0, :13], ((0, 0), (0, 3)), constant_values=5)
+    lengths = [len(cut(row, SPECIAL)) for row in result.ids[3:, 0]]
+    np.testing.assert_allclose(scorer(source_ids[3:], labels, lengths), result.scores[3:, 0], atol=1e-4)
+    empty = scorer(source_ids[:0], labels[:0], [])
+    assert empty.shape == (0,) and empty.dtype == "float32"
 
 
 def test_rows_do_not_influence_each_other(searcher, result, source_ids):
-    """One by one without padding, in another company with more padding, and beside a row of padding alone."""
+    """One by one without padding, in other company with more padding, and beside a row of padding alone."""
     for row in (1, 5, 9):
         alone = source_ids[row][source_ids[row] != PAD][None]
         assert_same(searcher(alone), rows_of(result, [row]))
-    chosen = [12, 0, 7]
-    padded = np.pad(source_ids[chosen], ((0, 0), (0, 11)))
+    chosen = [12, 0, 7, 3, 12, 15, 1, 1, 9]
+    padded = np.pad(source_ids[chosen], ((0, 0), (0, 7)))
     assert_same(searcher(padded), rows_of(result, chosen))
     other = source_ids.copy()
     other[4] = PAD
@@ -292,13 +295,13 @@ def test_compiles_for_few_shapes(model, backend, monkeypatch):
 
     monkeypatch.setattr(SEARCH_MODULE, "search", counting)
     searcher = Searcher(model, SearchOptions(beam_size=1, max_length=6))
-    shapes = [(5, 3), (8, 16), (6, 9), (7, 12), (3, 10), (4, 2), (3, 20), (4, 31)]
+    shapes = [(5, 3), (8, 16), (6, 9), (7, 12), (3, 20), (4, 31)]
     for rows, length in shapes:
         assert len(searcher(sentences(rows, length)).ids) == rows
     if backend == "torch":
         assert traces == shapes
     else:
-        assert traces == {"jax": [(8, 16), (4, 16), (4, 32)], "tensorflow": [(None, None)]}[backend]
+        assert traces == {"jax": [(8, 16), (4, 32)], "tensorflow": [(None, None)]}[backend]
 
 
 def test_later_training_counts(model, searcher, scorer, result, source_ids):
@@ -325,7 +328,6 @@ def test_mixed_bfloat16(result, source_ids):
     assert (abs(found.scores[:, 0] - result.scores[:, 0]) < 0.3).mean() > 0.8
     same = (found.ids[:, 0, :3] == result.ids[:, 0, :3]).all(axis=1)
     assert same.mean() > 0.5
-    np.testing.assert_allclose(scores_of(Scorer(model), source_ids, found), found.scores, atol=0.5)
 
 
 def test_learned_positions():

@@ -1,16 +1,16 @@
 """Training that is interrupted and resumed has the loss sequence of the uninterrupted one, bit for bit."""
 
-import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
 
-import keras
 import pytest
 
 from kformer import training
 from kformer.data import ParallelDataset
+from kformer.training.checkpoints import fingerprint
 from kformer.training.fitting import plan_fits
 from tests.training.toy import ToyData, compiled_toy, train
 
@@ -45,62 +45,58 @@ def test_after_kill_9_in_mid_epoch_another_process_goes_on_bit_for_bit(tmp_path)
     assert len(history_of(tmp_path / "whole")) == 22
 
 
-@pytest.mark.parametrize(
-    ("policy", "ema_momentum"), [("mixed_float16", 0.9), pytest.param("mixed_bfloat16", None, marks=pytest.mark.slow)]
-)
-def test_from_each_checkpoint_in_mid_epoch(tmp_path, policy, ema_momentum):
-    """Loss scaling and averages are restored, and `fit`'s swap of averages for weights does not reach the next call."""
-    recipe = {"policy": policy, "ema_momentum": ema_momentum}
-    model = train(tmp_path / "whole", **recipe)
-    resumed = train(tmp_path / "run", epochs=1, every=4, **recipe)
-    assert training.load_checkpoint(tmp_path / "run" / "checkpoints" / "step-4")[1].step_in_epoch == 4
-    os.rename(tmp_path / "run" / "checkpoints" / "step-7", tmp_path / "step-7")
-    resumed = train(tmp_path / "run", resume=True, **recipe)
+def back_to(step, whole, run_dir):
+    """A copy of a run directory as it was when the checkpoint of this step was the newest."""
+    shutil.copytree(whole / "checkpoints" / f"step-{step}", run_dir / "checkpoints" / f"step-{step}")
+    shutil.copy(whole / "history.csv", run_dir)
+
+
+def test_loss_scale_and_averages_are_restored_in_mid_epoch(tmp_path):
+    """And `fit`, which puts averages in the place of the weights at its end, does not hand them to what follows."""
+    model = train(tmp_path / "whole", every=4, keep=9, policy="mixed_float16", ema_momentum=0.9)
+    back_to(4, tmp_path / "whole", tmp_path / "run")
+    resumed = train(tmp_path / "run", resume=True, every=4)
     assert history_of(tmp_path / "run") == history_of(tmp_path / "whole")
-    assert training.checkpoints.fingerprint(resumed) == training.checkpoints.fingerprint(model)
+    assert fingerprint(resumed) == fingerprint(model)
 
 
 def test_steps_end_a_training_in_mid_epoch_and_it_goes_on_from_there(tmp_path):
     train(tmp_path / "whole", epochs=2)
     model, run_dir = compiled_toy(), tmp_path / "run"
-    for limits in ({"steps": 3}, {"steps": 100, "epochs": 1}, {"steps": 14, "epochs": 9}):
-        state = None
-        if (run_dir / "checkpoints").exists():
-            model, state = training.load_checkpoint(run_dir)
+
+    def fit(model, state, **limits):
         history = training.StepHistory(run_dir, resume_from=state)
         checkpoint = training.Checkpoint(run_dir, resume_from=state, history=history)
-        training.fit_from(model, ToyData(), state, callbacks=[history, checkpoint], verbose=0, **limits)
+        return training.fit_from(model, ToyData(), state, callbacks=[history, checkpoint], verbose=0, **limits)
+
+    assert len(fit(model, None, steps=10, epochs=5)["loss"]) == 2
+    assert training.load_checkpoint(run_dir)[1] == training.TrainingState(10, 1, 3)
+    assert len(fit(*training.load_checkpoint(run_dir), steps=99, epochs=2)["loss"]) == 1
     losses = [line[:4] for line in history_of(run_dir)]
     assert losses == [line[:4] for line in history_of(tmp_path / "whole")]
     assert training.load_checkpoint(run_dir)[1] == training.TrainingState(14, 2, 0)
-    assert training.fit_from(model, ToyData(), training.TrainingState(14, 2), epochs=2) == {}
+    assert fit(model, training.TrainingState(14, 2), epochs=2) == {}
 
 
 def test_a_transformer_resumes_bit_for_bit(tmp_path, tiny_transformer):
     """With the package's own model, data and dropout."""
     texts = ["abcdefghijkl"[i % 7 :][: 1 + i % 5] for i in range(48)]
-    data = ParallelDataset(texts, texts, Letters(), batch_tokens=32)
+    data = ParallelDataset(texts, texts, Letters(), batch_tokens=64, max_shapes=1)
 
-    def fit(run_dir, model, state=None, **limits):
+    def fit(run_dir, model, state=None):
         history = training.StepHistory(run_dir, resume_from=state)
-        checkpoint = training.Checkpoint(run_dir, every=2, resume_from=state, history=history)
-        training.fit_from(model, data, state, callbacks=[history, checkpoint], verbose=0, **limits)
+        checkpoint = training.Checkpoint(run_dir, every=3, keep=9, resume_from=state, history=history)
+        callbacks = [history, checkpoint]
+        training.fit_from(model, data, state, steps=len(data) + 3, callbacks=callbacks, verbose=0)
+        return fingerprint(model)
 
-    def model():
-        model = tiny_transformer(dropout=0.2, num_encoder_layers=1, num_decoder_layers=1)
-        model.compile(**training.paper_recipe(model, warmup_steps=10, clip_norm=1.0))
-        return model
-
-    first = model()
-    start = [keras.ops.convert_to_numpy(weight) for weight in first.weights]
-    steps = len(data) + 3
-    fit(tmp_path / "whole", first, steps=steps)
-    second = model()
-    second.set_weights(start)
-    fit(tmp_path / "run", second, steps=3)
-    fit(tmp_path / "run", *training.load_checkpoint(tmp_path / "run"), steps=steps)
+    model = tiny_transformer(dropout=0.2, num_encoder_layers=1, num_decoder_layers=1)
+    model.compile(**training.paper_recipe(model, warmup_steps=10, clip_norm=1.0))
+    whole = fit(tmp_path / "whole", model)
+    back_to(3, tmp_path / "whole", tmp_path / "run")
+    assert fit(tmp_path / "run", *training.load_checkpoint(tmp_path / "run")) == whole
     assert history_of(tmp_path / "run") == history_of(tmp_path / "whole")
-    assert len(history_of(tmp_path / "whole")) == steps + 1
+    assert len(history_of(tmp_path / "whole")) == len(data) + 4
 
 
 @pytest.mark.any_backend

@@ -59,7 +59,7 @@ def test_the_recipe_takes_the_models_size_or_a_rate(tiny_transformer):
     model = tiny_transformer()
     model.compile(**paper_recipe(model, scale=2.0, clip_norm=1.0, ema_momentum=0.5))
     optimizer = model.optimizer.get_config()
-    assert optimizer["learning_rate"]["config"]["hidden_dim"] == 16
+    assert optimizer["learning_rate"]["config"]["hidden_dim"] == model.hidden_dim
     assert (optimizer["global_clipnorm"], optimizer["use_ema"], optimizer["ema_momentum"]) == (1.0, True, 0.5)
     assert paper_recipe(None, learning_rate=1e-3)["optimizer"].get_config()["learning_rate"] == pytest.approx(1e-3)
 

@@ -91,7 +91,7 @@ class KillAt(keras.callbacks.Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def train(run_dir, *, epochs=3, every=5, resume=False, kill_at=None, model=None, **recipe):
+def train(run_dir, *, epochs=3, every=5, keep=3, resume=False, kill_at=None, model=None, **recipe):
     """One training with history and checkpoints; returns the model."""
     state = None
     if resume:
@@ -99,7 +99,9 @@ def train(run_dir, *, epochs=3, every=5, resume=False, kill_at=None, model=None,
     elif model is None:
         model = compiled_toy(**recipe)
     history = training.StepHistory(run_dir, resume_from=state)
-    checkpoint = training.Checkpoint(run_dir, every=every, resume_from=state, history=history, data={"seed": 0})
+    checkpoint = training.Checkpoint(
+        run_dir, every=every, keep=keep, resume_from=state, history=history, data={"seed": 0}
+    )
     callbacks = [history, checkpoint, *([KillAt(kill_at, state)] if kill_at else [])]
     validation = ToyData(2)
     training.fit_from(

@@ -1,0 +1,76 @@
+import math
+
+import pytest
+
+import kformer
+from kformer.models import PRESETS
+
+LITERAL = {"tiny": 2_605_056, "small": 8_089_600, "base": 63_082_496, "big": 214_245_376}
+SIZES = {"tiny": (4, 128, 256, 4), "small": (3, 256, 1024, 4), "base": (6, 512, 2048, 8), "big": (6, 1024, 4096, 16)}
+
+
+def formula(
+    vocabulary_size, num_encoder_layers, num_decoder_layers, hidden_dim, intermediate_dim, normalize_first=False, **_
+):
+    """Trainable parameters, counted from the paper's figure."""
+    attention = 4 * (hidden_dim * hidden_dim + hidden_dim)
+    feed_forward = 2 * hidden_dim * intermediate_dim + intermediate_dim + hidden_dim
+    norm = 2 * hidden_dim
+    encoder = num_encoder_layers * (attention + feed_forward + 2 * norm)
+    decoder = num_decoder_layers * (2 * attention + feed_forward + 3 * norm)
+    return vocabulary_size * hidden_dim + encoder + decoder + 2 * norm * normalize_first
+
+
+def trainable(model):
+    return sum(math.prod(weight.shape) for weight in model.trainable_weights)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", PRESETS)
+def test_sizes_source_and_count(name):
+    preset = PRESETS[name]
+    layers, hidden_dim, intermediate_dim, heads = SIZES[name]
+    config = preset.config
+    assert config["num_encoder_layers"] == config["num_decoder_layers"] == layers
+    assert (config["hidden_dim"], config["intermediate_dim"], config["num_heads"]) == (hidden_dim, intermediate_dim, heads)
+    assert not config.get("normalize_first")
+    assert preset.source
+    assert preset.parameters == LITERAL[name] == formula(preset.reference_vocabulary_size, **config)
+    assert preset.parameters_at(1234) == formula(1234, **config)
+
+
+@pytest.mark.any_backend
+def test_the_formula_counts_a_real_model():
+    model = kformer.Transformer.from_preset("tiny", vocabulary_size=10_000)
+    assert trainable(model) == LITERAL["tiny"]
+    options = {
+        "num_encoder_layers": 1,
+        "num_decoder_layers": 3,
+        "hidden_dim": 24,
+        "intermediate_dim": 40,
+        "num_heads": 3,
+        "normalize_first": True,
+    }
+    assert trainable(kformer.Transformer(17, **options)) == formula(17, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", ["small", "base", "big"])
+def test_a_large_preset_has_its_parameters(name):
+    model = kformer.Transformer.from_preset(name, vocabulary_size=PRESETS[name].reference_vocabulary_size)
+    assert trainable(model) == LITERAL[name]
+
+
+@pytest.mark.any_backend
+def test_arguments_override_a_preset():
+    model = kformer.Transformer.from_preset("tiny", 50, num_decoder_layers=1, num_encoder_layers=1, dropout=0.0)
+    config = model.get_config()
+    assert (config["num_decoder_layers"], config["dropout"], config["hidden_dim"]) == (1, 0.0, 128)
+    assert model.vocabulary_size == 50
+
+
+@pytest.mark.any_backend
+def test_unknown_preset():
+    with pytest.raises(ValueError, match="Unknown preset 'huge': choose one of tiny, small, base, big"):
+        kformer.Transformer.from_preset("huge", vocabulary_size=50)

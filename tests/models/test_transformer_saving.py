@@ -1,0 +1,138 @@
+"""A model comes back from its file as it was, on the same backend and on another."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+
+from kformer.training import MaskedAccuracy, MaskedCrossentropy, WarmupInverseSqrt
+from tests.peers import to_numpy
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BACKENDS = ("tensorflow", "jax", "torch")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {
+            "normalize_first": True,
+            "position_encoding": "learned",
+            "target_vocabulary_size": 13,
+            "share_output": False,
+            "dtype": "mixed_bfloat16",
+        },
+    ],
+    ids=["shared", "nothing shared"],
+)
+def test_save_and_load(tiny_transformer, random_batch, tmp_path, options):
+    model, batch = tiny_transformer(**options), random_batch()
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert again.get_config() == model.get_config() and again.get_config()["dtype"] == options.get("dtype", "float32")
+    np.testing.assert_array_equal(to_numpy(again(batch)), to_numpy(model(batch)))
+    assert (again.pad_id, again.hidden_dim, again.target_vocabulary_size) == (
+        model.pad_id,
+        model.hidden_dim,
+        model.target_vocabulary_size,
+    )
+    # Search works on it, too.
+    cache = again.init_cache(*again.encode(batch["source_ids"]), max_length=4)
+    logits, _ = again.decode_step(batch["target_ids"], cache, 0)
+    np.testing.assert_allclose(to_numpy(logits), to_numpy(model(batch)), atol=0.1 if options else 1e-5)
+
+
+def test_a_trained_model_goes_on_where_it_was(tiny_transformer, random_batch, tmp_path):
+    """Weights, optimizer, schedule and dropout: the next losses are those of the run that was not interrupted."""
+    model, batch = tiny_transformer(dropout=0.3), random_batch()
+    labels = np.roll(batch["target_ids"], -1, axis=1)
+    model.compile(
+        keras.optimizers.Adam(WarmupInverseSqrt(8, warmup_steps=3)),
+        MaskedCrossentropy(label_smoothing=0.1),
+        metrics=[MaskedAccuracy()],
+    )
+
+    def train(model, steps):
+        return [float(model.fit(batch, labels, batch_size=2, verbose=0).history["loss"][0]) for _ in range(steps)]
+
+    train(model, 2)
+    model.save(tmp_path / "model.keras")
+    expected = train(model, 3)
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert again.loss.pad_id == 0 and again.jit_compile == model.jit_compile
+    np.testing.assert_allclose(train(again, 3), expected, rtol=1e-6)
+    assert len(set(expected)) == 3
+
+
+def test_weights_alone(tiny_transformer, random_batch, tmp_path):
+    model, other, batch = tiny_transformer(), tiny_transformer(seed=7), random_batch()
+    model.save_weights(tmp_path / "model.weights.h5")
+    other.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(to_numpy(other(batch)), to_numpy(model(batch)))
+
+
+def test_the_file_says_no_more_than_it_must(tiny_transformer, tmp_path):
+    """Keyword arguments under a registered name: no graph of layers, which would bind old files to today's code."""
+    model = tiny_transformer()
+    model.save(tmp_path / "model.keras")
+    with zipfile.ZipFile(tmp_path / "model.keras") as archive:
+        saved = json.loads(archive.read("config.json"))
+    assert saved["registered_name"] == "kformer>Transformer" and saved["class_name"] == "Transformer"
+    config = dict(saved["config"])
+    assert {name: config[name] for name in ("vocabulary_size", "hidden_dim", "num_heads", "pad_id", "dtype")} == {
+        "vocabulary_size": 11,
+        "hidden_dim": 8,
+        "num_heads": 2,
+        "pad_id": 0,
+        "dtype": "float32",
+    }
+    assert all(isinstance(value, (int, float, str, bool, type(None))) for value in config.values())
+
+
+_OTHER_BACKEND = """
+import sys
+import keras, numpy as np
+import kformer
+folder, backend = sys.argv[1:]
+assert keras.backend.backend() == backend
+model = keras.saving.load_model(f"{folder}/model.keras")
+with np.load(f"{folder}/batch.npz") as batch:
+    logits = model.predict_on_batch(dict(batch))
+np.save(f"{folder}/{backend}.npy", logits)
+model.save(f"{folder}/{backend}.keras")
+"""
+
+
+@pytest.mark.any_backend
+def test_every_backend_reads_and_writes_the_same_model(tiny_transformer, random_batch, tmp_path, backend):
+    """A model saved here gives the same logits on the other two backends; what they save gives them here again."""
+    model, batch = tiny_transformer(normalize_first=True, activation="gelu"), random_batch()
+    model.compile("adam", MaskedCrossentropy())
+    expected = to_numpy(model(batch))
+    model.save(tmp_path / "model.keras")
+    np.savez(tmp_path / "batch.npz", **batch)
+    others = [name for name in BACKENDS if name != backend]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", _OTHER_BACKEND, str(tmp_path), name],
+            cwd=ROOT,
+            env={**os.environ, "KERAS_BACKEND": name},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for name in others
+    ]
+    for process in processes:
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+    for name in others:
+        np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), expected, atol=1e-4)
+        again = keras.saving.load_model(tmp_path / f"{name}.keras")
+        np.testing.assert_allclose(to_numpy(again(batch)), expected, atol=1e-5)

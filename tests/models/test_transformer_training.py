@@ -1,0 +1,141 @@
+"""`compile` and `fit` with nothing special."""
+
+import keras
+import numpy as np
+
+import kformer
+from kformer.training import LatestValue, MaskedAccuracy, MaskedCrossentropy, NegativeLogLikelihood
+
+
+def reversal_task(rows=32, length=4, vocabulary_size=11, pad_id=0):
+    """The target is the source backwards; some rows are padded."""
+    rng = np.random.default_rng(5)
+    source = rng.integers(4, vocabulary_size, (rows, length)).astype("int32")
+    labels = source[:, ::-1].copy()
+    source[::3, -1] = pad_id
+    labels[::3, 0] = labels[::3, 1]
+    labels[::3, -1] = pad_id
+    target = np.concatenate([np.full((rows, 1), 2, "int32"), labels[:, :-1]], axis=1)
+    return {"source_ids": source, "target_ids": target}, labels
+
+
+def values(model):
+    """All weights by path, as copies."""
+    return {weight.path: np.array(keras.ops.convert_to_numpy(weight.value)) for weight in model.weights}
+
+
+def test_fit_lowers_the_loss_in_every_precision(tiny_transformer, policy):
+    model = tiny_transformer(num_encoder_layers=1, num_decoder_layers=1, hidden_dim=16, dropout=0.1)
+    inputs, labels = reversal_task()
+    model.compile(
+        keras.optimizers.Adam(0.01), MaskedCrossentropy(label_smoothing=0.1), metrics=[NegativeLogLikelihood(), MaskedAccuracy()]
+    )
+    assert (policy == "mixed_float16") == (model.optimizer.__class__.__name__ == "LossScaleOptimizer")
+    history = model.fit(inputs, labels, batch_size=16, epochs=10, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+    assert history["loss"][-1] < 0.8 * history["loss"][0] and history["nll"][-1] < 0.8 * history["nll"][0]
+    assert history["accuracy"][-1] > history["accuracy"][0] + 0.1
+
+
+def test_a_step_moves_every_weight_and_every_counter(tiny_transformer):
+    model = tiny_transformer(dropout=0.1, attention_dropout=0.1, activation_dropout=0.1, normalize_first=True)
+    inputs, labels = reversal_task(rows=4)
+    before = values(model)
+    model.compile(keras.optimizers.Adam(0.01), MaskedCrossentropy())
+    model.train_on_batch(inputs, labels)
+    assert not [path for path, array in values(model).items() if (array == before[path]).all()]
+    # Every dropout layer is called once a step, but the shared embedding's, which serves source and target.
+    counters = {weight.path: int(weight.value) for weight in model.non_trainable_weights if weight.name == "step"}
+    assert set(counters.values()) == {1, 2} and [path for path in counters if counters[path] == 2] == [
+        path for path in counters if path.startswith("embedding/")
+    ]
+
+
+def test_compiling_tells_the_padding_id(tiny_transformer):
+    model = tiny_transformer(pad_id=7)
+    told = [MaskedCrossentropy(), MaskedAccuracy(), NegativeLogLikelihood()]
+    model.compile("adam", told[0], metrics=[told[1]], weighted_metrics=[told[2]])
+    assert [part.pad_id for part in told] == [7, 7, 7]
+    own = [MaskedCrossentropy(pad_id=1), MaskedAccuracy(pad_id=0)]
+    model.compile("adam", [own[0]], metrics=own[1:])
+    assert [part.pad_id for part in own] == [1, 0]
+    listed = MaskedCrossentropy()
+    model.compile("adam", [listed])
+    assert listed.pad_id == 7
+
+
+def test_the_told_padding_counts_for_nothing(tiny_transformer):
+    """Labels at padding may say anything."""
+    model = tiny_transformer(pad_id=7)
+    inputs, labels = reversal_task(rows=4, vocabulary_size=7, pad_id=7)
+    model.compile("adam", MaskedCrossentropy(), metrics=[NegativeLogLikelihood()])
+    loss, nll = model.test_on_batch(inputs, labels)
+    real = labels != 7
+    assert not real.all()
+    logits = keras.ops.convert_to_numpy(model(inputs)).astype("float64")
+    log_probabilities = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    expected = -np.take_along_axis(log_probabilities, labels[..., None], axis=-1)[..., 0][real].mean()
+    np.testing.assert_allclose([loss, nll], expected, rtol=1e-5)
+
+
+def test_jit_compile_is_on_where_shapes_may_not_change_anyway(tiny_transformer, backend):
+    model = tiny_transformer()
+    model.compile("adam")
+    assert model.jit_compile == (backend == "jax")
+    model.compile("adam", jit_compile=False)
+    assert model.jit_compile is False
+    # What a saved model says of the choice holds on every backend.
+    assert model.get_compile_config()["jit_compile"] is False
+    model.compile("adam")
+    assert model.get_compile_config()["jit_compile"] == "auto"
+
+
+class _Batches(keras.utils.PyDataset):
+    """Four batches that write down when they are asked for."""
+
+    def __init__(self, is_ordered):
+        super().__init__()
+        self.is_ordered = is_ordered
+        self.asked = []
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        self.asked.append(index)
+        return reversal_task(rows=2)
+
+
+def test_an_ordered_dataset_is_read_in_its_order(tiny_transformer):
+    model = tiny_transformer(num_encoder_layers=1, num_decoder_layers=1)
+    model.compile("sgd", MaskedCrossentropy())
+    batches = _Batches(is_ordered=True)
+    model.fit(batches, epochs=3, verbose=0)
+    # Keras on TensorFlow looks at the first two once more, for their shapes.
+    assert batches.asked[-12:] == [0, 1, 2, 3] * 3
+
+
+def test_the_observer_sees_the_loss_of_each_batch(tiny_transformer):
+    model = tiny_transformer(num_encoder_layers=1, num_decoder_layers=1, dropout=0.0)
+    model.loss_observer = LatestValue(name="batch_loss")
+    model.compile(keras.optimizers.SGD(0.0), MaskedCrossentropy())
+    batches = [reversal_task(rows=rows) for rows in (2, 4)]
+    found, expected = [], []
+    for inputs, labels in batches:
+        model.reset_metrics()
+        expected.append(float(model.train_on_batch(inputs, labels)))
+        found.append(float(model.loss_observer.result()))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert found[0] != found[1]
+
+
+def test_two_runs_agree_exactly():
+    def losses():
+        keras.utils.set_random_seed(0)
+        model = kformer.Transformer(
+            11, num_encoder_layers=1, num_decoder_layers=1, hidden_dim=8, intermediate_dim=16, num_heads=2, dropout=0.3, seed=4
+        )
+        model.compile(keras.optimizers.Adam(0.01), MaskedCrossentropy())
+        return model.fit(*reversal_task(rows=8), batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"]
+
+    assert losses() == losses()
