@@ -63,6 +63,12 @@ def backend():
     return keras.backend.backend()
 
 
+@pytest.fixture
+def quick_compile():
+    """Arguments of `compile` for a test that needs no graph: TensorFlow traces one for seconds, per model."""
+    return {"run_eagerly": keras.backend.backend() == "tensorflow"}
+
+
 @pytest.fixture(params=POLICIES)
 def policy(request):
     """Each dtype policy in turn, set globally."""

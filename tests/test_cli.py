@@ -182,9 +182,9 @@ def bad_inputs(folder):
 
     return [
         (train(missing, good), "missing.txt' does not exist"),
-        (train(good, two), "'%s' has 1 lines and '%s' has 2" % (good, two)),
+        (train(good, two), f"'{good}' has 1 lines and '{two}' has 2"),
         (train(empty, empty), "empty.txt' is empty"),
-        (train(invalid, two), "Line 2 of '%s' is not valid UTF-8" % invalid),
+        (train(invalid, two), f"Line 2 of '{invalid}' is not valid UTF-8"),
         (train(folder, good), "is a folder"),
         (train(good, good, "--valid-source", good), "give valid_source and valid_target"),
         (train(good, good, "--preset", "huge"), "preset must be one of tiny, small, base, big, but 'huge' was given"),

@@ -36,9 +36,7 @@ def run(toy, limits, *, beam_size, step=None, state=None, compile=compiled, **ar
 
     def search(state, limits):
         steps = int(max(limit_list, default=0)) + 1
-        return beam_search(
-            step or toy.step, state, limits, beam_size=beam_size, steps=steps, **toy.special._asdict(), **arguments
-        )
+        return beam_search(step or toy.step, state, limits, beam_size=beam_size, steps=steps, **toy.special._asdict(), **arguments)
 
     limit_list = list(limits)
     limits = ops.convert_to_tensor(np.array(limit_list, dtype="int32"))
@@ -145,6 +143,29 @@ def test_early_stop_changes_nothing_and_saves_steps(monkeypatch):
     assert steps[0] < steps[1]
 
 
+@pytest.mark.parametrize(
+    ("alpha", "end_first", "words", "winner"),
+    [
+        (1.0, 0.6, 8, (3, 4, 5, 6, 7, 8, 9, 10, 2)),  # -0.92 falls behind -0.51 at first, but not over 9 tokens
+        (-1.0, 0.4, 1, (3, 2)),  # the longer, the worse: the limit is no measure of what may still come
+        (1.0, 0.9, 8, (2,)),
+    ],
+)
+def test_early_stop_waits_for_whatever_may_still_win(alpha, end_first, words, winner):
+    """One sentence, which nothing keeps running: an end at once, or a chain of words of which all but the first are certain."""
+    toy, limit = Toy(seed=0, sentences=1), 10
+    table = np.full((12, 12), -30, dtype="float32")
+    table[1, [2, 3]] = np.log([end_first, 1 - end_first])
+    for word in range(3, 3 + words):
+        table[word, word + 1 if word < 2 + words else 2] = 0
+
+    def step(ids, state):
+        return ops.take(ops.convert_to_tensor(table), ids, axis=0), state
+
+    ids, _, _ = run(toy, [limit], beam_size=2, step=step, alpha=alpha)
+    assert cut(ids[0, 0], toy.special) == winner
+
+
 class HistoryState(NamedTuple):
     """A state that writes down what each row was fed; it has a part without rows, so it is reordered by its own method."""
 
@@ -226,9 +247,7 @@ def test_score_is_the_sum_of_log_probabilities():
     for sentence, place in itertools.product(range(8), range(4)):
         hypothesis = cut(ids[sentence, place], toy.special)
         np.testing.assert_allclose(scores[sentence, place], toy.score(sentence, hypothesis), atol=1e-4)
-        np.testing.assert_allclose(
-            ranks[sentence, place], scores[sentence, place] / oracle_penalty(len(hypothesis), 0.9), rtol=1e-5
-        )
+        np.testing.assert_allclose(ranks[sentence, place], scores[sentence, place] / oracle_penalty(len(hypothesis), 0.9), rtol=1e-5)
     assert (np.diff(ranks, axis=1) <= 0).all()
     # The two orders differ somewhere, or this test could not tell them apart.
     assert (np.diff(scores, axis=1) > 0).any()

@@ -49,9 +49,7 @@ def log_softmax(logits):
 # Greedy search.
 
 
-@pytest.mark.parametrize(
-    ("min_length", "special"), [(0, Special()), (3, Special()), (0, Special(0, 0, 1)), (1, Special(7, 11, 7))]
-)
+@pytest.mark.parametrize(("min_length", "special"), [(0, Special()), (3, Special()), (0, Special(0, 0, 1)), (1, Special(7, 11, 7))])
 def test_greedy_takes_the_most_probable_token(min_length, special):
     toy, rows = Toy(seed=22, sentences=40, special=special, end=2.5), 40
     limits = np.random.default_rng(0).integers(0, 13, rows).clip(min_length)

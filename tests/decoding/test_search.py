@@ -277,6 +277,9 @@ def test_sampling_draws_by_seed_and_row_number(model, scorer, source_ids):
     np.testing.assert_allclose(scores_of(scorer, source_ids, draws), draws.scores, atol=1e-4)
     distinct = [len({cut(ids, SPECIAL) for ids in sentence}) for sentence in draws.ids]
     assert np.mean(distinct) > 2
+    # Neither do the same sentences in different rows give the same draws.
+    alike = searcher(source_ids[[0] * 16])
+    assert len({cut(ids, SPECIAL) for ids in alike.ids.reshape(48, -1)}) > 36
     # The numbers travel with the sentences, and nothing else matters.
     order = np.random.default_rng(0).permutation(16)
     assert_same(searcher(source_ids[order], row_numbers=order), rows_of(draws, order))

@@ -90,7 +90,7 @@ def test_a_transformer_resumes_bit_for_bit(tmp_path, tiny_transformer):
         training.fit_from(model, data, state, steps=len(data) + 3, callbacks=callbacks, verbose=0)
         return fingerprint(model)
 
-    model = tiny_transformer(dropout=0.2, num_encoder_layers=1, num_decoder_layers=1)
+    model = tiny_transformer(vocabulary_size=23, dropout=0.2, num_encoder_layers=1, num_decoder_layers=1)
     model.compile(**training.paper_recipe(model, warmup_steps=10, clip_norm=1.0))
     whole = fit(tmp_path / "whole", model)
     back_to(3, tmp_path / "whole", tmp_path / "run")
