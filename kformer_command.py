@@ -58,7 +58,7 @@ def prepare_environment(arguments):
     Raises:
         UsageError: no such backend, it is not installed, or no number of threads.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     given = _value_of("--backend", arguments)
     backend = given or os.environ.get("KERAS_BACKEND")

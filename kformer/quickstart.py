@@ -79,6 +79,10 @@ def quickstart(output="runs/quickstart", saved_model="saved_models/quickstart", 
         0.1
     """
     console = console or Console(highlight=False)
+
+    def say(text):
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
     steps = steps or (QUICK_STEPS if quick else STEPS)
     output = pathlib.Path(output)
     _check_output(output)
@@ -86,7 +90,7 @@ def quickstart(output="runs/quickstart", saved_model="saved_models/quickstart", 
     clock = _Clock(seconds)
 
     num_pairs = min(NUM_PAIRS, max(20_000, steps * 50))
-    console.print(f"Generating {num_pairs:,} pairs of English dates, times, numbers and amounts of money with their Chinese ...")
+    say(f"Generating {num_pairs:,} pairs of English dates, times, numbers and amounts of money with their Chinese ...")
     pairs = generate_pairs(num_pairs, seed=seed)
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
     tokenizer = Tokenizer.train(
@@ -108,7 +112,7 @@ def quickstart(output="runs/quickstart", saved_model="saved_models/quickstart", 
         loss=MaskedCrossentropy(),
         metrics=[MaskedAccuracy()],
     )
-    console.print(f"Training {model.count_params():,} parameters for {steps:,} steps with model.fit, {keras.backend.backend()} backend ...")
+    say(f"Training {model.count_params():,} parameters for {steps:,} steps with model.fit, {keras.backend.backend()} backend ...")
     with TrainingProgress(steps) as progress:
         model.fit(train.from_step(0), steps_per_epoch=steps, epochs=1, shuffle=False, callbacks=[progress], verbose=0)
     clock("training")
@@ -117,17 +121,19 @@ def quickstart(output="runs/quickstart", saved_model="saved_models/quickstart", 
     test = generate_pairs(NUM_TEST_PAIRS if not quick else NUM_TEST_PAIRS // 10, seed=seed, split="test")
     accuracy = exact_match(translator, test)
     clock("measuring")
-    console.print(_accuracy_table(accuracy, len(test)))
+    say(f"Exactly right, of {len(test):,} pairs whose values never occurred in training:")
+    console.print(_accuracy_table(accuracy))
 
     translator.save(output)
     folder = translator.export(saved_model)
     clock("export")
     translations = _translate_with(folder, SENTENCES)
     clock("reading back")
-    console.print(_translation_table(translations, folder))
-    console.print("  ".join(f"{name} {duration:.0f} s" for name, duration in seconds.items()) + f"  in all {sum(seconds.values()):.0f} s")
-    console.print(f"The run is in {output}, the SavedModel in {folder}. Try your own:")
-    console.print(f'    echo "{SENTENCES[1]}" | kformer translate {saved_model}', markup=False)
+    say(f"Translated by the SavedModel in {folder}:")
+    console.print(_translation_table(translations))
+    say(", ".join(f"{name} {duration:.0f} s" for name, duration in seconds.items()) + f"; in all {sum(seconds.values()):.0f} s")
+    say(f"The run is in {output}, the SavedModel in {folder}. Try your own:")
+    say(f'    echo "{SENTENCES[1]}" | kformer translate {saved_model}')
     return QuickstartResult(output, folder, accuracy, translations, seconds)
 
 
@@ -200,8 +206,8 @@ def _translate_with(folder, sentences):
     return list(zip(sentences, SavedModelTranslator(folder)(list(sentences)), strict=True))
 
 
-def _accuracy_table(accuracy, num_pairs):
-    table = Table(title=f"Exactly right, of {num_pairs:,} pairs whose values never occurred in training")
+def _accuracy_table(accuracy):
+    table = Table()
     table.add_column("category")
     table.add_column("exact match", justify="right")
     for name, value in accuracy.items():
@@ -209,8 +215,8 @@ def _accuracy_table(accuracy, num_pairs):
     return table
 
 
-def _translation_table(translations, folder):
-    table = Table(title=f"Translated by the SavedModel {folder}")
+def _translation_table(translations):
+    table = Table()
     table.add_column("English")
     table.add_column("Chinese")
     for source, target in translations:

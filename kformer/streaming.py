@@ -70,7 +70,7 @@ def search_options(translator, **options):
     """
     options = {name: value for name, value in options.items() if value is not None}
     if isinstance(translator, Translator):
-        translator._options(options)
+        translator.search_options(options)
         return options
     for name, value in options.items():
         fixed = translator.options.get(name)

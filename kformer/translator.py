@@ -123,7 +123,7 @@ class Translator:
         Returns:
             List of `Translation`, in the order of the texts.
         """
-        options = self._options(options)
+        options = self.search_options(options)
         texts = _check_texts(texts)
         searcher = self._searchers.setdefault(options, Searcher(self.model, options))
         rows, truncated = self._source_rows(texts)
@@ -225,7 +225,8 @@ class Translator:
 
         return export_saved_model(self, path, **options)
 
-    def _options(self, changes):
+    def search_options(self, changes):
+        """The translator's `SearchOptions` with some fields changed; an unknown field is a `TypeError`."""
         unknown = set(changes) - {field.name for field in dataclasses.fields(SearchOptions)}
         if unknown:
             raise TypeError(f"Unknown search option {', '.join(sorted(unknown))}; kformer.decoding.SearchOptions lists them.")

@@ -118,7 +118,8 @@ def _compile_tensorflow(function):
         key = tuple(sorted(static.items()))
         if key not in compiled:
             signature = [tf.TensorSpec([None] * len(tensor.shape), tensor.dtype) for tensor in tensors]
-            compiled[key] = tf.function(lambda *args: function(*args, **static), input_signature=signature)
+            # There is no Python control flow on tensors to rewrite, and rewriting takes as long as tracing.
+            compiled[key] = tf.function(lambda *args: function(*args, **static), input_signature=signature, autograph=False)
         return compiled[key](*tensors)
 
     return run

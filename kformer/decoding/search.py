@@ -83,6 +83,20 @@ def search(model, source_ids, limits, row_numbers, *, options, steps):
     )
 
 
+def check_options(model, options):
+    """Refuses options that a model with learned positions cannot serve.
+
+    Raises:
+        ValueError: the options allow more tokens than there are positions.
+    """
+    # Beyond its table a learned position has no vector: the backends would fail obscurely, or go on with NaN.
+    if model.get_config()["position_encoding"] == "learned" and options.max_length >= model.max_length:
+        raise ValueError(
+            f"The model has {model.max_length} learned positions, which hold the start token and {model.max_length - 1} more, "
+            f"but max_length is {options.max_length}; set it to at most {model.max_length - 1}."
+        )
+
+
 class Searcher:
     """A model and options, compiled where the backend compiles; call it with NumPy arrays.
 
@@ -102,12 +116,7 @@ class Searcher:
     """
 
     def __init__(self, model, options):
-        # Beyond its table a learned position has no vector: the backends would fail obscurely, or go on with NaN.
-        if model.get_config()["position_encoding"] == "learned" and options.max_length >= model.max_length:
-            raise ValueError(
-                f"The model has {model.max_length} learned positions, which hold the start token and {model.max_length - 1} more, "
-                f"but max_length is {options.max_length}; set it to at most {model.max_length - 1}."
-            )
+        check_options(model, options)
         self.model = model
         self.options = options
         self._run = drivers.compile_function(self._search, model, static_argnames=("steps",))

@@ -48,7 +48,7 @@ def export_saved_model(translator, path, *, version=None, **options):
         >>> translator.export("saved_models/en-de", beam_size=4)
         PosixPath('saved_models/en-de/1')
     """
-    search = translator._options(options)
+    search = translator.search_options(options)
     if search.sampling:
         raise ValueError("A SavedModel translates the same way each time, so sampling cannot be exported; use a beam.")
     if "n_best" not in options:

@@ -5,6 +5,7 @@ import dataclasses
 from keras import ops
 
 from kformer.decoding import search as run_search
+from kformer.decoding.search import check_options
 
 
 def build_translation_module(model, graph_tokenizer, tokenizer, options):
@@ -21,6 +22,7 @@ def build_translation_module(model, graph_tokenizer, tokenizer, options):
     """
     import tensorflow as tf
 
+    check_options(model, options)
     special_ids = len(tokenizer.source_prefix) + len(tokenizer.source_suffix)
     suffix = list(tokenizer.source_suffix)
     limit = model.max_length
@@ -45,8 +47,10 @@ def build_translation_module(model, graph_tokenizer, tokenizer, options):
         # The search needs a row to work on, also where there is no text.
         text = tf.concat([text, tf.fill([tf.cast(batch < 1, tf.int32)], "")], axis=0)
         source_ids, lengths, truncated, is_empty = source_rows(text)
-        relative = tf.cast(tf.cast(lengths, tf.float64) * options.length_ratio, tf.int32) + options.length_offset
-        limits = tf.clip_by_value(relative, max(1, options.min_length), options.max_length)
+        # `SearchOptions.limits`, in the same 64 bits.
+        ratio = min(options.length_ratio, options.max_length)
+        relative = tf.cast(tf.cast(lengths, tf.float64) * ratio, tf.int64) + options.length_offset
+        limits = tf.cast(tf.clip_by_value(relative, max(1, options.min_length), options.max_length), tf.int32)
         # What will be thrown away must not keep the others waiting.
         limits = tf.where(is_empty, 0, limits)
         found = run_search(
@@ -62,14 +66,15 @@ def build_translation_module(model, graph_tokenizer, tokenizer, options):
             "truncated": truncated[:batch],
         }
 
+    # Without autograph: there is no Python control flow on tensors to rewrite, and rewriting takes as long as tracing.
     signature = [tf.TensorSpec([None], tf.string, name="text")]
 
-    @tf.function(input_signature=signature)
+    @tf.function(input_signature=signature, autograph=False)
     def serving_default(text):
         found = translate(text, best_one)
         return {"translation": found["texts"][:, 0], "score": found["scores"][:, 0], "truncated": found["truncated"]}
 
-    @tf.function(input_signature=signature)
+    @tf.function(input_signature=signature, autograph=False)
     def n_best(text):
         found = translate(text, options)
         return {
@@ -80,7 +85,7 @@ def build_translation_module(model, graph_tokenizer, tokenizer, options):
             "scores": found["scores"],
         }
 
-    @tf.function(input_signature=signature)
+    @tf.function(input_signature=signature, autograph=False)
     def attention(text):
         found = translate(text, best_one)
         source_ids, ids = found["source_ids"], found["ids"][:, 0]

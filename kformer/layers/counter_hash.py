@@ -99,8 +99,8 @@ def random_bits(rows, columns, key):
 
 
 def uniform(rows, columns, key):
-    """Uniform numbers in the open interval (0, 1), float32 `[rows, columns]`; the arguments are `random_bits`'s."""
+    """Uniform numbers above 0 and up to 1, float32 `[rows, columns]`; the arguments are `random_bits`'s."""
     bits = mix(random_bits(rows, columns, key))
-    # 24 bits fill a float32's significand; the half step keeps 0 and 1 out.
+    # 24 bits fill a float32's significand; the half step keeps 0 out (at the other end it rounds to 1).
     top = ops.cast(ops.bitwise_and(ops.right_shift(bits, 8), 0xFFFFFF), "float32")
     return top * (2.0**-24) + 2.0**-25

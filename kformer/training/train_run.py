@@ -291,6 +291,8 @@ def _fit(path, ready, report, show_progress):
         )
     if not (path / "model.keras").exists():
         best_model.save(model)
+    if best_model.best is not None:
+        report("best: epoch {epoch}, with a validation nll of {nll:.4f}, is in model.keras".format(**best_model.best))
     return TrainResult(path, history.step, metrics, best_model.best)
 
 
