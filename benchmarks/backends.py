@@ -1,0 +1,122 @@
+"""Do the backends agree on real text? Loss curves, logits, and the ids of searches, side by side.
+
+    python benchmarks/backends.py curves --train-source F --train-target F --work DIR [--steps 50]
+    python benchmarks/backends.py search RUN --source F --work DIR [--limit N]
+
+`curves` starts each backend from one saved model (preset tiny, dropout 0) and prints the largest difference of the loss of a batch
+over the first steps. `search` loads one run on each backend, and compares logits, greedy ids and ids of a beam of 4 sentence by sentence;
+where ids differ it prints the difference of the scores, which must be a tie (below 1e-4). Each backend runs in a process of its own.
+"""
+
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+
+BACKENDS = ("tensorflow", "jax", "torch")
+
+
+def curves(options):
+    """One backend's losses, saved to `DIR/curve-BACKEND.npy`; the first one to run makes tokenizer and model."""
+    import keras
+
+    import kformer
+    from kformer.training import LatestValue
+
+    work = pathlib.Path(options.work)
+    files = [options.train_source, options.train_target]
+    if not (work / "tokenizer").exists():
+        kformer.Tokenizer.train(files, vocabulary_size=8000).save(work / "tokenizer")
+    tokenizer = kformer.Tokenizer.load(work / "tokenizer")
+    if not (work / "start.keras").exists():
+        kformer.Transformer.from_preset("tiny", vocabulary_size=tokenizer.vocabulary_size, dropout=0.0).save(work / "start.keras")
+    model = keras.saving.load_model(work / "start.keras")
+    data = kformer.data.ParallelDataset(*files, tokenizer, batch_tokens=2048, seed=0)
+    schedule = kformer.WarmupInverseSqrt(model.hidden_dim, warmup_steps=2000)
+    model.compile(
+        optimizer=keras.optimizers.Adam(schedule, beta_2=0.98, epsilon=1e-9), loss=kformer.MaskedCrossentropy(label_smoothing=0.1)
+    )
+    model.loss_observer = LatestValue(name="batch_loss")
+    losses = []
+    note = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: losses.append(float(logs["batch_loss"])))
+    model.fit(data.from_step(0), steps_per_epoch=options.steps, epochs=1, verbose=0, callbacks=[note], shuffle=False)
+    np.save(work / f"curve-{keras.backend.backend()}.npy", losses)
+
+
+def search(options):
+    """One backend's logits and search results, saved to `DIR/search-BACKEND.npz`."""
+    import keras
+
+    import kformer
+
+    translator = kformer.Translator.load(options.run)
+    lines = pathlib.Path(options.source).read_text(encoding="utf-8").split("\n")[: options.limit]
+    lines = [line for line in lines if line]
+    results = {}
+    for name, beam_size in (("greedy", 1), ("beam 4", 4)):
+        found = translator.translate(lines, beam_size=beam_size)
+        results[f"{name} ids"] = np.array([" ".join(map(str, result.hypotheses[0].ids)) for result in found])
+        results[f"{name} scores"] = np.array([result.score for result in found])
+    rows = translator.tokenizer.tokenize(lines[:64], special_tokens=True)
+    padded = np.full((len(rows), max(map(len, rows))), translator.model.pad_id, "int32")
+    for row, ids in zip(padded, rows, strict=True):
+        row[: len(ids)] = ids
+    logits = translator.model({"source_ids": padded, "target_ids": padded[:, :20]}, training=False)
+    results["logits"] = keras.ops.convert_to_numpy(logits)
+    np.savez(pathlib.Path(options.work) / f"search-{keras.backend.backend()}.npz", **results)
+
+
+def compare_curves(options):
+    losses = {backend: np.load(pathlib.Path(options.work) / f"curve-{backend}.npy") for backend in BACKENDS}
+    print("| step | " + " | ".join(BACKENDS) + " | largest difference |\n|---|---|---|---|---|")
+    spread = np.ptp(np.stack(list(losses.values())), axis=0)
+    for step in sorted({0, 1, 4, 9, 19, 29, 39, options.steps - 1} & set(range(options.steps))):
+        print(f"| {step + 1} | " + " | ".join(f"{losses[backend][step]:.6f}" for backend in BACKENDS) + f" | {spread[step]:.1e} |")
+    print(f"\nlargest difference over {options.steps} steps: {spread.max():.2e}")
+
+
+def compare_search(options):
+    found = {backend: np.load(pathlib.Path(options.work) / f"search-{backend}.npz") for backend in BACKENDS}
+    print("| pair | largest difference of logits | greedy ids equal | ties | beam 4 ids equal | ties |\n|---|---|---|---|---|---|")
+    for other in BACKENDS[1:]:
+        first, second = found[BACKENDS[0]], found[other]
+        cells = [f"{np.abs(first['logits'] - second['logits']).max():.1e}"]
+        listed = []
+        for name in ("greedy", "beam 4"):
+            differs = np.flatnonzero(first[f"{name} ids"] != second[f"{name} ids"])
+            gaps = np.abs(first[f"{name} scores"] - second[f"{name} scores"])[differs]
+            total = len(first[f"{name} ids"])
+            cells += [f"{total - len(differs)} of {total}", f"{(gaps < 1e-4).sum()} of {len(differs)}"]
+            listed += [f"  {name}, line {line + 1}: scores differ by {gap:.1e}" for line, gap in zip(differs, gaps, strict=True)]
+        print(f"| {BACKENDS[0]}, {other} | " + " | ".join(cells) + " |", *listed, sep="\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("curves")
+    one.add_argument("--train-source", required=True)
+    one.add_argument("--train-target", required=True)
+    one.add_argument("--steps", type=int, default=50)
+    two = commands.add_parser("search")
+    two.add_argument("run")
+    two.add_argument("--source", required=True)
+    two.add_argument("--limit", type=int, default=None)
+    for command in (one, two):
+        command.add_argument("--work", required=True, help="folder for what the processes hand over")
+        command.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        {"curves": curves, "search": search}[options.command](options)
+        return
+    pathlib.Path(options.work).mkdir(parents=True, exist_ok=True)
+    for backend in BACKENDS:
+        subprocess.run([sys.executable, *sys.argv, "--worker"], env={**os.environ, "KERAS_BACKEND": backend}, check=True)
+    {"curves": compare_curves, "search": compare_search}[options.command](options)
+
+
+if __name__ == "__main__":
+    main()
