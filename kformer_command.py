@@ -31,14 +31,23 @@ class UsageError(ValueError):
     """A command line that cannot be."""
 
 
+class Interrupted(Exception):
+    """Ctrl-C, with a word on how to go on."""
+
+
 def main(arguments=None):
     """Runs the command and returns its exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     warnings.showwarning = _show_warning
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="replace")  # A terminal that cannot show a character is no reason to stop.
     try:
         prepare_environment(arguments)
         code = load_app()(args=arguments or ["--help"], prog_name="kformer", standalone_mode=False)
         sys.stdout.flush()
+        if code == 130:  # The option parser makes this of Ctrl-C.
+            raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except BrokenPipeError:
         # Whoever read the output has left, as `head` does: there is nobody to tell. Python must not try to flush again.
@@ -88,7 +97,8 @@ def load_app():
 
 def describe(error):
     """One line about an exception, and the exit code that goes with it."""
-    if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
+    # By name: under `python -m kformer_command` this module and the one that the commands import are two.
+    if isinstance(error, KeyboardInterrupt) or type(error).__name__ in ("Abort", "Interrupted"):
         return str(error) or "interrupted.", 130
     if hasattr(error, "format_message"):  # the option parser's own errors
         context = getattr(error, "ctx", None)

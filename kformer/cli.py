@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from kformer_command import quiet_imports
+from kformer_command import Interrupted, quiet_imports
 
 app = typer.Typer(
     name="kformer",
@@ -213,7 +213,7 @@ def train(
     try:
         result = train_run(output, resume=resume, **options)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"interrupted; `kformer train --output {output} --resume` goes on from the latest checkpoint.") from None
+        raise Interrupted(f"interrupted; `kformer train --output {output} --resume` goes on from the latest checkpoint.") from None
     print(result.path)
 
 

@@ -5,9 +5,13 @@ import pathlib
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-if os.environ.get("KERAS_BACKEND") == "jax" and "optimization_level" not in os.environ.get("XLA_FLAGS", ""):
-    # Most graphs of the tests run once: compiling them is what takes the time.
-    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
+if os.environ.get("KERAS_BACKEND") == "jax":
+    # JAX compiles each operation for each shape, and most of them run once: that is what takes the time.
+    if "optimization_level" not in os.environ.get("XLA_FLAGS", ""):
+        os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(pathlib.Path(__file__).parent.parent / ".pytest_cache" / "jax"))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 # `from tests.peers import ...` works under a bare `pytest` too, which does not put the working directory on the path.
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 

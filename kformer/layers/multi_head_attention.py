@@ -241,7 +241,9 @@ class MultiHeadAttention(keras.layers.Layer):
             scores = ops.einsum("bnth,bnsh->bnts", query, key)
             if mask is not None:
                 scores = ops.where(mask, scores, _MASKED)
-            scores = ops.cast(ops.softmax(scores, axis=-1), self.compute_dtype)
+            # Over one key, which the first step of a search has, Keras warns that a softmax is of no use.
+            scores = ops.ones_like(scores) if isinstance(key_length, int) and key_length == 1 else ops.softmax(scores, axis=-1)
+            scores = ops.cast(scores, self.compute_dtype)
             context = ops.matmul(self.attention_dropout(scores, training=training), value)
         if may_be_empty:
             # Over no key at all the kernels of all backends give the mean of the values.

@@ -101,6 +101,13 @@ def test_cache_in_half_precision(x, layout, dtype, tolerance):
     np.testing.assert_allclose(found, expected, atol=tolerance)
 
 
+def test_the_first_token_attends_to_itself_without_a_warning(layer, x, recwarn):
+    """Keras warns of a softmax over one element; a search begins with one."""
+    _, scores, _ = layer(x[:, :1], cache=empty_cache("growing"), return_attention_scores=True)
+    np.testing.assert_array_equal(to_numpy(scores), np.ones((B, N, 1, 1)))
+    assert not [warning for warning in recwarn if "softmax" in str(warning.message)]
+
+
 def test_static_cache_starts_empty_and_fills_up():
     cache = StaticKeyValueCache.empty(1, 1, 1, "float32", max_length=4)
     assert int(cache.length) == 0

