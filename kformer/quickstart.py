@@ -33,7 +33,7 @@ SENTENCES = (
     "twelve thousand three hundred and five dollars",
     "October 9, 1997",
     "ten minutes to seven in the morning",
-    "€ 48.50",
+    "€48.50",
     "three million, two hundred thousand and seventeen",
     "62.5%",
 )
