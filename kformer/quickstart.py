@@ -18,7 +18,7 @@ from kformer.training import MaskedAccuracy, MaskedCrossentropy, TrainingProgres
 from kformer.translator import Translator
 
 # Found by measurement: 1,800 steps at a peak of 2e-3 gave 98.4 % of 2,000 held-out pairs, 2,400 steps at 3e-3 gave 99.0 % of 4,000, in
-# 443 seconds of processor time (TensorFlow, two threads). Each pair is seen about once.
+# 443 seconds of processor time (TensorFlow). Each pair is seen about once.
 NUM_PAIRS = 400_000
 VOCABULARY_SIZES = (600, 400)
 BATCH_TOKENS = 2048

@@ -34,8 +34,8 @@ class Transformer(keras.Model):
         position_encoding: `"sinusoidal"`, `"learned"` or `None`.
         max_length: the longest sequence in tokens that searches and training data should use; with learned positions
             also the size of their table.
-        target_vocabulary_size: V of the target if it has a vocabulary of its own; then nothing is shared between the
-            sides.
+        target_vocabulary_size: V of the target if it differs from the source's; then nothing is shared between the sides. (Two
+            vocabularies of one size need `share_embeddings=False`.)
         share_embeddings: source and target use one embedding table (joint vocabulary).
         share_output: the output projection uses the target's embedding table.
         pad_id, start_id, end_id: ids of the padding, start and end token.
