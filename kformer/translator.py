@@ -125,7 +125,9 @@ class Translator:
         """
         options = self.search_options(options)
         texts = _check_texts(texts)
-        searcher = self._searchers.setdefault(options, Searcher(self.model, options))
+        if options not in self._searchers:
+            self._searchers[options] = Searcher(self.model, options)
+        searcher = self._searchers[options]
         rows, truncated = self._source_rows(texts)
         nothing = Translation([Hypothesis("", 0.0, 0.0, []) for _ in range(options.n_best)], False)
         results = [nothing] * len(texts)

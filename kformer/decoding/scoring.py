@@ -27,12 +27,9 @@ class Scorer:
 
     def _score(self, source_ids, target_ids, labels, is_real):
         logits = ops.cast(self.model({"source_ids": source_ids, "target_ids": target_ids}, training=False), "float32")
-        shape = ops.shape(logits)
-        flat = ops.reshape(logits, (-1, shape[2]))
-        places = ops.arange(shape[0] * shape[1], dtype="int32") * shape[2] + ops.reshape(labels, (-1,))
-        picked = ops.take(ops.reshape(flat, (-1,)), places) - ops.logsumexp(flat, axis=-1)
+        chosen = ops.squeeze(ops.take_along_axis(logits, ops.expand_dims(labels, 2), axis=2), 2)
         # `where`, not a product: what stands at padding may be infinite.
-        return ops.sum(ops.where(is_real, ops.reshape(picked, shape[:2]), 0.0), axis=1)
+        return ops.sum(ops.where(is_real, chosen - ops.logsumexp(logits, axis=2), 0.0), axis=1)
 
     def __call__(self, source_ids, labels, lengths):
         source_ids, labels = np.asarray(source_ids, dtype="int32"), np.asarray(labels, dtype="int32")
