@@ -131,8 +131,13 @@ class Network:
             x = self.encoder_norm(x)
         return x, source_mask
 
-    def decode(self, target_ids, encoded, source_mask, training=None, record=None, cache=None, start_index=0):
-        """Target ids `[R, T]` and the encoded source to logits `[R, T, V]`; with a cache also the cache that has them."""
+    def decode(
+        self, target_ids, encoded, source_mask, training=None, record=None, cache=None, start_index=0, project=True
+    ):
+        """Target ids `[R, T]` and the encoded source to logits `[R, T, V]`; with a cache also the cache that has them.
+
+        Without `project` what would be projected to the vocabulary, `[R, T, D]`, takes the place of the logits.
+        """
         x = self.target_embedding(target_ids, start_index=start_index, training=training)
         _append(record, "decoder_hidden_states", x)
         layer_caches = []
@@ -156,8 +161,19 @@ class Network:
                 _append(record, "decoder_hidden_states", x)
         if self.decoder_norm is not None:
             x = self.decoder_norm(x)
-        logits = self.target_embedding(x, reverse=True) if self.output_projection is None else self.output_projection(x)
+        if not project:
+            logits = x
+        elif self.output_projection is None:
+            logits = self.target_embedding(x, reverse=True)
+        else:
+            logits = self.output_projection(x)
         return logits if cache is None else (logits, DecoderCache(tuple(layer_caches), source_mask))
+
+    def output_table(self):
+        """The projection to the vocabulary as a table, `[V, D]` in the compute dtype."""
+        if self.output_projection is None:
+            return keras.ops.cast(self.target_embedding.embeddings, self.target_embedding.compute_dtype)
+        return keras.ops.transpose(keras.ops.cast(self.output_projection.kernel, self.output_projection.compute_dtype))
 
 
 def _append(record, key, value):

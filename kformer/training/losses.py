@@ -1,7 +1,11 @@
 """Cross-entropy over the real tokens of a batch."""
 
+from typing import Any, NamedTuple
+
 import keras
 from keras import ops
+
+from kformer.training.projected_loss import projected_crossentropy
 
 
 def check_shapes(labels, logits):
@@ -91,6 +95,14 @@ def token_crossentropy(labels, logits, label_smoothing=0.0):
     return crossentropy(logits)
 
 
+class TokenSums(NamedTuple):
+    """Sums over the real tokens of a batch, float32 scalars."""
+
+    nll: Any  # negative log-likelihood, in nats
+    hits: Any  # tokens whose label has the highest logit
+    count: Any  # tokens
+
+
 class _ReplicaMean(keras.losses.Loss):
     """A value that is a mean already, divided by the number of replicas under `tf.distribute` as Keras's losses are."""
 
@@ -159,8 +171,32 @@ class MaskedCrossentropy(keras.losses.Loss):
         check_shapes(y_true, y_pred)
         weights = token_weights(y_true, self.pad_id, sample_weight)
         losses = ops.where(ops.not_equal(weights, 0), self.call(y_true, y_pred), 0.0)
-        mean = ops.divide_no_nan(ops.sum(losses * weights), ops.sum(weights))
-        mean = ops.reshape(mean, (1,))
+        return self._mean(ops.sum(losses * weights), ops.sum(weights))
+
+    def of_projection(self, y_true, hidden, table, training=True):
+        """The same loss of logits `hidden @ table.T`, which are never kept; and what metrics want to know of them.
+
+        Args:
+            y_true: int tensor `[B, T]`, labels.
+            hidden: float tensor `[B, T, D]`, what would be projected to the vocabulary.
+            table: float tensor `[V, D]`, the projection.
+            training: bool; without it the loss has no gradient.
+
+        Returns:
+            float32 scalar, and `TokenSums`.
+        """
+        y_true = ops.cast(y_true, "int32")
+        check_shapes(y_true, hidden)
+        weights = token_weights(y_true, self.pad_id)
+        known = ops.less(y_true, table.shape[0])
+        sums = projected_crossentropy(hidden, table, y_true, weights, self.label_smoothing, training)
+        sums = ops.where(ops.all(ops.logical_or(known, ops.equal(weights, 0))), sums, float("nan"))
+        count = ops.sum(weights)
+        told = ops.stop_gradient(sums)
+        return self._mean(sums[0], count), TokenSums(told[1], told[2], ops.stop_gradient(count))
+
+    def _mean(self, total, count):
+        mean = ops.reshape(ops.divide_no_nan(total, count), (1,))
         return self._replica_mean(mean, mean)
 
     def get_config(self):

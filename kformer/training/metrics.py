@@ -15,7 +15,9 @@ class TokenMean(keras.metrics.Metric):
     sum is kept as `carries * 65536 + remainder` with the remainder below 65536: both parts stay exact enough for 10^12
     tokens, and a compiler that reorders additions cannot spoil it.
 
-    Subclasses give `token_values(labels, logits)`, a float tensor `[B, T]`.
+    Subclasses give `token_values(labels, logits)`, a float tensor `[B, T]`. Where its sum over the real tokens is one of
+    the fields of `kformer.training.losses.TokenSums`, the class attribute `token_sum` names it: a training step that has
+    the sums then needs no logits.
 
     Args:
         name: string.
@@ -23,6 +25,8 @@ class TokenMean(keras.metrics.Metric):
             metric. Negative labels are ignored always.
         dtype: kept for Keras; the computation is in float32.
     """
+
+    token_sum = None
 
     def __init__(self, name=None, pad_id=None, dtype=None):
         super().__init__(name=name, dtype=dtype)
@@ -48,7 +52,18 @@ class TokenMean(keras.metrics.Metric):
         # Without the stop PyTorch would record these operations for a backward pass that never comes.
         values = ops.cast(self.token_values(y_true, ops.stop_gradient(y_pred)), "float32")
         values = ops.where(ops.not_equal(weights, 0), values, 0.0) * weights
-        sums = self.remainders + ops.stack([ops.sum(values), ops.sum(weights)])
+        self._add(ops.sum(values), ops.sum(weights))
+
+    def update_sums(self, sums):
+        """Adds a batch of which only the sums are known.
+
+        Args:
+            sums: `kformer.training.losses.TokenSums`.
+        """
+        self._add(getattr(sums, self.token_sum), sums.count)
+
+    def _add(self, total, count):
+        sums = self.remainders + ops.stack([total, count])
         carried = ops.floor(sums / _CARRY)
         self.remainders.assign(sums - carried * _CARRY)
         self.carries.assign(self.carries + carried)
@@ -77,6 +92,8 @@ class NegativeLogLikelihood(TokenMean):
         >>> float(metric.result())      # log(8)
         2.0794415
     """
+
+    token_sum = "nll"
 
     def __init__(self, name="nll", pad_id=None, dtype=None):
         super().__init__(name=name, pad_id=pad_id, dtype=dtype)
@@ -123,11 +140,15 @@ class MaskedAccuracy(TokenMean):
         0.5
     """
 
+    token_sum = "hits"
+
     def __init__(self, name="accuracy", pad_id=None, dtype=None):
         super().__init__(name=name, pad_id=pad_id, dtype=dtype)
 
     def token_values(self, labels, logits):
-        return ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), labels)
+        # A label that shares the highest logit counts. (A search for the highest index is slow on TensorFlow.)
+        inside = ops.expand_dims(ops.clip(labels, 0, logits.shape[-1] - 1), -1)
+        return ops.equal(ops.take_along_axis(logits, inside, axis=-1)[..., 0], ops.max(logits, axis=-1))
 
 
 @keras.saving.register_keras_serializable(package="kformer")
