@@ -123,6 +123,13 @@ def train(
         str | None,
         _option("--preset", help="Size of the model: tiny (default, right for some 10,000 pairs), small, base or big (millions of pairs)."),
     ] = None,
+    norm: Annotated[
+        str | None,
+        _option(
+            "--norm",
+            help="post: layer norms behind each sub-layer, as in the paper; pre: before it, which learns much faster here. Default: pre.",
+        ),
+    ] = None,
     vocabulary_size: Annotated[
         int | None,
         _option(

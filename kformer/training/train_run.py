@@ -207,7 +207,7 @@ def _datasets(path, options, tokenizer, start, report):
     train = ParallelDataset.from_prepared(corpus, batch_tokens=batch_tokens, seed=options.seed or 0, max_shapes=max_shapes)
     report(f"data: {train.summary()}")
     if options.batch_tokens is None:
-        reason = "as is usual" if batch_tokens == 4096 else "less than the usual 4,096, so that an epoch still has some 50 steps"
+        reason = "as is usual" if batch_tokens == 4096 else "less than the usual 4,096, so that an epoch still has some 200 steps"
         report(f"batches: at most {batch_tokens:,} tokens, {reason}")
     valid = None
     if options.valid_source is not None:
@@ -229,13 +229,14 @@ def _usual(options):
     values = {"seed": 0, "max_shapes": 8, "valid_every": 1, "checkpoint_every": 500, "keep": 2, "label_smoothing": 0.1, "clip_norm": 1.0}
     if options.start_from is None:
         preset = options.preset or "tiny"
-        values |= {"preset": preset, "max_length": 256, "precision": "float32", "dropout": PRESETS[preset].config["dropout"]}
+        values |= {"preset": preset, "norm": "pre", "max_length": 256, "precision": "float32", "dropout": PRESETS[preset].config["dropout"]}
     return {name: value for name, value in values.items() if getattr(options, name) is None}
 
 
 def _new_model(options, tokenizer):
     settings = {
         "dropout": options.dropout,
+        "normalize_first": options.norm == "pre",
         "max_length": options.max_length,
         "pad_id": tokenizer.pad_id,
         "start_id": tokenizer.start_id,
@@ -255,7 +256,7 @@ def _compile(model, options, total_steps, report):
     schedule = WarmupInverseSqrt(model.hidden_dim, warmup, scale=peak * (model.hidden_dim * warmup) ** 0.5)
     recipe = {"label_smoothing": options.label_smoothing, "clip_norm": options.clip_norm or None, "ema_momentum": options.ema}
     model.compile(**paper_recipe(model, learning_rate=schedule, **recipe))
-    name = options.start_from or f"preset {options.preset}"
+    name = options.start_from or f"preset {options.preset}, {options.norm}-norm"
     report(f"model: {name}, {model.count_params():,} parameters, {keras.backend.backend()} backend")
     report(
         f"learning rate: up to {peak:.3g} at step {warmup:,}, then falling with the root of the step"

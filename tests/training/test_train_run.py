@@ -63,7 +63,7 @@ def test_the_average_of_the_weights_is_validated_and_kept_and_resumed(tmp_path):
 @pytest.mark.any_backend
 def test_sizes_are_chosen_by_the_corpus():
     assert [train_options.default_vocabulary_size(count) for count in (100, 29_000, 10**6, 10**8)] == [1000, 8000, 16_000, 32_000]
-    assert [train_options.choose_batch_tokens(count) for count in (10_000, 60_000, 10**6)] == [512, 1024, 4096]
+    assert [train_options.choose_batch_tokens(count) for count in (10_000, 300_000, 480_000, 10**6)] == [512, 1024, 2048, 4096]
     assert [train_options.choose_epochs(steps) for steps in (1, 50, 1000, 50_000, 10**6)] == [2000, 40, 20, 2, 1]
     assert [train_options.choose_warmup(steps) for steps in (3, 1000, 10**6)] == [1, 200, 4000]
     # The paper's base and big models get the paper's rate; a small model with a short warm-up is held at the bound.
