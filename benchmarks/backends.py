@@ -1,14 +1,17 @@
 """Do the backends agree on real text? Loss curves, logits, and the ids of searches, side by side.
 
     python benchmarks/backends.py curves --train-source F --train-target F --work DIR [--steps 50]
+    python benchmarks/backends.py train --train-source F --train-target F --work DIR [--epochs 3]
     python benchmarks/backends.py search RUN --source F --work DIR [--limit N]
 
 `curves` starts each backend from one saved model (preset tiny, dropout 0) and prints the largest difference of the loss of a batch
-over the first steps. `search` loads one run on each backend, and compares logits, greedy ids and ids of a beam of 4 sentence by sentence;
+over the first steps. `train` runs `kformer train` on each backend from one run without dropout, and prints the curves side by side,
+epoch by epoch. `search` loads one run on each backend, and compares logits, greedy ids and ids of a beam of 4 sentence by sentence;
 where ids differ it prints the difference of the scores, which must be a tie (below 1e-4). Each backend runs in a process of its own.
 """
 
 import argparse
+import csv
 import os
 import pathlib
 import subprocess
@@ -69,6 +72,29 @@ def search(options):
     np.savez(pathlib.Path(options.work) / f"search-{keras.backend.backend()}.npz", **results)
 
 
+def train(options):
+    """`kformer train` on each backend from one start, and the curves side by side."""
+    work = pathlib.Path(options.work)
+    command = [sys.executable, "-m", "kformer_command", "train", "--resume", "--batch-tokens", "2048"]
+    command += ["--train-source", options.train_source, "--train-target", options.train_target]
+    start = ["--output", str(work / "start"), "--preset", "tiny", "--dropout", "0", "--steps", "1", "--backend", BACKENDS[0]]
+    subprocess.run([*command, *start], check=True)
+    rows = {}
+    for backend in BACKENDS:
+        more = ["--output", str(work / backend), "--start-from", str(work / "start"), "--epochs", str(options.epochs)]
+        subprocess.run([*command, *more, "--learning-rate", "0.001", "--backend", backend], check=True)
+        with open(work / backend / "history.csv", encoding="utf-8", newline="") as file:
+            rows[backend] = list(csv.DictReader(file))
+    losses = {backend: np.array([float(row["loss"]) for row in rows[backend]]) for backend in BACKENDS}
+    epochs = np.array([int(row["epoch"]) for row in rows[BACKENDS[0]]])
+    spread = np.ptp(np.stack(list(losses.values())), axis=0)
+    print("| epoch, mean loss | " + " | ".join(BACKENDS) + " | largest difference of a batch |\n|---|---|---|---|---|")
+    for epoch in np.unique(epochs):
+        cells = [f"{losses[backend][epochs == epoch].mean():.4f}" for backend in BACKENDS]
+        print(f"| {epoch} | " + " | ".join(cells) + f" | {spread[epochs == epoch].max():.1e} |")
+    print(f"\nlargest difference over the first 50 steps: {spread[:50].max():.2e}")
+
+
 def compare_curves(options):
     losses = {backend: np.load(pathlib.Path(options.work) / f"curve-{backend}.npy") for backend in BACKENDS}
     print("| step | " + " | ".join(BACKENDS) + " | largest difference |\n|---|---|---|---|---|")
@@ -101,11 +127,15 @@ def main():
     one.add_argument("--train-source", required=True)
     one.add_argument("--train-target", required=True)
     one.add_argument("--steps", type=int, default=50)
+    three = commands.add_parser("train")
+    three.add_argument("--train-source", required=True)
+    three.add_argument("--train-target", required=True)
+    three.add_argument("--epochs", type=int, default=3)
     two = commands.add_parser("search")
     two.add_argument("run")
     two.add_argument("--source", required=True)
     two.add_argument("--limit", type=int, default=None)
-    for command in (one, two):
+    for command in (one, two, three):
         command.add_argument("--work", required=True, help="folder for what the processes hand over")
         command.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -113,6 +143,9 @@ def main():
         {"curves": curves, "search": search}[options.command](options)
         return
     pathlib.Path(options.work).mkdir(parents=True, exist_ok=True)
+    if options.command == "train":
+        train(options)
+        return
     for backend in BACKENDS:
         subprocess.run([sys.executable, *sys.argv, "--worker"], env={**os.environ, "KERAS_BACKEND": backend}, check=True)
     {"curves": compare_curves, "search": compare_search}[options.command](options)

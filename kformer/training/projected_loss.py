@@ -1,6 +1,5 @@
 """Projection to the vocabulary and cross-entropy in one, without the logits of a whole batch ever being there."""
 
-
 from keras import ops
 
 # Elements of the logits that exist at a time: 16 MiB of float32, about what a processor's last cache holds.

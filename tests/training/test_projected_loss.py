@@ -1,0 +1,142 @@
+"""Loss and projection in one: equal to the loss of the logits, which it never makes as a whole."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import kformer
+from kformer.training import paper_recipe
+from kformer.training.losses import MaskedCrossentropy, token_crossentropy
+from kformer.training.projected_loss import projected_crossentropy
+from tests.gradients import gradients
+
+V = 30
+
+
+def numpy_sums(hidden, table, labels, weights, smoothing):
+    """Loss, negative log-likelihood and hits by the definition, in float64."""
+    logits = hidden.astype("float64") @ table.astype("float64").T
+    log_probs = logits - logits.max(-1, keepdims=True)
+    log_probs = log_probs - np.log(np.exp(log_probs).sum(-1, keepdims=True))
+    target = np.full(logits.shape, smoothing / V)
+    np.put_along_axis(target, labels[..., None], 1 - smoothing + smoothing / V, -1)
+    nll = -np.take_along_axis(log_probs, labels[..., None], -1)[..., 0]
+    loss = -(target * log_probs).sum(-1)
+    return [(values * weights).sum() for values in (loss, nll, logits.argmax(-1) == labels)]
+
+
+def draw(batch=3, length=5, size=8, scale=1.0):
+    random = np.random.default_rng(4)
+    hidden = (scale * random.normal(size=(batch, length, size))).astype("float32")
+    table = random.normal(size=(V, size)).astype("float32")
+    labels = random.integers(0, V, (batch, length)).astype("int32")
+    weights = (random.random((batch, length)) * (random.random((batch, length)) > 0.3)).astype("float32")
+    return hidden, table, labels, weights
+
+
+@pytest.mark.parametrize("chunk_rows", [1, 4, 5, 100, None])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_sums_and_gradients_are_those_of_the_logits(chunk_rows, smoothing):
+    hidden, table, labels, weights = draw()
+    variables = [keras.Variable(hidden), keras.Variable(table)]
+    labels_, weights_ = ops.convert_to_tensor(labels), ops.convert_to_tensor(weights)
+
+    def projected():
+        values = [ops.convert_to_tensor(variable) for variable in variables]
+        return projected_crossentropy(*values, labels_, weights_, smoothing, chunk_rows=chunk_rows)
+
+    def plain():
+        logits = ops.matmul(variables[0], ops.transpose(variables[1]))
+        return ops.sum(token_crossentropy(labels_, logits, smoothing) * weights_)
+
+    found = ops.convert_to_numpy(ops.stop_gradient(projected()))
+    np.testing.assert_allclose(found, numpy_sums(hidden, table, labels, weights, smoothing), rtol=1e-5)
+    for mine, other in zip(gradients(lambda: projected()[0] * 3.0, variables), gradients(lambda: plain() * 3.0, variables), strict=True):
+        np.testing.assert_allclose(mine, other, atol=1e-5)
+
+
+def test_huge_logits_stay_finite():
+    hidden, table, labels, weights = draw(scale=1e3)
+    values = [ops.convert_to_tensor(value) for value in (hidden, table, labels, weights)]
+    found = ops.convert_to_numpy(projected_crossentropy(*values, 0.1))
+    np.testing.assert_allclose(found, numpy_sums(hidden, table, labels, weights, 0.1), rtol=1e-5)
+
+
+def test_the_loss_of_a_projection_is_the_loss_of_its_logits():
+    hidden, table, labels, _ = draw()
+    labels[:, 3:] = 7
+    loss = MaskedCrossentropy(label_smoothing=0.1, pad_id=7)
+    value, sums = loss.of_projection(labels, ops.convert_to_tensor(hidden), ops.convert_to_tensor(table), training=False)
+    expected = loss(labels, hidden @ table.T)
+    assert float(value) == pytest.approx(float(expected), rel=1e-5)
+    assert float(sums.count) == (labels != 7).sum()
+    labels[0, 0] = V  # Beyond the vocabulary: never a good batch.
+    value, _ = loss.of_projection(labels, ops.convert_to_tensor(hidden), ops.convert_to_tensor(table), training=False)
+    assert np.isnan(float(value))
+
+
+class WithLogits(kformer.Transformer):
+    """Overriding the loss takes the way over the logits, since the override may look at them."""
+
+    logits_shape = None
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        self.logits_shape = tuple(y_pred.shape)
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
+
+
+def train(model_class, metrics=None, weighted=None, sample_weight=None, **options):
+    """Losses and metrics of a few steps, the evaluation after them, and the weights."""
+    random = np.random.default_rng(0)
+    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 2, "hidden_dim": 16, "intermediate_dim": 16, "num_heads": 2}
+    model = model_class(V, **sizes, dropout=0.1, seed=1, **options)
+    # Not Adam, which makes a whole step of the noise that is a key's bias gradient (a bias that no softmax can see).
+    recipe = {**paper_recipe(model), "optimizer": keras.optimizers.SGD(0.3)}
+    model.compile(**{**recipe, "metrics": recipe["metrics"] if metrics is None else metrics}, weighted_metrics=weighted)
+    steps = []
+    for _ in range(3):
+        labels = random.integers(4, V, (4, 7)).astype("int32")
+        labels[2:, 4:] = 0
+        data = ({name: random.integers(1, V, (4, 7)).astype("int32") for name in ("source_ids", "target_ids")}, labels)
+        steps.append(model.train_on_batch(*data, sample_weight=sample_weight, return_dict=True))
+    steps.append(model.evaluate(*data, sample_weight=sample_weight, verbose=0, return_dict=True))
+    return model, steps
+
+
+@pytest.mark.parametrize(
+    "options, tolerance",
+    [({}, 1e-4), ({"share_output": False}, 1e-4), ({"dtype": "mixed_bfloat16"}, 2e-2), ({"dtype": "mixed_float16"}, 1e-2)],
+    ids=["shared", "own_projection", "bfloat16", "float16"],
+)
+def test_training_without_logits_is_training_with_them(options, tolerance):
+    model, mine = train(kformer.Transformer, **options)
+    other, expected = train(WithLogits, **options)
+    assert other.logits_shape[-1] == V
+    for found, wanted in zip(mine, expected, strict=True):
+        assert set(found) == {"loss", "nll", "perplexity", "accuracy"} == set(wanted)
+        for name in ("loss", "nll"):
+            assert float(found[name]) == pytest.approx(float(wanted[name]), rel=tolerance)
+    if not options.get("dtype"):
+        assert [step["accuracy"] for step in mine] == pytest.approx([step["accuracy"] for step in expected])
+        for a, b in zip(model.trainable_variables, other.trainable_variables, strict=True):
+            np.testing.assert_allclose(ops.convert_to_numpy(a), ops.convert_to_numpy(b), atol=1e-5)
+
+
+def test_what_needs_logits_gets_them():
+    random = np.random.default_rng(0)
+    labels = random.integers(1, V, (2, 3)).astype("int32")
+    model, _ = train(kformer.Transformer)
+    assert model._can_project_loss((None, labels)) and not model._can_project_loss((None, labels, np.ones(2)))
+    keras_metric = keras.metrics.SparseCategoricalAccuracy(name="keras")
+    model, steps = train(kformer.Transformer, metrics=[keras_metric])
+    assert not model._can_project_loss((None, labels)) and 0 <= steps[-1]["keras"] <= 1
+    model, steps = train(kformer.Transformer, metrics=[], weighted=[kformer.MaskedAccuracy()], sample_weight=np.ones(4, "float32"))
+    assert not model._can_project_loss((None, labels)) and 0 <= steps[-1]["accuracy"] <= 1
+    # A metric that counts other tokens than the loss does.
+    model, _ = train(kformer.Transformer, metrics=[kformer.MaskedAccuracy(pad_id=5)])
+    assert not model._can_project_loss((None, labels))
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    assert not model._can_project_loss((None, labels))
+    # Outside of a step the model gives logits.
+    assert tuple(model({"source_ids": labels, "target_ids": labels}).shape) == (2, 3, V)
