@@ -2,16 +2,20 @@
 
     python benchmarks/backends.py curves --train-source F --train-target F --work DIR [--steps 50]
     python benchmarks/backends.py train --train-source F --train-target F --work DIR [--epochs 3]
+    python benchmarks/backends.py export DIR --source F --work DIR [--limit N]
     python benchmarks/backends.py search RUN --source F --work DIR [--limit N]
 
 `curves` starts each backend from one saved model (preset tiny, dropout 0) and prints the largest difference of the loss of a batch
 over the first steps. `train` runs `kformer train` on each backend from one run without dropout, and prints the curves side by side,
-epoch by epoch. `search` loads one run on each backend, and compares logits, greedy ids and ids of a beam of 4 sentence by sentence;
-where ids differ it prints the difference of the scores, which must be a tie (below 1e-4). Each backend runs in a process of its own.
+epoch by epoch. `export` takes the runs that `train` left in DIR, translates with each under its own backend, exports it, and compares
+with what its SavedModel says in a process that can import neither Keras nor kformer. `search` loads one run on each backend, and
+compares logits, greedy ids and ids of a beam of 4 sentence by sentence; where ids differ it prints the difference of the scores, which
+must be a tie (below 1e-4). Each backend runs in a process of its own.
 """
 
 import argparse
 import csv
+import json
 import os
 import pathlib
 import subprocess
@@ -20,6 +24,18 @@ import sys
 import numpy as np
 
 BACKENDS = ("tensorflow", "jax", "torch")
+# Translates the lines of a JSON file by a SavedModel, with core TensorFlow and tensorflow_text alone.
+SERVE = """
+import json, sys
+sys.modules["keras"] = sys.modules["kformer"] = None
+import tensorflow as tf, tensorflow_text
+serve = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+lines = json.load(open(sys.argv[2]))
+texts = []
+for start in range(0, len(lines), 32):
+    texts += [text.decode() for text in serve(text=tf.constant(lines[start : start + 32]))["translation"].numpy()]
+json.dump(texts, open(sys.argv[3], "w"))
+"""
 
 
 def curves(options):
@@ -70,6 +86,31 @@ def search(options):
     logits = translator.model({"source_ids": padded, "target_ids": padded[:, :20]}, training=False)
     results["logits"] = keras.ops.convert_to_numpy(logits)
     np.savez(pathlib.Path(options.work) / f"search-{keras.backend.backend()}.npz", **results)
+
+
+def export(options):
+    """One backend's translations by its own run, and by the SavedModel made of it."""
+    import keras
+
+    import kformer
+
+    backend = keras.backend.backend()
+    work = pathlib.Path(options.work)
+    translator = kformer.Translator.load(pathlib.Path(options.run) / backend)
+    lines = pathlib.Path(options.source).read_text(encoding="utf-8").split("\n")[: options.limit]
+    lines = [line for line in lines if line]
+    (work / "lines.json").write_text(json.dumps(lines))
+    for name, beam_size in (("greedy", 1), ("beam 4", 4)):
+        mine = [result.text for result in translator.translate(lines, beam_size=beam_size)]
+        folder = translator.export(work / f"saved-{backend}-{beam_size}", beam_size=beam_size)
+        served = work / f"served-{backend}-{beam_size}.json"
+        command = [sys.executable, "-c", SERVE, str(folder), str(work / "lines.json"), str(served)]
+        subprocess.run(command, check=True, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
+        equal = [a == b for a, b in zip(mine, json.loads(served.read_text()), strict=True)]
+        different = len({*mine})
+        print(f"| {backend} | {name} | {sum(equal)} of {len(lines)} | {different} |", flush=True)
+        for index in np.flatnonzero(np.logical_not(equal)):
+            print(f"  line {index + 1}: {mine[index]!r}, SavedModel {json.loads(served.read_text())[index]!r}")
 
 
 def train(options):
@@ -132,23 +173,28 @@ def main():
     three.add_argument("--train-target", required=True)
     three.add_argument("--epochs", type=int, default=3)
     two = commands.add_parser("search")
-    two.add_argument("run")
-    two.add_argument("--source", required=True)
-    two.add_argument("--limit", type=int, default=None)
-    for command in (one, two, three):
+    four = commands.add_parser("export")
+    for command in (two, four):
+        command.add_argument("run", help="`export`: the folder with the runs" if command is four else "a run directory")
+        command.add_argument("--source", required=True)
+        command.add_argument("--limit", type=int, default=None)
+    for command in (one, two, three, four):
         command.add_argument("--work", required=True, help="folder for what the processes hand over")
         command.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        {"curves": curves, "search": search}[options.command](options)
+        {"curves": curves, "search": search, "export": export}[options.command](options)
         return
     pathlib.Path(options.work).mkdir(parents=True, exist_ok=True)
     if options.command == "train":
         train(options)
         return
+    if options.command == "export":
+        print("| trained and translated on | search | strings equal | different strings |\n|---|---|---|---|", flush=True)
     for backend in BACKENDS:
         subprocess.run([sys.executable, *sys.argv, "--worker"], env={**os.environ, "KERAS_BACKEND": backend}, check=True)
-    {"curves": compare_curves, "search": compare_search}[options.command](options)
+    if options.command != "export":
+        {"curves": compare_curves, "search": compare_search}[options.command](options)
 
 
 if __name__ == "__main__":
