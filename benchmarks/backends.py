@@ -26,9 +26,12 @@ import numpy as np
 BACKENDS = ("tensorflow", "jax", "torch")
 # Translates the lines of a JSON file by a SavedModel, with core TensorFlow and tensorflow_text alone.
 SERVE = """
-import json, sys
+import importlib.util, json, pathlib, sys
 sys.modules["keras"] = sys.modules["kformer"] = None
-import tensorflow as tf, tensorflow_text
+import tensorflow as tf
+# Its kernels alone, as a server links them: `import tensorflow_text` would import Keras.
+folder = pathlib.Path(importlib.util.find_spec("tensorflow_text").origin).parent
+tf.load_op_library(str(next(folder.glob("python/ops/_sentencepiece_tokenizer*.so"))))
 serve = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
 lines = json.load(open(sys.argv[2]))
 texts = []

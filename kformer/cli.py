@@ -414,7 +414,8 @@ def export(
         "max_length": max_length,
     }
     with quiet_imports():
-        folder = translator.export(output, **{name: value for name, value in options.items() if value is not None})
+        options = {name: value for name, value in options.items() if value is not None}
+        folder = translator.export(output, imports=import_module or (), **options)
     print(folder)
 
 

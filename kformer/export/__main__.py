@@ -1,5 +1,6 @@
 """`python -m kformer.export RUN OUTPUT OPTIONS`: the process with the TensorFlow backend in which a SavedModel is made."""
 
+import importlib
 import json
 import sys
 
@@ -9,7 +10,10 @@ def main():
     from kformer.translator import Translator
 
     run, output, options = sys.argv[1:]
-    print(export_saved_model(Translator.load(run), output, **json.loads(options)))
+    options = json.loads(options)
+    for module in options.pop("imports"):
+        importlib.import_module(module)
+    print(export_saved_model(Translator.load(run), output, **options))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ METADATA_FILE = "assets.extra/kformer.json"
 FORMAT_VERSION = 1
 
 
-def export_saved_model(translator, path, *, version=None, **options):
+def export_saved_model(translator, path, *, version=None, imports=(), **options):
     """Writes `path/VERSION/`, which TensorFlow Serving and `tf.saved_model.load` read, with strings in and strings out.
 
     The graph has core TensorFlow and tensorflow_text ops only, and neither Keras nor this package is needed to load it. Signatures:
@@ -33,6 +33,7 @@ def export_saved_model(translator, path, *, version=None, **options):
         translator: a `kformer.Translator`.
         path: folder of the model; its name is the model's.
         version: int, the name of the folder to write in it; `None` for the next free number.
+        imports: names of modules that register layers of your own; the second process imports them first.
         **options: fields of `kformer.decoding.SearchOptions` that differ from the translator's. `n_best` is the N of the signature
             `n_best`, `beam_size` if it is not given.
 
@@ -60,7 +61,7 @@ def export_saved_model(translator, path, *, version=None, **options):
     if target.exists():
         raise ValueError(f"{target} exists already: give another version, or remove it first.")
     if keras.backend.backend() != "tensorflow":
-        return _export_in_tensorflow(translator, path, version, search)
+        return _export_in_tensorflow(translator, path, version, search, list(imports))
     path.mkdir(parents=True, exist_ok=True)
     # Written aside and renamed: a server that watches the folder must never see half a model.
     with tempfile.TemporaryDirectory(dir=path, prefix=".partial-") as aside:
@@ -75,7 +76,7 @@ def _versions(path):
     return [folder for folder in path.glob("*") if folder.name.isdigit() and folder.is_dir()]
 
 
-def _export_in_tensorflow(translator, path, version, search):
+def _export_in_tensorflow(translator, path, version, search, imports):
     from importlib.util import find_spec
 
     for package in ("tensorflow", "tensorflow_text"):
@@ -84,10 +85,11 @@ def _export_in_tensorflow(translator, path, version, search):
             raise ImportError(f"Exporting a SavedModel needs {name}, which is not installed here: run `pip install {name}`.")
     with tempfile.TemporaryDirectory() as folder:
         translator.save(folder)
-        options = json.dumps({**dataclasses.asdict(search), "version": version})
+        options = json.dumps({**dataclasses.asdict(search), "version": version, "imports": imports})
         process = subprocess.run(
             [sys.executable, "-m", "kformer.export", folder, str(path.absolute()), options],
-            env={**os.environ, "KERAS_BACKEND": "tensorflow"},
+            # With this process's path, so that whatever can be imported here can be imported there.
+            env={**os.environ, "KERAS_BACKEND": "tensorflow", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             capture_output=True,
             text=True,
         )
@@ -96,7 +98,7 @@ def _export_in_tensorflow(translator, path, version, search):
         raise RuntimeError(
             "The TensorFlow process that makes the SavedModel failed"
             + (f": {lines[-1]}" if lines else f" with exit code {process.returncode}.")
-            + " If the model has layers of your own, export it in a process with KERAS_BACKEND=tensorflow that imports them."
+            + " If the model has layers of your own, name the module that registers them (imports=[...], or --import MODULE)."
         )
     return path / str(version)
 

@@ -1,11 +1,13 @@
 """The SavedModel: the same text as the translator, from every backend, in a process that has TensorFlow alone."""
 
+import importlib
 import json
 import os
 import pathlib
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import pytest
 
@@ -161,6 +163,27 @@ def test_versions_and_refusals(exported, translator, tmp_path):
 
 
 @pytest.mark.any_backend
+def test_a_model_class_of_ones_own_is_exported_from_every_backend(translator, tmp_path, monkeypatch):
+    name = "model_of_ones_own"
+    (tmp_path / f"{name}.py").write_text(
+        "import keras, kformer\n"
+        "@keras.saving.register_keras_serializable(package='mine')\n"
+        "class Mine(kformer.Transformer):\n"
+        "    pass\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    model = importlib.import_module(name).Mine.from_config(translator.model.get_config())
+    model.set_weights(translator.model.get_weights())
+    mine = kformer.Translator(model, translator.tokenizer)
+    folder = mine.export(tmp_path / "saved", beam_size=1, imports=[name])
+    texts = ["May 3, 2031", "half past four"]
+    assert SavedModelTranslator(folder)(texts) == translator(texts, beam_size=1)
+    if keras.backend.backend() != "tensorflow":
+        with pytest.raises(RuntimeError, match="name the module that registers them"):
+            mine.export(tmp_path / "other", beam_size=1)
+        assert not any((tmp_path / "other").glob("*"))
+
+
 def test_frozen_saved_model_says_what_it_said():
     """A SavedModel of the first release: its exact text, for ever."""
     expected = json.loads((FROZEN_RUN / "expected.json").read_text(encoding="utf-8"))
