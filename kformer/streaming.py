@@ -278,7 +278,8 @@ class LineProgress:
             self.stream.write("\r" + " " * self._width + "\r")
         if kind is None and self.done:
             seconds = time.perf_counter() - self._start
-            self.stream.write(f"{self.done:,} {self.what} in {seconds:.1f} s, {self.done / max(seconds, 1e-9):,.1f} per second\n")
+            what = self.what.removesuffix("s") if self.done == 1 else self.what
+            self.stream.write(f"{self.done:,} {what} in {seconds:.1f} s, {self.done / max(seconds, 1e-9):,.1f} per second\n")
         self.stream.flush()
 
     def describe(self, now):

@@ -189,6 +189,7 @@ def bad_inputs(folder):
         (train(folder, good), "is a folder"),
         (train(good, good, "--valid-source", good), "give valid_source and valid_target"),
         (train(good, good, "--preset", "huge"), "preset must be one of tiny, small, base, big, but 'huge' was given"),
+        (train(good, good, "--norm", "both"), "norm must be one of pre, post, but 'both' was given"),
         (train(good, good, "--dropout", "1.5"), "dropout must be in [0, 1), but 1.5 was given"),
         (train(good, good, "--epochs", "0"), "epochs must be a whole number of at least 1, but 0 was given"),
         (train(good, good, "--precision", "int8"), "precision must be one of float32"),
