@@ -1,6 +1,7 @@
 """The encoder-decoder Transformer."""
 
 import contextlib
+import contextvars
 
 import keras
 from keras import ops
@@ -8,6 +9,9 @@ from keras import ops
 from kformer.layers.counter_hash import drawn_seed
 from kformer.models.network import DecoderCache, Network
 from kformer.models.presets import PRESETS
+
+# The model whose training step needs no logits, in the thread that runs the step: a strategy with several devices has a thread each.
+_PROJECTING = contextvars.ContextVar("projecting", default=None)
 
 
 @keras.saving.register_keras_serializable(package="kformer")
@@ -144,7 +148,6 @@ class Transformer(keras.Model):
         # A metric that training may set to see each batch's own loss, which the progress bar's running mean hides.
         self.loss_observer = None
         self._network = network
-        self._projects_loss = False
         self._config = {"vocabulary_size": vocabulary_size, **config, "start_id": start_id, "end_id": end_id}
 
     @classmethod
@@ -265,25 +268,31 @@ class Transformer(keras.Model):
 
     @contextlib.contextmanager
     def _projecting_loss(self, data):
-        self._projects_loss = self._can_project_loss(data)
+        token = _PROJECTING.set(self if self._can_project_loss(data) else None)
         try:
             yield
         finally:
-            self._projects_loss = False
+            _PROJECTING.reset(token)
+
+    @property
+    def _projects_loss(self):
+        return _PROJECTING.get() is self
 
     def _can_project_loss(self, data):
         """Whether loss and metrics of a step on `data` can be had without logits."""
-        _, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         # A subclass that overrides one of these expects logits.
         for name in ("call", "compute_loss", "compute_metrics"):
             if getattr(type(self), name) is not getattr(Transformer, name):
                 return False
-        if labels is None or sample_weight is not None or not hasattr(self.loss, "of_projection"):
+        if labels is None or sample_weight is not None or getattr(self.loss, "needs_logits", True):
+            return False
+        if not isinstance(inputs, dict) or not {"source_ids", "target_ids"} <= inputs.keys():
             return False
         if self._compile_loss._user_loss_weights or (self._compile_metrics and self._compile_metrics._user_weighted_metrics):
             return False
         metrics = self._compiled_metrics()
-        return all(getattr(metric, "token_sum", None) and metric.pad_id == self.loss.pad_id for metric in metrics)
+        return all(not getattr(metric, "needs_logits", True) and metric.pad_id == self.loss.pad_id for metric in metrics)
 
     def _compiled_metrics(self):
         return _flatten(self._compile_metrics and self._compile_metrics._user_metrics)
@@ -300,7 +309,7 @@ class Transformer(keras.Model):
         if self._projects_loss:
             table = self._network.output_table()
             loss, sums = self.loss.of_projection(y, y_pred, table, training=training)
-            loss = sum((ops.sum(ops.cast(part, "float32")) for part in self.losses), loss)
+            loss = sum((ops.cast(self._aggregate_additional_loss(part), "float32") for part in self.losses), loss)
             if self._compile_metrics is not None and not self._compile_metrics.built:
                 self._compile_metrics.build(y, keras.KerasTensor((*y_pred.shape[:2], table.shape[0])))
             # Here rather than in compute_metrics: on JAX the sums may not leave the function that is differentiated.

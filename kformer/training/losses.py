@@ -161,6 +161,11 @@ class MaskedCrossentropy(keras.losses.Loss):
         self.pad_id = pad_id
         self._replica_mean = _ReplicaMean(name="replica_mean", dtype="float32")
 
+    @property
+    def needs_logits(self):
+        """Whether a subclass computes something else, so that `of_projection` is not its loss."""
+        return type(self).call is not MaskedCrossentropy.call or type(self).__call__ is not MaskedCrossentropy.__call__
+
     def call(self, y_true, y_pred):
         """The loss of each token, float32 `[B, T]`; padding is not yet taken out."""
         losses = token_crossentropy(y_true, y_pred, self.label_smoothing)
@@ -186,6 +191,8 @@ class MaskedCrossentropy(keras.losses.Loss):
             float32 scalar, and `TokenSums`.
         """
         y_true = ops.cast(y_true, "int32")
+        if tuple(hidden.shape)[-1] != table.shape[1]:
+            raise ValueError(f"Vectors of size {hidden.shape[-1]} cannot be projected by a table of shape {tuple(table.shape)}.")
         check_shapes(y_true, hidden)
         weights = token_weights(y_true, self.pad_id)
         known = ops.less(y_true, table.shape[0])

@@ -54,6 +54,14 @@ class TokenMean(keras.metrics.Metric):
         values = ops.where(ops.not_equal(weights, 0), values, 0.0) * weights
         self._add(ops.sum(values), ops.sum(weights))
 
+    @property
+    def needs_logits(self):
+        """Whether the value is no field of `TokenSums`, as where a subclass overrides what its base class computes."""
+        if self.token_sum is None or type(self).update_state is not TokenMean.update_state:
+            return True
+        namer = next(base for base in type(self).__mro__ if "token_sum" in vars(base))
+        return type(self).token_values is not namer.token_values
+
     def update_sums(self, sums):
         """Adds a batch of which only the sums are known.
 

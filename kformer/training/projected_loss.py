@@ -1,5 +1,6 @@
 """Projection to the vocabulary and cross-entropy in one, without the logits of a whole batch ever being there."""
 
+import keras
 from keras import ops
 
 # Elements of the logits that exist at a time: 16 MiB of float32, about what a processor's last cache holds.
@@ -16,7 +17,8 @@ def projected_crossentropy(hidden, table, labels, weights, label_smoothing=0.0, 
 
     With `p` the softmax, `e` the label's unit vector, `s` the label smoothing and `V` the vocabulary size, the gradient at
     the logits is `p - (1 - s) e - s / V`. Its last term is the same for all classes, and so is its effect on `hidden` and
-    `table` (a mean over the table, a sum over the tokens): it never has to be subtracted from all the `p`.
+    `table` (a mean over the table, a sum over the tokens): it never has to be subtracted from all the `p`. The term before
+    it is subtracted from the label's `p` in float32, before anything is rounded: where the model is sure, little is left.
 
     Args:
         hidden: float tensor `[B, T, D]`, what the decoder gives.
@@ -48,7 +50,7 @@ def projected_crossentropy(hidden, table, labels, weights, label_smoothing=0.0, 
 
     @ops.custom_gradient
     def sums_of(tokens, table):
-        dtype = tokens.dtype
+        dtype = keras.backend.standardize_dtype(tokens.dtype)
         by_class = ops.transpose(table)  # [D, V]
 
         def step(index, sums, tokens_slope, table_slope):
@@ -71,10 +73,14 @@ def projected_crossentropy(hidden, table, labels, weights, label_smoothing=0.0, 
             counted = ops.where(ops.not_equal(chunk_weights, 0), counted, 0.0) * chunk_weights
             sums = sums + ops.sum(counted, axis=0)
             if training:
-                # exp(shifted) stands for p: dividing by its sum is left to the narrow matrices.
-                slope = ops.cast(probabilities, dtype)
+                # exp(shifted) is p times its sum, by which the narrow matrices are divided; half precision lacks the range.
+                places = ops.concatenate([ops.expand_dims(ops.arange(chunk_rows, dtype="int32"), -1), chunk_labels], axis=-1)
+                at_label = ops.exp(label_logits) - (1.0 - label_smoothing) * norm
+                slope = ops.scatter_update(probabilities, places, ops.squeeze(at_label, -1))  # [C, V]
+                if dtype != "float32":
+                    slope, norm = ops.cast(slope / norm, dtype), 1.0
                 to_tokens = ops.cast(ops.matmul(slope, table), "float32") / norm  # [C, D]
-                tokens_slope = ops.slice_update(tokens_slope, (start, 0), ops.cast(to_tokens, tokens_slope.dtype))
+                tokens_slope = ops.slice_update(tokens_slope, (start, 0), to_tokens)
                 weighted = ops.cast(ops.cast(chunk, "float32") * (chunk_weights / norm), dtype)
                 table_slope = table_slope + ops.cast(ops.matmul(ops.transpose(weighted), slope), "float32")  # [D, V]
             return index + 1, sums, tokens_slope, table_slope
@@ -89,15 +95,11 @@ def projected_crossentropy(hidden, table, labels, weights, label_smoothing=0.0, 
         def gradient(*args, upstream=None):
             # PyTorch hands the upstream gradient by name (behind the inputs), TensorFlow and JAX as the one argument.
             upstream = (args[0] if upstream is None else upstream)[0]
-            kept = 1.0 - label_smoothing
             row_weights = ops.expand_dims(weights, -1)
-            wide = ops.cast(table, "float32")
-            to_tokens = tokens_slope - kept * ops.take(wide, labels, axis=0)
-            weighted = ops.cast(tokens, "float32") * row_weights
-            to_table = ops.transpose(table_slope) - kept * ops.segment_sum(weighted, labels, num_segments=classes)
+            to_tokens, to_table = tokens_slope, ops.transpose(table_slope)
             if label_smoothing:
-                to_tokens = to_tokens - label_smoothing * ops.mean(wide, axis=0)
-                to_table = to_table - label_smoothing / classes * ops.sum(weighted, axis=0)
+                to_tokens = to_tokens - label_smoothing * ops.mean(ops.cast(table, "float32"), axis=0)
+                to_table = to_table - label_smoothing / classes * ops.sum(ops.cast(tokens, "float32") * row_weights, axis=0)
             return ops.cast(to_tokens * row_weights * upstream, dtype), ops.cast(to_table * upstream, dtype)
 
         return sums, gradient

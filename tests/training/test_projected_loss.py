@@ -123,20 +123,63 @@ def test_training_without_logits_is_training_with_them(options, tolerance):
             np.testing.assert_allclose(ops.convert_to_numpy(a), ops.convert_to_numpy(b), atol=1e-5)
 
 
+class Doubled(MaskedCrossentropy):
+    def call(self, y_true, y_pred):
+        return 2.0 * super().call(y_true, y_pred)
+
+
+class Sure(kformer.MaskedAccuracy):
+    """The share of tokens with a probability above one half."""
+
+    def token_values(self, labels, logits):
+        return ops.max(ops.softmax(logits), axis=-1) > 0.5
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("bfloat16", 0.02), ("float16", 0.003)])
+def test_half_precision_keeps_the_gradient_of_a_sure_model(dtype, tolerance):
+    random = np.random.default_rng(4)
+    table = random.normal(size=(V, 16)).astype("float32")
+    labels = random.integers(0, V, (40, 5)).astype("int32")
+    hidden = 1.2 * table[labels] / 4
+    values = [ops.convert_to_numpy(ops.cast(value, dtype)).astype("float32") for value in (hidden, table)]
+    weights = ops.ones(labels.shape)
+
+    def slopes(dtype):
+        variables = [keras.Variable(value) for value in values]
+
+        def loss():
+            cast = [ops.cast(ops.convert_to_tensor(variable), dtype) for variable in variables]
+            return projected_crossentropy(*cast, ops.convert_to_tensor(labels), weights, 0.1, chunk_rows=64)[0]
+
+        return gradients(loss, variables)
+
+    for mine, exact in zip(slopes(dtype), slopes("float32"), strict=True):
+        assert np.linalg.norm(mine - exact) < tolerance * np.linalg.norm(exact)
+
+
 def test_what_needs_logits_gets_them():
     random = np.random.default_rng(0)
     labels = random.integers(1, V, (2, 3)).astype("int32")
+    inputs = {"source_ids": labels, "target_ids": labels}
     model, _ = train(kformer.Transformer)
-    assert model._can_project_loss((None, labels)) and not model._can_project_loss((None, labels, np.ones(2)))
+    assert model._can_project_loss((inputs, labels)) and not model._can_project_loss((inputs, labels, np.ones(2)))
+    assert not model._can_project_loss(([labels, labels], labels))
+    # Subclasses that compute something else.
+    plain = float(model.evaluate(inputs, labels, verbose=0, return_dict=True)["nll"])
+    model.compile("sgd", Doubled(), metrics=[Sure(name="sure")])
+    found = model.evaluate(inputs, labels, verbose=0, return_dict=True)
+    assert found["loss"] == pytest.approx(2 * plain, rel=1e-4) and found["sure"] == 0
+    model.compile("sgd", MaskedCrossentropy(), metrics=[Sure()])
+    assert not model._can_project_loss((inputs, labels))
     keras_metric = keras.metrics.SparseCategoricalAccuracy(name="keras")
     model, steps = train(kformer.Transformer, metrics=[keras_metric])
-    assert not model._can_project_loss((None, labels)) and 0 <= steps[-1]["keras"] <= 1
+    assert not model._can_project_loss((inputs, labels)) and 0 <= steps[-1]["keras"] <= 1
     model, steps = train(kformer.Transformer, metrics=[], weighted=[kformer.MaskedAccuracy()], sample_weight=np.ones(4, "float32"))
-    assert not model._can_project_loss((None, labels)) and 0 <= steps[-1]["accuracy"] <= 1
+    assert not model._can_project_loss((inputs, labels)) and 0 <= steps[-1]["accuracy"] <= 1
     # A metric that counts other tokens than the loss does.
     model, _ = train(kformer.Transformer, metrics=[kformer.MaskedAccuracy(pad_id=5)])
-    assert not model._can_project_loss((None, labels))
+    assert not model._can_project_loss((inputs, labels))
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    assert not model._can_project_loss((None, labels))
+    assert not model._can_project_loss((inputs, labels))
     # Outside of a step the model gives logits.
     assert tuple(model({"source_ids": labels, "target_ids": labels}).shape) == (2, 3, V)
