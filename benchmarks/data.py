@@ -1,11 +1,11 @@
 """How fast a large corpus becomes batches, and in how much memory.
 
-    python benchmarks/data.py --pairs 10000000 --train-steps 100
+    python benchmarks/data.py --pairs 10000000 --train-steps 100 --memory-limit 2048
 
 Generates pairs of synthetic sentences (words drawn from a Zipf distribution, lengths log-normal, a source and a target
 of like length), trains a tokenizer on the first of them, prepares all of them, and reads batches over two epochs;
 with `--train-steps` it also trains a tiny model with `fit`. Prints a Markdown table. Peak memory is the largest
-resident set of the process so far; KERAS_BACKEND selects the backend.
+resident set of the process so far; KERAS_BACKEND selects the backend. Above `--memory-limit` (MiB) the exit code is 1.
 """
 
 import argparse
@@ -85,6 +85,7 @@ def main():
     parser.add_argument("--train-steps", type=int, default=0, help="steps of fit with a tiny model")
     parser.add_argument("--num-threads", type=int, help="threads of the tokenizer")
     parser.add_argument("--folder", help="where to put the files (a temporary folder by default)")
+    parser.add_argument("--memory-limit", type=float, default=float("inf"), help="MiB of peak memory that count as failure when exceeded")
     arguments = parser.parse_args()
 
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
@@ -118,7 +119,10 @@ def main():
             name = f"{arguments.train_steps} steps of fit, tiny, {keras.backend.backend()}"
             table.row(name, arguments.train_steps, "steps")
         size = sum(path.stat().st_size for path in (folder / "pairs").iterdir()) / 2**20
+        peak = peak_memory()
         print(f"\n{dataset.summary()}\n\nText {sum(p.stat().st_size for p in files) / 2**20:,.0f} MiB, ids {size:,.0f} MiB.")
+        if peak > arguments.memory_limit:
+            sys.exit(f"The peak of {peak:,.0f} MiB is above the limit of {arguments.memory_limit:,.0f} MiB.")
 
 
 if __name__ == "__main__":

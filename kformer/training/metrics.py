@@ -105,6 +105,7 @@ class NegativeLogLikelihood(TokenMean):
 
     def __init__(self, name="nll", pad_id=None, dtype=None):
         super().__init__(name=name, pad_id=pad_id, dtype=dtype)
+        self._direction = "down"  # Callbacks that compare values then need no `mode`.
 
     def token_values(self, labels, logits):
         losses = token_crossentropy(labels, logits)
@@ -152,6 +153,7 @@ class MaskedAccuracy(TokenMean):
 
     def __init__(self, name="accuracy", pad_id=None, dtype=None):
         super().__init__(name=name, pad_id=pad_id, dtype=dtype)
+        self._direction = "up"
 
     def token_values(self, labels, logits):
         # A label that shares the highest logit counts. (A search for the highest index is slow on TensorFlow.)

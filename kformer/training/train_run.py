@@ -6,6 +6,7 @@ import math
 import pathlib
 import shutil
 import sys
+import time
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -189,6 +190,7 @@ def _tokenizer(path, options, start, resumes, num_pairs, report):
     elif options.tokenizer:
         tokenizer = Tokenizer.load(options.tokenizer)
     else:
+        report(f"tokenizer: training it on {num_pairs:,} pairs ...")
         tokenizer = train_tokenizer(options, num_pairs, report)
     tokenizer.save(folder)
     return tokenizer
@@ -199,7 +201,8 @@ def _datasets(path, options, tokenizer, start, report):
     max_length = start[0].max_length if start else options.max_length or 256
 
     def prepared(source, target):
-        return prepare_cached(str(source), str(target), tokenizer, path / "data", max_length=max_length, report=report)
+        options = {"max_length": max_length, "report": report, "progress": _Progress(report)}
+        return prepare_cached(str(source), str(target), tokenizer, path / "data", **options)
 
     corpus = prepared(options.train_source, options.train_target)
     batch_tokens = options.batch_tokens or choose_batch_tokens(max(corpus.num_source_tokens, corpus.num_target_tokens))
@@ -214,6 +217,23 @@ def _datasets(path, options, tokenizer, start, report):
         corpus = prepared(options.valid_source, options.valid_target)
         valid = ParallelDataset.from_prepared(corpus, batch_tokens=batch_tokens, shuffle=False, max_shapes=min(max_shapes, 4))
     return train, valid
+
+
+class _Progress:
+    """Says now and then how far the preparation of the text is, where that takes long."""
+
+    SECONDS = 10.0
+
+    def __init__(self, report):
+        self.report = report
+        self._start = self._said = time.perf_counter()
+
+    def __call__(self, done, total):
+        now = time.perf_counter()
+        if now - self._said >= self.SECONDS and done < total:
+            self._said = now
+            rate = done / (now - self._start)
+            self.report(f"data: {done:,} of {total:,} pairs prepared, {rate:,.0f} per second, {(total - done) / rate:.0f} s left")
 
 
 def _length_of_training(options, steps_per_epoch, report):

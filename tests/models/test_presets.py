@@ -54,9 +54,8 @@ def test_the_formula_counts_a_real_model():
     assert trainable(kformer.Transformer(17, **options)) == formula(17, **options)
 
 
-@pytest.mark.slow
 @pytest.mark.any_backend
-@pytest.mark.parametrize("name", ["small", "base", "big"])
+@pytest.mark.parametrize("name", ["small", "base", pytest.param("big", marks=pytest.mark.slow)])
 def test_a_large_preset_has_its_parameters(name):
     model = kformer.Transformer.from_preset(name, vocabulary_size=PRESETS[name].reference_vocabulary_size)
     assert trainable(model) == LITERAL[name]

@@ -117,3 +117,23 @@ def test_an_ordered_dataset_is_read_in_its_order(tiny_transformer, quick_compile
     model.fit(batches, epochs=3, verbose=0)
     # Keras on TensorFlow looks at the first two once more, for their shapes.
     assert batches.asked[-12:] == [0, 1, 2, 3] * 3
+
+
+def test_keras_callbacks_work_on_it(tiny_transformer, quick_compile, tmp_path):
+    model = tiny_transformer(num_encoder_layers=1, num_decoder_layers=1, hidden_dim=16)
+    inputs, labels = reversal_task()
+    model.compile(keras.optimizers.Adam(0.01), MaskedCrossentropy(), metrics=[NegativeLogLikelihood()], **quick_compile)
+    callbacks = [
+        keras.callbacks.TensorBoard(tmp_path / "board", histogram_freq=1),
+        keras.callbacks.ModelCheckpoint(tmp_path / "best.keras", monitor="val_nll", save_best_only=True),
+        # Nothing is ever better by that much: the second epoch is the last.
+        keras.callbacks.EarlyStopping(monitor="val_nll", min_delta=100.0, patience=1),
+        keras.callbacks.CSVLogger(tmp_path / "log.csv"),
+    ]
+    history = model.fit(inputs, labels, validation_data=(inputs, labels), batch_size=32, epochs=5, verbose=0, callbacks=callbacks)
+    assert len(history.history["val_nll"]) == 2
+    assert len((tmp_path / "log.csv").read_text().splitlines()) == 3
+    assert {path.name for path in (tmp_path / "board").iterdir()} >= {"train", "validation"}
+    assert any((tmp_path / "board" / "train").glob("events.*"))
+    best = keras.saving.load_model(tmp_path / "best.keras").evaluate(inputs, labels, verbose=0, return_dict=True)
+    assert abs(best["nll"] - min(history.history["val_nll"])) < 1e-4

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import importlib
 
 import pytest
 
@@ -58,6 +59,18 @@ def test_the_average_of_the_weights_is_validated_and_kept_and_resumed(tmp_path):
             histories.append([row["loss"] for row in csv.DictReader(file)])
     assert histories[0] == histories[1]
     assert rest.best == whole.best
+
+
+@pytest.mark.any_backend
+def test_a_long_preparation_says_how_far_it_is(monkeypatch):
+    said, now = [], [0.0]
+    module = importlib.import_module("kformer.training.train_run")
+    monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
+    progress = module._Progress(said.append)
+    for seconds, done in ((1, 100), (20, 2000), (21, 2100), (40, 5000)):
+        now[0] = float(seconds)
+        progress(done, 5000)
+    assert said == ["data: 2,000 of 5,000 pairs prepared, 100 per second, 30 s left"]
 
 
 @pytest.mark.any_backend
