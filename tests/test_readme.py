@@ -14,7 +14,7 @@ def test_the_twenty_lines_run(tmp_path, monkeypatch, capsys):
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     (code,) = [block for block in blocks if "model.fit" in block]
     # Less of everything; the lines are the same.
-    less = {"vocabulary_size=8000)": "vocabulary_size=380)", "epochs=20": "epochs=1", "batch_tokens=4096": "batch_tokens=512"}
+    less = {"vocabulary_size=8000)": "vocabulary_size=380)", "epochs=20": "epochs=1", "batch_tokens=2048": "batch_tokens=512"}
     for old, new in less.items():
         assert old in code
         code = code.replace(old, new)
