@@ -1,6 +1,6 @@
 """The encoder-decoder Transformer for Keras 3: train with `model.fit`, ship one SavedModel that takes and returns strings."""
 
-from kformer import data, decoding, export, layers, models, text, training
+from kformer import data, decoding, export, interop, layers, models, text, training
 from kformer.models import Transformer
 from kformer.text import Tokenizer
 from kformer.training import (
@@ -27,6 +27,7 @@ __all__ = [
     "Translator",
     "decoding",
     "export",
+    "interop",
     "layers",
     "models",
     "text",

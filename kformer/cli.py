@@ -65,6 +65,13 @@ LengthPenalty = Annotated[
     ),
 ]
 MaxLength = Annotated[int | None, _option("--max-length", help="Most tokens of a translation. Default: one below the model's limit.")]
+SourceLanguage = Annotated[
+    str | None,
+    _option("--source-language", metavar="CODE", help="Source language, of a model of several, such as eng_Latn. Default: its own."),
+]
+TargetLanguage = Annotated[
+    str | None, _option("--target-language", metavar="CODE", help="Target language, of a model of several. Default: its own.")
+]
 BatchSize = Annotated[
     int, _option("--batch-size", min=1, show_default=True, help="Sentences translated at once: more is faster, up to the memory's end.")
 ]
@@ -252,6 +259,8 @@ def translate(
         _option("--top-p", help="With --sample: draw among the likeliest tokens that hold this much probability. Default: 1, all."),
     ] = None,
     seed: Annotated[int | None, _option("--seed", help="With --sample: of the draws. Default: 0.")] = None,
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
     batch_size: BatchSize = 32,
     threads: Threads = None,
     backend: Backend = None,
@@ -272,7 +281,7 @@ def translate(
         from kformer.data.lines import check_readable, count_lines
     if input is not None:
         check_readable(str(input), "input")
-    translator = streaming.open_translator(model)
+    translator = streaming.open_translator(model, source_language, target_language)
     options = streaming.search_options(
         translator, beam_size=_wide_enough(translator, beam_size, n_best, sample), n_best=n_best, length_penalty=length_penalty,
         max_length=max_length, sampling=sample or None, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
@@ -315,6 +324,8 @@ def evaluate(
     max_length: MaxLength = None,
     output: Annotated[pathlib.Path | None, _option("--output", metavar="FILE", help="Also write the translations to this file.")] = None,
     as_json: Annotated[bool, _option("--json", help="Print one JSON object instead of lines to read.")] = False,
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
     batch_size: BatchSize = 32,
     threads: Threads = None,
     backend: Backend = None,
@@ -330,7 +341,7 @@ def evaluate(
     references = [streaming.read_lines(path, "reference") for path in reference]
     for path, texts in zip(reference, references, strict=True):
         streaming.check_same_length(source, sources, path, texts)
-    translator = streaming.open_translator(model)
+    translator = streaming.open_translator(model, source_language, target_language)
     options = streaming.search_options(translator, beam_size=beam_size, length_penalty=length_penalty, max_length=max_length)
     with streaming.LineProgress(len(sources)) as progress:
         result = evaluate(
@@ -352,6 +363,8 @@ def score(
     run: Run,
     source: Annotated[pathlib.Path, _option("--source", metavar="FILE", help="Source text.")],
     target: Annotated[pathlib.Path, _option("--target", metavar="FILE", help="The translations to score: line n of line n.")],
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
     batch_size: BatchSize = 32,
     threads: Threads = None,
     backend: Backend = None,
@@ -366,7 +379,7 @@ def score(
         from kformer import streaming
     sources, targets = streaming.read_lines(source, "source"), streaming.read_lines(target, "target")
     streaming.check_same_length(source, sources, target, targets)
-    translator = streaming.load_run_translator(run)
+    translator = streaming.load_run_translator(run, source_language, target_language)
     with streaming.LineProgress(len(sources)) as progress:
         scores = translator.score(sources, targets, batch_size=batch_size, progress=progress)
     print(*(f"{score:.6f}" for score in scores), sep="\n")
@@ -377,46 +390,104 @@ def export(
     run: Run,
     output: Annotated[
         pathlib.Path,
-        _option("--output", metavar="FOLDER", help="Folder of the SavedModel, named as the model is: the next version is written in it."),
+        _option("--output", metavar="FOLDER", help="Folder to write; a SavedModel is added to it as the next version."),
     ],
-    format: Annotated[str, _option("--format", show_default=True, help="saved_model, the only one so far.")] = "saved_model",
+    format: Annotated[
+        str,
+        _option(
+            "--format",
+            show_default=True,
+            help="saved_model (TensorFlow Serving), ctranslate2, hf (a folder for transformers) or onnx (encoder and decoder step).",
+        ),
+    ] = "saved_model",
+    dtype: Annotated[
+        str | None,
+        _option(
+            "--dtype",
+            help="How weights are stored. ctranslate2: float32 (default), float16, bfloat16, int8; hf: float32, float16, bfloat16; "
+            "onnx: float32, float16.",
+        ),
+    ] = None,
     beam_size: BeamSize = None,
     n_best: Annotated[
         int | None, _option("--n-best", min=1, help="Translations that the signature `n_best` gives. Default: as many as the beam is wide.")
     ] = None,
     length_penalty: LengthPenalty = None,
     max_length: MaxLength = None,
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
     import_module: Annotated[
         list[str] | None, _option("--import", metavar="MODULE", help="A Python module to import first, which registers layers of your own.")
     ] = None,
     threads: Threads = None,
     backend: Backend = None,
 ):
-    """Export a run as a TensorFlow SavedModel: tokenizer, model and search in one graph, strings in and strings out.
+    """Export a run, by default as a TensorFlow SavedModel: tokenizer, model and search in one graph, strings in and strings out.
 
-    The search options are fixed in it. TensorFlow Serving reads FOLDER as it is; so does `kformer translate FOLDER`.
+    A SavedModel's search options are fixed in it. TensorFlow Serving reads FOLDER as it is; so does `kformer translate FOLDER`.
+    The other formats are for other systems: they hold the model and its tokenizer, and their own search translates.
 
     Example: [bold]kformer export runs/en-de --output saved_models/en-de --beam-size 4[/bold]
     """
-    if format != "saved_model":
-        raise typer.BadParameter(f"--format is '{format}', but must be saved_model.")
     with quiet_imports():
         import importlib
 
         from kformer import streaming
+        from kformer.export import FORMATS
+    if format not in FORMATS:
+        raise typer.BadParameter(f"--format is '{format}', but must be one of {', '.join(FORMATS)}.")
+    if dtype is not None and format == "saved_model":
+        raise typer.BadParameter("--dtype is for the other formats: a SavedModel computes as its run does.")
+    if format == "ctranslate2" and not (beam_size is n_best is length_penalty is max_length is None):
+        raise typer.BadParameter("The format ctranslate2 holds no search options: give them to ctranslate2.Translator.")
     for module in import_module or ():
         importlib.import_module(module)
-    translator = streaming.load_run_translator(run)
+    translator = streaming.load_run_translator(run, source_language, target_language)
     options = {
         "beam_size": _wide_enough(translator, beam_size, n_best or 1, False),
         "n_best": n_best,
         "length_penalty": length_penalty,
         "max_length": max_length,
+        "quantization" if format == "ctranslate2" else "dtype": dtype,
     }
+    options = {name: value for name, value in options.items() if value is not None}
+    if format == "saved_model":
+        options["imports"] = import_module or ()
     with quiet_imports():
-        options = {name: value for name, value in options.items() if value is not None}
-        folder = translator.export(output, imports=import_module or (), **options)
+        folder = translator.export(output, format, **options)
     print(folder)
+
+
+@app.command("import")
+def import_(
+    path: Annotated[
+        pathlib.Path,
+        typer.Argument(metavar="FOLDER", help="A downloaded model: config.json, model.safetensors or pytorch_model.bin, tokenizer files."),
+    ],
+    output: Annotated[pathlib.Path, _option("--output", metavar="RUN", help="The run directory to make.")],
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
+    dtype: Annotated[
+        str, _option("--dtype", show_default=True, help="float32; float16 or bfloat16 keep weights small, and compute in it.")
+    ] = "float32",
+    threads: Threads = None,
+    backend: Backend = None,
+):
+    """Make a run of a published translation model: OPUS-MT (Marian), M2M100, NLLB-200, mBART or BART.
+
+    The run translates, fine-tunes (`kformer train --start-from`) and exports like any other. By default it searches as the model's
+    generation_config.json says, so that `kformer translate RUN` says what the model's own library says.
+
+    Example: [bold]kformer import opus-mt-en-de --output runs/opus-mt-en-de[/bold]
+    """
+    with quiet_imports():
+        from kformer.interop import import_checkpoint
+    with quiet_imports():
+        run = import_checkpoint(
+            path, output, source_language=source_language, target_language=target_language, dtype=dtype,
+            report=lambda text: print(f"warning: {text}", file=sys.stderr),
+        )  # fmt: skip
+    print(run)
 
 
 def _wide_enough(translator, beam_size, n_best, sample):

@@ -20,11 +20,12 @@ from kformer.translator import Translator
 _PATIENCE = 0.2
 
 
-def open_translator(path):
+def open_translator(path, source_language=None, target_language=None):
     """The translator of a run directory or of a SavedModel, whichever `path` is.
 
     Args:
         path: a run directory; or `NAME/` or `NAME/VERSION/` of a SavedModel.
+        source_language, target_language: codes, for a run of several languages; `None` for those it has.
 
     Returns:
         A `kformer.Translator`, or a `kformer.export.SavedModelTranslator`.
@@ -37,25 +38,30 @@ def open_translator(path):
     if not path.exists():
         raise FileNotFoundError(f"There is no run directory or SavedModel {path}.")
     if (path / "config.json").is_file():
-        return load_run_translator(path)
+        return load_run_translator(path, source_language, target_language)
     versions = (folder / "saved_model.pb" for folder in [path, *path.glob("*")])
     if not any(file.is_file() for file in versions):
         raise FileNotFoundError(f"{path} is neither a run directory (it lacks config.json) nor a SavedModel (it lacks saved_model.pb).")
     from kformer.export import SavedModelTranslator
 
+    if source_language is not None or target_language is not None:
+        raise ValueError(f"The languages of the SavedModel {path} are fixed: export the run again with the languages that you want.")
     return SavedModelTranslator(path)
 
 
-def load_run_translator(path):
+def load_run_translator(path, source_language=None, target_language=None):
     """`Translator.load`, with a word for who comes too early or with a SavedModel.
 
     Raises:
-        FileNotFoundError, ValueError: as `Translator.load`.
+        FileNotFoundError, ValueError: as `Translator.load` and `Translator.for_languages`.
     """
     path = pathlib.Path(path)
     if (path / "config.json").is_file() and not (path / "model.keras").exists() and (path / "tokenizer").is_dir():
         raise FileNotFoundError(f"{path} has no model.keras yet: the training writes it at the end of its first epoch.")
-    return Translator.load(path)
+    translator = Translator.load(path)
+    if source_language is None and target_language is None:
+        return translator
+    return translator.for_languages(source_language, target_language)
 
 
 def search_options(translator, **options):

@@ -97,7 +97,9 @@ class Translator:
                 )
         self.model = model
         self.tokenizer = tokenizer
-        self.options = SearchOptions(max_length=max(1, model.max_length - 1)) if options is None else options
+        options = SearchOptions(max_length=max(1, model.max_length - 1)) if options is None else options
+        # What the tokenizer puts before every target, such as the target's language, is not for the search to choose.
+        self.options = dataclasses.replace(options, prefix_ids=tokenizer.target_prefix)
         self.config = dict(config or {})
         self._searchers = {}
         self._scorer = None
@@ -154,7 +156,8 @@ class Translator:
 
         Returns:
             List of floats: the sum of the log-probabilities (natural logarithm) of each target's tokens and its end token, given
-            the source. It equals the `score` of a search that found the same tokens.
+            the source; what the tokenizer puts before every target counts nothing. It equals the `score` of a search that found
+            the same tokens.
         """
         sources, targets = _check_texts(sources), _check_texts(targets)
         if len(sources) != len(targets):
@@ -163,6 +166,7 @@ class Translator:
             self._scorer = Scorer(self.model)
         rows, _ = self._source_rows(sources, keep_empty=True)
         labels = self.tokenizer.tokenize(targets, side="target", special_tokens=True)
+        prefix = len(self.tokenizer.target_prefix)
         for i, row in enumerate(labels):
             if len(row) > self.model.max_length:
                 raise ValueError(
@@ -173,7 +177,8 @@ class Translator:
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
             chosen = [labels[i] for i in batch]
-            found = self._scorer(self._pad([rows[i] for i in batch]), self._pad(chosen), np.array([len(row) for row in chosen]))
+            lengths = np.array([len(row) for row in chosen])
+            found = self._scorer(self._pad([rows[i] for i in batch]), self._pad(chosen), lengths, prefix)
             for i, score in zip(batch, found, strict=True):
                 scores[i] = float(score)
             if progress is not None:
@@ -221,11 +226,42 @@ class Translator:
         search = config.pop("search", None)
         return cls(model, tokenizer, None if search is None else _options_from_config(search, path), config)
 
-    def export(self, path, **options):
-        """Writes a SavedModel, `path/VERSION/`, with strings in and strings out. See `kformer.export.export_saved_model`."""
-        from kformer.export import export_saved_model
+    def export(self, path, format="saved_model", **options):
+        """Writes the model in a form that needs no kformer.
 
-        return export_saved_model(self, path, **options)
+        Args:
+            path: a folder; of the format "saved_model" the next version is written in it, of others there must be nothing yet.
+            format: "saved_model" (strings in, strings out, `kformer.export.export_saved_model`), "ctranslate2"
+                (`kformer.export.ctranslate2`), "hf" (a folder for `transformers`, `kformer.interop.export_huggingface`) or "onnx"
+                (`kformer.export.onnx`).
+            **options: of the format's function.
+
+        Returns:
+            The path that was written.
+        """
+        from kformer.export import export
+
+        return export(self, path, format, **options)
+
+    def for_languages(self, source=None, target=None):
+        """The translator of a multilingual model for other languages; the model is shared.
+
+        Args:
+            source, target: codes among `tokenizer.languages`, such as "eng_Latn"; `None` leaves a side as it is.
+
+        Returns:
+            `Translator`.
+
+        Raises:
+            ValueError: a code is unknown, or the model's start token is its language, which only a new import changes.
+        """
+        tokenizer = self.tokenizer.for_languages(source=source, target=target)
+        if tokenizer.start_id != self.model.start_id:
+            raise ValueError(
+                f"This model's start token is the target language, so it cannot change to {target!r} here: import the checkpoint again "
+                "with that target language."
+            )
+        return Translator(self.model, tokenizer, self.options, self.config)
 
     def search_options(self, changes):
         """The translator's `SearchOptions` with some fields changed; an unknown field is a `TypeError`."""
@@ -255,12 +291,19 @@ class Translator:
 
     def _hypotheses(self, ids, scores, ranks):
         """`Hypothesis` objects of one sentence, from arrays `[N, L]`, `[N]`, `[N]`."""
-        end_id = self.tokenizer.end_id
-        rows = []
-        for row in ids.tolist():
-            rows.append(row[: row.index(end_id) + 1] if end_id in row else [])
+        rows = [self._ended(row) if np.isfinite(score) else [] for row, score in zip(ids.tolist(), scores, strict=True)]
         texts = self.tokenizer.detokenize(rows)
         return [Hypothesis(*parts) for parts in zip(texts, scores.tolist(), ranks.tolist(), rows, strict=True)]
+
+
+    def _ended(self, row):
+        """A hypothesis' ids without the padding behind it."""
+        end_id = self.tokenizer.end_id
+        if end_id in row:
+            return row[: row.index(end_id) + 1]
+        while row and row[-1] == self.model.pad_id:
+            row = row[:-1]
+        return row
 
 
 def _check_texts(texts):

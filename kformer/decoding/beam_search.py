@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from kformer.decoding.beams import IMPOSSIBLE, flatten_beams, forbid, force_prefix, last_tokens, pick, row_offsets, write_token
 from kformer.decoding.drivers import stable_top_k, while_loop
 from kformer.decoding.step import reorder
-
-_IMPOSSIBLE = float("-inf")
 
 
 class BeamState(NamedTuple):
@@ -30,14 +29,28 @@ def length_penalty(length, alpha):
     return ((5.0 + ops.cast(length, "float32")) / 6.0) ** alpha
 
 
-def beam_search(step, state, limits, *, beam_size, start_id, end_id, pad_id, steps, n_best=1, alpha=0.6, min_length=0):
+def beam_search(
+    step,
+    state,
+    limits,
+    *,
+    beam_size,
+    start_id,
+    end_id,
+    pad_id,
+    steps,
+    n_best=1,
+    alpha=0.6,
+    min_length=0,
+    prefix=(),
+    forbidden=None,
+):
     """Finds the hypotheses of the highest penalised log-probability that a beam of width K reaches.
 
     At each step every live hypothesis proposes two things: to end here, or to go on with one of its K best tokens. All endings
     compete for the K places of the finished set, all continuations for the K places of the live set. A finished hypothesis is
     never extended or scored again. A sentence is done when none of its live hypotheses could enter the `n_best` first places
     of its finished set any more, even if every further token were certain. A hypothesis at its sentence's limit must end.
-    Neither the start nor the padding token is ever proposed.
 
     Args:
         step: function (ids int32 `[B K]`, state) -> (logits or log-probabilities `[B K, V]`, state).
@@ -49,6 +62,8 @@ def beam_search(step, state, limits, *, beam_size, start_id, end_id, pad_id, ste
         n_best: how many of the best must be right (the others are what was found by then).
         alpha: exponent of the length penalty.
         min_length: tokens that must stand before an end token.
+        prefix: ids that every hypothesis begins with; they cost nothing.
+        forbidden: ids that are never proposed; `None` for start and padding token.
 
     Returns:
         ids int32 `[B, K, L]`, scores float32 `[B, K]` (sums of log-probabilities, end token included), ranks float32 `[B, K]`
@@ -59,7 +74,7 @@ def beam_search(step, state, limits, *, beam_size, start_id, end_id, pad_id, ste
     """
     sentences = ops.shape(limits)[0]
     ids = ops.full((sentences, beam_size, steps), pad_id, dtype="int32")
-    impossible = ops.full((sentences, beam_size), _IMPOSSIBLE, dtype="float32")
+    impossible = ops.full((sentences, beam_size), IMPOSSIBLE, dtype="float32")
     is_first_beam = ops.broadcast_to(ops.arange(beam_size) < 1, (sentences, beam_size))
     beams = BeamState(
         length=ops.zeros((), dtype="int32"),
@@ -81,22 +96,20 @@ def beam_search(step, state, limits, *, beam_size, start_id, end_id, pad_id, ste
         return ops.logical_and(beams.length < steps, ops.any(can_win))
 
     def advance(beams):
-        last = ops.where(
-            beams.length > 0,
-            ops.take(beams.live_ids, ops.maximum(beams.length - 1, 0), axis=2),
-            start_id,
-        )
+        last = last_tokens(beams.live_ids, beams.length, start_id)
         logits, decoder = step(ops.reshape(last, (-1,)), beams.decoder)
-        end_scores, scores, tokens, parents = _proposals(logits, beams, limits, beam_size, start_id, end_id, pad_id, min_length)
-        ended = _write(beams.live_ids, beams.length, end_id)
+        logits = force_prefix(ops.cast(logits, "float32"), beams.length, prefix)
+        barred = {start_id, pad_id} - {end_id} if forbidden is None else set(forbidden)
+        end_scores, scores, tokens, parents = _proposals(logits, beams, limits, beam_size, end_id, barred, min_length, len(prefix))
+        ended = write_token(beams.live_ids, beams.length, end_id)
         finished_ids, finished_scores, finished_ranks = _merge_finished(
             beams, ended, end_scores, end_scores / length_penalty(beams.length + 1, alpha)
         )
-        rows = ops.reshape(parents + _row_offsets(sentences, beam_size), (-1,))
-        live_ids = ops.reshape(ops.take(_flatten_beams(beams.live_ids), rows, axis=0), ops.shape(beams.live_ids))
+        rows = ops.reshape(parents + row_offsets(sentences, beam_size), (-1,))
+        live_ids = ops.reshape(ops.take(flatten_beams(beams.live_ids), rows, axis=0), ops.shape(beams.live_ids))
         return BeamState(
             length=beams.length + 1,
-            live_ids=_write(live_ids, beams.length, ops.expand_dims(tokens, 2)),
+            live_ids=write_token(live_ids, beams.length, ops.expand_dims(tokens, 2)),
             live_scores=scores,
             finished_ids=finished_ids,
             finished_scores=finished_scores,
@@ -108,60 +121,37 @@ def beam_search(step, state, limits, *, beam_size, start_id, end_id, pad_id, ste
     return beams.finished_ids, beams.finished_scores, beams.finished_ranks
 
 
-def _proposals(logits, beams, limits, beam_size, start_id, end_id, pad_id, min_length):
+def _proposals(logits, beams, limits, beam_size, end_id, barred, min_length, prefix_length):
     """What each live hypothesis proposes: to end, or to go on.
 
     Returns:
         The scores of ending here `[B, K]`; scores, tokens and parents (beam numbers) of the K best continuations, `[B, K]`.
     """
     sentences = ops.shape(limits)[0]
-    logits = ops.cast(logits, "float32")
     vocabulary_size = logits.shape[-1]
     # log-probability = logit - normaliser: only the few logits that matter are normalised.
     normaliser = ops.logsumexp(logits, axis=-1, keepdims=True)  # [B K, 1]
     log_ends = ops.reshape(logits[:, end_id : end_id + 1] - normaliser, (sentences, beam_size))
     end_scores = beams.live_scores + log_ends
     if min_length:
-        end_scores = ops.where(beams.length < min_length, _IMPOSSIBLE, end_scores)
+        end_scores = ops.where(beams.length < min_length, IMPOSSIBLE, end_scores)
 
-    token_numbers = ops.arange(vocabulary_size, dtype="int32")
-    forbidden = token_numbers == end_id
-    for banned in {start_id, pad_id} - {end_id}:
-        forbidden = ops.logical_or(forbidden, token_numbers == banned)
+    # A token of the prefix may be one that is barred elsewhere.
+    allowed = forbid(logits, {*barred, end_id}, unless=beams.length < prefix_length if prefix_length else None)
     width = min(beam_size, vocabulary_size)
-    best, tokens = stable_top_k(ops.where(forbidden, _IMPOSSIBLE, logits), width)  # [B K, width]
+    best, tokens = stable_top_k(allowed, width)  # [B K, width]
     scores = ops.reshape(best - normaliser, (sentences, beam_size, width)) + ops.expand_dims(beams.live_scores, 2)
     at_limit = ops.expand_dims(beams.length >= limits, 1)  # [B, 1]
-    scores = ops.where(at_limit, _IMPOSSIBLE, ops.reshape(scores, (sentences, beam_size * width)))
+    scores = ops.where(at_limit, IMPOSSIBLE, ops.reshape(scores, (sentences, beam_size * width)))
     scores, places = stable_top_k(scores, beam_size)
-    flat = ops.reshape(places + _row_offsets(sentences, beam_size * width), (-1,))
-    tokens = ops.reshape(ops.take(ops.reshape(tokens, (-1,)), flat), (sentences, beam_size))
+    tokens = pick(ops.reshape(tokens, (sentences, beam_size * width)), places)
     return end_scores, scores, tokens, places // width
 
 
 def _merge_finished(beams, ids, scores, ranks):
     """The K best of the finished hypotheses and K more; on a tie the older one stays ahead."""
-    sentences, beam_size = ops.shape(ranks)[0], beams.finished_ranks.shape[1]
+    beam_size = beams.finished_ranks.shape[1]
     ranks, places = stable_top_k(ops.concatenate([beams.finished_ranks, ranks], axis=1), beam_size)
-    rows = ops.reshape(places + _row_offsets(sentences, 2 * beam_size), (-1,))
-    ids = ops.concatenate([beams.finished_ids, ids], axis=1)
-    scores = ops.concatenate([beams.finished_scores, scores], axis=1)
-    ids = ops.reshape(ops.take(_flatten_beams(ids), rows, axis=0), ops.shape(beams.finished_ids))
-    scores = ops.reshape(ops.take(ops.reshape(scores, (-1,)), rows), (sentences, beam_size))
+    ids = pick(ops.concatenate([beams.finished_ids, ids], axis=1), places)
+    scores = pick(ops.concatenate([beams.finished_scores, scores], axis=1), places)
     return ids, scores, ranks
-
-
-def _write(ids, position, token):
-    """`ids` `[B, K, L]` with `token` (an int or `[B, K, 1]`) at a position of the last axis."""
-    places = ops.arange(ops.shape(ids)[2], dtype="int32")
-    return ops.where(places == position, token, ids)
-
-
-def _flatten_beams(ids):
-    """`[B, K, L]` -> `[B K, L]`"""
-    return ops.reshape(ids, (-1, ops.shape(ids)[2]))
-
-
-def _row_offsets(sentences, size):
-    """`[B, 1]`: where each sentence's rows begin in an array with `size` rows per sentence."""
-    return ops.expand_dims(ops.arange(sentences, dtype="int32") * size, 1)

@@ -4,6 +4,8 @@ import math
 import numbers
 from dataclasses import dataclass
 
+MODES = ("kformer", "huggingface")
+
 
 @dataclass(frozen=True)
 class SearchOptions:
@@ -23,6 +25,14 @@ class SearchOptions:
         top_k: draw among the k most probable tokens only; 0 for all.
         top_p: draw among the fewest tokens whose probabilities reach p (nucleus sampling); 1 for all.
         seed: of the draws; with the same seed the same sentence at the same place in a call gives the same draws.
+        mode: `"kformer"`, or `"huggingface"` for the search of that library's `generate`, which imported models have been used with:
+            scores are divided by `length^length_penalty`, other hypotheses take part, it may stop early, and the padding token may
+            be generated unless it is forbidden (see `kformer.decoding.huggingface_search`).
+        early_stopping: in that mode, `True`, `False` or `"never"`: when a sentence with `beam_size` hypotheses is done.
+        forced_end: in that mode, whether a hypothesis at its limit is given an end token, at no cost; otherwise it stays without.
+        forbidden_ids: tokens that are never generated (beside start and padding token in the mode "kformer").
+        prefix_ids: tokens that every hypothesis begins with, at no cost, such as the target language's. A `Translator` takes them from
+            its tokenizer.
 
     References:
         Wu et al. 2016, "Google's neural machine translation system", equation 14 (the length penalty).
@@ -41,8 +51,25 @@ class SearchOptions:
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 0
+    mode: str = "kformer"
+    early_stopping: bool | str = False
+    forced_end: bool = True
+    forbidden_ids: tuple = ()
+    prefix_ids: tuple = ()
 
     def __post_init__(self):
+        for name in ("forbidden_ids", "prefix_ids"):
+            ids = getattr(self, name)
+            if not isinstance(ids, tuple | list) or any(not isinstance(i, numbers.Integral) or isinstance(i, bool) or i < 0 for i in ids):
+                raise ValueError(f"{name} must be a list of token ids, but {ids!r} was given.")
+            # As a tuple, so that options can be compared and be keys.
+            object.__setattr__(self, name, tuple(int(i) for i in ids))
+        if self.mode not in MODES:
+            raise ValueError(f"mode must be one of {', '.join(MODES)}, but {self.mode!r} was given.")
+        if self.early_stopping not in (True, False, "never"):
+            raise ValueError(f"early_stopping must be True, False or 'never', but {self.early_stopping!r} was given.")
+        if not isinstance(self.forced_end, bool):
+            raise ValueError(f"forced_end must be True or False, but {self.forced_end!r} was given.")
         for name in ("beam_size", "n_best", "min_length", "max_length", "length_offset", "top_k", "seed"):
             value = getattr(self, name)
             if not isinstance(value, numbers.Integral) or isinstance(value, bool):

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from kformer.decoding.beams import IMPOSSIBLE, forbid, force_prefix
 from kformer.decoding.drivers import stable_top_k, while_loop
 from kformer.layers.counter_hash import fold_key, uniform
-
-_IMPOSSIBLE = float("-inf")
 
 
 class SampleState(NamedTuple):
@@ -40,14 +39,17 @@ def sample(
     top_p=1.0,
     seed=0,
     row_numbers=None,
+    prefix=(),
+    forbidden=None,
+    forced_end=True,
 ):
     """Extends each row by one token at a time until its end token.
 
     Args:
         step: function (ids int32 `[R]`, state) -> (logits or log-probabilities `[R, V]`, state).
         state: the step function's state, with R rows.
-        limits: int32 tensor `[R]`, the most tokens before the end token; at the limit the end token is set.
-        start_id, end_id, pad_id: ids; neither start nor padding is generated, results are filled up with padding.
+        limits: int32 tensor `[R]`, the most tokens before the end token.
+        start_id, end_id, pad_id: ids; results are filled up with padding.
         steps: L, at least `max(limits) + 1`; an int, or a scalar tensor where shapes are dynamic.
         min_length: tokens that must stand before an end token.
         greedy: take the most probable token; otherwise draw one.
@@ -55,6 +57,9 @@ def sample(
         seed: int or int32 scalar tensor, of the draws.
         row_numbers: int32 tensor `[R]`; a row's draws depend on the seed, its number and its own logits alone. `None` counts
             the rows.
+        prefix: ids that every row begins with; they cost nothing.
+        forbidden: ids that are not generated; `None` for start and padding token.
+        forced_end: whether the end token is set at the limit; otherwise any token may stand there, and the row is done.
 
     Returns:
         ids int32 `[R, L]` and scores float32 `[R]`: the sum of the log-probabilities that the model (at temperature 1, unfiltered)
@@ -63,26 +68,27 @@ def sample(
     rows = ops.shape(limits)[0]
     if row_numbers is None:
         row_numbers = ops.arange(rows, dtype="int32")
+    if forbidden is None:
+        forbidden = {start_id, pad_id} - {end_id}
 
     def is_running(state):
         return ops.logical_and(state.length < steps, ops.logical_not(ops.all(state.is_done)))
 
     def advance(state):
         logits, decoder = step(state.last, state.decoder)
-        logits = ops.cast(logits, "float32")
-        tokens_of_vocabulary = ops.arange(logits.shape[-1], dtype="int32")
-        is_end = tokens_of_vocabulary == end_id
-        allowed = logits
-        for banned in {start_id, pad_id} - {end_id}:
-            allowed = ops.where(tokens_of_vocabulary == banned, _IMPOSSIBLE, allowed)
+        logits = force_prefix(ops.cast(logits, "float32"), state.length, prefix)
+        # A token of the prefix may be one that is forbidden elsewhere.
+        allowed = forbid(logits, forbidden, unless=state.length < len(prefix) if prefix else None)
         if min_length:
-            allowed = ops.where(ops.logical_and(is_end, state.length < min_length), _IMPOSSIBLE, allowed)
+            allowed = forbid(allowed, [end_id], unless=state.length >= min_length)
         if greedy:
             tokens = ops.cast(ops.argmax(allowed, axis=-1), "int32")
         else:
             keys = fold_key(0, seed, row_numbers, state.length)
             tokens = _draw(allowed / temperature, top_k, top_p, keys)
-        tokens = ops.where(state.length >= limits, end_id, tokens)
+        at_limit = state.length >= limits
+        if forced_end:
+            tokens = ops.where(at_limit, end_id, tokens)
         log_probabilities = _pick(logits, tokens) - ops.logsumexp(logits, axis=-1)
         is_here = ops.arange(ops.shape(state.ids)[1], dtype="int32") == state.length
         writes = ops.logical_and(is_here, ops.expand_dims(ops.logical_not(state.is_done), 1))
@@ -91,7 +97,7 @@ def sample(
             last=tokens,
             ids=ops.where(writes, ops.expand_dims(tokens, 1), state.ids),
             scores=ops.where(state.is_done, state.scores, state.scores + log_probabilities),
-            is_done=ops.logical_or(state.is_done, tokens == end_id),
+            is_done=ops.logical_or(state.is_done, ops.logical_or(tokens == end_id, at_limit)),
             decoder=decoder,
         )
 
@@ -115,7 +121,7 @@ def _draw(logits, top_k, top_p, keys):
         if top_p < 1:
             probabilities = ops.softmax(logits, axis=-1)
             before = ops.cumsum(probabilities, axis=-1) - probabilities
-            logits = ops.where(before < top_p, logits, _IMPOSSIBLE)
+            logits = ops.where(before < top_p, logits, IMPOSSIBLE)
     # Gumbel's trick: the maximum of logits plus Gumbel noise is a draw from their softmax.
     # log1p(-u), not log(u): float32 rounds the largest u up to 1, whose noise would be infinite and let a forbidden token win.
     noise = -ops.log(-ops.log1p(-uniform(ops.shape(logits)[0], logits.shape[-1], keys)))

@@ -16,6 +16,7 @@ class Scorer:
         source_ids: integer array `[B, S]`, padded with `pad_id`.
         labels: integer array `[B, T]`: the target's tokens, its end token, then padding. `lengths` tells where it ends.
         lengths: integer array `[B]`, tokens of each target, the end token included.
+        prefix_length: int, tokens at the beginning of each target that count nothing, since no search may choose them.
 
     Returns:
         float32 array `[B]`: sums of log-probabilities (natural logarithm), the end token's included.
@@ -31,7 +32,7 @@ class Scorer:
         # `where`, not a product: what stands at padding may be infinite.
         return ops.sum(ops.where(is_real, chosen - ops.logsumexp(logits, axis=2), 0.0), axis=1)
 
-    def __call__(self, source_ids, labels, lengths):
+    def __call__(self, source_ids, labels, lengths, prefix_length=0):
         source_ids, labels = np.asarray(source_ids, dtype="int32"), np.asarray(labels, dtype="int32")
         rows = len(source_ids)
         if not rows:
@@ -47,6 +48,7 @@ class Scorer:
                 for ids in (source_ids, labels)
             )
             lengths = np.pad(lengths, pads[0])
-        is_real = np.arange(labels.shape[1]) < np.asarray(lengths)[:, None]
+        places = np.arange(labels.shape[1])
+        is_real = (places < np.asarray(lengths)[:, None]) & (places >= prefix_length)
         target_ids = np.concatenate([np.full((len(labels), 1), self.model.start_id, "int32"), labels[:, :-1]], axis=1)
         return self._run(source_ids, target_ids, labels, is_real)[:rows]

@@ -7,6 +7,7 @@ from keras import ops
 
 from kformer.decoding import drivers
 from kformer.decoding.beam_search import beam_search, length_penalty
+from kformer.decoding.huggingface_search import huggingface_beam_search
 from kformer.decoding.sampling import sample
 from kformer.decoding.step import DecoderState, decoder_step
 
@@ -35,42 +36,52 @@ def search(model, source_ids, limits, row_numbers, *, options, steps):
     """
     sentences, width = ops.shape(source_ids)[0], options.rows_per_sentence
     encoded, source_mask = model.encode(source_ids)
-    cache = model.init_cache(
-        encoded, source_mask, rows=sentences * width, max_length=steps if drivers.uses_static_shapes() else None
-    )
+    cache = model.init_cache(encoded, source_mask, rows=sentences * width, max_length=steps if drivers.uses_static_shapes() else None)
     state = DecoderState(cache, ops.zeros((), dtype="int32"))
-    special = {"start_id": model.start_id, "end_id": model.end_id, "pad_id": model.pad_id}
+    is_ours = options.mode == "kformer"
+    forbidden = set(options.forbidden_ids)
+    if is_ours:
+        forbidden |= {model.start_id, model.pad_id} - {model.end_id}
+    common = {
+        "start_id": model.start_id,
+        "end_id": model.end_id,
+        "pad_id": model.pad_id,
+        "steps": steps,
+        "min_length": options.min_length,
+        "prefix": options.prefix_ids,
+        "forbidden": forbidden,
+    }
     if options.beam_size > 1 and not options.sampling:
-        ids, scores, ranks = beam_search(
-            decoder_step(model),
-            state,
-            limits,
-            beam_size=options.beam_size,
-            steps=steps,
-            n_best=options.n_best,
-            alpha=options.length_penalty,
-            min_length=options.min_length,
-            **special,
-        )
+        common |= {"beam_size": options.beam_size, "alpha": options.length_penalty}
+        if is_ours:
+            found = beam_search(decoder_step(model), state, limits, n_best=options.n_best, **common)
+        else:
+            stopping = {"early_stopping": options.early_stopping, "forced_end": options.forced_end}
+            found = huggingface_beam_search(decoder_step(model), state, limits, **stopping, **common)
+        ids, scores, ranks = found
         return SearchResult(ids[:, : options.n_best], scores[:, : options.n_best], ranks[:, : options.n_best])
     draws = ops.tile(ops.arange(width, dtype="int32"), [sentences])
     ids, scores = sample(
         decoder_step(model),
         state,
         ops.repeat(limits, width),
-        steps=steps,
-        min_length=options.min_length,
+        forced_end=is_ours or options.forced_end,
         greedy=not options.sampling,
         temperature=options.temperature,
         top_k=options.top_k,
         top_p=options.top_p,
         seed=options.seed,
         row_numbers=ops.repeat(row_numbers, width) * width + draws,
-        **special,
+        **common,
     )
     # Up to the end token, not up to padding: some models pad with the end token.
-    lengths = ops.argmax(ops.cast(ops.equal(ids, model.end_id), "int32"), axis=1) + 1
-    ranks = scores / length_penalty(lengths, options.length_penalty)
+    is_end = ops.equal(ids, model.end_id)
+    lengths = ops.argmax(ops.cast(is_end, "int32"), axis=1) + 1
+    if is_ours:
+        ranks = scores / length_penalty(lengths, options.length_penalty)
+    else:
+        lengths = ops.where(ops.any(is_end, axis=1), lengths, ops.repeat(limits, width) + 1)
+        ranks = scores / ops.cast(lengths, "float32") ** options.length_penalty
     ids = ops.reshape(ids, (sentences, width, ops.shape(ids)[1]))
     scores, ranks = (ops.reshape(values, (sentences, width)) for values in (scores, ranks))
     if width == 1:

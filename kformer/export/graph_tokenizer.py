@@ -7,6 +7,7 @@ when the first one is made, not when this module is imported.
 import functools
 import re
 
+from kformer.text.languages import TAG_PATTERN
 from kformer.text.normalization import SPACE_SIGN
 
 
@@ -68,6 +69,15 @@ def _graph_tokenizer_class():
             self._leading_space_signs = vocabulary.leading_space_signs
             self._size = len(vocabulary)
             self._id_map = None if vocabulary.id_map is None else tf.constant(vocabulary.id_map, tf.int32)
+            self._unknown_id = vocabulary.unknown_id
+            self._foreign_pieces = None
+            if vocabulary.foreign_pieces:
+                keys = tf.constant([piece.encode("utf-8") for piece in vocabulary.foreign_pieces])
+                values = tf.constant(list(vocabulary.foreign_pieces.values()), tf.int32)
+                table = tf.lookup.KeyValueTensorInitializer(keys, values)
+                self._foreign_pieces = tf.lookup.StaticHashTable(table, default_value=vocabulary.unknown_id)
+                # The op gives ids or pieces, as it was made.
+                self._piecewise = tf_text.SentencepieceTokenizer(vocabulary.model, out_type=tf.string)
             self._surfaces = tf.constant(vocabulary.surfaces)
             pieces = [piece.encode("utf-8") for piece in vocabulary.pieces]
             self._pieces = tf.constant([*pieces, pieces[vocabulary.unknown_id]])
@@ -75,7 +85,18 @@ def _graph_tokenizer_class():
         def encode(self, texts):
             texts = replace_all(valid_text(texts), self._normalization.before)
             ids = self._sentencepiece.tokenize(texts)
-            return ids if self._id_map is None else ids.with_values(tf.gather(self._id_map, ids.values))
+            if self._id_map is not None:
+                ids = ids.with_values(tf.gather(self._id_map, ids.values))
+            return ids if self._foreign_pieces is None else self._look_up_unknown(texts, ids)
+
+        def _look_up_unknown(self, texts, ids):
+            """As `Vocabulary` does: only the rows that have an unknown id are cut once more, into pieces."""
+            again = tf.reduce_any(ids.with_values(ids.values == self._unknown_id), axis=1)
+            found = self._foreign_pieces.lookup(self._piecewise.tokenize(tf.boolean_mask(texts, again)).values)
+            places = tf.where(tf.repeat(again, ids.row_lengths()))
+            former = tf.gather_nd(ids.values, places)
+            found = tf.where(former == self._unknown_id, found, former)
+            return ids.with_values(tf.tensor_scatter_nd_update(ids.values, places, found))
 
         def decode(self, ids):
             surfaces = self._look_up(self._surfaces, ids)
@@ -111,17 +132,41 @@ def _graph_tokenizer_class():
             self._target = vocabularies[tokenizer.vocabulary("target")]
             self._prefixes = {"source": tokenizer.source_prefix, "target": tokenizer.target_prefix}
             self._suffixes = {"source": tokenizer.source_suffix, "target": tokenizer.target_suffix}
+            self._tags = None
+            if tokenizer.language_tags:
+                # One more, that no text has: the graph gathers from this list, which then is never empty.
+                tags = {"": tokenizer.unknown_id, **tokenizer.tag_ids}
+                self._tags = tf.constant([tag.encode("utf-8") for tag in tags])
+                self._tag_ids = tf.constant(list(tags.values()), tf.int32)
+                self._unknown_id = tokenizer.unknown_id
 
         def tokenize(self, texts, side="source", special_tokens=True):
-            ids = self._side(side).encode(tf.convert_to_tensor(texts, tf.string))
+            vocabulary = self._side(side)
+            texts = tf.convert_to_tensor(texts, tf.string)
+            parts = []
+            if side == "source" and self._tags is not None:
+                has_tag, tags, texts = self._cut_tags(texts)
+                parts.append(tags)
+            ids = vocabulary.encode(texts)
+            parts.append(ids)
             if special_tokens:
-                batch = ids.nrows()
-                around = [
-                    tf.RaggedTensor.from_tensor(tf.tile(tf.constant([added], tf.int32, (1, len(added))), [batch, 1]))
-                    for added in (self._prefixes[side], self._suffixes[side])
-                ]
-                ids = tf.concat([around[0], ids, around[1]], axis=1)
-            return ids
+                rows = tf.ones([ids.nrows()], tf.bool)
+                # A text's own tag takes the place of the prefix.
+                parts.insert(0, repeated(self._prefixes[side], rows if len(parts) == 1 else ~has_tag))
+                parts.append(repeated(self._suffixes[side], rows))
+            return ids if len(parts) == 1 else tf.concat(parts, axis=1)
+
+        def _cut_tags(self, texts):
+            """Whether each text begins with a language tag `[B]`, the tag's id `[B, (0 or 1)]`, the texts without."""
+            texts = valid_text(texts)
+            rest = tf.strings.regex_replace(texts, TAG_PATTERN, "", replace_global=False)
+            sizes = tf.strings.length(texts) - tf.strings.length(rest)
+            tags = tf.strings.substr(texts, tf.zeros_like(sizes), sizes)
+            equal = tags[:, None] == self._tags[None, :]
+            ids = tf.where(tf.reduce_any(equal, axis=1), tf.gather(self._tag_ids, tf.argmax(equal, axis=1)), self._unknown_id)
+            has_tag = sizes > 0
+            ids = tf.RaggedTensor.from_row_lengths(ids[has_tag], tf.cast(has_tag, tf.int64))
+            return has_tag, ids, rest
 
         def detokenize(self, ids, side="target"):
             return self._side(side).decode(ids)
@@ -133,6 +178,11 @@ def _graph_tokenizer_class():
             if side not in ("source", "target"):
                 raise ValueError(f"side={side!r} is unknown; choose 'source' or 'target'.")
             return self._source if side == "source" else self._target
+
+    def repeated(ids, rows):
+        """Ragged `[B, (S)]`: the ids in each row that is True, nothing in the others."""
+        added = tf.tile(tf.constant(ids, tf.int32, (len(ids),)), [tf.reduce_sum(tf.cast(rows, tf.int32))])
+        return tf.RaggedTensor.from_row_lengths(added, tf.cast(rows, tf.int64) * len(ids))
 
     def valid_text(texts):
         # ICU puts one U+FFFD for each maximal invalid part, as Python does.

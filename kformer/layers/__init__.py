@@ -7,7 +7,8 @@ from kformer.layers.encoder_layer import EncoderLayer
 from kformer.layers.feed_forward import FeedForward
 from kformer.layers.masks import causal_mask, combine_masks, padding_mask, segment_mask
 from kformer.layers.multi_head_attention import MultiHeadAttention
-from kformer.layers.positional_embedding import PositionalEmbedding, sinusoidal_positions
+from kformer.layers.output_bias import OutputBias
+from kformer.layers.positional_embedding import NormalizedPositions, PositionalEmbedding, sinusoidal_positions
 
 __all__ = [
     "CrossAttentionCache",
@@ -18,6 +19,8 @@ __all__ = [
     "FeedForward",
     "KeyValueCache",
     "MultiHeadAttention",
+    "NormalizedPositions",
+    "OutputBias",
     "PositionalEmbedding",
     "StaticKeyValueCache",
     "causal_mask",

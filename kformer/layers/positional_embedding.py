@@ -10,10 +10,12 @@ from kformer.layers.counter_hash import derive_seed, drawn_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.initializers import seeded
 
-POSITION_ENCODINGS = ("sinusoidal", "learned", None)
+# How the sines and cosines of "sinusoidal..." are laid out.
+_LAYOUTS = {"sinusoidal": "interleaved", "sinusoidal_halves": "halves", "sinusoidal_fairseq": "fairseq"}
+POSITION_ENCODINGS = (*_LAYOUTS, "learned", None)
 
 
-def sinusoidal_positions(positions, hidden_dim, base=10000.0):
+def sinusoidal_positions(positions, hidden_dim, base=10000.0, layout="interleaved"):
     """The fixed position vectors of the paper, computed where they are needed, for any length.
 
         PE[p, 2k]     = sin(p / base^(2k / D))
@@ -25,6 +27,8 @@ def sinusoidal_positions(positions, hidden_dim, base=10000.0):
         positions: integer tensor of any shape.
         hidden_dim: D.
         base: ratio of the slowest to the fastest wavelength.
+        layout: `"interleaved"`, as above and in the paper; `"halves"`, the same sines and then the same cosines, as in Marian;
+            `"fairseq"`, halves with the frequencies `base^(-k / (D/2 - 1))` of tensor2tensor and fairseq (an odd D ends with 0).
 
     Returns:
         float32 tensor `[..., D]`.
@@ -32,23 +36,78 @@ def sinusoidal_positions(positions, hidden_dim, base=10000.0):
     References:
         Vaswani et al. 2017, "Attention is all you need", section 3.5.
     """
-    exponents = np.arange(0, hidden_dim, 2, dtype="float64") / hidden_dim
+    if layout == "fairseq":
+        exponents = np.arange(hidden_dim // 2, dtype="float64") / max(hidden_dim // 2 - 1, 1)
+    else:
+        exponents = np.arange(0, hidden_dim, 2, dtype="float64") / hidden_dim
     frequencies = ops.convert_to_tensor((base**-exponents).astype("float32"))
     angles = ops.expand_dims(ops.cast(positions, "float32"), -1) * frequencies  # [..., ceil(D / 2)]
-    interleaved = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)  # [..., ceil(D / 2), 2]
-    interleaved = ops.reshape(interleaved, (*ops.shape(angles)[:-1], 2 * len(exponents)))
-    return interleaved if hidden_dim % 2 == 0 else interleaved[..., :hidden_dim]
+    sines, cosines = ops.sin(angles), ops.cos(angles)
+    if layout == "interleaved":
+        pairs = ops.stack([sines, cosines], axis=-1)  # [..., ceil(D / 2), 2]
+        vectors = ops.reshape(pairs, (*ops.shape(angles)[:-1], 2 * len(exponents)))
+    else:
+        vectors = ops.concatenate([sines, cosines], axis=-1)
+        if hidden_dim > 2 * len(exponents):
+            vectors = ops.concatenate([vectors, ops.zeros_like(vectors[..., :1])], axis=-1)
+    return vectors if hidden_dim % 2 == 0 else vectors[..., :hidden_dim]
+
+
+class PositionMixin:
+    """What layers share that add positions: `position_encoding`, `max_length`, `position_offset`, and the learned table."""
+
+    def _set_positions(self, position_encoding, max_length, position_offset):
+        if position_encoding not in POSITION_ENCODINGS:
+            choices = ", ".join(repr(choice) for choice in POSITION_ENCODINGS[:-1])
+            raise ValueError(f"Unknown position encoding {position_encoding!r}: choose one of {choices}, or None (no positions).")
+        if position_encoding == "learned" and not max_length:
+            raise ValueError("Learned positions need max_length, the number of positions in the table.")
+        self.position_encoding = position_encoding
+        self.max_length = max_length
+        self.position_offset = position_offset
+
+    def _build_positions(self, hidden_dim):
+        if self.position_encoding == "learned":
+            self.position_embeddings = self.add_weight(
+                shape=(self.max_length, hidden_dim),
+                initializer=keras.initializers.RandomNormal(stddev=hidden_dim**-0.5, seed=derive_seed(self.seed, "positions")),
+                name="position_embeddings",
+            )
+
+    def _position_vectors(self, length, hidden_dim, start_index, positions=None):
+        """`[T, D]`, or `[B, T, D]` for explicit positions."""
+        if positions is None:
+            first = start_index + self.position_offset
+            end = first + length if isinstance(first, int) and isinstance(length, int) else 0
+            if self.position_encoding == "learned" and end > self.max_length:
+                raise ValueError(
+                    f"A sequence of {end} tokens is longer than the {self.max_length} learned positions; shorten it, or build "
+                    "the layer with a larger max_length."
+                )
+            positions = ops.arange(length, dtype="int32") + ops.cast(first, "int32")
+        elif self.position_offset:
+            positions = positions + self.position_offset
+        if self.position_encoding != "learned":
+            return sinusoidal_positions(positions, hidden_dim, layout=_LAYOUTS[self.position_encoding])
+        return ops.take(self.position_embeddings, positions, axis=0)
+
+    def _position_config(self):
+        names = ("position_encoding", "max_length", "position_offset")
+        return {name: getattr(self, name) for name in names}
 
 
 @keras.saving.register_keras_serializable(package="kformer")
-class PositionalEmbedding(keras.layers.Layer):
+class PositionalEmbedding(PositionMixin, keras.layers.Layer):
     """Token embedding times sqrt(D), plus positions, then dropout; reversed, the output projection of the same table.
 
     Args:
         vocabulary_size: V.
         hidden_dim: D.
-        position_encoding: `"sinusoidal"` (fixed, any length), `"learned"` (a table of `max_length` vectors) or `None`.
+        position_encoding: `"sinusoidal"` (fixed, any length), `"learned"` (a table of `max_length` vectors) or `None`;
+            `"sinusoidal_halves"` and `"sinusoidal_fairseq"` are the fixed vectors as Marian's and fairseq's models have them.
         max_length: number of learned positions; needed for them alone.
+        position_offset: the position of a sequence's first token; fairseq's models count from 2.
+        scale: whether token vectors are multiplied by sqrt(D), as in the paper.
         dropout: dropout rate on the sum.
         pretrained: array `[V, D]` to start the token vectors from, in place of the initializer. It is not part of the
             configuration; a saved model has the vectors among its weights. Since the layer multiplies by sqrt(D), vectors
@@ -85,6 +144,8 @@ class PositionalEmbedding(keras.layers.Layer):
         *,
         position_encoding="sinusoidal",
         max_length=None,
+        position_offset=0,
+        scale=True,
         dropout=0.0,
         pretrained=None,
         pad_id=None,
@@ -93,12 +154,7 @@ class PositionalEmbedding(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if position_encoding not in POSITION_ENCODINGS:
-            raise ValueError(
-                f"Unknown position encoding {position_encoding!r}: choose 'sinusoidal', 'learned' or None (no positions)."
-            )
-        if position_encoding == "learned" and not max_length:
-            raise ValueError("Learned positions need max_length, the number of positions in the table.")
+        self._set_positions(position_encoding, max_length, position_offset)
         if pretrained is not None and np.shape(pretrained) != (vocabulary_size, hidden_dim):
             raise ValueError(
                 f"The pretrained token vectors have the shape {np.shape(pretrained)}, but the vocabulary and hidden size ask "
@@ -106,8 +162,7 @@ class PositionalEmbedding(keras.layers.Layer):
             )
         self.vocabulary_size = vocabulary_size
         self.hidden_dim = hidden_dim
-        self.position_encoding = position_encoding
-        self.max_length = max_length
+        self.scale = scale
         self.pad_id = pad_id
         self.seed = drawn_seed(seed)
         self.embeddings_initializer = keras.initializers.get(
@@ -130,17 +185,8 @@ class PositionalEmbedding(keras.layers.Layer):
             def initializer(shape, dtype=None):
                 return ops.convert_to_tensor(vectors, dtype=dtype)
 
-        self.embeddings = self.add_weight(
-            shape=(self.vocabulary_size, self.hidden_dim), initializer=initializer, name="embeddings"
-        )
-        if self.position_encoding == "learned":
-            self.position_embeddings = self.add_weight(
-                shape=(self.max_length, self.hidden_dim),
-                initializer=keras.initializers.RandomNormal(
-                    stddev=self.hidden_dim**-0.5, seed=derive_seed(self.seed, "positions")
-                ),
-                name="position_embeddings",
-            )
+        self.embeddings = self.add_weight(shape=(self.vocabulary_size, self.hidden_dim), initializer=initializer, name="embeddings")
+        self._build_positions(self.hidden_dim)
         self.embedding_dropout.build()
         self.built = True
 
@@ -152,25 +198,13 @@ class PositionalEmbedding(keras.layers.Layer):
         ids = ops.convert_to_tensor(inputs)
         if "int" not in keras.backend.standardize_dtype(ids.dtype):
             ids = ops.cast(ids, "int32")
-        hidden = ops.take(ops.cast(self.embeddings, self.compute_dtype), ids, axis=0) * math.sqrt(self.hidden_dim)
+        hidden = ops.take(ops.cast(self.embeddings, self.compute_dtype), ids, axis=0)
+        if self.scale:
+            hidden = hidden * math.sqrt(self.hidden_dim)
         if self.position_encoding is not None:
-            hidden = hidden + ops.cast(self._position_vectors(ids, start_index, positions), self.compute_dtype)
+            vectors = self._position_vectors(ops.shape(ids)[1], self.hidden_dim, start_index, positions)
+            hidden = hidden + ops.cast(vectors, self.compute_dtype)
         return self.embedding_dropout(hidden, training=training)
-
-    def _position_vectors(self, ids, start_index, positions):
-        """`[T, D]`, or `[B, T, D]` for explicit positions."""
-        length = ops.shape(ids)[1]
-        if positions is None:
-            positions = ops.arange(length, dtype="int32") + ops.cast(start_index, "int32")
-            end = start_index + length if isinstance(start_index, int) and isinstance(length, int) else 0
-            if self.position_encoding == "learned" and end > self.max_length:
-                raise ValueError(
-                    f"A sequence of {end} tokens is longer than the {self.max_length} learned positions; shorten it, or build "
-                    "the layer with a larger max_length."
-                )
-        if self.position_encoding == "sinusoidal":
-            return sinusoidal_positions(positions, self.hidden_dim)
-        return ops.take(self.position_embeddings, positions, axis=0)
 
     def compute_mask(self, inputs, mask=None):
         is_ids = "int" in keras.backend.standardize_dtype(inputs.dtype)
@@ -185,10 +219,72 @@ class PositionalEmbedding(keras.layers.Layer):
             **super().get_config(),
             "vocabulary_size": self.vocabulary_size,
             "hidden_dim": self.hidden_dim,
-            "position_encoding": self.position_encoding,
-            "max_length": self.max_length,
+            **self._position_config(),
+            "scale": self.scale,
             "dropout": self.embedding_dropout.rate,
             "pad_id": self.pad_id,
             "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
+            "seed": self.seed,
+        }
+
+
+@keras.saving.register_keras_serializable(package="kformer")
+class NormalizedPositions(PositionMixin, keras.layers.Layer):
+    """Positions of one side, then a layer norm, then dropout: what follows the token vectors in BART and mBART.
+
+    There both sides share the token vectors, but each has positions and a norm of its own.
+
+    Args:
+        position_encoding, max_length, position_offset: as in `PositionalEmbedding`.
+        layer_norm_epsilon: added to the variance.
+        dropout: dropout rate behind the norm.
+        seed: int, for the initializer and the dropout.
+
+    Call arguments:
+        inputs: float tensor `[B, T, D]`, token vectors.
+        start_index: int or scalar tensor, the number of tokens before the first one.
+        training: bool.
+
+    Returns:
+        Float tensor `[B, T, D]`.
+
+    References:
+        Lewis et al. 2020, "BART: denoising sequence-to-sequence pre-training"; Liu et al. 2020, "Multilingual denoising
+        pre-training for neural machine translation" (mBART).
+    """
+
+    def __init__(
+        self, *, position_encoding="learned", max_length=None, position_offset=0, layer_norm_epsilon=1e-5, dropout=0.0, seed=None, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self._set_positions(position_encoding, max_length, position_offset)
+        self.seed = drawn_seed(seed)
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.supports_masking = True
+        self.norm = keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="norm")
+        self.position_dropout = Dropout(dropout, seed=derive_seed(self.seed, "positions"), dtype=self.dtype_policy, name="position_dropout")
+
+    def build(self, input_shape):
+        self._build_positions(input_shape[-1])
+        self.norm.build(input_shape)
+        self.position_dropout.build()
+        self.built = True
+
+    def call(self, inputs, start_index=0, training=None):
+        hidden = inputs
+        if self.position_encoding is not None:
+            vectors = self._position_vectors(ops.shape(inputs)[1], inputs.shape[-1], start_index)
+            hidden = hidden + ops.cast(vectors, self.compute_dtype)
+        return self.position_dropout(self.norm(hidden), training=training)
+
+    def compute_output_spec(self, inputs, start_index=0, training=None):
+        return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            **self._position_config(),
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "dropout": self.position_dropout.rate,
             "seed": self.seed,
         }

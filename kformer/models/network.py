@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from kformer.layers import DecoderLayer, EncoderLayer, PositionalEmbedding, padding_mask
+from kformer.layers import DecoderLayer, EncoderLayer, NormalizedPositions, OutputBias, PositionalEmbedding, padding_mask
 from kformer.layers.counter_hash import derive_seed
 
 
@@ -52,20 +52,38 @@ class Network:
         target_vocabulary_size,
         share_embeddings,
         share_output,
+        scale_embeddings,
+        position_offset,
+        normalize_embeddings,
+        output_bias,
         pad_id,
         seed,
         policy,
     ):
+        positions = {
+            "position_encoding": position_encoding,
+            "max_length": max_length if position_encoding == "learned" else None,
+            "position_offset": position_offset,
+            "dropout": dropout,
+        }
+        no_positions = {"position_encoding": None}
+
         def embedding(size, label):
             return PositionalEmbedding(
                 size,
                 hidden_dim,
-                position_encoding=position_encoding,
-                max_length=max_length if position_encoding == "learned" else None,
-                dropout=dropout,
+                **(no_positions if normalize_embeddings else positions),
+                scale=scale_embeddings,
                 seed=derive_seed(seed, label),
                 dtype=policy,
                 name=label,
+            )
+
+        def normalized_positions(label):
+            if not normalize_embeddings:
+                return None
+            return NormalizedPositions(
+                **positions, layer_norm_epsilon=layer_norm_epsilon, seed=derive_seed(seed, label), dtype=policy, name=label
             )
 
         def stack(layer_class, count, label):
@@ -98,6 +116,8 @@ class Network:
             if share_embeddings
             else embedding(target_vocabulary_size or vocabulary_size, "target_embedding")
         )
+        self.source_positions = normalized_positions("source_positions")
+        self.target_positions = normalized_positions("target_positions")
         self.encoder_layers = stack(EncoderLayer, num_encoder_layers, "encoder_layer")
         self.encoder_norm = final_norm("encoder_norm")
         self.decoder_layers = stack(DecoderLayer, num_decoder_layers, "decoder_layer")
@@ -115,11 +135,14 @@ class Network:
                 name="output_projection",
             )
         )
+        self.output_bias = OutputBias(dtype=policy, name="output_bias") if output_bias else None
 
     def encode(self, source_ids, training=None, record=None):
         """Source ids `[B, S]` to the encoder's output `[B, S, D]` and the mask of real tokens `[B, S]`."""
         source_mask = padding_mask(source_ids, self.pad_id)  # [B, S]
         x = self.source_embedding(source_ids, training=training)
+        if self.source_positions is not None:
+            x = self.source_positions(x, training=training)
         _append(record, "encoder_hidden_states", x)
         for layer in self.encoder_layers:
             x = layer(x, padding_mask=source_mask, training=training, return_attention_scores=record is not None)
@@ -136,9 +159,12 @@ class Network:
     ):
         """Target ids `[R, T]` and the encoded source to logits `[R, T, V]`; with a cache also the cache that has them.
 
-        Without `project` what would be projected to the vocabulary, `[R, T, D]`, takes the place of the logits.
+        Without `project` what `output_table` projects to the vocabulary, `[R, T, D]`, takes the place of the logits.
         """
-        x = self.target_embedding(target_ids, start_index=start_index, training=training)
+        if self.target_positions is None:
+            x = self.target_embedding(target_ids, start_index=start_index, training=training)
+        else:
+            x = self.target_positions(self.target_embedding(target_ids, training=training), start_index=start_index, training=training)
         _append(record, "decoder_hidden_states", x)
         layer_caches = []
         for index, layer in enumerate(self.decoder_layers):
@@ -162,18 +188,26 @@ class Network:
         if self.decoder_norm is not None:
             x = self.decoder_norm(x)
         if not project:
-            logits = x
+            # A column of ones meets the bias in the last column of the table.
+            logits = x if self.output_bias is None else keras.ops.concatenate([x, keras.ops.ones_like(x[..., :1])], axis=-1)
         elif self.output_projection is None:
             logits = self.target_embedding(x, reverse=True)
         else:
             logits = self.output_projection(x)
+        if project and self.output_bias is not None:
+            logits = self.output_bias(logits)
         return logits if cache is None else (logits, DecoderCache(tuple(layer_caches), source_mask))
 
     def output_table(self):
-        """The projection to the vocabulary as a table, `[V, D]` in the compute dtype."""
+        """The projection to the vocabulary as a table, `[V, D]` in the compute dtype; with an output bias `[V, D + 1]`."""
+        ops = keras.ops
         if self.output_projection is None:
-            return keras.ops.cast(self.target_embedding.embeddings, self.target_embedding.compute_dtype)
-        return keras.ops.transpose(keras.ops.cast(self.output_projection.kernel, self.output_projection.compute_dtype))
+            table = ops.cast(self.target_embedding.embeddings, self.target_embedding.compute_dtype)
+        else:
+            table = ops.transpose(ops.cast(self.output_projection.kernel, self.output_projection.compute_dtype))
+        if self.output_bias is None:
+            return table
+        return ops.concatenate([table, ops.expand_dims(ops.cast(self.output_bias.bias, table.dtype), 1)], axis=1)
 
 
 def _append(record, key, value):

@@ -37,13 +37,18 @@ class Transformer(keras.Model):
         activation: `"relu"`, `"gelu"` or `"silu"`.
         normalize_first: pre-norm, with a final norm after each stack; `False` is the paper's post-norm.
         layer_norm_epsilon: added to the variance in every layer norm.
-        position_encoding: `"sinusoidal"`, `"learned"` or `None`.
+        position_encoding: `"sinusoidal"`, `"learned"` or `None`; `"sinusoidal_halves"` and `"sinusoidal_fairseq"` are the
+            fixed vectors as published Marian and fairseq models have them.
         max_length: the longest sequence in tokens that searches and training data should use; with learned positions
             also the size of their table.
         target_vocabulary_size: V of the target if it differs from the source's; then nothing is shared between the sides. (Two
             vocabularies of one size need `share_embeddings=False`.)
         share_embeddings: source and target use one embedding table (joint vocabulary).
         share_output: the output projection uses the target's embedding table.
+        scale_embeddings: token vectors are multiplied by sqrt(D), as in the paper.
+        position_offset: the position of a sequence's first token; fairseq's models count from 2.
+        normalize_embeddings: as in BART, each side has positions of its own and a layer norm behind them.
+        output_bias: logits have a bias, as Marian's.
         pad_id, start_id, end_id: ids of the padding, start and end token.
         seed: int, for the initial weights and the dropout; each layer derives its own from it. `None` draws one.
 
@@ -83,6 +88,10 @@ class Transformer(keras.Model):
         target_vocabulary_size=None,
         share_embeddings=True,
         share_output=True,
+        scale_embeddings=True,
+        position_offset=0,
+        normalize_embeddings=False,
+        output_bias=False,
         pad_id=0,
         start_id=2,
         end_id=3,
@@ -128,6 +137,10 @@ class Transformer(keras.Model):
             "target_vocabulary_size": target_vocabulary_size,
             "share_embeddings": share_embeddings,
             "share_output": share_output,
+            "scale_embeddings": scale_embeddings,
+            "position_offset": position_offset,
+            "normalize_embeddings": normalize_embeddings,
+            "output_bias": output_bias,
             "pad_id": pad_id,
             "seed": seed,
         }

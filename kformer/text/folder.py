@@ -10,6 +10,12 @@
       "target": {...}
     }
 
+Tokenizers of multilingual models have more keys (see `kformer.text.languages`), which others leave out:
+
+      "languages": {"eng_Latn": 256047, "fra_Latn": 256057},
+      "language_places": {"source": ["source_prefix"], "target": ["target_prefix"]},
+      "language_tags": true
+
 `vocabulary` names a JSON list of every piece by its id, where ids are not SentencePiece's own. Both sides may name the
 same file. File names carry a part of the content's SHA-256, so that a folder is replaced by writing the new files
 beside the old ones and renaming `tokenizer.json` last: at no time does it describe files of another tokenizer.
@@ -114,7 +120,24 @@ def read_folder(folder):
             settings["vocabulary"] = pieces
         else:
             settings["vocabulary"] = None
+    _check_languages(config, where)
     return config
+
+
+def _check_languages(config, where):
+    """Checks the optional keys of multilingual tokenizers; what is null is taken for left out."""
+    for key in ("languages", "language_places", "language_tags"):
+        if config.get(key) is None:
+            config.pop(key, None)
+    if "languages" in config:
+        languages = _field(config, "languages", dict, where)
+        for code in languages:
+            _field(languages, code, int, where)
+        places = _field(config, "language_places", dict, where)
+        for role in places:
+            _field(places, role, list, where)
+    if not isinstance(config.get("language_tags", False), bool):
+        raise ValueError(f"{where!r}: 'language_tags' must be true or false, not {config['language_tags']!r}.")
 
 
 def _file_names(folder):

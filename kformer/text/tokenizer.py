@@ -1,12 +1,15 @@
 """The tokenizer: text to ids and back."""
 
+import copy
+import functools
 import json
 import os
 import pathlib
 
 from kformer.text import folder as tokenizer_folder
 from kformer.text.id_sequences import id_rows
-from kformer.text.normalization import get_normalization
+from kformer.text.languages import check_languages, cut_tag, find_language, place_language, placed_language
+from kformer.text.normalization import get_normalization, valid_text
 from kformer.text.sentencepiece_training import open_corpus, train_sentencepiece
 from kformer.text.vocabulary import Vocabulary, load_sentencepiece
 
@@ -32,6 +35,8 @@ class Tokenizer:
     Attributes:
         pad_id, unknown_id, start_id, end_id: int. 0, 1, 2, 3 for tokenizers trained here; any for imported ones.
         source_prefix, source_suffix, target_prefix, target_suffix: tuples of int, what `special_tokens=True` adds.
+        languages: dict of language code to id, empty unless the tokenizer is that of a multilingual model.
+        source_language, target_language: str, the codes set now (see `for_languages`), or None.
         normalization: str.
 
     Example:
@@ -46,19 +51,24 @@ class Tokenizer:
         Kudo and Richardson (2018), SentencePiece, https://arxiv.org/abs/1808.06226.
     """
 
-    def __init__(self, source, target, *, special_ids, prefixes, suffixes):
+    def __init__(
+        self, source, target, *, special_ids, prefixes, suffixes, languages=None, language_places=None, language_tags=False
+    ):
         """Puts sides together; the class methods are the usual way.
 
         Args:
             source, target: `Vocabulary`, the same object where both sides share one.
             special_ids: dict with the ids of "pad", "unknown", "start" and "end".
             prefixes, suffixes: dicts of side to ids that `special_tokens=True` puts around a text.
+            languages, language_places, language_tags: see `from_sentencepiece`.
         """
         self._sides = {"source": source, "target": target}
         self.special_ids = {name: special_ids[name] for name in tokenizer_folder.SPECIAL_NAMES}
         self._prefixes = {side: tuple(prefixes[side]) for side in tokenizer_folder.SIDES}
         self._suffixes = {side: tuple(suffixes[side]) for side in tokenizer_folder.SIDES}
         self.normalization = source.normalization.name
+        self._languages, self._language_places = check_languages(languages, language_places, self._sides)
+        self.language_tags = bool(language_tags)
         for side, vocabulary in self._sides.items():
             for token_id in (*self.special_ids.values(), *self._prefixes[side], *self._suffixes[side]):
                 if not 0 <= token_id < len(vocabulary):
@@ -164,6 +174,10 @@ class Tokenizer:
         target_prefix=(),
         target_suffix=None,
         control_ids=(),
+        target_control_ids=None,
+        languages=None,
+        language_places=None,
+        language_tags=False,
         normalization="model",
     ):
         """A tokenizer around existing SentencePiece models, such as a published translation model's.
@@ -173,13 +187,22 @@ class Tokenizer:
             target_model: bytes or a path; without it both sides share `model`.
             vocabulary: the pieces by their ids, where these are not SentencePiece's own (Marian's `vocab.json`): a
                 list of str in the order of ids, or a dict of piece to id. A piece of the model that is not among them
-                becomes the unknown token.
+                becomes the unknown token; one of theirs that the model does not have is found where it is what
+                SentencePiece leaves as unknown.
             target_vocabulary: the same for the target side; without it, `vocabulary`.
             pad_id, unknown_id, start_id, end_id: int. By default SentencePiece's own, which only goes without
                 `vocabulary`.
             source_prefix, source_suffix, target_prefix, target_suffix: ids that `special_tokens=True` puts around a
                 text; a suffix is `[end_id]` by default.
             control_ids: further ids, of both sides, that no text becomes and that write no text.
+            target_control_ids: those of the target side, if it has others.
+            languages: dict of language code to id, for `for_languages`. The ids should be among `control_ids`.
+            language_places: dict with, for "source" and "target", the list of places where that language's id stands:
+                any of "source_prefix", "source_suffix", "target_prefix", "target_suffix" (behind the end token) and
+                "start" (the start token is the language's id).
+            language_tags: whether a source text may begin with its own tag, as in ">>fra<< Good morning." (Marian's
+                multilingual models). The tag is cut off as it stands, up to the first "<<", and becomes the id of the
+                piece so called, or the unknown id; it takes the place of `source_prefix`.
             normalization: "model": the model's own. "nmt_nfkc" and "identity" are for models trained by
                 `Tokenizer.train`.
 
@@ -207,7 +230,13 @@ class Tokenizer:
         return cls._from_parts(
             [models[0], models[-1]],
             [vocabularies[0], vocabularies[1] if vocabularies[1] is not None else vocabularies[0]],
-            [(*control_ids, *(special_ids[name] for name in ("pad", "start", "end")))] * 2,
+            [
+                (*ids, *(special_ids[name] for name in ("pad", "start", "end")))
+                for ids in (control_ids, control_ids if target_control_ids is None else target_control_ids)
+            ],
+            languages=languages,
+            language_places=language_places,
+            language_tags=language_tags,
             normalization=normalization,
             special_ids=special_ids,
             prefixes={"source": source_prefix, "target": target_prefix},
@@ -215,7 +244,7 @@ class Tokenizer:
         )
 
     @classmethod
-    def _from_parts(cls, models, vocabularies, control_ids, *, normalization, special_ids, prefixes, suffixes):
+    def _from_parts(cls, models, vocabularies, control_ids, *, normalization, special_ids, **settings):
         rule = get_normalization(normalization)
         sides = []
         for model, pieces, controls in zip(models, vocabularies, control_ids, strict=True):
@@ -231,7 +260,35 @@ class Tokenizer:
                         pieces=pieces,
                     )
                 )
-        return cls(*sides, special_ids=special_ids, prefixes=prefixes, suffixes=suffixes)
+        return cls(*sides, special_ids=special_ids, **settings)
+
+    def for_languages(self, source=None, target=None):
+        """The tokenizer of a multilingual model with other languages; the vocabularies are shared, so this costs nothing.
+
+        Where a language's id stands depends on the model: before or behind the text, or in the place of the start token
+        (then `start_id` of the returned tokenizer differs, and the model must start with it).
+
+        Args:
+            source, target: language codes, keys of `languages`; None leaves a side's language as it is.
+
+        Returns:
+            Tokenizer.
+
+        Raises:
+            ValueError: if a code is unknown, or the model has no place for that language.
+
+        Example:
+
+            tokenizer.for_languages(source="eng_Latn", target="fra_Latn")
+        """
+        other = copy.copy(self)
+        other.special_ids, other._prefixes, other._suffixes = dict(self.special_ids), dict(self._prefixes), dict(self._suffixes)
+        for role, code in (("source", source), ("target", target)):
+            if code is not None:
+                token_id = find_language(self._languages, self._language_places, role, code)
+                places = self._language_places[role]
+                place_language(token_id, places, other.special_ids, other._prefixes, other._suffixes)
+        return other
 
     def save(self, folder):
         """Writes the tokenizer as a folder: `tokenizer.json` and the files that it names.
@@ -246,6 +303,10 @@ class Tokenizer:
         """
         contents = {}
         config = {"kind": "sentencepiece", "normalization": self.normalization, "special_ids": self.special_ids}
+        if self._languages:
+            config["languages"], config["language_places"] = self._languages, self._language_places
+        if self.language_tags:
+            config["language_tags"] = True
         for side, vocabulary in self._sides.items():
             model_name = tokenizer_folder.content_name("sentencepiece", vocabulary.model, ".model")
             contents[model_name] = vocabulary.model
@@ -288,6 +349,9 @@ class Tokenizer:
                 special_ids=config["special_ids"],
                 prefixes={name: config[name]["prefix"] for name in tokenizer_folder.SIDES},
                 suffixes={name: config[name]["suffix"] for name in tokenizer_folder.SIDES},
+                languages=config.get("languages"),
+                language_places=config.get("language_places"),
+                language_tags=config.get("language_tags", False),
             )
         except ValueError as error:
             raise ValueError(f"The tokenizer folder {os.fspath(folder)!r} cannot be used: {error}") from None
@@ -296,6 +360,8 @@ class Tokenizer:
 
     def tokenize(self, texts, side="source", special_tokens=False, num_threads=None):
         """Text to ids.
+
+        With `language_tags` a source text may begin with its own tag, see `from_sentencepiece`.
 
         Args:
             texts: str or bytes, or an iterable of them.
@@ -314,11 +380,29 @@ class Tokenizer:
         single = isinstance(texts, str | bytes)
         if not single and not hasattr(texts, "__iter__"):
             raise ValueError(f"texts must be a text or an iterable of texts, not {type(texts).__name__}.")
-        rows = vocabulary.encode([texts] if single else texts, num_threads)
-        if special_tokens:
-            prefix, suffix = list(self._prefixes[side]), list(self._suffixes[side])
+        texts = [texts] if single else texts
+        own = None
+        if self.language_tags and side == "source":
+            own, texts = self._cut_tags(texts)
+        rows = vocabulary.encode(texts, num_threads)
+        prefix, suffix = (list(self._prefixes[side]), list(self._suffixes[side])) if special_tokens else ([], [])
+        if own is not None:
+            rows = [(prefix if tag is None else tag) + row + suffix for tag, row in zip(own, rows, strict=True)]
+        elif special_tokens:
             rows = [prefix + row + suffix for row in rows]
         return rows[0] if single else rows
+
+    def _cut_tags(self, texts):
+        """For each text the list of its own tag's id, None without a tag; and the texts without their tags."""
+        cut = [cut_tag(valid_text(text)) for text in texts]
+        return [[self.tag_ids.get(tag, self.unknown_id)] if tag else None for tag, _ in cut], [text for _, text in cut]
+
+    @functools.cached_property
+    def tag_ids(self):
+        """dict of a tag as it stands in a text, ">>fra<<", to its id; empty without `language_tags`."""
+        if not self.language_tags:
+            return {}
+        return {piece: i for i, piece in enumerate(self._sides["source"].pieces) if cut_tag(piece) == (piece, "")}
 
     def detokenize(self, ids, side="target"):
         """Ids to text. Control ids (pad, start, end, ...) write nothing; an id outside of the vocabulary writes what
@@ -372,6 +456,13 @@ class Tokenizer:
     source_suffix = property(lambda self: self._suffixes["source"])
     target_prefix = property(lambda self: self._prefixes["target"])
     target_suffix = property(lambda self: self._suffixes["target"])
+
+    languages = property(lambda self: dict(self._languages))
+    source_language = property(lambda self: self._placed_language("source"))
+    target_language = property(lambda self: self._placed_language("target"))
+
+    def _placed_language(self, role):
+        return placed_language(self._languages, self._language_places, role, self.special_ids, self._prefixes, self._suffixes)
 
     def sentencepiece_model(self, side="source"):
         """The serialised SentencePiece model of one side, bytes."""

@@ -23,7 +23,9 @@ class Vocabulary:
 
     Most models use SentencePiece's own ids. A published model may have others (Marian's `vocab.json`, NLLB's shifted
     ids): `pieces` then lists every piece by its id, which gives the map from SentencePiece's ids (by the piece's
-    string) and the way back, for pieces too that this SentencePiece model does not have.
+    string) and the way back, for pieces too that this SentencePiece model does not have. A text reaches such a piece
+    where it is what SentencePiece leaves as one unknown run: a letter that only the target's model knows, say, in a
+    source text. The models were trained on ids that were looked up so.
 
     Text is put together here and not by SentencePiece: from `surfaces`, what each id writes, one list for Python and
     for the graph. SentencePiece releases differ in how they join (the one inside tensorflow-text drops more leading
@@ -51,6 +53,8 @@ class Vocabulary:
         self._check_ids()
         # By SentencePiece id, the id that the translation model knows; None if these are the same.
         self.id_map = self._map_ids()
+        # Pieces that only `pieces` has, with their ids.
+        self.foreign_pieces = self._find_foreign_pieces()
         # By id, the bytes that it writes; one more at the end, for ids outside of the vocabulary.
         self.surfaces = self._write_surfaces()
         self.leading_space_signs = self._count_leading_space_signs()
@@ -84,6 +88,13 @@ class Vocabulary:
             ids = [by_piece.get(processor.id_to_piece(i), self.unknown_id) for i in range(len(processor))]
         ids[processor.unk_id()] = self.unknown_id
         return tuple(self.unknown_id if i in control_ids and n not in own_controls else i for n, i in enumerate(ids))
+
+    def _find_foreign_pieces(self):
+        if self.custom_pieces is None:
+            return {}
+        own = set(model_pieces(self.processor))
+        kept_out = {self.unknown_id, *self.control_ids}
+        return {piece: i for i, piece in enumerate(self.pieces) if piece not in own and i not in kept_out}
 
     def _write_surfaces(self):
         processor = self.processor
@@ -122,7 +133,17 @@ class Vocabulary:
         if self.id_map is not None:
             id_map = self.id_map
             rows = [[id_map[i] for i in row] for row in rows]
+        if self.foreign_pieces:
+            self._look_up_unknown(texts, rows)
         return rows
+
+    def _look_up_unknown(self, texts, rows):
+        """Writes into `rows` the ids of foreign pieces, where the unknown id stands for one."""
+        numbers = [n for n, row in enumerate(rows) if self.unknown_id in row]
+        pieces = self.processor.encode([texts[n] for n in numbers], out_type=str)
+        find = self.foreign_pieces.get
+        for n, named in zip(numbers, pieces, strict=True):
+            rows[n] = [find(piece, i) if i == self.unknown_id else i for i, piece in zip(rows[n], named, strict=True)]
 
     def decode(self, ids):
         """The text that one sequence of ids writes; an id outside of the vocabulary writes what unknown writes."""

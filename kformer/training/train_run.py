@@ -89,14 +89,15 @@ def train_run(output, *, resume=False, report=None, show_progress=True, **option
     options = TrainOptions(**given) if config is None else resume_options(config["training"], given, path)
     options.check_whole()
     num_pairs = _count_pairs(options)
+    kept = _kept(config or (read_config(options.start_from) if options.start_from else {}))
     if config is not None:
-        ready = _set_up(path, options, num_pairs, True, report)
+        ready = _set_up(path, options, kept, num_pairs, True, report)
     else:
         path.mkdir(parents=True, exist_ok=True)
         try:
             # First of all, so that the training can be resumed whenever it is killed.
-            _write_config(path, options)
-            ready = _set_up(path, options, num_pairs, False, report)
+            _write_config(path, options, kept)
+            ready = _set_up(path, options, kept, num_pairs, False, report)
         except Exception:
             # What is wrong can be put right, and the same command given again.
             shutil.rmtree(path, ignore_errors=True)
@@ -116,7 +117,7 @@ class _Ready(NamedTuple):
     total_steps: int
 
 
-def _set_up(path, options, num_pairs, resumes, report):
+def _set_up(path, options, kept, num_pairs, resumes, report):
     start = load_run(options.start_from) if options.start_from else None
     tokenizer = _tokenizer(path, options, start, resumes, num_pairs, report)
     train, valid = _datasets(path, options, tokenizer, start, report)
@@ -134,7 +135,7 @@ def _set_up(path, options, num_pairs, resumes, report):
     else:
         model = start[0] if start else _new_model(options, tokenizer)
         options = _compile(model, options, total_steps, report)
-    _write_config(path, options)
+    _write_config(path, options, kept)
     return _Ready(options, model, train, valid, state, data, total_steps)
 
 
@@ -155,8 +156,13 @@ def _begin(path, resume):
     return None
 
 
-def _write_config(path, options):
-    files.write_json(path / "config.json", {"format_version": FORMAT_VERSION, "training": dataclasses.asdict(options)})
+def _kept(config):
+    """What a run inherits from the one that it starts from: how that is searched, and where it came from."""
+    return {name: config[name] for name in ("search", "imported") if name in config}
+
+
+def _write_config(path, options, kept):
+    files.write_json(path / "config.json", {"format_version": FORMAT_VERSION, **kept, "training": dataclasses.asdict(options)})
 
 
 def _count_pairs(options):

@@ -154,6 +154,47 @@ def test_joint_model_is_embedded_once():
         assert len(models) == expected
 
 
+def imported():
+    """A tokenizer with language tags, a fixed language and pieces that its source model does not have."""
+    own = kformer.text.Tokenizer.train(texts=corpus(), target_texts=corpus(seed=5), vocabulary_size=(400, 450), byte_fallback=False)
+    pieces = dict.fromkeys([*own.vocabulary("source").pieces, *own.vocabulary("target").pieces, "\U0001f600", "\u00fc", ">>fr<<", ">>de<<"])
+    ids = {piece: i for i, piece in enumerate(pieces)}
+    return kformer.text.Tokenizer.from_sentencepiece(
+        own.sentencepiece_model("source"),
+        own.sentencepiece_model("target"),
+        vocabulary=list(pieces),
+        **{f"{name}_id": i for name, i in own.special_ids.items()},
+        control_ids=[ids[">>fr<<"], ids[">>de<<"]],
+        languages={"fr": ids[">>fr<<"], "de": ids[">>de<<"]},
+        language_places={"target": ["source_prefix"]},
+        language_tags=True,
+    )
+
+
+def test_language_tags_and_foreign_pieces(tmp_path, texts):
+    tagged = [b">>fr<< " + text for text in texts[:300]] + [b">>xx<<" + text for text in texts[:300]]
+    tagged += [b">>" + text + b"<< a" for text in texts[:300]] + [b">>fr<<", b"", b">><<", b">>f\xffr<< a", b" >>fr<< a"]
+    every = texts[:1000] + tagged
+    plain = imported()
+    for tokenizer in (plain, plain.for_languages(target="de")):
+        graph = GraphTokenizer(tokenizer)
+        for side in ("source", "target"):
+            for special_tokens in (False, True):
+                expected = tokenizer.tokenize(every, side=side, special_tokens=special_tokens)
+                assert graph.tokenize(tf.constant(every), side=side, special_tokens=special_tokens).to_list() == expected
+        assert graph.tokenize(tf.constant([], tf.string)).to_list() == []
+        assert graph.tokenize(tf.constant(["the dog"])).to_list() == [tokenizer.tokenize("the dog", special_tokens=True)]
+    ids = plain.vocabulary().foreign_pieces
+    assert {ids["\U0001f600"], ids["\u00fc"]} <= {i for row in plain.tokenize([*every, "\u00fc", "\U0001f600"]) for i in row}
+    module = echo(plain.for_languages(target="de"))
+    tf.saved_model.save(module, str(tmp_path / "echo"), signatures=module.echo)
+    del module
+    found = tf.saved_model.load(str(tmp_path / "echo")).signatures["serving_default"](text=tf.constant(every))["ids"]
+    rows = plain.for_languages(target="de").tokenize(every, special_tokens=True)
+    width = max(map(len, rows))
+    np.testing.assert_array_equal(found, [row + [0] * (width - len(row)) for row in rows])
+
+
 def echo(tokenizer):
     module = tf.Module()
     module.tokenizer = GraphTokenizer(tokenizer)

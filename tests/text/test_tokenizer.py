@@ -327,3 +327,73 @@ def test_vocabulary_size_errors_name_a_size_that_works(files, model_type, size, 
     assert "train.en" in str(error.value)
     named = int(re.search(r"pass vocabulary_size=(\d+)", str(error.value))[1])
     assert Tokenizer.train(files[0], vocabulary_size=named, model_type=model_type).vocabulary_size == named
+
+
+# ---- languages and foreign pieces, for imported tokenizers ----
+
+
+@pytest.fixture(scope="module")
+def multilingual(tokenizer):
+    """The same model with three languages behind its pieces, and a tag on the source side."""
+    pieces = [*tokenizer.vocabulary().pieces, ">>de<<", ">>fr<<", ">>zh<<"]
+    return Tokenizer.from_sentencepiece(
+        tokenizer.sentencepiece_model(),
+        vocabulary=pieces,
+        **{f"{name}_id": i for name, i in tokenizer.special_ids.items()},
+        control_ids=[600, 601, 602],
+        languages={"de": 600, "fr": 601, "zh": 602},
+        language_places={"source": ["source_suffix"], "target": ["target_suffix", "start"]},
+        language_tags=True,
+    )
+
+
+def test_languages_stand_in_their_places(multilingual, tmp_path):
+    changed = multilingual.for_languages("de", "zh")
+    assert (multilingual.source_language, multilingual.target_language) == (None, None)
+    assert (changed.source_language, changed.target_language) == ("de", "zh")
+    assert (changed.source_prefix, changed.source_suffix, changed.target_suffix) == ((), (3, 600), (3, 602))
+    assert (changed.start_id, multilingual.start_id) == (602, 2)
+    assert changed.for_languages(target="fr").source_suffix == (3, 600)
+    assert changed.vocabulary("target") is multilingual.vocabulary("target")
+    changed.save(tmp_path / "tokenizer")
+    loaded = Tokenizer.load(tmp_path / "tokenizer")
+    for other in (loaded, pickle.loads(pickle.dumps(changed)), copy.deepcopy(changed)):
+        assert other.languages == {"de": 600, "fr": 601, "zh": 602}
+        assert other.special_ids == changed.special_ids
+        assert other.tokenize(">>fr<< the dog", special_tokens=True) == changed.tokenize(">>fr<< the dog", special_tokens=True)
+        assert other.for_languages("zh").source_suffix == (3, 602)
+
+
+def test_a_tag_in_front_of_a_source_text_becomes_its_id(multilingual, tokenizer):
+    dog = tokenizer.tokenize("the dog")
+    texts = [">>fr<<the dog", ">>xx<< the dog", b">>fr<< the dog", "the dog", ">>fr<<"]
+    assert multilingual.tokenize(texts) == [[601, *dog], [1, *dog], [601, *dog], dog, [601]]
+    assert multilingual.tokenize(texts, side="target") == tokenizer.tokenize(texts)
+    for text in (" >>fr<< the dog", "the >>fr<< dog", ">> fr the dog"):
+        assert multilingual.tokenize(text) == tokenizer.tokenize(text)
+
+
+def test_language_errors(multilingual, tokenizer):
+    with pytest.raises(ValueError, match="The source language 'en' is unknown; choose one of de, fr, zh"):
+        multilingual.for_languages(source="en")
+    with pytest.raises(ValueError, match="no languages to choose from; leave out the target language 'de'"):
+        tokenizer.for_languages(target="de")
+    model = tokenizer.sentencepiece_model()
+    with pytest.raises(ValueError, match="The language place 'behind' is unknown; choose among source_prefix"):
+        Tokenizer.from_sentencepiece(model, languages={"de": 5}, language_places={"source": ["behind"]})
+    with pytest.raises(ValueError, match="The id 600 of the language 'de' is outside of the vocabulary of 600 pieces"):
+        Tokenizer.from_sentencepiece(model, languages={"de": 600}, language_places={"target": ["target_prefix"]})
+
+
+def test_an_unknown_run_that_is_a_piece_of_the_vocabulary_has_its_id():
+    own = Tokenizer.train(texts=corpus(), vocabulary_size=300, byte_fallback=False)
+    pieces = [*own.vocabulary().pieces, "\u00fc", "\u00fc\u00e4", "\u00f1"]
+    each = Tokenizer.from_sentencepiece(
+        own.sentencepiece_model(), vocabulary=pieces, **{f"{name}_id": i for name, i in own.special_ids.items()}, control_ids=[302]
+    )
+    assert each.tokens(each.tokenize("dog\u00fc dog")) == [*own.tokens(own.tokenize("dog")), "\u00fc", *own.tokens(own.tokenize("dog"))]
+    # SentencePiece joins unknown characters: a run is looked up as a whole. A control id is never reached.
+    assert each.tokenize(["\u00fc\u00e4", "\u00e4", "\u00e4\u00fc", "\u00f1"]) == [
+        [*own.tokenize("\u00e4")[:-1], token] for token in (301, 1, 1, 1)
+    ]
+    assert each.detokenize(each.tokenize("dog\u00fc dog")) == "dog\u00fc dog"

@@ -1,0 +1,189 @@
+"""Does a model say the same in every format that it is exported to? Sizes, BLEU, ids and scores, side by side.
+
+    python benchmarks/formats.py RUN --source F --reference F --work DIR [--threads N] [--limit N] [--search alike|kformer] [--formats A,B]
+
+Every format translates the source greedily and with a beam of 4, and gives the 4 best with their scores. `--search` is what it does and
+what kformer does beside it:
+
+- `alike` (default): the search that other libraries have too (`SearchOptions(mode="huggingface", early_stopping=True)`, scores divided
+  by the length with the end token, no token forbidden). A float format must give kformer's ids and scores, for every hypothesis.
+- `kformer`: kformer's own search without a length penalty, the other library's nearest: start and padding token forbidden.
+
+BLEU is sacreBLEU of the best translations; a score's difference is taken where both sides list the same hypothesis. The folder DIR
+keeps the exported models, as DIR/FORMAT.
+"""
+
+import argparse
+import importlib.metadata
+import pathlib
+import shutil
+import time
+from typing import NamedTuple
+
+import numpy as np
+import sacrebleu
+
+SEARCHES = {"greedy": 1, "beam 4": 4}
+
+
+class Found(NamedTuple):
+    """What a format gave for all sentences, N hypotheses each, best first."""
+
+    ids: list  # lists of N lists of int, without the end token
+    ranks: list  # lists of N floats, by which hypotheses are ordered
+    seconds: float
+
+
+def search_options(model, search, beam_size):
+    """kformer's side: fields of `SearchOptions`. The limit of length is one for all sentences, as elsewhere."""
+    options = {"beam_size": beam_size, "n_best": beam_size, "max_length": model.max_length - 1, "length_offset": model.max_length}
+    if search == "kformer":
+        return {**options, "length_penalty": 0.0}
+    return {**options, "length_penalty": 1.0, "mode": "huggingface", "early_stopping": True, "forced_end": False}
+
+
+def by_kformer(translator, lines, options, beam_size):
+    """The run itself, on this process's backend."""
+    start = time.perf_counter()
+    found = translator.translate(lines, **search_options(translator.model, options.search, beam_size))
+    seconds = time.perf_counter() - start
+    ids = [[without_end(hypothesis.ids, translator) for hypothesis in result.hypotheses] for result in found]
+    return Found(ids, [[hypothesis.rank for hypothesis in result.hypotheses] for result in found], seconds)
+
+
+class CTranslate2Format:
+    """CTranslate2 in one of its quantizations."""
+
+    packages = ("ctranslate2",)
+
+    def __init__(self, quantization):
+        self.quantization = quantization
+
+    def export(self, translator, folder):
+        from kformer.export.ctranslate2 import export_ctranslate2
+
+        export_ctranslate2(translator, folder, quantization=self.quantization)
+
+    def translate(self, translator, folder, lines, options, beam_size):
+        import ctranslate2
+
+        engine = ctranslate2.Translator(str(folder), inter_threads=1, intra_threads=options.threads)
+        model, vocabulary, target = translator.model, translator.tokenizer.vocabulary("source"), translator.tokenizer.vocabulary("target")
+        number = {piece: i for i, piece in enumerate(target.pieces)}
+        arguments = {"length_penalty": 1.0, "return_end_token": True}
+        if options.search == "kformer":
+            banned = {model.start_id, model.pad_id} - {model.end_id}
+            arguments = {"length_penalty": 0.0, "suppress_sequences": [[target.pieces[i]] for i in banned]}
+        start = time.perf_counter()
+        rows = [vocabulary.tokens(row) for row in translator.tokenizer.tokenize(lines)]
+        results = engine.translate_batch(
+            rows,
+            max_batch_size=32,
+            beam_size=beam_size,
+            num_hypotheses=beam_size,
+            return_scores=True,
+            max_input_length=model.max_length,
+            max_decoding_length=model.max_length,
+            min_decoding_length=0,
+            **arguments,
+        )
+        seconds = time.perf_counter() - start
+        ids = [[without_end([number[token] for token in tokens], translator) for tokens in result.hypotheses] for result in results]
+        return Found(ids, [result.scores for result in results], seconds)
+
+
+FORMATS = {f"ctranslate2-{quantization}": CTranslate2Format(quantization) for quantization in ("float32", "float16", "int8")}
+
+
+def without_end(ids, translator):
+    return ids[:-1] if ids and ids[-1] == translator.model.end_id else list(ids)
+
+
+def size_on_disk(*paths):
+    """Bytes of files and of folders with all that is in them."""
+    files = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file()]
+    return sum(file.stat().st_size for file in files)
+
+
+def bleu(translator, found, references):
+    texts = translator.tokenizer.detokenize([hypotheses[0] for hypotheses in found.ids])
+    return sacrebleu.corpus_bleu(texts, [references]).score
+
+
+def compare(expected, found):
+    """Cells: sentences with the same best hypothesis, with the same list of them, and the largest difference of a score."""
+    best = sum(a[0] == b[0] for a, b in zip(expected.ids, found.ids, strict=True))
+    lists = sum(a == b for a, b in zip(expected.ids, found.ids, strict=True))
+    gaps = []
+    for sentence in zip(expected.ids, expected.ranks, found.ids, found.ranks, strict=True):
+        theirs = dict(zip(map(tuple, sentence[2]), sentence[3], strict=True))
+        gaps += [abs(rank - theirs[tuple(ids)]) for ids, rank in zip(sentence[0], sentence[1], strict=True) if tuple(ids) in theirs]
+    total = len(expected.ids)
+    return [f"{best} of {total}", f"{lists} of {total}", f"{max(gaps, default=np.nan):.1e}"]
+
+
+def differences(name, search, expected, found):
+    """A line for each sentence whose best hypothesis differs: how far apart the two are by their own scores."""
+    for number, (a, b) in enumerate(zip(expected.ids, found.ids, strict=True), 1):
+        if a[0] != b[0]:
+            ranks = expected.ranks[number - 1][0], found.ranks[number - 1][0]
+            yield f"  {name}, {search}, sentence {number}: {ranks[0]:.5f} in kformer, {ranks[1]:.5f} there"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", help="a run directory")
+    parser.add_argument("--source", required=True)
+    parser.add_argument("--reference", required=True)
+    parser.add_argument("--work", required=True, help="folder for the exported models")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--limit", type=int, default=None, help="so many lines of the files")
+    parser.add_argument("--search", choices=("alike", "kformer"), default="alike")
+    parser.add_argument("--formats", default=",".join(FORMATS), help=f"of {', '.join(FORMATS)}")
+    parser.add_argument("--differences", action="store_true", help="also list the sentences that differ")
+    options = parser.parse_args()
+
+    import keras
+
+    import kformer
+
+    names = options.formats.split(",")
+    if unknown := set(names) - set(FORMATS):
+        parser.error(f"unknown format {', '.join(sorted(unknown))}; there are {', '.join(FORMATS)}")
+    run, work = pathlib.Path(options.run), pathlib.Path(options.work)
+    work.mkdir(parents=True, exist_ok=True)
+    translator = kformer.Translator.load(run)
+    lines, references = (
+        pathlib.Path(file).read_text(encoding="utf-8").split("\n")[: options.limit] for file in (options.source, options.reference)
+    )
+    pairs = [pair for pair in zip(lines, references, strict=True) if pair[0]]
+    lines, references = [line for line, _ in pairs], [reference for _, reference in pairs]
+
+    print("| format | search | MB on disk | BLEU | seconds | best ids equal | lists of ids equal | largest difference of a score |")
+    print("|---|---|---|---|---|---|---|---|", flush=True)
+    expected, listed = {}, []
+    mine = f"kformer, {keras.backend.backend()}"
+
+    def row(name, search, size, found, *cells):
+        score = bleu(translator, found, references)
+        print("|", " | ".join([name, search, f"{size / 1e6:.2f}", f"{score:.2f}", f"{found.seconds:.1f}", *cells]), "|", flush=True)
+
+    size = size_on_disk(run / "model.keras", run / "tokenizer")
+    for search, beam_size in SEARCHES.items():
+        expected[search] = by_kformer(translator, lines, options, beam_size)
+        row(mine, search, size, expected[search], "", "", "")
+    for name in names:
+        shutil.rmtree(work / name, ignore_errors=True)
+        FORMATS[name].export(translator, work / name)
+        for search, beam_size in SEARCHES.items():
+            found = FORMATS[name].translate(translator, work / name, lines, options, beam_size)
+            row(name, search, size_on_disk(work / name), found, *compare(expected[search], found))
+            listed += differences(name, search, expected[search], found)
+    packages = dict.fromkeys(["keras", keras.backend.backend(), *(package for name in names for package in FORMATS[name].packages)])
+    print(f"\n{len(lines)} sentences; {', '.join(f'{package} {importlib.metadata.version(package)}' for package in packages)}")
+    if options.differences:
+        print(*listed, sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""What the searches share: constraints on the logits, and the arrays of hypotheses.
+
+Shape letters: R rows, B sentences, K beams, V vocabulary, L the longest hypothesis with its end token.
+"""
+
+from keras import ops
+
+IMPOSSIBLE = float("-inf")
+
+
+def force_prefix(logits, length, prefix):
+    """Logits `[R, V]` at step `length`; in the first steps those that leave one token of `prefix`, at no cost.
+
+    Args:
+        logits: float32 tensor `[R, V]`.
+        length: int32 scalar tensor, tokens generated so far.
+        prefix: tuple of ids.
+
+    Returns:
+        float32 tensor `[R, V]`. A forced token has the log-probability 0, all others minus infinity.
+    """
+    if not prefix:
+        return logits
+    token = ops.take(ops.convert_to_tensor(prefix, dtype="int32"), ops.minimum(length, len(prefix) - 1))
+    only = ops.where(ops.arange(logits.shape[-1], dtype="int32") == token, 0.0, IMPOSSIBLE)  # [V]
+    return ops.where(length < len(prefix), only, logits)
+
+
+def forbid(values, ids, unless=None):
+    """Values `[R, V]` with minus infinity at the tokens `ids`.
+
+    Args:
+        values: float32 tensor `[R, V]`.
+        ids: iterable of ids.
+        unless: boolean scalar tensor; where it is `True`, nothing is forbidden.
+    """
+    numbers = ops.arange(values.shape[-1], dtype="int32")
+    forbidden = None
+    for token in sorted(set(ids)):
+        forbidden = numbers == token if forbidden is None else ops.logical_or(forbidden, numbers == token)
+    if forbidden is None:
+        return values
+    if unless is not None:
+        forbidden = ops.logical_and(forbidden, ops.logical_not(unless))
+    return ops.where(forbidden, IMPOSSIBLE, values)
+
+
+def write_token(ids, position, token):
+    """`ids` `[B, K, L]` with `token` (an int or `[B, K, 1]`) at a position of the last axis."""
+    places = ops.arange(ops.shape(ids)[2], dtype="int32")
+    return ops.where(places == position, token, ids)
+
+
+def last_tokens(ids, length, start_id):
+    """The tokens `[B, K]` that stand at the end of hypotheses of `length` tokens, or the start token."""
+    return ops.where(length > 0, ops.take(ids, ops.maximum(length - 1, 0), axis=2), start_id)
+
+
+def flatten_beams(ids):
+    """`[B, K, L]` -> `[B K, L]`"""
+    return ops.reshape(ids, (-1, ops.shape(ids)[2]))
+
+
+def row_offsets(sentences, size):
+    """`[B, 1]`: where each sentence's rows begin in an array with `size` rows per sentence."""
+    return ops.expand_dims(ops.arange(sentences, dtype="int32") * size, 1)
+
+
+def pick(values, places):
+    """`values` `[B, C]` or `[B, C, L]` at `places` `[B, K]` of each sentence."""
+    size = values.shape[1]
+    rows = ops.reshape(places + row_offsets(ops.shape(places)[0], size), (-1,))
+    tail = ops.shape(values)[2:]
+    chosen = ops.take(ops.reshape(values, (-1, *tail)), rows, axis=0)
+    return ops.reshape(chosen, (ops.shape(places)[0], places.shape[1], *tail))

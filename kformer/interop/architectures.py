@@ -1,0 +1,125 @@
+"""Published architectures as `Transformer`s: what their `config.json` says, in our words.
+
+| `model_type` | norm | positions                            | embedding norm | output bias | published models               |
+|--------------|------|--------------------------------------|----------------|-------------|--------------------------------|
+| `marian`     | post | sinusoidal, sines before cosines     | no             | yes         | OPUS-MT                        |
+| `m2m_100`    | pre  | sinusoidal, fairseq's, from 2        | no             | no          | M2M100, NLLB-200               |
+| `mbart`      | pre  | learned, the first two rows not used | yes            | yes         | mBART, mBART-50                |
+| `bart`       | post | learned, the first two rows not used | yes            | yes         | BART and what was made from it |
+| `pegasus`    | pre  | sinusoidal, sines before cosines     | no             | yes         | what kformer exports, pre-norm |
+"""
+
+_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
+# Rows at the beginning of a learned table that no position uses.
+UNUSED_POSITIONS = 2
+
+_STYLES = {
+    "marian": {
+        "normalize_first": False,
+        "position_encoding": "sinusoidal_halves",
+        "position_offset": 0,
+        "normalize_embeddings": False,
+        "output_bias": True,
+    },
+    "pegasus": {
+        "normalize_first": True,
+        "position_encoding": "sinusoidal_halves",
+        "position_offset": 0,
+        "normalize_embeddings": False,
+        "output_bias": True,
+    },
+    "m2m_100": {
+        "normalize_first": True,
+        "position_encoding": "sinusoidal_fairseq",
+        "position_offset": 2,
+        "normalize_embeddings": False,
+        "output_bias": False,
+    },
+    "mbart": {
+        "normalize_first": True,
+        "position_encoding": "learned",
+        "position_offset": 0,
+        "normalize_embeddings": True,
+        "output_bias": True,
+    },
+    "bart": {
+        "normalize_first": False,
+        "position_encoding": "learned",
+        "position_offset": 0,
+        "normalize_embeddings": True,
+        "output_bias": True,
+    },
+}
+MODEL_TYPES = tuple(_STYLES)
+
+
+def model_arguments(config, where="config.json"):
+    """The arguments of `Transformer` for a published configuration.
+
+    Args:
+        config: dict, the content of `config.json`.
+        where: what to call it in error messages.
+
+    Returns:
+        Dict of keyword arguments.
+
+    Raises:
+        ValueError: the architecture is unknown, a value is missing or odd, or it is something that `Transformer` cannot be.
+    """
+    model_type = config.get("model_type")
+    if model_type not in _STYLES:
+        raise ValueError(f"{where} has the model_type {model_type!r}; kformer imports {', '.join(MODEL_TYPES)}.")
+    sizes = {name: _size(config, name, where) for name in ("d_model", "encoder_layers", "decoder_layers", "vocab_size")}
+    _same(config, "encoder_attention_heads", "decoder_attention_heads", where)
+    _same(config, "encoder_ffn_dim", "decoder_ffn_dim", where)
+    activation = config.get("activation_function", "gelu")
+    if activation not in _ACTIVATIONS:
+        raise ValueError(f"{where} has the activation_function {activation!r}; kformer has {', '.join(_ACTIVATIONS)}.")
+    shared = config.get("share_encoder_decoder_embeddings", True)
+    target_size = config.get("decoder_vocab_size") or sizes["vocab_size"]
+    if shared and target_size != sizes["vocab_size"]:
+        raise ValueError(f"{where} shares the embeddings of {sizes['vocab_size']} and {target_size} tokens, which cannot be.")
+    end_id = config.get("eos_token_id")
+    end_id = end_id[0] if isinstance(end_id, list) and len(end_id) == 1 else end_id
+    special = {"pad_id": config.get("pad_token_id"), "end_id": end_id, "start_id": config.get("decoder_start_token_id")}
+    if special["start_id"] is None:
+        special["start_id"] = end_id  # What mBART's configuration leaves to the tokenizer.
+    for name, value in special.items():
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < max(sizes["vocab_size"], target_size):
+            raise ValueError(f"{where} gives {value!r} for the {name.replace('_', ' ')}, but a token id is needed.")
+    return {
+        "vocabulary_size": sizes["vocab_size"],
+        "target_vocabulary_size": None if target_size == sizes["vocab_size"] else target_size,
+        "num_encoder_layers": sizes["encoder_layers"],
+        "num_decoder_layers": sizes["decoder_layers"],
+        "hidden_dim": sizes["d_model"],
+        "intermediate_dim": _size(config, "encoder_ffn_dim", where),
+        "num_heads": _size(config, "encoder_attention_heads", where),
+        "max_length": _size(config, "max_position_embeddings", where),
+        "activation": _ACTIVATIONS[activation],
+        **{name: _rate(config, name, where) for name in ("dropout", "attention_dropout", "activation_dropout")},
+        "scale_embeddings": bool(config.get("scale_embedding", False)),
+        "share_embeddings": bool(shared),
+        "share_output": bool(config.get("tie_word_embeddings", True)),
+        **special,
+        **_STYLES[model_type],
+    }
+
+
+def _size(config, name, where):
+    value = config.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{where} gives {value!r} for {name}, but a whole number of at least 1 is needed.")
+    return value
+
+
+def _rate(config, name, where):
+    value = config.get(name, 0.0)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
+        raise ValueError(f"{where} gives {value!r} for {name}, but a rate in [0, 1) is needed.")
+    return float(value)
+
+
+def _same(config, one, other, where):
+    if config.get(one) != config.get(other):
+        raise ValueError(f"{where} has {one}={config.get(one)} and {other}={config.get(other)}; kformer has one size for both sides.")

@@ -1,0 +1,90 @@
+"""A published checkpoint becomes a run directory."""
+
+import pathlib
+import shutil
+import tempfile
+
+from kformer.interop.architectures import model_arguments
+from kformer.interop.checkpoint import CheckpointFolder
+from kformer.interop.generation import search_options
+from kformer.interop.tokenizers import read_tokenizer
+from kformer.interop.weights import load_weights
+from kformer.models import Transformer
+from kformer.translator import Translator
+
+DTYPES = ("float32", "float16", "bfloat16")
+
+
+def load_checkpoint(path, *, source_language=None, target_language=None, dtype="float32", report=None):
+    """A published translation model as a `Translator`.
+
+    Args:
+        path: a local folder with `config.json`, weights (`model.safetensors`, its shards, or `pytorch_model.bin`) and tokenizer files.
+            Models of the types marian (OPUS-MT), m2m_100 (M2M100, NLLB-200), mbart (mBART, mBART-50) and bart are read.
+        source_language, target_language: codes for models of several languages, as the model's makers write them (`"eng_Latn"`,
+            `"en"`, `"en_XX"`); `None` takes what the folder says, if it does.
+        dtype: "float32"; "float16" or "bfloat16" keep weights in half precision, and compute in it.
+        report: function that takes a sentence about each thing that could not be taken over; `None` for none.
+
+    Returns:
+        `kformer.Translator`. Its default search is the one of the folder's `generation_config.json`, in the mode "huggingface".
+
+    Raises:
+        FileNotFoundError: the folder or a file in it is missing.
+        ValueError: a file is damaged, a tensor is missing, too many, or misshapen, or the architecture is not one of the above.
+        ImportError: the weights' format needs a library that is not installed.
+
+    Example:
+        >>> translator = kformer.interop.load_checkpoint("opus-mt-en-de")
+        >>> translator(["A man rides a horse."])
+        ["Ein Mann reitet auf einem Pferd."]
+    """
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, but {dtype!r} was given.")
+    folder = CheckpointFolder(path)
+    folder.check_links()
+    # What is quick to find wrong comes first.
+    arguments = model_arguments(folder.config, str(folder.path / "config.json"))
+    generation = folder.read_json("generation_config.json")
+    tokenizer = read_tokenizer(folder.path, folder.config, source_language=source_language, target_language=target_language)
+    weights = folder.open_weights()
+    model = Transformer(**{**arguments, "start_id": tokenizer.start_id}, dtype=dtype)
+    load_weights(model, weights, str(folder.path))
+    options, left_out = search_options(generation, folder.config, model, str(folder.path / "generation_config.json"))
+    for setting in left_out if report is not None else ():
+        report(f"the folder's search has {setting}, which kformer has not: the run searches without it.")
+    about = {"model_type": folder.config["model_type"], "name": folder.config.get("_name_or_path") or folder.path.resolve().name}
+    return Translator(model, tokenizer, options, {"imported": about})
+
+
+def import_checkpoint(path, output, **options):
+    """Makes a run directory of a published translation model.
+
+    Args:
+        path: the model's folder.
+        output: the run directory to make.
+        **options: as for `load_checkpoint`.
+
+    Returns:
+        The path of the run directory.
+
+    Raises:
+        FileExistsError: there is something at `output`.
+        FileNotFoundError, ValueError, ImportError: as `load_checkpoint`; nothing is left at `output` then.
+
+    Example:
+        >>> kformer.interop.import_checkpoint("opus-mt-en-de", "runs/opus-mt-en-de")
+        PosixPath('runs/opus-mt-en-de')
+    """
+    output = pathlib.Path(output)
+    if output.exists():
+        raise FileExistsError(f"There is something at {output} already: give another folder, or remove it first.")
+    translator = load_checkpoint(path, **options)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    # Written aside and renamed: whoever is stopped half-way leaves no half a run directory.
+    aside = pathlib.Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}-"))
+    try:
+        translator.save(aside / "run").rename(output)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return output

@@ -1,0 +1,312 @@
+"""A SentencePiece model out of a Hugging Face `tokenizer.json`.
+
+Many published folders have no SentencePiece model any more, but the file of the `tokenizers` library: the same pieces
+and scores (unigram) or merges (BPE) and the same table of characters, in JSON. They are written back as the protocol
+buffer that SentencePiece reads. The bytes are put together here, as in `kformer.text.unigram_scores`: the protobuf
+library would tie kformer to the release that SentencePiece's Python module was generated for.
+"""
+
+import base64
+import binascii
+import functools
+import io
+import pathlib
+import re
+import struct
+import tempfile
+from dataclasses import dataclass
+
+import sentencepiece
+
+from kformer.text.normalization import SPACE_SIGN
+from kformer.text.unigram_scores import message_fields
+
+NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
+# Field numbers of SentencePiece's ModelProto and of the NormalizerSpec inside it; more stand where they are written.
+_NORMALIZER_FIELD, _CHARSMAP_FIELD = 3, 2
+_MODEL_TYPES = {"Unigram": 1, "BPE": 2}
+_BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
+# What `str.isspace` calls space, and Rust's `char::is_whitespace` with it, but for the four information separators.
+_SPACES = "\t\n\x0b\x0c\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+
+
+@dataclass(frozen=True)
+class ConvertedTokenizer:
+    """What a `tokenizer.json` says.
+
+    Args:
+        model: bytes, the SentencePiece model; its own ids are not those of the tokenizer.
+        pieces: dict of id to piece, with the added tokens.
+        added: dict of added token to id: the ids that no text may become.
+        unknown: the unknown piece.
+    """
+
+    model: bytes
+    pieces: dict
+    added: dict
+    unknown: str
+
+
+def convert_tokenizer_json(data):
+    """Reads a parsed `tokenizer.json`.
+
+    Args:
+        data: dict.
+
+    Returns:
+        ConvertedTokenizer.
+
+    Raises:
+        ValueError: if something in it has no counterpart in SentencePiece; the message names it.
+    """
+    try:
+        return _convert(data)
+    except (KeyError, TypeError, AttributeError, IndexError, OverflowError, binascii.Error) as error:
+        raise ValueError(f"tokenizer.json is not as the tokenizers library writes it ({error!r}); copy it again.") from None
+
+
+def _convert(data):
+    model = data["model"]
+    # Byte-level tokenizers are told by this, not by what it makes of their normalizer and pieces.
+    split = _check_pre_tokenizer(data.get("pre_tokenizer"))
+    kind = model.get("type") or ("Unigram" if "unk_id" in model else "BPE" if "merges" in model else None)
+    if kind not in _MODEL_TYPES:
+        raise _inexpressible(f"the model {kind!r}", "Unigram and BPE have counterparts")
+    charsmap, joins_spaces = _read_normalizers(data.get("normalizer"))
+    if split.at_whitespace:
+        joins_spaces, charsmap = True, charsmap or space_charsmap()
+    added = {}
+    for token in data.get("added_tokens") or []:
+        if not (token["special"] or _is_bracketed(token["content"])):
+            raise _inexpressible(f"the added token {token['content']!r}", "only special tokens have counterparts")
+        added[token["content"]] = token["id"]
+    read = _read_unigram if kind == "Unigram" else _read_bpe
+    ids, scores, unknown = read(model, added)
+    if split.at_space:
+        # A text is cut before each space: pieces with a space inside, or behind, are never used.
+        scores = {piece: score for piece, score in scores.items() if SPACE_SIGN not in piece[1:]}
+    byte_fallback = _has_bytes(model, scores)
+    types = {piece: BYTE if byte_fallback and _BYTE_PIECE.fullmatch(piece) else NORMAL for piece in scores}
+    pieces = [("<unk>", 0.0, UNKNOWN), ("<s>", 0.0, CONTROL), ("</s>", 0.0, CONTROL)]
+    pieces += [(piece, score, types[piece]) for piece, score in scores.items()]
+    names = {token_id: piece for piece, token_id in ids.items()}
+    for token, token_id in added.items():
+        if names.setdefault(token_id, token) != token:
+            raise ValueError(f"tokenizer.json gives the id {token_id} to both {names[token_id]!r} and {token!r}; copy it again.")
+    model = sentencepiece_model(
+        pieces,
+        model_type=_MODEL_TYPES[kind],
+        charsmap=charsmap,
+        adds_space=split.adds_space,
+        joins_spaces=joins_spaces,
+        byte_fallback=byte_fallback,
+    )
+    return ConvertedTokenizer(model, names, added, unknown)
+
+
+def _has_bytes(model, scores):
+    """Whether unknown characters become bytes: the flag alone does nothing without their pieces."""
+    count = sum(f"<0x{byte:02X}>" in scores for byte in range(256)) if model.get("byte_fallback") else 0
+    if count not in (0, 256):
+        raise _inexpressible(f"byte_fallback with {count} of the 256 bytes", "it needs all")
+    return count > 0
+
+
+def _inexpressible(what, why):
+    return ValueError(f"This tokenizer.json has {what}, which a SentencePiece model cannot express; {why}.")
+
+
+def _is_bracketed(token):
+    return token.startswith("<") and token.endswith(">")
+
+
+# ---- the model: pieces and scores ----
+
+
+def _read_unigram(model, added):
+    """dict of piece to id, dict of ordinary piece to score, the unknown piece."""
+    vocabulary = [(entry[0], float(entry[1])) for entry in model["vocab"]]
+    if model.get("unk_id") is None:
+        raise _inexpressible("no unknown token", "every such model has one")
+    unknown = vocabulary[model["unk_id"]][0]
+    ids = _piece_ids((piece, i) for i, (piece, _) in enumerate(vocabulary))
+    return ids, {piece: score for piece, score in vocabulary if piece != unknown and piece not in added}, unknown
+
+
+def _read_bpe(model, added):
+    """As `_read_unigram`; the score of a piece tells when it is merged, and is 0 for one that no merge makes."""
+    for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges"):
+        if model.get(name):
+            raise _inexpressible(f"{name}={model[name]!r}", "leave it out")
+    if not (model.get("fuse_unk") or model.get("byte_fallback")):
+        raise _inexpressible("fuse_unk=false", "it makes one unknown token of several unknown characters")
+    unknown = model.get("unk_token")
+    if unknown is None:
+        raise _inexpressible("no unknown token", "every such model has one")
+    ids = _piece_ids(model["vocab"].items())
+    outside = {unknown, *added}
+    merges = [tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]]
+    merges = [(left, right) for left, right in merges if not outside & {left, right, left + right}]
+    scores = {piece: 0.0 for piece in ids if piece not in outside and (len(piece) == 1 or _BYTE_PIECE.fullmatch(piece))}
+    for left, right in merges:
+        scores.setdefault(left + right, -1.0 - len(scores))
+    _check_merges(scores, set(merges))
+    return ids, scores, unknown
+
+
+def _check_merges(scores, merges):
+    """SentencePiece joins whatever two pieces make a third, so every such pair has to be among the merges."""
+    for piece in scores:
+        for i in range(1, len(piece)):
+            pair = piece[:i], piece[i:]
+            if pair[0] in scores and pair[1] in scores and pair not in merges and not _BYTE_PIECE.fullmatch(piece):
+                raise _inexpressible(
+                    f"a BPE model that does not merge {pair[0]!r} with {pair[1]!r} although it has {piece!r}",
+                    "SentencePiece's merges any pair that makes a piece",
+                )
+
+
+def _piece_ids(pairs):
+    ids = {}
+    for piece, token_id in pairs:
+        if ids.setdefault(piece, token_id) != token_id:
+            raise ValueError(f"tokenizer.json has the piece {piece!r} twice; copy it again.")
+    return ids
+
+
+# ---- what is done to the text ----
+
+
+@dataclass(frozen=True)
+class _Split:
+    adds_space: bool
+    at_space: bool
+    at_whitespace: bool
+
+
+def _check_pre_tokenizer(pre_tokenizer):
+    """How a text is cut into words; ValueError unless that is how SentencePiece does it."""
+    steps = _flat(pre_tokenizer, "pretokenizers")
+    kinds = [step["type"] for step in steps]
+    if kinds not in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]):
+        wrong = [kind for kind in kinds if kind not in ("Metaspace", "WhitespaceSplit")]
+        named = f"the pre-tokenizer {wrong[0] if wrong else '+'.join(kinds) or None}"
+        raise _inexpressible(named, "Metaspace has a counterpart (a byte-level BPE, such as BART's, has none)")
+    metaspace = steps[-1]
+    if metaspace.get("replacement", SPACE_SIGN) != SPACE_SIGN:
+        raise _inexpressible(f"the space sign {metaspace['replacement']!r}", f"it must be {SPACE_SIGN!r}")
+    # Older releases wrote add_prefix_space.
+    scheme = metaspace.get("prepend_scheme", "always" if metaspace.get("add_prefix_space", True) else "never")
+    at_whitespace = len(steps) > 1
+    if at_whitespace and scheme != "always":
+        raise _inexpressible(f"WhitespaceSplit with prepend_scheme={scheme!r}", "it must be 'always'")
+    return _Split(scheme != "never", metaspace.get("split", True), at_whitespace)
+
+
+def _read_normalizers(normalizer):
+    """(table of characters or None, whether spaces are joined and trimmed); ValueError for any other normalizer.
+
+    SentencePiece joins and trims spaces or does neither; either of the two here stands for both, as in the model that
+    the file was made from.
+    """
+    charsmap, joins_spaces = None, False
+    for step in _flat(normalizer, "normalizers"):
+        if step["type"] == "Precompiled" and charsmap is None and not joins_spaces:
+            charsmap = base64.b64decode(step["precompiled_charsmap"] or "", validate=True) or None
+        elif step["type"] == "Strip" or _joins_spaces(step):
+            joins_spaces = True
+        else:
+            named = step["pattern"] if step["type"] == "Replace" else ""
+            raise _inexpressible(f"the normalizer {step['type']}{named}", "Precompiled, Strip and joined spaces have counterparts")
+    return charsmap, joins_spaces
+
+
+def _joins_spaces(step):
+    return step["type"] == "Replace" and step["pattern"] in ({"Regex": " {2,}"}, {"Regex": " +"}) and step["content"] in (" ", SPACE_SIGN)
+
+
+def _flat(step, key):
+    """The steps of a (nested) Sequence."""
+    if step is None:
+        return []
+    if step["type"] == "Sequence":
+        return [inner for each in step[key] for inner in _flat(each, key)]
+    return [step]
+
+
+@functools.cache
+def space_charsmap():
+    """SentencePiece's compiled table that makes one space of every kind of space, and changes nothing else."""
+    # SentencePiece compiles a table only when it trains, so it trains a tiny model and the table is taken out.
+    with tempfile.TemporaryDirectory() as folder:
+        rules = pathlib.Path(folder) / "rules.tsv"
+        rules.write_text("".join(f"{ord(space):X}\t20\n" for space in _SPACES), encoding="ascii")
+        trained = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(["ab"]),
+            model_writer=trained,
+            model_type="char",
+            vocab_size=6,
+            normalization_rule_tsv=str(rules),
+            minloglevel=2,
+        )
+    model = trained.getvalue()
+    for field, _, start, end in message_fields(model, 0, len(model)):
+        if field == _NORMALIZER_FIELD:
+            for inner, _, inner_start, inner_end in message_fields(model, start, end):
+                if inner == _CHARSMAP_FIELD:
+                    return model[inner_start:inner_end]
+    raise RuntimeError("SentencePiece wrote no table of characters.")
+
+
+# ---- the bytes ----
+
+
+def sentencepiece_model(pieces, *, model_type, charsmap, adds_space, joins_spaces, byte_fallback):
+    """A serialised SentencePiece model.
+
+    Args:
+        pieces: list of (piece, score, type), with one of the type UNKNOWN, called "<unk>".
+        model_type: int, 1 for unigram and 2 for BPE.
+        charsmap: bytes, the compiled table of characters, or None.
+        adds_space: whether a text begins with a space sign.
+        joins_spaces: whether runs of spaces become one and those at the ends go.
+        byte_fallback: whether unknown characters become bytes.
+
+    Returns:
+        bytes.
+    """
+    names = [piece for piece, _, _ in pieces]
+    out = io.BytesIO()
+    for piece, score, kind in pieces:
+        out.write(_block(1, _block(1, piece.encode("utf-8")) + _tag(2, 5) + struct.pack("<f", score) + _number(3, kind)))
+    trainer = _number(3, model_type) + _number(4, len(pieces)) + _number(35, byte_fallback)
+    for field, piece in ((40, "<unk>"), (41, "<s>"), (42, "</s>")):
+        trainer += _number(field, names.index(piece) if piece in names else -1)
+    trainer += _number(43, -1)  # no padding
+    normalizer = _block(1, b"user_defined" if charsmap else b"identity") + _block(2, charsmap or b"")
+    normalizer += _number(3, adds_space) + _number(4, joins_spaces) + _number(5, True)
+    out.write(_block(2, trainer) + _block(3, normalizer))
+    return out.getvalue()
+
+
+def _tag(field, wire_type):
+    return _varint(field << 3 | wire_type)
+
+
+def _number(field, value):
+    # A negative number takes the two's complement of 64 bits.
+    return _tag(field, 0) + _varint(int(value) & (1 << 64) - 1)
+
+
+def _block(field, content):
+    return _tag(field, 2) + _varint(len(content)) + content
+
+
+def _varint(value):
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

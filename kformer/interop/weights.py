@@ -1,0 +1,220 @@
+"""Which published tensor is which of our weights: one table, for the way in and the way out."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from keras import ops
+
+from kformer.interop.architectures import UNUSED_POSITIONS
+from kformer.layers import sinusoidal_positions
+
+# Rows of a table that are looked at together, so that a large one is not copied as a whole.
+_ROWS = 4096
+
+
+class Slot(NamedTuple):
+    """One of our weights and the published tensors that it is made of.
+
+    Attributes:
+        variable: the Keras variable.
+        names: names of the tensors, several where ours joins them along its last axis (queries, keys and values).
+        transposed: whether they are stored `[outputs, inputs]`, as PyTorch's linear maps are.
+        skipped_rows: rows at the beginning of the published tensor that ours does not have.
+        is_row: whether a vector is stored as a matrix with one row.
+        residual_axes: axes of our weight along which the dimensions of the residual stream lie.
+    """
+
+    variable: Any
+    names: tuple
+    transposed: bool = False
+    skipped_rows: int = 0
+    is_row: bool = False
+    residual_axes: tuple = ()
+
+    def stored_shape(self):
+        """The shape of each published tensor."""
+        shape = tuple(self.variable.shape)
+        shape = (*shape[:-1], shape[-1] // len(self.names))
+        if self.transposed:
+            return shape[::-1]
+        if self.is_row:
+            return (1, *shape)
+        return (shape[0] + self.skipped_rows, *shape[1:])
+
+    def join(self, tensors):
+        """Published tensors, as an array for our variable."""
+        if self.transposed:
+            tensors = [tensor.T for tensor in tensors]
+        joined = tensors[0] if len(tensors) == 1 else np.concatenate(tensors, axis=-1)
+        return joined[0] if self.is_row else joined[self.skipped_rows :]
+
+    def split(self, array):
+        """An array of our variable, as the published tensors; rows that ours does not have are zeros."""
+        if self.is_row:
+            return [array[None]]
+        if self.skipped_rows:
+            array = np.concatenate([np.zeros((self.skipped_rows, *array.shape[1:]), array.dtype), array])
+        parts = np.split(array, len(self.names), axis=-1)
+        return [np.ascontiguousarray(part.T if self.transposed else part) for part in parts]
+
+
+def slots(model):
+    """The table of a `Transformer` in one of the published architectures: a generator of `Slot`."""
+    network = model._network
+    if network.source_embedding is network.target_embedding:
+        yield Slot(network.source_embedding.embeddings, ("model.shared.weight",), residual_axes=(1,))
+    else:
+        yield Slot(network.source_embedding.embeddings, ("model.encoder.embed_tokens.weight",), residual_axes=(1,))
+        yield Slot(network.target_embedding.embeddings, ("model.decoder.embed_tokens.weight",), residual_axes=(1,))
+    sides = (
+        ("encoder", network.source_positions, network.encoder_layers, network.encoder_norm),
+        ("decoder", network.target_positions, network.decoder_layers, network.decoder_norm),
+    )
+    for side, positions, layers, final_norm in sides:
+        if positions is not None:
+            if positions.position_encoding == "learned":
+                name = f"model.{side}.embed_positions.weight"
+                yield Slot(positions.position_embeddings, (name,), skipped_rows=UNUSED_POSITIONS, residual_axes=(1,))
+            yield from _norm(positions.norm, f"model.{side}.layernorm_embedding")
+        for index, layer in enumerate(layers):
+            yield from _layer(layer, f"model.{side}.layers.{index}")
+        if final_norm is not None:
+            yield from _norm(final_norm, f"model.{side}.layer_norm")
+    if network.output_projection is not None:
+        yield Slot(network.output_projection.kernel, ("lm_head.weight",), transposed=True, residual_axes=(0,))
+    if network.output_bias is not None:
+        yield Slot(network.output_bias.bias, ("final_logits_bias",), is_row=True)
+
+
+def _layer(layer, prefix):
+    attention, name = layer.self_attention, f"{prefix}.self_attn"
+    projections = [f"{name}.{part}_proj" for part in "qkv"]
+    yield from _linear_in(attention.query_key_value_kernel, attention.query_key_value_bias, projections)
+    yield from _linear_out(attention.output_kernel, attention.output_bias, f"{name}.out_proj")
+    yield from _norm(layer.self_attention_norm, f"{name}_layer_norm")
+    if hasattr(layer, "cross_attention"):
+        attention, name = layer.cross_attention, f"{prefix}.encoder_attn"
+        yield from _linear_in(attention.query_kernel, attention.query_bias, [f"{name}.q_proj"])
+        yield from _linear_in(attention.key_value_kernel, attention.key_value_bias, [f"{name}.k_proj", f"{name}.v_proj"])
+        yield from _linear_out(attention.output_kernel, attention.output_bias, f"{name}.out_proj")
+        yield from _norm(layer.cross_attention_norm, f"{name}_layer_norm")
+    dense = layer.feed_forward
+    yield from _linear_in(dense.intermediate.kernel, dense.intermediate.bias, [f"{prefix}.fc1"])
+    yield from _linear_out(dense.output_projection.kernel, dense.output_projection.bias, f"{prefix}.fc2")
+    yield from _norm(layer.feed_forward_norm, f"{prefix}.final_layer_norm")
+
+
+def _linear_in(kernel, bias, names):
+    """Linear maps out of the residual stream, joined."""
+    yield Slot(kernel, tuple(f"{name}.weight" for name in names), transposed=True, residual_axes=(0,))
+    yield Slot(bias, tuple(f"{name}.bias" for name in names))
+
+
+def _linear_out(kernel, bias, name):
+    """A linear map into the residual stream."""
+    yield Slot(kernel, (f"{name}.weight",), transposed=True, residual_axes=(1,))
+    yield Slot(bias, (f"{name}.bias",), residual_axes=(0,))
+
+
+def _norm(norm, name):
+    yield Slot(norm.gamma, (f"{name}.weight",), residual_axes=(0,))
+    yield Slot(norm.beta, (f"{name}.bias",), residual_axes=(0,))
+
+
+def load_weights(model, weights, where):
+    """Gives a model the published weights, tensor by tensor.
+
+    Args:
+        model: a `Transformer` built by `model_arguments`.
+        weights: `kformer.interop.checkpoint.Weights`.
+        where: what to call their place in error messages.
+
+    Raises:
+        ValueError: a tensor is missing, has another shape, is not finite, or is one that the model has no place for.
+    """
+    table = list(slots(model))
+    shapes, used = weights.shapes, set()
+    for slot in table:
+        for name in slot.names:
+            stored = _stored_name(name, shapes, model)
+            if stored is None:
+                if slot.is_row and name == "final_logits_bias":
+                    continue  # A bias of zeros need not be published.
+                raise ValueError(f"{where} lacks the tensor {name!r}: the weights and config.json are not of one model.")
+            if shapes[stored] != slot.stored_shape():
+                raise ValueError(
+                    f"{where}: the tensor {stored!r} has the shape {list(shapes[stored])}, but config.json asks for "
+                    f"{list(slot.stored_shape())}."
+                )
+            used.add(stored)
+    copies = {name: kind for name in shapes if name not in used for kind in [_copy_of(name, model)]}
+    extra = sorted(name for name, kind in copies.items() if kind is None)
+    if extra:
+        more = f" and {len(extra) - 1} more" if len(extra) > 1 else ""
+        raise ValueError(f"{where} has the tensor {extra[0]!r}{more}, for which the model of config.json has no place.")
+    for slot in table:
+        names = [_stored_name(name, shapes, model) for name in slot.names]
+        if names != [None]:
+            array = slot.join([_checked(weights.read(name), name, where) for name in names])
+            if array.dtype.name == "bfloat16":  # which NumPy itself does not know, nor every backend from NumPy
+                array = array.astype("float32")
+            slot.variable.assign(ops.convert_to_tensor(array, dtype=slot.variable.dtype))
+    for name, kind in copies.items():
+        _check_copy(weights.read(name), kind, model, f"{where}: the tensor {name!r}")
+
+
+def _stored_name(name, shapes, model):
+    """The name under which a tensor is stored: some files have the shared table under one of its copies' names alone."""
+    candidates = [name]
+    if name == "model.shared.weight":
+        candidates += ["model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"]
+        if model._network.output_projection is not None:
+            candidates.remove("lm_head.weight")
+    return next((candidate for candidate in candidates if candidate in shapes), None)
+
+
+def _copy_of(name, model):
+    """What a tensor without a place of its own repeats: `"source"` or `"target"` embeddings, `"positions"`, or `None`."""
+    network = model._network
+    parts = name.split(".")
+    if parts[-1] == "version":
+        return "version"  # fairseq's stamp, which says nothing about the model
+    if parts[-2:-1] == ["embed_positions"] and parts[-1] in ("weight", "weights") and network.source_embedding.position_encoding:
+        return "positions"
+    if name == "lm_head.weight" and network.output_projection is None:
+        return "target"
+    shared = network.source_embedding is network.target_embedding
+    copies = {"model.shared.weight": "source", "model.encoder.embed_tokens.weight": "source", "model.decoder.embed_tokens.weight": "target"}
+    return copies.get(name) if shared else None
+
+
+def _check_copy(array, kind, model, what):
+    """Makes sure that a tensor is the copy that it should be: tied tables may not differ, fixed positions are fixed."""
+    if kind == "version":
+        return
+    embedding = model._network.source_embedding if kind == "source" else model._network.target_embedding
+    first = 0
+    if kind == "positions":
+        layout = {"sinusoidal_halves": "halves", "sinusoidal_fairseq": "fairseq"}[embedding.position_encoding]
+        ours = ops.convert_to_numpy(sinusoidal_positions(np.arange(array.shape[0], dtype="int32"), embedding.hidden_dim, layout=layout))
+        # Below the first position stands the padding's, which is zero.
+        first = embedding.position_offset
+    else:
+        ours = ops.convert_to_numpy(ops.cast(embedding.embeddings, "float32"))
+    same = tuple(array.shape) == tuple(ours.shape)
+    for start in range(first, len(array), _ROWS if same else len(array)):
+        block = slice(start, start + _ROWS)
+        # Half precision is coarse.
+        same = same and np.allclose(array[block].astype("float32"), ours[block], atol=5e-3 if kind == "positions" else 1e-6, rtol=1e-2)
+    if not same:
+        raise ValueError(f"{what} differs from the weights that config.json says it repeats; such a model cannot be imported.")
+
+
+def _checked(array, name, where):
+    if array.dtype.kind not in "fV" and array.dtype.name != "bfloat16":
+        raise ValueError(f"{where}: the tensor {name!r} holds {array.dtype.name} numbers; only float32, float16 and bfloat16 are read.")
+    rows = array.reshape(array.shape[0] if array.ndim > 1 else 1, -1)
+    for start in range(0, len(rows), _ROWS):
+        if not np.isfinite(rows[start : start + _ROWS].astype("float32")).all():
+            raise ValueError(f"{where}: the tensor {name!r} holds numbers that are not finite.")
+    return array

@@ -1,0 +1,25 @@
+"""A bias on the logits."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="kformer")
+class OutputBias(keras.layers.Layer):
+    """Adds one number per token of the vocabulary to the logits.
+
+    Marian's models have it beside an output projection that shares the embedding's table and so has no bias of its own.
+
+    Call arguments:
+        inputs: float tensor `[B, T, V]`.
+
+    Returns:
+        Float tensor `[B, T, V]`.
+    """
+
+    def build(self, input_shape):
+        self.bias = self.add_weight(shape=(input_shape[-1],), initializer="zeros", name="bias")
+        self.built = True
+
+    def call(self, inputs):
+        return inputs + ops.cast(self.bias, self.compute_dtype)

@@ -1,0 +1,97 @@
+"""Languages of a multilingual model: codes, their ids, and where a language's id stands.
+
+A published model names its languages in one of a few ways, which are data here: for the source and for the target
+language a list of places.
+
+    NLLB, M2M100, mBART-50   {"source": ["source_prefix"], "target": ["target_prefix"]}
+    mBART (25 languages)     {"source": ["source_suffix"], "target": ["target_suffix", "start"]}
+    Marian, multilingual     {"source": [], "target": ["source_prefix"]}
+"""
+
+import re
+
+ROLES = ("source", "target")
+PLACES = ("source_prefix", "source_suffix", "target_prefix", "target_suffix", "start")
+# As the graph cuts it too: a tag at the very beginning, up to the first "<<", whatever stands between.
+TAG_PATTERN = r"(?s)\A>>.*?<<"
+_TAG = re.compile(TAG_PATTERN)
+# So many codes are named in an error message.
+_SHOWN = 12
+
+
+def cut_tag(text):
+    """(tag, rest) of a text that begins with a language tag such as ">>fra<<"; ("", text) of any other."""
+    found = _TAG.match(text)
+    return (found[0], text[found.end() :]) if found else ("", text)
+
+
+def check_languages(languages, places, sides):
+    """The languages and their places as new dicts.
+
+    Args:
+        languages: dict of code to id, or None.
+        places: dict of role to list of places, or None where there are no languages.
+        sides: dict of side to `Vocabulary`.
+
+    Raises:
+        ValueError: if a place is unknown, or an id is outside of the vocabulary of a side where it may stand.
+    """
+    languages = dict(languages or {})
+    places = {role: list((places or {}).get(role, ())) for role in ROLES}
+    for place in (*places["source"], *places["target"]):
+        if place not in PLACES:
+            raise ValueError(f"The language place {place!r} is unknown; choose among {', '.join(PLACES)}.")
+        # The start token is kept once for both sides.
+        size = len(sides["source" if place.startswith("source") else "target"])
+        for code, token_id in languages.items():
+            if not 0 <= token_id < size:
+                raise ValueError(f"The id {token_id} of the language {code!r} is outside of the vocabulary of {size} pieces.")
+    return languages, places
+
+
+def find_language(languages, places, role, code):
+    """The id of a language code, written as in `languages` or as the model's piece (`>>fra<<`, `__fr__`).
+
+    Raises:
+        ValueError: if there is no such language, or the model has no place for it.
+    """
+    if not languages:
+        raise ValueError(f"This tokenizer has no languages to choose from; leave out the {role} language {code!r}.")
+    if not places[role]:
+        raise ValueError(f"This model is not told the {role} language; leave out {code!r}.")
+    bare = re.sub(r"\A(?:>>(.*)<<|__(.*)__)\Z", lambda found: found[1] or found[2] or "", code) if isinstance(code, str) else code
+    for name in (code, bare):
+        if isinstance(name, str) and name in languages:
+            return languages[name]
+    raise ValueError(f"The {role} language {code!r} is unknown; choose one of {some_languages(languages)}.")
+
+
+def some_languages(languages):
+    """The first codes, for a message."""
+    codes = sorted(languages)
+    rest = len(codes) - _SHOWN
+    return ", ".join(codes[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def place_language(token_id, places, special_ids, prefixes, suffixes):
+    """Writes a language's id into its places, in the three dicts given."""
+    for place in places:
+        side, _, end = place.partition("_")
+        if place == "start":
+            special_ids["start"] = token_id
+        elif end == "prefix":
+            prefixes[side] = (token_id,)
+        else:
+            suffixes[side] = (special_ids["end"], token_id)
+
+
+def placed_language(languages, places, role, special_ids, prefixes, suffixes):
+    """The code of the language that stands in the first place of a role; None if there is none."""
+    if not places[role]:
+        return None
+    side, _, end = places[role][0].partition("_")
+    if side == "start":
+        ids = (special_ids["start"],)
+    else:
+        ids = (prefixes if end == "prefix" else suffixes)[side][-1:]
+    return next((code for code, token_id in languages.items() if (token_id,) == ids), None)

@@ -1,0 +1,151 @@
+"""Published weights and searches: the same numbers and the same ids as in the library that they come from."""
+
+import json
+
+import numpy as np
+import pytest
+from keras import ops
+
+from kformer.decoding import Searcher
+from kformer.interop.architectures import model_arguments
+from kformer.interop.checkpoint import CheckpointFolder
+from kformer.interop.generation import search_options
+from kformer.interop.weights import load_weights
+from kformer.models import Transformer
+from tests.interop.published import KINDS, forward, generate, published_model, random_sources, random_targets, trim
+
+pytest.importorskip("transformers")
+LIMIT = 30
+
+
+def imported(path, **arguments):
+    folder = CheckpointFolder(path)
+    model = Transformer(**{**model_arguments(folder.config), **arguments})
+    load_weights(model, folder.open_weights(), str(path))
+    return model
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def pair(request, tmp_path_factory):
+    """A published model and its import."""
+    theirs = published_model(request.param)
+    path = tmp_path_factory.mktemp(request.param)
+    theirs.save_pretrained(path)
+    return theirs, imported(path)
+
+
+def relative_difference(ours, theirs):
+    return np.abs(ops.convert_to_numpy(ours) - theirs).max() / np.abs(theirs).max()
+
+
+def test_encoder_output_and_logits(pair):
+    theirs, ours = pair
+    source_ids, target_ids = random_sources(theirs, 8), random_targets(theirs, 8)
+    encoded, logits = forward(theirs, source_ids, target_ids)
+    mine, mask = ours.encode(ops.convert_to_tensor(source_ids))
+    real = ops.convert_to_numpy(mask)
+    assert not real.all(), "the batch has padding"
+    assert relative_difference(ops.convert_to_numpy(mine)[real], encoded[real]) < 1e-4
+    assert relative_difference(ours({"source_ids": source_ids, "target_ids": target_ids}), logits) < 1e-4
+
+
+SETTINGS = [{"num_beams": 1}, {"num_beams": 4}]
+MORE_SETTINGS = [
+    {"num_beams": 4, "early_stopping": True, "forced_eos_token_id": None},
+    {"num_beams": 4, "early_stopping": "never", "length_penalty": 0.6},
+    {"num_beams": 3, "length_penalty": 2.0, "min_length": 9},
+    {"num_beams": 2, "length_penalty": 0.0, "max_new_tokens": 12, "forced_eos_token_id": None},
+    {"num_beams": 1, "min_new_tokens": 7, "suppress_tokens": [5, 9], "forced_eos_token_id": None},
+    {"num_beams": 4, "forced_bos_token_id": 7},
+]
+
+
+@pytest.mark.parametrize("generation", SETTINGS + MORE_SETTINGS, ids=str)
+def test_ids_of_a_search(pair, generation, backend):
+    theirs, ours = pair
+    if backend != "torch" and (generation not in SETTINGS or theirs.config.model_type in ("mbart", "bart")):
+        pytest.skip("compiling a search takes long, and what is left out here differs in no operation")
+    pad, end = theirs.config.pad_token_id, theirs.config.eos_token_id
+    generation = {"max_length": LIMIT, "forced_eos_token_id": end, "bad_words_ids": [[pad]], **generation}
+    generation = {name: value for name, value in generation.items() if value is not None}
+    source_ids = random_sources(theirs)
+    expected = generate(theirs, source_ids, generation)
+    if len(generation) <= 4:
+        assert len(set(map(tuple, expected))) >= 50
+        assert sum(row[-1] == end and len(row) < LIMIT - 1 for row in expected) >= 32
+    options, left_out = search_options(generation, {"max_position_embeddings": 64}, ours)
+    assert not left_out
+    forced = generation.get("forced_bos_token_id")
+    changes = {} if forced is None else {"prefix_ids": (forced,)}
+    found = Searcher(ours, type(options)(**{**vars(options), **changes}))(source_ids)
+    mine = [trim(row[0], end, pad) for row in found.ids]
+    different = [i for i, (one, other) in enumerate(zip(mine, expected, strict=True)) if one != other]
+    assert not different
+
+
+def test_scores_of_a_beam(pair, backend):
+    """Ranks are the library's `sequences_scores`, for all of an n-best list."""
+    import torch
+    import transformers
+
+    theirs, ours = pair
+    if theirs.config.model_type != "marian" or backend != "torch":
+        pytest.skip("compiling a search takes long, and what is left out here differs in no operation")
+    source_ids = random_sources(theirs, 16)
+    special = {f"{name}_token_id": getattr(theirs.config, f"{name}_token_id") for name in ("pad", "eos", "decoder_start")}
+    settings = {"num_beams": 4, "max_length": LIMIT, "length_penalty": 0.8, "num_return_sequences": 4, "forced_eos_token_id": 0}
+    theirs.generation_config = transformers.GenerationConfig(**special, **settings, return_dict_in_generate=True, output_scores=True)
+    ids = torch.tensor(source_ids, dtype=torch.int64)
+    expected = theirs.generate(input_ids=ids, attention_mask=ids != special["pad_token_id"])
+    options, _ = search_options(settings, {}, ours)
+    found = Searcher(ours, options)(source_ids)
+    np.testing.assert_allclose(found.ranks, expected.sequences_scores.reshape(16, 4), atol=1e-4)
+    assert [trim(row, 0, 149) for row in found.ids.reshape(64, -1)] == [trim(row[1:], 0, 149) for row in expected.sequences.tolist()]
+
+
+@pytest.mark.any_backend
+def test_separate_vocabularies_and_projection(tmp_path):
+    config = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 120, "tie_word_embeddings": False, "scale_embedding": False}
+    theirs = published_model("marian", spread=(0.5, 2, 1, 0), pad_token_id=1, decoder_start_token_id=1, **config)
+    theirs.save_pretrained(tmp_path)
+    ours = imported(tmp_path)
+    source_ids, target_ids = random_sources(theirs, 4), random_targets(theirs, 4) % 120
+    _, logits = forward(theirs, source_ids, target_ids)
+    assert logits.shape[-1] == 120
+    assert relative_difference(ours({"source_ids": source_ids, "target_ids": target_ids}), logits) < 1e-4
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("settings", [{"max_shard_size": "20KB"}, {"pickled": True}, {"pickled": True, "old": True}], ids=str)
+def test_shards_and_pickles(tmp_path, settings):
+    import torch
+
+    theirs = published_model("mbart")
+    theirs.save_pretrained(tmp_path, max_shard_size=settings.get("max_shard_size", "5GB"))
+    if "pickled" in settings:
+        # As older folders are: the state dict, tied copies and all.
+        (tmp_path / "model.safetensors").unlink()
+        state = {**theirs.state_dict(), "model.encoder.version": torch.tensor([3.0])}
+        assert "lm_head.weight" in state
+        torch.save(state, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization="old" not in settings)
+    else:
+        assert len(list(tmp_path.glob("model-*-of-*.safetensors"))) > 3
+    source_ids, target_ids = random_sources(theirs, 3), random_targets(theirs, 3)
+    _, logits = forward(theirs, source_ids, target_ids)
+    assert relative_difference(imported(tmp_path)({"source_ids": source_ids, "target_ids": target_ids}), logits) < 1e-4
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_stays(tmp_path, dtype):
+    import torch
+
+    theirs = published_model("marian").to(getattr(torch, dtype))
+    theirs.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == dtype
+    ours, exact = imported(tmp_path, dtype=dtype), imported(tmp_path)
+    assert {weight.dtype for weight in ours.trainable_weights} == {dtype}
+    for one, other in zip(ours.trainable_weights, exact.trainable_weights, strict=True):
+        assert (ops.convert_to_numpy(ops.cast(one, "float32")) == ops.convert_to_numpy(other)).all(), one.path
+    inputs = {"source_ids": random_sources(theirs, 3), "target_ids": random_targets(theirs, 3)}
+    half, full = (ops.convert_to_numpy(ops.cast(model(inputs), "float32")) for model in (ours, exact))
+    assert np.corrcoef(half.ravel(), full.ravel())[0, 1] > 0.99

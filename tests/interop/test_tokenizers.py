@@ -1,0 +1,652 @@
+"""Published tokenizers against the sentencepiece package, the graph, and Hugging Face's own."""
+
+import base64
+import io
+import json
+import random
+
+import pytest
+import sentencepiece
+
+from kformer.interop.sentencepiece_proto import convert_tokenizer_json, sentencepiece_model
+from kformer.interop.tokenizers import MBART50_LANGUAGES, MBART_LANGUAGES, NLLB_LANGUAGES, read_tokenizer
+from kformer.text import Tokenizer
+from kformer.text.normalization import valid_text
+from kformer.text.unigram_scores import message_fields
+from tests.text_samples import corpus, tricky_texts
+
+pytestmark = pytest.mark.any_backend
+
+TAGS = [">>fra<<", ">>deu<<", ">>cmn_Hans<<"]
+ODD = ["", " ", "  the   dog ", "the\u00a0dog", "</s>", "a </s> b", "eng_Latn", "__en__ the dog", "en_XX", "<mask>", "<unk>", "<pad><s>"]
+TAGGED = [
+    ">>fra<< the dog", ">>fra<<the dog", ">>fra<<", ">>cmn_Hans<<  a \u00a0man ", ">>xxx<< the dog", ">><<a", ">>fra< the dog",
+    " >>fra<< the dog", "the >>fra<< dog", ">>fra<<>>deu<< a", ">>a>>fra<< b<<", ">>a\nb<< the dog", ">>\u4eba\U0001f600<< a",
+    ">>fra<< </s>",
+]  # fmt: skip
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
+
+
+def trained(model_type, seed=0, **settings):
+    out = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(corpus(seed=seed)),
+        model_writer=out,
+        model_type=model_type,
+        vocab_size=500,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **settings,
+    )
+    return out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def models():
+    """SentencePiece models as publishers train them: float scores, no byte fallback."""
+    return {"unigram": trained("unigram"), "other": trained("unigram", seed=3), "bpe": trained("bpe")}
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return tricky_texts(1000 - len(ODD + TAGGED)) + [text.encode() for text in ODD + TAGGED]
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    """Ordinary sentences, and what is left of the tricky ones where the libraries have no reason to differ."""
+    stripped = [" ".join(text.decode().split()) for text in tricky_texts(1000, bad_bytes=False)]
+    unlike = [*SPECIAL, "<mask>", "\u2581", "\u0301"]  # see the README for these
+    return corpus(200, seed=8), [text for text in stripped if not any(sign in text for sign in unlike)]
+
+
+def processor(model):
+    return sentencepiece.SentencePieceProcessor(model_proto=model)
+
+
+def own_pieces(model):
+    return [processor(model).id_to_piece(i) for i in range(len(processor(model)))]
+
+
+def write(folder, **files):
+    """A checkpoint's folder; a file's name with its dots as two underscores."""
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        path = folder / name.replace("__", ".")
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            path.write_text(json.dumps(content, ensure_ascii=False, indent=2), encoding="utf-8")
+    return folder
+
+
+# ---- folders as the hub has them ----
+
+
+def marian(folder, models, tags=TAGS, **settings):
+    """opus-mt: `</s>` first, one list for both sides, `<pad>` last. Some pieces of the models are not in it."""
+    pieces = dict.fromkeys(piece for name in ("unigram", "other") for piece in own_pieces(models[name])[3:])
+    kept = [piece for i, piece in enumerate(pieces) if i % 17]
+    vocabulary = ["</s>", "<unk>", *tags, *kept, "<pad>"]
+    pad = len(vocabulary) - 1
+    config = {
+        "model_type": "marian", "vocab_size": len(vocabulary), "pad_token_id": pad, "eos_token_id": 0,
+        "decoder_start_token_id": pad, "bos_token_id": 0,
+    }  # fmt: skip
+    write(
+        folder,
+        source__spm=models["unigram"],
+        target__spm=models["other"],
+        vocab__json={piece: i for i, piece in enumerate(vocabulary)},
+        tokenizer_config__json={"source_lang": "eng", "target_lang": "mul", **settings},
+    )
+    return config
+
+
+def m2m100(folder, models, **settings):
+    vocabulary = [*SPECIAL, *own_pieces(models["bpe"])[3:]]
+    write(
+        folder,
+        **{"sentencepiece__bpe__model": models["bpe"]},
+        vocab__json={piece: i for i, piece in enumerate(vocabulary)},
+        tokenizer_config__json={
+            "tokenizer_class": "M2M100Tokenizer", "language_codes": "m2m100", "src_lang": "en", "tgt_lang": "fr", **settings,
+        },
+    )  # fmt: skip
+    size = len(vocabulary) + 100 + 8
+    return {"model_type": "m2m_100", "vocab_size": size, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+
+
+def fairseq(folder, model, languages, model_type, padding=0, **settings):
+    """NLLB and both mBART: one SentencePiece model, everything else by rule."""
+    write(folder, **{"sentencepiece__bpe__model": model}, tokenizer_config__json=settings)
+    size = len(processor(model)) + 1 + len(languages) + 1 + padding
+    return {"model_type": model_type, "vocab_size": size, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+
+
+def nllb(folder, models, **settings):
+    settings = {"tokenizer_class": "NllbTokenizer", "src_lang": "eng_Latn", "tgt_lang": "fra_Latn", **settings}
+    return fairseq(folder, models["bpe"], NLLB_LANGUAGES, "m2m_100", padding=2, **settings)
+
+
+def mbart50(folder, models, **settings):
+    settings = {"tokenizer_class": "MBart50Tokenizer", "src_lang": "en_XX", "tgt_lang": "fr_XX", **settings}
+    return fairseq(folder, models["unigram"], MBART50_LANGUAGES, "mbart", **settings)
+
+
+def mbart(folder, models, **settings):
+    settings = {"tokenizer_class": "MBartTokenizer", "src_lang": "en_XX", "tgt_lang": "ro_RO", **settings}
+    return fairseq(folder, models["unigram"], MBART_LANGUAGES, "mbart", **settings)
+
+
+FAMILIES = {"marian": marian, "m2m100": m2m100, "nllb": nllb, "mbart50": mbart50, "mbart": mbart}
+
+
+@pytest.fixture(scope="module")
+def published(models, tmp_path_factory):
+    """By family: folder, configuration, tokenizer."""
+    found = {}
+    for name, lay in FAMILIES.items():
+        folder = tmp_path_factory.mktemp(name)
+        config = lay(folder, models)
+        found[name] = folder, config, read_tokenizer(folder, config)
+    return found
+
+
+def charsmap_of(model):
+    for field, _, start, end in message_fields(model, 0, len(model)):
+        if field == 3:
+            return next(model[a:b] for inner, _, a, b in message_fields(model, start, end) if inner == 2)
+    raise AssertionError
+
+
+def tokenizer_json(model, kind, languages, normalizers=None, pre_tokenizer=None, **changes):
+    """The file as the hub's NLLB and mBART have it, out of a SentencePiece model."""
+    own = processor(model)
+    pieces = own_pieces(model)[3:]
+    names = [*SPECIAL, *pieces, *languages, "<mask>"]
+    if kind == "BPE":
+        order = {piece: i for i, piece in enumerate(pieces)}
+        merges = [
+            (order[piece], i, f"{piece[:i]} {piece[i:]}")
+            for piece in pieces
+            for i in range(1, len(piece))
+            if piece[:i] in order and piece[i:] in order
+        ]
+        part = {
+            "type": "BPE", "dropout": None, "unk_token": "<unk>", "continuing_subword_prefix": None, "end_of_word_suffix": None,
+            "fuse_unk": True, "byte_fallback": False, "vocab": {name: i for i, name in enumerate(names)},
+            "merges": [merge for _, _, merge in sorted(merges)],
+        }  # fmt: skip
+    else:
+        scores = {piece: own.get_score(own.piece_to_id(piece)) for piece in pieces}
+        part = {"type": "Unigram", "unk_id": 3, "vocab": [[name, scores.get(name, 0.0)] for name in names]}
+    added = [
+        {"id": i, "content": name, "single_word": False, "lstrip": name == "<mask>", "rstrip": False, "normalized": False, "special": True}
+        for i, name in enumerate(names)
+        if name in SPECIAL or name in languages or name == "<mask>"
+    ]
+    charsmap = base64.b64encode(charsmap_of(model)).decode()
+    usual = [
+        {"type": "Precompiled", "precompiled_charsmap": charsmap},
+        {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
+    ]
+    metaspace = {"type": "Metaspace", "replacement": "\u2581", "add_prefix_space": True, "prepend_scheme": "always"}
+    return {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
+        "normalizer": {"type": "Sequence", "normalizers": usual if normalizers is None else normalizers},
+        "pre_tokenizer": pre_tokenizer or metaspace, "post_processor": None, "decoder": metaspace, "model": {**part, **changes},
+    }  # fmt: skip
+
+
+# ---- ids: SentencePiece and the published rule ----
+
+
+def expected_rows(name, models, texts, side):
+    """By the rules as published, written down once more and naively."""
+    marians = {"source": "unigram", "target": "other"}[side]
+    own = processor(models[{"marian": marians, "mbart50": "unigram", "mbart": "unigram"}.get(name, "bpe")])
+    rows = []
+    for text in texts:
+        text = valid_text(text)
+        if name == "marian":
+            vocabulary = json.loads((models["folder"] / "vocab.json").read_text(encoding="utf-8"))
+            tag = []
+            if side == "source" and text.startswith(">>") and "<<" in text:
+                end = text.find("<<") + 2
+                tag, text = [vocabulary.get(text[:end], 1)], text[end:]
+            rows.append([*tag, *(vocabulary.get(piece, 1) for piece in own.encode(text, out_type=str)), 0])
+            continue
+        ids = [3 if i == 0 else i + 1 for i in own.encode(text)]
+        first = len(own) + 1
+        # Places in the published lists, by hand.
+        language = first + {
+            ("m2m100", "source"): 18, ("m2m100", "target"): 24, ("nllb", "source"): 46, ("nllb", "target"): 56,
+            ("mbart50", "source"): 3, ("mbart50", "target"): 7, ("mbart", "source"): 3, ("mbart", "target"): 19,
+        }[name, side]  # fmt: skip
+        rows.append([*ids, 2, language] if name == "mbart" else [language, *ids, 2])
+    return rows
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_ids_are_those_of_sentencepiece_and_the_published_rule(name, side, published, models, texts):
+    folder, _, tokenizer = published[name]
+    rows = tokenizer.tokenize(texts, side=side, special_tokens=True)
+    assert len(rows) == 1000
+    expected = expected_rows(name, {**models, "folder": folder}, texts, side)
+    # An exact tie ("a" + "aa" or "aa" + "a") is cut as exact sums say and not as a float's rounding happens to.
+    ties = [n for n in range(1000) if rows[n] != expected[n]]
+    assert len(ties) <= 3
+    assert [sorted(rows[n]) for n in ties] == [sorted(expected[n]) for n in ties]
+    # Nothing but the affixes (and Marian's tags) is a control id.
+    controls = set(tokenizer.vocabulary(side).control_ids)
+    plain = tokenizer.tokenize([text for text in texts if not text.startswith(b">>")], side=side)
+    assert not controls & {i for row in plain for i in row}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_graph_gives_the_same_ids_and_text(name, published, texts):
+    tf = pytest.importorskip("tensorflow")
+    pytest.importorskip("tensorflow_text")
+    from kformer.export.graph_tokenizer import GraphTokenizer
+
+    tokenizer = published[name][2]
+    if name == "marian":
+        tokenizer = tokenizer.for_languages(target="deu")
+    graph = GraphTokenizer(tokenizer)
+    for side in ("source", "target"):
+        rows = tokenizer.tokenize(texts, side=side, special_tokens=True)
+        found = tf.function(graph.tokenize)(tf.constant(texts), side=side)
+        assert found.to_list() == rows
+        assert [text.decode() for text in graph.detokenize(found, side=side).numpy()] == tokenizer.detokenize(rows, side=side)
+    plain = graph.tokenize(tf.constant(texts), special_tokens=False)
+    assert plain.to_list() == tokenizer.tokenize(texts)
+
+
+def test_literal_control_pieces_of_a_sentencepiece_model_stay_text(models, tmp_path):
+    # A model that was trained to know the language codes as pieces: they become unknown, never the language.
+    model = trained("unigram", user_defined_symbols=["eng_Latn", "<pad>"])
+    config = fairseq(tmp_path, model, NLLB_LANGUAGES, "m2m_100", tokenizer_class="NllbTokenizer", src_lang="eng_Latn", tgt_lang="fra_Latn")
+    with pytest.raises(ValueError, match="piece '<pad>' twice"):
+        read_tokenizer(tmp_path, config)
+    pieces = own_pieces(model)
+    ids = {piece: i for i, piece in enumerate(pieces)}
+    each = Tokenizer.from_sentencepiece(model, pad_id=ids["<pad>"], control_ids=[ids["eng_Latn"]], languages={"eng_Latn": ids["eng_Latn"]})
+    rows = each.tokenize(["a eng_Latn b <pad> c", "</s>"])
+    assert not {ids["eng_Latn"], ids["<pad>"], each.end_id} & {i for row in rows for i in row}
+    assert rows[0].count(each.unknown_id) == 2
+
+
+# ---- Hugging Face ----
+
+
+def transformers_tokenizer(name, folder):
+    transformers = pytest.importorskip("transformers")
+    classes = {
+        "marian": "MarianTokenizer", "m2m100": "M2M100Tokenizer", "nllb": "NllbTokenizer", "mbart50": "MBart50Tokenizer",
+        "mbart": "MBartTokenizer",
+    }  # fmt: skip
+    return getattr(transformers, classes[name]).from_pretrained(folder)
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+@pytest.mark.parametrize("name", ["marian", "m2m100", "nllb", "mbart50"])
+def test_ids_and_text_equal_hugging_faces(name, published, models, sentences, tmp_path):
+    folder, config, tokenizer = published[name]
+    if name == "nllb":  # transformers 5 reads no languages without the file that the hub has beside the model
+        nllb(tmp_path, models)
+        folder = write(tmp_path, tokenizer__json=tokenizer_json(models["bpe"], "BPE", NLLB_LANGUAGES))
+        tokenizer = read_tokenizer(folder, config)
+    other = transformers_tokenizer(name, folder)
+    ordinary, stripped = sentences
+    assert tokenizer.tokenize(ordinary, special_tokens=True) == other(ordinary)["input_ids"]
+    labels = tokenizer.tokenize(ordinary, side="target", special_tokens=True)
+    assert labels == other(text_target=ordinary)["input_ids"]
+    if name in ("marian", "m2m100"):
+        assert tokenizer.tokenize(stripped, special_tokens=True) == other(stripped)["input_ids"]
+        tagged = [text for text in TAGGED if "</s>" not in text]
+        assert tokenizer.tokenize(tagged, special_tokens=True) == other(tagged)["input_ids"]
+    # Hypotheses: no unknown token, which transformers leaves out of the text.
+    rows = [row for row in labels if tokenizer.unknown_id not in row]
+    assert len(rows) > 50
+    hidden = [[i for i in row if i not in tokenizer.languages.values()] for row in rows]
+    start = [tokenizer.start_id]
+    assert tokenizer.detokenize([start + row for row in rows]) == other.batch_decode(
+        [start + row for row in hidden], skip_special_tokens=True
+    )
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+@pytest.mark.parametrize("name", FAMILIES)
+def test_folders_that_transformers_saved(name, published, models, sentences, tmp_path):
+    folder, config, tokenizer = published[name]
+    if name == "nllb":
+        nllb(tmp_path, models)
+        folder = write(tmp_path, tokenizer__json=tokenizer_json(models["bpe"], "BPE", NLLB_LANGUAGES))
+    transformers_tokenizer(name, folder).save_pretrained(tmp_path / "saved")
+    again = read_tokenizer(tmp_path / "saved", config)
+    assert again.languages == tokenizer.languages
+    for side in ("source", "target"):
+        expected = tokenizer.tokenize(sentences[0], side=side, special_tokens=True)
+        assert again.tokenize(sentences[0], side=side, special_tokens=True) == expected
+
+
+def test_mbart_with_25_languages_equals_hugging_face(published, sentences):
+    _, _, tokenizer = published["mbart"]
+    other = transformers_tokenizer("mbart", published["mbart"][0])
+    assert tokenizer.tokenize(sentences[0], special_tokens=True) == other(sentences[0])["input_ids"]
+    labels = other(text_target=sentences[0])["input_ids"]
+    assert tokenizer.tokenize(sentences[0], side="target", special_tokens=True) == labels
+    assert tokenizer.start_id == labels[0][-1] == tokenizer.languages["ro_RO"]  # where shift_tokens_right begins
+
+
+# ---- tokenizer.json alone ----
+
+
+def tokenizers_library(data):
+    return pytest.importorskip("tokenizers").Tokenizer.from_str(json.dumps(data))
+
+
+@pytest.mark.parametrize(("kind", "model"), [("BPE", "bpe"), ("Unigram", "unigram")])
+def test_tokenizer_json_alone_equals_the_model_and_the_library(kind, model, models, texts, sentences, tmp_path):
+    data = tokenizer_json(models[model], kind, NLLB_LANGUAGES)
+    config = fairseq(tmp_path, models[model], NLLB_LANGUAGES, "m2m_100", src_lang="eng_Latn", tgt_lang="fra_Latn")
+    with_model = read_tokenizer(tmp_path, config)
+    write(tmp_path, tokenizer__json=data)
+    (tmp_path / "sentencepiece.bpe.model").unlink()
+    alone = read_tokenizer(tmp_path, config)
+    assert alone.languages == with_model.languages and alone.vocabulary().pieces == with_model.vocabulary().pieces
+    assert alone.tokenize(texts, special_tokens=True) == with_model.tokenize(texts, special_tokens=True)
+    library = tokenizers_library(data)
+    ordinary, stripped = sentences
+    assert alone.tokenize(ordinary) == [found.ids for found in library.encode_batch(ordinary)]
+    # The library's table of characters works on what a reader sees as one (a letter with its marks), does not trim a
+    # space that it makes itself, and unigram's exact ties are cut in another way.
+    own = processor(models[model])
+    same = [text for text in stripped if library.normalizer.normalize_str(text) == own.normalize(text).replace("\u2581", " ")[1:]]
+    same = [text for text in same if "\u4eba\u4eba\u4eba" not in text]
+    assert len(same) > 500
+    assert alone.tokenize(same) == [found.ids for found in library.encode_batch(same)]
+
+
+def add_bytes(data, count):
+    vocabulary = data["model"]["vocab"]
+    for byte in range(count):
+        if isinstance(vocabulary, dict):
+            vocabulary[f"<0x{byte:02X}>"] = len(vocabulary)
+        else:
+            vocabulary.append([f"<0x{byte:02X}>", -9.0])
+
+
+def test_some_bytes_are_not_enough(models):
+    data = tokenizer_json(models["unigram"], "Unigram", [], byte_fallback=True)
+    add_bytes(data, 100)
+    with pytest.raises(ValueError, match="byte_fallback with 100 of the 256 bytes"):
+        convert_tokenizer_json(data)
+
+
+@pytest.mark.parametrize(("kind", "model"), [("BPE", "bpe"), ("Unigram", "unigram")])
+def test_other_normalizers_with_a_counterpart(kind, model, models, sentences):
+    charsmap = base64.b64encode(charsmap_of(models[model])).decode()
+    strip = [
+        {"type": "Precompiled", "precompiled_charsmap": charsmap},
+        {"type": "Strip", "strip_left": False, "strip_right": True},
+        {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "\u2581"},
+    ]
+    metaspace = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+    whitespace = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]}
+    spaces = ["  the\tdog\u3000runs ", "a\u2009b\n\nc", "\u00a0a man", ""]
+    for changes, chosen in (
+        ({"normalizers": strip}, sentences[0]),
+        ({"normalizers": [], "pre_tokenizer": whitespace}, sentences[0] + spaces),
+        ({"normalizers": [], "pre_tokenizer": metaspace}, sentences[0]),
+        ({"pre_tokenizer": {**metaspace, "prepend_scheme": "never"}}, sentences[0]),
+        ({"byte_fallback": True}, sentences[0]),
+        ({"byte_fallback": True, "bytes": 256, "fuse_unk": False}, sentences[0] + ["\U0001f600 \u00fc"]),
+    ):
+        data = tokenizer_json(models[model], kind, [], **changes)
+        add_bytes(data, changes.get("bytes", 0))
+        converted = convert_tokenizer_json(data)
+        each = Tokenizer.from_sentencepiece(
+            converted.model,
+            vocabulary=[converted.pieces[i] for i in range(len(converted.pieces))],
+            pad_id=1, unknown_id=3, start_id=0, end_id=2,
+        )  # fmt: skip
+        assert each.tokenize(chosen) == [found.ids for found in tokenizers_library(data).encode_batch(chosen)], changes
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        ("BPE", {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False}}, "the pre-tokenizer ByteLevel, .*byte-level BPE"),
+        ("BPE", {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Split"}]}}, "the pre-tokenizer Split"),
+        ("BPE", {"normalizers": [{"type": "Lowercase"}]}, "the normalizer Lowercase"),
+        ("BPE", {"normalizers": [{"type": "Replace", "pattern": {"String": "a"}, "content": "b"}]}, "the normalizer Replace.*'a'"),
+        ("BPE", {"dropout": 0.1}, "dropout=0.1"),
+        ("BPE", {"end_of_word_suffix": "</w>"}, "end_of_word_suffix='</w>'"),
+        ("BPE", {"fuse_unk": False}, "fuse_unk=false"),
+        ("BPE", {"merges": []}, "does not merge"),
+        ("Unigram", {"unk_id": None}, "no unknown token"),
+        ("Unigram", {"type": "WordPiece"}, "the model 'WordPiece'"),
+        ("Unigram", {"vocab": [["a"]]}, "not as the tokenizers library writes it"),
+    ],
+)
+def test_what_sentencepiece_cannot_express_is_named(kind, changes, message, models):
+    data = tokenizer_json(models["bpe" if kind == "BPE" else "unigram"], kind, [], **changes)
+    if "merges" in changes:  # one pair missing, as in a model that the tokenizers library trained itself
+        merges = tokenizer_json(models["bpe"], kind, [])["model"]["merges"]
+        made = [merge.replace(" ", "") for merge in merges]
+        several = next(i for i, piece in enumerate(made) if piece in made[:i])
+        data["model"]["merges"] = merges[:several] + merges[several + 1 :]
+    with pytest.raises(ValueError, match=message):
+        convert_tokenizer_json(data)
+
+
+def test_added_words_are_named(models):
+    data = tokenizer_json(models["bpe"], "BPE", [])
+    data["added_tokens"].append({"id": 600, "content": "covid", "special": False})
+    with pytest.raises(ValueError, match="the added token 'covid'"):
+        convert_tokenizer_json(data)
+
+
+def test_written_protobuf_is_read_as_it_was_meant():
+    pieces = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3), ("\u2581a", -1.5, 1), ("b" * 300, -2.0, 1), ("\u2581", -3.0, 1)]
+    model = sentencepiece_model(pieces, model_type=1, charsmap=None, adds_space=True, joins_spaces=False, byte_fallback=False)
+    own = processor(model)
+    assert [own.id_to_piece(i) for i in range(len(own))] == [piece for piece, _, _ in pieces]
+    assert [own.get_score(i) for i in range(len(own))] == [score for _, score, _ in pieces]
+    assert (own.unk_id(), own.bos_id(), own.eos_id(), own.pad_id()) == (0, 1, 2, -1)
+    assert own.encode("a  a", out_type=str) == ["\u2581a", "\u2581", "\u2581a"]
+
+
+# ---- languages ----
+
+
+@pytest.mark.parametrize(("name", "source", "target"), [
+    ("m2m100", "de", "zh"), ("nllb", "zho_Hant", "deu_Latn"), ("mbart50", "zh_CN", "sl_SI"), ("mbart", "de_DE", "zh_CN"),
+])  # fmt: skip
+def test_for_languages_changes_ids_where_the_model_has_them(name, source, target, published, tmp_path):
+    folder, config, tokenizer = published[name]
+    changed = tokenizer.for_languages(source, target)
+    assert changed.vocabulary("source") is tokenizer.vocabulary("source")
+    old = [tokenizer.languages[code] for code in (tokenizer.source_language, tokenizer.target_language)]
+    new = [tokenizer.languages[code] for code in (source, target)]
+    for i, side in enumerate(("source", "target")):
+        before = tokenizer.tokenize("the dog", side=side, special_tokens=True)
+        after = [new[i] if token_id == old[i] else token_id for token_id in before]
+        assert after != before
+        assert changed.tokenize("the dog", side=side, special_tokens=True) == after
+    assert changed.start_id == (new[1] if name == "mbart" else tokenizer.start_id)
+    assert (changed.source_language, changed.target_language) == (source, target)
+    assert changed.for_languages(tokenizer.source_language, tokenizer.target_language).special_ids == tokenizer.special_ids
+    named = read_tokenizer(folder, config, source_language=source, target_language=target)
+    changed.save(tmp_path / "tokenizer")
+    for other in (named, Tokenizer.load(tmp_path / "tokenizer")):
+        assert other.languages == tokenizer.languages
+        assert other.special_ids == changed.special_ids
+        for side in ("source", "target"):
+            assert other.tokenize(ODD, side=side, special_tokens=True) == changed.tokenize(ODD, side=side, special_tokens=True)
+        assert other.for_languages(target=tokenizer.target_language).target_prefix == tokenizer.target_prefix
+
+
+def test_marians_target_language_is_a_tag_in_front_of_the_source(published, tmp_path):
+    folder, config, plain = published["marian"]
+    assert plain.languages == {"fra": 2, "deu": 3, "cmn_Hans": 4}
+    assert (plain.source_prefix, plain.target_prefix, plain.target_language) == ((), (), None)
+    assert (plain.pad_id, plain.start_id, plain.end_id, plain.unknown_id) == (config["pad_token_id"], config["pad_token_id"], 0, 1)
+    for code in ("deu", ">>deu<<"):
+        fixed = read_tokenizer(folder, config, target_language=code)
+        assert (fixed.source_prefix, fixed.target_language) == ((3,), "deu")
+        dog = plain.tokenize("the dog")
+        assert fixed.tokenize(["the dog", ">>fra<< the dog", ">>xxx<< the dog"], special_tokens=True) == [
+            [3, *dog, 0], [2, *dog, 0], [1, *dog, 0],
+        ]  # fmt: skip
+        assert fixed.tokenize(">>fra<< the dog", side="target") == plain.tokenize(">>fra<< the dog", side="target")
+        assert 2 not in fixed.tokenize(">>fra<< the dog", side="target")
+    fixed.save(tmp_path / "tokenizer")
+    loaded = Tokenizer.load(tmp_path / "tokenizer")
+    assert loaded.tokenize(TAGGED, special_tokens=True) == fixed.tokenize(TAGGED, special_tokens=True)
+    assert loaded.for_languages(target="fra").source_prefix == (2,)
+    with pytest.raises(ValueError, match="not told the source language; leave out 'fra'"):
+        fixed.for_languages(source="fra")
+
+
+def test_a_marian_model_without_tags_reads_them_as_text(models, tmp_path):
+    config = marian(tmp_path, models, tags=[], source_lang="en", target_lang="de")
+    each = read_tokenizer(tmp_path, config, source_language="en", target_language="de")  # its own names do no harm
+    assert (each.languages, each.language_tags) == ({}, False)
+    own = processor(models["unigram"])
+    vocabulary = json.loads((tmp_path / "vocab.json").read_text(encoding="utf-8"))
+    for text in TAGGED:
+        assert each.tokenize(text) == [vocabulary.get(piece, 1) for piece in own.encode(text, out_type=str)]
+    with pytest.raises(ValueError, match="has no language tags.*leave out 'fr'"):
+        read_tokenizer(tmp_path, config, target_language="fr")
+    with pytest.raises(ValueError, match="not told its source language; leave out source_language='fr'"):
+        read_tokenizer(tmp_path, config, source_language="fr")
+
+
+def test_marian_with_separate_vocabularies(models, tmp_path):
+    config = marian(tmp_path, models, separate_vocabs=True)
+    source = json.loads((tmp_path / "vocab.json").read_text(encoding="utf-8"))
+    names = list(source)
+    middle = names[2:-1]
+    random.Random(0).shuffle(middle)
+    target = {piece: i for i, piece in enumerate([*names[:2], *middle, names[-1]])}
+    write(tmp_path, target_vocab__json=target)
+    each = read_tokenizer(tmp_path, config)
+    assert not each.joint and set(each.languages) == {"fra", "deu", "cmn_Hans"}
+    pieces = processor(models["other"]).encode("the dog sees a man", out_type=str)
+    assert each.tokenize("the dog sees a man", side="target") == [target.get(piece, 1) for piece in pieces]
+    assert each.tokenize(">>fra<<") == [source[">>fra<<"]]
+    assert each.vocabulary("target").control_ids == (0, target["<pad>"])
+    write(tmp_path, target_vocab__json={piece: (i + 1) % len(target) for piece, i in target.items()})
+    with pytest.raises(ValueError, match="target_vocab.json gives '<pad>' another id"):
+        read_tokenizer(tmp_path, config)
+
+
+def test_nllb_legacy_behaviour_puts_the_source_language_last(models, tmp_path, sentences):
+    config = nllb(tmp_path, models, legacy_behaviour=True)
+    each = read_tokenizer(tmp_path, config)
+    assert each.source_prefix == () and each.source_suffix == (2, each.languages["eng_Latn"])
+    assert each.target_prefix == (each.languages["fra_Latn"],) and each.target_suffix == (2,)
+    write(tmp_path, tokenizer__json=tokenizer_json(models["bpe"], "BPE", NLLB_LANGUAGES))
+    other = transformers_tokenizer("nllb", tmp_path)
+    assert read_tokenizer(tmp_path, config).tokenize(sentences[0], special_tokens=True) == other(sentences[0])["input_ids"]
+
+
+def test_language_ids_of_the_folder_go_before_the_published_ones(models, tmp_path):
+    config = nllb(tmp_path, models)
+    first = len(own_pieces(models["bpe"])) + 1
+    ids = {"fra_Latn": first, "eng_Latn": first + 1, "tyv_Cyrl": first + 5, "<mask>": first + 3}
+    write(tmp_path, added_tokens__json=ids)
+    each = read_tokenizer(tmp_path, config, target_language="tyv_Cyrl")
+    assert each.languages == {"fra_Latn": first, "eng_Latn": first + 1, "tyv_Cyrl": first + 5}
+    assert each.vocabulary_size == first + 6
+    assert {first + 2, first + 3, first + 4} <= set(each.vocabulary().control_ids)  # two ids have no piece
+    write(tmp_path, added_tokens__json={"eng_Latn": 40})
+    with pytest.raises(ValueError, match="the id 40 to both .* and 'eng_Latn'"):
+        read_tokenizer(tmp_path, config)
+
+
+def test_families_are_told_apart_without_a_class(published, models, tmp_path):
+    for name, (folder, config, tokenizer) in published.items():
+        copy = tmp_path / name
+        copy.mkdir()
+        for file in folder.iterdir():
+            (copy / file.name).write_bytes(file.read_bytes())
+        settings = json.loads((copy / "tokenizer_config.json").read_text(encoding="utf-8"))
+        settings.pop("tokenizer_class", None)
+        write(copy, tokenizer_config__json=settings)
+        again = read_tokenizer(copy, config)
+        assert again.tokenize("the dog", special_tokens=True) == tokenizer.tokenize("the dog", special_tokens=True)
+        assert again.special_ids == tokenizer.special_ids
+
+
+def test_m2m100_of_wmt21(models, tmp_path):
+    config = m2m100(tmp_path, models, language_codes="wmt21", tgt_lang="de")
+    first = len(own_pieces(models["bpe"])) + 1
+    each = read_tokenizer(tmp_path, config)
+    assert list(each.languages) == ["en", "ha", "is", "ja", "cs", "ru", "zh", "de"]
+    assert (each.source_prefix, each.target_prefix) == ((first,), (first + 7,))
+    assert each.for_languages(target="__zh__").target_language == "zh"
+
+
+def test_bart(models, tmp_path):
+    config = {"model_type": "bart", "vocab_size": 600, "decoder_start_token_id": 2}
+    write(tmp_path, vocab__json={"<s>": 0}, tokenizer_config__json={})
+    with pytest.raises(ValueError, match="byte-level BPE"):
+        read_tokenizer(tmp_path, config)
+    write(tmp_path, tokenizer__json={"model": {"type": "BPE"}, "pre_tokenizer": {"type": "ByteLevel"}})
+    with pytest.raises(ValueError, match="ByteLevel.*byte-level BPE"):
+        read_tokenizer(tmp_path, config)
+    (tmp_path / "tokenizer.json").unlink()
+    write(tmp_path, **{"sentencepiece__bpe__model": models["unigram"]})
+    ids = [i + 1 for i in processor(models["unigram"]).encode("the dog")]
+    assert read_tokenizer(tmp_path, config).tokenize("the dog", special_tokens=True) == [0, *ids, 2]
+    with pytest.raises(ValueError, match="BART model has no languages; leave out target_language='fr'"):
+        read_tokenizer(tmp_path, config, target_language="fr")
+
+
+# ---- errors ----
+
+
+def test_language_errors_name_the_value_and_the_remedy(models, tmp_path):
+    config = nllb(tmp_path, models, tgt_lang=None)
+    with pytest.raises(ValueError, match=r"needs a target language.*= \(--target-language\), one of ace_Arab.* and 190 more"):
+        read_tokenizer(tmp_path, config)
+    with pytest.raises(ValueError, match=r"The source language 'english' is unknown; choose one of ace_Arab.*--source-language"):
+        read_tokenizer(tmp_path, config, source_language="english", target_language="fra_Latn")
+    each = read_tokenizer(tmp_path, config, target_language="fra_Latn")
+    with pytest.raises(ValueError, match="The target language 'French' is unknown; choose one of"):
+        each.for_languages(target="French")
+    with pytest.raises(ValueError, match="no languages to choose from; leave out the target language 'fr'"):
+        Tokenizer.from_sentencepiece(models["unigram"], pad_id=0).for_languages(target="fr")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_missing_and_broken_files_are_named(name, models, tmp_path):
+    config = FAMILIES[name](tmp_path, models)
+    for path in sorted(tmp_path.iterdir()):
+        content = path.read_bytes()
+        if path.name != "tokenizer_config.json" and (name, path.name) != ("m2m100", "vocab.json"):
+            path.unlink()
+            with pytest.raises(FileNotFoundError, match=f"no {path.name}"):
+                read_tokenizer(tmp_path, config)
+        path.write_bytes(b"[")
+        with pytest.raises(ValueError, match=f"{path.name}.* does not hold a JSON|not a SentencePiece model"):
+            read_tokenizer(tmp_path, config)
+        path.write_bytes(content)
+    with pytest.raises(ValueError, match="but the model has 300 embeddings"):
+        read_tokenizer(tmp_path, {**config, "vocab_size": 300}, target_language=None)
+
+
+def test_unknown_kinds(models, tmp_path):
+    with pytest.raises(ValueError, match="The model_type 't5' has no tokenizer that kformer reads; it reads marian, m2m_100, mbart, bart"):
+        read_tokenizer(tmp_path, {"model_type": "t5"})
+    config = mbart(tmp_path, models, tokenizer_class="BarthezTokenizer")
+    with pytest.raises(ValueError, match="'BarthezTokenizer'.*MBartTokenizer and MBart50Tokenizer"):
+        read_tokenizer(tmp_path, config)
+    config = m2m100(tmp_path, models, tokenizer_class="SMALL100Tokenizer")
+    with pytest.raises(ValueError, match="'SMALL100Tokenizer'.*M2M100Tokenizer and NllbTokenizer"):
+        read_tokenizer(tmp_path, config)
