@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from kformer.interop.weights import slots
+from kformer.layers import sinusoidal_positions
 from kformer.models import Transformer
 
 # As that library's own files are cut.
@@ -220,14 +221,30 @@ def _write_weights(model, dtype, folder, save_file):
             array = _permuted(ops.convert_to_numpy(ops.cast(slot.variable, "float32")), slot, order)
             parts = slot.split(array)
             tensors |= {key: np.ascontiguousarray(part).astype(numbers) for key, part in zip(slot.names, parts, strict=True)}
-        if shard is shards[-1] and model.get_config()["output_bias"] is False:
-            tensors["final_logits_bias"] = np.zeros((1, model.target_vocabulary_size), numbers)
+        if shard is shards[0]:
+            tensors |= {key: array.astype(numbers) for key, array in _expected_besides(model, tensors).items()}
         save_file(tensors, str(folder / name), metadata={"format": "pt"})
         places |= dict.fromkeys(tensors, name)
         total += sum(tensor.nbytes for tensor in tensors.values())
     if len(shards) > 1:
         index = {"metadata": {"total_size": total}, "weight_map": places}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+
+def _expected_besides(model, tensors):
+    """Tensors that the library expects though our model has no such weight; `tensors` are those that came first."""
+    config = model.get_config()
+    extra = {}
+    if not config["output_bias"]:
+        extra["final_logits_bias"] = np.zeros((1, model.target_vocabulary_size), "float32")
+    for side in ("encoder", "decoder"):
+        if config["normalize_first"]:
+            positions = sinusoidal_positions(np.arange(config["max_length"], dtype="int32"), config["hidden_dim"], layout="halves")
+            extra[f"model.{side}.embed_positions.weight"] = ops.convert_to_numpy(positions)
+        if config["share_embeddings"] and not config["share_output"]:
+            # Where the projection is not tied to the table, it does not tie the sides' tables either.
+            extra[f"model.{side}.embed_tokens.weight"] = tensors["model.shared.weight"]
+    return extra
 
 
 def _number_type(dtype):

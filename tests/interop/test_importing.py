@@ -1,0 +1,261 @@
+"""A published folder becomes a run: it says what the library says, trains on, exports, and is refused if something is wrong with it."""
+
+import json
+import os
+import shutil
+import struct
+
+import numpy as np
+import pytest
+from keras import ops
+
+import kformer
+from kformer.interop import import_checkpoint, load_checkpoint
+from kformer.interop.tokenizers import NLLB_LANGUAGES
+from kformer.training import read_config, train_run
+from tests.interop.published import published_model
+from tests.interop.tokenizer_folders import marian, nllb, tokenizer_json, trained_models
+from tests.text_samples import corpus
+
+transformers = pytest.importorskip("transformers")
+SIZES = {"hidden_dim": 32, "intermediate_dim": 64, "layers": 1, "heads": 4, "positions": 64}
+GENERATION = {"num_beams": 3, "max_length": 24, "length_penalty": 0.9, "early_stopping": True}
+# What makes the outputs end and differ, for these sizes (see `published.SPREAD`).
+SPREAD = {"marian": (0.5, 8, 0.5, 5), "nllb": (0.5, 8, 0.5, 6)}
+
+
+@pytest.fixture(scope="module")
+def spm():
+    return trained_models()
+
+
+@pytest.fixture(scope="module")
+def folders(spm, tmp_path_factory):
+    """Whole published folders, by family."""
+    found = {}
+    for name, lay in (("marian", lambda *args: marian(*args, tags=[])), ("nllb", nllb_with_json)):
+        folder = tmp_path_factory.mktemp(name)
+        config = lay(folder, spm)
+        special = {key: config[key] for key in ("pad_token_id", "eos_token_id", "decoder_start_token_id")}
+        sizes = {**SIZES, "vocab_size": config["vocab_size"]}
+        model = published_model(config["model_type"], spread=SPREAD[name], sizes=sizes, **special)
+        settings = {**GENERATION, **special, "bad_words_ids": [[config["pad_token_id"]]], "forced_eos_token_id": special["eos_token_id"]}
+        model.generation_config = transformers.GenerationConfig(**settings)
+        model.save_pretrained(folder)
+        found[name] = folder
+    return found
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    return corpus(40, seed=5)
+
+
+def nllb_with_json(folder, spm):
+    config = nllb(folder, spm)
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer_json(spm["bpe"], "BPE", NLLB_LANGUAGES)), encoding="utf-8")
+    return config
+
+
+def their_translations(folder, sentences):
+    """What the library says, from the folder alone."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    forced = {}
+    if model.config.model_type == "m2m_100":
+        forced["forced_bos_token_id"] = tokenizer.convert_tokens_to_ids("fra_Latn")
+    inputs = tokenizer(sentences, padding=True, return_tensors="pt")
+    ids = model.generate(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], **forced)
+    return tokenizer.batch_decode(ids, skip_special_tokens=True)
+
+
+def normal(texts):
+    """The unknown token is dropped there and written here."""
+    return [" ".join(text.replace("\u2047", " ").split()) for text in texts]
+
+
+def languages_of(name):
+    return {"source_language": "eng_Latn", "target_language": "fra_Latn"} if name == "nllb" else {}
+
+
+@pytest.mark.parametrize("name", ["marian", "nllb"])
+def test_a_run_says_what_the_library_says(folders, name, sentences, tmp_path, backend):
+    translator = load_checkpoint(folders[name], **languages_of(name)) if name == "nllb" else None
+    if translator is None:
+        run = import_checkpoint(folders[name], tmp_path / "run", **languages_of(name))
+        translator = kformer.Translator.load(run)
+        assert read_config(run)["imported"]["model_type"] == "marian"
+    assert (translator.options.mode, translator.options.beam_size, translator.options.max_length) == ("huggingface", 3, 22)
+    expected = their_translations(folders[name], sentences)
+    assert len(set(expected)) > 30
+    ours = translator(sentences)
+    assert normal(ours) == normal(expected)
+    if backend == "tensorflow" and name == "marian":
+        saved = kformer.export.SavedModelTranslator(translator.export(tmp_path / "saved"))
+        assert saved(sentences) == ours
+
+
+def test_languages_can_be_changed(folders, sentences, tmp_path):
+    translator = load_checkpoint(folders["nllb"], **languages_of("nllb"))
+    other = translator.for_languages(target="deu_Latn")
+    assert other.model is translator.model
+    first = [translator.tokenizer.id_to_token(each.translate(sentences[:1])[0].hypotheses[0].ids[0]) for each in (translator, other)]
+    assert first == ["fra_Latn", "deu_Latn"]
+    # A language that the search may not choose counts nothing, there and here.
+    best = other.translate(sentences[:1], beam_size=1)[0].hypotheses[0]
+    source_ids = other.tokenizer.tokenize(sentences[:1], special_tokens=True)
+    scores = [kformer.decoding.Scorer(other.model)(source_ids, [best.ids], [len(best.ids)], counted)[0] for counted in (1, 0)]
+    assert scores[0] == pytest.approx(best.score, abs=1e-3) and scores[1] < scores[0] - 1
+    with pytest.raises(ValueError, match="'xyz_Latn' is unknown"):
+        translator.for_languages(target="xyz_Latn")
+
+
+def test_fine_tuning(folders, tmp_path):
+    pairs = kformer.data.generate_pairs(64, split="train", categories="time")
+    for side in ("source", "target"):
+        (tmp_path / side).write_text("".join(getattr(pair, side) + "\n" for pair in pairs), encoding="utf-8")
+    run = import_checkpoint(folders["marian"], tmp_path / "run")
+    files = {"train_source": str(tmp_path / "source"), "train_target": str(tmp_path / "target")}
+    settings = {"steps": 25, "learning_rate": 1e-3, "warmup_steps": 5, "batch_tokens": 512}
+    result = train_run(tmp_path / "tuned", start_from=str(run), show_progress=False, **settings, **files)
+    losses = [float(row.split(",")[2]) for row in (result.path / "history.csv").read_text().splitlines()[1:] if row.split(",")[2]]
+    assert np.mean(losses[-5:]) < 0.8 * np.mean(losses[:5])
+    tuned = kformer.Translator.load(result.path)
+    assert tuned.options == kformer.Translator.load(run).options
+    before, after = (kformer.Translator.load(path).model.get_layer("output_bias").bias for path in (run, result.path))
+    assert np.abs(ops.convert_to_numpy(before) - ops.convert_to_numpy(after)).max() > 1e-4, "the bias learns too"
+
+
+@pytest.fixture
+def copy(folders, tmp_path):
+    return shutil.copytree(folders["marian"], tmp_path / "copy")
+
+
+def edit(path, **changes):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def tensors_of(folder):
+    from safetensors.numpy import load_file
+
+    return load_file(folder / "model.safetensors")
+
+
+def with_tensors(folder, **changes):
+    from safetensors.numpy import save_file
+
+    tensors = {**tensors_of(folder), **changes}
+    save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items() if tensor is not None}, folder / "model.safetensors")
+
+
+class Evil:
+    def __reduce__(self):
+        return (os.mkdir, ("evil",))
+
+
+def pickled(folder):
+    import torch
+
+    (folder / "model.safetensors").unlink()
+    torch.save({"model.shared.weight": Evil()}, folder / "pytorch_model.bin")
+
+
+def truncated(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def indexed(folder, shards):
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+
+
+def linked(folder):
+    (folder / "target.spm").rename(folder.parent / "elsewhere")
+    (folder / "target.spm").symlink_to(folder.parent / "elsewhere")
+
+
+NORM = "model.encoder.layers.0.final_layer_norm.weight"
+BAD = {
+    "no config": (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
+    "config no JSON": (lambda folder: (folder / "config.json").write_text("{"), "config.json is not valid JSON"),
+    "config a list": (lambda folder: (folder / "config.json").write_text("[]"), "holds list where a JSON object should be"),
+    "unknown architecture": (lambda folder: edit(folder / "config.json", model_type="gpt2"), "model_type 'gpt2'; kformer imports marian"),
+    "odd size": (lambda folder: edit(folder / "config.json", d_model="big"), "'big' for d_model"),
+    "unequal heads": (lambda folder: edit(folder / "config.json", decoder_attention_heads=2), "decoder_attention_heads=2"),
+    "unknown activation": (lambda folder: edit(folder / "config.json", activation_function="tanh"), "activation_function 'tanh'"),
+    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
+    "truncated": (truncated, "model.safetensors is damaged"),
+    "oversized header": (lambda folder: (folder / "model.safetensors").write_bytes(struct.pack("<Q", 2**40) + b"{}"), "header too large"),
+    "empty": (lambda folder: (folder / "model.safetensors").write_bytes(b""), "model.safetensors is damaged"),
+    "shape": (lambda folder: with_tensors(folder, **{NORM: np.ones(33, "float32")}), rf"'{NORM}' has the shape \[33\], but .* \[32\]"),
+    "missing": (lambda folder: with_tensors(folder, **{NORM: None}), f"lacks the tensor '{NORM}'"),
+    "extra": (lambda folder: with_tensors(folder, lora=np.ones(3, "float32")), "has the tensor 'lora'"),
+    "not finite": (lambda folder: with_tensors(folder, **{NORM: np.full(32, np.nan, "float32")}), "not finite"),
+    "whole numbers": (lambda folder: with_tensors(folder, **{NORM: np.ones(32, "int32")}), "holds int32 numbers"),
+    "untied": (lambda folder: with_tensors(folder, **{"lm_head.weight": tensors_of(folder)["model.shared.weight"] + 1}), "repeats"),
+    "pickle": (pickled, "holds more than weights"),
+    "pickle no pickle": (lambda folder: ((folder / "model.safetensors").rename(folder / "pytorch_model.bin")), "damaged, or holds more"),
+    "index": (lambda folder: indexed(folder, {}), "has no weight_map"),
+    "missing shard": (lambda folder: indexed(folder, {NORM: "model-1.safetensors"}), "lacks 'model-1.safetensors'"),
+    "shard elsewhere": (lambda folder: indexed(folder, {NORM: "../copy/config.json"}), "lacks '../copy/config.json'"),
+    "link": (linked, "is a link that leads out of the folder"),
+    "no tokenizer": (lambda folder: (folder / "vocab.json").unlink(), "has no vocab.json"),
+    "generation": (lambda folder: edit(folder / "generation_config.json", num_beams=-1), "-1 for num_beams"),
+    "early stopping": (lambda folder: edit(folder / "generation_config.json", early_stopping="soon"), "early_stopping must be"),
+}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", BAD)
+def test_bad_folders(copy, tmp_path, name, monkeypatch):
+    spoil, message = BAD[name]
+    monkeypatch.chdir(tmp_path)
+    spoil(copy)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises((ValueError, FileNotFoundError), match=message) as caught:
+        import_checkpoint(copy, tmp_path / "runs" / "run")
+    assert "\n" not in str(caught.value)
+    assert sorted(tmp_path.rglob("*")) == before, "nothing is left, and nothing was run"
+
+
+@pytest.mark.any_backend
+def test_nothing_is_overwritten(folders, tmp_path):
+    (tmp_path / "run").mkdir()
+    with pytest.raises(FileExistsError, match="already"):
+        import_checkpoint(folders["marian"], tmp_path / "run")
+
+
+@pytest.mark.any_backend
+def test_what_a_search_cannot_do_is_said(copy):
+    edit(copy / "generation_config.json", no_repeat_ngram_size=3, num_beam_groups=2, bad_words_ids=[[1, 2], [5]])
+    said = []
+    translator = load_checkpoint(copy, report=said.append)
+    assert len(said) == 3 and "no_repeat_ngram_size=3" in said[0]
+    assert translator.options.forbidden_ids == (5,)
+
+
+@pytest.mark.any_backend
+def test_a_folder_without_generation_config(copy):
+    """Older folders have the search in config.json."""
+    (copy / "generation_config.json").unlink()
+    edit(copy / "config.json", num_beams=6, max_length=40, bad_words_ids=[[7]])
+    options = load_checkpoint(copy).options
+    assert (options.beam_size, options.max_length, options.forbidden_ids) == (6, 38, (7,))
+
+
+@pytest.mark.any_backend
+def test_safetensors_need_no_torch(folders):
+    """The whole way in, in a process where PyTorch cannot be imported."""
+    import subprocess
+    import sys
+
+    from tests.hiding import hiding
+
+    code = hiding("torch", "transformers", "ctranslate2", "onnx") + f"""
+import kformer
+translator = kformer.interop.load_checkpoint({str(folders["marian"])!r})
+print(translator(["the dog"], beam_size=1))
+"""
+    run = subprocess.run([sys.executable, "-c", code], env={**os.environ, "KERAS_BACKEND": "jax"}, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
