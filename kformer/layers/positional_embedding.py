@@ -62,6 +62,8 @@ class PositionMixin:
             raise ValueError(f"Unknown position encoding {position_encoding!r}: choose one of {choices}, or None (no positions).")
         if position_encoding == "learned" and not max_length:
             raise ValueError("Learned positions need max_length, the number of positions in the table.")
+        if position_encoding == "learned" and position_offset:
+            raise ValueError(f"Learned positions begin at 0, so position_offset={position_offset} is for fixed positions alone.")
         self.position_encoding = position_encoding
         self.max_length = max_length
         self.position_offset = position_offset
@@ -106,7 +108,7 @@ class PositionalEmbedding(PositionMixin, keras.layers.Layer):
         position_encoding: `"sinusoidal"` (fixed, any length), `"learned"` (a table of `max_length` vectors) or `None`;
             `"sinusoidal_halves"` and `"sinusoidal_fairseq"` are the fixed vectors as Marian's and fairseq's models have them.
         max_length: number of learned positions; needed for them alone.
-        position_offset: the position of a sequence's first token; fairseq's models count from 2.
+        position_offset: the position of a sequence's first token, for fixed positions; fairseq's models count from 2.
         scale: whether token vectors are multiplied by sqrt(D), as in the paper.
         dropout: dropout rate on the sum.
         pretrained: array `[V, D]` to start the token vectors from, in place of the initializer. It is not part of the

@@ -36,6 +36,11 @@ pytestmark = pytest.mark.any_backend
         ({"length_penalty": float("nan")}, "length_penalty must be a finite number, but nan was given."),
         ({"length_ratio": float("inf")}, "length_ratio must be a finite number, but inf was given."),
         ({"temperature": None}, "temperature must be a finite number, but None was given."),
+        ({"mode": "fairseq"}, "mode must be one of kformer, huggingface, but 'fairseq' was given."),
+        ({"early_stopping": "soon"}, "early_stopping must be True, False or 'never', but 'soon' was given."),
+        ({"forced_end": None}, "forced_end must be True or False, but None was given."),
+        ({"forbidden_ids": 5}, "forbidden_ids must be a list of token ids, but 5 was given."),
+        ({"prefix_ids": [-1]}, "prefix_ids must be a list of token ids, but [-1] was given."),
     ],
 )
 def test_errors_name_the_value_and_the_remedy(arguments, message):
@@ -51,6 +56,8 @@ def test_limits_that_are_allowed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         options.beam_size = 2
     assert hash(options) == hash(SearchOptions())
+    # As JSON gives them back.
+    assert SearchOptions(prefix_ids=[7, 8]) == SearchOptions(prefix_ids=(7, 8)) and hash(SearchOptions(prefix_ids=[7]))
 
 
 def test_limits():

@@ -1,5 +1,6 @@
 """Searches with a real Transformer: cache, compiled searchers, scores."""
 
+import dataclasses
 import importlib
 from typing import Any, NamedTuple
 
@@ -305,6 +306,33 @@ def test_compiles_for_few_shapes(model, backend, monkeypatch):
         assert traces == shapes
     else:
         assert traces == {"jax": [(8, 16), (4, 32)], "tensorflow": [(None, None)]}[backend]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        BEAM,
+        SearchOptions(beam_size=1),
+        dataclasses.replace(BEAM, mode="huggingface", forced_end=False),
+        SearchOptions(sampling=True, n_best=3),
+    ],
+    ids=["beam", "greedy", "huggingface", "sampling"],
+)
+def test_prefix_and_forbidden_tokens(model, scorer, options, source_ids):
+    """Forced tokens stand first and cost nothing, also where they are forbidden elsewhere; forbidden ones stand nowhere else."""
+    options = dataclasses.replace(options, prefix_ids=(7, 9), forbidden_ids=(5, 6, 7))
+    found = Searcher(model, options)(source_ids)
+    plain = Searcher(model, dataclasses.replace(options, prefix_ids=(), forbidden_ids=()))(source_ids)
+    assert np.isin(plain.ids, (5, 6, 7)).any(), "else nothing is shown"
+    filled = np.isfinite(found.scores)
+    assert filled[:, 0].all()
+    ids = found.ids[filled]
+    assert (ids[:, :2] == (7, 9)).all() and not np.isin(ids[:, 2:], (5, 6, 7)).any()
+    ends = (ids == model.end_id).any(axis=1)
+    assert ends.mean() > 0.3
+    sources = np.repeat(source_ids, filled.sum(axis=1), axis=0)
+    scores = scorer(sources, ids, (ids == model.end_id).argmax(axis=1) + 1, 2)
+    np.testing.assert_allclose(found.scores[filled][ends], scores[ends], atol=1e-4)
 
 
 def test_later_training_counts(model, searcher, scorer, result, source_ids):

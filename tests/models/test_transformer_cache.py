@@ -31,8 +31,10 @@ def decode_in_steps(model, batch, widths, max_length):
         {"normalize_first": True, "position_encoding": "learned", "share_output": False},
         {"position_encoding": None, "target_vocabulary_size": 13, "activation": "silu"},
         {"dtype": "mixed_bfloat16"},
+        {"position_encoding": "sinusoidal_fairseq", "position_offset": 2, "scale_embeddings": False, "output_bias": True},
+        {"position_encoding": "learned", "normalize_embeddings": True},
     ],
-    ids=["paper", "pre-norm", "two vocabularies", "bfloat16"],
+    ids=["paper", "pre-norm", "two vocabularies", "bfloat16", "fairseq", "bart"],
 )
 def test_cached_equals_uncached(tiny_transformer, random_batch, options, max_length):
     model, batch = tiny_transformer(**options), random_batch()

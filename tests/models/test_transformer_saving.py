@@ -29,8 +29,9 @@ BACKENDS = ("tensorflow", "jax", "torch")
             "share_output": False,
             "dtype": "mixed_bfloat16",
         },
+        {"position_encoding": "learned", "normalize_embeddings": True, "output_bias": True, "dtype": "bfloat16"},
     ],
-    ids=["shared", "nothing shared"],
+    ids=["shared", "nothing shared", "bart"],
 )
 def test_save_and_load(tiny_transformer, random_batch, tmp_path, options):
     model, batch = tiny_transformer(**options), random_batch()

@@ -106,8 +106,14 @@ def train(model_class, metrics=None, weighted=None, sample_weight=None, **option
 
 @pytest.mark.parametrize(
     "options, tolerance",
-    [({}, 1e-4), ({"share_output": False}, 1e-4), ({"dtype": "mixed_bfloat16"}, 2e-2), ({"dtype": "mixed_float16"}, 1e-2)],
-    ids=["shared", "own_projection", "bfloat16", "float16"],
+    [
+        ({}, 1e-4),
+        ({"share_output": False}, 1e-4),
+        ({"output_bias": True}, 1e-4),
+        ({"dtype": "mixed_bfloat16"}, 2e-2),
+        ({"dtype": "mixed_float16"}, 1e-2),
+    ],
+    ids=["shared", "own_projection", "output_bias", "bfloat16", "float16"],
 )
 def test_training_without_logits_is_training_with_them(options, tolerance):
     model, mine = train(kformer.Transformer, **options)
