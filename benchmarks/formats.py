@@ -92,7 +92,75 @@ class CTranslate2Format:
         return Found(ids, [result.scores for result in results], seconds)
 
 
+class HuggingFaceFormat:
+    """The folder for `transformers`, searched by its `generate`; with `again`, imported into kformer once more."""
+
+    packages = ("transformers", "torch")
+
+    def __init__(self, again=False):
+        self.again = again
+
+    def export(self, translator, folder):
+        from kformer.interop import export_huggingface
+
+        export_huggingface(translator, folder)
+
+    def translate(self, translator, folder, lines, options, beam_size):
+        if self.again:
+            from kformer.interop import load_checkpoint
+
+            return by_kformer(load_checkpoint(folder), lines, options, beam_size)
+        import torch
+        import transformers
+
+        torch.set_num_threads(options.threads)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+        mine, ours = translator.model, options.search == "kformer"
+        special = {"pad_token_id": mine.pad_id, "eos_token_id": mine.end_id}
+        banned = [[token_id] for token_id in {mine.start_id, mine.pad_id} - {mine.end_id}]
+        generation = transformers.GenerationConfig(
+            **special,
+            decoder_start_token_id=mine.start_id,
+            max_length=mine.max_length + 1,
+            num_beams=beam_size,
+            num_return_sequences=beam_size,
+            length_penalty=0.0 if ours else 1.0,
+            early_stopping=("never" if ours else True) if beam_size > 1 else False,
+            bad_words_ids=banned if ours else None,
+            return_dict_in_generate=True,
+            output_scores=True,
+        )
+        start = time.perf_counter()
+        order = sorted(range(len(lines)), key=lambda i: -len(lines[i]))
+        ids, ranks = [None] * len(lines), [None] * len(lines)
+        with torch.inference_mode():
+            for first in range(0, len(lines), 32):
+                batch = order[first : first + 32]
+                inputs = tokenizer([lines[i] for i in batch], padding=True, truncation=True, return_tensors="pt")
+                found = model.generate(**inputs, generation_config=generation)
+                sequences = found.sequences[:, 1:].reshape(len(batch), beam_size, -1).tolist()
+                if beam_size > 1:
+                    scores = found.sequences_scores.reshape(len(batch), beam_size).tolist()
+                else:
+                    steps = model.compute_transition_scores(found.sequences, found.scores, normalize_logits=True)
+                    lengths = [length_with_end(hypotheses[0], special) for hypotheses in sequences]
+                    scores = [[float(row[:length].sum())] for row, length in zip(steps, lengths, strict=True)]
+                for i, hypotheses, values in zip(batch, sequences, scores, strict=True):
+                    kept = [row[: length_with_end(row, special)] for row in hypotheses]
+                    ids[i] = [without_end(row, translator) for row in kept]
+                    divides = beam_size == 1 and not ours
+                    ranks[i] = [value / len(row) if divides else value for value, row in zip(values, kept, strict=True)]
+        return Found(ids, ranks, time.perf_counter() - start)
+
+
+def length_with_end(row, special):
+    """Tokens of a generated row, the end token included, the padding behind it not."""
+    return row.index(special["eos_token_id"]) + 1 if special["eos_token_id"] in row else len(row)
+
+
 FORMATS = {f"ctranslate2-{quantization}": CTranslate2Format(quantization) for quantization in ("float32", "float16", "int8")}
+FORMATS |= {"hf": HuggingFaceFormat(), "hf-again": HuggingFaceFormat(again=True)}
 
 
 def without_end(ids, translator):

@@ -35,7 +35,7 @@ SHAPES = {
 }
 SENTENCES, LIMIT = 64, 48
 # Of the weights, as in tests/interop/published.py; where `spread_of` begins.
-SPREADS = {"opus-mt": (0.5, 8, 0.5, 12), "nllb": (0.5, 8, 0.5, 16)}
+SPREADS = {"opus-mt": (0.5, 8, 0.5, 0, 3), "nllb": (0.5, 8, 0.5, 0, 3)}
 
 
 def make(options):
@@ -77,28 +77,28 @@ def their_ids(model, source_ids, beams):
 
 
 def spread_of(shape, kind, sizes, spread):
-    """A model whose outputs differ and end: what speaks for the end token is found by bisection."""
+    """A model whose outputs differ and end: how long the end token's vector is, the last of the spread, is found by bisection."""
     from tests.interop.published import published_model, random_sources
 
-    *matrices, end = SPREADS[shape] if spread is None else spread
+    *matrices, length = SPREADS[shape] if spread is None else spread
     low, high = 0.0, None
     for _ in range(12):
-        model = published_model(kind, spread=(*matrices, end), sizes=sizes)
+        model = published_model(kind, spread=(*matrices, length), sizes=sizes)
         source_ids, counts = random_sources(model, SENTENCES), []
         for beams in (1, 4):
             ids = their_ids(model, source_ids, beams)
             counts.append((len(set(map(tuple, ids))), sum(len(row) < LIMIT - 1 for row in ids)))
-            print("end {:.2f}, beams {}: {} distinct, {} end before the limit".format(end, beams, *counts[-1]), file=sys.stderr, flush=True)
+            print("length {:.2f}, beams {}: {} distinct, {} end in time".format(length, beams, *counts[-1]), file=sys.stderr, flush=True)
             if counts[-1][1] < SENTENCES // 2 or counts[-1][0] < 50:
                 break
         if len(counts) == 2 and all(distinct >= 50 and ended >= SENTENCES // 2 for distinct, ended in counts):
-            return model, (*matrices, end)
+            return model, (*matrices, length)
         if counts[-1][1] < SENTENCES // 2:
-            low = end
+            low = length
         else:
-            high = end
-        end = 1.5 * low if high is None else (low + high) / 2
-    raise SystemExit("no weight of the end token was found; give --spread with other numbers")
+            high = length
+        length = 1.5 * low if high is None else (low + high) / 2
+    raise SystemExit("no length of the end token's vector was found; give --spread with other numbers")
 
 
 def write_tokenizer(folder, kind, sizes, options):
@@ -203,7 +203,7 @@ def main():
     parser.add_argument("--source", type=pathlib.Path, help="lines to translate end to end")
     parser.add_argument("--limit", type=int, help="of these lines, so many")
     parser.add_argument("--work", type=pathlib.Path, required=True)
-    parser.add_argument("--spread", type=float, nargs=4, help="of the weights: embeddings, cross-attention, other matrices, end token")
+    parser.add_argument("--spread", type=float, nargs=5, help="of the weights: see tests/interop/published.py")
     parser.add_argument("--backends", default=",".join(BACKENDS))
     parser.add_argument("--part", help=argparse.SUPPRESS)
     options = parser.parse_args()

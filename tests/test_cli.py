@@ -116,7 +116,10 @@ def test_help_needs_no_keras_and_the_backend_is_set_before_it_is_imported():
         (["translate", "x", "--beam-size", "wide"], "Invalid value for '--beam-size'"),
         (["translate", "x", "--n-best", "0"], "Invalid value for '--n-best'"),
         (["translate", "x", "--temperature", "2"], "are for --sample"),
-        (["export", str(RUN), "--output", "x", "--format", "onnx"], "--format is 'onnx', but must be saved_model."),
+        (["export", str(RUN), "--output", "x", "--format", "tflite"], "--format is 'tflite', but must be one of saved_model, ctranslate2"),
+        (["export", str(RUN), "--output", "x", "--dtype", "int8"], "--dtype is for the other formats"),
+        (["export", str(RUN), "--output", "x", "--format", "ctranslate2", "--beam-size", "4"], "ctranslate2 holds no search options"),
+        (["import", "folder"], "Missing option '--output'"),
     ],
 )
 def test_a_wrong_command_line_is_one_line_and_exit_code_2(kformer_main, arguments, words):
@@ -218,6 +221,15 @@ def bad_inputs(folder):
         (["score", RUN, "--source", good, "--target", two], "has 1 lines and"),
         (["score", SAVED_MODEL, "--source", good, "--target", good], "is no run directory"),
         (["export", folder / "nowhere", "--output", folder / "saved"], "There is no run directory"),
+        (["export", RUN, "--output", folder, "--format", "onnx"], "exists already"),
+        (["export", RUN, "--output", folder / "x", "--format", "hf", "--dtype", "int8"], "dtype must be float32, float16 or bfloat16"),
+        (["export", RUN, "--output", folder / "x", "--format", "ctranslate2", "--dtype", "int4"], "Unknown quantization 'int4'"),
+        (["import", folder / "nowhere", "--output", folder / "x"], "There is no folder"),
+        (["import", folder, "--output", folder / "x"], "has no config.json, so it is no folder of a published model"),
+        (["import", RUN, "--output", folder], "There is something at"),
+        (["import", RUN, "--output", folder / "x"], "has the model_type None; kformer imports marian"),
+        (["translate", RUN, "--target-language", "fr"], "This tokenizer has no languages to choose from"),
+        (["translate", SAVED_MODEL, "--target-language", "fr"], "The languages of the SavedModel"),
     ]
 
 
@@ -351,6 +363,27 @@ def test_export_writes_the_next_version_with_its_options(kformer_main, tmp_path)
     assert code == 0, err
     assert out.decode() == f"{tmp_path / 'times' / '1'}\n"
     code, out, err = kformer_main("translate", tmp_path / "times", "--beam-size", "2", stdin=TIMES[0].encode())
+    assert (code, out.decode()) == (0, "下午四点半\n"), err
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("format", "options", "file"),
+    [
+        ("ctranslate2", ("--dtype", "int8"), "model.bin"),
+        ("onnx", ("--dtype", "float16", "--beam-size", "2"), "decoder_step.onnx"),
+        ("hf", ("--beam-size", "1"), "model.safetensors"),
+    ],
+)
+def test_other_formats_and_the_way_back(kformer_main, tmp_path, format, options, file):
+    code, out, err = kformer_main("export", RUN, "--output", tmp_path / "out", "--format", format, *options)
+    assert (code, out.decode()) == (0, f"{tmp_path / 'out'}\n"), err
+    assert (tmp_path / "out" / file).stat().st_size > 10_000
+    if format != "hf":
+        return
+    code, out, err = kformer_main("import", tmp_path / "out", "--output", tmp_path / "run")
+    assert (code, out.decode()) == (0, f"{tmp_path / 'run'}\n"), err
+    code, out, err = kformer_main("translate", tmp_path / "run", stdin=TIMES[0].encode())
     assert (code, out.decode()) == (0, "下午四点半\n"), err
 
 
