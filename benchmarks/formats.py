@@ -103,7 +103,8 @@ class HuggingFaceFormat:
     def export(self, translator, folder):
         from kformer.interop import export_huggingface
 
-        export_huggingface(translator, folder)
+        # The library adds to a search what the folder's generation_config.json says and the search leaves open.
+        export_huggingface(translator, folder, mode="huggingface", forced_end=False)
 
     def translate(self, translator, folder, lines, options, beam_size):
         if self.again:

@@ -8,6 +8,20 @@ from keras import ops
 IMPOSSIBLE = float("-inf")
 
 
+def empty_beams(limits, beam_size, steps, pad_id):
+    """What a beam search begins with.
+
+    Returns:
+        ids `[B, K, L]` of padding, the live hypotheses' scores `[B, K]`, and scores of minus infinity `[B, K]`. All hypotheses
+        are alike at first; only one of them may propose, so the others score minus infinity.
+    """
+    sentences = ops.shape(limits)[0]
+    ids = ops.full((sentences, beam_size, steps), pad_id, dtype="int32")
+    impossible = ops.full((sentences, beam_size), IMPOSSIBLE, dtype="float32")
+    is_first = ops.broadcast_to(ops.arange(beam_size) < 1, (sentences, beam_size))
+    return ids, ops.where(is_first, 0.0, impossible), impossible
+
+
 def force_prefix(logits, length, prefix):
     """Logits `[R, V]` at step `length`; in the first steps those that leave one token of `prefix`, at no cost.
 

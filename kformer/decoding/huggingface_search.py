@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from kformer.decoding.beams import IMPOSSIBLE, forbid, force_prefix, last_tokens, pick, row_offsets, write_token
+from kformer.decoding.beams import IMPOSSIBLE, empty_beams, forbid, force_prefix, last_tokens, pick, row_offsets, write_token
 from kformer.decoding.drivers import stable_top_k, while_loop
 from kformer.decoding.step import reorder
 
@@ -74,14 +74,11 @@ def huggingface_beam_search(
         The documentation of `generate` and of its `GenerationConfig` in the library `transformers`.
     """
     sentences = ops.shape(limits)[0]
-    ids = ops.full((sentences, beam_size, steps), pad_id, dtype="int32")
-    impossible = ops.full((sentences, beam_size), IMPOSSIBLE, dtype="float32")
-    is_first_beam = ops.broadcast_to(ops.arange(beam_size) < 1, (sentences, beam_size))
+    ids, live_scores, impossible = empty_beams(limits, beam_size, steps, pad_id)
     beams = HuggingFaceBeamState(
         length=ops.zeros((), dtype="int32"),
         live_ids=ids,
-        # All beams start alike; only one of them may propose.
-        live_scores=ops.where(is_first_beam, 0.0, impossible),
+        live_scores=live_scores,
         finished_ids=ids,
         finished_scores=impossible,
         finished_ranks=impossible,
