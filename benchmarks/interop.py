@@ -33,9 +33,9 @@ SHAPES = {
         {"vocab_size": 256_206, "hidden_dim": 1024, "intermediate_dim": 4096, "layers": 12, "heads": 16, "positions": 1024},
     ),
 }
-SENTENCES, LIMIT = 64, 48
+SENTENCES, LONGEST, LIMIT = 64, 40, 64
 # Of the weights, as in tests/interop/published.py; where `spread_of` begins.
-SPREADS = {"opus-mt": (0.5, 8, 0.5, 0, 3), "nllb": (0.5, 8, 0.5, 0, 3)}
+SPREADS = {"opus-mt": (1.0, 20, 0.5, 105, 4), "nllb": (0.5, 8, 0.5, 40, 4)}
 
 
 def make(options):
@@ -47,7 +47,7 @@ def make(options):
     model, spread = spread_of(options.shape, kind, sizes, options.spread)
     write_tokenizer(folder, kind, sizes, options)
     model.save_pretrained(folder)
-    source_ids, target_ids = random_sources(model, SENTENCES), random_targets(model, 8)
+    source_ids, target_ids = random_sources(model, SENTENCES, LONGEST), random_targets(model, 8)
     encoded, logits = forward(model, source_ids[:8], target_ids)
     expected = {name: [list(map(int, row)) for row in their_ids(model, source_ids, beams)] for name, beams in (("greedy", 1), ("beam", 4))}
     np.savez(options.work / "numbers.npz", source_ids=source_ids, target_ids=target_ids, encoded=encoded, logits=logits)
@@ -77,28 +77,28 @@ def their_ids(model, source_ids, beams):
 
 
 def spread_of(shape, kind, sizes, spread):
-    """A model whose outputs differ and end: how long the end token's vector is, the last of the spread, is found by bisection."""
+    """A model whose outputs differ and end: what speaks for the end token, the fourth of the spread, is found by bisection."""
     from tests.interop.published import published_model, random_sources
 
-    *matrices, length = SPREADS[shape] if spread is None else spread
+    *matrices, end, length = SPREADS[shape] if spread is None else spread
     low, high = 0.0, None
     for _ in range(12):
-        model = published_model(kind, spread=(*matrices, length), sizes=sizes)
-        source_ids, counts = random_sources(model, SENTENCES), []
+        model = published_model(kind, spread=(*matrices, end, length), sizes=sizes)
+        source_ids, counts = random_sources(model, SENTENCES, LONGEST), []
         for beams in (1, 4):
             ids = their_ids(model, source_ids, beams)
             counts.append((len(set(map(tuple, ids))), sum(len(row) < LIMIT - 1 for row in ids)))
-            print("length {:.2f}, beams {}: {} distinct, {} end in time".format(length, beams, *counts[-1]), file=sys.stderr, flush=True)
+            print("end {:.2f}, beams {}: {} distinct, {} end in time".format(end, beams, *counts[-1]), file=sys.stderr, flush=True)
             if counts[-1][1] < SENTENCES // 2 or counts[-1][0] < 50:
                 break
         if len(counts) == 2 and all(distinct >= 50 and ended >= SENTENCES // 2 for distinct, ended in counts):
-            return model, (*matrices, length)
+            return model, (*matrices, end, length)
         if counts[-1][1] < SENTENCES // 2:
-            low = length
+            low = end
         else:
-            high = length
-        length = 1.5 * low if high is None else (low + high) / 2
-    raise SystemExit("no length of the end token's vector was found; give --spread with other numbers")
+            high = end
+        end = 1.5 * low if high is None else (low + high) / 2
+    raise SystemExit("no weight of the end token was found; give --spread with other numbers")
 
 
 def write_tokenizer(folder, kind, sizes, options):
