@@ -170,7 +170,9 @@ def train(
     label_smoothing: Annotated[float | None, _option("--label-smoothing", help="Default: 0.1, as in the paper.")] = None,
     learning_rate: Annotated[
         float | None,
-        _option("--learning-rate", help="Its peak, at the end of the warm-up. Default: the paper's rule, at most 0.64 / hidden size."),
+        _option(
+            "--learning-rate", help="Its peak. Default: the paper's rule, at most 0.64 / hidden size; with --start-from a tenth of that."
+        ),
     ] = None,
     warmup_steps: Annotated[
         int | None, _option("--warmup-steps", help="Steps in which the learning rate rises. Default: a fifth of all, at most 4,000.")

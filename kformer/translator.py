@@ -98,8 +98,10 @@ class Translator:
         self.model = model
         self.tokenizer = tokenizer
         options = SearchOptions(max_length=max(1, model.max_length - 1)) if options is None else options
-        # What the tokenizer puts before every target, such as the target's language, is not for the search to choose.
-        self.options = dataclasses.replace(options, prefix_ids=tokenizer.target_prefix)
+        if tokenizer.target_language is not None:
+            # The language is not for the search to choose.
+            options = dataclasses.replace(options, prefix_ids=tokenizer.target_prefix)
+        self.options = options
         self.config = dict(config or {})
         self._searchers = {}
         self._scorer = None
@@ -156,7 +158,7 @@ class Translator:
 
         Returns:
             List of floats: the sum of the log-probabilities (natural logarithm) of each target's tokens and its end token, given
-            the source; what the tokenizer puts before every target counts nothing. It equals the `score` of a search that found
+            the source; a target language that is put before it counts nothing. It equals the `score` of a search that found
             the same tokens.
         """
         sources, targets = _check_texts(sources), _check_texts(targets)
@@ -166,7 +168,10 @@ class Translator:
             self._scorer = Scorer(self.model)
         rows, _ = self._source_rows(sources, keep_empty=True)
         labels = self.tokenizer.tokenize(targets, side="target", special_tokens=True)
-        prefix = len(self.tokenizer.target_prefix)
+        # What a search is given counts nothing, and neither does what some models have behind the end token.
+        prefix, suffix = self.options.prefix_ids, self.tokenizer.target_suffix
+        prefix = len(prefix) if prefix == self.tokenizer.target_prefix else 0
+        behind = suffix[::-1].index(self.tokenizer.end_id) if self.tokenizer.end_id in suffix else 0
         for i, row in enumerate(labels):
             if len(row) > self.model.max_length:
                 raise ValueError(
@@ -177,7 +182,7 @@ class Translator:
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
             chosen = [labels[i] for i in batch]
-            lengths = np.array([len(row) for row in chosen])
+            lengths = np.array([len(row) - behind for row in chosen])
             found = self._scorer(self._pad([rows[i] for i in batch]), self._pad(chosen), lengths, prefix)
             for i, score in zip(batch, found, strict=True):
                 scores[i] = float(score)
@@ -279,7 +284,9 @@ class Translator:
         truncated = [len(row) > limit for row in rows]
         rows = [row[: limit - len(suffix)] + suffix if len(row) > limit else row for row in rows]
         if not keep_empty:
-            rows = [row if len(row) > affixes else [] for row in rows]
+            # A language tag of the text's own is nothing to translate either.
+            tags = set() if self.tokenizer.source_prefix else set(self.tokenizer.tag_ids.values())
+            rows = [row if len(row) > affixes + (row[0] in tags) else [] for row in rows]
         return rows, truncated
 
     def _pad(self, rows):

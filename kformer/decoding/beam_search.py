@@ -7,7 +7,18 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from kformer.decoding.beams import IMPOSSIBLE, empty_beams, flatten_beams, forbid, force_prefix, last_tokens, pick, row_offsets, write_token
+from kformer.decoding.beams import (
+    IMPOSSIBLE,
+    constrain,
+    empty_beams,
+    flatten_beams,
+    forbid,
+    force_prefix,
+    last_tokens,
+    pick,
+    row_offsets,
+    write_token,
+)
 from kformer.decoding.drivers import stable_top_k, while_loop
 from kformer.decoding.step import reorder
 
@@ -44,6 +55,7 @@ def beam_search(
     min_length=0,
     prefix=(),
     forbidden=None,
+    renormalize=False,
 ):
     """Finds the hypotheses of the highest penalised log-probability that a beam of width K reaches.
 
@@ -64,6 +76,7 @@ def beam_search(
         min_length: tokens that must stand before an end token.
         prefix: ids that every hypothesis begins with; they cost nothing.
         forbidden: ids that are never proposed; `None` for start and padding token.
+        renormalize: whether the probabilities of what may be proposed sum to one again.
 
     Returns:
         ids int32 `[B, K, L]`, scores float32 `[B, K]` (sums of log-probabilities, end token included), ranks float32 `[B, K]`
@@ -95,8 +108,12 @@ def beam_search(
     def advance(beams):
         last = last_tokens(beams.live_ids, beams.length, start_id)
         logits, decoder = step(ops.reshape(last, (-1,)), beams.decoder)
-        logits = force_prefix(ops.cast(logits, "float32"), beams.length, prefix)
         barred = {start_id, pad_id} - {end_id} if forbidden is None else set(forbidden)
+        logits = ops.cast(logits, "float32")
+        if renormalize:
+            logits = constrain(logits, beams.length, end_id, min_length, prefix, barred, renormalize)
+        else:  # The search below does the same to the few logits that matter.
+            logits = force_prefix(logits, beams.length, prefix)
         end_scores, scores, tokens, parents = _proposals(logits, beams, limits, beam_size, end_id, barred, min_length, len(prefix))
         ended = write_token(beams.live_ids, beams.length, end_id)
         finished_ids, finished_scores, finished_ranks = _merge_finished(

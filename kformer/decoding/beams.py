@@ -59,6 +59,26 @@ def forbid(values, ids, unless=None):
     return ops.where(forbidden, IMPOSSIBLE, values)
 
 
+def constrain(logits, length, end_id, min_length, prefix, forbidden, renormalize):
+    """Log-probabilities `[R, V]` of what may come at step `length`, and minus infinity for what may not.
+
+    Args:
+        logits: float32 tensor `[R, V]`.
+        length: int32 scalar tensor, tokens generated so far.
+        end_id: id of the end token, which may not come before `min_length` tokens.
+        prefix: tuple of ids that come first.
+        forbidden: ids that may not come behind them.
+        renormalize: whether what is left sums to one again; otherwise each keeps its probability among all.
+    """
+    log_probabilities = logits if renormalize else logits - ops.logsumexp(logits, axis=-1, keepdims=True)
+    log_probabilities = forbid(log_probabilities, forbidden)
+    if min_length:
+        log_probabilities = forbid(log_probabilities, [end_id], unless=length >= min_length)
+    if renormalize:
+        log_probabilities = log_probabilities - ops.logsumexp(log_probabilities, axis=-1, keepdims=True)
+    return force_prefix(log_probabilities, length, prefix)
+
+
 def write_token(ids, position, token):
     """`ids` `[B, K, L]` with `token` (an int or `[B, K, 1]`) at a position of the last axis."""
     places = ops.arange(ops.shape(ids)[2], dtype="int32")

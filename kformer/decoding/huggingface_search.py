@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from kformer.decoding.beams import IMPOSSIBLE, empty_beams, forbid, force_prefix, last_tokens, pick, row_offsets, write_token
+from kformer.decoding.beams import IMPOSSIBLE, constrain, empty_beams, last_tokens, pick, row_offsets, write_token
 from kformer.decoding.drivers import stable_top_k, while_loop
 from kformer.decoding.step import reorder
 
@@ -49,6 +49,7 @@ def huggingface_beam_search(
     min_length=0,
     prefix=(),
     forbidden=(),
+    renormalize=False,
     forced_end=False,
 ):
     """Finds hypotheses by Hugging Face's rules.
@@ -65,6 +66,7 @@ def huggingface_beam_search(
         min_length: tokens that must stand before an end token.
         prefix: ids that every hypothesis begins with; they cost nothing.
         forbidden: ids that are never proposed.
+        renormalize: whether the probabilities of what may be proposed sum to one again.
         forced_end: whether the last token that the limit allows is an end token, which then costs nothing.
 
     Returns:
@@ -93,7 +95,8 @@ def huggingface_beam_search(
         last = last_tokens(beams.live_ids, beams.length, start_id)
         logits, decoder = step(ops.reshape(last, (-1,)), beams.decoder)
         at_limit = beams.length >= limits  # [B]
-        log_probabilities = _constrained(ops.cast(logits, "float32"), beams.length, end_id, min_length, prefix, forbidden)
+        logits = ops.cast(logits, "float32")
+        log_probabilities = constrain(logits, beams.length, end_id, min_length, prefix, forbidden, renormalize)
         if forced_end:
             is_end = ops.arange(log_probabilities.shape[-1], dtype="int32") == end_id
             rows_at_limit = ops.expand_dims(ops.repeat(at_limit, beam_size), 1)
@@ -131,15 +134,6 @@ def huggingface_beam_search(
 
     beams = while_loop(is_running, advance, beams)
     return beams.finished_ids, beams.finished_scores, beams.finished_ranks
-
-
-def _constrained(logits, length, end_id, min_length, prefix, forbidden):
-    """Log-probabilities `[B K, V]`, minus infinity for what may not come; they are not normalised again."""
-    log_probabilities = logits - ops.logsumexp(logits, axis=-1, keepdims=True)
-    log_probabilities = forbid(log_probabilities, forbidden)
-    if min_length:
-        log_probabilities = forbid(log_probabilities, [end_id], unless=length >= min_length)
-    return force_prefix(log_probabilities, length, prefix)
 
 
 def _candidates(log_probabilities, live_scores):

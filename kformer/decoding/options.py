@@ -31,8 +31,8 @@ class SearchOptions:
         early_stopping: in that mode, `True`, `False` or `"never"`: when a sentence with `beam_size` hypotheses is done.
         forced_end: in that mode, whether a hypothesis at its limit is given an end token, at no cost; otherwise it stays without.
         forbidden_ids: tokens that are never generated (beside start and padding token in the mode "kformer").
-        prefix_ids: tokens that every hypothesis begins with, at no cost, such as the target language's. A `Translator` takes them from
-            its tokenizer.
+        renormalize: whether the probabilities of the tokens that are left, without the forbidden ones, are made to sum to one again.
+        prefix_ids: tokens that every hypothesis begins with, at no cost. A target language is put here by the `Translator`.
 
     References:
         Wu et al. 2016, "Google's neural machine translation system", equation 14 (the length penalty).
@@ -55,6 +55,7 @@ class SearchOptions:
     early_stopping: bool | str = False
     forced_end: bool = True
     forbidden_ids: tuple = ()
+    renormalize: bool = False
     prefix_ids: tuple = ()
 
     def __post_init__(self):
@@ -68,8 +69,9 @@ class SearchOptions:
             raise ValueError(f"mode must be one of {', '.join(MODES)}, but {self.mode!r} was given.")
         if self.early_stopping not in (True, False, "never"):
             raise ValueError(f"early_stopping must be True, False or 'never', but {self.early_stopping!r} was given.")
-        if not isinstance(self.forced_end, bool):
-            raise ValueError(f"forced_end must be True or False, but {self.forced_end!r} was given.")
+        for name in ("forced_end", "renormalize"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be True or False, but {getattr(self, name)!r} was given.")
         for name in ("beam_size", "n_best", "min_length", "max_length", "length_offset", "top_k", "seed"):
             value = getattr(self, name)
             if not isinstance(value, numbers.Integral) or isinstance(value, bool):

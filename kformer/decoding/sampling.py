@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from kformer.decoding.beams import IMPOSSIBLE, forbid, force_prefix
+from kformer.decoding.beams import IMPOSSIBLE, constrain, forbid, force_prefix
 from kformer.decoding.drivers import stable_top_k, while_loop
 from kformer.layers.counter_hash import fold_key, uniform
 
@@ -41,7 +41,9 @@ def sample(
     row_numbers=None,
     prefix=(),
     forbidden=None,
+    renormalize=False,
     forced_end=True,
+    charges_forced_end=True,
 ):
     """Extends each row by one token at a time until its end token.
 
@@ -59,7 +61,9 @@ def sample(
             the rows.
         prefix: ids that every row begins with; they cost nothing.
         forbidden: ids that are not generated; `None` for start and padding token.
+        renormalize: whether the probabilities of what may be generated sum to one again.
         forced_end: whether the end token is set at the limit; otherwise any token may stand there, and the row is done.
+        charges_forced_end: whether that end token counts in the score.
 
     Returns:
         ids int32 `[R, L]` and scores float32 `[R]`: the sum of the log-probabilities that the model (at temperature 1, unfiltered)
@@ -76,7 +80,10 @@ def sample(
 
     def advance(state):
         logits, decoder = step(state.last, state.decoder)
-        logits = force_prefix(ops.cast(logits, "float32"), state.length, prefix)
+        logits = ops.cast(logits, "float32")
+        if renormalize:
+            logits = constrain(logits, state.length, end_id, min_length, prefix, forbidden, renormalize)
+        logits = force_prefix(logits, state.length, prefix)
         # A token of the prefix may be one that is forbidden elsewhere.
         allowed = forbid(logits, forbidden, unless=state.length < len(prefix) if prefix else None)
         if min_length:
@@ -90,6 +97,8 @@ def sample(
         if forced_end:
             tokens = ops.where(at_limit, end_id, tokens)
         log_probabilities = _pick(logits, tokens) - ops.logsumexp(logits, axis=-1)
+        if forced_end and not charges_forced_end:
+            log_probabilities = ops.where(at_limit, 0.0, log_probabilities)
         is_here = ops.arange(ops.shape(state.ids)[1], dtype="int32") == state.length
         writes = ops.logical_and(is_here, ops.expand_dims(ops.logical_not(state.is_done), 1))
         return SampleState(

@@ -50,6 +50,7 @@ def search(model, source_ids, limits, row_numbers, *, options, steps):
         "min_length": options.min_length,
         "prefix": options.prefix_ids,
         "forbidden": forbidden,
+        "renormalize": options.renormalize,
     }
     if options.beam_size > 1 and not options.sampling:
         common |= {"beam_size": options.beam_size, "alpha": options.length_penalty}
@@ -66,6 +67,7 @@ def search(model, source_ids, limits, row_numbers, *, options, steps):
         state,
         ops.repeat(limits, width),
         forced_end=is_ours or options.forced_end,
+        charges_forced_end=is_ours,
         greedy=not options.sampling,
         temperature=options.temperature,
         top_k=options.top_k,

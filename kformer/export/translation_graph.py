@@ -24,6 +24,8 @@ def build_translation_module(model, graph_tokenizer, tokenizer, options):
 
     check_options(model, options)
     special_ids = len(tokenizer.source_prefix) + len(tokenizer.source_suffix)
+    # Where a text may begin with a language tag of its own, the tag is nothing to translate either.
+    tags = [] if tokenizer.source_prefix else sorted(set(tokenizer.tag_ids.values()))
     suffix = list(tokenizer.source_suffix)
     limit = model.max_length
     best_one = dataclasses.replace(options, n_best=1)
@@ -39,7 +41,11 @@ def build_translation_module(model, graph_tokenizer, tokenizer, options):
             columns = tf.range(tf.shape(ids)[1]) - (limit - len(suffix))
             ends = tf.gather(tf.constant(suffix, tf.int32), tf.clip_by_value(columns, 0, len(suffix) - 1))
             ids = tf.where(truncated[:, None] & (columns >= 0)[None, :], ends[None, :], ids)
-        return ids, tf.minimum(lengths, limit), truncated, lengths <= special_ids
+        least = tf.fill(tf.shape(lengths), special_ids)
+        if tags:
+            first = rows[:, :1].to_tensor(default_value=-1, shape=[None, 1])
+            least += tf.cast(tf.reduce_any(first == tf.constant([tags], tf.int32), axis=1), tf.int32)
+        return ids, tf.minimum(lengths, limit), truncated, lengths <= least
 
     def translate(text, search_options):
         """Everything a signature may return, for texts `[B]`."""

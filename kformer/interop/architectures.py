@@ -21,13 +21,6 @@ _STYLES = {
         "normalize_embeddings": False,
         "output_bias": True,
     },
-    "pegasus": {
-        "normalize_first": True,
-        "position_encoding": "sinusoidal_halves",
-        "position_offset": 0,
-        "normalize_embeddings": False,
-        "output_bias": True,
-    },
     "m2m_100": {
         "normalize_first": True,
         "position_encoding": "sinusoidal_fairseq",
@@ -49,6 +42,13 @@ _STYLES = {
         "normalize_embeddings": True,
         "output_bias": True,
     },
+    "pegasus": {
+        "normalize_first": True,
+        "position_encoding": "sinusoidal_halves",
+        "position_offset": 0,
+        "normalize_embeddings": False,
+        "output_bias": True,
+    },
 }
 MODEL_TYPES = tuple(_STYLES)
 
@@ -68,7 +68,7 @@ def model_arguments(config, where="config.json"):
     """
     model_type = config.get("model_type")
     if model_type not in _STYLES:
-        raise ValueError(f"{where} has the model_type {model_type!r}; kformer imports {', '.join(MODEL_TYPES)}.")
+        raise ValueError(f"{where} has the model_type {model_type!r}; kformer imports {', '.join(MODEL_TYPES[:-1])}.")
     sizes = {name: _size(config, name, where) for name in ("d_model", "encoder_layers", "decoder_layers", "vocab_size")}
     _same(config, "encoder_attention_heads", "decoder_attention_heads", where)
     _same(config, "encoder_ffn_dim", "decoder_ffn_dim", where)

@@ -57,9 +57,9 @@ def export_huggingface(translator, path, *, dtype=None, **options):
     search = translator.search_options(options)
     check_model(model)
     check_tokenizer(tokenizer)
-    dtype = dtype or model.variable_dtype
+    dtype = dtype or model.trainable_weights[0].dtype
     documents = {
-        "config.json": _config(model, dtype),
+        "config.json": _config(model, search, dtype),
         "generation_config.json": _generation_config(search, model),
         "tokenizer_config.json": _tokenizer_config(model, tokenizer),
         "vocab.json": _vocabulary(tokenizer, "source"),
@@ -73,7 +73,7 @@ def export_huggingface(translator, path, *, dtype=None, **options):
         folder.mkdir()
         for side in ("source", "target"):
             (folder / f"{side}.spm").write_bytes(tokenizer.sentencepiece_model(side))
-        _write_weights(model, dtype, folder, safetensors.numpy.save_file)
+        _write_weights(model, search, dtype, folder, safetensors.numpy.save_file)
         for name, content in documents.items():
             (folder / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         os.replace(folder, path)
@@ -117,8 +117,13 @@ def check_tokenizer(tokenizer):
     """
     if tokenizer.source_prefix or tokenizer.target_prefix:
         raise ValueError(
-            "The tokenizer puts tokens before the text (such as a language's), which the tokenizer of the format hf does not: export a run "
-            "without them."
+            "The tokenizer puts tokens before the text (such as a language's), and the tokenizer of the format hf cannot: export to "
+            "saved_model or onnx."
+        )
+    if tokenizer.normalization == "identity":
+        raise ValueError(
+            "The tokenizer has normalization='identity', whose escapes the tokenizer of the format hf does not know: export to saved_model "
+            "or onnx, or train with normalization='nmt_nfkc'."
         )
     for side, suffix in (("source", tokenizer.source_suffix), ("target", tokenizer.target_suffix)):
         if suffix != (tokenizer.end_id,):
@@ -130,7 +135,12 @@ def check_tokenizer(tokenizer):
             raise ValueError(f"The {name} token is {' on one side and '.join(sorted(pieces))} on the other; the format hf has one.")
 
 
-def _config(model, dtype):
+def _num_positions(model, search):
+    """That library has a table of its fixed positions: as long as the search may get, or a source."""
+    return max(model.max_length, search.max_length + 2)
+
+
+def _config(model, search, dtype):
     config = model.get_config()
     model_type = "pegasus" if config["normalize_first"] else "marian"
     shared = {
@@ -139,7 +149,7 @@ def _config(model, dtype):
         "is_encoder_decoder": True,
         "vocab_size": model.vocabulary_size,
         "d_model": config["hidden_dim"],
-        "max_position_embeddings": config["max_length"],
+        "max_position_embeddings": _num_positions(model, search),
         "activation_function": _ACTIVATIONS[config["activation"]],
         **{name: config[name] for name in ("dropout", "attention_dropout", "activation_dropout")},
         "scale_embedding": config["scale_embeddings"],
@@ -173,6 +183,8 @@ def _generation_config(search, model):
         "max_length": search.max_length + 2,
         "min_length": search.min_length + 1 if search.min_length else 0,
         "bad_words_ids": [[token_id] for token_id in sorted(forbidden)] or None,
+        "renormalize_logits": search.renormalize or None,
+        "forced_bos_token_id": search.prefix_ids[0] if search.prefix_ids else None,
         "decoder_start_token_id": model.start_id,
         "bos_token_id": model.start_id,
         "eos_token_id": model.end_id,
@@ -198,7 +210,7 @@ def _vocabulary(tokenizer, side):
     return {piece: token_id for token_id, piece in enumerate(tokenizer.vocabulary(side).pieces)}
 
 
-def _write_weights(model, dtype, folder, save_file):
+def _write_weights(model, search, dtype, folder, save_file):
     """Writes the tensors in files of at most some gigabytes each, one in memory at a time."""
     numbers = _number_type(dtype)
     table = list(slots(model))
@@ -222,7 +234,7 @@ def _write_weights(model, dtype, folder, save_file):
             parts = slot.split(array)
             tensors |= {key: np.ascontiguousarray(part).astype(numbers) for key, part in zip(slot.names, parts, strict=True)}
         if shard is shards[0]:
-            tensors |= {key: array.astype(numbers) for key, array in _expected_besides(model, tensors).items()}
+            tensors |= {key: array.astype(numbers) for key, array in _expected_besides(model, search, tensors).items()}
         save_file(tensors, str(folder / name), metadata={"format": "pt"})
         places |= dict.fromkeys(tensors, name)
         total += sum(tensor.nbytes for tensor in tensors.values())
@@ -231,7 +243,7 @@ def _write_weights(model, dtype, folder, save_file):
         (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
-def _expected_besides(model, tensors):
+def _expected_besides(model, search, tensors):
     """Tensors that the library expects though our model has no such weight; `tensors` are those that came first."""
     config = model.get_config()
     extra = {}
@@ -239,7 +251,7 @@ def _expected_besides(model, tensors):
         extra["final_logits_bias"] = np.zeros((1, model.target_vocabulary_size), "float32")
     for side in ("encoder", "decoder"):
         if config["normalize_first"]:
-            positions = sinusoidal_positions(np.arange(config["max_length"], dtype="int32"), config["hidden_dim"], layout="halves")
+            positions = sinusoidal_positions(np.arange(_num_positions(model, search), dtype="int32"), config["hidden_dim"], layout="halves")
             extra[f"model.{side}.embed_positions.weight"] = ops.convert_to_numpy(positions)
         if config["share_embeddings"] and not config["share_output"]:
             # Where the projection is not tied to the table, it does not tie the sides' tables either.

@@ -32,7 +32,8 @@ _UNSUPPORTED = {
 # Where there is no generation_config.json, older folders have these in config.json.
 _IN_CONFIG = (
     "num_beams", "length_penalty", "early_stopping", "max_length", "min_length", "max_new_tokens", "min_new_tokens", "bad_words_ids",
-    "suppress_tokens", "forced_bos_token_id", "forced_eos_token_id", "do_sample", "temperature", "top_k", "top_p", "num_return_sequences",
+    "suppress_tokens", "renormalize_logits",
+    "forced_bos_token_id", "forced_eos_token_id", "do_sample", "temperature", "top_k", "top_p", "num_return_sequences",
     *_UNSUPPORTED,
 )  # fmt: skip
 
@@ -53,13 +54,17 @@ def search_options(generation, config, model, where="generation_config.json"):
         ValueError: a setting has a value that makes no sense.
     """
     if generation is None:
-        generation = {name: config[name] for name in _IN_CONFIG if config.get(name) is not None}
+        # What that library's configurations have where the file does not say otherwise.
+        usual = {} if config.get("model_type") == "m2m_100" else {"forced_eos_token_id": model.end_id}
+        generation = {**usual, **{name: config[name] for name in _IN_CONFIG if name in config}}
         where = "config.json"
     left_out = [
         f"{name}={generation[name]}" for name, nothing in _UNSUPPORTED.items() if generation.get(name) not in (None, nothing, [], {})
     ]
     # That library counts the start token too, and stops at so many tokens with or without an end token.
     total = _number(generation, "max_length", where)
+    if total is not None and total < 2:
+        raise ValueError(f"{where} gives {total} for max_length, which leaves no token behind the start token.")
     if _number(generation, "max_new_tokens", where) is not None:
         total = generation["max_new_tokens"] + 1
     elif total is None:
@@ -72,7 +77,10 @@ def search_options(generation, config, model, where="generation_config.json"):
     forced_end = _single(generation, "forced_eos_token_id", where)
     if forced_end not in (None, model.end_id):
         left_out.append(f"forced_eos_token_id={forced_end}")
-    forbidden = _forbidden(generation, left_out)
+    forbidden = _forbidden(generation, left_out, where)
+    end_ids = _ids(generation, "eos_token_id", where)
+    if end_ids and set(end_ids) != {model.end_id}:
+        left_out.append(f"eos_token_id={generation['eos_token_id']}")
     beams, sampling = _number(generation, "num_beams", where) or 1, bool(generation.get("do_sample", False))
     if sampling and beams > 1:
         left_out.append(f"do_sample=True beside num_beams={beams}")
@@ -81,6 +89,7 @@ def search_options(generation, config, model, where="generation_config.json"):
     if sampling:
         given = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}
         draws = {name: default if generation.get(name) is None else generation[name] for name, default in given.items()}
+    first = _ids(generation, "forced_bos_token_id", where)
     early_stopping, length_penalty = generation.get("early_stopping"), generation.get("length_penalty")
     try:
         options = SearchOptions(
@@ -96,6 +105,8 @@ def search_options(generation, config, model, where="generation_config.json"):
             length_offset=0,
             forced_end=forced_end == model.end_id,
             forbidden_ids=tuple(sorted(forbidden - {model.end_id})),
+            renormalize=bool(generation.get("renormalize_logits", False)),
+            prefix_ids=tuple(first[:1]),
             sampling=sampling,
             **draws,
         )
@@ -104,13 +115,17 @@ def search_options(generation, config, model, where="generation_config.json"):
     return options, left_out
 
 
-def _forbidden(generation, left_out):
+def _forbidden(generation, left_out, where):
     """Ids that are never generated. Longer sequences that may not come are told in `left_out`."""
-    forbidden = set(generation.get("suppress_tokens") or ())
+    forbidden = set(_ids(generation, "suppress_tokens", where))
+    words = generation.get("bad_words_ids") or []
+    if not isinstance(words, list) or not all(isinstance(word, list) for word in words):
+        raise ValueError(f"{where} gives {words!r} for bad_words_ids, but a list of lists of token ids is needed.")
     longer = 0
-    for sequence in generation.get("bad_words_ids") or ():
-        if isinstance(sequence, list) and len(sequence) == 1:
-            forbidden.add(sequence[0])
+    for word in words:
+        ids = _ids({"bad_words_ids": word}, "bad_words_ids", where)
+        if len(ids) == 1:
+            forbidden.add(ids[0])
         else:
             longer += 1
     if longer:
@@ -123,6 +138,15 @@ def _number(generation, name, where):
     if value is not None and (not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < 0):
         raise ValueError(f"{where} gives {value!r} for {name}, but a whole number is needed.")
     return value
+
+
+def _ids(generation, name, where):
+    """A setting that is a token id or a list of them, as a list."""
+    value = generation.get(name)
+    ids = [] if value is None else value if isinstance(value, list) else [value]
+    for token in ids:
+        _number({name: token}, name, where)
+    return ids
 
 
 def _single(generation, name, where):

@@ -8,7 +8,7 @@ from kformer.interop.architectures import model_arguments
 from kformer.interop.checkpoint import CheckpointFolder
 from kformer.interop.generation import search_options
 from kformer.interop.tokenizers import read_tokenizer
-from kformer.interop.weights import load_weights
+from kformer.interop.weights import check_sizes, load_weights
 from kformer.models import Transformer
 from kformer.translator import Translator
 
@@ -47,7 +47,14 @@ def load_checkpoint(path, *, source_language=None, target_language=None, dtype="
     arguments = model_arguments(folder.config, str(folder.path / "config.json"))
     generation = folder.read_json("generation_config.json")
     tokenizer = read_tokenizer(folder.path, folder.config, source_language=source_language, target_language=target_language)
+    for name, theirs in (("pad", tokenizer.pad_id), ("end", tokenizer.end_id)):
+        if theirs != arguments[f"{name}_id"]:
+            raise ValueError(
+                f"{folder.path}: the {name} token is {arguments[f'{name}_id']} in config.json but {theirs} in the tokenizer's files; they "
+                "are not of one model."
+            )
     weights = folder.open_weights()
+    check_sizes(arguments, weights.shapes, str(folder.path))
     model = Transformer(**{**arguments, "start_id": tokenizer.start_id}, dtype=dtype)
     load_weights(model, weights, str(folder.path))
     options, left_out = search_options(generation, folder.config, model, str(folder.path / "generation_config.json"))

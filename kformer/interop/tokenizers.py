@@ -87,7 +87,7 @@ def read_tokenizer(folder, config, *, source_language=None, target_language=None
         kind = "marian"  # a pre-norm model that kformer exported
     readers = {"marian": _read_marian, "m2m_100": _read_m2m_100, "mbart": _read_mbart, "bart": _read_bart}
     if kind not in readers:
-        raise ValueError(f"The model_type {kind!r} has no tokenizer that kformer reads; it reads {', '.join(readers)}.")
+        raise ValueError(f"The tokenizer of the model_type {kind!r} is none that kformer reads; it reads those of {', '.join(readers)}.")
     return readers[kind](checkpoint, {"source": source_language, "target": target_language})
 
 
@@ -146,11 +146,21 @@ class _Checkpoint:
         return added
 
     def start_id(self, default):
-        """The id that the decoder starts with; newer folders keep it apart from `config.json`."""
-        for config in (self.config, self.json("generation_config.json", default={})):
+        """The id that the decoder starts with; newer folders keep it apart from `config.json`, and it has the last word."""
+        for config in (self.json("generation_config.json", default={}), self.config):
             if config.get("decoder_start_token_id") is not None:
                 return config["decoder_start_token_id"]
         return default
+
+
+    def forced_language(self, languages):
+        """The code of the language that every translation of this checkpoint begins with, or None."""
+        for config in (self.json("generation_config.json", default={}), self.config):
+            forced = config.get("forced_bos_token_id")
+            forced = forced[0] if isinstance(forced, list) and len(forced) == 1 else forced
+            if forced is not None:
+                return next((code for code, token_id in languages.items() if token_id == forced), None)
+        return None
 
 
 @dataclass(frozen=True)
@@ -169,7 +179,10 @@ def _exact(path):
     With the published scores they part where a text repeats itself ("!!!!" as "!!" + "!!" or "!" + "!!!").
     """
     content = path.read_bytes()
-    load_sentencepiece(content)  # an error if it is none
+    try:
+        load_sentencepiece(content)
+    except ValueError:
+        raise ValueError(f"{str(path)!r} is not a SentencePiece model; download the file itself, not a pointer to it.") from None
     return quantize_scores(content, IMPORT_STEPS)
 
 
@@ -317,6 +330,8 @@ def _multilingual(checkpoint, read, pattern, places, given):
     tokenizer = _tokenizer(checkpoint, read, languages=languages, language_places=places)
     for side, setting in (("source", "src_lang"), ("target", "tgt_lang")):
         code = given[side] or checkpoint.settings.get(setting)
+        if side == "target":
+            code = given[side] or checkpoint.forced_language(languages) or code
         if not code:
             raise ValueError(
                 f"This model needs a {side} language, and its tokenizer_config.json names none; pass {side}_language= "

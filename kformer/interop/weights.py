@@ -10,6 +10,7 @@ from kformer.layers import sinusoidal_positions
 
 # Rows of a table that are looked at together, so that a large one is not copied as a whole.
 _ROWS = 4096
+_LARGEST_FLOAT16 = 65504
 
 
 class Slot(NamedTuple):
@@ -121,6 +122,29 @@ def _norm(norm, name):
     yield Slot(norm.beta, (f"{name}.bias",), residual_axes=(0,))
 
 
+def check_sizes(arguments, shapes, where):
+    """Compares what decides a model's size with what is stored, before memory is taken for it.
+
+    Args:
+        arguments: dict, as `model_arguments` gives it.
+        shapes: dict of tensor name to shape.
+        where: what to call their place in error messages.
+
+    Raises:
+        ValueError: the number of layers or the embeddings' shape is another one.
+    """
+    for side in ("encoder", "decoder"):
+        prefix = f"model.{side}.layers."
+        numbers = {name.removeprefix(prefix).partition(".")[0] for name in shapes if name.startswith(prefix)}
+        stored, wanted = len(numbers), arguments[f"num_{side}_layers"]
+        if stored != wanted:
+            raise ValueError(f"{where} has the weights of {stored} {side} layers, but config.json asks for {wanted}.")
+    size = arguments["vocabulary_size"], arguments["hidden_dim"]
+    for name in ("model.shared.weight", "model.encoder.embed_tokens.weight"):
+        if name in shapes and shapes[name] != size:
+            raise ValueError(f"{where}: the tensor {name!r} has the shape {list(shapes[name])}, but config.json asks for {list(size)}.")
+
+
 def load_weights(model, weights, where):
     """Gives a model the published weights, tensor by tensor.
 
@@ -158,6 +182,8 @@ def load_weights(model, weights, where):
             array = slot.join([_checked(weights.read(name), name, where) for name in names])
             if array.dtype.name == "bfloat16":  # which NumPy itself does not know, nor every backend from NumPy
                 array = array.astype("float32")
+            if slot.variable.dtype == "float16" and array.dtype.name != "float16" and np.abs(array).max(initial=0) > _LARGEST_FLOAT16:
+                raise ValueError(f"{where}: the tensor {slot.names[0]!r} holds numbers too large for float16; import it as bfloat16.")
             slot.variable.assign(ops.convert_to_tensor(array, dtype=slot.variable.dtype))
     for name, kind in copies.items():
         _check_copy(weights.read(name), kind, model, f"{where}: the tensor {name!r}")
@@ -211,7 +237,7 @@ def _check_copy(array, kind, model, what):
 
 
 def _checked(array, name, where):
-    if array.dtype.kind not in "fV" and array.dtype.name != "bfloat16":
+    if array.dtype.name not in ("float64", "float32", "float16", "bfloat16"):
         raise ValueError(f"{where}: the tensor {name!r} holds {array.dtype.name} numbers; only float32, float16 and bfloat16 are read.")
     rows = array.reshape(array.shape[0] if array.ndim > 1 else 1, -1)
     for start in range(0, len(rows), _ROWS):

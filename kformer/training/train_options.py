@@ -33,7 +33,7 @@ class TrainOptions:
         max_length: longest sequence in tokens; longer pairs are left out and reported [256].
         dropout: rate [the preset's].
         label_smoothing: [0.1, as in the paper].
-        learning_rate: its peak, at the end of the warm-up [the paper's, at most 0.64 / hidden size].
+        learning_rate: its peak, at the end of the warm-up [the paper's, at most 0.64 / hidden size; with start_from a tenth of that].
         warmup_steps: [a fifth of the steps, at most 4,000].
         clip_norm: the gradient's largest norm, 0 for no limit [1].
         ema: momentum of a moving average of the weights, which is then what is validated and saved; `None` for none.
@@ -213,9 +213,10 @@ def choose_warmup(total_steps):
     return max(1, min(4000, total_steps // 5))
 
 
-def choose_learning_rate(hidden_dim, warmup_steps):
+def choose_learning_rate(hidden_dim, warmup_steps, fine_tuning=False):
     """The peak of the paper's schedule, but no more than 0.64 / hidden size: a short warm-up would bring it too high.
 
-    The bound is 0.005 at hidden size 128, the rate at which Wu et al. 2021 train the preset `tiny`.
+    The bound is 0.005 at hidden size 128, the rate at which Wu et al. 2021 train the preset `tiny`. A model that is trained further
+    gets a tenth of it, so that it does not forget what it knows: 1.25e-4 at hidden size 512.
     """
-    return min((hidden_dim * warmup_steps) ** -0.5, 0.64 / hidden_dim)
+    return min((hidden_dim * warmup_steps) ** -0.5, 0.64 / hidden_dim) * (0.1 if fine_tuning else 1.0)

@@ -134,6 +134,11 @@ def _set_up(path, options, kept, num_pairs, resumes, report):
         report(f"resume: at step {state.step:,} of {total_steps:,}, in epoch {state.epoch + 1}")
     else:
         model = start[0] if start else _new_model(options, tokenizer)
+        if model.trainable_weights[0].dtype == "float16":
+            raise ValueError(
+                f"The weights of {options.start_from} are float16, whose gradients overflow: import the model as float32 (or bfloat16) to "
+                "train it further."
+            )
         options = _compile(model, options, total_steps, report)
     _write_config(path, options, kept)
     return _Ready(options, model, train, valid, state, data, total_steps)
@@ -278,7 +283,7 @@ def _new_model(options, tokenizer):
 def _compile(model, options, total_steps, report):
     """Compiles the model; returns the options with what was chosen."""
     warmup = options.warmup_steps or choose_warmup(total_steps)
-    peak = options.learning_rate or choose_learning_rate(model.hidden_dim, warmup)
+    peak = options.learning_rate or choose_learning_rate(model.hidden_dim, warmup, fine_tuning=options.start_from is not None)
     schedule = WarmupInverseSqrt(model.hidden_dim, warmup, scale=peak * (model.hidden_dim * warmup) ** 0.5)
     recipe = {"label_smoothing": options.label_smoothing, "clip_norm": options.clip_norm or None, "ema_momentum": options.ema}
     model.compile(**paper_recipe(model, learning_rate=schedule, **recipe))

@@ -111,6 +111,8 @@ def test_the_search_goes_along(make_translator, tmp_path):
     translator = make_translator(options=options)
     path = translator.export(tmp_path / "folder", format="hf", length_penalty=1.5)
     content = json.loads((path / "generation_config.json").read_text())
+    longer = translator.export(tmp_path / "longer", format="hf", max_length=100)
+    assert json.loads((longer / "config.json").read_text())["max_position_embeddings"] == 102
     assert (content["num_beams"], content["max_length"], content["length_penalty"]) == (3, 22, 1.5)
     back = load_checkpoint(path).options
     same = ("mode", "beam_size", "max_length", "min_length", "early_stopping", "forbidden_ids", "forced_end")
@@ -148,6 +150,9 @@ def test_what_else_is_refused(make_translator, tokenizers, tmp_path):
         translator.export(tmp_path / "folder", format="hf", dtype="int8")
     with pytest.raises(ValueError, match="format must be one of saved_model, ctranslate2, hf, onnx"):
         translator.export(tmp_path / "folder", format="tflite")
+    identity = kformer.Tokenizer.train(texts=corpus(200), vocabulary_size=380, normalization="identity")
+    with pytest.raises(ValueError, match="normalization='identity'"):
+        kformer.Translator(translator.model, identity).export(tmp_path / "folder", format="hf")
     prefixed = kformer.Tokenizer.from_sentencepiece(tokenizers["joint"].sentencepiece_model(), source_prefix=[5])
     with pytest.raises(ValueError, match="puts tokens before the text"):
         kformer.Translator(translator.model, prefixed).export(tmp_path / "folder", format="hf")

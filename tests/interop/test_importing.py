@@ -102,7 +102,7 @@ def test_languages_can_be_changed(folders, sentences, tmp_path):
     first = [translator.tokenizer.id_to_token(each.translate(sentences[:1])[0].hypotheses[0].ids[0]) for each in (translator, other)]
     assert first == ["fra_Latn", "deu_Latn"]
     # A language that the search may not choose counts nothing, there and here.
-    best = other.translate(sentences[:1], beam_size=1)[0].hypotheses[0]
+    best = other.translate(sentences[:1], beam_size=1, forced_end=False)[0].hypotheses[0]
     source_ids = other.tokenizer.tokenize(sentences[:1], special_tokens=True)
     scores = [kformer.decoding.Scorer(other.model)(source_ids, [best.ids], [len(best.ids)], counted)[0] for counted in (1, 0)]
     assert scores[0] == pytest.approx(best.score, abs=1e-3) and scores[1] < scores[0] - 1
@@ -202,6 +202,14 @@ BAD = {
     "link": (linked, "is a link that leads out of the folder"),
     "no tokenizer": (lambda folder: (folder / "vocab.json").unlink(), "has no vocab.json"),
     "generation": (lambda folder: edit(folder / "generation_config.json", num_beams=-1), "-1 for num_beams"),
+    "limit": (lambda folder: edit(folder / "generation_config.json", max_length=1), "leaves no token"),
+    "suppressed": (lambda folder: edit(folder / "generation_config.json", suppress_tokens=["a"]), "'a' for suppress_tokens"),
+    "bad words": (lambda folder: edit(folder / "generation_config.json", bad_words_ids=[["a"], [3]]), "'a' for bad_words_ids"),
+    "bad words no list": (lambda folder: edit(folder / "generation_config.json", bad_words_ids=7), "7 for bad_words_ids"),
+    "special ids": (lambda folder: edit(folder / "config.json", eos_token_id=5), "the end token is 5 in config.json but 0"),
+    "huge": (lambda folder: edit(folder / "config.json", vocab_size=10**13, decoder_vocab_size=None), "has the shape"),
+    "many layers": (lambda folder: edit(folder / "config.json", encoder_layers=300), "1 encoder layers, but config.json asks for 300"),
+    "pointer": (lambda folder: (folder / "source.spm").write_text("version https://git-lfs"), "source.spm' is not a SentencePiece model"),
     "early stopping": (lambda folder: edit(folder / "generation_config.json", early_stopping="soon"), "early_stopping must be"),
 }
 
@@ -236,12 +244,43 @@ def test_what_a_search_cannot_do_is_said(copy):
 
 
 @pytest.mark.any_backend
+def test_float16_is_refused_where_it_would_overflow(copy, tmp_path):
+    with_tensors(copy, **{NORM: np.full(32, 1e5, "float32")})
+    with pytest.raises(ValueError, match="too large for float16"):
+        load_checkpoint(copy, dtype="float16")
+    with_tensors(copy, **{NORM: np.ones(32, "float32")})
+    run = import_checkpoint(copy, tmp_path / "half", dtype="float16")
+    (tmp_path / "text").write_text("the dog\n" * 10)
+    with pytest.raises(ValueError, match="are float16, whose gradients overflow"):
+        train_run(tmp_path / "tuned", start_from=str(run), **dict.fromkeys(["train_source", "train_target"], str(tmp_path / "text")))
+    assert not (tmp_path / "tuned").exists()
+
+
+@pytest.mark.any_backend
+def test_forced_first_tokens(folders, tmp_path):
+    """A language is the target language; another token is forced by the search."""
+    nllb_copy = shutil.copytree(folders["nllb"], tmp_path / "nllb")
+    settings = json.loads((nllb_copy / "tokenizer_config.json").read_text())
+    (nllb_copy / "tokenizer_config.json").write_text(json.dumps({**settings, "tgt_lang": None}))
+    german = load_checkpoint(folders["nllb"]).tokenizer.languages["deu_Latn"]
+    edit(nllb_copy / "generation_config.json", forced_bos_token_id=german)
+    assert load_checkpoint(nllb_copy, source_language="eng_Latn").options.prefix_ids == (german,)
+    french = load_checkpoint(nllb_copy, source_language="eng_Latn", target_language="fra_Latn")
+    assert french.tokenizer.target_language == "fra_Latn" and french.options.prefix_ids == french.tokenizer.target_prefix
+    marian_copy = shutil.copytree(folders["marian"], tmp_path / "marian")
+    edit(marian_copy / "generation_config.json", forced_bos_token_id=9)
+    translator = load_checkpoint(marian_copy)
+    assert translator.options.prefix_ids == (9,)
+    assert translator.translate(["the dog"], beam_size=1)[0].hypotheses[0].ids[0] == 9
+
+
+@pytest.mark.any_backend
 def test_a_folder_without_generation_config(copy):
     """Older folders have the search in config.json."""
     (copy / "generation_config.json").unlink()
     edit(copy / "config.json", num_beams=6, max_length=40, bad_words_ids=[[7]])
     options = load_checkpoint(copy).options
-    assert (options.beam_size, options.max_length, options.forbidden_ids) == (6, 38, (7,))
+    assert (options.beam_size, options.max_length, options.forbidden_ids, options.forced_end) == (6, 38, (7,), True)
 
 
 @pytest.mark.any_backend

@@ -1,0 +1,305 @@
+"""How fast are translations, beside what a user would pick instead? The same weights in every system, in one run.
+
+    python benchmarks/inference.py [--shapes tiny,base] [--batches 1,8,32,64] [--searches greedy,beam4] [--threads 1] [--repeats 5]
+                                   [--systems A,B] [--work DIR] [--quick]
+
+Makes a model of random weights per shape and exports it to each format. Every system then generates exactly 24 tokens
+for sentences of 10 to 30 tokens: the SavedModel as a user loads it (strings in, strings out), its core (ids in, ids out), Hugging
+Face's `generate`, and CTranslate2 in float32 and int8.
+
+Each system has one process, pinned to `--threads` processors, for all of its cells. The floor is what this machine could do at best:
+the larger of the time of a step's products at the speed of a large product, and of reading its weights once at the speed of memory.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+STEPS = 24
+SHAPES = {"tiny": 10_000, "small": 10_000, "base": 32_000}
+SEARCHES = {"greedy": 1, "beam4": 4, "beam5": 5}
+SYSTEMS = ("saved_model", "core", "hf", "ctranslate2-float32", "ctranslate2-int8")
+PACKAGES = ("tensorflow", "keras", "torch", "transformers", "ctranslate2")
+
+
+def make(options, shape, folder):
+    """A translator of random weights, its exports, and the sentences."""
+    import keras
+
+    import kformer
+    from kformer.export.ctranslate2 import export_ctranslate2
+    from kformer.interop import export_huggingface
+
+    pairs = kformer.data.generate_pairs(4000, split="train")
+    tokenizer = kformer.Tokenizer.train(texts=[text for pair in pairs for text in (pair.source, pair.target)], vocabulary_size=1000)
+    keras.utils.set_random_seed(0)
+    model = kformer.Transformer.from_preset(shape, SHAPES[shape])
+    translator = kformer.Translator(model, tokenizer)
+    for search in options.searches:
+        limits = {"min_length": STEPS - 1, "max_length": STEPS - 1, "length_offset": STEPS}
+        translator.export(folder / f"saved-{search}", beam_size=SEARCHES[search], n_best=1, **limits)
+    translator.save(folder / "run")
+    export_huggingface(translator, folder / "hf")
+    for quantization in ("float32", "int8"):
+        export_ctranslate2(translator, folder / f"ctranslate2-{quantization}", quantization=quantization)
+    words = " ".join(pair.source for pair in pairs).split()
+    rng, texts = np.random.default_rng(0), []
+    while len(texts) < max(options.batches):
+        text = " ".join(rng.choice(words, 24))
+        ids = tokenizer.tokenize(text, special_tokens=True)[: rng.integers(10, 31)]
+        texts.append(tokenizer.detokenize(ids[:-1], side="source"))
+    (folder / "texts.json").write_text(json.dumps(texts))
+
+
+class SavedModel:
+    """Strings in, strings out, by TensorFlow alone."""
+
+    def __init__(self, folder, options, search):
+        import tensorflow as tf
+        import tensorflow_text  # noqa: F401 - it registers the tokenizer's ops
+
+        tf.config.threading.set_intra_op_parallelism_threads(options.threads)
+        self._constant = tf.constant
+        self._serve = tf.saved_model.load(str(folder / f"saved-{search}" / "1")).signatures["serving_default"]
+
+    def __call__(self, texts):
+        return self._serve(text=self._constant(texts))["translation"].numpy()
+
+
+class Core:
+    """The same search without the tokenizer, ids in and ids out."""
+
+    def __init__(self, folder, options, search):
+        import kformer
+
+        limits = {"min_length": STEPS - 1, "max_length": STEPS - 1, "length_offset": STEPS}
+        self.translator = kformer.Translator.load(folder / "run")
+        search_options = self.translator.search_options({"beam_size": SEARCHES[search], **limits})
+        self.search, self.rows = kformer.decoding.Searcher(self.translator.model, search_options), {}
+
+    def __call__(self, texts):
+        key = len(texts)
+        if key not in self.rows:  # outside of what is timed: the first call is not
+            rows, _ = self.translator._source_rows(texts)
+            self.rows[key] = self.translator._pad(rows)
+        return self.search(self.rows[key]).ids
+
+
+class HuggingFace:
+    """`generate` on ids that are tensors already."""
+
+    def __init__(self, folder, options, search):
+        import torch
+        import transformers
+
+        torch.set_num_threads(options.threads)
+        self._torch = torch
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "hf")
+        self.model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder / "hf").eval()
+        special = {f"{name}_token_id": getattr(self.model.config, f"{name}_token_id") for name in ("pad", "eos", "decoder_start")}
+        beams = SEARCHES[search]
+        self.generation = transformers.GenerationConfig(**special, num_beams=beams, min_new_tokens=STEPS, max_new_tokens=STEPS)
+        self.inputs = {}
+
+    def __call__(self, texts):
+        key = len(texts)
+        if key not in self.inputs:
+            self.inputs[key] = self.tokenizer(texts, padding=True, return_tensors="pt")
+        with self._torch.inference_mode():
+            return self.model.generate(**self.inputs[key], generation_config=self.generation)
+
+
+class CTranslate2:
+    """`translate_batch` on pieces that are lists already."""
+
+    def __init__(self, folder, options, search, quantization):
+        import ctranslate2
+
+        import kformer
+
+        self.tokenizer = kformer.Tokenizer.load(folder / "run" / "tokenizer")
+        self.engine = ctranslate2.Translator(str(folder / f"ctranslate2-{quantization}"), inter_threads=1, intra_threads=options.threads)
+        self.beams, self.rows = SEARCHES[search], {}
+
+    def __call__(self, texts):
+        key = len(texts)
+        if key not in self.rows:
+            self.rows[key] = [self.tokenizer.tokens(row, side="source") for row in self.tokenizer.tokenize(texts)]
+        lengths = {"min_decoding_length": STEPS, "max_decoding_length": STEPS}
+        return self.engine.translate_batch(self.rows[key], beam_size=self.beams, max_batch_size=0, **lengths)
+
+
+def open_system(name, folder, options, search):
+    if name.startswith("ctranslate2"):
+        return CTranslate2(folder, options, search, name.partition("-")[2])
+    return {"saved_model": SavedModel, "core": Core, "hf": HuggingFace}[name](folder, options, search)
+
+
+def measure(options, system, folder):
+    """One system's cells for one shape: seconds of a call, of loading and of the first call; memory."""
+    texts = json.loads((folder / "texts.json").read_text())
+    results = {}
+    for search in options.searches:
+        start = time.perf_counter()
+        run = open_system(system, folder, options, search)
+        results[f"{search} load"] = time.perf_counter() - start
+        for batch in options.batches:
+            start = time.perf_counter()
+            run(texts[:batch])
+            first, seconds = time.perf_counter() - start, []
+            run(texts[:batch])
+            begin = time.perf_counter()
+            while len(seconds) < options.repeats or (time.perf_counter() - begin < 1.0 and len(seconds) < 50):
+                start = time.perf_counter()
+                run(texts[:batch])
+                seconds.append(time.perf_counter() - start)
+            results[f"{search} {batch}"] = seconds
+            results[f"{search} {batch} first"] = first
+    results["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return results
+
+
+def floor(options):
+    """GFLOP/s of a large product and GB/s of reading memory, the best of several tries."""
+    import torch
+
+    torch.set_num_threads(options.threads)
+    torch.set_float32_matmul_precision("medium")  # The faster of the libraries on every maker's processors.
+    a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
+    numbers = torch.randn(2**26)
+    speeds, rates = [], []
+    for _ in range(10):
+        start = time.perf_counter()
+        a @ b
+        speeds.append(2 * 1024**3 / (time.perf_counter() - start))
+        start = time.perf_counter()
+        numbers.sum()
+        rates.append(numbers.nbytes / (time.perf_counter() - start))
+    return {"flops": max(speeds), "bytes": max(rates)}
+
+
+def floor_of(machine, shape, batch, beams):
+    """Tokens per second that the machine's products and memory allow: decoder and projection, each weight read once a step."""
+    from kformer.models import PRESETS
+
+    config = PRESETS[shape].config
+    hidden, inner, layers = config["hidden_dim"], config["intermediate_dim"], config["num_decoder_layers"]
+    # Queries, keys, values and output of self-attention; query and output of cross-attention; feed-forward.
+    weights = layers * (6 * hidden**2 + 2 * hidden * inner) + hidden * SHAPES[shape]
+    step = max(2 * weights * batch * beams / machine["flops"], 4 * weights / machine["bytes"])
+    return batch / step
+
+
+def run_part(options, arguments, kind):
+    """Runs a part in a process of its own with the processors that it may use, and returns what it printed as JSON."""
+    threads = str(options.threads)
+    environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "HF_HUB_OFFLINE": "1"}
+    if kind != "make":
+        environment |= dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), threads)
+        environment["TF_NUM_INTEROP_THREADS"] = "1"
+    with tempfile.NamedTemporaryFile("r", suffix=".json") as file:
+        command = [sys.executable, __file__, *sys.argv[1:], *arguments, "--result", file.name]
+        process = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if process.returncode:
+            raise SystemExit(f"{' '.join(arguments)} failed:\n{process.stderr[-3000:]}")
+        return json.loads(file.read() or "null")
+
+
+def pin(options):
+    """Uses so many of the processors that this process may use, the last ones first."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-options.threads :])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = lambda text: text.split(",")  # noqa: E731
+    parser.add_argument("--shapes", type=names, default=["tiny", "base"])
+    parser.add_argument("--batches", type=lambda text: [int(size) for size in text.split(",")], default=[1, 8, 32, 64])
+    parser.add_argument("--searches", type=names, default=["greedy", "beam4"])
+    parser.add_argument("--systems", type=names, default=list(SYSTEMS))
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--work", type=pathlib.Path, help="folder for the exports; those that are there are used again")
+    parser.add_argument("--quick", action="store_true", help="the smallest shape, two batch sizes: a minute, for tests")
+    parser.add_argument("--part", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=pathlib.Path, help=argparse.SUPPRESS)
+    parser.add_argument("--result", type=pathlib.Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.quick:
+        options.shapes, options.batches, options.repeats = ["tiny"], [1, 8], 2
+    if options.part:
+        kind, _, shape = options.part.partition(":")
+        if kind != "make":
+            pin(options)
+        result = {"make": lambda: make(options, shape, options.folder), "floor": lambda: floor(options)}.get(
+            kind, lambda: measure(options, kind, options.folder)
+        )()
+        options.result.write_text(json.dumps(result))
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        report(options, options.work or pathlib.Path(scratch))
+
+
+def report(options, work):
+    versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in PACKAGES)
+    print(f"{processor()}, {options.threads} thread(s); {versions}; {STEPS} tokens per sentence, float32 unless named otherwise\n")
+    print(f"command: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n")
+    machine = run_part(options, ["--part", "floor"], "floor")
+    print(f"floor: {machine['flops'] / 1e9:.0f} GFLOP/s, {machine['bytes'] / 1e9:.1f} GB/s\n")
+    head = ["shape", "search", "batch", "system", "tokens/s, median", "spread", "of floor", "/ hf", "/ ct2", "/ ct2 int8", "first, s"]
+    print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|", flush=True)
+    for shape in options.shapes:
+        folder = work / shape
+        if not (folder / "texts.json").exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            run_part(options, ["--part", f"make:{shape}", "--folder", str(folder)], "make")
+        cells = {name: run_part(options, ["--part", name, "--folder", str(folder)], name) for name in options.systems}
+        for search in options.searches:
+            for batch in options.batches:
+                print_cells(options, machine, shape, search, batch, cells)
+        for name, cell in cells.items():
+            loads = ", ".join(f"{search} {cell[f'{search} load']:.1f} s" for search in options.searches)
+            print(f"<!-- {shape} {name}: loaded in {loads}; peak memory {cell['memory'] / 2**20:.0f} MiB; {disk(folder, name)} -->")
+
+
+def disk(folder, name):
+    """Size on disk of what a system loads."""
+    places = {"saved_model": "saved-greedy", "core": "run"}
+    files = [file for file in (folder / places.get(name, name)).rglob("*") if file.is_file()]
+    return f"{sum(file.stat().st_size for file in files) / 1e6:.1f} MB on disk"
+
+
+def print_cells(options, machine, shape, search, batch, cells):
+    key = f"{search} {batch}"
+    speed = {name: batch * STEPS / statistics.median(cell[key]) for name, cell in cells.items()}
+    best = floor_of(machine, shape, batch, SEARCHES[search])
+    for name, cell in cells.items():
+        low, high = (batch * STEPS / edge(cell[key]) for edge in (max, min))
+        ratios = [f"{speed[name] / speed[peer]:.2f}" if peer in speed else "" for peer in ("hf", "ctranslate2-float32", "ctranslate2-int8")]
+        numbers = [f"{speed[name]:,.0f}", f"{low:,.0f} to {high:,.0f}", f"{speed[name] / best:.2f}"]
+        row = [shape, search, batch, name, *numbers, *ratios, f"{cell[f'{key} first']:.2f}"]
+        print("| " + " | ".join(map(str, row)) + " |", flush=True)
+
+
+def processor():
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor()
+
+
+if __name__ == "__main__":
+    main()
