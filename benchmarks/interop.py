@@ -24,6 +24,10 @@ import numpy as np
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 BACKENDS = ("tensorflow", "jax", "torch")
 SHAPES = {
+    "small": (
+        "marian",
+        {"vocab_size": 16_000, "hidden_dim": 128, "intermediate_dim": 256, "layers": 4, "heads": 4, "positions": 512},
+    ),
     "opus-mt": (
         "marian",
         {"vocab_size": 58_101, "hidden_dim": 512, "intermediate_dim": 2048, "layers": 6, "heads": 8, "positions": 512},
@@ -33,9 +37,9 @@ SHAPES = {
         {"vocab_size": 256_206, "hidden_dim": 1024, "intermediate_dim": 4096, "layers": 12, "heads": 16, "positions": 1024},
     ),
 }
-SENTENCES, LONGEST, LIMIT = 64, 40, 64
+SENTENCES, LONGEST, LIMIT = 64, 40, 80
 # Of the weights, as in tests/interop/published.py; where `spread_of` begins.
-SPREADS = {"opus-mt": (1.0, 20, 0.5, 105, 4), "nllb": (0.5, 8, 0.5, 40, 4)}
+SPREADS = {"small": (0.7, 3.5, 0.3, 40, 4), "opus-mt": (0.7, 3.5, 0.3, 81, 4), "nllb": (0.7, 3.5, 0.3, 81, 4)}
 
 
 def make(options):
@@ -47,7 +51,7 @@ def make(options):
     model, spread = spread_of(options.shape, kind, sizes, options.spread)
     write_tokenizer(folder, kind, sizes, options)
     model.save_pretrained(folder)
-    source_ids, target_ids = random_sources(model, SENTENCES, LONGEST), random_targets(model, 8)
+    source_ids, target_ids = random_sources(model, SENTENCES, LONGEST, shortest=10), random_targets(model, 8)
     encoded, logits = forward(model, source_ids[:8], target_ids)
     expected = {name: [list(map(int, row)) for row in their_ids(model, source_ids, beams)] for name, beams in (("greedy", 1), ("beam", 4))}
     np.savez(options.work / "numbers.npz", source_ids=source_ids, target_ids=target_ids, encoded=encoded, logits=logits)
@@ -84,7 +88,7 @@ def spread_of(shape, kind, sizes, spread):
     low, high = 0.0, None
     for _ in range(12):
         model = published_model(kind, spread=(*matrices, end, length), sizes=sizes)
-        source_ids, counts = random_sources(model, SENTENCES, LONGEST), []
+        source_ids, counts = random_sources(model, SENTENCES, LONGEST, shortest=10), []
         for beams in (1, 4):
             ids = their_ids(model, source_ids, beams)
             counts.append((len(set(map(tuple, ids))), sum(len(row) < LIMIT - 1 for row in ids)))

@@ -3,6 +3,7 @@
 Shape letters: R rows, B sentences, K beams, V vocabulary, L the longest hypothesis with its end token.
 """
 
+import numpy as np
 from keras import ops
 
 IMPOSSIBLE = float("-inf")
@@ -48,15 +49,14 @@ def forbid(values, ids, unless=None):
         ids: iterable of ids.
         unless: boolean scalar tensor; where it is `True`, nothing is forbidden.
     """
-    numbers = ops.arange(values.shape[-1], dtype="int32")
-    forbidden = None
-    for token in sorted(set(ids)):
-        forbidden = numbers == token if forbidden is None else ops.logical_or(forbidden, numbers == token)
-    if forbidden is None:
+    ids = sorted(set(ids))
+    if not ids:
         return values
-    if unless is not None:
-        forbidden = ops.logical_and(forbidden, ops.logical_not(unless))
-    return ops.where(forbidden, IMPOSSIBLE, values)
+    # Added, in one pass over the values: a choice would take two.
+    barrier = np.zeros(values.shape[-1], "float32")
+    barrier[ids] = IMPOSSIBLE
+    barrier = ops.convert_to_tensor(barrier)
+    return values + (barrier if unless is None else ops.where(unless, 0.0, barrier))
 
 
 def constrain(logits, length, end_id, min_length, prefix, forbidden, renormalize):

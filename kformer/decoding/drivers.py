@@ -7,6 +7,8 @@
 | PyTorch    | a Python loop     | growing | not at all    | -                                  |
 """
 
+import math
+
 import keras
 from keras import ops
 
@@ -55,6 +57,8 @@ def stable_top_k(x, k):
     Returns:
         Values `[R, k]` and places int32 `[R, k]`.
     """
+    if keras.backend.backend() == "tensorflow" and (groups := _groups_of(x.shape[1], k)):
+        return _grouped_top_k(x, k, groups)
     if keras.backend.backend() != "torch":
         values, places = ops.top_k(x, k)
         return values, ops.cast(places, "int32")
@@ -67,6 +71,41 @@ def stable_top_k(x, k):
         sorted_values, sorted_places = torch.sort(x[tied], dim=1, descending=True, stable=True)
         values[tied], places[tied] = sorted_values[:, : values.shape[1]], sorted_places[:, : values.shape[1]]
     return values[:, :k], places[:, :k].to(torch.int32)
+
+
+def _groups_of(columns, k):
+    """Into how many groups of equal size a row is best divided for `_grouped_top_k`; 0 where it does not pay."""
+    if columns < 2048 or k > 32:
+        return 0
+    sizes = [size for size in range(32, 513) if columns % size == 0]
+    return columns // min(sizes, key=lambda size: abs(size - math.sqrt(columns / k))) if sizes else 0
+
+
+def _grouped_top_k(x, k, groups):
+    """`stable_top_k` in one quick pass over the row and a search among the groups that can matter.
+
+    The k largest values lie in the k groups with the largest maxima. TensorFlow's top-k goes through a row value by value, a maximum
+    eight or sixteen at once.
+    """
+    rows, size = ops.shape(x)[0], x.shape[1] // groups
+    x = ops.reshape(x, (-1, groups, size))
+    _, best = ops.top_k(ops.max(x, axis=2), k)  # [R, k]
+    # In their order in the row, so that of equal values the first comes first.
+    best = ops.sort(ops.cast(best, "int32"), axis=1)
+    offsets = ops.expand_dims(ops.arange(rows, dtype="int32") * groups, 1)
+    candidates = ops.take(ops.reshape(x, (-1, size)), ops.reshape(best + offsets, (-1,)), axis=0)  # [R k, size]
+    values, places = ops.top_k(ops.reshape(candidates, (-1, k * size)), k)
+    places = ops.cast(places, "int32")
+    chosen = ops.take_along_axis(best, places // size, axis=1)
+    return values, chosen * size + places % size
+
+
+def argmax(x):
+    """The place of the largest value of each row `[R, C]`, int32 `[R]`; of equal values the first."""
+    if keras.backend.backend() == "tensorflow":
+        # Keras's goes through the row six times to tell -0.0 from 0.0.
+        return stable_top_k(x, 1)[1][:, 0]
+    return ops.cast(ops.argmax(x, axis=-1), "int32")
 
 
 def compile_function(function, model, static_argnames=()):

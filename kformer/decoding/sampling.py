@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from kformer.decoding.beams import IMPOSSIBLE, constrain, forbid, force_prefix
-from kformer.decoding.drivers import stable_top_k, while_loop
+from kformer.decoding.drivers import argmax, stable_top_k, while_loop
 from kformer.layers.counter_hash import fold_key, uniform
 
 
@@ -89,7 +89,7 @@ def sample(
         if min_length:
             allowed = forbid(allowed, [end_id], unless=state.length >= min_length)
         if greedy:
-            tokens = ops.cast(ops.argmax(allowed, axis=-1), "int32")
+            tokens = argmax(allowed)
         else:
             keys = fold_key(0, seed, row_numbers, state.length)
             tokens = _draw(allowed / temperature, top_k, top_p, keys)

@@ -6,6 +6,7 @@ from kformer.layers.counter_hash import derive_seed, drawn_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.feed_forward import FeedForward
 from kformer.layers.multi_head_attention import MultiHeadAttention
+from kformer.layers.normalization import normalize
 
 
 class ResidualLayer(keras.layers.Layer):
@@ -78,12 +79,12 @@ class ResidualLayer(keras.layers.Layer):
 
     def _before(self, name, x):
         """What the sub-layer reads: the normalised residual stream (pre-norm), or the stream itself (post-norm)."""
-        return getattr(self, f"{name}_norm")(x) if self.normalize_first else x
+        return normalize(getattr(self, f"{name}_norm"), x) if self.normalize_first else x
 
     def _after(self, name, x, output, training):
         """The residual stream after the sub-layer: `x + dropout(output)`, normalised under post-norm."""
         x = x + getattr(self, f"{name}_dropout")(output, training=training)
-        return x if self.normalize_first else getattr(self, f"{name}_norm")(x)
+        return x if self.normalize_first else normalize(getattr(self, f"{name}_norm"), x)
 
     def _feed_forward(self, x, training):
         output = self.feed_forward(self._before("feed_forward", x), training=training)

@@ -1,10 +1,12 @@
 """The position-wise feed-forward network."""
 
 import keras
+from keras import ops
 
 from kformer.layers.counter_hash import derive_seed, drawn_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.initializers import seeded
+from kformer.layers.shapes import flat, linear, unflat
 
 ACTIVATIONS = ("relu", "gelu", "silu")
 
@@ -76,12 +78,13 @@ class FeedForward(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs, training=None):
-        hidden = self.intermediate(inputs)
+        # On rows, so that a graph reshapes once and joins product, bias and activation.
+        hidden = _dense(self.intermediate, flat(inputs))
         if self.activation == "gelu":
             hidden = keras.activations.gelu(hidden, approximate=False)
         else:
             hidden = keras.activations.get(self.activation)(hidden)
-        return self.output_projection(self.activation_dropout(hidden, training=training))
+        return unflat(_dense(self.output_projection, self.activation_dropout(hidden, training=training)), inputs)
 
     def compute_output_spec(self, inputs, training=None):
         return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
@@ -96,3 +99,11 @@ class FeedForward(keras.layers.Layer):
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "seed": self.seed,
         }
+
+
+def _dense(dense, x):
+    """What a `keras.layers.Dense` gives for rows `[rows, D]`."""
+    if keras.backend.backend() != "tensorflow" or dense.lora_enabled or dense.quantization_mode is not None:
+        return dense(x)
+    bias = None if dense.bias is None else ops.cast(dense.bias, dense.compute_dtype)
+    return linear(ops.cast(x, dense.compute_dtype), ops.cast(dense.kernel, dense.compute_dtype), bias)

@@ -8,6 +8,7 @@ from kformer.layers.counter_hash import derive_seed, drawn_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.initializers import seeded
 from kformer.layers.masks import causal_mask, combine_masks
+from kformer.layers.shapes import linear, reshape
 
 # Stands for minus infinity in float32 scores: exp(_MASKED - max) is 0, and a row of it alone still has a finite softmax.
 _MASKED = -1e30
@@ -127,15 +128,16 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _project(self, inputs, name):
         # Cast here too: `compute_cache` runs outside `__call__`, where Keras does not autocast variables.
-        outputs = ops.matmul(inputs, ops.cast(getattr(self, f"{name}_kernel"), self.compute_dtype))
         bias = getattr(self, f"{name}_bias")
-        return outputs if bias is None else outputs + ops.cast(bias, self.compute_dtype)
+        bias = None if bias is None else ops.cast(bias, self.compute_dtype)
+        return linear(inputs, ops.cast(getattr(self, f"{name}_kernel"), self.compute_dtype), bias)
 
     def _split_heads(self, x):
         """`[B, T, N H]` -> `[B, N, T, H]`"""
-        shape = ops.shape(x)
-        x = ops.reshape(x, (shape[0], shape[1], self.num_heads, self._head_dim))
-        return ops.transpose(x, (0, 2, 1, 3))
+        rows, length = ops.shape(x)[:2]
+        if isinstance(length, int) and length == 1:  # Nothing changes places.
+            return reshape(x, (rows, self.num_heads, 1, self._head_dim))
+        return ops.transpose(reshape(x, (rows, length, self.num_heads, self._head_dim)), (0, 2, 1, 3))
 
     def compute_cache(self, value):
         """Projects the keys and values of a cross-attention once, for all steps of a search.
@@ -202,8 +204,9 @@ class MultiHeadAttention(keras.layers.Layer):
         context, scores = self._attend(
             query, key, value, combine_masks(*masks), use_causal_mask, return_attention_scores, training
         )
-        context = ops.transpose(context, (0, 2, 1, 3))  # [B, T, N, H]
-        context = ops.reshape(context, (rows, query_length, self.num_heads * self._head_dim))
+        if not (isinstance(ops.shape(context)[2], int) and ops.shape(context)[2] == 1):
+            context = ops.transpose(context, (0, 2, 1, 3))  # [B, T, N, H]
+        context = reshape(context, (rows, query_length, self.num_heads * self._head_dim))
         outputs = [self._project(context, "output")]
         if return_attention_scores:
             if cache is not None and not self._is_self_attention:  # [B, N, K T, S] -> [B K, N, T, S]

@@ -201,7 +201,7 @@ class Transformer(keras.Model):
             `DecoderCache`.
         """
         layers = (layer.init_cache(encoded, rows=rows, max_length=max_length) for layer in self._network.decoder_layers)
-        return DecoderCache(tuple(layers), source_mask)
+        return DecoderCache(tuple(layers), source_mask, self._network.output_kernel())
 
     def decode_step(self, target_ids, cache, index):
         """Runs the decoder over new target tokens.

@@ -405,3 +405,19 @@ def test_stable_top_k_breaks_ties_by_place():
         assert places.dtype == "int32"
         np.testing.assert_array_equal(places, expected)
         np.testing.assert_array_equal(found, np.take_along_axis(values, expected, axis=1))
+
+
+@pytest.mark.parametrize(("columns", "k"), [(2048, 1), (4100, 4), (10_000, 8), (2053, 3), (10_000, 33)])
+def test_wide_rows_are_searched_in_groups(columns, k):
+    """The quick way of wide rows finds what a sort finds, ties and minus infinities included; 2053 is prime, and has no groups."""
+    rng = np.random.default_rng(columns)
+    x = rng.integers(0, 40, (6, columns)).astype("float32")
+    x[1] = -np.inf
+    x[2, : columns // 2] = -np.inf
+    x[3] = rng.normal(size=columns)
+    expected = np.argsort(-x, axis=1, kind="stable")[:, :k]
+    values, places = drivers.stable_top_k(ops.convert_to_tensor(x), k)
+    np.testing.assert_array_equal(ops.convert_to_numpy(values), np.take_along_axis(x, expected, axis=1))
+    finite = np.isfinite(np.take_along_axis(x, expected, axis=1))
+    np.testing.assert_array_equal(ops.convert_to_numpy(places)[finite], expected[finite])
+    np.testing.assert_array_equal(ops.convert_to_numpy(drivers.argmax(ops.convert_to_tensor(x[2:]))), expected[2:, 0])

@@ -127,7 +127,7 @@ def check_equality(translator, folder, batch):
     assert kformer.Tokenizer.load(folder / "tokenizer").special_ids == translator.tokenizer.special_ids
 
 
-BART = {"normalize_embeddings": True, "scale_embeddings": False, "position_encoding": "learned", "position_offset": 2, "activation": "gelu"}
+BART = {"normalize_embeddings": True, "scale_embeddings": False, "position_encoding": "learned", "activation": "gelu"}
 MARIAN = {"position_encoding": "sinusoidal_halves", "output_bias": True, "activation": "silu", "normalize_first": True}
 
 

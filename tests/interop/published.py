@@ -73,11 +73,11 @@ def _randomize(model, spread, seed):
         model.model.decoder.layer_norm.bias.add_(row * end / (row @ row))
 
 
-def random_sources(model, sentences=64, longest=20, seed=1):
-    """Padded ids int32 `[B, S]` of sentences of 3 to `longest` - 1 tokens, the end token included."""
+def random_sources(model, sentences=64, longest=20, seed=1, shortest=3):
+    """Padded ids int32 `[B, S]` of sentences of `shortest` to `longest` - 1 tokens, the end token included."""
     rng = np.random.default_rng(seed)
     ids = np.full((sentences, longest), model.config.pad_token_id, dtype="int32")
-    for row, length in zip(ids, rng.integers(3, longest, sentences), strict=True):
+    for row, length in zip(ids, rng.integers(shortest, longest, sentences), strict=True):
         row[: length - 1] = rng.integers(4, model.config.vocab_size - 2, length - 1)
         row[length - 1] = model.config.eos_token_id
     return ids

@@ -1,0 +1,45 @@
+"""Products and reshapes that cost a graph few operations.
+
+A TensorFlow graph pays for every operation of a decoding step, however small. A product of `[B, T, D]` with a matrix becomes a dozen of
+them there, most of which compute shapes; where all but one dimension is known, none of these is needed.
+"""
+
+import keras
+from keras import ops
+
+
+def reshape(x, shape):
+    """`ops.reshape` for a shape of ints and scalar tensors; the first unknown size is left to be inferred."""
+    unknown = [axis for axis, size in enumerate(shape) if not isinstance(size, int)]
+    if unknown and all(size != -1 for size in shape if isinstance(size, int)):
+        shape = tuple(-1 if axis == unknown[0] else size for axis, size in enumerate(shape))
+    return ops.reshape(x, shape)
+
+
+def linear(x, kernel, bias=None):
+    """`x W + b` over the last axis.
+
+    Args:
+        x: float tensor `[..., D]`.
+        kernel: tensor `[D, K]` of the same dtype.
+        bias: tensor `[K]`, or `None`.
+
+    Returns:
+        Float tensor `[..., K]`.
+    """
+    if keras.backend.backend() != "tensorflow" or len(x.shape) == 2:
+        outputs = ops.matmul(x, kernel)
+        return outputs if bias is None else outputs + bias
+    outputs = ops.matmul(flat(x), kernel)
+    # Before the reshape, where the graph's optimizer joins product, bias and activation.
+    return unflat(outputs if bias is None else outputs + bias, x)
+
+
+def flat(x):
+    """`[..., D]` -> `[rows, D]`"""
+    return ops.reshape(x, (-1, x.shape[-1]))
+
+
+def unflat(rows, like):
+    """`[rows, K]` with the leading axes of `like`."""
+    return reshape(rows, (*ops.shape(like)[:-1], rows.shape[-1]))
