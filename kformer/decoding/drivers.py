@@ -77,7 +77,8 @@ def _groups_of(columns, k):
     """Into how many groups of equal size a row is best divided for `_grouped_top_k`; 0 where it does not pay."""
     if columns < 2048 or k > 32:
         return 0
-    sizes = [size for size in range(32, 513) if columns % size == 0]
+    # At least as many groups as values are looked for: each may lie in a group of its own.
+    sizes = [size for size in range(32, min(512, columns // k) + 1) if columns % size == 0]
     return columns // min(sizes, key=lambda size: abs(size - math.sqrt(columns / k))) if sizes else 0
 
 

@@ -407,9 +407,9 @@ def test_stable_top_k_breaks_ties_by_place():
         np.testing.assert_array_equal(found, np.take_along_axis(values, expected, axis=1))
 
 
-@pytest.mark.parametrize(("columns", "k"), [(2048, 1), (4100, 4), (10_000, 8), (2053, 3), (10_000, 33)])
+@pytest.mark.parametrize(("columns", "k"), [(2048, 1), (4100, 4), (10_000, 8), (2053, 3), (4072, 10), (10_000, 33)])
 def test_wide_rows_are_searched_in_groups(columns, k):
-    """The quick way of wide rows finds what a sort finds, ties and minus infinities included; 2053 is prime, and has no groups."""
+    """The quick way of wide rows finds what a sort finds, ties and minus infinities included; 2053 is prime, 4072 eight times a prime."""
     rng = np.random.default_rng(columns)
     x = rng.integers(0, 40, (6, columns)).astype("float32")
     x[1] = -np.inf
