@@ -302,7 +302,6 @@ class Translator:
         texts = self.tokenizer.detokenize(rows)
         return [Hypothesis(*parts) for parts in zip(texts, scores.tolist(), ranks.tolist(), rows, strict=True)]
 
-
     def _ended(self, row):
         """A hypothesis' ids without the padding behind it."""
         end_id = self.tokenizer.end_id

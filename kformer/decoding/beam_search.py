@@ -11,10 +11,10 @@ from kformer.decoding.beams import (
     IMPOSSIBLE,
     constrain,
     empty_beams,
-    flatten_beams,
     forbid,
     force_prefix,
     last_tokens,
+    merge_finished,
     pick,
     row_offsets,
     write_token,
@@ -116,14 +116,13 @@ def beam_search(
             logits = force_prefix(logits, beams.length, prefix)
         end_scores, scores, tokens, parents = _proposals(logits, beams, limits, beam_size, end_id, barred, min_length, len(prefix))
         ended = write_token(beams.live_ids, beams.length, end_id)
-        finished_ids, finished_scores, finished_ranks = _merge_finished(
+        finished_ids, finished_scores, finished_ranks = merge_finished(
             beams, ended, end_scores, end_scores / length_penalty(beams.length + 1, alpha)
         )
         rows = ops.reshape(parents + row_offsets(sentences, beam_size), (-1,))
-        live_ids = ops.reshape(ops.take(flatten_beams(beams.live_ids), rows, axis=0), ops.shape(beams.live_ids))
         return BeamState(
             length=beams.length + 1,
-            live_ids=write_token(live_ids, beams.length, ops.expand_dims(tokens, 2)),
+            live_ids=write_token(pick(beams.live_ids, parents), beams.length, ops.expand_dims(tokens, 2)),
             live_scores=scores,
             finished_ids=finished_ids,
             finished_scores=finished_scores,
@@ -160,12 +159,3 @@ def _proposals(logits, beams, limits, beam_size, end_id, barred, min_length, pre
     scores, places = stable_top_k(scores, beam_size)
     tokens = pick(ops.reshape(tokens, (sentences, beam_size * width)), places)
     return end_scores, scores, tokens, places // width
-
-
-def _merge_finished(beams, ids, scores, ranks):
-    """The K best of the finished hypotheses and K more; on a tie the older one stays ahead."""
-    beam_size = beams.finished_ranks.shape[1]
-    ranks, places = stable_top_k(ops.concatenate([beams.finished_ranks, ranks], axis=1), beam_size)
-    ids = pick(ops.concatenate([beams.finished_ids, ids], axis=1), places)
-    scores = pick(ops.concatenate([beams.finished_scores, scores], axis=1), places)
-    return ids, scores, ranks

@@ -6,6 +6,8 @@ Shape letters: R rows, B sentences, K beams, V vocabulary, L the longest hypothe
 import numpy as np
 from keras import ops
 
+from kformer.decoding.drivers import stable_top_k
+
 IMPOSSIBLE = float("-inf")
 
 
@@ -90,11 +92,6 @@ def last_tokens(ids, length, start_id):
     return ops.where(length > 0, ops.take(ids, ops.maximum(length - 1, 0), axis=2), start_id)
 
 
-def flatten_beams(ids):
-    """`[B, K, L]` -> `[B K, L]`"""
-    return ops.reshape(ids, (-1, ops.shape(ids)[2]))
-
-
 def row_offsets(sentences, size):
     """`[B, 1]`: where each sentence's rows begin in an array with `size` rows per sentence."""
     return ops.expand_dims(ops.arange(sentences, dtype="int32") * size, 1)
@@ -107,3 +104,20 @@ def pick(values, places):
     tail = ops.shape(values)[2:]
     chosen = ops.take(ops.reshape(values, (-1, *tail)), rows, axis=0)
     return ops.reshape(chosen, (ops.shape(places)[0], places.shape[1], *tail))
+
+
+def merge_finished(beams, ids, scores, ranks):
+    """The K best of a search's finished hypotheses and C more; on a tie the older one stays ahead.
+
+    Args:
+        beams: the search's state, with `finished_ids` `[B, K, L]`, `finished_scores` and `finished_ranks` `[B, K]`.
+        ids, scores, ranks: the same of the others, `[B, C, L]` and `[B, C]`.
+
+    Returns:
+        ids, scores and ranks of the K best, sorted.
+    """
+    beam_size = beams.finished_ranks.shape[1]
+    ranks, places = stable_top_k(ops.concatenate([beams.finished_ranks, ranks], axis=1), beam_size)
+    ids = pick(ops.concatenate([beams.finished_ids, ids], axis=1), places)
+    scores = pick(ops.concatenate([beams.finished_scores, scores], axis=1), places)
+    return ids, scores, ranks

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from kformer.decoding.beams import IMPOSSIBLE, constrain, empty_beams, last_tokens, pick, row_offsets, write_token
+from kformer.decoding.beams import IMPOSSIBLE, constrain, empty_beams, last_tokens, merge_finished, pick, row_offsets, write_token
 from kformer.decoding.drivers import stable_top_k, while_loop
 from kformer.decoding.step import reorder
 
@@ -108,10 +108,8 @@ def huggingface_beam_search(
         is_among_first = ops.arange(tokens.shape[1], dtype="int32") < beam_size
         counts = ops.logical_and(ops.logical_and(ends, is_among_first), ops.expand_dims(beams.is_open, 1))
         length_then = ops.cast(beams.length + 1, "float32")
-        ranks = ops.where(counts, scores / length_then**alpha, IMPOSSIBLE)
-        finished_ranks, places = stable_top_k(ops.concatenate([beams.finished_ranks, ranks], axis=1), beam_size)
-        finished_ids = pick(ops.concatenate([beams.finished_ids, ids], axis=1), places)
-        finished_scores = pick(ops.concatenate([beams.finished_scores, scores], axis=1), places)
+        counted = ops.where(counts, scores, IMPOSSIBLE)
+        finished_ids, finished_scores, finished_ranks = merge_finished(beams, ids, counted, counted / length_then**alpha)
 
         live_scores, places = stable_top_k(ops.where(ends, IMPOSSIBLE, scores), beam_size)
         rows = ops.reshape(pick(parents, places) + row_offsets(sentences, beam_size), (-1,))
@@ -126,7 +124,7 @@ def huggingface_beam_search(
             live_ids=pick(ids, places),
             live_scores=live_scores,
             finished_ids=finished_ids,
-            finished_scores=ops.where(ops.isinf(finished_ranks), IMPOSSIBLE, finished_scores),
+            finished_scores=finished_scores,
             finished_ranks=finished_ranks,
             is_open=is_open,
             decoder=reorder(decoder, rows),

@@ -67,7 +67,7 @@ class SearchOptions:
             object.__setattr__(self, name, tuple(int(i) for i in ids))
         if self.mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}, but {self.mode!r} was given.")
-        if self.early_stopping not in (True, False, "never"):
+        if self.early_stopping != "never" and not isinstance(self.early_stopping, bool):
             raise ValueError(f"early_stopping must be True, False or 'never', but {self.early_stopping!r} was given.")
         for name in ("forced_end", "renormalize"):
             if not isinstance(getattr(self, name), bool):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from kformer.decoding.beams import IMPOSSIBLE, constrain, forbid, force_prefix
+from kformer.decoding.beams import IMPOSSIBLE, constrain, forbid, force_prefix, pick
 from kformer.decoding.drivers import argmax, stable_top_k, while_loop
 from kformer.layers.counter_hash import fold_key, uniform
 
@@ -82,12 +82,13 @@ def sample(
         logits, decoder = step(state.last, state.decoder)
         logits = ops.cast(logits, "float32")
         if renormalize:
-            logits = constrain(logits, state.length, end_id, min_length, prefix, forbidden, renormalize)
-        logits = force_prefix(logits, state.length, prefix)
-        # A token of the prefix may be one that is forbidden elsewhere.
-        allowed = forbid(logits, forbidden, unless=state.length < len(prefix) if prefix else None)
-        if min_length:
-            allowed = forbid(allowed, [end_id], unless=state.length >= min_length)
+            logits = allowed = constrain(logits, state.length, end_id, min_length, prefix, forbidden, renormalize)
+        else:  # What is forbidden cannot be chosen, but the score is the model's own.
+            logits = force_prefix(logits, state.length, prefix)
+            # A token of the prefix may be one that is forbidden elsewhere.
+            allowed = forbid(logits, forbidden, unless=state.length < len(prefix) if prefix else None)
+            if min_length:
+                allowed = forbid(allowed, [end_id], unless=state.length >= min_length)
         if greedy:
             tokens = argmax(allowed)
         else:
@@ -96,7 +97,7 @@ def sample(
         at_limit = state.length >= limits
         if forced_end:
             tokens = ops.where(at_limit, end_id, tokens)
-        log_probabilities = _pick(logits, tokens) - ops.logsumexp(logits, axis=-1)
+        log_probabilities = _token_of(logits, tokens) - ops.logsumexp(logits, axis=-1)
         if forced_end and not charges_forced_end:
             log_probabilities = ops.where(at_limit, 0.0, log_probabilities)
         is_here = ops.arange(ops.shape(state.ids)[1], dtype="int32") == state.length
@@ -136,11 +137,10 @@ def _draw(logits, top_k, top_p, keys):
     noise = -ops.log(-ops.log1p(-uniform(ops.shape(logits)[0], logits.shape[-1], keys)))
     places = ops.cast(ops.argmax(logits + noise, axis=-1), "int32")
     if top_k or top_p < 1:
-        return _pick(candidates, places)
+        return _token_of(candidates, places)
     return places
 
 
-def _pick(matrix, columns):
+def _token_of(matrix, columns):
     """`matrix[r, columns[r]]` for each row."""
-    rows, size = ops.shape(matrix)[0], matrix.shape[-1]
-    return ops.take(ops.reshape(matrix, (-1,)), ops.arange(rows, dtype="int32") * size + columns)
+    return pick(matrix, ops.expand_dims(columns, 1))[:, 0]

@@ -97,11 +97,19 @@ def search(model, source_ids, limits, row_numbers, *, options, steps):
 
 
 def check_options(model, options):
-    """Refuses options that a model with learned positions cannot serve.
+    """Refuses options that a model cannot serve.
 
     Raises:
-        ValueError: the options allow more tokens than there are positions.
+        ValueError: the options name a token that the model's vocabulary lacks, or allow more tokens than there are learned
+            positions.
     """
+    for name in ("forbidden_ids", "prefix_ids"):
+        unknown = [token for token in getattr(options, name) if token >= model.target_vocabulary_size]
+        if unknown:
+            raise ValueError(
+                f"{name} holds {unknown[0]}, but the model's target vocabulary ends at {model.target_vocabulary_size - 1}; "
+                "give ids of that vocabulary."
+            )
     # Beyond its table a learned position has no vector: the backends would fail obscurely, or go on with NaN.
     if model.get_config()["position_encoding"] == "learned" and options.max_length >= model.max_length:
         raise ValueError(
@@ -125,7 +133,7 @@ class Searcher:
         `SearchResult` of NumPy arrays.
 
     Raises:
-        ValueError: if the options allow more tokens than a model with learned positions has positions.
+        ValueError: the options do not suit the model, see `check_options`.
     """
 
     def __init__(self, model, options):

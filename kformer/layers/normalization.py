@@ -8,9 +8,10 @@ def normalize(norm, x):
     """What the layer `norm`, a `keras.layers.LayerNormalization` over the last axis, gives for `x`.
 
     PyTorch has a kernel for it and XLA makes one. A TensorFlow graph runs each operation by itself: here they are nine, where the
-    layer has fifteen.
+    layer has fifteen. Of a symbolic tensor, from which a functional model is built, the layer itself must be part.
     """
-    if keras.backend.backend() != "tensorflow" or type(norm) is not keras.layers.LayerNormalization:
+    is_plain = type(norm) is keras.layers.LayerNormalization and not isinstance(x, keras.KerasTensor)
+    if keras.backend.backend() != "tensorflow" or not is_plain:
         return norm(x)
     dtype, x = norm.compute_dtype, ops.cast(x, "float32")
     centered = x - ops.mean(x, axis=-1, keepdims=True)

@@ -9,6 +9,7 @@ from keras import ops
 from kformer.layers.counter_hash import derive_seed, drawn_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.initializers import seeded
+from kformer.layers.normalization import normalize
 
 # How the sines and cosines of "sinusoidal..." are laid out.
 _LAYOUTS = {"sinusoidal": "interleaved", "sinusoidal_halves": "halves", "sinusoidal_fairseq": "fairseq"}
@@ -277,7 +278,7 @@ class NormalizedPositions(PositionMixin, keras.layers.Layer):
         if self.position_encoding is not None:
             vectors = self._position_vectors(ops.shape(inputs)[1], inputs.shape[-1], start_index)
             hidden = hidden + ops.cast(vectors, self.compute_dtype)
-        return self.position_dropout(self.norm(hidden), training=training)
+        return self.position_dropout(normalize(self.norm, hidden), training=training)
 
     def compute_output_spec(self, inputs, start_index=0, training=None):
         return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)

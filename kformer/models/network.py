@@ -6,6 +6,7 @@ import keras
 
 from kformer.layers import DecoderLayer, EncoderLayer, NormalizedPositions, OutputBias, PositionalEmbedding, padding_mask
 from kformer.layers.counter_hash import derive_seed
+from kformer.layers.normalization import normalize
 from kformer.layers.shapes import linear
 
 
@@ -153,7 +154,7 @@ class Network:
                 _append(record, "encoder_attention_scores", scores)
                 _append(record, "encoder_hidden_states", x)
         if self.encoder_norm is not None:
-            x = self.encoder_norm(x)
+            x = normalize(self.encoder_norm, x)
         return x, source_mask
 
     def decode(
@@ -188,7 +189,7 @@ class Network:
                 _append(record, "cross_attention_scores", cross_scores)
                 _append(record, "decoder_hidden_states", x)
         if self.decoder_norm is not None:
-            x = self.decoder_norm(x)
+            x = normalize(self.decoder_norm, x)
         if not project:
             # A column of ones meets the bias in the last column of the table.
             logits = x if self.output_bias is None else keras.ops.concatenate([x, keras.ops.ones_like(x[..., :1])], axis=-1)

@@ -38,6 +38,7 @@ pytestmark = pytest.mark.any_backend
         ({"temperature": None}, "temperature must be a finite number, but None was given."),
         ({"mode": "fairseq"}, "mode must be one of kformer, huggingface, but 'fairseq' was given."),
         ({"early_stopping": "soon"}, "early_stopping must be True, False or 'never', but 'soon' was given."),
+        ({"early_stopping": 1}, "early_stopping must be True, False or 'never', but 1 was given."),
         ({"forced_end": None}, "forced_end must be True or False, but None was given."),
         ({"forbidden_ids": 5}, "forbidden_ids must be a list of token ids, but 5 was given."),
         ({"prefix_ids": [-1]}, "prefix_ids must be a list of token ids, but [-1] was given."),

@@ -373,6 +373,15 @@ def test_learned_positions():
         Searcher(model, SearchOptions(max_length=10))
 
 
+@pytest.mark.parametrize("name", ["forbidden_ids", "prefix_ids"])
+def test_tokens_outside_the_vocabulary_are_refused(name):
+    model = transformer(num_decoder_layers=1)
+    last = model.target_vocabulary_size - 1
+    Searcher(model, SearchOptions(max_length=9, **{name: (last,)}))
+    with pytest.raises(ValueError, match=f"^{name} holds {last + 1}, but the model's target vocabulary ends at {last}; give ids of"):
+        Searcher(model, SearchOptions(max_length=9, **{name: (last, last + 1)}))
+
+
 class Pair(NamedTuple):
     first: Any
     second: Any
