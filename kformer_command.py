@@ -1,8 +1,8 @@
 """The entry point of the `kformer` command: what has to happen before Keras is imported.
 
 Keras chooses its backend once, when it is imported, and `import kformer` imports Keras. So `--backend` and `--threads` are read here,
-outside the package, and put into the environment. `kformer/cli.py`, which describes the commands, is then run as a file of its own
-rather than as a part of the package: help and mistyped options answer at once, and Keras is imported by the commands that need it.
+outside the package, and put into the environment. `kformer/cli`, which describes the commands, is then run as a package of its own
+rather than as a part of that one: help and mistyped options answer at once, and Keras is imported by the commands that need it.
 
 What goes wrong becomes one line on standard error and an exit code: 2 for a command line that cannot be, 130 for Ctrl-C, and
 otherwise 1. `KFORMER_TRACEBACK=1` shows the traceback as well.
@@ -86,9 +86,9 @@ def prepare_environment(arguments):
 
 
 def load_app():
-    """The commands of `kformer/cli.py`, without the import of the package around it."""
+    """The commands of `kformer/cli`, without the import of the package around it."""
     package = importlib.util.find_spec("kformer")
-    spec = importlib.util.spec_from_file_location("kformer_cli", pathlib.Path(package.origin).with_name("cli.py"))
+    spec = importlib.util.spec_from_file_location("kformer_cli", pathlib.Path(package.origin).parent / "cli" / "__init__.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

@@ -205,7 +205,7 @@ def main():
     parser.add_argument("--source", required=True)
     parser.add_argument("--reference", required=True)
     parser.add_argument("--work", required=True, help="folder for the exported models")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1, help="of the other libraries; kformer's own are $OMP_NUM_THREADS")
     parser.add_argument("--limit", type=int, default=None, help="so many lines of the files")
     parser.add_argument("--search", choices=("alike", "kformer"), default="alike")
     parser.add_argument("--formats", default=",".join(FORMATS), help=f"of {', '.join(FORMATS)}")

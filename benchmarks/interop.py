@@ -37,7 +37,7 @@ SHAPES = {
         {"vocab_size": 256_206, "hidden_dim": 1024, "intermediate_dim": 4096, "layers": 12, "heads": 16, "positions": 1024},
     ),
 }
-SENTENCES, LONGEST, LIMIT = 64, 40, 128
+SENTENCES, LONGEST = 64, 40
 # Of the weights, as in tests/interop/published.py; where `spread_of` begins.
 SPREADS = {"small": (0.7, 3.5, 0.3, 40, 4), "opus-mt": (0.7, 3, 0.3, 93, 4), "nllb": (0.5, 8, 0.5, 10, 1)}
 
@@ -48,19 +48,27 @@ def make(options):
 
     kind, sizes = SHAPES[options.shape]
     folder = options.work / "folder"
-    model, spread = spread_of(options.shape, kind, sizes, options.spread, options.accept)
+    model, spread = spread_of(options, kind, sizes)
     write_tokenizer(folder, kind, sizes, options)
     model.save_pretrained(folder)
     source_ids, target_ids = random_sources(model, SENTENCES, LONGEST, shortest=10), random_targets(model, 8)
     encoded, logits = forward(model, source_ids[:8], target_ids)
-    expected = {name: [list(map(int, row)) for row in their_ids(model, source_ids, beams)] for name, beams in (("greedy", 1), ("beam", 4))}
+    expected = {}
+    for name, beams in (("greedy", 1), ("beam", 4)):
+        expected[name] = [list(map(int, row)) for row in their_ids(model, source_ids, beams, options.steps)]
     np.savez(options.work / "numbers.npz", source_ids=source_ids, target_ids=target_ids, encoded=encoded, logits=logits)
     texts = {}
     if options.source:
         lines = read_lines(options)
         for name, beams in (("greedy", 1), ("beam", 4)):
-            texts[name] = their_texts(folder, model, lines, beams)
-    (options.work / "expected.json").write_text(json.dumps({"ids": expected, "texts": texts, "spread": spread}))
+            texts[name] = their_texts(folder, model, lines, beams, options.steps)
+    made = {"made": made_as(options), "ids": expected, "texts": texts, "spread": spread}
+    (options.work / "expected.json").write_text(json.dumps(made))
+
+
+def made_as(options):
+    """What the folder depends on, as JSON."""
+    return {"shape": options.shape, "steps": options.steps, "source": options.source and str(options.source), "limit": options.limit}
 
 
 def read_lines(options):
@@ -68,30 +76,31 @@ def read_lines(options):
     return [line for line in lines if line][: options.limit]
 
 
-def settings_of(model, beams):
+def settings_of(model, beams, steps):
     special = {f"{name}_token_id": getattr(model.config, f"{name}_token_id") for name in ("pad", "eos", "decoder_start")}
     forced = {"bad_words_ids": [[special["pad_token_id"]]], "forced_eos_token_id": special["eos_token_id"]}
-    return {**special, **forced, "max_length": LIMIT, "num_beams": beams}
+    return {**special, **forced, "max_length": steps, "num_beams": beams}
 
 
-def their_ids(model, source_ids, beams):
+def their_ids(model, source_ids, beams, steps):
     from tests.interop.published import generate
 
-    return generate(model, source_ids, settings_of(model, beams), batch_size=16)
+    return generate(model, source_ids, settings_of(model, beams, steps), batch_size=16)
 
 
-def spread_of(shape, kind, sizes, spread, accept):
+def spread_of(options, kind, sizes):
     """A model whose outputs differ and end: what speaks for the end token, the fourth of the spread, is found by bisection."""
     from tests.interop.published import published_model, random_sources
 
-    *matrices, end, length = SPREADS[shape] if spread is None else spread
+    *matrices, end, length = SPREADS[options.shape] if options.spread is None else options.spread
+    accept = options.accept
     low, high = 0.0, None
     for _ in range(20):
         model = published_model(kind, spread=(*matrices, end, length), sizes=sizes)
         source_ids, counts = random_sources(model, SENTENCES, LONGEST, shortest=10), []
         for beams in (1, 4):
-            ids = their_ids(model, source_ids, beams)
-            counts.append((len(set(map(tuple, ids))), sum(len(row) < LIMIT - 1 for row in ids)))
+            ids = their_ids(model, source_ids, beams, options.steps)
+            counts.append((len(set(map(tuple, ids))), sum(len(row) < options.steps - 1 for row in ids)))
             print("end {:.2f}, beams {}: {} distinct, {} end in time".format(end, beams, *counts[-1]), file=sys.stderr, flush=True)
             if not accept and (counts[-1][1] < SENTENCES // 2 or counts[-1][0] < 50):
                 break
@@ -139,12 +148,12 @@ def write_tokenizer(folder, kind, sizes, options):
         write("tokenizer_config.json", {"tokenizer_class": "NllbTokenizer", "src_lang": "eng_Latn", "tgt_lang": "deu_Latn"})
 
 
-def their_texts(folder, model, lines, beams):
+def their_texts(folder, model, lines, beams, steps):
     import torch
     import transformers
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model.generation_config = transformers.GenerationConfig(**settings_of(model, beams))
+    model.generation_config = transformers.GenerationConfig(**settings_of(model, beams, steps))
     texts = []
     with torch.no_grad():
         for start in range(0, len(lines), 32):
@@ -176,7 +185,11 @@ def check(options):
     for name, theirs in (("encoded", numbers["encoded"][real]), ("logits", numbers["logits"])):
         result[name] = float(np.abs(ours[name] - theirs).max() / np.abs(theirs).max())
     search = kformer.decoding.SearchOptions(
-        mode="huggingface", length_penalty=1.0, max_length=LIMIT - 2, length_ratio=float(LIMIT), forbidden_ids=(model.pad_id,)
+        mode="huggingface",
+        length_penalty=1.0,
+        max_length=options.steps - 2,
+        length_ratio=float(options.steps),
+        forbidden_ids=(model.pad_id,),
     )
     for name, beams in (("greedy", 1), ("beam", 4)):
         searcher = kformer.decoding.Searcher(model, dataclasses.replace(search, beam_size=beams))
@@ -208,16 +221,18 @@ def main():
     parser.add_argument("--limit", type=int, help="of these lines, so many")
     parser.add_argument("--work", type=pathlib.Path, required=True)
     parser.add_argument("--spread", type=float, nargs=5, help="of the weights: see tests/interop/published.py")
-    parser.add_argument("--steps", type=int, default=LIMIT, help="most tokens of a translation, its start and end token included")
+    parser.add_argument("--steps", type=int, default=128, help="most tokens of a translation, its start and end token included")
     parser.add_argument("--accept", action="store_true", help="take the weights as they come, however alike the outputs are")
     parser.add_argument("--backends", default=",".join(BACKENDS))
     parser.add_argument("--part", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    globals()["LIMIT"] = options.steps
     if options.part:
         return make(options) if options.part == "make" else check(options)
     options.work.mkdir(parents=True, exist_ok=True)
-    parts = ["make"] if not (options.work / "expected.json").exists() else []
+    made = options.work / "expected.json"
+    if made.exists() and (former := json.loads(made.read_text()).get("made")) != made_as(options):
+        parser.error(f"{options.work} holds what was made with {former}; give another --work")
+    parts = [] if made.exists() else ["make"]
     backends = options.backends.split(",")
     for part in parts + backends:
         backend = "torch" if part == "make" else part

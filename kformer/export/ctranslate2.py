@@ -2,15 +2,15 @@
 
 import dataclasses
 import json
-import os
 import pathlib
-import tempfile
 
 import keras
 import numpy as np
 from keras import ops
 
+from kformer.export.formats import check_free, check_layers, forbidden_ids
 from kformer.models import Transformer
+from kformer.training.files import new_folder
 
 METADATA_FILE = "kformer.json"
 FORMAT_VERSION = 1
@@ -27,7 +27,7 @@ def export_ctranslate2(translator, path, *, quantization="float32"):
 
     - `source_prefix`, `source_suffix`: tokens that the caller puts around the pieces of a source, such as a language. The end
       token is none of them where the engine adds it itself (`add_source_eos` in `config.json`), as for every tokenizer trained
-      here. `target_prefix`: what the caller passes as `target_prefix`.
+      here. `target_prefix`: what the caller passes as `target_prefix`, a language or another token that a translation begins with.
     - `normalization`: SentencePiece alone gives the pieces that kformer gives, unless this is "identity", which takes the
       kformer tokenizer.
     - `translate_batch`: arguments with which the engine keeps to kformer's limits: sources are cut at the model's, a
@@ -67,16 +67,11 @@ def export_ctranslate2(translator, path, *, quantization="float32"):
     spec = build_spec(translator)
     spec.validate()
     spec.optimize(quantization=quantization)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Written aside and renamed: whoever finds the folder finds all of it.
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".partial-") as aside:
-        folder = pathlib.Path(aside) / "model"
-        folder.mkdir()
+    with new_folder(path) as folder:
         spec.save(str(folder))
         _write_tokenizer(translator.tokenizer, folder)
         metadata = json.dumps(_metadata(translator, quantization), ensure_ascii=False, indent=2)
         (folder / METADATA_FILE).write_text(metadata + "\n", encoding="utf-8")
-        os.rename(folder, path)
     return path
 
 
@@ -121,16 +116,16 @@ def _check(translator, path, quantization):
     """Refuses what cannot be written, before anything is."""
     if quantization not in QUANTIZATIONS:
         raise ValueError(f"Unknown quantization {quantization!r}: choose one of {', '.join(QUANTIZATIONS)}.")
-    if path.exists() or path.is_symlink():
-        raise ValueError(f"{path} exists already: give another path, or remove it first.")
+    check_free(path)
     if type(translator.model) is not Transformer:
         raise ValueError(
             f"CTranslate2 runs the model that it knows, and what {type(translator.model).__name__} does differently would be lost: "
             "only a kformer.Transformer itself, not a class of your own, can be exported to it."
         )
-    tokenizer = translator.tokenizer
-    for name, token_id in (("unknown", tokenizer.unknown_id), ("end", translator.model.end_id)):
-        pieces = [_tokens(translator, side)[token_id] for side in ("source", "target")]
+    check_layers(translator.model, "CTranslate2")
+    tables = [_tokens(translator, side) for side in ("source", "target")]
+    for name, token_id in (("unknown", translator.tokenizer.unknown_id), ("end", translator.model.end_id)):
+        pieces = [tokens[token_id] for tokens in tables]
         if pieces[0] != pieces[1]:
             raise ValueError(
                 f"The {name} token is {pieces[0]!r} in the source vocabulary but {pieces[1]!r} in the target's; CTranslate2 has one "
@@ -258,22 +253,19 @@ def _metadata(translator, quantization):
 
     model, tokenizer, options = translator.model, translator.tokenizer, translator.options
     source, target = _tokens(translator, "source"), _tokens(translator, "target")
-    forbidden = set(options.forbidden_ids)
-    if options.mode == "kformer":
-        forbidden |= {model.start_id, model.pad_id} - {model.end_id}
     return {
         "format_version": FORMAT_VERSION,
         "quantization": quantization,
         "normalization": tokenizer.normalization,
         "source_prefix": [source[token_id] for token_id in tokenizer.source_prefix],
         "source_suffix": [] if _adds_end(translator) else [source[token_id] for token_id in tokenizer.source_suffix],
-        "target_prefix": [target[token_id] for token_id in tokenizer.target_prefix],
+        "target_prefix": [target[token_id] for token_id in options.prefix_ids or tokenizer.target_prefix],
         "translate_batch": {
             "max_input_length": model.max_length,
             # CTranslate2 counts the end token.
             "max_decoding_length": min(options.max_length + 1, _positions(model)),
             "min_decoding_length": options.min_length,
-            "suppress_sequences": [[target[token_id]] for token_id in sorted(forbidden)],
+            "suppress_sequences": [[target[token_id]] for token_id in forbidden_ids(model, options)],
         },
         "search": dataclasses.asdict(options),
         "versions": {"ctranslate2": ctranslate2.__version__, "keras": keras.__version__},

@@ -1,4 +1,4 @@
-"""One function for all formats."""
+"""One function for all formats, and what several of them need."""
 
 import importlib
 
@@ -22,3 +22,39 @@ def export(translator, path, format="saved_model", **options):
         raise ValueError(f"format must be one of {', '.join(FORMATS)}, but {format!r} was given.")
     module, name = _FUNCTIONS[format]
     return getattr(importlib.import_module(module), name)(translator, path, **options)
+
+
+def check_free(path):
+    """Makes sure that nothing stands where a folder is to be written.
+
+    Raises:
+        ValueError: something does, a link to nothing included.
+    """
+    if path.exists() or path.is_symlink():
+        raise ValueError(f"{path} exists already: give another path, or remove it first.")
+
+
+def check_layers(model, format):
+    """Refuses a model whose weights alone do not say what its layers compute.
+
+    Args:
+        model: a `Transformer`.
+        format: what to call the format in error messages.
+
+    Raises:
+        ValueError: a layer is quantized: its weights are whole numbers, and scales beside them say what those mean.
+    """
+    for layer in model._flatten_layers(include_self=False):
+        if getattr(layer, "quantization_mode", None):
+            raise ValueError(
+                f"The layer '{layer.name}' is quantized ({layer.quantization_mode}), which cannot be exported to {format}; export the "
+                "model as it was before it was quantized."
+            )
+
+
+def forbidden_ids(model, search):
+    """The tokens that a search never generates, sorted: those of its options and, in kformer's own mode, padding and start token."""
+    ids = set(search.forbidden_ids)
+    if search.mode == "kformer":
+        ids |= {model.start_id, model.pad_id} - {model.end_id}
+    return sorted(ids)

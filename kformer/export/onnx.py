@@ -3,17 +3,16 @@
 import dataclasses
 import json
 import math
-import os
 import pathlib
-import tempfile
 
 import keras
 
 from kformer import layers
 from kformer.decoding.search import check_options
+from kformer.export.formats import check_free, check_layers, forbidden_ids
 from kformer.layers.dropout import Dropout
 from kformer.models import Transformer
-from kformer.training.files import sync_to_disk
+from kformer.training.files import new_folder
 
 METADATA_FILE = "kformer.json"
 FORMAT_VERSION = 1
@@ -86,21 +85,12 @@ def export_onnx(translator, path, *, dtype="float32", **options):
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, but {dtype!r} was given.")
     check_model(translator.model)
     check_options(translator.model, search)
-    if path.exists() or path.is_symlink():
-        raise ValueError(f"{path} exists already: give another path, or remove it first.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Written aside and renamed: there is a whole folder of this name or none.
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".partial-") as aside:
-        folder = pathlib.Path(aside) / "model"
-        folder.mkdir()
+    check_free(path)
+    with new_folder(path) as folder:
         signatures = _write_graphs(onnx_graph, translator.model, folder, dtype)
         translator.tokenizer.save(folder / "tokenizer")
         metadata = json.dumps(_metadata(translator, search, signatures, dtype), indent=2, ensure_ascii=False) + "\n"
         (folder / METADATA_FILE).write_text(metadata, encoding="utf-8")
-        for part in (*folder.rglob("*"), folder):
-            sync_to_disk(part)
-        os.rename(folder, path)
-    sync_to_disk(path.parent)
     return path
 
 
@@ -108,7 +98,8 @@ def check_model(model):
     """Refuses a model that the graphs would not be equal to.
 
     Raises:
-        ValueError: the model's class is not `kformer.Transformer` itself, a layer is not of this package, or it is quantized.
+        ValueError: the model's class is not `kformer.Transformer` itself, a layer is not of this package, is quantized or has LoRA
+            weights.
     """
     if type(model) is not Transformer:
         raise ValueError(
@@ -120,11 +111,9 @@ def check_model(model):
             raise ValueError(
                 f"The layer '{layer.name}' is a {type(layer).__name__}, which the export to ONNX does not know; export a SavedModel."
             )
-        if getattr(layer, "quantization_mode", None):
-            raise ValueError(
-                f"The layer '{layer.name}' is quantized ({layer.quantization_mode}), which cannot be exported to ONNX; export the "
-                "model as it was before it was quantized."
-            )
+        if getattr(layer, "lora_enabled", False):
+            raise ValueError(f"The layer '{layer.name}' has LoRA weights, which the export to ONNX does not know; export a SavedModel.")
+    check_layers(model, "ONNX")
 
 
 def _write_graphs(onnx_graph, model, folder, dtype):
@@ -141,9 +130,6 @@ def _write_graphs(onnx_graph, model, folder, dtype):
 
 def _metadata(translator, search, signatures, dtype):
     model, attention = translator.model, translator.model._network.decoder_layers[0].self_attention
-    forbidden = set(search.forbidden_ids)
-    if search.mode == "kformer":
-        forbidden |= {model.start_id, model.pad_id} - {model.end_id}
     return {
         "format_version": FORMAT_VERSION,
         "special_ids": {
@@ -163,6 +149,6 @@ def _metadata(translator, search, signatures, dtype):
         "max_length": model.max_length,
         "search": dataclasses.asdict(search),
         # What the search in that mode never generates, the padding and the start token included.
-        "forbidden_ids": sorted(forbidden),
+        "forbidden_ids": forbidden_ids(model, search),
         "config": translator.config,
     }

@@ -121,6 +121,9 @@ class Weights:
     Args:
         files: list of paths.
         open_file: function of a path to a `(shapes, read)` pair: a dict of name to shape, and a function of a name to an array.
+
+    Attributes:
+        shapes: dict of name to shape.
     """
 
     def __init__(self, files, open_file):
@@ -134,8 +137,15 @@ class Weights:
                 self._readers[name] = read
 
     def read(self, name):
-        """A tensor as a NumPy array, in the dtype in which it is stored."""
-        return self._readers[name](name)
+        """A tensor as a NumPy array, in the dtype in which it is stored.
+
+        Raises:
+            ValueError: NumPy has no such dtype.
+        """
+        try:
+            return self._readers[name](name)
+        except (AttributeError, TypeError) as error:  # How the two libraries say it, of 8-bit numbers for example.
+            raise ValueError(f"The tensor {name!r} holds numbers that cannot be read ({error}); download weights in float32.") from None
 
 
 def _open_safetensors(path):

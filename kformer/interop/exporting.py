@@ -1,16 +1,16 @@
 """A trained model becomes a folder that the Hugging Face library loads."""
 
 import json
-import os
 import pathlib
-import tempfile
 
 import numpy as np
 from keras import ops
 
+from kformer.export.formats import check_free, check_layers, forbidden_ids
 from kformer.interop.weights import slots
 from kformer.layers import sinusoidal_positions
 from kformer.models import Transformer
+from kformer.training.files import new_folder
 
 # As that library's own files are cut.
 _SHARD_BYTES = 2 * 10**9
@@ -27,7 +27,8 @@ def export_huggingface(translator, path, *, dtype=None, **options):
     the dimensions of the residual stream are permuted accordingly in every weight, which changes no result.
 
     `generation_config.json` has the translator's search, exactly in the mode "huggingface"; of kformer's own beam search that library
-    has the width and the exponent, but another length penalty (see `kformer.decoding.huggingface_search`).
+    has the width and the exponent, but another length penalty (see `kformer.decoding.huggingface_search`). In neither has it a limit
+    relative to the source's length.
 
     Args:
         translator: a `kformer.Translator`.
@@ -39,7 +40,7 @@ def export_huggingface(translator, path, *, dtype=None, **options):
         The path.
 
     Raises:
-        ValueError: the architectures have no place for the model or its tokenizer, or there is something at `path`.
+        ValueError: the architectures have no place for the model, its tokenizer or its search, or there is something at `path`.
         ImportError: safetensors is not installed.
 
     Example:
@@ -51,13 +52,15 @@ def export_huggingface(translator, path, *, dtype=None, **options):
     except ImportError:
         raise ImportError("Exporting to the format hf needs safetensors: run `pip install safetensors`.") from None
     path = pathlib.Path(path)
-    if path.exists():
-        raise ValueError(f"{path} exists already: give another folder, or remove it first.")
+    check_free(path)
     model, tokenizer = translator.model, translator.tokenizer
     search = translator.search_options(options)
     check_model(model)
     check_tokenizer(tokenizer)
-    dtype = dtype or model.trainable_weights[0].dtype
+    if len(search.prefix_ids) > 1:
+        raise ValueError(f"The search begins with the tokens {list(search.prefix_ids)}, but the format hf can force one token alone.")
+    dtype = dtype or next(slots(model)).variable.dtype
+    number_type = _number_type(dtype)
     documents = {
         "config.json": _config(model, search, dtype),
         "generation_config.json": _generation_config(search, model),
@@ -66,17 +69,12 @@ def export_huggingface(translator, path, *, dtype=None, **options):
     }
     if not tokenizer.joint:
         documents["target_vocab.json"] = _vocabulary(tokenizer, "target")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Written aside and renamed: nobody finds half a model.
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as aside:
-        folder = pathlib.Path(aside) / "model"
-        folder.mkdir()
+    with new_folder(path) as folder:
         for side in ("source", "target"):
             (folder / f"{side}.spm").write_bytes(tokenizer.sentencepiece_model(side))
-        _write_weights(model, search, dtype, folder, safetensors.numpy.save_file)
+        _write_weights(model, search, number_type, folder, safetensors.numpy.save_file)
         for name, content in documents.items():
             (folder / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        os.replace(folder, path)
     return path
 
 
@@ -88,6 +86,7 @@ def check_model(model):
     """
     if type(model) is not Transformer:
         raise ValueError(f"The format hf holds kformer's Transformer alone, but the model is a {type(model).__name__}.")
+    check_layers(model, "the format hf")
     config = model.get_config()
     reasons = {
         "position_encoding": config["position_encoding"] not in ("sinusoidal", "sinusoidal_halves"),
@@ -173,16 +172,16 @@ def _config(model, search, dtype):
 
 def _generation_config(search, model):
     ours = search.mode == "kformer"
-    forbidden = set(search.forbidden_ids) | ({model.pad_id, model.start_id} - {model.end_id} if ours else set())
     config = {
         "num_beams": search.beam_size,
+        "num_return_sequences": search.n_best if search.n_best > 1 else None,
         "length_penalty": float(search.length_penalty),
         # The nearest to a search that stops when nothing better can come.
         "early_stopping": "never" if ours else search.early_stopping,
         # The start token and the end token are counted there.
         "max_length": search.max_length + 2,
         "min_length": search.min_length + 1 if search.min_length else 0,
-        "bad_words_ids": [[token_id] for token_id in sorted(forbidden)] or None,
+        "bad_words_ids": [[token_id] for token_id in forbidden_ids(model, search)] or None,
         "renormalize_logits": search.renormalize or None,
         "forced_bos_token_id": search.prefix_ids[0] if search.prefix_ids else None,
         "decoder_start_token_id": model.start_id,
@@ -210,13 +209,11 @@ def _vocabulary(tokenizer, side):
     return {piece: token_id for token_id, piece in enumerate(tokenizer.vocabulary(side).pieces)}
 
 
-def _write_weights(model, search, dtype, folder, save_file):
+def _write_weights(model, search, number_type, folder, save_file):
     """Writes the tensors in files of at most some gigabytes each, one in memory at a time."""
-    numbers = _number_type(dtype)
-    table = list(slots(model))
     shards, size = [[]], 0
-    for slot in table:
-        num_bytes = int(np.prod(slot.variable.shape)) * np.dtype(numbers).itemsize
+    for slot in slots(model):
+        num_bytes = int(np.prod(slot.variable.shape)) * number_type.itemsize
         if shards[-1] and size + num_bytes > _SHARD_BYTES:
             shards.append([])
             size = 0
@@ -232,9 +229,9 @@ def _write_weights(model, search, dtype, folder, save_file):
         for slot in shard:
             array = _permuted(ops.convert_to_numpy(ops.cast(slot.variable, "float32")), slot, order)
             parts = slot.split(array)
-            tensors |= {key: np.ascontiguousarray(part).astype(numbers) for key, part in zip(slot.names, parts, strict=True)}
+            tensors |= {key: np.ascontiguousarray(part).astype(number_type) for key, part in zip(slot.names, parts, strict=True)}
         if shard is shards[0]:
-            tensors |= {key: array.astype(numbers) for key, array in _expected_besides(model, search, tensors).items()}
+            tensors |= {key: array.astype(number_type) for key, array in _expected_besides(model, search, tensors).items()}
         save_file(tensors, str(folder / name), metadata={"format": "pt"})
         places |= dict.fromkeys(tensors, name)
         total += sum(tensor.nbytes for tensor in tensors.values())
@@ -263,7 +260,7 @@ def _number_type(dtype):
     if dtype == "bfloat16":
         import ml_dtypes
 
-        return ml_dtypes.bfloat16
+        return np.dtype(ml_dtypes.bfloat16)
     if dtype not in ("float32", "float16"):
         raise ValueError(f"dtype must be float32, float16 or bfloat16, but {dtype!r} was given.")
     return np.dtype(dtype)

@@ -3,6 +3,7 @@
 import numbers
 
 from kformer.decoding import SearchOptions
+from kformer.decoding.search import check_options
 
 # What `generate` does where nothing is said.
 _DEFAULT_NEW_TOKENS = 20
@@ -51,7 +52,7 @@ def search_options(generation, config, model, where="generation_config.json"):
         `SearchOptions` in the mode "huggingface", and a list of settings, as text, that were left out since kformer has no such thing.
 
     Raises:
-        ValueError: a setting has a value that makes no sense.
+        ValueError: a setting has a value that makes no sense, or names a token that the model does not have.
     """
     if generation is None:
         # What that library's configurations have where the file does not say otherwise.
@@ -82,6 +83,7 @@ def search_options(generation, config, model, where="generation_config.json"):
     if end_ids and set(end_ids) != {model.end_id}:
         left_out.append(f"eos_token_id={generation['eos_token_id']}")
     beams, sampling = _number(generation, "num_beams", where) or 1, bool(generation.get("do_sample", False))
+    n_best = _number(generation, "num_return_sequences", where) or 1
     if sampling and beams > 1:
         left_out.append(f"do_sample=True beside num_beams={beams}")
         sampling = False
@@ -95,7 +97,7 @@ def search_options(generation, config, model, where="generation_config.json"):
         options = SearchOptions(
             mode="huggingface",
             beam_size=beams,
-            n_best=min(_number(generation, "num_return_sequences", where) or 1, beams),
+            n_best=n_best if sampling else min(n_best, beams),
             length_penalty=1.0 if length_penalty is None else length_penalty,
             early_stopping=False if early_stopping is None else early_stopping,
             max_length=max(total - 2, 1),
@@ -110,6 +112,7 @@ def search_options(generation, config, model, where="generation_config.json"):
             sampling=sampling,
             **draws,
         )
+        check_options(model, options)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
     return options, left_out

@@ -1,8 +1,6 @@
 """A published checkpoint becomes a run directory."""
 
 import pathlib
-import shutil
-import tempfile
 
 from kformer.interop.architectures import model_arguments
 from kformer.interop.checkpoint import CheckpointFolder
@@ -10,6 +8,7 @@ from kformer.interop.generation import search_options
 from kformer.interop.tokenizers import read_tokenizer
 from kformer.interop.weights import check_sizes, load_weights
 from kformer.models import Transformer
+from kformer.training.files import new_folder
 from kformer.translator import Translator
 
 DTYPES = ("float32", "float16", "bfloat16")
@@ -84,14 +83,9 @@ def import_checkpoint(path, output, **options):
         PosixPath('runs/opus-mt-en-de')
     """
     output = pathlib.Path(output)
-    if output.exists():
+    if output.exists() or output.is_symlink():
         raise FileExistsError(f"There is something at {output} already: give another folder, or remove it first.")
     translator = load_checkpoint(path, **options)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    # Written aside and renamed: whoever is stopped half-way leaves no half a run directory.
-    aside = pathlib.Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}-"))
-    try:
-        translator.save(aside / "run").rename(output)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    with new_folder(output) as folder:
+        translator.save(folder)
     return output

@@ -18,7 +18,7 @@ from kformer.text.vocabulary import load_sentencepiece, model_pieces
 
 MODEL_NAME = "sentencepiece.bpe.model"
 # Any class that leaves open which model's it is; the model_type decides then.
-_GENERIC_CLASSES = ("", "PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend")
+_GENERIC_CLASSES = ("", "PreTrainedTokenizer", "TokenizersBackend")
 _PREFIXES = {"source": ["source_prefix"], "target": ["target_prefix"]}
 # Generation puts the target's language first whether or not the source follows the older pattern.
 _NLLB_LEGACY = {"source": ["source_suffix"], "target": ["target_prefix"]}
@@ -148,10 +148,13 @@ class _Checkpoint:
     def start_id(self, default):
         """The id that the decoder starts with; newer folders keep it apart from `config.json`, and it has the last word."""
         for config in (self.json("generation_config.json", default={}), self.config):
-            if config.get("decoder_start_token_id") is not None:
-                return config["decoder_start_token_id"]
+            start = config.get("decoder_start_token_id")
+            start = start[0] if isinstance(start, list) and len(start) == 1 else start
+            if start is not None:
+                if type(start) is not int:
+                    raise ValueError(f"The checkpoint gives {start!r} for decoder_start_token_id, but a token id is needed.")
+                return start
         return default
-
 
     def forced_language(self, languages):
         """The code of the language that every translation of this checkpoint begins with, or None."""
@@ -259,12 +262,11 @@ def _read_m2m_100(checkpoint, given):
         is_m2m100 = checkpoint.has("vocab.json")
     else:
         raise _unknown_class(checkpoint, "M2M100Tokenizer and NllbTokenizer")
-    if is_m2m100 and checkpoint.has("vocab.json"):
-        read = _m2m100_pieces(checkpoint)
+    if is_m2m100:
+        has_json_alone = checkpoint.has("tokenizer.json") and not checkpoint.has("vocab.json")
+        read = _converted(checkpoint) if has_json_alone else _m2m100_pieces(checkpoint)
         return _multilingual(checkpoint, read, r"__(.+)__", _PREFIXES, given)
     places = _NLLB_LEGACY if checkpoint.settings.get("legacy_behaviour") else _PREFIXES
-    if is_m2m100:
-        return _multilingual(checkpoint, _converted(checkpoint), r"__(.+)__", _PREFIXES, given)
     return _multilingual(checkpoint, _fairseq_pieces(checkpoint, NLLB_LANGUAGES), r"([a-z]{3}_[A-Z][a-z]{3})", places, given)
 
 

@@ -131,7 +131,7 @@ def check_sizes(arguments, shapes, where):
         where: what to call their place in error messages.
 
     Raises:
-        ValueError: the number of layers or the embeddings' shape is another one.
+        ValueError: the number of layers, or the shape of a table or of a feed-forward network is another one.
     """
     for side in ("encoder", "decoder"):
         prefix = f"model.{side}.layers."
@@ -139,10 +139,20 @@ def check_sizes(arguments, shapes, where):
         stored, wanted = len(numbers), arguments[f"num_{side}_layers"]
         if stored != wanted:
             raise ValueError(f"{where} has the weights of {stored} {side} layers, but config.json asks for {wanted}.")
-    size = arguments["vocabulary_size"], arguments["hidden_dim"]
-    for name in ("model.shared.weight", "model.encoder.embed_tokens.weight"):
-        if name in shapes and shapes[name] != size:
-            raise ValueError(f"{where}: the tensor {name!r} has the shape {list(shapes[name])}, but config.json asks for {list(size)}.")
+    hidden_dim = arguments["hidden_dim"]
+    sizes = {
+        "model.shared.weight": arguments["vocabulary_size"],
+        "model.encoder.embed_tokens.weight": arguments["vocabulary_size"],
+        "model.decoder.embed_tokens.weight": arguments["target_vocabulary_size"] or arguments["vocabulary_size"],
+        "model.encoder.layers.0.fc1.weight": arguments["intermediate_dim"],
+    }
+    if arguments["position_encoding"] == "learned":
+        sizes["model.encoder.embed_positions.weight"] = arguments["max_length"] + UNUSED_POSITIONS
+    for name, rows in sizes.items():
+        if name in shapes and shapes[name] != (rows, hidden_dim):
+            raise ValueError(
+                f"{where}: the tensor {name!r} has the shape {list(shapes[name])}, but config.json asks for {[rows, hidden_dim]}."
+            )
 
 
 def load_weights(model, weights, where):
@@ -193,9 +203,9 @@ def _stored_name(name, shapes, model):
     """The name under which a tensor is stored: some files have the shared table under one of its copies' names alone."""
     candidates = [name]
     if name == "model.shared.weight":
-        candidates += ["model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"]
-        if model._network.output_projection is not None:
-            candidates.remove("lm_head.weight")
+        candidates += ["model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"]
+    if name in ("model.shared.weight", "model.decoder.embed_tokens.weight") and model._network.output_projection is None:
+        candidates.append("lm_head.weight")
     return next((candidate for candidate in candidates if candidate in shapes), None)
 
 
@@ -227,12 +237,11 @@ def _check_copy(array, kind, model, what):
         first = embedding.position_offset
     else:
         ours = ops.convert_to_numpy(ops.cast(embedding.embeddings, "float32"))
-    same = tuple(array.shape) == tuple(ours.shape)
-    for start in range(first, len(array), _ROWS if same else len(array)):
-        block = slice(start, start + _ROWS)
-        # Half precision is coarse.
-        same = same and np.allclose(array[block].astype("float32"), ours[block], atol=5e-3 if kind == "positions" else 1e-6, rtol=1e-2)
-    if not same:
+    blocks = [slice(start, start + _ROWS) for start in range(first, len(ours), _ROWS)]
+    atol = 5e-3 if kind == "positions" else 1e-6  # Half precision is coarse.
+    if tuple(array.shape) != tuple(ours.shape) or not all(
+        np.allclose(array[block].astype("float32"), ours[block], atol=atol, rtol=1e-2) for block in blocks
+    ):
         raise ValueError(f"{what} differs from the weights that config.json says it repeats; such a model cannot be imported.")
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import shutil
+import tempfile
 import warnings
 import zipfile
 
@@ -44,6 +45,31 @@ def replacing(path):
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)
+    sync_to_disk(path.parent)
+
+
+@contextlib.contextmanager
+def new_folder(path):
+    """Gives an empty folder to write in; afterwards it stands at `path`, where nothing stood before.
+
+    There is a whole folder of this name or none: after an exception nothing is left.
+
+    Args:
+        path: the folder to make; those above it are made too.
+
+    Example:
+        >>> with new_folder("exports/en-de") as folder:
+        ...     (folder / "config.json").write_text("{}")
+    """
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".partial-") as aside:
+        folder = pathlib.Path(aside) / "new"  # The one around it is for this user alone, as temporary folders are.
+        folder.mkdir()
+        yield folder
+        for part in (*folder.rglob("*"), folder):
+            sync_to_disk(part)
+        os.rename(folder, path)
     sync_to_disk(path.parent)
 
 

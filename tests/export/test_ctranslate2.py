@@ -213,6 +213,9 @@ def test_tokens_around_a_source_are_the_callers(make_translator, tokenizer, tmp_
         assert config["add_source_eos"] is adds_end and config["decoder_start_token"] == "<pad>"
         assert metadata["source_suffix"] == expected
         assert metadata["source_prefix"] == [tokenizer.id_to_token(6)] and metadata["target_prefix"] == [tokenizer.id_to_token(5)]
+    # What the search forces, as a published model's may, goes before.
+    path = export_ctranslate2(kformer.Translator(model, around, SearchOptions(prefix_ids=(7,), max_length=15)), tmp_path / "forced")
+    assert json.loads((path / "kformer.json").read_text("utf-8"))["target_prefix"] == [tokenizer.id_to_token(7)]
 
 
 @pytest.mark.any_backend
@@ -236,6 +239,10 @@ def test_refusals(frozen, make_translator, tokenizer, tmp_path, monkeypatch):
     sides = kformer.Tokenizer.from_sentencepiece(tokenizer.sentencepiece_model(), vocabulary=pieces, target_vocabulary=other, **ids)
     with pytest.raises(ValueError, match="'<end>' in the target's"):
         export_ctranslate2(kformer.Translator(translator.model, sides), tmp_path / "x")
+
+    translator.model._network.encoder_layers[0].feed_forward.intermediate.quantize("int8")
+    with pytest.raises(ValueError, match=r"is quantized \(int8\), which cannot be exported to CTranslate2"):
+        export_ctranslate2(translator, tmp_path / "x")
 
     def fail(*arguments):
         raise OSError("No space left on device")

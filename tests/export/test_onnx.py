@@ -265,6 +265,10 @@ def test_layers_that_the_graphs_do_not_know(make_translator, tmp_path):
     translator.model._network.encoder_layers[0].feed_forward.intermediate.quantize("int8")
     with pytest.raises(ValueError, match="quantized"):
         onnx_export.export_onnx(translator, tmp_path / "out")
+    translator = make_translator()
+    translator.model._network.encoder_layers[0].feed_forward.intermediate.enable_lora(2)
+    with pytest.raises(ValueError, match="'intermediate' has LoRA weights"):
+        onnx_export.export_onnx(translator, tmp_path / "out")
 
 
 @pytest.mark.any_backend

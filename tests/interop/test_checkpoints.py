@@ -10,7 +10,7 @@ from kformer.decoding import Searcher
 from kformer.interop.architectures import model_arguments
 from kformer.interop.checkpoint import CheckpointFolder
 from kformer.interop.generation import search_options
-from kformer.interop.weights import load_weights
+from kformer.interop.weights import check_sizes, load_weights
 from kformer.models import Transformer
 from tests.interop.published import KINDS, forward, generate, published_model, random_sources, random_targets, trim
 
@@ -114,6 +114,31 @@ def test_separate_vocabularies_and_projection(tmp_path):
     _, logits = forward(theirs, source_ids, target_ids)
     assert logits.shape[-1] == 120
     assert relative_difference(ours({"source_ids": source_ids, "target_ids": target_ids}), logits) < 1e-4
+
+
+@pytest.mark.any_backend
+def test_the_targets_table_under_the_projections_name(tmp_path):
+    """Of two tensors that are one, older releases of the library write the last."""
+    from safetensors.numpy import load_file, save_file
+
+    theirs = published_model("marian", share_encoder_decoder_embeddings=False, decoder_vocab_size=150)
+    theirs.save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["lm_head.weight"] = tensors.pop("model.decoder.embed_tokens.weight")
+    save_file(tensors, tmp_path / "model.safetensors")
+    source_ids, target_ids = random_sources(theirs, 4), random_targets(theirs, 4)
+    _, logits = forward(theirs, source_ids, target_ids)
+    assert relative_difference(imported(tmp_path)({"source_ids": source_ids, "target_ids": target_ids}), logits) < 1e-4
+
+
+@pytest.mark.any_backend
+def test_positions_are_compared_before_memory_is_taken(tmp_path):
+    published_model("mbart").save_pretrained(tmp_path)
+    folder = CheckpointFolder(tmp_path)
+    arguments, shapes = model_arguments(folder.config), folder.open_weights().shapes
+    check_sizes(arguments, shapes, "there")
+    with pytest.raises(ValueError, match=r"there: the tensor 'model.encoder.embed_positions.weight' has the shape \[66, 32\]"):
+        check_sizes({**arguments, "max_length": 10**12}, shapes, "there")
 
 
 @pytest.mark.any_backend

@@ -1,6 +1,7 @@
 """The format hf: what the library loads has equal logits, says the same, and comes back the same."""
 
 import json
+import pathlib
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from tests.interop.published import forward, random_sources, random_targets
 from tests.text_samples import corpus
 
 transformers = pytest.importorskip("transformers")
+FROZEN_RUN = pathlib.Path(__file__).resolve().parents[1] / "frozen_run"
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +72,7 @@ def test_logits_and_way_back(make_translator, tmp_path, name):
 
 def test_translations(tmp_path, backend):
     """A trained run with its own search: the library says the same, greedy and in the mode that is its own."""
-    translator = kformer.Translator.load("tests/frozen_run")
+    translator = kformer.Translator.load(FROZEN_RUN)
     texts = ["half past four in the afternoon", "ten minutes to seven in the morning", "9:05 pm", "noon", "twenty past three"] * 4
     for beams in (1, 4):
         mode = {} if beams == 1 else {"mode": "huggingface", "length_penalty": 1.0}
@@ -106,17 +108,25 @@ def test_half_precision_and_shards(make_translator, tmp_path, monkeypatch):
 
 @pytest.mark.any_backend
 def test_the_search_goes_along(make_translator, tmp_path):
-    settings = {"beam_size": 3, "max_length": 20, "early_stopping": True, "forbidden_ids": (0, 7), "min_length": 2}
+    settings = {"beam_size": 3, "max_length": 20, "early_stopping": True, "forbidden_ids": (0, 7), "min_length": 2, "prefix_ids": (9,)}
     options = kformer.decoding.SearchOptions(mode="huggingface", **settings)
     translator = make_translator(options=options)
-    path = translator.export(tmp_path / "folder", format="hf", length_penalty=1.5)
+    path = translator.export(tmp_path / "folder", format="hf", length_penalty=1.5, n_best=2)
     content = json.loads((path / "generation_config.json").read_text())
     longer = translator.export(tmp_path / "longer", format="hf", max_length=100)
     assert json.loads((longer / "config.json").read_text())["max_position_embeddings"] == 102
     assert (content["num_beams"], content["max_length"], content["length_penalty"]) == (3, 22, 1.5)
     back = load_checkpoint(path).options
-    same = ("mode", "beam_size", "max_length", "min_length", "early_stopping", "forbidden_ids", "forced_end")
-    assert all(getattr(back, name) == getattr(options, name) for name in same) and back.length_penalty == 1.5
+    same = ("mode", "beam_size", "max_length", "min_length", "early_stopping", "forbidden_ids", "forced_end", "prefix_ids")
+    assert all(getattr(back, name) == getattr(options, name) for name in same) and (back.length_penalty, back.n_best) == (1.5, 2)
+
+
+@pytest.mark.any_backend
+def test_a_frozen_model(make_translator, tmp_path):
+    translator = make_translator()
+    translator.model.trainable = False
+    path = translator.export(tmp_path / "folder", format="hf")
+    assert json.loads((path / "config.json").read_text())["dtype"] == "float32"
 
 
 class Sub(kformer.Transformer):
@@ -144,10 +154,15 @@ def test_what_the_format_cannot_hold(make_translator, tmp_path, settings, messag
 @pytest.mark.any_backend
 def test_what_else_is_refused(make_translator, tokenizers, tmp_path):
     translator = make_translator()
-    with pytest.raises(ValueError, match="exists already"):
-        translator.export(tmp_path, format="hf")
+    (tmp_path / "link").symlink_to("nowhere")
+    for path in (tmp_path, tmp_path / "link"):
+        with pytest.raises(ValueError, match="exists already"):
+            translator.export(path, format="hf")
+    (tmp_path / "link").unlink()
     with pytest.raises(ValueError, match="dtype must be"):
-        translator.export(tmp_path / "folder", format="hf", dtype="int8")
+        translator.export(tmp_path / "deep" / "folder", format="hf", dtype="int8")
+    with pytest.raises(ValueError, match=r"tokens \[5, 6\], but the format hf can force one"):
+        translator.export(tmp_path / "folder", format="hf", prefix_ids=(5, 6))
     with pytest.raises(ValueError, match="format must be one of saved_model, ctranslate2, hf, onnx"):
         translator.export(tmp_path / "folder", format="tflite")
     identity = kformer.Tokenizer.train(texts=corpus(200), vocabulary_size=380, normalization="identity")
@@ -160,4 +175,7 @@ def test_what_else_is_refused(make_translator, tokenizers, tmp_path):
         kformer.Translator(Sub(400, num_encoder_layers=1, num_decoder_layers=1, hidden_dim=8, num_heads=2), tokenizers["joint"]).export(
             tmp_path / "folder", format="hf"
         )
+    translator.model._network.encoder_layers[0].feed_forward.intermediate.quantize("int8")
+    with pytest.raises(ValueError, match=r"is quantized \(int8\), which cannot be exported to the format hf"):
+        translator.export(tmp_path / "folder", format="hf")
     assert not list(tmp_path.iterdir())

@@ -175,6 +175,19 @@ def linked(folder):
     (folder / "target.spm").symlink_to(folder.parent / "elsewhere")
 
 
+def eight_bits(folder, pickle=False):
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    tensors[NORM] = tensors[NORM].to(torch.float8_e4m3fn)
+    if pickle:
+        (folder / "model.safetensors").unlink()
+        torch.save(tensors, folder / "pytorch_model.bin")
+    else:
+        save_file(tensors, folder / "model.safetensors")
+
+
 NORM = "model.encoder.layers.0.final_layer_norm.weight"
 BAD = {
     "no config": (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
@@ -193,6 +206,8 @@ BAD = {
     "extra": (lambda folder: with_tensors(folder, lora=np.ones(3, "float32")), "has the tensor 'lora'"),
     "not finite": (lambda folder: with_tensors(folder, **{NORM: np.full(32, np.nan, "float32")}), "not finite"),
     "whole numbers": (lambda folder: with_tensors(folder, **{NORM: np.ones(32, "int32")}), "holds int32 numbers"),
+    "8 bits": (eight_bits, f"'{NORM}' holds numbers that cannot be read"),
+    "8 bits in a pickle": (lambda folder: eight_bits(folder, pickle=True), f"'{NORM}' holds numbers that cannot be read"),
     "untied": (lambda folder: with_tensors(folder, **{"lm_head.weight": tensors_of(folder)["model.shared.weight"] + 1}), "repeats"),
     "pickle": (pickled, "holds more than weights"),
     "pickle no pickle": (lambda folder: ((folder / "model.safetensors").rename(folder / "pytorch_model.bin")), "damaged, or holds more"),
@@ -206,8 +221,11 @@ BAD = {
     "suppressed": (lambda folder: edit(folder / "generation_config.json", suppress_tokens=["a"]), "'a' for suppress_tokens"),
     "bad words": (lambda folder: edit(folder / "generation_config.json", bad_words_ids=[["a"], [3]]), "'a' for bad_words_ids"),
     "bad words no list": (lambda folder: edit(folder / "generation_config.json", bad_words_ids=7), "7 for bad_words_ids"),
+    "no such token": (lambda folder: edit(folder / "generation_config.json", suppress_tokens=[10**6]), "forbidden_ids holds 1000000"),
+    "start": (lambda folder: edit(folder / "generation_config.json", decoder_start_token_id="a"), "'a' for decoder_start_token_id"),
     "special ids": (lambda folder: edit(folder / "config.json", eos_token_id=5), "the end token is 5 in config.json but 0"),
     "huge": (lambda folder: edit(folder / "config.json", vocab_size=10**13, decoder_vocab_size=None), "has the shape"),
+    "wide": (lambda folder: edit(folder / "config.json", encoder_ffn_dim=10**13, decoder_ffn_dim=10**13), "fc1.weight' has the shape"),
     "many layers": (lambda folder: edit(folder / "config.json", encoder_layers=300), "1 encoder layers, but config.json asks for 300"),
     "pointer": (lambda folder: (folder / "source.spm").write_text("version https://git-lfs"), "source.spm' is not a SentencePiece model"),
     "early stopping": (lambda folder: edit(folder / "generation_config.json", early_stopping="soon"), "early_stopping must be"),
@@ -230,8 +248,10 @@ def test_bad_folders(copy, tmp_path, name, monkeypatch):
 @pytest.mark.any_backend
 def test_nothing_is_overwritten(folders, tmp_path):
     (tmp_path / "run").mkdir()
-    with pytest.raises(FileExistsError, match="already"):
-        import_checkpoint(folders["marian"], tmp_path / "run")
+    (tmp_path / "link").symlink_to("nowhere")
+    for name in ("run", "link"):
+        with pytest.raises(FileExistsError, match="already"):
+            import_checkpoint(folders["marian"], tmp_path / name)
 
 
 @pytest.mark.any_backend
@@ -241,6 +261,15 @@ def test_what_a_search_cannot_do_is_said(copy):
     translator = load_checkpoint(copy, report=said.append)
     assert len(said) == 3 and "no_repeat_ngram_size=3" in said[0]
     assert translator.options.forbidden_ids == (5,)
+
+
+@pytest.mark.any_backend
+def test_draws(copy):
+    """As many as the folder says, which no beam limits; and a list of one start token is that token."""
+    edit(copy / "generation_config.json", do_sample=True, num_beams=1, num_return_sequences=3, top_k=7, decoder_start_token_id=[5])
+    translator = load_checkpoint(copy)
+    assert (translator.options.sampling, translator.options.n_best, translator.options.top_k) == (True, 3, 7)
+    assert translator.model.start_id == 5 and len(translator("the dog")) == 3
 
 
 @pytest.mark.any_backend

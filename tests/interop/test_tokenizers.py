@@ -500,12 +500,12 @@ def test_missing_and_broken_files_are_named(name, models, tmp_path):
     config = FAMILIES[name](tmp_path, models)
     for path in sorted(tmp_path.iterdir()):
         content = path.read_bytes()
-        if path.name != "tokenizer_config.json" and (name, path.name) != ("m2m100", "vocab.json"):
+        if path.name != "tokenizer_config.json":
             path.unlink()
             with pytest.raises(FileNotFoundError, match=f"no {path.name}"):
                 read_tokenizer(tmp_path, config)
         path.write_bytes(b"[")
-        with pytest.raises(ValueError, match=f"{path.name}.* does not hold a JSON|not a SentencePiece model"):
+        with pytest.raises(ValueError, match=f"{path.name}.* (does not hold a JSON|is not a SentencePiece model)"):
             read_tokenizer(tmp_path, config)
         path.write_bytes(content)
     with pytest.raises(ValueError, match="but the model has 300 embeddings"):

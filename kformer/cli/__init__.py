@@ -1,0 +1,43 @@
+"""The `kformer` command: its subcommands and what their `--help` says.
+
+`kformer_command.py`, the entry point, runs this folder as a package of its own, `kformer_cli`, without importing the one around it, so
+that help is there at once. Therefore nothing of kformer is imported at the top and the files here import each other by relative names;
+each command imports what it needs, and Keras with it.
+"""
+
+from typing import Annotated
+
+import typer
+
+from .formats import export, import_
+from .training import quickstart, train
+from .translation import evaluate, score, translate
+
+app = typer.Typer(
+    name="kformer",
+    add_completion=False,
+    no_args_is_help=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Train an encoder-decoder Transformer on parallel text, translate with it, and export it as a SavedModel, strings in and "
+    "strings out.\n\nBegin with [bold]kformer quickstart[/bold], which needs no data; then "
+    "[bold]kformer train --train-source train.en --train-target train.de --output runs/en-de[/bold].",
+)
+
+
+def _version(wanted: bool):
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"kformer {version('kformer')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False):
+    pass
+
+
+for _command in (quickstart, train, translate, evaluate, score, export):
+    app.command()(_command)
+app.command("import")(import_)

@@ -1,0 +1,162 @@
+"""The commands that train: `quickstart` and `train`."""
+
+import pathlib
+from typing import Annotated
+
+from kformer_command import Interrupted, quiet_imports
+
+from .options import Backend, Threads, option
+
+
+def quickstart(
+    output: Annotated[
+        pathlib.Path, option("--output", show_default=True, help="The run directory; an older quickstart there is replaced.")
+    ] = pathlib.Path("runs/quickstart"),
+    saved_model: Annotated[
+        pathlib.Path, option("--saved-model", show_default=True, help="The SavedModel; a new version is added.")
+    ] = pathlib.Path("saved_models/quickstart"),
+    steps: Annotated[
+        int | None, option("--steps", min=1, help="Training steps. Default: as many as reach 99 % on two processor cores in minutes.")
+    ] = None,
+    seed: Annotated[int, option("--seed", min=0, show_default=True, help="Of the pairs, the weights and the order of training.")] = 0,
+    quick: Annotated[bool, option("--quick", help="A minute instead of several: everything runs, but the translations are poor.")] = False,
+    threads: Threads = None,
+    backend: Backend = None,
+):
+    """Train on generated pairs, measure, export and translate: the whole way in minutes, without any data.
+
+    The pairs are English dates, times, numbers and amounts of money and their Chinese, which the package generates. The accuracy is
+    measured on values that never occurred in training; the sentences at the end are read back from the exported SavedModel.
+
+    Example: [bold]kformer quickstart[/bold]
+    """
+    with quiet_imports():
+        from kformer.quickstart import quickstart
+    quickstart(output, saved_model, steps=steps, seed=seed, quick=quick)
+
+
+def train(
+    output: Annotated[pathlib.Path, option("--output", metavar="RUN", help="The run directory to make, or with --resume to go on with.")],
+    train_source: Annotated[
+        str | None, option("--train-source", metavar="FILE", help="Source side: UTF-8 text, one sentence per line.")
+    ] = None,
+    train_target: Annotated[
+        str | None, option("--train-target", metavar="FILE", help="Target side: line n translates line n of the source.")
+    ] = None,
+    valid_source: Annotated[
+        str | None,
+        option("--valid-source", metavar="FILE", help="Source side of text to validate with after an epoch; the best model is kept."),
+    ] = None,
+    valid_target: Annotated[str | None, option("--valid-target", metavar="FILE", help="Its target side.")] = None,
+    resume: Annotated[
+        bool, option("--resume", help="Go on where the training in RUN was interrupted, with the options that it began with.")
+    ] = False,
+    epochs: Annotated[
+        int | None, option("--epochs", help="Passes over the text. Default: 20, but at least 2,000 and at most 100,000 steps in all.")
+    ] = None,
+    steps: Annotated[int | None, option("--steps", help="Steps to stop after; of --epochs and --steps, what comes first counts.")] = None,
+    preset: Annotated[
+        str | None,
+        option("--preset", help="Size of the model: tiny (default, right for some 10,000 pairs), small, base or big (millions of pairs)."),
+    ] = None,
+    norm: Annotated[
+        str | None,
+        option(
+            "--norm",
+            help="post: layer norms behind each sub-layer, as in the paper; pre: before it, which learns much faster here. Default: pre.",
+        ),
+    ] = None,
+    vocabulary_size: Annotated[
+        int | None,
+        option(
+            "--vocabulary-size",
+            help="Pieces of the tokenizer. Default: 1,000 to 32,000 by the number of pairs, so that each piece occurs often enough.",
+        ),
+    ] = None,
+    separate_vocabularies: Annotated[
+        bool,
+        option("--separate-vocabularies", help="A tokenizer for each side: for languages that share no script, as English and Chinese."),
+    ] = False,
+    tokenizer: Annotated[str | None, option("--tokenizer", metavar="FOLDER", help="Use this tokenizer instead of training one.")] = None,
+    start_from: Annotated[
+        str | None, option("--start-from", metavar="RUN", help="Train the model of this run further, on this text (fine-tuning).")
+    ] = None,
+    batch_tokens: Annotated[
+        int | None,
+        option(
+            "--batch-tokens", help="Most padded tokens of a batch. Default: 4096, less for a small corpus; lower it if memory runs out."
+        ),
+    ] = None,
+    max_shapes: Annotated[
+        int | None, option("--max-shapes", help="Most batch shapes; fewer spare compilations on JAX, more spare padding. Default: 8.")
+    ] = None,
+    max_length: Annotated[
+        int | None, option("--max-length", help="Longest sentence in tokens; longer pairs are left out and counted. Default: 256.")
+    ] = None,
+    dropout: Annotated[
+        float | None, option("--dropout", help="Default: the preset's; 0.3 for tiny and small. More for less text.")
+    ] = None,
+    label_smoothing: Annotated[float | None, option("--label-smoothing", help="Default: 0.1, as in the paper.")] = None,
+    learning_rate: Annotated[
+        float | None,
+        option(
+            "--learning-rate", help="Its peak. Default: the paper's rule, at most 0.64 / hidden size; with --start-from a tenth of that."
+        ),
+    ] = None,
+    warmup_steps: Annotated[
+        int | None, option("--warmup-steps", help="Steps in which the learning rate rises. Default: a fifth of all, at most 4,000.")
+    ] = None,
+    clip_norm: Annotated[
+        float | None,
+        option("--clip-norm", help="Largest norm of the gradient; 0 for no limit. Default: 1, which keeps a short warm-up steady."),
+    ] = None,
+    ema: Annotated[
+        float | None,
+        option(
+            "--ema",
+            metavar="MOMENTUM",
+            help="Keep a moving average of the weights, and validate and save that; 0.999 is usual. Default: none.",
+        ),
+    ] = None,
+    precision: Annotated[
+        str | None,
+        option(
+            "--precision",
+            help="float32 (default), mixed_float16 or mixed_bfloat16: the mixed ones are faster on GPUs and slower on processors.",
+        ),
+    ] = None,
+    seed: Annotated[int | None, option("--seed", help="The same seed, text and backend give the same training. Default: 0.")] = None,
+    valid_every: Annotated[
+        int | None, option("--valid-every", metavar="EPOCHS", help="Epochs from one validation to the next. Default: 1.")
+    ] = None,
+    checkpoint_every: Annotated[
+        int | None,
+        option(
+            "--checkpoint-every",
+            metavar="STEPS",
+            help="Steps from one checkpoint to the next: the most that an interruption loses. Default: 500.",
+        ),
+    ] = None,
+    keep: Annotated[int | None, option("--keep", help="Checkpoints that are kept. Default: 2.")] = None,
+    threads: Threads = None,
+    backend: Backend = None,
+):
+    """Train a model on parallel text, or go on with a training.
+
+    Writes a run directory: the tokenizer, config.json, history.csv (a row per step), checkpoints, and at the end of each epoch
+    model.keras, so that `kformer translate RUN` works from the first epoch on.
+
+    Example: [bold]kformer train --train-source train.en --train-target train.de --valid-source val.en --valid-target val.de
+    --output runs/en-de[/bold]
+
+    After an interruption, also by kill -9: [bold]kformer train --output runs/en-de --resume[/bold]
+    """
+    options = {name: value for name, value in locals().items() if name not in ("output", "resume", "threads", "backend")}
+    options["separate_vocabularies"] = separate_vocabularies or None
+    with quiet_imports():
+        from kformer.training import train_run
+    try:
+        result = train_run(output, resume=resume, **options)
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; `kformer train --output {output} --resume` goes on from the latest checkpoint.") from None
+    print(result.path)
