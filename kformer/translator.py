@@ -1,13 +1,21 @@
 """Text in, text out: tokenizer, search and tokenizer again, on any backend."""
 
+import collections
 import dataclasses
+import itertools
+import re
 from typing import NamedTuple
 
 import numpy as np
 from keras import ops
 
 from kformer.decoding import Scorer, Searcher, SearchOptions
+from kformer.decoding.batching import batches_by_length
+from kformer.decoding.search import check_options
 from kformer.training import load_run, save_run
+
+# How SentencePiece names the token of a byte.
+_BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 
 
 class Hypothesis(NamedTuple):
@@ -72,7 +80,7 @@ class Translator:
 
     Call arguments:
         texts: a list of strings, or one string.
-        batch_size: sentences searched at once.
+        batch_size, batch_tokens: as for `translate`.
         **options: fields of `SearchOptions` that this call changes, such as `beam_size=1`.
 
     Returns:
@@ -106,21 +114,26 @@ class Translator:
         self._searchers = {}
         self._scorer = None
 
-    def __call__(self, texts, *, batch_size=32, **options):
+    def __call__(self, texts, *, batch_size=32, batch_tokens=4096, **options):
         single = isinstance(texts, str | bytes)
-        results = self.translate([texts] if single else texts, batch_size=batch_size, **options)
+        results = self.translate([texts] if single else texts, batch_size=batch_size, batch_tokens=batch_tokens, **options)
         if options.get("n_best", self.options.n_best) > 1:
             results = [[hypothesis.text for hypothesis in result.hypotheses] for result in results]
         else:
             results = [result.text for result in results]
         return results[0] if single else results
 
-    def translate(self, texts, *, batch_size=32, progress=None, **options):
+    def translate(self, texts, *, batch_size=32, batch_tokens=4096, progress=None, **options):
         """Like a call, with everything that the search knows.
+
+        Sentences are searched together with others of their length, and those that are done are not computed further; none changes
+        another's translation.
 
         Args:
             texts: list of strings.
-            batch_size: sentences searched at once.
+            batch_size: the most sentences searched at once.
+            batch_tokens: the most source tokens searched at once, padding included; `None` for any number. It bounds the memory that
+                long sentences take.
             progress: function that is called with the number of sentences done after each batch.
             **options: fields of `SearchOptions` that this call changes.
 
@@ -129,18 +142,14 @@ class Translator:
         """
         options = self.search_options(options)
         texts = _check_texts(texts)
-        if options not in self._searchers:
-            self._searchers[options] = Searcher(self.model, options)
-        searcher = self._searchers[options]
+        searcher = self._searcher(options)
         rows, truncated = self._source_rows(texts)
         nothing = Translation([Hypothesis("", 0.0, 0.0, []) for _ in range(options.n_best)], False)
         results = [nothing] * len(texts)
-        # Long sentences first: like goes with like, and memory is at its peak at once.
-        todo = sorted((i for i, row in enumerate(rows) if row), key=lambda i: -len(rows[i]))
-        done = len(texts) - len(todo)
-        for start in range(0, len(todo), batch_size):
-            batch = todo[start : start + batch_size]
-            found = searcher(self._pad([rows[i] for i in batch]), row_numbers=batch)
+        lengths = [len(row) for row in rows]
+        done = lengths.count(0)
+        for batch in batches_by_length(lengths, batch_size, batch_tokens, self.model.max_length):
+            found = searcher(self._pad([rows[i] for i in batch]), row_numbers=batch, options=options)
             for i, *hypotheses in zip(batch, found.ids, found.scores, found.ranks, strict=True):
                 results[i] = Translation(self._hypotheses(*hypotheses), truncated[i])
             done += len(batch)
@@ -189,6 +198,43 @@ class Translator:
             if progress is not None:
                 progress(start + len(batch))
         return scores
+
+    def shortlist(self, texts, size=None):
+        """The tokens that occur in texts: what to give as the option `shortlist`, so that a search computes no others.
+
+        It pays where translations need a part of the vocabulary only, such as the target side of the training data, or one domain.
+        Tokens that stand for a single byte are always among them, so that any text can still be written where a vocabulary has them.
+
+        Args:
+            texts: iterable of strings in the target language, such as an open text file.
+            size: int, how many tokens to take, the most frequent; `None` for all that occur.
+
+        Returns:
+            Tuple of ids, sorted.
+
+        Raises:
+            ValueError: there is no token in the texts, or `size` is below 1.
+
+        Example:
+            >>> ids = translator.shortlist(open("train.de"))
+            >>> translator(["A man rides a horse."], shortlist=ids)
+            ["Ein Mann reitet auf einem Pferd."]
+            >>> translator.export("saved_models/en-de", shortlist=ids)
+        """
+        if isinstance(texts, str | bytes):
+            raise TypeError("Give a list of texts, not one text: put it into a list, [text].")
+        if size is not None and size < 1:
+            raise ValueError(f"size must be at least 1, but {size} was given.")
+        counts, texts = collections.Counter(), iter(texts)
+        while chunk := _check_texts(itertools.islice(texts, 10_000)):  # A file may be large.
+            for row in self.tokenizer.tokenize(chunk, side="target"):
+                counts.update(row)
+        if not counts:
+            raise ValueError("There is no token in the texts of the shortlist; give text in the target language.")
+        # Of equally frequent ones the first: the list must not depend on the order of the texts.
+        found = sorted(counts, key=lambda token: (-counts[token], token))[:size]
+        pieces = self.tokenizer.tokens(range(self.tokenizer.target_vocabulary_size), side="target")
+        return tuple(sorted({*found, *(token for token, piece in enumerate(pieces) if _BYTE_PIECE.fullmatch(piece))}))
 
     def attention(self, source, target=None, **options):
         """Where a translation looked: the cross-attention of every layer and head, from one forward pass.
@@ -274,6 +320,13 @@ class Translator:
         if unknown:
             raise TypeError(f"Unknown search option {', '.join(sorted(unknown))}; kformer.decoding.SearchOptions lists them.")
         return dataclasses.replace(self.options, **changes) if changes else self.options
+
+    def _searcher(self, options):
+        """The searcher of some options; those that differ in what is told at each call share one, which is compiled once."""
+        check_options(self.model, options)
+        if (part := options.compiled_part) not in self._searchers:
+            self._searchers[part] = Searcher(self.model, part)
+        return self._searchers[part]
 
     def _source_rows(self, texts, keep_empty=False):
         """Ids of each text with special tokens, cut at the model's limit; an empty list for a text without tokens."""

@@ -6,6 +6,11 @@ import numpy as np
 
 def gradients(loss, variables):
     """The gradients of `loss()`, a scalar, with respect to Keras variables, as float32 NumPy arrays."""
+    return value_and_gradients(loss, variables)[1]
+
+
+def value_and_gradients(loss, variables):
+    """`loss()` as a float, and its gradients."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf
@@ -20,10 +25,13 @@ def gradients(loss, variables):
             with keras.StatelessScope(state_mapping=zip(variables, values, strict=True)):
                 return loss()
 
-        found = jax.jit(jax.grad(as_function))([variable.value for variable in variables])
+        value, found = jax.jit(jax.value_and_grad(as_function))([variable.value for variable in variables])
     else:
         for variable in variables:
             variable.value.grad = None
-        loss().backward()
+        value = loss()
+        value.backward()
         found = [variable.value.grad for variable in variables]
-    return [np.asarray(keras.ops.convert_to_numpy(gradient), dtype="float32") for gradient in found]
+    return float(keras.ops.convert_to_numpy(value)), [
+        np.asarray(keras.ops.convert_to_numpy(gradient), dtype="float32") for gradient in found
+    ]

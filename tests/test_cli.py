@@ -1,5 +1,6 @@
 """The command line: what it prints, what it refuses, and a training that is killed and goes on."""
 
+import argparse
 import contextlib
 import csv
 import io
@@ -117,7 +118,6 @@ def test_help_needs_no_keras_and_the_backend_is_set_before_it_is_imported():
         (["translate", "x", "--n-best", "0"], "Invalid value for '--n-best'"),
         (["translate", "x", "--temperature", "2"], "are for --sample"),
         (["export", str(RUN), "--output", "x", "--format", "tflite"], "--format is 'tflite', but must be one of saved_model, ctranslate2"),
-        (["export", str(RUN), "--output", "x", "--dtype", "int8"], "--dtype is for the other formats"),
         (["export", str(RUN), "--output", "x", "--format", "ctranslate2", "--beam-size", "4"], "ctranslate2 holds no search options"),
         (["import", "folder"], "Missing option '--output'"),
     ],
@@ -222,6 +222,7 @@ def bad_inputs(folder):
         (["score", SAVED_MODEL, "--source", good, "--target", good], "is no run directory"),
         (["export", folder / "nowhere", "--output", folder / "saved"], "There is no run directory"),
         (["export", RUN, "--output", folder, "--format", "onnx"], "exists already"),
+        (["export", RUN, "--output", folder / "x", "--dtype", "int8"], "dtype must be one of float32, bfloat16, but 'int8' was given"),
         (["export", RUN, "--output", folder / "x", "--format", "hf", "--dtype", "int8"], "dtype must be float32, float16 or bfloat16"),
         (["export", RUN, "--output", folder / "x", "--format", "ctranslate2", "--dtype", "int4"], "Unknown quantization 'int4'"),
         (["import", folder / "nowhere", "--output", folder / "x"], "There is no folder"),
@@ -396,6 +397,15 @@ def losses(run):
         rows = list(csv.DictReader(file))
     assert [int(row["step"]) for row in rows] == list(range(1, len(rows) + 1))
     return [row["loss"] for row in rows]
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("flags, packed", [([], None), (["--packed"], True), (["--no-packed"], False)])
+def test_packed_batches_are_a_choice(kformer_main, monkeypatch, tmp_path, flags, packed):
+    asked = {}
+    monkeypatch.setattr(kformer.training, "train_run", lambda output, **options: asked.update(options) or argparse.Namespace(path=output))
+    code, _, err = kformer_main("train", "--output", tmp_path / "run", *flags)
+    assert code == 0 and asked["packed"] is packed, err
 
 
 def test_a_training_that_is_killed_goes_on_through_the_same_losses(kformer_main, corpus, small_run, tmp_path):

@@ -40,8 +40,8 @@ def export(
         str | None,
         option(
             "--dtype",
-            help="How weights are stored. ctranslate2: float32 (default), float16, bfloat16, int8; hf: float32, float16, bfloat16; "
-            "onnx: float32, float16.",
+            help="How weights are stored. saved_model: float32 (default), bfloat16; ctranslate2: float32 (default), float16, bfloat16, "
+            "int8; hf: float32, float16, bfloat16; onnx: float32, float16.",
         ),
     ] = None,
     beam_size: BeamSize = None,
@@ -72,8 +72,6 @@ def export(
         from kformer.export import FORMATS
     if format not in FORMATS:
         raise typer.BadParameter(f"--format is '{format}', but must be one of {', '.join(FORMATS)}.")
-    if dtype is not None and format == "saved_model":
-        raise typer.BadParameter("--dtype is for the other formats: a SavedModel computes as its run does.")
     if format == "ctranslate2" and not (beam_size is n_best is length_penalty is max_length is None):
         raise typer.BadParameter("The format ctranslate2 holds no search options: give them to ctranslate2.Translator.")
     for module in import_module or ():

@@ -90,6 +90,13 @@ def train(
     max_shapes: Annotated[
         int | None, option("--max-shapes", help="Most batch shapes; fewer spare compilations on JAX, more spare padding. Default: 8.")
     ] = None,
+    packed: Annotated[
+        bool | None,
+        option(
+            "--packed/--no-packed",
+            help="Several sentences behind each other in a row: one batch shape, hardly any padding, one compilation. Default: no.",
+        ),
+    ] = None,
     max_length: Annotated[
         int | None, option("--max-length", help="Longest sentence in tokens; longer pairs are left out and counted. Default: 256.")
     ] = None,

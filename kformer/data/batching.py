@@ -55,7 +55,7 @@ def choose_lengths(source_lengths, target_lengths, batch_tokens, max_shapes=8, n
     num_sources, num_targets = len(sources), len(targets)
     source_cells, target_cells = _rungs(sources), _rungs(targets)
     histogram = np.zeros(num_sources * num_targets, np.int64)
-    for part in _parts(len(source_lengths)):
+    for part in corpus_parts(len(source_lengths)):
         cells = source_cells[source_lengths[part]] * num_targets + target_cells[target_lengths[part]]
         histogram += np.bincount(cells, minlength=len(histogram))
     # [i, j]: pairs that fit into (sources[i], targets[j])
@@ -99,7 +99,7 @@ def _rungs(heights):
     return np.searchsorted(heights, np.arange(heights[-1] + 1))
 
 
-def _parts(num_pairs):
+def corpus_parts(num_pairs):
     """Slices over the corpus, so that what is computed for every pair never stands in memory all at once."""
     return (slice(begin, begin + PART) for begin in range(0, num_pairs, PART))
 
@@ -107,7 +107,7 @@ def _parts(num_pairs):
 def _candidates(lengths):
     """The lengths a rung may have: all that occur; of very many, some evenly spaced and some where the pairs are."""
     counts = np.zeros(int(lengths.max()) + 1, np.int64)
-    for part in _parts(len(lengths)):
+    for part in corpus_parts(len(lengths)):
         counts += np.bincount(lengths[part], minlength=len(counts))
     unique = np.flatnonzero(counts)
     if len(unique) <= MAX_CANDIDATES:
@@ -118,7 +118,30 @@ def _candidates(lengths):
     return unique[np.unique(np.concatenate([even, dense]))]
 
 
-class BatchPlan:
+class EpochPlan:
+    """What plans share: an epoch's arrangement is a function of the seed and its number, and the last two are kept."""
+
+    def __init__(self, seed, shuffle):
+        self._seed, self._shuffle = seed, shuffle
+        self._epochs = collections.OrderedDict()
+        self._lock = threading.Lock()
+
+    def _epoch(self, epoch):
+        """What `_arrange` makes of this epoch; without `shuffle` every epoch is as the first."""
+        epoch = epoch if self._shuffle else 0
+        with self._lock:
+            if epoch not in self._epochs:
+                if len(self._epochs) > 1:  # the last two are kept: readers ahead of an epoch's end want both
+                    self._epochs.popitem(last=False)
+                self._epochs[epoch] = self._arrange(epoch)
+            return self._epochs[epoch]
+
+    def _random_bits(self, epoch):
+        # Raw bits and a stable sort: NumPy keeps the bit generators' streams for ever, but not `permutation`'s.
+        return np.random.PCG64(np.random.SeedSequence([self._seed, epoch]))
+
+
+class BatchPlan(EpochPlan):
     """Says, for every step of training on every host, which pairs stand in the batch and which shape it has.
 
     The shapes are fixed here, before training: a bucket of n pairs makes `ceil(n / (batch_tokens // max(S, T)))`
@@ -144,10 +167,11 @@ class BatchPlan:
     def __init__(
         self, source_lengths, target_lengths, batch_tokens, *, max_shapes=8, num_hosts=1, seed=0, shuffle=True
     ):
+        super().__init__(seed, shuffle)
         ladder = choose_lengths(source_lengths, target_lengths, batch_tokens, max_shapes, num_hosts)
         source_rungs, target_rungs = (_rungs(heights) for heights in zip(*ladder, strict=True))
         bucket_of = np.empty(len(source_lengths), np.uint16)
-        for part in _parts(len(bucket_of)):
+        for part in corpus_parts(len(bucket_of)):
             bucket_of[part] = np.maximum(source_rungs[source_lengths[part]], target_rungs[target_lengths[part]])
         self.buckets, members = [], []
         for index, (source_length, target_length) in enumerate(ladder):
@@ -158,11 +182,9 @@ class BatchPlan:
             self.buckets.append(Bucket(-(-len(pairs) // batches), source_length, target_length, len(pairs), batches))
             members.append(pairs)
         self._members = members
-        self._num_hosts, self._seed, self._shuffle = num_hosts, seed, shuffle
+        self._num_hosts = num_hosts
         self._steps = np.repeat(np.arange(len(self.buckets)), [b.num_batches // num_hosts for b in self.buckets])
         self.steps_per_epoch = len(self._steps)
-        self._epochs = collections.OrderedDict()
-        self._lock = threading.Lock()
 
     def batch(self, step, host=0):
         """The batch of global step `step` on `host`: a pure function of both and of the seed.
@@ -177,21 +199,11 @@ class BatchPlan:
         begin, end = (n * bucket.num_pairs // bucket.num_batches for n in (number, number + 1))
         return bucket, members[index][begin:end]
 
-    def _epoch(self, epoch):
-        """Pairs of each bucket in this epoch's order; bucket of each step; that step's number within its bucket."""
-        epoch = epoch if self._shuffle else 0
-        with self._lock:
-            if epoch not in self._epochs:
-                if len(self._epochs) > 1:  # the last two are kept: readers ahead of an epoch's end want both
-                    self._epochs.popitem(last=False)
-                self._epochs[epoch] = self._arrange(epoch)
-            return self._epochs[epoch]
-
     def _arrange(self, epoch):
+        """Pairs of each bucket in this epoch's order; bucket of each step; that step's number within its bucket."""
         members, steps = self._members, self._steps.copy()
         if self._shuffle:
-            # Raw bits and a stable sort: NumPy keeps the bit generators' streams for ever, but not `permutation`'s.
-            bits = np.random.PCG64(np.random.SeedSequence([self._seed, epoch]))
+            bits = self._random_bits(epoch)
             members = [pairs[np.argsort(bits.random_raw(len(pairs)), kind="stable")] for pairs in members]
             steps = steps[np.argsort(bits.random_raw(len(steps)), kind="stable")]
         others = np.flatnonzero(steps != steps[0])

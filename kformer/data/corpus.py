@@ -86,13 +86,14 @@ class PreparedCorpus:
             part[:] = np.diff(self._offsets[side].read([(begin, len(part) + 1)]))
         return lengths
 
-    def gather(self, side, pairs, shape):
+    def gather(self, side, pairs, shape, counts=None):
         """Puts the token ids of some pairs into the rows of one padded array.
 
         Args:
             side: `"source"` or `"target"`.
             pairs: int array [n] of pair indices, n at most `shape[0]`.
             shape: `(rows, length)` of the result, with room for the longest pair.
+            counts: int array, how many of the pairs stand behind each other in each row; `None` puts one in each.
 
         Returns:
             Tuple of an int32 array [rows, length], with `pad_id` right of each pair's tokens and in the rows below
@@ -101,8 +102,12 @@ class PreparedCorpus:
         batch = np.full(shape, self.pad_id, np.int32)
         spans = self._offsets[side].read([(pair, 2) for pair in pairs.tolist()]).reshape(-1, 2).astype(np.int64)
         lengths = spans[:, 1] - spans[:, 0]
-        real = np.arange(shape[1]) < lengths[:, None]
-        batch[: len(pairs)][real] = self._ids[side].read(zip(spans[:, 0].tolist(), lengths.tolist(), strict=True))
+        totals = lengths
+        if counts is not None:
+            ends, row_ends = np.concatenate([[0], np.cumsum(lengths)]), np.cumsum(counts)
+            totals = ends[row_ends] - ends[row_ends - counts]
+        real = np.arange(shape[1]) < totals[:, None]
+        batch[: len(totals)][real] = self._ids[side].read(zip(spans[:, 0].tolist(), lengths.tolist(), strict=True))
         return batch, lengths
 
     def _open(self, name, dtype, count):

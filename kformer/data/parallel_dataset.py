@@ -11,6 +11,7 @@ import numpy as np
 
 from kformer.data.batching import BatchPlan
 from kformer.data.corpus import PreparedCorpus
+from kformer.data.packing import PackedPlan, segment_numbers
 from kformer.data.preparation import prepare, prepare_cached
 
 
@@ -40,6 +41,9 @@ class ParallelDataset(keras.utils.PyDataset):
         shuffle: bool. False keeps the corpus's order inside each bucket, the same in every epoch.
         max_length: int. Pairs with more tokens on a side (special tokens counted) are left out, and reported.
         max_shapes: int. Most distinct batch shapes.
+        packed: bool. True puts several pairs behind each other in each row of the one shape that all batches have,
+            about as long as four average pairs and as the longest. Hardly anything is padding, and a compiler compiles
+            once. `kformer.Transformer` keeps the pairs of a row apart by the segments that the batch tells.
         host, num_hosts: this process's number and the number of processes that train together. At each step all
             hosts have batches of the same shape, and no pair in common.
         cache_dir: folder in which prepared corpora are kept and found again. Without it the ids stand in a temporary
@@ -50,11 +54,16 @@ class ParallelDataset(keras.utils.PyDataset):
         `({"source_ids": int32 [B, S], "target_ids": int32 [B, T]}, labels)`, labels int32 [B, T], all padded with
         `pad_id`. Where a bucket's pairs do not divide evenly, a batch ends with a row of padding only.
 
+        Packed, the inputs also have `source_segments` int32 [B, S] and `target_segments` int32 [B, T]: which pair of its
+        row a token belongs to, counted from 1; 0 is padding. Source k and target k of a row are a pair, and each target
+        is shifted by itself, with a start token of its own.
+
     Attributes:
         steps_per_epoch: int, batches in an epoch on this host.
         shapes: list of (B, S, T), at most `max_shapes`.
         num_pairs, num_too_long, num_empty: pairs in use, and pairs left out.
         num_tokens: real target tokens in an epoch over all hosts, end tokens included.
+        longest: int, tokens of the longest side of a pair.
         fill, source_fill: real tokens over padded tokens, of the target and the source side.
         epoch: int, the epoch that `dataset[i]` reads; `fit` advances it at the end of each.
 
@@ -70,6 +79,9 @@ class ParallelDataset(keras.utils.PyDataset):
           number of tokens.
     """
 
+    # Read by `Transformer.fit`: Keras is not to shuffle the batches once more.
+    is_ordered = True
+
     def __init__(
         self,
         source,
@@ -81,6 +93,7 @@ class ParallelDataset(keras.utils.PyDataset):
         shuffle=True,
         max_length=256,
         max_shapes=8,
+        packed=False,
         host=0,
         num_hosts=1,
         cache_dir=None,
@@ -96,36 +109,37 @@ class ParallelDataset(keras.utils.PyDataset):
             folder = tempfile.mkdtemp(prefix="kformer-data-")
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             corpus = prepare(source, target, tokenizer, pathlib.Path(folder) / "pairs", **options)
-        self._build(corpus, batch_tokens, seed, shuffle, max_shapes, host, num_hosts)
+        self._build(corpus, batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts)
 
     @classmethod
-    def from_prepared(cls, corpus, *, batch_tokens=4096, seed=0, shuffle=True, max_shapes=8, host=0, num_hosts=1):
+    def from_prepared(
+        cls, corpus, *, batch_tokens=4096, seed=0, shuffle=True, max_shapes=8, packed=False, host=0, num_hosts=1
+    ):
         """A dataset over a corpus that `kformer.data.prepare` wrote; no tokenizer is needed any more.
 
         Args:
             corpus: a `PreparedCorpus`, or the path of its folder.
-            batch_tokens, seed, shuffle, max_shapes, host, num_hosts: as for the class.
+            batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts: as for the class.
         """
         _check_options(batch_tokens, seed, max_shapes, host, num_hosts)
         dataset = cls.__new__(cls)
         corpus = corpus if isinstance(corpus, PreparedCorpus) else PreparedCorpus.load(corpus)
-        dataset._build(corpus, batch_tokens, seed, shuffle, max_shapes, host, num_hosts)
+        dataset._build(corpus, batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts)
         return dataset
 
-    def _build(self, corpus, batch_tokens, seed, shuffle, max_shapes, host, num_hosts):
+    def _build(self, corpus, batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts):
         super().__init__()
         self.corpus = corpus
         self.batch_tokens, self.seed, self.shuffle = int(batch_tokens), int(seed), bool(shuffle)
         self.host, self.num_hosts = int(host), int(num_hosts)
-        self._plan = BatchPlan(
-            corpus.lengths("source"),
-            corpus.lengths("target"),
-            self.batch_tokens,
-            max_shapes=int(max_shapes),
-            num_hosts=self.num_hosts,
-            seed=self.seed,
-            shuffle=self.shuffle,
-        )
+        self.packed = bool(packed)
+        lengths = corpus.lengths("source"), corpus.lengths("target")
+        self.longest = int(max(side.max() for side in lengths))
+        order = {"num_hosts": self.num_hosts, "seed": self.seed, "shuffle": self.shuffle}
+        if self.packed:
+            self._plan = PackedPlan(*lengths, self.batch_tokens, **order)
+        else:
+            self._plan = BatchPlan(*lengths, self.batch_tokens, max_shapes=int(max_shapes), **order)
         self.buckets = self._plan.buckets
         self.shapes = [bucket.shape for bucket in self.buckets]
         self.steps_per_epoch = self._plan.steps_per_epoch
@@ -157,6 +171,8 @@ class ParallelDataset(keras.utils.PyDataset):
         step = operator.index(step)
         if step < 0:
             raise ValueError(f"The step must not be negative, but it is {step}.")
+        if self.packed:
+            return self._packed_batch(step)
         bucket, pairs = self._plan.batch(step, self.host)
         source_ids, _ = self.corpus.gather("source", pairs, (bucket.rows, bucket.source_length))
         labels, lengths = self.corpus.gather("target", pairs, (bucket.rows, bucket.target_length))
@@ -166,6 +182,22 @@ class ParallelDataset(keras.utils.PyDataset):
         read = np.arange(1, bucket.target_length) < lengths[:, None]
         target_ids[: len(pairs), 1:] = np.where(read, labels[: len(pairs), :-1], self.pad_id)
         return {"source_ids": source_ids, "target_ids": target_ids}, labels
+
+    def _packed_batch(self, step):
+        bucket, pairs, counts = self._plan.batch(step, self.host)
+        shapes = {"source": (bucket.rows, bucket.source_length), "target": (bucket.rows, bucket.target_length)}
+        ids, segments = {}, {}
+        for side, shape in shapes.items():
+            ids[side], lengths = self.corpus.gather(side, pairs, shape, counts)
+            segments[side] = segment_numbers(lengths, counts, shape)
+        labels, numbers = ids["target"], segments["target"]
+        # Shifted right by one in each segment.
+        target_ids = np.full_like(labels, self.pad_id)
+        target_ids[:, 1:] = labels[:, :-1]
+        target_ids[np.diff(numbers, axis=1, prepend=0) > 0] = self.start_id
+        target_ids[numbers == 0] = self.pad_id
+        inputs = {"source_ids": ids["source"], "target_ids": target_ids}
+        return {**inputs, "source_segments": segments["source"], "target_segments": numbers}, labels
 
     def from_step(self, step):
         """An endless dataset whose item i is `batch_at(step + i)`, for training that goes on at any step.
@@ -177,10 +209,11 @@ class ParallelDataset(keras.utils.PyDataset):
     def summary(self):
         """One line on what there is: pairs, batches, shapes, tokens and how full the batches are."""
         shapes = " ".join(f"{rows}x{source}x{target}" for rows, source, target in self.shapes)
+        kinds = "packed into one shape" if self.packed else f"{len(self.shapes)} shapes"
         left_out = f"{self.num_too_long:,} too long and {self.num_empty:,} empty left out"
         return (
             f"{self.num_pairs:,} pairs ({left_out}), {self.steps_per_epoch:,} steps per epoch, {self.num_tokens:,} "
-            f"target tokens, {100 * self.fill:.1f} % full, {len(self.shapes)} shapes BxSxT: {shapes}"
+            f"target tokens, {100 * self.fill:.1f} % full, {kinds} BxSxT: {shapes}"
         )
 
     def __len__(self):
@@ -224,6 +257,7 @@ class _FromStep(keras.utils.PyDataset):
     later batch that varies in another. In mid-epoch the next two batches may well be of one shape. So between the
     building of Keras's adapter (which reads `workers`) and the first `on_epoch_begin`, items 0 and 1 are padding in
     the smallest and the largest shape of the ladder, which differ in every dimension. Nothing is trained on those.
+    Packed batches are of one shape.
     """
 
     def __init__(self, dataset, step):
@@ -239,7 +273,7 @@ class _FromStep(keras.utils.PyDataset):
         return None
 
     def __getitem__(self, index):
-        if self._fit_starts and index in (0, 1):
+        if self._fit_starts and index in (0, 1) and not self.dataset.packed:
             rows, source_length, target_length = self.dataset.shapes[-index]
             source_ids = np.full((rows, source_length), self.dataset.pad_id, np.int32)
             labels = np.full((rows, target_length), self.dataset.pad_id, np.int32)

@@ -25,6 +25,16 @@ def empty_beams(limits, beam_size, steps, pad_id):
     return ids, ops.where(is_first, 0.0, impossible), impossible
 
 
+def is_open(beams):
+    """Which sentences of a beam search go on, bool `[B]`."""
+    return beams.is_open
+
+
+def finished(beams):
+    """What a beam search has found: ids, scores and ranks of its finished hypotheses."""
+    return beams.finished_ids, beams.finished_scores, beams.finished_ranks
+
+
 def force_prefix(logits, length, prefix):
     """Logits `[R, V]` at step `length`; in the first steps those that leave one token of `prefix`, at no cost.
 

@@ -32,7 +32,7 @@ def while_loop(condition, body, state):
 
         def invariant(tensor):
             shape = tensor.shape.as_list()
-            changing = {0, 2} if len(shape) == 4 else {0}
+            changing = {4: {0, 2}, 5: {1}}.get(len(shape), {0})
             return tf.TensorShape([None if axis in changing else size for axis, size in enumerate(shape)])
 
         state = tf.nest.map_structure(tf.convert_to_tensor, state)
@@ -181,5 +181,14 @@ def round_up(size, multiple):
 
 
 def padded_length(length, longest):
-    """`length` rounded up to a multiple of 16, for few shapes, but never by padding beyond `longest`, the model's limit."""
-    return max(length, min(round_up(length, 16), longest))
+    """`length` rounded up for few shapes, but never by padding beyond `longest`, the model's limit.
+
+    To a multiple of 16; above 64 of 32, above 128 of 64, and so on: eight lengths up to 256, eight more up to 1024.
+    """
+    multiple = max(16, (1 << (length - 1).bit_length()) // 4)
+    return max(length, min(round_up(length, multiple), longest))
+
+
+def padded_rows(rows):
+    """The number of rows rounded up to a power of two, for few shapes."""
+    return 1 << (rows - 1).bit_length()

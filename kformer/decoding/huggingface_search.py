@@ -16,8 +16,20 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from kformer.decoding.beams import IMPOSSIBLE, constrain, empty_beams, last_tokens, merge_finished, pick, row_offsets, write_token
-from kformer.decoding.drivers import stable_top_k, while_loop
+from kformer.decoding.beams import (
+    IMPOSSIBLE,
+    constrain,
+    empty_beams,
+    finished,
+    is_open,
+    last_tokens,
+    merge_finished,
+    pick,
+    row_offsets,
+    write_token,
+)
+from kformer.decoding.drivers import stable_top_k
+from kformer.decoding.loop import run_steps
 from kformer.decoding.step import reorder
 
 
@@ -30,6 +42,7 @@ class HuggingFaceBeamState(NamedTuple):
     finished_ids: Any  # int32 [B, K, L]
     finished_scores: Any  # float32 [B, K]
     finished_ranks: Any  # float32 [B, K], scores divided by length^alpha
+    limits: Any  # int32 [B], the most tokens before the end token
     is_open: Any  # bool [B]: the sentence still takes finished hypotheses
     decoder: Any  # the step function's state, rows [B K]
 
@@ -51,6 +64,8 @@ def huggingface_beam_search(
     forbidden=(),
     renormalize=False,
     forced_end=False,
+    drop_finished=False,
+    return_done=False,
 ):
     """Finds hypotheses by Hugging Face's rules.
 
@@ -68,6 +83,7 @@ def huggingface_beam_search(
         forbidden: ids that are never proposed.
         renormalize: whether the probabilities of what may be proposed sum to one again.
         forced_end: whether the last token that the limit allows is an end token, which then costs nothing.
+        drop_finished, return_done: as for `beam_search`.
 
     Returns:
         As `beam_search`: ids int32 `[B, K, L]`, scores and ranks float32 `[B, K]`, best first by rank.
@@ -75,7 +91,6 @@ def huggingface_beam_search(
     References:
         The documentation of `generate` and of its `GenerationConfig` in the library `transformers`.
     """
-    sentences = ops.shape(limits)[0]
     ids, live_scores, impossible = empty_beams(limits, beam_size, steps, pad_id)
     beams = HuggingFaceBeamState(
         length=ops.zeros((), dtype="int32"),
@@ -84,17 +99,15 @@ def huggingface_beam_search(
         finished_ids=ids,
         finished_scores=impossible,
         finished_ranks=impossible,
-        is_open=ops.ones((sentences,), dtype="bool"),
+        limits=limits,
+        is_open=ops.ones((ops.shape(limits)[0],), dtype="bool"),
         decoder=state,
     )
-
-    def is_running(beams):
-        return ops.logical_and(beams.length < steps, ops.any(beams.is_open))
 
     def advance(beams):
         last = last_tokens(beams.live_ids, beams.length, start_id)
         logits, decoder = step(ops.reshape(last, (-1,)), beams.decoder)
-        at_limit = beams.length >= limits  # [B]
+        at_limit = beams.length >= beams.limits  # [B]
         logits = ops.cast(logits, "float32")
         log_probabilities = constrain(logits, beams.length, end_id, min_length, prefix, forbidden, renormalize)
         if forced_end:
@@ -112,13 +125,12 @@ def huggingface_beam_search(
         finished_ids, finished_scores, finished_ranks = merge_finished(beams, ids, counted, counted / length_then**alpha)
 
         live_scores, places = stable_top_k(ops.where(ends, IMPOSSIBLE, scores), beam_size)
-        rows = ops.reshape(pick(parents, places) + row_offsets(sentences, beam_size), (-1,))
+        rows = ops.reshape(pick(parents, places) + row_offsets(ops.shape(parents)[0], beam_size), (-1,))
         worst = finished_ranks[:, -1]  # minus infinity until K hypotheses are finished
-        longest = ops.cast(limits + 1, "float32") if early_stopping == "never" and alpha > 0 else length_then
-        is_open = live_scores[:, 0] / longest**alpha > worst
+        longest = ops.cast(beams.limits + 1, "float32") if early_stopping == "never" and alpha > 0 else length_then
+        can_win = live_scores[:, 0] / longest**alpha > worst
         if early_stopping is True:
-            is_open = ops.logical_and(is_open, ops.isinf(worst))
-        is_open = ops.logical_and(ops.logical_and(is_open, beams.is_open), ops.logical_not(at_limit))
+            can_win = ops.logical_and(can_win, ops.isinf(worst))
         return HuggingFaceBeamState(
             length=beams.length + 1,
             live_ids=pick(ids, places),
@@ -126,12 +138,13 @@ def huggingface_beam_search(
             finished_ids=finished_ids,
             finished_scores=finished_scores,
             finished_ranks=finished_ranks,
-            is_open=is_open,
+            limits=beams.limits,
+            is_open=ops.logical_and(ops.logical_and(can_win, beams.is_open), ops.logical_not(at_limit)),
             decoder=reorder(decoder, rows),
         )
 
-    beams = while_loop(is_running, advance, beams)
-    return beams.finished_ids, beams.finished_scores, beams.finished_ranks
+    found, is_done = run_steps(advance, is_open, finished, beams, steps, width=beam_size if drop_finished else None)
+    return (*found, is_done) if return_done else found
 
 
 def _candidates(log_probabilities, live_scores):

@@ -2,9 +2,10 @@
 
 import math
 import numbers
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MODES = ("kformer", "huggingface")
+TOKEN_LISTS = ("forbidden_ids", "prefix_ids", "shortlist")
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,16 @@ class SearchOptions:
         mode: `"kformer"`, or `"huggingface"` for the search of that library's `generate`, which imported models have been used with:
             scores are divided by `length^length_penalty`, other hypotheses take part, it may stop early, and the padding token may
             be generated unless it is forbidden (see `kformer.decoding.huggingface_search`).
-        early_stopping: in that mode, `True`, `False` or `"never"`: when a sentence with `beam_size` hypotheses is done.
+        early_stopping: `True`, `False` or `"never"`. In that mode: when a sentence with `beam_size` hypotheses is done. In the mode
+            "kformer" `True` takes a sentence as done as soon as its `n_best` hypotheses rank above the best live one at its present
+            length, which is sooner, and may miss a longer hypothesis that would have ranked higher; the others never miss one.
         forced_end: in that mode, whether a hypothesis at its limit is given an end token, at no cost; otherwise it stays without.
         forbidden_ids: tokens that are never generated (beside start and padding token in the mode "kformer").
         renormalize: whether the probabilities of the tokens that are left, without the forbidden ones, are made to sum to one again.
         prefix_ids: tokens that every hypothesis begins with, at no cost. A target language is put here by the `Translator`.
+        shortlist: the tokens that may be generated, beside the end token; empty for all. The others are not computed, so a search takes
+            less time, and probabilities are those among the tokens of the list (and the prefix), not of the whole vocabulary. See
+            `Translator.shortlist`.
 
     References:
         Wu et al. 2016, "Google's neural machine translation system", equation 14 (the length penalty).
@@ -57,14 +63,19 @@ class SearchOptions:
     forbidden_ids: tuple = ()
     renormalize: bool = False
     prefix_ids: tuple = ()
+    shortlist: tuple = ()
 
     def __post_init__(self):
-        for name in ("forbidden_ids", "prefix_ids"):
+        for name in TOKEN_LISTS:
             ids = getattr(self, name)
+            if type(ids) is tuple and set(map(type, ids)) <= {int} and min(ids, default=0) >= 0:
+                continue  # Long lists come as they should, many times.
             if not isinstance(ids, tuple | list) or any(not isinstance(i, numbers.Integral) or isinstance(i, bool) or i < 0 for i in ids):
                 raise ValueError(f"{name} must be a list of token ids, but {ids!r} was given.")
             # As a tuple, so that options can be compared and be keys.
             object.__setattr__(self, name, tuple(int(i) for i in ids))
+        if self.shortlist and not set(self.shortlist) - set(self.forbidden_ids):
+            raise ValueError("The shortlist holds forbidden tokens alone; give tokens that may be generated.")
         if self.mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}, but {self.mode!r} was given.")
         if self.early_stopping != "never" and not isinstance(self.early_stopping, bool):
@@ -98,6 +109,11 @@ class SearchOptions:
             raise ValueError(
                 f"A beam of {self.beam_size} cannot give the {self.n_best} best: raise beam_size to {self.n_best}, or lower n_best."
             )
+
+    @property
+    def compiled_part(self):
+        """The options without what is told anew at each call, the limits and the seed: searches that share it are compiled once."""
+        return replace(self, seed=0, max_length=max(1, self.min_length), length_ratio=0.0, length_offset=0)
 
     @property
     def rows_per_sentence(self):

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from kformer.decoding.beams import IMPOSSIBLE, constrain, forbid, force_prefix, pick
-from kformer.decoding.drivers import argmax, stable_top_k, while_loop
+from kformer.decoding.drivers import argmax, stable_top_k
+from kformer.decoding.loop import run_steps
 from kformer.layers.counter_hash import fold_key, uniform
 
 
@@ -20,6 +21,8 @@ class SampleState(NamedTuple):
     ids: Any  # int32 [R, L], the end token included
     scores: Any  # float32 [R], sums of log-probabilities under the model
     is_done: Any  # bool [R]
+    limits: Any  # int32 [R], the most tokens before the end token
+    row_numbers: Any  # int32 [R], on which the draws depend
     decoder: Any  # the step function's state, R rows
 
 
@@ -44,6 +47,9 @@ def sample(
     renormalize=False,
     forced_end=True,
     charges_forced_end=True,
+    rows_per_sentence=1,
+    drop_finished=False,
+    return_done=False,
 ):
     """Extends each row by one token at a time until its end token.
 
@@ -64,19 +70,20 @@ def sample(
         renormalize: whether the probabilities of what may be generated sum to one again.
         forced_end: whether the end token is set at the limit; otherwise any token may stand there, and the row is done.
         charges_forced_end: whether that end token counts in the score.
+        rows_per_sentence: W, rows that belong together, next to each other: the draws of one sentence.
+        drop_finished: whether sentences all of whose rows are done are no longer computed, where shapes may change inside a loop. The
+            step function then gets ever fewer rows.
+        return_done: whether to tell also which sentences are done; `steps` may then be fewer.
 
     Returns:
         ids int32 `[R, L]` and scores float32 `[R]`: the sum of the log-probabilities that the model (at temperature 1, unfiltered)
-        gives to the tokens, the end token included.
+        gives to the tokens, the end token included. With `return_done` also a boolean tensor `[R / W]`.
     """
     rows = ops.shape(limits)[0]
     if row_numbers is None:
         row_numbers = ops.arange(rows, dtype="int32")
     if forbidden is None:
         forbidden = {start_id, pad_id} - {end_id}
-
-    def is_running(state):
-        return ops.logical_and(state.length < steps, ops.logical_not(ops.all(state.is_done)))
 
     def advance(state):
         logits, decoder = step(state.last, state.decoder)
@@ -92,9 +99,9 @@ def sample(
         if greedy:
             tokens = argmax(allowed)
         else:
-            keys = fold_key(0, seed, row_numbers, state.length)
+            keys = fold_key(0, seed, state.row_numbers, state.length)
             tokens = _draw(allowed / temperature, top_k, top_p, keys)
-        at_limit = state.length >= limits
+        at_limit = state.length >= state.limits
         if forced_end:
             tokens = ops.where(at_limit, end_id, tokens)
         log_probabilities = _token_of(logits, tokens) - ops.logsumexp(logits, axis=-1)
@@ -108,8 +115,20 @@ def sample(
             ids=ops.where(writes, ops.expand_dims(tokens, 1), state.ids),
             scores=ops.where(state.is_done, state.scores, state.scores + log_probabilities),
             is_done=ops.logical_or(state.is_done, ops.logical_or(tokens == end_id, at_limit)),
+            limits=state.limits,
+            row_numbers=state.row_numbers,
             decoder=decoder,
         )
+
+    def is_live(state):
+        is_live = ops.logical_not(state.is_done)
+        return is_live if rows_per_sentence == 1 else ops.any(ops.reshape(is_live, (-1, rows_per_sentence)), axis=1)
+
+    def outcome(state):
+        if rows_per_sentence == 1:
+            return state.ids, state.scores
+        ids = ops.reshape(state.ids, (-1, rows_per_sentence, ops.shape(state.ids)[1]))
+        return ids, ops.reshape(state.scores, (-1, rows_per_sentence))
 
     state = SampleState(
         length=ops.zeros((), dtype="int32"),
@@ -117,10 +136,14 @@ def sample(
         ids=ops.full((rows, steps), pad_id, dtype="int32"),
         scores=ops.zeros((rows,), dtype="float32"),
         is_done=ops.zeros((rows,), dtype="bool"),
+        limits=limits,
+        row_numbers=row_numbers,
         decoder=state,
     )
-    state = while_loop(is_running, advance, state)
-    return state.ids, state.scores
+    width = rows_per_sentence if drop_finished else None
+    (ids, scores), is_done = run_steps(advance, is_live, outcome, state, steps, width, per_row=True)
+    ids, scores = ops.reshape(ids, (rows, ops.shape(ids)[-1])), ops.reshape(scores, (rows,))
+    return (ids, scores, is_done) if return_done else (ids, scores)
 
 
 def _draw(logits, top_k, top_p, keys):

@@ -38,7 +38,7 @@ class Scorer:
         if not rows:
             return np.zeros(0, dtype="float32")
         if drivers.uses_static_shapes():
-            pads = [(0, (1 << (rows - 1).bit_length()) - rows)]
+            pads = [(0, drivers.padded_rows(rows) - rows)]
             source_ids, labels = (
                 np.pad(
                     ids,

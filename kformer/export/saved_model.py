@@ -11,12 +11,13 @@ import tempfile
 import keras
 
 from kformer.export.graph_tokenizer import GraphTokenizer
+from kformer.export.stored_kernels import DTYPES
 
 METADATA_FILE = "assets.extra/kformer.json"
 FORMAT_VERSION = 1
 
 
-def export_saved_model(translator, path, *, version=None, imports=(), **options):
+def export_saved_model(translator, path, *, version=None, imports=(), dtype=None, **options):
     """Writes `path/VERSION/`, which TensorFlow Serving and `tf.saved_model.load` read, with strings in and strings out.
 
     The graph has core TensorFlow and tensorflow_text ops only, and neither Keras nor this package is needed to load it. Signatures:
@@ -24,7 +25,8 @@ def export_saved_model(translator, path, *, version=None, imports=(), **options)
     - `serving_default`: `text: string[B]` -> `translation: string[B]`, `score: float[B]`, `truncated: bool[B]`;
     - `n_best`: the same and `translations: string[B, N]`, `scores: float[B, N]`, best first;
     - `attention`: `translation: string[B]`, `source_tokens: string[B, S]`, `target_tokens: string[B, T]` (rows filled up with empty
-      strings) and `attention: float[B, layers, heads, T, S]`, the cross-attention's probabilities.
+      strings) and `attention: float[B, layers, heads, T, S]`, the cross-attention's probabilities. It runs by the layers
+      themselves, in the weights' own dtype, and is left out where `dtype` asks for another.
 
     Batch and lengths are dynamic; how the search works is fixed here, since a server that batches requests needs one meaning
     for a row. From a JAX or PyTorch backend the graph is made in a second process with the TensorFlow backend.
@@ -34,6 +36,8 @@ def export_saved_model(translator, path, *, version=None, imports=(), **options)
         path: folder of the model; its name is the model's.
         version: int, the name of the folder to write in it; `None` for the next free number.
         imports: names of modules that register layers of your own; the second process imports them first.
+        dtype: how matrices are stored and multiplied: `None` as the model has them, or "bfloat16": half the size, faster on processors
+            that multiply it (AVX-512 BF16, AMX), slower on others. Sums, norms and attention stay float32.
         **options: fields of `kformer.decoding.SearchOptions` that differ from the translator's. `n_best` is the N of the signature
             `n_best`, `beam_size` if it is not given.
 
@@ -41,7 +45,7 @@ def export_saved_model(translator, path, *, version=None, imports=(), **options)
         The path of the version's folder.
 
     Raises:
-        ValueError: an option that the graph cannot hold, or the version exists.
+        ValueError: an option that the graph cannot hold, the version exists, or the model cannot be had in that dtype.
         ImportError: TensorFlow or tensorflow_text is not installed.
         RuntimeError: the process that makes the graph failed; with its last words.
 
@@ -54,6 +58,8 @@ def export_saved_model(translator, path, *, version=None, imports=(), **options)
         raise ValueError("A SavedModel translates the same way each time, so sampling cannot be exported; use a beam.")
     if "n_best" not in options:
         search = dataclasses.replace(search, n_best=search.beam_size)
+    if dtype not in (None, *DTYPES):
+        raise ValueError(f"A SavedModel's dtype must be one of {', '.join(DTYPES)}, but {dtype!r} was given.")
     path = pathlib.Path(path)
     if version is None:
         version = 1 + max((int(folder.name) for folder in _versions(path)), default=0)
@@ -61,12 +67,12 @@ def export_saved_model(translator, path, *, version=None, imports=(), **options)
     if target.exists():
         raise ValueError(f"{target} exists already: give another version, or remove it first.")
     if keras.backend.backend() != "tensorflow":
-        return _export_in_tensorflow(translator, path, version, search, list(imports))
+        return _export_in_tensorflow(translator, path, search, {"version": version, "imports": list(imports), "dtype": dtype})
     path.mkdir(parents=True, exist_ok=True)
     # Written aside and renamed: a server that watches the folder must never see half a model.
     with tempfile.TemporaryDirectory(dir=path, prefix=".partial-") as aside:
         folder = pathlib.Path(aside) / "model"
-        _write(translator, folder, search)
+        _write(translator, folder, search, dtype)
         os.replace(folder, target)
     return target
 
@@ -76,7 +82,7 @@ def _versions(path):
     return [folder for folder in path.glob("*") if folder.name.isdigit() and folder.is_dir()]
 
 
-def _export_in_tensorflow(translator, path, version, search, imports):
+def _export_in_tensorflow(translator, path, search, others):
     from importlib.util import find_spec
 
     for package in ("tensorflow", "tensorflow_text"):
@@ -85,7 +91,7 @@ def _export_in_tensorflow(translator, path, version, search, imports):
             raise ImportError(f"Exporting a SavedModel needs {name}, which is not installed here: run `pip install {name}`.")
     with tempfile.TemporaryDirectory() as folder:
         translator.save(folder)
-        options = json.dumps({**dataclasses.asdict(search), "version": version, "imports": imports})
+        options = json.dumps({**dataclasses.asdict(search), **others})
         process = subprocess.run(
             [sys.executable, "-m", "kformer.export", folder, str(path.absolute()), options],
             # With this process's path, so that whatever can be imported here can be imported there.
@@ -100,19 +106,21 @@ def _export_in_tensorflow(translator, path, version, search, imports):
             + (f": {lines[-1]}" if lines else f" with exit code {process.returncode}.")
             + " If the model has layers of your own, name the module that registers them (imports=[...], or --import MODULE)."
         )
-    return path / str(version)
+    return path / str(others["version"])
 
 
-def _write(translator, folder, search):
+def _write(translator, folder, search, dtype):
     import tensorflow as tf
 
     from kformer.export.translation_graph import build_translation_module
 
-    module, signatures = build_translation_module(translator.model, GraphTokenizer(translator.tokenizer), translator.tokenizer, search)
+    graph_tokenizer = GraphTokenizer(translator.tokenizer)
+    module, signatures = build_translation_module(translator.model, graph_tokenizer, translator.tokenizer, search, dtype)
     tf.saved_model.save(module, str(folder), signatures=signatures)
     metadata = {
         "format_version": FORMAT_VERSION,
         "search": dataclasses.asdict(search),
+        "dtype": dtype or translator.model.policy_name,
         "max_source_length": translator.model.max_length,
         "config": translator.config,
     }

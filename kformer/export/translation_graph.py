@@ -5,10 +5,12 @@ import dataclasses
 from keras import ops
 
 from kformer.decoding import search as run_search
+from kformer.decoding.inference import can_infer
 from kformer.decoding.search import check_options
+from kformer.export.stored_kernels import stored_kernels
 
 
-def build_translation_module(model, graph_tokenizer, tokenizer, options):
+def build_translation_module(model, graph_tokenizer, tokenizer, options, dtype=None):
     """A `tf.Module` and its signatures.
 
     Args:
@@ -16,13 +18,21 @@ def build_translation_module(model, graph_tokenizer, tokenizer, options):
         graph_tokenizer: the `GraphTokenizer` of `tokenizer`.
         tokenizer: the `Tokenizer`.
         options: `SearchOptions`; `n_best` counts for the signature of that name, the others search for one.
+        dtype: of the matrices, as for `export_saved_model`.
 
     Returns:
-        The module, which owns the model's variables, and a dict of the signatures' functions.
+        The module, which owns the variables that the graph reads, and a dict of the signatures' functions.
     """
     import tensorflow as tf
 
     check_options(model, options)
+    runs_by_kernels = can_infer(model)
+    if not runs_by_kernels and dtype not in (None, model.policy_name):
+        raise ValueError(
+            f"The SavedModel cannot be had in {dtype}: the model computes in {model.policy_name} or has layers of its own; only a float32 "
+            "model of this package's layers can be converted. Export it without a dtype."
+        )
+    kernels = stored_kernels(dtype or "float32") if runs_by_kernels else None
     special_ids = len(tokenizer.source_prefix) + len(tokenizer.source_suffix)
     # Where a text may begin with a language tag of its own, the tag is nothing to translate either.
     tags = [] if tokenizer.source_prefix else sorted(set(tokenizer.tag_ids.values()))
@@ -60,7 +70,13 @@ def build_translation_module(model, graph_tokenizer, tokenizer, options):
         # What will be thrown away must not keep the others waiting.
         limits = tf.where(is_empty, 0, limits)
         found = run_search(
-            model, source_ids, limits, tf.range(tf.shape(text)[0]), options=search_options, steps=tf.reduce_max(limits) + 1
+            model,
+            source_ids,
+            limits,
+            tf.range(tf.shape(text)[0]),
+            options=search_options,
+            steps=tf.reduce_max(limits) + 1,
+            kernels=kernels,
         )
         texts = tf.where(is_empty[:, None], "", graph_tokenizer.detokenize(found.ids))
         scores = tf.where(is_empty[:, None], 0.0, found.scores)
@@ -110,9 +126,14 @@ def build_translation_module(model, graph_tokenizer, tokenizer, options):
             "attention": tf.cast(weights, tf.float32),
         }
 
+    functions = [serving_default, n_best]
+    if dtype in (None, model.policy_name):
+        functions.append(attention)
     module = tf.Module()
     module.tokenizer = graph_tokenizer
-    # The optimiser's and the dropout's counters stay behind; what is left is what the graph reads.
-    module.model_variables = [weight.value for weight in model.weights if weight.path.split("/")[-1] != "step"]
+    # What the graph reads, and no more: the optimiser's and the dropout's counters stay behind, and so does what was converted.
+    used = {id(variable) for function in functions for variable in function.get_concrete_function().graph.variables}
+    module.model_variables = [weight.value for weight in model.weights if id(weight.value) in used]
+    module.stored_variables = [] if kernels is None else kernels.variables
     # The functions are signatures only: as attributes of the module each would be stored once more.
-    return module, {function.__name__: function for function in (serving_default, n_best, attention)}
+    return module, {function.__name__: function for function in functions}

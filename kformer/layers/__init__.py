@@ -8,7 +8,7 @@ from kformer.layers.feed_forward import FeedForward
 from kformer.layers.masks import causal_mask, combine_masks, padding_mask, segment_mask
 from kformer.layers.multi_head_attention import MultiHeadAttention
 from kformer.layers.output_bias import OutputBias
-from kformer.layers.positional_embedding import NormalizedPositions, PositionalEmbedding, sinusoidal_positions
+from kformer.layers.positional_embedding import NormalizedPositions, PositionalEmbedding, segment_positions, sinusoidal_positions
 
 __all__ = [
     "CrossAttentionCache",
@@ -27,5 +27,6 @@ __all__ = [
     "combine_masks",
     "padding_mask",
     "segment_mask",
+    "segment_positions",
     "sinusoidal_positions",
 ]

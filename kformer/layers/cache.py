@@ -103,6 +103,10 @@ class CrossAttentionCache(NamedTuple):
         """The cache itself: beams move within their sentence only."""
         return self
 
+    def select(self, sentences):
+        """The cache of some sentences."""
+        return CrossAttentionCache(ops.take(self.key, sentences, axis=0), ops.take(self.value, sentences, axis=0))
+
 
 class DecoderLayerCache(NamedTuple):
     """The two caches of a decoder layer."""
@@ -113,3 +117,7 @@ class DecoderLayerCache(NamedTuple):
     def reorder(self, rows):
         """The cache in which row i is what row `rows[i]` was."""
         return DecoderLayerCache(self.self_attention.reorder(rows), self.cross_attention.reorder(rows))
+
+    def select(self, sentences, rows):
+        """The cache of some sentences, whose rows are `rows`."""
+        return DecoderLayerCache(self.self_attention.reorder(rows), self.cross_attention.select(sentences))

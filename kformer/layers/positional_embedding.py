@@ -9,6 +9,7 @@ from keras import ops
 from kformer.layers.counter_hash import derive_seed, drawn_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.initializers import seeded
+from kformer.layers.masks import causal_mask, segment_mask
 from kformer.layers.normalization import normalize
 
 # How the sines and cosines of "sinusoidal..." are laid out.
@@ -54,6 +55,23 @@ def sinusoidal_positions(positions, hidden_dim, base=10000.0, layout="interleave
     return vectors if hidden_dim % 2 == 0 else vectors[..., :hidden_dim]
 
 
+def segment_positions(segments):
+    """Positions that begin anew with every segment, for rows into which several sequences were packed.
+
+        segments       [[1, 1, 1, 2, 2, 0, 0]]
+        positions      [[0, 1, 2, 0, 1, 0, 0]]
+
+    Args:
+        segments: integer tensor `[B, T]`, the segment of each token; 0 is padding.
+
+    Returns:
+        int32 tensor `[B, T]`: how many tokens of its segment stand before a token; 0 for padding.
+    """
+    length = ops.shape(segments)[1]
+    earlier = ops.logical_and(segment_mask(segments, segments), causal_mask(length, length, offset=-1))
+    return ops.where(ops.not_equal(segments, 0), ops.sum(ops.cast(earlier, "int32"), axis=-1), 0)
+
+
 class PositionMixin:
     """What layers share that add positions: `position_encoding`, `max_length`, `position_offset`, and the learned table."""
 
@@ -92,7 +110,11 @@ class PositionMixin:
             positions = positions + self.position_offset
         if self.position_encoding != "learned":
             return sinusoidal_positions(positions, hidden_dim, layout=_LAYOUTS[self.position_encoding])
-        return ops.take(self.position_embeddings, positions, axis=0)
+        if len(positions.shape) == 1:
+            return ops.take(self.position_embeddings, positions, axis=0)
+        # Explicit positions are known in the middle of a step only, which cannot raise: beyond the table there is no number.
+        vectors = ops.take(self.position_embeddings, ops.clip(positions, 0, self.max_length - 1), axis=0)
+        return ops.where(ops.expand_dims(ops.less(positions, self.max_length), -1), vectors, float("nan"))
 
     def _position_config(self):
         names = ("position_encoding", "max_length", "position_offset")
@@ -124,7 +146,8 @@ class PositionalEmbedding(PositionMixin, keras.layers.Layer):
         inputs: integer ids `[B, T]`; with `reverse`, hidden states `[B, T, D]`.
         reverse: bool; project hidden states on the token vectors (no scaling, no positions).
         start_index: int or scalar tensor, the position of the first id: with a cache, the number of tokens before it.
-        positions: integer tensor `[B, T]` of explicit positions, for packed rows; in place of `start_index`.
+        positions: integer tensor `[B, T]` of explicit positions, for packed rows (`segment_positions`); in place of
+            `start_index`. Beyond the table of learned positions the result is NaN.
         training: bool.
 
     Returns:
@@ -246,6 +269,7 @@ class NormalizedPositions(PositionMixin, keras.layers.Layer):
     Call arguments:
         inputs: float tensor `[B, T, D]`, token vectors.
         start_index: int or scalar tensor, the number of tokens before the first one.
+        positions: integer tensor `[B, T]` of explicit positions, for packed rows; in place of `start_index`.
         training: bool.
 
     Returns:
@@ -273,14 +297,14 @@ class NormalizedPositions(PositionMixin, keras.layers.Layer):
         self.position_dropout.build()
         self.built = True
 
-    def call(self, inputs, start_index=0, training=None):
+    def call(self, inputs, start_index=0, positions=None, training=None):
         hidden = inputs
         if self.position_encoding is not None:
-            vectors = self._position_vectors(ops.shape(inputs)[1], inputs.shape[-1], start_index)
+            vectors = self._position_vectors(ops.shape(inputs)[1], inputs.shape[-1], start_index, positions)
             hidden = hidden + ops.cast(vectors, self.compute_dtype)
         return self.position_dropout(normalize(self.norm, hidden), training=training)
 
-    def compute_output_spec(self, inputs, start_index=0, training=None):
+    def compute_output_spec(self, inputs, start_index=0, positions=None, training=None):
         return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
 
     def get_config(self):

@@ -4,7 +4,18 @@ from typing import Any, NamedTuple
 
 import keras
 
-from kformer.layers import DecoderLayer, EncoderLayer, NormalizedPositions, OutputBias, PositionalEmbedding, padding_mask
+from kformer.layers import (
+    DecoderLayer,
+    EncoderLayer,
+    NormalizedPositions,
+    OutputBias,
+    PositionalEmbedding,
+    causal_mask,
+    combine_masks,
+    padding_mask,
+    segment_mask,
+    segment_positions,
+)
 from kformer.layers.counter_hash import derive_seed
 from kformer.layers.normalization import normalize
 from kformer.layers.shapes import linear
@@ -19,10 +30,16 @@ class DecoderCache(NamedTuple):
     layers: Any  # a DecoderLayerCache per decoder layer
     source_mask: Any  # boolean [B, S], True at real source tokens
     output_kernel: Any = None  # [D, V], the projection to the vocabulary, where a backend is faster with it turned beforehand
+    output_bias: Any = ()  # [V], where the projection is one of some tokens only
 
     def reorder(self, rows):
         """The cache in which row i is what row `rows[i]` was; rows stay with their sentence."""
-        return DecoderCache(tuple(layer.reorder(rows) for layer in self.layers), self.source_mask, self.output_kernel)
+        return self._replace(layers=tuple(layer.reorder(rows) for layer in self.layers))
+
+    def select(self, sentences, rows):
+        """The cache of some sentences `[C]`, whose rows are `rows` `[R]`."""
+        layers = tuple(layer.select(sentences, rows) for layer in self.layers)
+        return self._replace(layers=layers, source_mask=keras.ops.take(self.source_mask, sentences, axis=0))
 
 
 class Network:
@@ -33,6 +50,9 @@ class Network:
     and the functional constructor needs the outputs. The arguments are those of `Transformer`.
 
     `record`, a dict, collects hidden states and attention scores on the way.
+
+    With `segments`, which tell for packed rows which of its sequences each token belongs to, attention stays inside a segment
+    and positions begin anew with each. Padding is a segment of its own, 0, that real tokens do not see.
     """
 
     def __init__(
@@ -140,15 +160,19 @@ class Network:
         )
         self.output_bias = OutputBias(dtype=policy, name="output_bias") if output_bias else None
 
-    def encode(self, source_ids, training=None, record=None):
+    def encode(self, source_ids, training=None, record=None, segments=None):
         """Source ids `[B, S]` to the encoder's output `[B, S, D]` and the mask of real tokens `[B, S]`."""
         source_mask = padding_mask(source_ids, self.pad_id)  # [B, S]
-        x = self.source_embedding(source_ids, training=training)
-        if self.source_positions is not None:
-            x = self.source_positions(x, training=training)
+        masks, placed = {"padding_mask": source_mask}, {}
+        if segments is not None:
+            masks, placed = {"attention_mask": segment_mask(segments, segments)}, {"positions": segment_positions(segments)}
+        if self.source_positions is None:
+            x = self.source_embedding(source_ids, **placed, training=training)
+        else:
+            x = self.source_positions(self.source_embedding(source_ids, training=training), **placed, training=training)
         _append(record, "encoder_hidden_states", x)
         for layer in self.encoder_layers:
-            x = layer(x, padding_mask=source_mask, training=training, return_attention_scores=record is not None)
+            x = layer(x, **masks, training=training, return_attention_scores=record is not None)
             if record is not None:
                 x, scores = x
                 _append(record, "encoder_attention_scores", scores)
@@ -158,23 +182,36 @@ class Network:
         return x, source_mask
 
     def decode(
-        self, target_ids, encoded, source_mask, training=None, record=None, cache=None, start_index=0, project=True
+        self,
+        target_ids,
+        encoded,
+        source_mask,
+        training=None,
+        record=None,
+        cache=None,
+        start_index=0,
+        project=True,
+        segments=None,
     ):
         """Target ids `[R, T]` and the encoded source to logits `[R, T, V]`; with a cache also the cache that has them.
 
         Without `project` what `output_table` projects to the vocabulary, `[R, T, D]`, takes the place of the logits.
+        `segments` are a pair, the source's and the target's.
         """
+        masks, placed = {"encoded_padding_mask": source_mask}, {"start_index": start_index}
+        if segments is not None:
+            masks, placed = _packed_masks(*segments), {"positions": segment_positions(segments[1])}
         if self.target_positions is None:
-            x = self.target_embedding(target_ids, start_index=start_index, training=training)
+            x = self.target_embedding(target_ids, **placed, training=training)
         else:
-            x = self.target_positions(self.target_embedding(target_ids, training=training), start_index=start_index, training=training)
+            x = self.target_positions(self.target_embedding(target_ids, training=training), **placed, training=training)
         _append(record, "decoder_hidden_states", x)
         layer_caches = []
         for index, layer in enumerate(self.decoder_layers):
             x = layer(
                 x,
                 encoded,
-                encoded_padding_mask=source_mask,
+                **masks,
                 cache=None if cache is None else cache.layers[index],
                 training=training,
                 return_attention_scores=record is not None,
@@ -200,16 +237,32 @@ class Network:
         else:
             logits = self.output_projection(x)
         if project and self.output_bias is not None:
-            logits = self.output_bias(logits)
-        return logits if cache is None else (logits, DecoderCache(tuple(layer_caches), source_mask, cache.output_kernel))
+            if cache is not None and not isinstance(cache.output_bias, tuple):
+                logits = logits + cache.output_bias
+            else:
+                logits = self.output_bias(logits)
+        return logits if cache is None else (logits, cache._replace(layers=tuple(layer_caches), source_mask=source_mask))
 
-    def output_kernel(self):
-        """The projection as a matrix `[D, V]` for TensorFlow, whose product with a turned one takes longer; elsewhere `None`."""
-        if keras.backend.backend() != "tensorflow":
+    def output_kernel(self, tokens=None):
+        """The projection as a matrix `[D, V]` for TensorFlow, whose product with a turned one takes longer; elsewhere `None`.
+
+        With `tokens`, int array `[C]`, on every backend the matrix `[D, C]` of these tokens.
+        """
+        ops = keras.ops
+        if keras.backend.backend() != "tensorflow" and tokens is None:
             return None
         if self.output_projection is not None:
-            return keras.ops.cast(keras.ops.convert_to_tensor(self.output_projection.kernel), self.output_projection.compute_dtype)
-        return keras.ops.transpose(keras.ops.cast(self.target_embedding.embeddings, self.target_embedding.compute_dtype))
+            kernel = ops.cast(ops.convert_to_tensor(self.output_projection.kernel), self.output_projection.compute_dtype)
+            return kernel if tokens is None else ops.take(kernel, tokens, axis=1)
+        table = ops.convert_to_tensor(self.target_embedding.embeddings)
+        table = table if tokens is None else ops.take(table, tokens, axis=0)
+        return ops.transpose(ops.cast(table, self.target_embedding.compute_dtype))
+
+    def output_bias_of(self, tokens):
+        """The output bias `[C]` of some tokens; an empty tuple where there is none, or where `tokens` is `None`."""
+        if tokens is None or self.output_bias is None:
+            return ()
+        return keras.ops.cast(keras.ops.take(self.output_bias.bias, tokens, axis=0), self.output_bias.compute_dtype)
 
     def output_table(self):
         """The projection to the vocabulary as a table, `[V, D]` in the compute dtype; with an output bias `[V, D + 1]`."""
@@ -221,6 +274,16 @@ class Network:
         if self.output_bias is None:
             return table
         return ops.concatenate([table, ops.expand_dims(ops.cast(self.output_bias.bias, table.dtype), 1)], axis=1)
+
+
+def _packed_masks(source_segments, target_segments):
+    """The masks of a decoder layer over packed rows, made once for all layers."""
+    length = keras.ops.shape(target_segments)[1]
+    return {
+        "attention_mask": combine_masks(segment_mask(target_segments, target_segments), causal_mask(length, length)),
+        "use_causal_mask": False,
+        "cross_attention_mask": segment_mask(target_segments, source_segments),
+    }
 
 
 def _append(record, key, value):

@@ -22,6 +22,10 @@ class Transformer(keras.Model):
     ids start with the start token and lack the end token (`kformer.data` shifts them). Padding is told by `pad_id`:
     in the source it is masked; in the target the causal mask hides it from what stands before, and the loss leaves it out.
 
+    Rows may hold several pairs behind each other, as `kformer.data.ParallelDataset(packed=True)` makes them. Then the inputs
+    also have `source_segments` and `target_segments`: attention stays inside a pair, positions begin anew with each, and the
+    logits of a pair are those that it has in a row of its own. Nothing of this is kept in the model.
+
     Training, scoring and cached decoding run the same layers: `model(inputs)` is one pass of `encode` and of the decoder
     over all target positions; `decode_step` is that decoder over the positions that are new.
 
@@ -53,7 +57,8 @@ class Transformer(keras.Model):
         seed: int, for the initial weights and the dropout; each layer derives its own from it. `None` draws one.
 
     Call arguments:
-        inputs: dict of integer tensors `source_ids` `[B, S]` and `target_ids` `[B, T]`.
+        inputs: dict of integer tensors `source_ids` `[B, S]` and `target_ids` `[B, T]`; for packed rows also
+            `source_segments` `[B, S]` and `target_segments` `[B, T]`, the pair that each token belongs to (0 for padding).
         training: bool.
 
     Returns:
@@ -189,19 +194,22 @@ class Transformer(keras.Model):
         """
         return self._network.encode(source_ids, training=False)
 
-    def init_cache(self, encoded, source_mask, rows=None, max_length=None):
+    def init_cache(self, encoded, source_mask, rows=None, max_length=None, shortlist=None):
         """The cache of a search that has not begun: no target tokens, the source's keys and values computed.
 
         Args:
             encoded, source_mask: what `encode` returned.
             rows: rows of the decoder's batch, a multiple of B (beams of one sentence next to each other); `None` for B.
             max_length: number of tokens that a static cache has room for, which JAX and XLA need; `None` for a growing one.
+            shortlist: int array `[C]`, ids of the target vocabulary: the logits of a step are those of these tokens alone, in this
+                order. `None` for all.
 
         Returns:
             `DecoderCache`.
         """
         layers = (layer.init_cache(encoded, rows=rows, max_length=max_length) for layer in self._network.decoder_layers)
-        return DecoderCache(tuple(layers), source_mask, self._network.output_kernel())
+        network = self._network
+        return DecoderCache(tuple(layers), source_mask, network.output_kernel(shortlist), network.output_bias_of(shortlist))
 
     def decode_step(self, target_ids, cache, index):
         """Runs the decoder over new target tokens.
@@ -230,8 +238,9 @@ class Transformer(keras.Model):
         """
         record = {}
         source_ids, target_ids = (ops.convert_to_tensor(inputs[key], dtype="int32") for key in ("source_ids", "target_ids"))
-        encoded, source_mask = self._network.encode(source_ids, training=False, record=record)
-        logits = self._network.decode(target_ids, encoded, source_mask, training=False, record=record)
+        source_segments, segments = _segments(inputs)
+        encoded, source_mask = self._network.encode(source_ids, training=False, record=record, segments=source_segments)
+        logits = self._network.decode(target_ids, encoded, source_mask, training=False, record=record, segments=segments)
         return {"logits": logits, **record}
 
     # Training.
@@ -266,6 +275,13 @@ class Transformer(keras.Model):
         """`keras.Model.fit`. A `ParallelDataset` is read in its own order, which is shuffled already and can be resumed."""
         if getattr(x, "is_ordered", False):
             kwargs["shuffle"] = False
+        data = getattr(x, "dataset", x)
+        # Rows of packed pairs say nothing of the longest position.
+        if getattr(data, "packed", False) and self._config["position_encoding"] == "learned" and data.longest > self.max_length:
+            raise ValueError(
+                f"The data has a sequence of {data.longest} tokens, longer than the model's {self.max_length} learned positions: "
+                f"prepare it with max_length={self.max_length}."
+            )
         return super().fit(x, *args, **kwargs)
 
     # A training step with this package's loss and metrics needs no logits: loss and projection are computed in one, which
@@ -315,8 +331,11 @@ class Transformer(keras.Model):
             return super().call(inputs, training=training, mask=mask)
         # Not by the functional graph, whose order of the two embeddings is another one: shared, they draw their dropout in turn.
         source_ids, target_ids = (ops.cast(inputs[key], "int32") for key in ("source_ids", "target_ids"))
-        encoded, source_mask = self._network.encode(source_ids, training=training)
-        return self._network.decode(target_ids, encoded, source_mask, training=training, project=not self._projects_loss)
+        source_segments, segments = _segments(inputs)
+        encoded, source_mask = self._network.encode(source_ids, training=training, segments=source_segments)
+        return self._network.decode(
+            target_ids, encoded, source_mask, training=training, project=not self._projects_loss, segments=segments
+        )
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         if self._projects_loss:
@@ -345,6 +364,17 @@ class Transformer(keras.Model):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         return cls(**config)
+
+
+def _segments(inputs):
+    """The source's segments of a packed batch, and those of both sides as a pair; `None` twice for other batches."""
+    given = [inputs[key] for key in ("source_segments", "target_segments") if key in inputs]
+    if not given:
+        return None, None
+    if len(given) == 1:
+        raise ValueError("Packed rows need the segments of both sides: give source_segments and target_segments, or neither.")
+    pair = tuple(ops.cast(part, "int32") for part in given)
+    return pair[0], pair
 
 
 def _flatten(parts):

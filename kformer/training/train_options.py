@@ -30,6 +30,7 @@ class TrainOptions:
         epochs, steps: when to stop; of both, what comes first counts [20 epochs, at least 2,000 and at most 100,000 steps].
         batch_tokens: most padded tokens of a batch, on the longer side [4096; less if an epoch had under 200 steps].
         max_shapes: most distinct shapes of batches, each of which costs JAX a compilation [8].
+        packed: whether several pairs stand behind each other in each row of batches that all have one shape [False].
         max_length: longest sequence in tokens; longer pairs are left out and reported [256].
         dropout: rate [the preset's].
         label_smoothing: [0.1, as in the paper].
@@ -58,6 +59,7 @@ class TrainOptions:
     steps: int | None = None
     batch_tokens: int | None = None
     max_shapes: int | None = None
+    packed: bool | None = None
     max_length: int | None = None
     dropout: float | None = None
     label_smoothing: float | None = None
@@ -106,6 +108,8 @@ class TrainOptions:
             for name in fixed:
                 if getattr(self, name) is not None:
                     raise ValueError(f"With start_from the model is the one of {self.start_from}, so {name} cannot be chosen.")
+        if self.packed and self.max_shapes is not None:
+            raise ValueError(f"Packed batches all have one shape: leave out max_shapes={self.max_shapes}, or packed.")
         if self.tokenizer is not None and (self.vocabulary_size is not None or self.separate_vocabularies):
             raise ValueError(f"The tokenizer in {self.tokenizer} has its vocabularies already: leave the other vocabulary options out.")
 

@@ -218,7 +218,8 @@ def _datasets(path, options, tokenizer, start, report):
     corpus = prepared(options.train_source, options.train_target)
     batch_tokens = options.batch_tokens or choose_batch_tokens(max(corpus.num_source_tokens, corpus.num_target_tokens))
     max_shapes = options.max_shapes or 8
-    train = ParallelDataset.from_prepared(corpus, batch_tokens=batch_tokens, seed=options.seed or 0, max_shapes=max_shapes)
+    settings = {"batch_tokens": batch_tokens, "packed": bool(options.packed)}
+    train = ParallelDataset.from_prepared(corpus, **settings, max_shapes=max_shapes, seed=options.seed or 0)
     report(f"data: {train.summary()}")
     if options.batch_tokens is None:
         reason = "as is usual" if batch_tokens == 4096 else "less than the usual 4,096, so that an epoch still has some 200 steps"
@@ -226,7 +227,7 @@ def _datasets(path, options, tokenizer, start, report):
     valid = None
     if options.valid_source is not None:
         corpus = prepared(options.valid_source, options.valid_target)
-        valid = ParallelDataset.from_prepared(corpus, batch_tokens=batch_tokens, shuffle=False, max_shapes=min(max_shapes, 4))
+        valid = ParallelDataset.from_prepared(corpus, **settings, max_shapes=min(max_shapes, 4), shuffle=False)
     return train, valid
 
 
@@ -257,7 +258,9 @@ def _length_of_training(options, steps_per_epoch, report):
 
 def _usual(options):
     """Values for open options that do not depend on the corpus, so that the config tells all that a training was made with."""
-    values = {"seed": 0, "max_shapes": 8, "valid_every": 1, "checkpoint_every": 500, "keep": 2, "label_smoothing": 0.1, "clip_norm": 1.0}
+    values = {"seed": 0, "packed": False, "valid_every": 1, "checkpoint_every": 500, "keep": 2, "label_smoothing": 0.1, "clip_norm": 1.0}
+    if not options.packed:
+        values["max_shapes"] = 8
     if options.start_from is None:
         preset = options.preset or "tiny"
         values |= {"preset": preset, "norm": "pre", "max_length": 256, "precision": "float32", "dropout": PRESETS[preset].config["dropout"]}

@@ -9,7 +9,7 @@ import pytest
 from keras import ops
 
 from kformer.decoding import beam_search, length_penalty
-from tests.decoding.toys import BEAM_MODULE, Special, Toy, compiled, cut, oracle_beam, oracle_greedy, oracle_penalty, python_loop
+from tests.decoding.toys import LOOP_MODULE, Special, Toy, compiled, cut, oracle_beam, oracle_greedy, oracle_penalty, python_loop
 
 SENTENCES = 24
 
@@ -122,14 +122,14 @@ def test_early_stop_changes_nothing_and_saves_steps(monkeypatch):
     """The oracle never stops early; the search does, as soon as no live hypothesis can win."""
     toy, limit = Toy(seed=12, sentences=6, sharpness=2.0, end=1.5), 40
     steps = []
-    loop = BEAM_MODULE.while_loop
+    loop = LOOP_MODULE.while_loop
 
     def counting_loop(condition, body, state):
         state = loop(condition, body, state)
         steps.append(int(state.length))
         return state
 
-    monkeypatch.setattr(BEAM_MODULE, "while_loop", counting_loop)
+    monkeypatch.setattr(LOOP_MODULE, "while_loop", counting_loop)
     results = run(toy, [limit] * 6, beam_size=4, alpha=0.6, compile=eager)
     slowest = 0
     for sentence in range(6):
@@ -190,7 +190,7 @@ def recording():
 
     state = HistoryState(toy.state(3)["hidden"], ops.zeros((rows, limit + 1), dtype="int32"), ops.zeros((), dtype="int32"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(BEAM_MODULE, "while_loop", python_loop(states.append))
+        patch.setattr(LOOP_MODULE, "while_loop", python_loop(states.append))
         run(toy, [limit] * 6, beam_size=3, step=step, state=state, n_best=3, compile=eager)
     assert len(states) >= 5
     return toy, [keras.tree.map_structure(ops.convert_to_numpy, state) for state in states]

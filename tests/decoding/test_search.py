@@ -8,75 +8,12 @@ import numpy as np
 import pytest
 from keras import ops
 
-import kformer
 from kformer.decoding import Scorer, Searcher, SearchOptions, SearchResult, beam_search, drivers
 from kformer.decoding.step import reorder
-from tests.decoding.toys import BEAM_MODULE, compiled, cut, oracle_penalty
+from tests.decoding.small_models import BEAM, END, LIMITS, PAD, SPECIAL, START, assert_same, limits_of, rows_of, sentences, transformer
+from tests.decoding.toys import LOOP_MODULE, compiled, cut, oracle_penalty
 
 SEARCH_MODULE = importlib.import_module("kformer.decoding.search")
-PAD, START, END, VOCABULARY = 0, 2, 3, 17
-# Tight limits, so that some hypotheses reach them.
-LIMITS = {"max_length": 12, "length_ratio": 1.5, "length_offset": 4}
-BEAM = SearchOptions(beam_size=4, n_best=4, **LIMITS)
-SPECIAL = type("Special", (), {"pad_id": PAD, "start_id": START, "end_id": END})
-
-
-def transformer(seed=2, **overrides):
-    """A small Transformer whose outputs have many lengths: the end token's logit grows with the position, along one axis."""
-    sizes = {
-        "num_encoder_layers": 1,
-        "num_decoder_layers": 2,
-        "hidden_dim": 16,
-        "intermediate_dim": 32,
-        "num_heads": 2,
-        "max_length": 32,
-        "share_output": False,
-    }
-    model = kformer.Transformer(VOCABULARY, **{**sizes, **overrides})
-    rng, axis = np.random.default_rng(seed), 4
-    for weight in model.trainable_weights:
-        shape = tuple(weight.shape)
-        if weight.path.startswith("output_projection"):
-            values = rng.normal(size=shape) * 3 / shape[0] ** 0.5
-            values[axis], values[axis, END] = 0, 6
-        elif weight.name.endswith("kernel"):
-            values = rng.normal(size=shape) * 0.7 / shape[0] ** 0.5
-        elif weight.name == "gamma":
-            values = 1 + 0.2 * rng.normal(size=shape)
-        elif "embeddings" in weight.name:
-            values = rng.normal(size=shape) / shape[1] ** 0.5
-            values[:, axis] = 0
-        else:
-            values = 0.1 * rng.normal(size=shape)
-            if weight.path.endswith("decoder_layer_1/feed_forward_norm/beta"):
-                values[axis] -= 0.5
-        weight.assign(values.astype("float32"))
-    return model
-
-
-def sentences(count, length=8, seed=0):
-    """Source ids `[count, length]`; the first is full, the others have random lengths."""
-    rng = np.random.default_rng(seed)
-    ids = rng.integers(4, VOCABULARY, (count, length))
-    lengths = np.append(length, rng.integers(1, length + 1, max(count - 1, 0)))[:count]
-    return np.where(np.arange(length) < lengths[:, None], ids, PAD).astype("int32")
-
-
-def limits_of(source_ids, options=BEAM):
-    return options.limits((source_ids != PAD).sum(axis=1)).astype("int32")
-
-
-def assert_same(result, expected, atol=1e-4):
-    """Two results are equal, up to padding at the end."""
-    length = min(result.ids.shape[2], expected.ids.shape[2])
-    np.testing.assert_array_equal(result.ids[..., :length], expected.ids[..., :length])
-    assert (result.ids[..., length:] == PAD).all() and (expected.ids[..., length:] == PAD).all()
-    np.testing.assert_allclose(result.scores, expected.scores, atol=atol)
-    np.testing.assert_allclose(result.ranks, expected.ranks, atol=atol)
-
-
-def rows_of(result, rows):
-    return SearchResult(*(part[rows] for part in result))
 
 
 @pytest.fixture(scope="module")
@@ -258,9 +195,9 @@ def test_both_cache_layouts_find_the_same(model, backend, monkeypatch):
             return state
 
         def search(*arguments):
-            return SEARCH_MODULE.search(model, *arguments, options=options, steps=steps)
+            return SEARCH_MODULE.search(model, *arguments, options=options, steps=steps, drop_finished=False)
 
-        monkeypatch.setattr(BEAM_MODULE, "while_loop", unrolled_loop)
+        monkeypatch.setattr(LOOP_MODULE, "while_loop", unrolled_loop)
         arguments = (ops.convert_to_tensor(values) for values in (source, limits, np.arange(2, dtype="int32")))
         found = SearchResult(*map(ops.convert_to_numpy, compiled(search)(*arguments)))
     else:
@@ -286,26 +223,6 @@ def test_sampling_draws_by_seed_and_row_number(model, scorer, source_ids):
     assert_same(searcher(source_ids[order], row_numbers=order), rows_of(draws, order))
     others = searcher(source_ids, row_numbers=np.arange(16) + 100)
     assert (others.ids[:, :, : draws.ids.shape[2]] != draws.ids[:, :, : others.ids.shape[2]]).any(axis=(1, 2)).sum() >= 12
-
-
-def test_compiles_for_few_shapes(model, backend, monkeypatch):
-    """On TensorFlow once for all shapes; on JAX once for rows up to a power of two and lengths up to a multiple of 16."""
-    traces = []
-    search = SEARCH_MODULE.search
-
-    def counting(model, source_ids, *args, **kwargs):
-        traces.append(tuple(source_ids.shape))
-        return search(model, source_ids, *args, **kwargs)
-
-    monkeypatch.setattr(SEARCH_MODULE, "search", counting)
-    searcher = Searcher(model, SearchOptions(beam_size=1, max_length=6))
-    shapes = [(5, 3), (8, 16), (6, 9), (7, 12), (3, 20), (4, 31)]
-    for rows, length in shapes:
-        assert len(searcher(sentences(rows, length)).ids) == rows
-    if backend == "torch":
-        assert traces == shapes
-    else:
-        assert traces == {"jax": [(8, 16), (4, 32)], "tensorflow": [(None, None)]}[backend]
 
 
 @pytest.mark.parametrize(

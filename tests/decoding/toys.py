@@ -7,8 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
-# `kformer.decoding.beam_search` is the function; its module, in which tests replace names, has to be asked for.
-BEAM_MODULE = importlib.import_module("kformer.decoding.beam_search")
+# The module in which tests replace the loop.
+LOOP_MODULE = importlib.import_module("kformer.decoding.loop")
 
 
 class Special(NamedTuple):

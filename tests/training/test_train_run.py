@@ -30,6 +30,32 @@ def write_small_run(folder, texts):
     return str(kformer.Translator(model, tokenizer).save(folder))
 
 
+def losses_of(path):
+    with open(path / "history.csv", encoding="utf-8", newline="") as file:
+        return [row["loss"] for row in csv.DictReader(file)]
+
+
+def test_a_packed_training_goes_on_through_the_same_losses(tmp_path):
+    options = write_pairs(tmp_path)
+    start = write_small_run(tmp_path / "small", [options["train_source"], options["train_target"]])
+    said = []
+    options |= {"start_from": start, "batch_tokens": 512, "packed": True, "learning_rate": 0.02, "warmup_steps": 4}
+    files = {name: path for name, path in options.items() if not name.startswith("valid")}
+    settings = {**files, "report": said.append, "show_progress": False}
+    whole = train_run(tmp_path / "whole", epochs=2, **settings)
+    assert any("% full, packed into one shape BxSxT" in sentence for sentence in said)
+    model, _, config = load_run(tmp_path / "whole")
+    assert config["training"]["packed"] is True and config["training"]["max_shapes"] is None
+    assert model.get_config() == load_run(start)[0].get_config()
+    steps = whole.steps // 2 + 1
+    assert train_run(tmp_path / "parts", steps=steps, **settings).steps == steps
+    rest = train_run(tmp_path / "parts", resume=True, epochs=2, report=said.append, show_progress=False)
+    assert rest.steps == whole.steps == len(losses_of(tmp_path / "whole"))
+    assert losses_of(tmp_path / "parts") == losses_of(tmp_path / "whole")
+    with pytest.raises(ValueError, match="began with packed=True and can only go on with that, not with False"):
+        train_run(tmp_path / "parts", resume=True, packed=False)
+
+
 def test_the_average_of_the_weights_is_validated_and_kept_and_resumed(tmp_path):
     options = write_pairs(tmp_path)
     start = write_small_run(tmp_path / "small", [options["train_source"], options["train_target"]])
@@ -53,11 +79,7 @@ def test_the_average_of_the_weights_is_validated_and_kept_and_resumed(tmp_path):
     assert part.steps == steps
     rest = train_run(tmp_path / "parts", resume=True, epochs=2, report=said.append, show_progress=False)
     assert rest.steps == whole.steps
-    histories = []
-    for name in ("whole", "parts"):
-        with open(tmp_path / name / "history.csv", encoding="utf-8", newline="") as file:
-            histories.append([row["loss"] for row in csv.DictReader(file)])
-    assert histories[0] == histories[1]
+    assert losses_of(tmp_path / "parts") == losses_of(tmp_path / "whole")
     assert rest.best == whole.best
 
 
@@ -106,6 +128,12 @@ def test_only_the_end_may_change_when_a_training_goes_on():
     assert resume_options(stored, {"steps": 7}, "run") == TrainOptions("a", "b", steps=7, seed=3)
     with pytest.raises(ValueError, match="began with seed=3 and can only go on with that, not with 4"):
         resume_options(stored, {"seed": 4}, "run")
+
+
+@pytest.mark.any_backend
+def test_packed_batches_have_one_shape_alone():
+    with pytest.raises(ValueError, match="Packed batches all have one shape: leave out max_shapes=4, or packed"):
+        TrainOptions("a", "b", packed=True, max_shapes=4).check_whole()
 
 
 @pytest.mark.any_backend

@@ -1,0 +1,159 @@
+"""The operations of a search's forward pass, in the form that is quickest on a backend.
+
+At one token per row a step is hundreds of small operations, and what each costs beside its arithmetic decides. Keras's operations
+convert and check their inputs at each call (PyTorch, where there is no graph to keep) or become several of the graph's (TensorFlow).
+Here each is one call or a few of the backend's own. JAX compiles the layers themselves as well as these, so it has no need of them.
+
+Shape letters: R rows, K and M sizes of a product, N heads, H head size, T queries, S keys.
+"""
+
+import keras
+
+
+def has_kernels():
+    """Whether this backend gains by them."""
+    return keras.backend.backend() in ("tensorflow", "torch")
+
+
+def kernels():
+    """The kernels of the backend in use."""
+    return {"tensorflow": TensorFlowKernels, "torch": TorchKernels}[keras.backend.backend()]()
+
+
+class TensorFlowKernels:
+    """For a graph, in which every operation costs about half a microsecond before it does anything."""
+
+    def __init__(self):
+        import tensorflow as tf
+
+        self._tf = tf
+
+    def bind(self, variable):
+        """What the other methods take for a Keras variable: here one that is read where it is used. Carried through a loop, its tensor
+        would cost more operations."""
+        return variable.value
+
+    def bind_kernel(self, variable):
+        """`bind` for the matrix of a product."""
+        return self.bind(variable)
+
+    def bind_table(self, variable):
+        """`bind` for a table of embeddings, of which rows are gathered."""
+        return self.bind(variable)
+
+    def bind_projection(self, variable, is_table, tokens=None):
+        """`bind` for the projection to the vocabulary, `[D, V]`, or a table `[V, D]`; with `tokens` for the projection to these."""
+        if tokens is not None:  # Once for each search: what a loop takes from outside is not computed in it.
+            return self.some_of(variable.value, is_table, tokens), False
+        return self.bind(variable), is_table
+
+    def some_of(self, matrix, is_table, tokens):
+        """The projection `[D, C]` to some tokens."""
+        some = self._tf.gather(matrix, tokens, axis=0 if is_table else 1)
+        return self._tf.transpose(some) if is_table else some
+
+    def begin_projection(self, projection):
+        """What a search carries for the projection: a table turned once, since the product with one as it is takes longer."""
+        variable, is_table = projection
+        return self._tf.transpose(variable) if is_table else ()
+
+    def project(self, x, projection, carried, bias=None):
+        """Logits `[R, V]` of `[R, D]`."""
+        return self.product(x, projection[0] if isinstance(carried, tuple) else carried, bias)
+
+    def product(self, x, kernel, bias=None):
+        """`x W + b`: `[R, K]`, `[K, M]`, `[M]` -> `[R, M]`."""
+        y = self._tf.matmul(x, kernel)
+        return y if bias is None else y + bias
+
+    def activate(self, x, name):
+        tf = self._tf
+        return {"relu": tf.nn.relu, "gelu": lambda x: tf.nn.gelu(x, approximate=False), "silu": tf.nn.silu}[name](x)
+
+    def layer_norm(self, x, gamma, beta, epsilon):
+        """Layer norm of rows."""
+        tf = self._tf
+        centered = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+        variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
+        return centered * (tf.math.rsqrt(variance + epsilon) * gamma) + beta
+
+    def attend(self, query, key, value, scale, bias=None):
+        """`softmax(scale Q K^T + bias) V` over `[., N, T, H]` and `[., N, S, H]`."""
+        tf = self._tf
+        scores = tf.matmul(query * scale, key, transpose_b=True)
+        return tf.matmul(tf.nn.softmax(scores if bias is None else scores + bias), value)
+
+    def gather(self, table, places):
+        """Rows of a table."""
+        return self._tf.gather(table, places)
+
+    def concatenate(self, parts, axis):
+        return self._tf.concat(parts, axis)
+
+    def split(self, x, parts):
+        """Parts of equal size of the last axis."""
+        return self._tf.split(x, parts, axis=-1)
+
+    def unstack(self, x, parts):
+        return self._tf.unstack(x, parts)
+
+    def reshape(self, x, shape):
+        return self._tf.reshape(x, shape)
+
+    def transpose(self, x, axes):
+        return self._tf.transpose(x, axes)
+
+
+class TorchKernels:
+    """For eager execution."""
+
+    def __init__(self):
+        import torch
+
+        self._torch, self._functional = torch, torch.nn.functional
+
+    def bind(self, variable):
+        return variable.value
+
+    bind_kernel = bind_table = bind
+
+    def bind_projection(self, variable, is_table, tokens=None):
+        if tokens is not None:
+            return variable.value[tokens].T if is_table else variable.value[:, tokens]
+        return variable.value.T if is_table else variable.value
+
+    def begin_projection(self, projection):
+        return ()
+
+    def project(self, x, projection, carried, bias=None):
+        return self.product(x, projection, bias)
+
+    def product(self, x, kernel, bias=None):
+        return x @ kernel if bias is None else self._torch.addmm(bias, x, kernel)
+
+    def activate(self, x, name):
+        return getattr(self._functional, name)(x)
+
+    def layer_norm(self, x, gamma, beta, epsilon):
+        return self._functional.layer_norm(x, gamma.shape, gamma, beta, epsilon)
+
+    def attend(self, query, key, value, scale, bias=None):
+        return self._functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
+
+    def gather(self, table, places):
+        return table[places]
+
+    def concatenate(self, parts, axis):
+        return self._torch.cat(parts, axis)
+
+    def split(self, x, parts):
+        return x.chunk(parts, -1)
+
+    def unstack(self, x, parts):
+        return x.unbind(0)
+
+    def reshape(self, x, shape):
+        return x.reshape(shape)
+
+    def transpose(self, x, axes):
+        return x.permute(axes)

@@ -1,0 +1,95 @@
+"""The loop of every search: step by step until all sentences are done, without the rows of those that are.
+
+A batch is as slow as its slowest sentence, but it need not compute the others until then. Where shapes may change (TensorFlow and
+PyTorch), the loop pauses each time that a share of its sentences is done, writes down what they found, and goes on with the rows of
+the rest. The steps of a sentence depend on its own rows alone, so its result is the same.
+
+Shape letters: B sentences at first, C those that are left, W decoder rows per sentence.
+"""
+
+from typing import Any, NamedTuple
+
+from keras import ops
+
+from kformer.decoding.drivers import while_loop
+from kformer.decoding.step import select
+
+# The loop pauses when one of so many sentences is done. (A pause costs about as much as a step's reordering of beams.)
+_SHARE = 4
+
+
+class Shrinking(NamedTuple):
+    """What the loop over pauses carries."""
+
+    places: Any  # int32 [C], the sentences that are left
+    results: Any  # tuple of tensors [B, ...]
+    state: Any  # the search's state, of C sentences
+
+
+def run_steps(advance, is_live, outcome, state, steps, width=None, per_row=False):
+    """Runs a search.
+
+    Args:
+        advance: function of a state to the state one step later.
+        is_live: function of a state to a boolean tensor, which sentences go on. A sentence that does not never will again, and what
+            `outcome` says of it stays as it is.
+        outcome: function of a state to a tuple of tensors, sentences first: what has been found.
+        state: NamedTuple with an int32 scalar `length`, the steps so far, `decoder`, the step function's state, and other tensors
+            with sentences first.
+        steps: int or scalar tensor, the most steps.
+        width: W, to drop sentences that are done; `None` never drops any. The step function must then take fewer rows than it began
+            with.
+        per_row: the state's tensors have a row per decoder row in place of one per sentence.
+
+    Returns:
+        The outcome, and a boolean tensor `[B]`, which sentences are done; others were cut off after `steps`.
+    """
+
+    def result(state):
+        return (*outcome(state), ops.logical_not(is_live(state)))
+
+    def run_until(state, least):
+        def goes_on(state):
+            live = ops.sum(ops.cast(is_live(state), "int32"))
+            return ops.logical_and(state.length < steps, live > least)
+
+        return while_loop(goes_on, advance, state)
+
+    if width is None:
+        found = result(run_until(state, 0))
+        return found[:-1], found[-1]
+
+    def goes_on(loop):
+        return ops.logical_and(loop.state.length < steps, ops.shape(loop.places)[0] > 0)
+
+    def run_and_drop(loop):
+        count = ops.shape(loop.places)[0]
+        state = run_until(loop.state, count - ops.maximum(count // _SHARE, 1))
+        places = ops.expand_dims(loop.places, 1)
+        results = tuple(
+            ops.scatter_update(before, places, now) for before, now in zip(loop.results, result(state), strict=True)
+        )
+        kept = ops.cast(ops.nonzero(is_live(state))[0], "int32")
+        return Shrinking(ops.take(loop.places, kept, axis=0), results, keep_sentences(state, kept, width, per_row))
+
+    results = result(state)
+    loop = Shrinking(ops.arange(ops.shape(results[-1])[0], dtype="int32"), results, state)
+    found = while_loop(goes_on, run_and_drop, loop).results
+    return found[:-1], found[-1]
+
+
+def keep_sentences(state, sentences, width, per_row=False):
+    """A search's state of some of its sentences.
+
+    Args:
+        state: NamedTuple as in `run_steps`.
+        sentences: int32 tensor `[C]`, their numbers.
+        width: W, decoder rows per sentence.
+        per_row: as in `run_steps`.
+    """
+    rows = sentences
+    if width > 1:
+        rows = ops.reshape(ops.expand_dims(sentences * width, 1) + ops.arange(width, dtype="int32"), (-1,))
+    chosen = rows if per_row else sentences
+    parts = {name: ops.take(part, chosen, axis=0) for name, part in state._asdict().items() if name not in ("length", "decoder")}
+    return state._replace(**parts, decoder=select(state.decoder, sentences, rows))

@@ -1,0 +1,114 @@
+"""Searches over a part of the vocabulary."""
+
+import dataclasses
+import pathlib
+
+import numpy as np
+import pytest
+
+import kformer
+from kformer.decoding import Searcher, SearchOptions
+from tests.decoding.small_models import BEAM, END, LIMITS, PAD, START, VOCABULARY, assert_same, search_once, sentences, transformer
+
+FROZEN = pathlib.Path(__file__).parents[1] / "frozen_run"
+LISTED = (5, 6, 8, 9, 10, 12, 13, 15)
+OPTIONS = {
+    "greedy": SearchOptions(beam_size=1, **LIMITS),
+    "beam": dataclasses.replace(BEAM, min_length=2, prefix_ids=(4, 6), forbidden_ids=(8,)),
+    "huggingface": dataclasses.replace(BEAM, mode="huggingface", length_penalty=1.0, forced_end=False),
+}
+MODELS = {
+    "shared table": {"share_output": True},
+    "bias, start is padding": {"output_bias": True, "start_id": 0},
+    "end is padding": {"pad_id": 3},
+}
+
+
+def listed_and_forbidden(options):
+    """The search over the shortlist; and the full search in which all other tokens are forbidden, whose probabilities it has."""
+    others = set(range(VOCABULARY)) - {*LISTED, END} | set(options.forbidden_ids)
+    others = dataclasses.replace(options, forbidden_ids=sorted(others), renormalize=True)
+    return dataclasses.replace(options, shortlist=LISTED, renormalize=True), others
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [({}, options) for options in OPTIONS] + [(model, "beam") for model in MODELS.values()],
+    ids=[*OPTIONS, *MODELS],
+)
+def test_equals_a_search_in_which_all_others_are_forbidden(model, options):
+    model, source_ids = transformer(num_decoder_layers=1, **model), sentences(8)
+    source_ids = np.where(source_ids == PAD, model.pad_id, source_ids)
+    listed, forbidden = listed_and_forbidden(OPTIONS[options])
+    found, expected = search_once(model, listed, source_ids), search_once(model, forbidden, source_ids)
+    if model.pad_id == PAD:
+        assert_same(found, expected)
+    else:
+        np.testing.assert_array_equal(found.ids, expected.ids)
+        np.testing.assert_allclose(found.scores, expected.scores, atol=1e-4)
+    prefix = len(listed.prefix_ids)
+    generated = set(found.ids[:, :, prefix:].ravel().tolist())
+    # Where outputs share the table, they repeat a token or two.
+    assert generated <= {*LISTED, END, model.pad_id} and len(generated) >= (3 if model._network.output_projection is None else 6)
+
+
+def test_probabilities_are_those_among_the_listed():
+    """Without `renormalize` too: what is not listed is not computed."""
+    model, source_ids = transformer(num_decoder_layers=1), sentences(6)
+    listed, _ = listed_and_forbidden(SearchOptions(beam_size=1, **LIMITS))
+    expected = search_once(model, listed, source_ids)
+    assert_same(search_once(model, dataclasses.replace(listed, renormalize=False), source_ids), expected)
+    # The order in which the tokens are given, repetitions, and start, padding and end token among them are nothing to it.
+    mixed = (*LISTED[::-1], 5, START, PAD, END)
+    assert_same(search_once(model, dataclasses.replace(listed, renormalize=False, shortlist=mixed), source_ids), expected)
+
+
+def test_draws_are_of_the_listed():
+    model, source_ids = transformer(num_decoder_layers=1), sentences(8)
+    options = SearchOptions(sampling=True, n_best=4, temperature=3.0, shortlist=LISTED, seed=2, **LIMITS)
+    found = search_once(model, options, source_ids)
+    drawn = set(found.ids.ravel().tolist())
+    assert drawn <= {*LISTED, END, PAD} and len(drawn) >= 9
+    assert np.isfinite(found.scores).all()
+
+
+def test_one_token_only():
+    """Fewer tokens than beams."""
+    model = transformer(num_decoder_layers=1)
+    found = Searcher(model, dataclasses.replace(BEAM, shortlist=(7,)))(sentences(3))
+    assert set(found.ids.ravel().tolist()) <= {7, END, PAD} and np.isfinite(found.scores[:, 0]).all()
+
+
+def test_tokens_outside_the_vocabulary_are_refused():
+    model = transformer(num_decoder_layers=1)
+    with pytest.raises(ValueError, match=f"^shortlist holds {VOCABULARY}, but the model's target vocabulary ends at {VOCABULARY - 1}"):
+        Searcher(model, SearchOptions(shortlist=(5, VOCABULARY)))
+
+
+def test_a_translators_shortlist():
+    """The tokens of texts, or the most frequent of them; with those of the very translations nothing changes but the scores."""
+    translator = kformer.Translator.load(FROZEN)
+    sources = [pair.source for pair in kformer.data.generate_pairs(6, seed=5, split="test", categories=("time",))]
+    texts = translator(sources, beam_size=1)
+    ids = translator.shortlist(texts)
+    assert ids == tuple(sorted(set(ids))) == translator.shortlist(iter(texts[::-1]))
+    tokens = translator.tokenizer.tokenize(texts, side="target")
+    assert {token for row in tokens for token in row} <= set(ids)
+    assert translator(sources, beam_size=1, shortlist=ids) == texts
+    counts = np.bincount([token for row in tokens for token in row])
+    few = set(translator.shortlist(texts, size=3))
+    assert counts.argmax() in few and len(few & set(np.flatnonzero(counts).tolist())) < len(set(np.flatnonzero(counts)))
+
+
+@pytest.mark.any_backend
+def test_bad_lists_say_what_is_wrong():
+    translator = kformer.Translator.load(FROZEN)
+    for call, words in (
+        (lambda: translator.shortlist([""]), "no token"),
+        (lambda: translator.shortlist(["noon"], size=0), "size must be at least 1, but 0 was given"),
+        (lambda: translator.shortlist("noon"), "list of texts"),
+        (lambda: SearchOptions(shortlist=[5, -1]), "shortlist must be a list of token ids"),
+        (lambda: SearchOptions(shortlist=[5], forbidden_ids=[5]), "shortlist holds forbidden tokens alone"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=words):
+            call()
