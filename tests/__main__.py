@@ -1,11 +1,13 @@
-"""`python -m tests`: the tests on each backend in turn, one process each. Other arguments go to pytest.
+"""`python -m tests`: the tests on each backend, one process each, two at a time. Other arguments go to pytest.
 
 python -m tests                              everything on the three backends
 python -m tests --backends jax,torch         two of them
+python -m tests --jobs 1                     one after the other, with the output as it comes
 python -m tests tests/layers -k mask         a part
 """
 
 import argparse
+import concurrent.futures
 import os
 import pathlib
 import subprocess
@@ -13,6 +15,7 @@ import sys
 import time
 
 BACKENDS = ("tensorflow", "jax", "torch")
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 _NO_TESTS = 5  # pytest's exit code when all were deselected
 
 
@@ -21,27 +24,36 @@ def main(arguments=None):
         prog="python -m tests", description="Runs pytest once per backend; unknown arguments are passed on to it."
     )
     parser.add_argument("--backends", default=",".join(BACKENDS), help="separated by commas (default: %(default)s)")
+    parser.add_argument(
+        "--jobs", type=int, default=min(2, os.cpu_count() or 1), help="backends tested at the same time (default here: %(default)s)"
+    )
     options, pytest_arguments = parser.parse_known_args(arguments)
     backends = [name for name in options.backends.split(",") if name]
     unknown = [name for name in backends if name not in BACKENDS]
     if unknown or not backends:
         parser.error(f"unknown backend {', '.join(unknown)!r}: choose among {', '.join(BACKENDS)}")
 
-    root = pathlib.Path(__file__).resolve().parent.parent
-    summary, failed = [], False
-    for index, backend in enumerate(backends):
+    def test(index):
+        """Runs one backend's tests: its line of the summary, and whether they passed."""
+        backend = backends[index]
         # Tests that need no particular backend run under the first one only.
         skips = index > 0
         environment = {**os.environ, "KERAS_BACKEND": backend, "KFORMER_SKIP_ANY_BACKEND": "1" if skips else "0"}
-        print(f"== {backend}", flush=True)
+        keeps = subprocess.PIPE if options.jobs > 1 else None
         start = time.perf_counter()
-        code = subprocess.run([sys.executable, "-m", "pytest", *pytest_arguments], cwd=root, env=environment).returncode
-        passed = code == 0 or (code == _NO_TESTS and skips)
-        failed |= not passed
+        command = [sys.executable, "-m", "pytest", *pytest_arguments]
+        run = subprocess.run(command, cwd=ROOT, env=environment, stdout=keeps, stderr=keeps and subprocess.STDOUT)
         seconds = time.perf_counter() - start
-        summary.append(f"{backend:<12}{'passed' if passed else f'FAILED (exit code {code})':<24}{seconds:6.0f} s")
+        passed = run.returncode == 0 or (run.returncode == _NO_TESTS and skips)
+        print(f"== {backend}", (run.stdout or b"").decode(errors="replace"), sep="\n", flush=True)
+        return f"{backend:<12}{'passed' if passed else f'FAILED (exit code {run.returncode})':<24}{seconds:6.0f} s", passed
+
+    if options.jobs > 1:
+        print(f"Testing {', '.join(backends)}, {options.jobs} at a time; what pytest prints follows as each ends.", flush=True)
+    with concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as pool:
+        summary, passed = zip(*pool.map(test, range(len(backends))), strict=True)
     print("== summary", *summary, sep="\n", flush=True)
-    return 1 if failed else 0
+    return 0 if all(passed) else 1
 
 
 if __name__ == "__main__":

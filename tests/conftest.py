@@ -1,4 +1,4 @@
-"""Fixtures of all tests. Run them with `python -m tests` (each backend in turn), or with pytest under one KERAS_BACKEND."""
+"""Fixtures of all tests. Run them with `python -m tests` (each backend), or with pytest under one KERAS_BACKEND."""
 
 import os
 import pathlib
