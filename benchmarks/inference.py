@@ -7,7 +7,8 @@ Makes a model of random weights per shape and exports it to each format. Every s
 for sentences of 10 to 30 tokens: the SavedModel as a user loads it (strings in, strings out), its core (ids in, ids out), Hugging
 Face's `generate`, and CTranslate2 in float32 and int8.
 
-Each system has one process, pinned to `--threads` processors, for all of its cells. The floor is what this machine could do at best:
+Each system has one process, pinned to `--threads` processors, for all of its cells. All are asked in turn, call by call, so that whatever
+else a machine does meets each of them alike. The floor is what this machine could do at best:
 the larger of the time of a step's products at the speed of a large product, and of reading its weights once at the speed of memory.
 """
 
@@ -29,7 +30,7 @@ import numpy as np
 STEPS = 24
 SHAPES = {"tiny": 10_000, "small": 10_000, "base": 32_000}
 SEARCHES = {"greedy": 1, "beam4": 4, "beam5": 5}
-SYSTEMS = ("saved_model", "core", "hf", "ctranslate2-float32", "ctranslate2-int8")
+SYSTEMS = ("saved_model", "saved_model-bfloat16", "core", "hf", "ctranslate2-float32", "ctranslate2-int8")
 PACKAGES = ("tensorflow", "keras", "torch", "transformers", "ctranslate2")
 
 
@@ -48,7 +49,8 @@ def make(options, shape, folder):
     translator = kformer.Translator(model, tokenizer)
     for search in options.searches:
         limits = {"min_length": STEPS - 1, "max_length": STEPS - 1, "length_offset": STEPS}
-        translator.export(folder / f"saved-{search}", beam_size=SEARCHES[search], n_best=1, **limits)
+        for suffix, dtype in (("", None), ("-bfloat16", "bfloat16")):
+            translator.export(folder / f"saved-{search}{suffix}", beam_size=SEARCHES[search], n_best=1, dtype=dtype, **limits)
     translator.save(folder / "run")
     export_huggingface(translator, folder / "hf")
     for quantization in ("float32", "int8"):
@@ -65,13 +67,13 @@ def make(options, shape, folder):
 class SavedModel:
     """Strings in, strings out, by TensorFlow alone."""
 
-    def __init__(self, folder, options, search):
+    def __init__(self, folder, options, search, suffix=""):
         import tensorflow as tf
         import tensorflow_text  # noqa: F401 - it registers the tokenizer's ops
 
         tf.config.threading.set_intra_op_parallelism_threads(options.threads)
         self._constant = tf.constant
-        self._serve = tf.saved_model.load(str(folder / f"saved-{search}" / "1")).signatures["serving_default"]
+        self._serve = tf.saved_model.load(str(folder / f"saved-{search}{suffix}" / "1")).signatures["serving_default"]
 
     def __call__(self, texts):
         return self._serve(text=self._constant(texts))["translation"].numpy()
@@ -143,31 +145,69 @@ class CTranslate2:
 def open_system(name, folder, options, search):
     if name.startswith("ctranslate2"):
         return CTranslate2(folder, options, search, name.partition("-")[2])
+    if name.startswith("saved_model-"):
+        return SavedModel(folder, options, search, suffix="-" + name.partition("-")[2])
     return {"saved_model": SavedModel, "core": Core, "hf": HuggingFace}[name](folder, options, search)
 
 
-def measure(options, system, folder):
-    """One system's cells for one shape: seconds of a call, of loading and of the first call; memory."""
-    texts = json.loads((folder / "texts.json").read_text())
-    results = {}
-    for search in options.searches:
+def work(options, system, folder):
+    """One system's process: answers every request, a search and a batch size as a line of JSON, with the seconds that it took."""
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # What a library prints is no reply.
+    texts, opened = json.loads((folder / "texts.json").read_text()), {}
+    for line in sys.stdin:
+        search, batch = json.loads(line)
+        reply, start = {}, time.perf_counter()
+        if search not in opened:
+            opened[search] = open_system(system, folder, options, search)
+            reply["load"] = time.perf_counter() - start
         start = time.perf_counter()
-        run = open_system(system, folder, options, search)
-        results[f"{search} load"] = time.perf_counter() - start
-        for batch in options.batches:
-            start = time.perf_counter()
-            run(texts[:batch])
-            first, seconds = time.perf_counter() - start, []
-            run(texts[:batch])
-            begin = time.perf_counter()
-            while len(seconds) < options.repeats or (time.perf_counter() - begin < 1.0 and len(seconds) < 50):
-                start = time.perf_counter()
-                run(texts[:batch])
-                seconds.append(time.perf_counter() - start)
-            results[f"{search} {batch}"] = seconds
-            results[f"{search} {batch} first"] = first
-    results["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return results
+        opened[search](texts[:batch])
+        reply["seconds"] = time.perf_counter() - start
+        reply["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        print(json.dumps(reply), file=replies, flush=True)
+
+
+class Worker:
+    """A system's process, seen from outside."""
+
+    def __init__(self, options, system, folder):
+        self.system, self.memory, self.loads = system, 0, {}
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the process
+        command = [sys.executable, __file__, *sys.argv[1:], "--part", system, "--folder", str(folder)]
+        self._process = subprocess.Popen(
+            command, env=environment(options), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
+        )
+
+    def ask(self, search, batch):
+        """Seconds of one call."""
+        self._process.stdin.write(json.dumps([search, batch]) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            self._errors.seek(0)
+            raise SystemExit(f"{self.system} failed:\n{self._errors.read()[-3000:]}")
+        reply = json.loads(line)
+        self.memory = reply["memory"]
+        if "load" in reply:
+            self.loads[search] = reply["load"]
+        return reply["seconds"]
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def measure(options, workers, search, batch):
+    """The first call of each system, and the seconds of the later ones: as many for each, in turns."""
+    first = {worker.system: worker.ask(search, batch) for worker in workers}
+    warm = max(worker.ask(search, batch) for worker in workers)
+    rounds = max(options.repeats, min(50, int(0.5 / warm)))
+    seconds = {worker.system: [] for worker in workers}
+    for number in range(rounds):
+        for worker in workers if number % 2 else reversed(workers):
+            seconds[worker.system].append(worker.ask(search, batch))
+    return first, seconds
 
 
 def floor(options):
@@ -201,16 +241,20 @@ def floor_of(machine, shape, batch, beams):
     return batch / step
 
 
+def environment(options, pinned=True):
+    """The environment of a process."""
+    variables = {**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "HF_HUB_OFFLINE": "1"}
+    if pinned:
+        variables |= dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), str(options.threads))
+        variables["TF_NUM_INTEROP_THREADS"] = "1"
+    return variables
+
+
 def run_part(options, arguments, kind):
     """Runs a part in a process of its own with the processors that it may use, and returns what it printed as JSON."""
-    threads = str(options.threads)
-    environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "HF_HUB_OFFLINE": "1"}
-    if kind != "make":
-        environment |= dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), threads)
-        environment["TF_NUM_INTEROP_THREADS"] = "1"
     with tempfile.NamedTemporaryFile("r", suffix=".json") as file:
         command = [sys.executable, __file__, *sys.argv[1:], *arguments, "--result", file.name]
-        process = subprocess.run(command, env=environment, capture_output=True, text=True)
+        process = subprocess.run(command, env=environment(options, kind != "make"), capture_output=True, text=True)
         if process.returncode:
             raise SystemExit(f"{' '.join(arguments)} failed:\n{process.stderr[-3000:]}")
         return json.loads(file.read() or "null")
@@ -243,11 +287,10 @@ def main():
         kind, _, shape = options.part.partition(":")
         if kind != "make":
             pin(options)
-        result = {"make": lambda: make(options, shape, options.folder), "floor": lambda: floor(options)}.get(
-            kind, lambda: measure(options, kind, options.folder)
-        )()
-        options.result.write_text(json.dumps(result))
-        return
+        if kind in ("make", "floor"):
+            result = make(options, shape, options.folder) if kind == "make" else floor(options)
+            return options.result.write_text(json.dumps(result))
+        return work(options, kind, options.folder)
     with tempfile.TemporaryDirectory() as scratch:
         report(options, options.work or pathlib.Path(scratch))
 
@@ -265,32 +308,32 @@ def report(options, work):
         if not (folder / "texts.json").exists():
             folder.mkdir(parents=True, exist_ok=True)
             run_part(options, ["--part", f"make:{shape}", "--folder", str(folder)], "make")
-        cells = {name: run_part(options, ["--part", name, "--folder", str(folder)], name) for name in options.systems}
+        workers = [Worker(options, name, folder) for name in options.systems]
         for search in options.searches:
             for batch in options.batches:
-                print_cells(options, machine, shape, search, batch, cells)
-        for name, cell in cells.items():
-            loads = ", ".join(f"{search} {cell[f'{search} load']:.1f} s" for search in options.searches)
-            print(f"<!-- {shape} {name}: loaded in {loads}; peak memory {cell['memory'] / 2**20:.0f} MiB; {disk(folder, name)} -->")
+                print_cells(machine, shape, search, batch, *measure(options, workers, search, batch))
+        for worker in workers:
+            worker.close()
+            loads = ", ".join(f"{search} {seconds:.1f} s" for search, seconds in worker.loads.items())
+            memory = f"peak memory {worker.memory / 2**20:.0f} MiB"
+            print(f"<!-- {shape} {worker.system}: loaded in {loads}; {memory}; {disk(folder, worker.system)} -->")
 
 
 def disk(folder, name):
     """Size on disk of what a system loads."""
-    places = {"saved_model": "saved-greedy", "core": "run"}
+    places = {"saved_model": "saved-greedy", "saved_model-bfloat16": "saved-greedy-bfloat16", "core": "run"}
     files = [file for file in (folder / places.get(name, name)).rglob("*") if file.is_file()]
     return f"{sum(file.stat().st_size for file in files) / 1e6:.1f} MB on disk"
 
 
-def print_cells(options, machine, shape, search, batch, cells):
-    key = f"{search} {batch}"
-    speed = {name: batch * STEPS / statistics.median(cell[key]) for name, cell in cells.items()}
+def print_cells(machine, shape, search, batch, first, seconds):
+    speed = {name: batch * STEPS / statistics.median(values) for name, values in seconds.items()}
     best = floor_of(machine, shape, batch, SEARCHES[search])
-    for name, cell in cells.items():
-        low, high = (batch * STEPS / edge(cell[key]) for edge in (max, min))
+    for name, values in seconds.items():
+        low, high = (batch * STEPS / edge(values) for edge in (max, min))
         ratios = [f"{speed[name] / speed[peer]:.2f}" if peer in speed else "" for peer in ("hf", "ctranslate2-float32", "ctranslate2-int8")]
         numbers = [f"{speed[name]:,.0f}", f"{low:,.0f} to {high:,.0f}", f"{speed[name] / best:.2f}"]
-        row = [shape, search, batch, name, *numbers, *ratios, f"{cell[f'{key} first']:.2f}"]
-        print("| " + " | ".join(map(str, row)) + " |", flush=True)
+        print("| " + " | ".join(map(str, [shape, search, batch, name, *numbers, *ratios, f"{first[name]:.2f}"])) + " |", flush=True)
 
 
 def processor():
