@@ -37,6 +37,7 @@ def test_one_text_or_many(translator, pairs):
     together = translator(sources)
     assert [translator(source) for source in sources[:4]] == together[:4]
     assert translator(sources, batch_size=5) == together, "batches change nothing"
+    assert translator(sources, batch_tokens=40) == together
     assert translator(list(reversed(sources))) == list(reversed(together))
     assert translator([]) == []
 
@@ -118,6 +119,7 @@ def test_sampling_depends_on_seed_and_place_alone(translator):
         (lambda t: t(["text"], beam=3), "beam"),
         (lambda t: t(["text"], beam_size=0), "beam_size"),
         (lambda t: t(["text"], beam_size=2, n_best=3), "n_best"),
+        (lambda t: t(["text"], batch_tokens=0), "batch_tokens must be at least 1"),
         (lambda t: t.score(["a", "b"], ["c"]), "2 sources"),
         (lambda t: t.score(["seven"], ["七" * 100]), "Target 1"),
     ],

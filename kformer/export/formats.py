@@ -53,8 +53,13 @@ def check_layers(model, format):
 
 
 def forbidden_ids(model, search):
-    """The tokens that a search never generates, sorted: those of its options and, in kformer's own mode, padding and start token."""
+    """The tokens that a search never generates, sorted: those of its options and, in kformer's own mode, padding and start token.
+
+    With a shortlist all that are not on it, the tokens of the prefix excepted, which other systems force in another way.
+    """
     ids = set(search.forbidden_ids)
+    if search.shortlist:
+        ids |= set(range(model.target_vocabulary_size)) - {*search.shortlist, *search.prefix_ids, model.end_id}
     if search.mode == "kformer":
         ids |= {model.start_id, model.pad_id} - {model.end_id}
     return sorted(ids)

@@ -3,6 +3,7 @@
 import json
 import pathlib
 
+from kformer.decoding.batching import batches_by_length
 from kformer.export.saved_model import FORMAT_VERSION, METADATA_FILE
 from kformer.translator import Hypothesis, Translation
 
@@ -18,7 +19,7 @@ class SavedModelTranslator:
 
     Call arguments:
         texts: list of strings.
-        batch_size: texts in one call of the graph.
+        batch_size: texts in one call of the graph, where they stand with others of their length.
 
     Returns:
         List of translations, in the order of the texts.
@@ -64,20 +65,22 @@ class SavedModelTranslator:
                 f"{self.path} was exported with the {self.options['n_best']} best; export it again with n_best={n_best} to get more."
             )
         run = self._module.signatures["serving_default" if n_best == 1 else "n_best"]
-        results = []
-        for start in range(0, len(texts), batch_size):
-            batch = [text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text for text in texts[start : start + batch_size]]
-            found = {name: value.numpy() for name, value in run(text=tf.constant(batch)).items()}
+        texts = [text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text for text in texts]
+        results, done = [None] * len(texts), 0
+        # How many tokens a text has, the graph alone knows. An empty text must have a result, too.
+        for batch in batches_by_length([1 + len(text) for text in texts], batch_size):
+            found = {name: value.numpy() for name, value in run(text=tf.constant([texts[i] for i in batch])).items()}
             if n_best == 1:
                 found["translations"], found["scores"] = found["translation"][:, None], found["score"][:, None]
-            for row in range(len(batch)):
+            for row, place in enumerate(batch):
                 hypotheses = [
                     Hypothesis(text.decode("utf-8"), float(score), None, None)
                     for text, score in zip(found["translations"][row][:n_best], found["scores"][row][:n_best], strict=True)
                 ]
-                results.append(Translation(hypotheses, bool(found["truncated"][row])))
+                results[place] = Translation(hypotheses, bool(found["truncated"][row]))
+            done += len(batch)
             if progress is not None:
-                progress(len(results))
+                progress(done)
         return results
 
 

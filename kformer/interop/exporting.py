@@ -176,13 +176,14 @@ def _generation_config(search, model):
         "num_beams": search.beam_size,
         "num_return_sequences": search.n_best if search.n_best > 1 else None,
         "length_penalty": float(search.length_penalty),
-        # The nearest to a search that stops when nothing better can come.
-        "early_stopping": "never" if ours else search.early_stopping,
+        # The nearest to a search that stops when nothing better can come; or, stopping early, at its present length.
+        "early_stopping": ("never" if search.early_stopping is not True else False) if ours else search.early_stopping,
         # The start token and the end token are counted there.
         "max_length": search.max_length + 2,
         "min_length": search.min_length + 1 if search.min_length else 0,
         "bad_words_ids": [[token_id] for token_id in forbidden_ids(model, search)] or None,
-        "renormalize_logits": search.renormalize or None,
+        # Probabilities of a shortlist are those among its tokens.
+        "renormalize_logits": search.renormalize or bool(search.shortlist) or None,
         "forced_bos_token_id": search.prefix_ids[0] if search.prefix_ids else None,
         "decoder_start_token_id": model.start_id,
         "bos_token_id": model.start_id,

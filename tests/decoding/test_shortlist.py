@@ -3,11 +3,14 @@
 import dataclasses
 import pathlib
 
+import keras
 import numpy as np
 import pytest
 
 import kformer
 from kformer.decoding import Searcher, SearchOptions
+from kformer.export.formats import forbidden_ids
+from kformer.export.stored_kernels import stored_kernels
 from tests.decoding.small_models import BEAM, END, LIMITS, PAD, START, VOCABULARY, assert_same, search_once, sentences, transformer
 
 FROZEN = pathlib.Path(__file__).parents[1] / "frozen_run"
@@ -52,6 +55,20 @@ def test_equals_a_search_in_which_all_others_are_forbidden(model, options):
     assert generated <= {*LISTED, END, model.pad_id} and len(generated) >= (3 if model._network.output_projection is None else 6)
 
 
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a SavedModel is made by TensorFlow")
+@pytest.mark.parametrize(("dtype", "atol"), [("float32", 1e-4), ("bfloat16", 0.1)])
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_stored_weights_are_those_of_the_list(model, dtype, atol):
+    """What an exported graph holds in place of the projection to all tokens."""
+    model, source_ids = transformer(num_decoder_layers=1, **model), np.array([[5, 6, 7, 3]], "int32")
+    kernels, options = stored_kernels(dtype), SearchOptions(beam_size=1, max_length=3, min_length=3, shortlist=LISTED)
+    found = search_once(model, options, source_ids, kernels=kernels)
+    assert len(LISTED) + 1 in {size for variable in kernels.variables for size in variable.shape}
+    expected = search_once(model, options, source_ids)
+    np.testing.assert_allclose(found.scores, expected.scores, atol=atol)
+    np.testing.assert_array_equal(found.ids, expected.ids)
+
+
 def test_probabilities_are_those_among_the_listed():
     """Without `renormalize` too: what is not listed is not computed."""
     model, source_ids = transformer(num_decoder_layers=1), sentences(6)
@@ -70,6 +87,13 @@ def test_draws_are_of_the_listed():
     drawn = set(found.ids.ravel().tolist())
     assert drawn <= {*LISTED, END, PAD} and len(drawn) >= 9
     assert np.isfinite(found.scores).all()
+
+
+def test_formats_without_shortlists_forbid_the_others():
+    """What other systems are told: all tokens that are not listed, but not those that they force."""
+    model = transformer(num_decoder_layers=1)
+    options = SearchOptions(shortlist=LISTED, forbidden_ids=(8,), prefix_ids=(4,))
+    assert forbidden_ids(model, options) == sorted(set(range(VOCABULARY)) - {*LISTED, END, 4} | {8})
 
 
 def test_one_token_only():

@@ -1,0 +1,321 @@
+"""How fast does `model.fit` train, beside what a user would pick instead? The same batches in every system, in one run.
+
+    python benchmarks/training.py [--source F --target F] [--shapes tiny,small,base] [--backends tensorflow,jax,torch] [--systems A,B]
+                                  [--packed] [--threads 1] [--steps N] [--repeats 5] [--batch-tokens 4096] [--max-shapes 8]
+                                  [--device cpu|gpu] [--quick]
+
+Each row is real target tokens per second (labels that are not padding) over windows of `--steps` steps: `fit`'s own epochs, or as many
+steps of a PyTorch loop. The files are the two sides of a corpus; without them the embedded generator's pairs are used. The tokenizer is
+trained by the run. The model's vocabulary is 9,712 pieces (32,000 for base), whatever the tokenizer has of them.
+
+| system | what it is |
+|---|---|
+| kformer | as `kformer train` sets it up: its recipe and metrics, the backend's usual settings |
+| kformer-tuned | with glibc's malloc told to keep memory |
+| kformer-tuned-medium | the same and PyTorch's `set_float32_matmul_precision("medium")`, which is faster or slower by processor |
+| kformer-tuned-jit | kformer-tuned and `jit_compile=True`, XLA on TensorFlow (JAX always compiles; on PyTorch it takes minutes) |
+| kformer-tuned-packed[-jit] | kformer-tuned[-jit] with several pairs in a row (`--packed`) |
+| keras_hub | `TransformerEncoder`, `TransformerDecoder` and `TokenAndPositionEmbedding`, Keras's own loss and `jit_compile="auto"` |
+| keras_hub-tuned[-medium, -jit] | the settings of kformer-tuned[-medium, -jit], and kformer's loss |
+| torch | `torch.nn.Transformer` as it comes, eager |
+| torch-tuned[-medium] | malloc as above, a fused Adam, and logits of the real tokens alone; with `--device gpu` also `torch.compile` |
+| marian, marian-tuned[-medium] | Hugging Face's `MarianMTModel`, in the same loop and with the same settings |
+
+Alike in all: sizes, one table for both embeddings and the projection, pre-norm, dropout (rate of the preset) on the embeddings and on the
+output of each sub-layer, label smoothing 0.1, Adam, the gradient's norm clipped at 1. What a peer cannot do: KerasHub has learned
+positions, and its dropout is on the attention probabilities, too (taken out in `tuned`, by a private attribute); Keras's loss on integer
+labels has no label smoothing, so that `keras_hub` computes less; Marian is post-norm, without final norms; none of them packs.
+
+Each row has one process, pinned to `--threads` processors. "first step" is the seconds from the call of `fit` to the end of its first
+step, "compile" those that the first step of every shape took beyond what such steps take later, "memory" the process's peak and by how
+much it grew from where libraries and data were loaded (with `--device gpu` the GPU's peak). The floor is measured in the same run: the
+machine's speed at a large product turned into tokens per second, by the multiply-adds of forward and backward passes at the corpus's
+real lengths; it is measured before and after a shape's rows, and the better one counts.
+
+`--device gpu` runs JAX and PyTorch in bfloat16 (Keras's mixed policy, PyTorch's autocast).
+"""
+
+import argparse
+import importlib.metadata
+import importlib.util
+import json
+import math
+import os
+import pathlib
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from benchmarks.inference import floor, pin, processor  # noqa: E402
+
+# Vocabulary, and steps of a window.
+SHAPES = {"tiny": (9_712, 16), "small": (9_712, 8), "base": (32_000, 4), "big": (32_000, 4)}
+BACKENDS = ("tensorflow", "jax", "torch")
+KERAS = ("kformer", "keras_hub")
+SYSTEMS = [f"{name}{variant}" for name in KERAS for variant in ("", "-tuned", "-tuned-medium", "-tuned-jit")]
+SYSTEMS += [f"{name}{variant}" for name in ("torch", "marian") for variant in ("", "-tuned", "-tuned-medium")]
+PACKED = ["kformer-tuned-packed", "kformer-tuned-packed-jit"]
+# Modules and the names of their distributions; the module that a system needs beside Keras.
+PACKAGES = {name: name for name in (*BACKENDS, "keras", "transformers")} | {"keras_hub": "keras-hub"}
+NEEDS = {"marian": "transformers", "keras_hub": "keras_hub", "torch": "torch"}
+# Memory that was freed stays with the process, where it need not be zeroed by the kernel and mapped anew at every step.
+MALLOC = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_TOP_PAD_": str(2**26)}
+SCANNED = 500  # Steps that are looked at to choose those of a window.
+
+
+def make(options):
+    """The tokenizer and the prepared corpus, in a folder; and what the floor needs to know of it."""
+    import kformer
+
+    files = [options.folder / name for name in ("source.txt", "target.txt")]
+    if options.source:
+        for path, given in zip(files, (options.source, options.target), strict=True):
+            path.write_bytes(given.read_bytes())
+        size = SHAPES["tiny"][0]
+    else:
+        pairs = kformer.data.generate_pairs(8000, split="train")
+        for path, side in zip(files, ("source", "target"), strict=True):
+            path.write_text("".join(f"{getattr(pair, side)}\n" for pair in pairs), encoding="utf-8")
+        size = 1000
+    kformer.Tokenizer.train([str(path) for path in files], vocabulary_size=size).save(options.folder / "tokenizer")
+    dataset = open_dataset(options)
+    source, target = (dataset.corpus.lengths(side).astype(float) for side in ("source", "target"))
+    lengths = {"S": source, "T": target, "SS": source**2, "TT": target * (target + 1) / 2, "ST": source * target}
+    means = {name: float(values.mean()) for name, values in lengths.items()}
+    return {"summary": dataset.summary(), "operations": {shape: operations_of(shape, means) for shape in options.shapes}}
+
+
+def operations_of(shape, means):
+    """Floating-point operations of a training step for each target token, products alone, on a corpus of these mean lengths."""
+    from kformer.models import PRESETS
+
+    config = PRESETS[shape].config
+    hidden, inner = config["hidden_dim"], config["intermediate_dim"]
+    source, target = means["S"], means["T"]
+    # Queries, keys, values and output, feed-forward, scores and context; each query of the decoder sees what stands before it.
+    encoder = source * (4 * hidden**2 + 2 * hidden * inner) + 2 * hidden * means["SS"]
+    decoder = target * (6 * hidden**2 + 2 * hidden * inner) + 2 * source * hidden**2 + 2 * hidden * (means["TT"] + means["ST"])
+    layers = config["num_encoder_layers"] * encoder + config["num_decoder_layers"] * decoder
+    products = layers + target * hidden * SHAPES[shape][0]
+    # A product has two of its size in the backward pass, and two operations for each multiply-add.
+    return 3 * 2 * products / target
+
+
+def open_dataset(options, packed=False):
+    """A `ParallelDataset` that begins with a step of each shape, the first one twice; then come the steps of a window, over and over."""
+    import kformer
+    from kformer.data import ParallelDataset
+
+    class Chosen(ParallelDataset):
+        opening = window = None
+
+        def choose(self, steps):
+            """Chooses steps for a window: as many short batches and long ones as there are in an epoch."""
+            batches = [self.batch_at(step) for step in range(min(self.steps_per_epoch, SCANNED))]
+            shapes = [(*labels.shape, *inputs["source_ids"].shape) for inputs, labels in batches]
+            order = sorted(range(len(shapes)), key=lambda step: shapes[step])
+            self.window = sorted(order[(2 * i + 1) * len(order) // (2 * steps)] for i in range(steps))
+            firsts = list({shapes[step]: step for step in self.window}.values())
+            self.opening = [firsts[0], *firsts]
+
+        def batch_at(self, step):
+            if self.window is not None:
+                ahead = step - len(self.opening)
+                step = self.opening[step] if ahead < 0 else self.window[ahead % len(self.window)]
+            return super().batch_at(step)
+
+    files = (str(options.folder / "source.txt"), str(options.folder / "target.txt"))
+    tokenizer = kformer.Tokenizer.load(options.folder / "tokenizer")
+    shapes = {"packed": True} if packed else {"max_shapes": options.max_shapes}
+    return Chosen(*files, tokenizer, batch_tokens=options.batch_tokens, cache_dir=options.folder / "data", **shapes)
+
+
+def measure(options):
+    """One system on one backend and shape: seconds, tokens, losses, memory."""
+    from benchmarks.training_peers import gpu_peak, open_system
+    from kformer.models import PRESETS
+
+    name, *variants = options.part.split("-")
+    steps = options.steps or SHAPES[options.shape][1]
+    dataset = open_dataset(options, packed="packed" in variants)
+    dataset.choose(steps)
+    before = peak()
+    config, vocabulary_size = PRESETS[options.shape].config, SHAPES[options.shape][0]
+    system = open_system(name, variants, config, vocabulary_size, dataset.pad_id, options.device)
+    result = system.run(dataset, options.repeats, steps)
+    for loss in (result["first loss"], result["last loss"]):
+        assert math.isfinite(loss), f"The loss is {loss}."
+    tokens = [int((dataset.batch_at(step)[1] != dataset.pad_id).sum()) for step in range(len(dataset.opening) + steps)]
+    result["opening tokens"], result["tokens"] = sum(tokens[: len(dataset.opening)]), sum(tokens[len(dataset.opening) :])
+    result["memory"] = [gpu_peak()] if options.device == "gpu" else [peak(), peak() - before]
+    return result
+
+
+def peak():
+    """Peak of the process's memory so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def gpu_floor():
+    """FLOP/s of a large bfloat16 product on the GPU."""
+    import torch
+
+    from benchmarks.training_peers import check_gpu
+
+    check_gpu("torch")
+    a, b = (torch.randn(8192, 8192, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+    speeds = []
+    for _ in range(10):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(5):
+            a @ b
+        torch.cuda.synchronize()
+        speeds.append(5 * 2 * 8192**3 / (time.perf_counter() - start))
+    return {"flops": max(speeds)}
+
+
+def run_part(options, backend, arguments, tuned=False):
+    """Runs a part in a process of its own; returns its result, or else the last line of what it said."""
+    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "HF_HUB_OFFLINE": "1"}
+    environment |= dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "NPROC"), str(options.threads))
+    environment["TF_NUM_INTEROP_THREADS"] = "1"
+    environment.pop("JAX_COMPILATION_CACHE_DIR", None)  # Compilations are measured.
+    if options.device == "cpu":
+        environment |= {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
+    if tuned:
+        environment |= MALLOC
+    with tempfile.NamedTemporaryFile("r", suffix=".json") as file:
+        command = [sys.executable, __file__, *sys.argv[1:], *arguments, "--result", file.name]
+        process = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if process.returncode:
+            return None, (process.stderr.strip() or f"exit status {process.returncode}").splitlines()[-1]
+        return json.loads(file.read()), None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = lambda text: text.split(",")  # noqa: E731
+    parser.add_argument("--source", type=pathlib.Path)
+    parser.add_argument("--target", type=pathlib.Path)
+    parser.add_argument("--shapes", type=names)
+    parser.add_argument("--backends", type=names, help="of kformer and KerasHub; those that are installed")
+    parser.add_argument("--systems", type=names, help="of the table above; those that are installed")
+    parser.add_argument("--packed", action="store_true", help="kformer's packed batches, too")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--steps", type=int, help="steps of a window; by default 16 for tiny, 8 for small, 4 for base")
+    parser.add_argument("--repeats", type=int, help="windows; 5")
+    parser.add_argument("--batch-tokens", type=int)
+    parser.add_argument("--max-shapes", type=int, help="distinct shapes of batches; 8")
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
+    parser.add_argument("--quick", action="store_true", help="tiny, as things come, small batches of one shape: a minute or two, for tests")
+    for name in ("--part", "--shape"):
+        parser.add_argument(name, help=argparse.SUPPRESS)
+    for name in ("--folder", "--result"):
+        parser.add_argument(name, type=pathlib.Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if (options.source is None) != (options.target is None):
+        parser.error("a corpus has two sides: give --source and --target, or neither")
+    fill_in(options)
+    if options.part:
+        pin(options)
+        parts = {"make": make, "floor": lambda options: gpu_floor() if options.device == "gpu" else floor(options)}
+        options.result.write_text(json.dumps(parts.get(options.part, measure)(options)))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        raise SystemExit(report(options, folder))
+
+
+def fill_in(options):
+    """The options that were left open."""
+    quick, gpu = options.quick, options.device == "gpu"
+    options.shapes = options.shapes or (["tiny"] if quick else ["base", "big"] if gpu else ["tiny", "small", "base"])
+    options.repeats = options.repeats or (2 if quick else 5)
+    options.batch_tokens = options.batch_tokens or (512 if quick else 4096)
+    options.max_shapes = options.max_shapes or (1 if quick else 8)
+    options.steps = options.steps or (2 if quick else None)
+    possible = BACKENDS[1:] if gpu else BACKENDS
+    options.backends = options.backends or [name for name in possible if importlib.util.find_spec(name)]
+    if gpu and "tensorflow" in options.backends:
+        raise SystemExit("On a GPU the JAX and PyTorch backends are measured: leave tensorflow out of --backends.")
+    if options.systems is None:
+        plain = ("kformer", "keras_hub", "torch", "marian")
+        systems = plain if quick else (*plain, "keras_hub-tuned", "torch-tuned") if gpu else SYSTEMS
+        options.systems = [name for name in systems if importlib.util.find_spec(NEEDS.get(name.partition("-")[0], "keras"))]
+    options.systems += PACKED if options.packed else []
+    known = {*SYSTEMS, *PACKED}
+    if not known.issuperset(options.systems):
+        raise SystemExit(f"Unknown system in {', '.join(options.systems)}: choose of {', '.join(sorted(known))}.")
+
+
+def cells_of(options):
+    """Pairs of system and backend."""
+    for name in options.systems:
+        for backend in options.backends if name.partition("-")[0] in KERAS else ["torch"]:
+            only = "torch" if "medium" in name else "tensorflow" if "jit" in name else backend
+            if backend == only:
+                yield name, backend
+
+
+def report(options, folder):
+    """Prints the table; returns the exit status."""
+    versions = [f"{name} {importlib.metadata.version(name)}" for module, name in PACKAGES.items() if importlib.util.find_spec(module)]
+    precision = "bfloat16 on a GPU" if options.device == "gpu" else "float32"
+    print(f"{processor()}, {options.threads} thread(s), {precision}; {', '.join(versions)}\n")
+    print(f"command: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n")
+    backend = options.backends[0]
+
+    def part(name):
+        result, message = run_part(options, backend, ["--part", name, "--folder", folder])
+        if message:
+            raise SystemExit(message)
+        return result
+
+    flops = part("floor")["flops"]
+    corpus = part("make")
+    print(f"{corpus['summary']}\n", flush=True)
+    head = ["shape", "backend", "system", "tokens/s, median", "spread", "of floor"]
+    head += ["/ torch", "/ torch tuned", "/ KerasHub", "/ KerasHub tuned", "/ Marian", "first step, s", "compile, s", "memory, MiB"]
+    print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|", flush=True)
+    failures = []
+    for shape in options.shapes:
+        cells = {}
+        for name, backend in cells_of(options):
+            arguments = ["--part", name, "--folder", folder, "--shape", shape]
+            cell, message = run_part(options, backend, arguments, "tuned" in name)
+            if message:
+                failures.append(f"<!-- {shape} {name} on {backend} failed: {message} -->")
+                continue
+            cell["speeds"] = sorted(cell["tokens"] / seconds for seconds in cell["seconds"])
+            cells[name, backend] = cell
+        flops = max(flops, part("floor")["flops"])  # Whatever else the machine did at the beginning.
+        best = flops / corpus["operations"][shape]
+        for name, backend in cells:
+            print(f"| {' | '.join(row_of(shape, name, backend, cells, best))} |", flush=True)
+    print(f"\nfloor: {flops / 1e9:,.0f} GFLOP/s", *failures, sep="\n")
+    return bool(failures)
+
+
+def row_of(shape, name, backend, cells, best):
+    """A line of the table; a peer with several tuned variants is compared at its best."""
+    cell = cells[name, backend]
+    speed = statistics.median(cell["speeds"])
+    ratios = []
+    for peer, tuned in (("torch", ""), ("torch", "-tuned"), ("keras_hub", ""), ("keras_hub", "-tuned"), ("marian", "*")):
+        home = backend if peer in KERAS else "torch"
+        names = [name for name in SYSTEMS if name.partition("-")[0] == peer and (tuned == "*" or ("tuned" in name) == bool(tuned))]
+        theirs = [statistics.median(cells[name, home]["speeds"]) for name in names if (name, home) in cells]
+        ratios.append(f"{speed / max(theirs):.2f}" if theirs else "")
+    compiling = cell["start"] + cell["warm"] - cell["opening tokens"] / speed
+    total, *growth = (f"{size / 2**20:,.0f}" for size in cell["memory"])
+    memory = total + "".join(f" (+{size})" for size in growth)
+    numbers = [f"{speed:,.0f}", f"{cell['speeds'][0]:,.0f} to {cell['speeds'][-1]:,.0f}", f"{speed / best:.2f}"]
+    return [shape, backend, name, *numbers, *ratios, f"{cell['start']:.1f}", f"{max(compiling, 0):.1f}", memory]
+
+
+if __name__ == "__main__":
+    main()

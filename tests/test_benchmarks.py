@@ -1,0 +1,69 @@
+"""The benchmark of training: does every part of it work, and are the numbers possible?"""
+
+import argparse
+import math
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import kformer
+from benchmarks import training
+
+BENCHMARKS = pathlib.Path(__file__).parent.parent / "benchmarks"
+
+
+def run_training(*options):
+    """Rows of the table of benchmarks/training.py, as dicts of strings."""
+    command = [sys.executable, str(BENCHMARKS / "training.py"), "--quick", "--steps", "1", "--repeats", "1", *options]
+    process = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
+    assert process.returncode == 0, process.stdout + process.stderr[-2000:]
+    lines = [line.strip("|").split("|") for line in process.stdout.splitlines() if line.startswith("|")]
+    head, _, *rows = [[cell.strip() for cell in line] for line in lines]
+    return [dict(zip(head, row, strict=True)) for row in rows]
+
+
+def check(row):
+    assert float(row["tokens/s, median"].replace(",", "")) > 0
+    assert 0 < float(row["of floor"]) < 1
+    assert float(row["first step, s"]) > 0
+
+
+@pytest.mark.any_backend
+def test_operations_are_those_of_the_weights():
+    means = dict.fromkeys(("S", "T", "SS", "TT", "ST"), 1.0)  # Pairs of one token each.
+    model = kformer.Transformer.from_preset("tiny", training.SHAPES["tiny"][0])
+    # Each matrix is multiplied with one vector, the shared table as the projection; scores and contexts are twelve times two more.
+    forward = sum(math.prod(weight.shape) for weight in model.trainable_weights if len(weight.shape) == 2) + 12 * 2 * model.hidden_dim
+    assert training.operations_of("tiny", means) == 6 * forward
+
+
+@pytest.mark.any_backend
+def test_windows_repeat_after_a_step_of_each_shape(tmp_path):
+    options = argparse.Namespace(folder=tmp_path, source=None, target=None, shapes=["tiny"], batch_tokens=512, max_shapes=4)
+    training.make(options)
+    dataset = training.open_dataset(options)
+    dataset.choose(8)
+    batches = [dataset.batch_at(step)[1] for step in range(len(dataset.opening) + 16)]
+    opening, window, again = batches[: len(dataset.opening)], batches[-16:-8], batches[-8:]
+    assert {labels.shape for labels in opening[1:]} == {labels.shape for labels in window}
+    assert len(opening) == 1 + len({labels.shape for labels in window}) > 2
+    assert all((first == second).all() for first, second in zip(window, again, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_training_of_a_peer():
+    (row,) = run_training("--backends", "torch", "--systems", "torch")
+    assert (row["system"], row["/ torch"], row["/ KerasHub"]) == ("torch", "1.00", "")
+    check(row)
+
+
+@pytest.mark.slow
+def test_training_of_kformer(backend):
+    plain, packed = run_training("--backends", backend, "--systems", "kformer", "--packed")[:2]
+    assert (plain["system"], plain["backend"], packed["system"]) == ("kformer", backend, "kformer-tuned-packed")
+    check(plain)
+    check(packed)
