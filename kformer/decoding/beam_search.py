@@ -9,19 +9,18 @@ from keras import ops
 
 from kformer.decoding.beams import (
     IMPOSSIBLE,
+    best_tokens,
     constrain,
     empty_beams,
     finished,
-    forbid,
     force_prefix,
     is_open,
     last_tokens,
     merge_finished,
-    pick,
     row_offsets,
     write_token,
 )
-from kformer.decoding.drivers import stable_top_k
+from kformer.decoding.drivers import pick, stable_top_k
 from kformer.decoding.loop import run_steps
 from kformer.decoding.step import reorder
 
@@ -162,18 +161,15 @@ def _proposals(logits, beams, beam_size, end_id, barred, min_length, prefix_leng
         The scores of ending here `[B, K]`; scores, tokens and parents (beam numbers) of the K best continuations, `[B, K]`.
     """
     sentences = ops.shape(beams.limits)[0]
-    vocabulary_size = logits.shape[-1]
+    width = min(beam_size, logits.shape[-1])
+    # A token of the prefix may be one that is barred elsewhere.
+    unless = beams.length < prefix_length if prefix_length else None
     # log-probability = logit - normaliser: only the few logits that matter are normalised.
-    normaliser = ops.logsumexp(logits, axis=-1, keepdims=True)  # [B K, 1]
+    best, tokens, normaliser = best_tokens(logits, width, {*barred, end_id}, unless=unless)  # [B K, width], [B K, 1]
     log_ends = ops.reshape(logits[:, end_id : end_id + 1] - normaliser, (sentences, beam_size))
     end_scores = beams.live_scores + log_ends
     if min_length:
         end_scores = ops.where(beams.length < min_length, IMPOSSIBLE, end_scores)
-
-    # A token of the prefix may be one that is barred elsewhere.
-    allowed = forbid(logits, {*barred, end_id}, unless=beams.length < prefix_length if prefix_length else None)
-    width = min(beam_size, vocabulary_size)
-    best, tokens = stable_top_k(allowed, width)  # [B K, width]
     scores = ops.reshape(best - normaliser, (sentences, beam_size, width)) + ops.expand_dims(beams.live_scores, 2)
     at_limit = ops.expand_dims(beams.length >= beams.limits, 1)  # [B, 1]
     scores = ops.where(at_limit, IMPOSSIBLE, ops.reshape(scores, (sentences, beam_size * width)))

@@ -3,12 +3,17 @@
 Shape letters: R rows, B sentences, K beams, V vocabulary, L the longest hypothesis with its end token.
 """
 
+import functools
+
 import numpy as np
 from keras import ops
 
-from kformer.decoding.drivers import stable_top_k
+from kformer.decoding.drivers import log_normaliser, pick, prefers_few_passes, stable_top_k, take
 
 IMPOSSIBLE = float("-inf")
+
+# So many tokens are sooner looked for among the best of a row than barred in all of it.
+_FEW = 8
 
 
 def empty_beams(limits, beam_size, steps, pad_id):
@@ -91,6 +96,38 @@ def constrain(logits, length, end_id, min_length, prefix, forbidden, renormalize
     return force_prefix(log_probabilities, length, prefix)
 
 
+def best_tokens(logits, k, forbidden, too_soon=None, unless=None):
+    """The k best tokens of each row, best first, but for those that may not come.
+
+    Args:
+        logits: float32 tensor `[R, V]`.
+        k: int, at most V.
+        forbidden: iterable of ids that may not come.
+        too_soon: an id and a boolean scalar tensor, which says whether that one may not come either; `None` for no such.
+        unless: boolean scalar tensor; where it is `True`, the tokens of `forbidden` may come. `None` for never.
+
+    Returns:
+        Their logits `[R, k]` (minus infinity where too few may come), the tokens int32 `[R, k]`, and the `logsumexp` of all logits of
+        each row `[R, 1]`.
+    """
+    forbidden, size = sorted(set(forbidden)), logits.shape[-1]
+    if unless is not None or len(forbidden) > _FEW or not prefers_few_passes():
+        allowed = forbid(logits, forbidden, unless)
+        if too_soon is not None:
+            allowed = forbid(allowed, [too_soon[0]], unless=ops.logical_not(too_soon[1]))
+        return *stable_top_k(allowed, k), ops.logsumexp(logits, axis=-1, keepdims=True)
+    # What may not come is struck out among the best, of which there are so many more: a pass over all logits less.
+    values, tokens = stable_top_k(logits, min(k + len(forbidden) + (too_soon is not None), size))
+    normaliser = log_normaliser(logits, values[:, :1], tokens[:, :1])
+    bars = [tokens == token for token in forbidden]
+    if too_soon is not None:
+        bars.append(ops.logical_and(tokens == too_soon[0], too_soon[1]))
+    if bars:
+        values, places = stable_top_k(ops.where(functools.reduce(ops.logical_or, bars), IMPOSSIBLE, values), k)
+        tokens = pick(tokens, places)
+    return values, tokens, normaliser
+
+
 def write_token(ids, position, token):
     """`ids` `[B, K, L]` with `token` (an int or `[B, K, 1]`) at a position of the last axis."""
     places = ops.arange(ops.shape(ids)[2], dtype="int32")
@@ -99,21 +136,12 @@ def write_token(ids, position, token):
 
 def last_tokens(ids, length, start_id):
     """The tokens `[B, K]` that stand at the end of hypotheses of `length` tokens, or the start token."""
-    return ops.where(length > 0, ops.take(ids, ops.maximum(length - 1, 0), axis=2), start_id)
+    return ops.where(length > 0, take(ids, ops.maximum(length - 1, 0), axis=2), start_id)
 
 
 def row_offsets(sentences, size):
     """`[B, 1]`: where each sentence's rows begin in an array with `size` rows per sentence."""
     return ops.expand_dims(ops.arange(sentences, dtype="int32") * size, 1)
-
-
-def pick(values, places):
-    """`values` `[B, C]` or `[B, C, L]` at `places` `[B, K]` of each sentence."""
-    size = values.shape[1]
-    rows = ops.reshape(places + row_offsets(ops.shape(places)[0], size), (-1,))
-    tail = ops.shape(values)[2:]
-    chosen = ops.take(ops.reshape(values, (-1, *tail)), rows, axis=0)
-    return ops.reshape(chosen, (ops.shape(places)[0], places.shape[1], *tail))
 
 
 def merge_finished(beams, ids, scores, ranks):

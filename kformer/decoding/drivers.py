@@ -59,6 +59,9 @@ def stable_top_k(x, k):
     """
     if keras.backend.backend() == "tensorflow" and (groups := _groups_of(x.shape[1], k)):
         return _grouped_top_k(x, k, groups)
+    if k == 1 and keras.backend.backend() != "tensorflow":
+        places = ops.cast(ops.argmax(x, axis=1, keepdims=True), "int32")
+        return pick(x, places), places
     if keras.backend.backend() != "torch":
         values, places = ops.top_k(x, k)
         return values, ops.cast(places, "int32")
@@ -88,25 +91,54 @@ def _grouped_top_k(x, k, groups):
     The k largest values lie in the k groups with the largest maxima. TensorFlow's top-k goes through a row value by value, a maximum
     eight or sixteen at once.
     """
-    rows, size = ops.shape(x)[0], x.shape[1] // groups
-    x = ops.reshape(x, (-1, groups, size))
-    _, best = ops.top_k(ops.max(x, axis=2), k)  # [R, k]
-    # In their order in the row, so that of equal values the first comes first.
-    best = ops.sort(ops.cast(best, "int32"), axis=1)
-    offsets = ops.expand_dims(ops.arange(rows, dtype="int32") * groups, 1)
-    candidates = ops.take(ops.reshape(x, (-1, size)), ops.reshape(best + offsets, (-1,)), axis=0)  # [R k, size]
-    values, places = ops.top_k(ops.reshape(candidates, (-1, k * size)), k)
-    places = ops.cast(places, "int32")
-    chosen = ops.take_along_axis(best, places // size, axis=1)
-    return values, chosen * size + places % size
+    import tensorflow as tf
+
+    size = x.shape[1] // groups
+    x = tf.reshape(x, (-1, groups, size))
+    _, best = tf.math.top_k(tf.reduce_max(x, axis=2), k)  # [R, k]
+    if k > 1:  # In their order in the row, so that of equal values the first comes first.
+        best = -tf.math.top_k(-best, k)[0]
+    candidates = tf.reshape(tf.gather(x, best, batch_dims=1), (-1, k * size))
+    values, places = tf.math.top_k(candidates, k)
+    return values, tf.gather(best, places // size, batch_dims=1) * size + places % size
 
 
-def argmax(x):
-    """The place of the largest value of each row `[R, C]`, int32 `[R]`; of equal values the first."""
+def take(x, places, axis=0):
+    """`x` at `places` of an axis; places are not negative, which Keras's `take` allows, for five more operations on TensorFlow."""
     if keras.backend.backend() == "tensorflow":
-        # Keras's goes through the row six times to tell -0.0 from 0.0.
-        return stable_top_k(x, 1)[1][:, 0]
-    return ops.cast(ops.argmax(x, axis=-1), "int32")
+        import tensorflow as tf
+
+        return tf.gather(x, places, axis=axis)
+    return ops.take(x, places, axis=axis)
+
+
+def pick(values, places):
+    """`values` `[B, C]` or `[B, C, L]` at `places` `[B, K]` of each row."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.gather(values, places, batch_dims=1)
+    size = values.shape[1]
+    offsets = ops.expand_dims(ops.arange(ops.shape(places)[0], dtype="int32") * size, 1)
+    tail = ops.shape(values)[2:]
+    chosen = ops.take(ops.reshape(values, (-1, *tail)), ops.reshape(places + offsets, (-1,)), axis=0)
+    return ops.reshape(chosen, (ops.shape(places)[0], places.shape[1], *tail))
+
+
+def prefers_few_passes():
+    """Whether each pass over the logits counts: where no compiler merges them, and a few more of the best values cost nothing."""
+    return keras.backend.backend() == "tensorflow"
+
+
+def log_normaliser(logits, largest, place):
+    """`logsumexp` of each row `[R, V]`, as `[R, 1]`, by the softmax, which is one operation where `logsumexp` is five.
+
+    Args:
+        logits: float32 tensor.
+        largest: float32 `[R, 1]`, each row's largest.
+        place: int32 `[R, 1]`, where that stands.
+    """
+    return largest - ops.log(pick(ops.softmax(logits), place))
 
 
 def compile_function(function, model, static_argnames=()):

@@ -24,11 +24,10 @@ from kformer.decoding.beams import (
     is_open,
     last_tokens,
     merge_finished,
-    pick,
     row_offsets,
     write_token,
 )
-from kformer.decoding.drivers import stable_top_k
+from kformer.decoding.drivers import pick, stable_top_k
 from kformer.decoding.loop import run_steps
 from kformer.decoding.step import reorder
 

@@ -1,10 +1,12 @@
 """A `Transformer`'s forward pass for search: the mathematics of its layers, in the fewest operations.
 
 The layers serve every use: training, masks of any rank, scores, several new tokens at once. A search needs one token per row and no mask
-but the source's, so its tensors are matrices `[R, D]` here, and what does not change from step to step is computed once. A test
-holds it equal to the layers for every option of the model. JAX, which compiles the layers to the same, has no need of it.
+but the source's, so its tensors are matrices `[R, D]` here, and what does not change from step to step is computed once. Padding of the
+source is computed nowhere but in attention. A test holds it equal to the layers for every option of the model. JAX, which compiles the
+layers to the same, has no need of it.
 
-Shape letters: B sentences, R rows (sentences times K beams), D hidden size, N heads, H head size, S source length, V vocabulary.
+Shape letters: B sentences, S source length, P tokens of all sources, R rows (sentences times K beams), D hidden size, N heads, H head
+size, V vocabulary.
 """
 
 import math
@@ -13,6 +15,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from kformer.decoding.drivers import take
 from kformer.decoding.kernels import has_kernels, kernels
 from kformer.layers import (
     DecoderLayer,
@@ -30,24 +33,32 @@ from kformer.models import Transformer
 _MASKED = -1e30
 
 
+class Encoded(NamedTuple):
+    """The encoder's output, without padding."""
+
+    rows: Any  # [P, D]
+    places: Any  # int32 [B S]: which row a place has; padding has any
+    mask: Any  # bool [B, S]: real tokens
+
+
 class InferenceCache(NamedTuple):
     """What the decoder carries from step to step."""
 
     keys: Any  # of each layer, [R, N, tokens so far, H]
     values: Any
-    cross: Any  # [2 layers, B, N, S, H]: keys and values of the source, layer by layer
+    cross: Any  # [2 layers, B, N, S, H]: keys and values of the source, layer by layer, as the kernels arrange them
     bias: Any  # float [B, 1, 1, S]: added to the scores, very small at padding
     positions: Any  # [steps, D]; a model without them has (), which loops pass over, unlike None
     projection: Any  # [D, V], or () if it is not carried
 
     def reorder(self, rows):
         """The cache in which row i is what row `rows[i]` was; rows stay with their sentence."""
-        keys, values = (tuple(ops.take(part, rows, axis=0) for part in parts) for parts in (self.keys, self.values))
+        keys, values = (tuple(take(part, rows) for part in parts) for parts in (self.keys, self.values))
         return self._replace(keys=keys, values=values)
 
     def select(self, sentences, rows):
         """The cache of some sentences `[C]`, whose rows are `rows` `[R]`."""
-        cross, bias = ops.take(self.cross, sentences, axis=1), ops.take(self.bias, sentences, axis=0)
+        cross, bias = take(self.cross, sentences, axis=1), take(self.bias, sentences)
         return self.reorder(rows)._replace(cross=cross, bias=bias)
 
 
@@ -161,39 +172,42 @@ class InferenceModel:
         return FeedForwardWeights(*linears, part.activation, self._norm_of(layer.feed_forward_norm))
 
     def encode(self, source_ids):
-        """The encoder's output `[B, S, D]` and the mask of real tokens `[B, S]`, of padded ids `[B, S]`."""
+        """`Encoded` for padded ids `[B, S]`."""
         run, network = self._run, self._network
         mask = padding_mask(source_ids, self._pad_id)
         sentences, length = ops.shape(source_ids)
+        # The first place in any case, so that there is a row for padding to have.
+        is_computed = ops.logical_or(run.reshape(mask, (-1,)), ops.arange(sentences * length, dtype="int32") < 1)
+        places = run.places(is_computed)  # [P]
+        encoded = Encoded(None, ops.cumsum(ops.cast(is_computed, "int32")) - 1, mask)
         bias = self._bias(mask)
-        x = self._embed(source_ids, self._source_table, network.source_embedding)
+        x = self._embed(take(run.reshape(source_ids, (-1,)), places), self._source_table, network.source_embedding)  # [P, D]
         placed = network.source_positions or network.source_embedding
         if placed.position_encoding is not None:
-            x = x + placed._position_vectors(length, self._hidden_dim, 0)
-        x = run.reshape(x, (-1, self._hidden_dim))  # [B S, D]
+            x = x + take(placed._position_vectors(length, self._hidden_dim, 0), places % length)
         if network.source_positions is not None:
             x = run.layer_norm(x, *self._norm_of(network.source_positions.norm))
         for attention, feed_forward in self._encoder:
-            query, key, value = self._by_head(self._before(attention, x), attention.inputs, 3, sentences, length)
+            query, key, value = self._by_head(encoded._replace(rows=self._before(attention, x)), attention.inputs, 3)
             context = run.transpose(run.attend(query, key, value, self._scale, bias), (0, 2, 1, 3))
-            x = self._after(attention, x, run.product(self._rows_of(context), *attention.output))
+            context = take(run.reshape(context, (-1, self._heads * self._head_dim)), places)
+            x = self._after(attention, x, run.product(context, *attention.output))
             x = self._feed_forward(feed_forward, x)
         if self._encoder_norm is not None:
             x = run.layer_norm(x, *self._encoder_norm)
-        return run.reshape(x, (sentences, length, self._hidden_dim)), mask
+        return encoded._replace(rows=x)
 
-    def init_cache(self, encoded, source_mask, steps):
-        """The cache before the first step, for the encoder's output and its mask, and at most `steps` tokens."""
-        run, network = self._run, self._network
-        sentences, length = ops.shape(source_mask)
-        rows = run.reshape(encoded, (-1, self._hidden_dim))
+    def init_cache(self, encoded, steps):
+        """The cache before the first step, for what `encode` returned, and at most `steps` tokens."""
+        run, network, mask = self._run, self._network, encoded.mask
         # Over no key at all an attention gives the mean of the values; it must be zero.
-        is_source = run.reshape(ops.cast(ops.any(source_mask, axis=1), "float32"), (-1, 1, 1, 1))
+        is_source = run.reshape(ops.cast(ops.any(mask, axis=1), "float32"), (-1, 1, 1, 1))
         cross = []
         for _, attention, _ in self._decoder:
-            key, value = self._by_head(rows, attention.source, 2, sentences, length)
+            key, value = self._by_head(encoded, attention.source, 2)
             cross += [key, value * is_source]
-        nothing = ops.zeros((sentences * self._width, self._heads, 0, self._head_dim), dtype="float32")
+        rows = ops.shape(mask)[0] * self._width
+        nothing = ops.zeros((rows, self._heads, 0, self._head_dim), dtype="float32")
         empty = (nothing,) * len(self._decoder)
         placed = network.target_positions or network.target_embedding
         positions = ()
@@ -202,7 +216,8 @@ class InferenceModel:
         elif placed.position_encoding is not None:
             positions = placed._position_vectors(steps, self._hidden_dim, 0)
         carried = run.begin_projection(self._projection)
-        return InferenceCache(empty, empty, ops.stack(cross), self._bias(source_mask), positions, carried)
+        cross = run.arrange_source(ops.stack(cross), self._width)
+        return InferenceCache(empty, empty, cross, self._bias(mask), positions, carried)
 
     def step(self, ids, cache, index):
         """Logits `[R, V]` after the tokens `ids` `[R]`, which stand at place `index`, and the cache with them."""
@@ -215,18 +230,17 @@ class InferenceModel:
         cross = run.unstack(cache.cross, 2 * len(self._decoder))
         keys, values = list(cache.keys), list(cache.values)
         for number, (attention, cross_attention, feed_forward) in enumerate(self._decoder):
-            parts = run.split(run.product(self._before(attention, x), *attention.inputs), 3)
-            query, key, value = (run.reshape(part, (-1, self._heads, 1, self._head_dim)) for part in parts)
+            parts = run.reshape(run.product(self._before(attention, x), *attention.inputs), (-1, 3 * self._heads, 1, self._head_dim))
+            query, key, value = run.split(parts, 3, 1)
             keys[number] = run.concatenate([keys[number], key], 2)
             values[number] = run.concatenate([values[number], value], 2)
-            context = run.attend(query, keys[number], values[number], self._scale)
-            x = self._after(attention, x, run.product(self._rows_of(context), *attention.output))
+            context = run.attend_cache(query, keys[number], values[number], self._scale)
+            x = self._after(attention, x, run.product(context, *attention.output))
 
-            query = self._by_sentence(run.product(self._before(cross_attention, x), *cross_attention.inputs))
-            context = run.attend(query, cross[2 * number], cross[2 * number + 1], self._scale, cache.bias)
-            if self._width > 1:
-                context = run.transpose(context, (0, 2, 1, 3))
-            x = self._after(cross_attention, x, run.product(self._rows_of(context), *cross_attention.output))
+            query = run.product(self._before(cross_attention, x), *cross_attention.inputs)
+            key, value = cross[2 * number : 2 * number + 2]
+            context = run.attend_source(query, key, value, self._scale, cache.bias, self._width)
+            x = self._after(cross_attention, x, run.product(context, *cross_attention.output))
             x = self._feed_forward(feed_forward, x)
         if self._decoder_norm is not None:
             x = run.layer_norm(x, *self._decoder_norm)
@@ -251,19 +265,9 @@ class InferenceModel:
         x = x + output
         return x if self._normalize_first else self._run.layer_norm(x, *weights.norm)
 
-    def _by_head(self, rows, linear, parts, sentences, length):
-        """Rows `[B S, D]`, projected: parts times `[B, N, S, H]`."""
+    def _by_head(self, encoded, linear, parts):
+        """Real tokens, projected: parts times `[B, N, S, H]`; what padding has is of no account, but finite."""
         run = self._run
-        parts = run.split(run.product(rows, *linear), parts)
-        return [run.transpose(run.reshape(part, (sentences, length, self._heads, self._head_dim)), (0, 2, 1, 3)) for part in parts]
-
-    def _rows_of(self, context):
-        """`[., ., N, H]` -> `[rows, N H]`; with one query also of `[., N, 1, H]`."""
-        return self._run.reshape(context, (-1, self._heads * self._head_dim))
-
-    def _by_sentence(self, query):
-        """`[R, N H]` -> `[B, N, K, H]`: the beams of a sentence are queries of one attention."""
-        if self._width == 1:
-            return self._run.reshape(query, (-1, self._heads, 1, self._head_dim))
-        query = self._run.reshape(query, (-1, self._width, self._heads, self._head_dim))
-        return self._run.transpose(query, (0, 2, 1, 3))
+        sentences, length = ops.shape(encoded.mask)
+        projected = run.split(take(run.product(encoded.rows, *linear), encoded.places), parts)
+        return [run.transpose(run.reshape(part, (sentences, length, self._heads, self._head_dim)), (0, 2, 1, 3)) for part in projected]

@@ -64,7 +64,8 @@ class TensorFlowKernels:
     def product(self, x, kernel, bias=None):
         """`x W + b`: `[R, K]`, `[K, M]`, `[M]` -> `[R, M]`."""
         y = self._tf.matmul(x, kernel)
-        return y if bias is None else y + bias
+        # Not a plain sum: the graph's optimizer merges the product with this one alone.
+        return y if bias is None else self._tf.nn.bias_add(y, bias)
 
     def activate(self, x, name):
         tf = self._tf
@@ -77,22 +78,50 @@ class TensorFlowKernels:
         variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
         return centered * (tf.math.rsqrt(variance + epsilon) * gamma) + beta
 
-    def attend(self, query, key, value, scale, bias=None):
-        """`softmax(scale Q K^T + bias) V` over `[., N, T, H]` and `[., N, S, H]`."""
+    def attend(self, query, key, value, scale, bias):
+        """`softmax(scale Q K^T + bias) V` of many queries: `[B, N, T, H]` over `[B, N, S, H]`."""
         tf = self._tf
         scores = tf.matmul(query * scale, key, transpose_b=True)
-        return tf.matmul(tf.nn.softmax(scores if bias is None else scores + bias), value)
+        return tf.matmul(tf.nn.softmax(scores + bias), value)
+
+    def attend_cache(self, query, key, value, scale):
+        """The same of one query per row, `[R, N, 1, H]` over `[R, N, S, H]`, as rows `[R, N H]`."""
+        return self._rows_of(self._few(self._tf.nn.softmax(self._few(query * scale, key, adj_y=True)), value))
+
+    def arrange_source(self, parts, width):
+        """Keys and values of the source `[2 layers, B, N, S, H]`, as `attend_source` takes those of a layer with K rows per sentence."""
+        return parts if width == 1 else self._tf.expand_dims(parts, 2)
+
+    def attend_source(self, query, key, value, scale, bias, width):
+        """The same of K rows per sentence, `[R, N H]`, over keys and values of the source, with a bias `[B, 1, 1, S]`."""
+        tf = self._tf
+        heads, head_dim = key.shape[-3], key.shape[-1]
+        query = tf.reshape(query * scale, (-1, *((width,) if width > 1 else ()), heads, 1, head_dim))
+        bias = tf.expand_dims(bias, 2) if width > 1 else bias
+        return self._rows_of(self._few(tf.nn.softmax(self._few(query, key, adj_y=True) + bias), value))
+
+    def _few(self, x, y, adj_y=False):
+        """Products of a single row each, which this operation takes a third of `tf.matmul`'s time for: that one would run by oneDNN."""
+        return self._tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=x.dtype, adj_y=adj_y)
+
+    def _rows_of(self, context):
+        """`[..., N, 1, H]` -> `[R, N H]`."""
+        return self._tf.reshape(context, (-1, context.shape[-3] * context.shape[-1]))
 
     def gather(self, table, places):
         """Rows of a table."""
         return self._tf.gather(table, places)
 
+    def places(self, mask):
+        """Where a vector is `True`, int32."""
+        return self._tf.cast(self._tf.where(mask)[:, 0], self._tf.int32)
+
     def concatenate(self, parts, axis):
         return self._tf.concat(parts, axis)
 
-    def split(self, x, parts):
-        """Parts of equal size of the last axis."""
-        return self._tf.split(x, parts, axis=-1)
+    def split(self, x, parts, axis=-1):
+        """Parts of equal size of an axis."""
+        return self._tf.split(x, parts, axis=axis)
 
     def unstack(self, x, parts):
         return self._tf.unstack(x, parts)
@@ -137,17 +166,33 @@ class TorchKernels:
     def layer_norm(self, x, gamma, beta, epsilon):
         return self._functional.layer_norm(x, gamma.shape, gamma, beta, epsilon)
 
-    def attend(self, query, key, value, scale, bias=None):
+    def attend(self, query, key, value, scale, bias):
         return self._functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
+
+    def attend_cache(self, query, key, value, scale):
+        context = self._functional.scaled_dot_product_attention(query, key, value, scale=scale)
+        return context.reshape(len(query), -1)
+
+    def arrange_source(self, parts, width):
+        return parts
+
+    def attend_source(self, query, key, value, scale, bias, width):
+        sentences, heads, _, head_dim = key.shape
+        # The rows of a sentence are queries of one attention.
+        query = query.reshape(sentences, width, heads, head_dim).transpose(1, 2)
+        return self.attend(query, key, value, scale, bias).transpose(1, 2).reshape(sentences * width, -1)
 
     def gather(self, table, places):
         return table[places]
 
+    def places(self, mask):
+        return mask.nonzero()[:, 0].to(self._torch.int32)
+
     def concatenate(self, parts, axis):
         return self._torch.cat(parts, axis)
 
-    def split(self, x, parts):
-        return x.chunk(parts, -1)
+    def split(self, x, parts, axis=-1):
+        return x.chunk(parts, axis)
 
     def unstack(self, x, parts):
         return x.unbind(0)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from kformer.decoding.drivers import while_loop
+from kformer.decoding.drivers import take, while_loop
 from kformer.decoding.step import select
 
 # The loop pauses when one of so many sentences is done. (A pause costs about as much as a step's reordering of beams.)
@@ -70,7 +70,7 @@ def run_steps(advance, is_live, outcome, state, steps, width=None, per_row=False
             ops.scatter_update(before, places, now) for before, now in zip(loop.results, result(state), strict=True)
         )
         kept = ops.cast(ops.nonzero(is_live(state))[0], "int32")
-        return Shrinking(ops.take(loop.places, kept, axis=0), results, keep_sentences(state, kept, width, per_row))
+        return Shrinking(take(loop.places, kept), results, keep_sentences(state, kept, width, per_row))
 
     results = result(state)
     loop = Shrinking(ops.arange(ops.shape(results[-1])[0], dtype="int32"), results, state)
@@ -91,5 +91,5 @@ def keep_sentences(state, sentences, width, per_row=False):
     if width > 1:
         rows = ops.reshape(ops.expand_dims(sentences * width, 1) + ops.arange(width, dtype="int32"), (-1,))
     chosen = rows if per_row else sentences
-    parts = {name: ops.take(part, chosen, axis=0) for name, part in state._asdict().items() if name not in ("length", "decoder")}
+    parts = {name: take(part, chosen) for name, part in state._asdict().items() if name not in ("length", "decoder")}
     return state._replace(**parts, decoder=select(state.decoder, sentences, rows))

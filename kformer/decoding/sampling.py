@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from kformer.decoding.beams import IMPOSSIBLE, constrain, forbid, force_prefix, pick
-from kformer.decoding.drivers import argmax, stable_top_k
+from kformer.decoding.beams import IMPOSSIBLE, best_tokens, constrain, forbid, force_prefix
+from kformer.decoding.drivers import pick, stable_top_k
 from kformer.decoding.loop import run_steps
 from kformer.layers.counter_hash import fold_key, uniform
 
@@ -88,23 +88,27 @@ def sample(
     def advance(state):
         logits, decoder = step(state.last, state.decoder)
         logits = ops.cast(logits, "float32")
+        # A token of the prefix may be one that is forbidden elsewhere.
+        bars, unless = forbidden, state.length < len(prefix) if prefix else None
+        too_soon = (end_id, state.length < min_length) if min_length else None
         if renormalize:
-            logits = allowed = constrain(logits, state.length, end_id, min_length, prefix, forbidden, renormalize)
+            logits = constrain(logits, state.length, end_id, min_length, prefix, forbidden, renormalize)
+            bars, unless, too_soon = (), None, None
         else:  # What is forbidden cannot be chosen, but the score is the model's own.
             logits = force_prefix(logits, state.length, prefix)
-            # A token of the prefix may be one that is forbidden elsewhere.
-            allowed = forbid(logits, forbidden, unless=state.length < len(prefix) if prefix else None)
-            if min_length:
-                allowed = forbid(allowed, [end_id], unless=state.length >= min_length)
         if greedy:
-            tokens = argmax(allowed)
+            _, tokens, normaliser = best_tokens(logits, 1, bars, too_soon, unless)
+            tokens, normaliser = tokens[:, 0], normaliser[:, 0]
         else:
+            allowed = forbid(logits, bars, unless)
+            if too_soon:
+                allowed = forbid(allowed, [end_id], unless=ops.logical_not(too_soon[1]))
             keys = fold_key(0, seed, state.row_numbers, state.length)
-            tokens = _draw(allowed / temperature, top_k, top_p, keys)
+            tokens, normaliser = _draw(allowed / temperature, top_k, top_p, keys), ops.logsumexp(logits, axis=-1)
         at_limit = state.length >= state.limits
         if forced_end:
             tokens = ops.where(at_limit, end_id, tokens)
-        log_probabilities = _token_of(logits, tokens) - ops.logsumexp(logits, axis=-1)
+        log_probabilities = _token_of(logits, tokens) - normaliser
         if forced_end and not charges_forced_end:
             log_probabilities = ops.where(at_limit, 0.0, log_probabilities)
         is_here = ops.arange(ops.shape(state.ids)[1], dtype="int32") == state.length

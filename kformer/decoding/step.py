@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from kformer.decoding.drivers import uses_static_shapes
+from kformer.decoding.drivers import take, uses_static_shapes
 from kformer.decoding.inference import InferenceModel, can_infer
 
 
@@ -59,7 +59,7 @@ def begin(model, source_ids, width, steps, kernels=None, shortlist=None):
         logits, cache = inference.step(ids, state.cache, state.index)
         return logits, DecoderState(cache, state.index + 1)
 
-    return step, DecoderState(inference.init_cache(*inference.encode(source_ids), steps), index)
+    return step, DecoderState(inference.init_cache(inference.encode(source_ids), steps), index)
 
 
 def reorder(state, rows):
@@ -71,7 +71,7 @@ def reorder(state, rows):
     """
     if hasattr(state, "reorder"):
         return state.reorder(rows)
-    return _each_part(state, lambda part: reorder(part, rows), lambda tensor: ops.take(tensor, rows, axis=0))
+    return _each_part(state, lambda part: reorder(part, rows), lambda tensor: take(tensor, rows))
 
 
 def select(state, sentences, rows):
@@ -84,7 +84,7 @@ def select(state, sentences, rows):
     """
     if hasattr(state, "reorder"):  # PyTorch's tensors have a `select`, which is another thing.
         return state.select(sentences, rows) if hasattr(state, "select") else state.reorder(rows)
-    return _each_part(state, lambda part: select(part, sentences, rows), lambda tensor: ops.take(tensor, rows, axis=0))
+    return _each_part(state, lambda part: select(part, sentences, rows), lambda tensor: take(tensor, rows))
 
 
 def _each_part(state, of_part, of_tensor):

@@ -71,7 +71,7 @@ class Bfloat16Kernels(Float32Kernels):
     def product(self, x, kernel, bias=None):
         tf = self._tf
         y = tf.cast(tf.matmul(tf.cast(x, tf.bfloat16), kernel, transpose_b=True), tf.float32)
-        return y if bias is None else y + bias
+        return y if bias is None else tf.nn.bias_add(y, bias)
 
     def gather(self, table, places):
         return self._tf.cast(self._tf.gather(table, places), self._tf.float32)

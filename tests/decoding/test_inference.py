@@ -37,9 +37,9 @@ def transformer(**options):
 
 
 def sources():
-    """Five sentences, two of them short and one nothing but padding."""
-    ids = np.random.default_rng(3).integers(4, 31, (5, 7)).astype("int32")
-    ids[1, 4:], ids[2, 1:], ids[3] = 0, 0, 0
+    """Six sentences, two of them short, one nothing but padding, and one with padding in front."""
+    ids = np.random.default_rng(3).integers(4, 31, (6, 7)).astype("int32")
+    ids[2, 4:], ids[3, 1:], ids[4], ids[0, :2] = 0, 0, 0, 0
     return ops.convert_to_tensor(ids)
 
 
@@ -49,15 +49,17 @@ def test_every_step_equals_the_layers(name, width):
     model = transformer(**OPTIONS[name])
     assert can_infer(model)
     fast, source_ids = InferenceModel(model, width), sources()
-    encoded, mask = fast.encode(source_ids)
+    encoded = fast.encode(source_ids)
     expected, expected_mask = model.encode(source_ids)
     real = ops.convert_to_numpy(expected_mask)
-    np.testing.assert_array_equal(ops.convert_to_numpy(mask), real)
-    np.testing.assert_allclose(ops.convert_to_numpy(encoded)[real], ops.convert_to_numpy(expected)[real], atol=2e-5)
+    np.testing.assert_array_equal(ops.convert_to_numpy(encoded.mask), real)
+    rows, places = (ops.convert_to_numpy(part) for part in (encoded.rows, encoded.places))
+    assert len(rows) == real.sum() + 1  # Padding is not computed, but in the first place.
+    np.testing.assert_allclose(rows[places].reshape(*real.shape, -1)[real], ops.convert_to_numpy(expected)[real], atol=2e-5)
 
-    steps, rows = 6, 5 * width
+    steps, rows = 6, 6 * width
     plain_cache = model.init_cache(expected, expected_mask, rows=rows)
-    cache = fast.init_cache(encoded, mask, steps)
+    cache = fast.init_cache(encoded, steps)
     rng = np.random.default_rng(4)
     for step in range(steps):
         ids = ops.convert_to_tensor(rng.integers(0, 23, rows).astype("int32"))
@@ -69,7 +71,7 @@ def test_every_step_equals_the_layers(name, width):
         order = ops.convert_to_tensor(order)
         plain_cache, cache = plain_cache.reorder(order), cache.reorder(order)
         if step == 3:  # Two sentences are done.
-            sentences = np.asarray([1, 2, 4], "int32")
+            sentences = np.asarray([1, 2, 5], "int32")
             chosen = ops.convert_to_tensor((sentences[:, None] * width + np.arange(width)).reshape(-1).astype("int32"))
             plain_cache, cache = (part.select(ops.convert_to_tensor(sentences), chosen) for part in (plain_cache, cache))
             rows = 3 * width

@@ -346,4 +346,3 @@ def test_wide_rows_are_searched_in_groups(columns, k):
     np.testing.assert_array_equal(ops.convert_to_numpy(values), np.take_along_axis(x, expected, axis=1))
     finite = np.isfinite(np.take_along_axis(x, expected, axis=1))
     np.testing.assert_array_equal(ops.convert_to_numpy(places)[finite], expected[finite])
-    np.testing.assert_array_equal(ops.convert_to_numpy(drivers.argmax(ops.convert_to_tensor(x[2:]))), expected[2:, 0])
