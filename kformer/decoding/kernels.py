@@ -59,13 +59,17 @@ class TensorFlowKernels:
 
     def project(self, x, projection, carried, bias=None):
         """Logits `[R, V]` of `[R, D]`."""
-        return self.product(x, projection[0] if isinstance(carried, tuple) else carried, bias)
+        return self._large_product(x, projection[0] if isinstance(carried, tuple) else carried, bias)
+
+    def _large_product(self, x, kernel, bias):
+        y = self._tf.matmul(x, kernel)
+        # The graph's optimizer merges the two into one, which counts where the result is wide.
+        return y if bias is None else self._tf.nn.bias_add(y, bias)
 
     def product(self, x, kernel, bias=None):
         """`x W + b`: `[R, K]`, `[K, M]`, `[M]` -> `[R, M]`."""
-        y = self._tf.matmul(x, kernel)
-        # Not a plain sum: the graph's optimizer merges the product with this one alone.
-        return y if bias is None else self._tf.nn.bias_add(y, bias)
+        y = self._by_eigen(x, kernel)
+        return y if bias is None else y + bias
 
     def activate(self, x, name):
         tf = self._tf
@@ -86,7 +90,7 @@ class TensorFlowKernels:
 
     def attend_cache(self, query, key, value, scale):
         """The same of one query per row, `[R, N, 1, H]` over `[R, N, S, H]`, as rows `[R, N H]`."""
-        return self._rows_of(self._few(self._tf.nn.softmax(self._few(query * scale, key, adj_y=True)), value))
+        return self._rows_of(self._by_eigen(self._tf.nn.softmax(self._by_eigen(query * scale, key, adj_y=True)), value))
 
     def arrange_source(self, parts, width):
         """Keys and values of the source `[2 layers, B, N, S, H]`, as `attend_source` takes those of a layer with K rows per sentence."""
@@ -98,10 +102,11 @@ class TensorFlowKernels:
         heads, head_dim = key.shape[-3], key.shape[-1]
         query = tf.reshape(query * scale, (-1, *((width,) if width > 1 else ()), heads, 1, head_dim))
         bias = tf.expand_dims(bias, 2) if width > 1 else bias
-        return self._rows_of(self._few(tf.nn.softmax(self._few(query, key, adj_y=True) + bias), value))
+        return self._rows_of(self._by_eigen(tf.nn.softmax(self._by_eigen(query, key, adj_y=True) + bias), value))
 
-    def _few(self, x, y, adj_y=False):
-        """Products of a single row each, which this operation takes a third of `tf.matmul`'s time for: that one would run by oneDNN."""
+    def _by_eigen(self, x, y, adj_y=False):
+        """`tf.matmul` by Eigen on every processor. With oneDNN, which would run that, a product of few rows or of single rows takes two
+        to four times as long, others the same."""
         return self._tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=x.dtype, adj_y=adj_y)
 
     def _rows_of(self, context):

@@ -45,7 +45,7 @@ class Float32Kernels(TensorFlowKernels):
         return ()
 
     def project(self, x, projection, carried, bias=None):
-        return self.product(x, projection, bias)
+        return self._large_product(x, projection, bias)
 
 
 class Bfloat16Kernels(Float32Kernels):
@@ -69,6 +69,9 @@ class Bfloat16Kernels(Float32Kernels):
         return self.bind_table(variable) if is_table else self.bind_kernel(variable)
 
     def product(self, x, kernel, bias=None):
+        return self._large_product(x, kernel, bias)
+
+    def _large_product(self, x, kernel, bias):
         tf = self._tf
         y = tf.cast(tf.matmul(tf.cast(x, tf.bfloat16), kernel, transpose_b=True), tf.float32)
         return y if bias is None else tf.nn.bias_add(y, bias)
