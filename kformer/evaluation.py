@@ -29,7 +29,7 @@ class EvaluationResult:
         return {**{name: getattr(self, name) for name in names}, "sentences": len(self.hypotheses), "truncated": len(self.truncated)}
 
 
-def evaluate(translator, sources, references, *, tokenize="13a", lowercase=False, batch_size=32, progress=None, **options):
+def evaluate(translator, sources, references, *, tokenize="13a", lowercase=False, batch_size=64, progress=None, **options):
     """Translates a test set and compares with its references.
 
     Args:

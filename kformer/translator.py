@@ -114,7 +114,7 @@ class Translator:
         self._searchers = {}
         self._scorer = None
 
-    def __call__(self, texts, *, batch_size=32, batch_tokens=4096, **options):
+    def __call__(self, texts, *, batch_size=64, batch_tokens=4096, **options):
         single = isinstance(texts, str | bytes)
         results = self.translate([texts] if single else texts, batch_size=batch_size, batch_tokens=batch_tokens, **options)
         if options.get("n_best", self.options.n_best) > 1:
@@ -123,7 +123,7 @@ class Translator:
             results = [result.text for result in results]
         return results[0] if single else results
 
-    def translate(self, texts, *, batch_size=32, batch_tokens=4096, progress=None, **options):
+    def translate(self, texts, *, batch_size=64, batch_tokens=4096, progress=None, **options):
         """Like a call, with everything that the search knows.
 
         Sentences are searched together with others of their length, and those that are done are not computed further; none changes

@@ -20,6 +20,7 @@ import kformer
 import kformer_command
 from kformer import streaming
 from kformer.evaluation import EvaluationResult
+from kformer.export.saved_model_translator import read_metadata
 from kformer.training.checkpoints import fingerprint
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -360,9 +361,13 @@ def test_an_output_file_appears_when_it_is_whole(tmp_path):
 
 @pytest.mark.any_backend
 def test_export_writes_the_next_version_with_its_options(kformer_main, tmp_path):
-    code, out, err = kformer_main("export", RUN, "--output", tmp_path / "times", "--beam-size", "2")
+    (tmp_path / "text").write_text("下午四点半\n")
+    shortlist = ("--shortlist", tmp_path / "text", "--early-stopping")
+    code, out, err = kformer_main("export", RUN, "--output", tmp_path / "times", "--beam-size", "2", *shortlist)
     assert code == 0, err
     assert out.decode() == f"{tmp_path / 'times' / '1'}\n"
+    options = read_metadata(tmp_path / "times" / "1")["search"]
+    assert options["early_stopping"] is True and options["shortlist"] == list(kformer.Translator.load(RUN).shortlist(["下午四点半"]))
     code, out, err = kformer_main("translate", tmp_path / "times", "--beam-size", "2", stdin=TIMES[0].encode())
     assert (code, out.decode()) == (0, "下午四点半\n"), err
 

@@ -50,6 +50,17 @@ def export(
     ] = None,
     length_penalty: LengthPenalty = None,
     max_length: MaxLength = None,
+    shortlist: Annotated[
+        pathlib.Path | None,
+        option(
+            "--shortlist",
+            metavar="FILE",
+            help="Text in the target language: its tokens alone are ever generated, in less time. Default: all tokens.",
+        ),
+    ] = None,
+    early_stopping: Annotated[
+        bool, option("--early-stopping", help="Stop a beam sooner, at the risk of a better translation that is longer.")
+    ] = False,
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
     import_module: Annotated[
@@ -72,7 +83,9 @@ def export(
         from kformer.export import FORMATS
     if format not in FORMATS:
         raise typer.BadParameter(f"--format is '{format}', but must be one of {', '.join(FORMATS)}.")
-    if format == "ctranslate2" and not (beam_size is n_best is length_penalty is max_length is None):
+    if format == "ctranslate2" and (
+        early_stopping or not (beam_size is n_best is length_penalty is max_length is shortlist is None)
+    ):
         raise typer.BadParameter("The format ctranslate2 holds no search options: give them to ctranslate2.Translator.")
     for module in import_module or ():
         importlib.import_module(module)
@@ -82,6 +95,8 @@ def export(
         "n_best": n_best,
         "length_penalty": length_penalty,
         "max_length": max_length,
+        "shortlist": None if shortlist is None else translator.shortlist(streaming.read_lines(shortlist, "shortlist")),
+        "early_stopping": early_stopping or None,
         "quantization" if format == "ctranslate2" else "dtype": dtype,
     }
     options = {name: value for name, value in options.items() if value is not None}

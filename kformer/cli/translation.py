@@ -54,7 +54,7 @@ def translate(
     seed: Annotated[int | None, option("--seed", help="With --sample: of the draws. Default: 0.")] = None,
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
-    batch_size: BatchSize = 32,
+    batch_size: BatchSize = 64,
     threads: Threads = None,
     backend: Backend = None,
 ):
@@ -118,7 +118,7 @@ def evaluate(
     as_json: Annotated[bool, option("--json", help="Print one JSON object instead of lines to read.")] = False,
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
-    batch_size: BatchSize = 32,
+    batch_size: BatchSize = 64,
     threads: Threads = None,
     backend: Backend = None,
 ):

@@ -160,19 +160,18 @@ def _proposals(logits, beams, beam_size, end_id, barred, min_length, prefix_leng
     Returns:
         The scores of ending here `[B, K]`; scores, tokens and parents (beam numbers) of the K best continuations, `[B, K]`.
     """
-    sentences = ops.shape(beams.limits)[0]
     width = min(beam_size, logits.shape[-1])
     # A token of the prefix may be one that is barred elsewhere.
     unless = beams.length < prefix_length if prefix_length else None
     # log-probability = logit - normaliser: only the few logits that matter are normalised.
     best, tokens, normaliser = best_tokens(logits, width, {*barred, end_id}, unless=unless)  # [B K, width], [B K, 1]
-    log_ends = ops.reshape(logits[:, end_id : end_id + 1] - normaliser, (sentences, beam_size))
+    log_ends = ops.reshape(logits[:, end_id : end_id + 1] - normaliser, (-1, beam_size))
     end_scores = beams.live_scores + log_ends
     if min_length:
         end_scores = ops.where(beams.length < min_length, IMPOSSIBLE, end_scores)
-    scores = ops.reshape(best - normaliser, (sentences, beam_size, width)) + ops.expand_dims(beams.live_scores, 2)
+    scores = ops.reshape(best - normaliser, (-1, beam_size, width)) + ops.expand_dims(beams.live_scores, 2)
     at_limit = ops.expand_dims(beams.length >= beams.limits, 1)  # [B, 1]
-    scores = ops.where(at_limit, IMPOSSIBLE, ops.reshape(scores, (sentences, beam_size * width)))
+    scores = ops.where(at_limit, IMPOSSIBLE, ops.reshape(scores, (-1, beam_size * width)))
     scores, places = stable_top_k(scores, beam_size)
-    tokens = pick(ops.reshape(tokens, (sentences, beam_size * width)), places)
+    tokens = pick(ops.reshape(tokens, (-1, beam_size * width)), places)
     return end_scores, scores, tokens, places // width

@@ -46,10 +46,10 @@ class SavedModelTranslator:
         self.options = metadata["search"]
         self._module = tf.saved_model.load(str(self.path))
 
-    def __call__(self, texts, *, batch_size=32):
+    def __call__(self, texts, *, batch_size=64):
         return [result.text for result in self.translate(texts, batch_size=batch_size)]
 
-    def translate(self, texts, *, batch_size=32, n_best=1, progress=None):
+    def translate(self, texts, *, batch_size=64, n_best=1, progress=None):
         """Like a call, with scores: a list of `kformer.translator.Translation`.
 
         Args:

@@ -11,6 +11,9 @@ from kformer.layers.masks import causal_mask, combine_masks
 from kformer.layers.shapes import linear, reshape
 
 # Stands for minus infinity in float32 scores: exp(_MASKED - max) is 0, and a row of it alone still has a finite softmax.
+# Scores of sequences up to this length are no burden to memory.
+_SHORT = 256
+
 _MASKED = -1e30
 
 
@@ -30,8 +33,8 @@ class MultiHeadAttention(keras.layers.Layer):
         dropout: dropout rate on the attention probabilities. The paper has none there; while it is active the fused
             kernel cannot be used.
         use_bias: whether the projections add a bias.
-        fused: whether to use the backend's fused kernel where possible. `None` uses it on JAX and PyTorch, float16 on JAX
-            without a GPU excepted; TensorFlow has none on CPU.
+        fused: whether to use the backend's fused kernel where possible. `None` uses it on JAX and PyTorch, but not for
+            float16 on JAX without a GPU, nor for short sequences in training by PyTorch on CPU; TensorFlow has none on CPU.
         kernel_initializer: initializer of every projection, each as a `[D, N H]` matrix of its own.
         seed: int, for the initializers and the dropout.
 
@@ -221,8 +224,8 @@ class MultiHeadAttention(keras.layers.Layer):
     def _attend(self, query, key, value, mask, is_causal, need_scores, training):
         """Attention over split heads `[B, N, T, H]`; returns the context `[B, N, T, H]` and, by the explicit path, the scores."""
         drops = bool(training) and self.attention_dropout.rate > 0
-        fused = self._prefers_fused() and not need_scores and not drops
         query_length, key_length = ops.shape(query)[2], ops.shape(key)[2]
+        fused = not need_scores and not drops and self._prefers_fused(query, key_length, training)
         # Under a causal mask alone every query sees itself; any other mask may leave a query without keys.
         may_be_empty = mask is not None
         if is_causal and (mask is not None or not fused):
@@ -255,7 +258,7 @@ class MultiHeadAttention(keras.layers.Layer):
             scores = None if scores is None else scores * attends
         return context, scores
 
-    def _prefers_fused(self):
+    def _prefers_fused(self, query, key_length, training):
         """Whether to use the fused kernel in a call that allows it."""
         backend = keras.backend.backend()
         if self.fused is not None or backend == "tensorflow":
@@ -263,6 +266,9 @@ class MultiHeadAttention(keras.layers.Layer):
         if backend == "jax" and self.compute_dtype == "float16":
             # The kernel's float16 product with float32 sums exists on GPUs only; elsewhere its compilation fails.
             return keras.distribution.list_devices()[0].startswith("gpu")
+        if backend == "torch" and training and getattr(query, "device", None) and query.device.type == "cpu":
+            # PyTorch's backward pass of the kernel is the slower one on processors. What it spares is memory, where sequences are long.
+            return query.shape[2] * key_length > _SHORT**2
         return True
 
     def compute_output_spec(self, query, value=None, cache=None, return_attention_scores=False, **kwargs):
