@@ -4,8 +4,8 @@
                                    [--systems A,B] [--work DIR] [--quick]
 
 Makes a model of random weights per shape and exports it to each format. Every system then generates exactly 24 tokens
-for sentences of 10 to 30 tokens: the SavedModel as a user loads it (strings in, strings out), its core (ids in, ids out), Hugging
-Face's `generate`, and CTranslate2 in float32 and int8.
+for sentences of 10 to 30 tokens: the SavedModel as a user loads it (strings in, strings out), its signature for single texts (with batches
+of one), its core (ids in, ids out), Hugging Face's `generate`, and CTranslate2 in float32 and int8.
 
 Each system has one process, pinned to `--threads` processors, for all of its cells. All are asked in turn, call by call, so that whatever
 else a machine does meets each of them alike. The floor is what this machine could do at best:
@@ -30,7 +30,7 @@ import numpy as np
 STEPS = 24
 SHAPES = {"tiny": 10_000, "small": 10_000, "base": 32_000}
 SEARCHES = {"greedy": 1, "beam4": 4, "beam5": 5}
-SYSTEMS = ("saved_model", "saved_model-bfloat16", "core", "hf", "ctranslate2-float32", "ctranslate2-int8")
+SYSTEMS = ("saved_model", "saved_model-single", "saved_model-bfloat16", "core", "hf", "ctranslate2-float32", "ctranslate2-int8")
 PACKAGES = ("tensorflow", "keras", "torch", "transformers", "ctranslate2")
 
 
@@ -50,7 +50,10 @@ def make(options, shape, folder):
     for search in options.searches:
         limits = {"min_length": STEPS - 1, "max_length": STEPS - 1, "length_offset": STEPS}
         for suffix, dtype in (("", None), ("-bfloat16", "bfloat16")):
-            translator.export(folder / f"saved-{search}{suffix}", beam_size=SEARCHES[search], n_best=1, dtype=dtype, **limits)
+            single = dtype is None and 1 in options.batches
+            translator.export(
+                folder / f"saved-{search}{suffix}", beam_size=SEARCHES[search], n_best=1, dtype=dtype, single=single, **limits
+            )
     translator.save(folder / "run")
     export_huggingface(translator, folder / "hf")
     for quantization in ("float32", "int8"):
@@ -67,13 +70,13 @@ def make(options, shape, folder):
 class SavedModel:
     """Strings in, strings out, by TensorFlow alone."""
 
-    def __init__(self, folder, options, search, suffix=""):
+    def __init__(self, folder, options, search, suffix="", signature="serving_default"):
         import tensorflow as tf
         import tensorflow_text  # noqa: F401 - it registers the tokenizer's ops
 
         tf.config.threading.set_intra_op_parallelism_threads(options.threads)
         self._constant = tf.constant
-        self._serve = tf.saved_model.load(str(folder / f"saved-{search}{suffix}" / "1")).signatures["serving_default"]
+        self._serve = tf.saved_model.load(str(folder / f"saved-{search}{suffix}" / "1")).signatures[signature]
 
     def __call__(self, texts):
         return self._serve(text=self._constant(texts))["translation"].numpy()
@@ -145,6 +148,8 @@ class CTranslate2:
 def open_system(name, folder, options, search):
     if name.startswith("ctranslate2"):
         return CTranslate2(folder, options, search, name.partition("-")[2])
+    if name == "saved_model-single":
+        return SavedModel(folder, options, search, signature="single")
     if name.startswith("saved_model-"):
         return SavedModel(folder, options, search, suffix="-" + name.partition("-")[2])
     return {"saved_model": SavedModel, "core": Core, "hf": HuggingFace}[name](folder, options, search)
@@ -311,7 +316,8 @@ def report(options, work):
         workers = [Worker(options, name, folder) for name in options.systems]
         for search in options.searches:
             for batch in options.batches:
-                print_cells(machine, shape, search, batch, *measure(options, workers, search, batch))
+                able = [worker for worker in workers if batch == 1 or worker.system != "saved_model-single"]
+                print_cells(machine, shape, search, batch, *measure(options, able, search, batch))
         for worker in workers:
             worker.close()
             loads = ", ".join(f"{search} {seconds:.1f} s" for search, seconds in worker.loads.items())
@@ -321,7 +327,8 @@ def report(options, work):
 
 def disk(folder, name):
     """Size on disk of what a system loads."""
-    places = {"saved_model": "saved-greedy", "saved_model-bfloat16": "saved-greedy-bfloat16", "core": "run"}
+    places = {"saved_model": "saved-greedy", "saved_model-single": "saved-greedy", "core": "run"}
+    places["saved_model-bfloat16"] = "saved-greedy-bfloat16"
     files = [file for file in (folder / places.get(name, name)).rglob("*") if file.is_file()]
     return f"{sum(file.stat().st_size for file in files) / 1e6:.1f} MB on disk"
 

@@ -61,6 +61,9 @@ def export(
     early_stopping: Annotated[
         bool, option("--early-stopping", help="Stop a beam sooner, at the risk of a better translation that is longer.")
     ] = False,
+    single: Annotated[
+        bool, option("--single", help="saved_model: also a signature for one text at a time, which XLA compiles at its first calls.")
+    ] = False,
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
     import_module: Annotated[
@@ -87,6 +90,8 @@ def export(
         early_stopping or not (beam_size is n_best is length_penalty is max_length is shortlist is None)
     ):
         raise typer.BadParameter("The format ctranslate2 holds no search options: give them to ctranslate2.Translator.")
+    if single and format != "saved_model":
+        raise typer.BadParameter(f"--single adds a signature to a SavedModel; the format {format} has none.")
     for module in import_module or ():
         importlib.import_module(module)
     translator = streaming.load_run_translator(run, source_language, target_language)
@@ -97,6 +102,7 @@ def export(
         "max_length": max_length,
         "shortlist": None if shortlist is None else translator.shortlist(streaming.read_lines(shortlist, "shortlist")),
         "early_stopping": early_stopping or None,
+        "single": single or None,
         "quantization" if format == "ctranslate2" else "dtype": dtype,
     }
     options = {name: value for name, value in options.items() if value is not None}

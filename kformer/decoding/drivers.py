@@ -5,17 +5,33 @@
 | TensorFlow | `tf.while_loop`   | growing | `tf.function` | nothing: batch and lengths dynamic |
 | JAX        | `lax.while_loop`  | static  | `jax.jit`     | each shape, hence `round_up`       |
 | PyTorch    | a Python loop     | growing | not at all    | -                                  |
+
+In `static_shapes()` TensorFlow does as JAX does, for XLA to compile.
 """
 
+import contextlib
+import contextvars
 import math
 
 import keras
 from keras import ops
 
+_STATIC = contextvars.ContextVar("kformer_static_shapes", default=False)
+
+
+@contextlib.contextmanager
+def static_shapes():
+    """Within it a search is traced for XLA."""
+    token = _STATIC.set(True)
+    try:
+        yield
+    finally:
+        _STATIC.reset(token)
+
 
 def uses_static_shapes():
     """Whether shapes may not change inside a loop, and each new shape costs a compilation."""
-    return keras.backend.backend() == "jax"
+    return keras.backend.backend() == "jax" or _STATIC.get()
 
 
 def while_loop(condition, body, state):
@@ -59,7 +75,7 @@ def stable_top_k(x, k):
     """
     if keras.backend.backend() == "tensorflow" and (groups := _groups_of(x.shape[1], k)):
         return _grouped_top_k(x, k, groups)
-    if k == 1 and keras.backend.backend() != "tensorflow":
+    if k == 1 and not prefers_few_passes():
         places = ops.cast(ops.argmax(x, axis=1, keepdims=True), "int32")
         return pick(x, places), places
     if keras.backend.backend() != "torch":
@@ -127,7 +143,7 @@ def pick(values, places):
 
 def prefers_few_passes():
     """Whether each pass over the logits counts: where no compiler merges them, and a few more of the best values cost nothing."""
-    return keras.backend.backend() == "tensorflow"
+    return keras.backend.backend() == "tensorflow" and not _STATIC.get()
 
 
 def log_normaliser(logits, largest, place):

@@ -16,7 +16,7 @@ import keras
 from keras import ops
 
 from kformer.decoding.drivers import take
-from kformer.decoding.kernels import has_kernels, kernels
+from kformer.decoding.kernels import MASKED, has_kernels, kernels
 from kformer.layers import (
     DecoderLayer,
     EncoderLayer,
@@ -28,9 +28,6 @@ from kformer.layers import (
     padding_mask,
 )
 from kformer.models import Transformer
-
-# Stands for minus infinity, as in the layers.
-_MASKED = -1e30
 
 
 class Encoded(NamedTuple):
@@ -178,8 +175,8 @@ class InferenceModel:
         sentences, length = ops.shape(source_ids)
         # The first place in any case, so that there is a row for padding to have.
         is_computed = ops.logical_or(run.reshape(mask, (-1,)), ops.arange(sentences * length, dtype="int32") < 1)
-        places = run.places(is_computed)  # [P]
-        encoded = Encoded(None, ops.cumsum(ops.cast(is_computed, "int32")) - 1, mask)
+        places, rows = run.pack(is_computed)  # [P], [B S]
+        encoded = Encoded(None, rows, mask)
         bias = self._bias(mask)
         x = self._embed(take(run.reshape(source_ids, (-1,)), places), self._source_table, network.source_embedding)  # [P, D]
         placed = network.source_positions or network.source_embedding
@@ -207,7 +204,7 @@ class InferenceModel:
             key, value = self._by_head(encoded, attention.source, 2)
             cross += [key, value * is_source]
         rows = ops.shape(mask)[0] * self._width
-        nothing = ops.zeros((rows, self._heads, 0, self._head_dim), dtype="float32")
+        nothing = run.empty_cache(rows, self._heads, steps, self._head_dim)
         empty = (nothing,) * len(self._decoder)
         placed = network.target_positions or network.target_embedding
         positions = ()
@@ -232,9 +229,8 @@ class InferenceModel:
         for number, (attention, cross_attention, feed_forward) in enumerate(self._decoder):
             parts = run.reshape(run.product(self._before(attention, x), *attention.inputs), (-1, 3 * self._heads, 1, self._head_dim))
             query, key, value = run.split(parts, 3, 1)
-            keys[number] = run.concatenate([keys[number], key], 2)
-            values[number] = run.concatenate([values[number], value], 2)
-            context = run.attend_cache(query, keys[number], values[number], self._scale)
+            keys[number], values[number] = run.extend(keys[number], key, index), run.extend(values[number], value, index)
+            context = run.attend_cache(query, keys[number], values[number], self._scale, index)
             x = self._after(attention, x, run.product(context, *attention.output))
 
             query = run.product(self._before(cross_attention, x), *cross_attention.inputs)
@@ -248,7 +244,7 @@ class InferenceModel:
         return logits, cache._replace(keys=tuple(keys), values=tuple(values))
 
     def _bias(self, mask):
-        return self._run.reshape(ops.where(mask, 0.0, _MASKED), (ops.shape(mask)[0], 1, 1, ops.shape(mask)[1]))
+        return self._run.reshape(ops.where(mask, 0.0, MASKED), (ops.shape(mask)[0], 1, 1, ops.shape(mask)[1]))
 
     def _embed(self, ids, table, embedding):
         vectors = self._run.gather(table, ids)

@@ -9,6 +9,9 @@ Shape letters: R rows, K and M sizes of a product, N heads, H head size, T queri
 
 import keras
 
+# Stands for minus infinity, as in the layers.
+MASKED = -1e30
+
 
 def has_kernels():
     """Whether this backend gains by them."""
@@ -88,8 +91,16 @@ class TensorFlowKernels:
         scores = tf.matmul(query * scale, key, transpose_b=True)
         return tf.matmul(tf.nn.softmax(scores + bias), value)
 
-    def attend_cache(self, query, key, value, scale):
-        """The same of one query per row, `[R, N, 1, H]` over `[R, N, S, H]`, as rows `[R, N H]`."""
+    def empty_cache(self, rows, heads, steps, head_dim):
+        """Keys or values of no token yet, of at most `steps`."""
+        return self._tf.zeros((rows, heads, 0, head_dim))
+
+    def extend(self, cache, new, index):
+        """Keys or values with those of token `index`, `[R, N, 1, H]`."""
+        return self._tf.concat([cache, new], 2)
+
+    def attend_cache(self, query, key, value, scale, index):
+        """The same of one query per row, `[R, N, 1, H]`, over a cache that token `index` is the last of, as rows `[R, N H]`."""
         return self._rows_of(self._by_eigen(self._tf.nn.softmax(self._by_eigen(query * scale, key, adj_y=True)), value))
 
     def arrange_source(self, parts, width):
@@ -117,12 +128,10 @@ class TensorFlowKernels:
         """Rows of a table."""
         return self._tf.gather(table, places)
 
-    def places(self, mask):
-        """Where a vector is `True`, int32."""
-        return self._tf.cast(self._tf.where(mask)[:, 0], self._tf.int32)
-
-    def concatenate(self, parts, axis):
-        return self._tf.concat(parts, axis)
+    def pack(self, mask):
+        """Where a vector `[C]` is `True`, int32 `[P]`; and how many are before each place or there, less one, int32 `[C]`."""
+        tf = self._tf
+        return tf.cast(tf.where(mask)[:, 0], tf.int32), tf.cumsum(tf.cast(mask, tf.int32)) - 1
 
     def split(self, x, parts, axis=-1):
         """Parts of equal size of an axis."""
@@ -174,7 +183,13 @@ class TorchKernels:
     def attend(self, query, key, value, scale, bias):
         return self._functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
 
-    def attend_cache(self, query, key, value, scale):
+    def empty_cache(self, rows, heads, steps, head_dim):
+        return keras.ops.zeros((rows, heads, 0, head_dim), dtype="float32")
+
+    def extend(self, cache, new, index):
+        return self._torch.cat([cache, new], 2)
+
+    def attend_cache(self, query, key, value, scale, index):
         context = self._functional.scaled_dot_product_attention(query, key, value, scale=scale)
         return context.reshape(len(query), -1)
 
@@ -190,11 +205,8 @@ class TorchKernels:
     def gather(self, table, places):
         return table[places]
 
-    def places(self, mask):
-        return mask.nonzero()[:, 0].to(self._torch.int32)
-
-    def concatenate(self, parts, axis):
-        return self._torch.cat(parts, axis)
+    def pack(self, mask):
+        return mask.nonzero()[:, 0].to(self._torch.int32), mask.cumsum(0, dtype=self._torch.int32) - 1
 
     def split(self, x, parts, axis=-1):
         return x.chunk(parts, axis)

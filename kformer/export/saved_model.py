@@ -17,7 +17,7 @@ METADATA_FILE = "assets.extra/kformer.json"
 FORMAT_VERSION = 1
 
 
-def export_saved_model(translator, path, *, version=None, imports=(), dtype=None, **options):
+def export_saved_model(translator, path, *, version=None, imports=(), dtype=None, single=False, **options):
     """Writes `path/VERSION/`, which TensorFlow Serving and `tf.saved_model.load` read, with strings in and strings out.
 
     The graph has core TensorFlow and tensorflow_text ops only, and neither Keras nor this package is needed to load it. Signatures:
@@ -27,6 +27,9 @@ def export_saved_model(translator, path, *, version=None, imports=(), dtype=None
     - `attention`: `translation: string[B]`, `source_tokens: string[B, S]`, `target_tokens: string[B, T]` (rows filled up with empty
       strings) and `attention: float[B, layers, heads, T, S]`, the cross-attention's probabilities. It runs by the layers
       themselves, in the weights' own dtype, and is left out where `dtype` asks for another.
+    - `single`, if asked for: `text: string[1]`, the rest as `serving_default`. XLA compiles it, for seconds, at the first text of each
+      length (in steps of 16 tokens); one text at a time is then translated faster, by a small model above all.
+      `SavedModelTranslator(path, warm_up=64)` compiles ahead.
 
     Batch and lengths are dynamic; how the search works is fixed here, since a server that batches requests needs one meaning
     for a row. From a JAX or PyTorch backend the graph is made in a second process with the TensorFlow backend.
@@ -38,6 +41,7 @@ def export_saved_model(translator, path, *, version=None, imports=(), dtype=None
         imports: names of modules that register layers of your own; the second process imports them first.
         dtype: how matrices are stored and multiplied: `None` as the model has them, or "bfloat16": half the size, faster on processors
             that multiply it (AVX-512 BF16, AMX), slower on others. Sums, norms and attention stay float32.
+        single: whether to write the signature `single`.
         **options: fields of `kformer.decoding.SearchOptions` that differ from the translator's. `n_best` is the N of the signature
             `n_best`, `beam_size` if it is not given.
 
@@ -67,12 +71,13 @@ def export_saved_model(translator, path, *, version=None, imports=(), dtype=None
     if target.exists():
         raise ValueError(f"{target} exists already: give another version, or remove it first.")
     if keras.backend.backend() != "tensorflow":
-        return _export_in_tensorflow(translator, path, search, {"version": version, "imports": list(imports), "dtype": dtype})
+        others = {"version": version, "imports": list(imports), "dtype": dtype, "single": single}
+        return _export_in_tensorflow(translator, path, search, others)
     path.mkdir(parents=True, exist_ok=True)
     # Written aside and renamed: a server that watches the folder must never see half a model.
     with tempfile.TemporaryDirectory(dir=path, prefix=".partial-") as aside:
         folder = pathlib.Path(aside) / "model"
-        _write(translator, folder, search, dtype)
+        _write(translator, folder, search, dtype, single)
         os.replace(folder, target)
     return target
 
@@ -109,13 +114,13 @@ def _export_in_tensorflow(translator, path, search, others):
     return path / str(others["version"])
 
 
-def _write(translator, folder, search, dtype):
+def _write(translator, folder, search, dtype, single):
     import tensorflow as tf
 
     from kformer.export.translation_graph import build_translation_module
 
     graph_tokenizer = GraphTokenizer(translator.tokenizer)
-    module, signatures = build_translation_module(translator.model, graph_tokenizer, translator.tokenizer, search, dtype)
+    module, signatures = build_translation_module(translator.model, graph_tokenizer, translator.tokenizer, search, dtype, single)
     tf.saved_model.save(module, str(folder), signatures=signatures)
     metadata = {
         "format_version": FORMAT_VERSION,

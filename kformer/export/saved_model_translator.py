@@ -13,6 +13,8 @@ class SavedModelTranslator:
 
     Args:
         path: a version's folder, or the model's folder, of which the highest version is taken.
+        warm_up: tokens; above 0, the signature `single` is compiled for texts of up to so many tokens, which takes seconds for each 16,
+            and translates lone texts from then on.
 
     Attributes:
         options: dict, the search options that the model was exported with.
@@ -26,14 +28,14 @@ class SavedModelTranslator:
 
     Raises:
         FileNotFoundError: there is no SavedModel.
-        ValueError: it was not exported by kformer, or by a newer one.
+        ValueError: it was not exported by kformer, or by a newer one; or it has no signature `single` to warm up.
 
     Example:
         >>> kformer.export.SavedModelTranslator("saved_models/en-de")(["A man rides a horse."])
         ["Ein Mann reitet auf einem Pferd."]
     """
 
-    def __init__(self, path):
+    def __init__(self, path, warm_up=0):
         self.path = find_version(path)
         try:
             import tensorflow as tf
@@ -45,6 +47,13 @@ class SavedModelTranslator:
         metadata = read_metadata(self.path)
         self.options = metadata["search"]
         self._module = tf.saved_model.load(str(self.path))
+        self._is_warm = warm_up > 0
+        if not self._is_warm:
+            return
+        if "single" not in self._module.signatures:
+            raise ValueError(f"{self.path} has no signature for single texts to warm up: export it again with single=True (--single).")
+        for words in range(0, warm_up, 8):  # A word is a token at least.
+            self._module.signatures["single"](text=tf.constant([" ".join(["a"] * words)]))
 
     def __call__(self, texts, *, batch_size=64):
         return [result.text for result in self.translate(texts, batch_size=batch_size)]
@@ -64,7 +73,8 @@ class SavedModelTranslator:
             raise ValueError(
                 f"{self.path} was exported with the {self.options['n_best']} best; export it again with n_best={n_best} to get more."
             )
-        run = self._module.signatures["serving_default" if n_best == 1 else "n_best"]
+        name = "n_best" if n_best > 1 else "single" if self._is_warm and len(texts) == 1 else "serving_default"
+        run = self._module.signatures[name]
         texts = [text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text for text in texts]
         results, done = [None] * len(texts), 0
         # How many tokens a text has, the graph alone knows. An empty text must have a result, too.

@@ -3,7 +3,7 @@
 What a search in Python turns round or converts each time anew, an export does once and stores.
 """
 
-from kformer.decoding.kernels import TensorFlowKernels
+from kformer.decoding.kernels import MASKED, TensorFlowKernels
 
 DTYPES = ("float32", "bfloat16")
 
@@ -46,6 +46,46 @@ class Float32Kernels(TensorFlowKernels):
 
     def project(self, x, projection, carried, bias=None):
         return self._large_product(x, projection, bias)
+
+
+class XlaKernels(Float32Kernels):
+    """For a graph that XLA compiles: plain operations, which it merges as it likes, and shapes that do not change in a loop.
+
+    Args:
+        stored: the `Float32Kernels` of the graphs beside it, whose variables this one uses.
+    """
+
+    def __init__(self, stored):
+        super().__init__()
+        self._stored = stored._stored
+
+    def product(self, x, kernel, bias=None):
+        y = self._tf.matmul(x, kernel)
+        return y if bias is None else y + bias
+
+    _large_product = product
+
+    def empty_cache(self, rows, heads, steps, head_dim):
+        return self._tf.zeros((rows, heads, steps, head_dim))
+
+    def extend(self, cache, new, index):
+        # In one pass over the cache, no slower than a write in place: it is merged with the product that reads it.
+        is_here = self._tf.range(self._tf.shape(cache)[2]) == index
+        return self._tf.where(is_here[:, None], new, cache)
+
+    def attend_cache(self, query, key, value, scale, index):
+        tf = self._tf
+        scores = tf.matmul(query * scale, key, transpose_b=True)
+        scores = tf.where(tf.range(tf.shape(key)[2]) <= index, scores, MASKED)
+        return self._rows_of(tf.matmul(tf.nn.softmax(scores), value))
+
+    def _by_eigen(self, x, y, adj_y=False):
+        return self._tf.matmul(x, y, transpose_b=adj_y)
+
+    def pack(self, mask):
+        # How much of the source is padding is not known when it is compiled.
+        places = self._tf.range(self._tf.size(mask))
+        return places, places
 
 
 class Bfloat16Kernels(Float32Kernels):

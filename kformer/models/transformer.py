@@ -282,10 +282,11 @@ class Transformer(keras.Model):
                 f"The data has a sequence of {data.longest} tokens, longer than the model's {self.max_length} learned positions: "
                 f"prepare it with max_length={self.max_length}."
             )
-        optimizer = getattr(self, "optimizer", None)
-        if keras.backend.backend() == "tensorflow" and self.built and not getattr(optimizer, "built", True) and not self._distribute_strategy:
-            # Else Keras makes the optimizer's variables in the midst of the first step, which TensorFlow then traces a second time.
-            optimizer.build(self.trainable_variables)
+        if keras.backend.backend() == "tensorflow" and self.built and not self._distribute_strategy:
+            optimizer = getattr(self, "optimizer", None)
+            if not getattr(optimizer, "built", True):
+                # Else Keras makes its variables in the midst of the first step, which TensorFlow then traces a second time.
+                optimizer.build(self.trainable_variables)
         return super().fit(x, *args, **kwargs)
 
     # A training step with this package's loss and metrics needs no logits: loss and projection are computed in one, which
