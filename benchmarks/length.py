@@ -1,7 +1,7 @@
 """How does the cost of a token grow with the tokens before it? Cached decoding, beside its attention alone and beside no cache.
 
     python benchmarks/length.py [--backends tensorflow,jax,torch] [--shape small] [--batch 8] [--lengths 16,64,128,256,512] [--threads 1]
-                                [--repeats 5] [--plot FILE]
+                                [--repeats 7] [--plot FILE]
 
 A row's figures are milliseconds per token of a batch when so many tokens are in the cache:
 
@@ -18,7 +18,6 @@ import importlib.util
 import json
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 import time
@@ -67,7 +66,7 @@ def measure(options):
 
     def cached(source_ids, length=None, steps=None):
         """`steps` steps behind `length` tokens."""
-        step, state = begin(model, source_ids, 1, length + 2 * STEPS)
+        step, state = begin(model, source_ids, 1, length + 3 * STEPS)
         cache = state.cache
         if fast:
             full = tuple(zeros(length) for _ in layers)
@@ -106,7 +105,7 @@ def measure(options):
                     total = total + ops.sum(ops.matmul(scores, value))
                 return total, tuple(caches)
 
-            room = zeros(length + 2 * STEPS)
+            room = zeros(length + 3 * STEPS)
             caches = tuple(StaticKeyValueCache(room, room, zero() + length) for _ in layers)
             state = (ops.zeros((), dtype="float32"), caches)
         return loop(body, state, steps)[1]
@@ -117,14 +116,15 @@ def measure(options):
         target_ids = ops.zeros((options.batch, length), dtype="int32") + 4
         return model._network.decode(target_ids, encoded, mask, training=False)[:, -1]
 
-    def seconds(run, **static):
-        run(source_ids, **static)
-        values = []
-        for _ in range(options.repeats):
-            start = time.perf_counter()
-            run(source_ids, **static)
-            values.append(time.perf_counter() - start)
-        return statistics.median(values)
+    def seconds(run, length, *numbers):
+        """The least of the repeats for each number of steps, asked for in turns: what a machine does beside only adds."""
+        values = {steps: [] for steps in numbers}
+        for repeat in range(1 + options.repeats):
+            for steps in numbers:
+                start = time.perf_counter()
+                run(source_ids, length=length, steps=steps)
+                values[steps] += [time.perf_counter() - start] if repeat else []  # The first compiles.
+        return [min(values[steps]) for steps in numbers]
 
     names = ("length", "steps")
     result = {"cached": [], "attention": [], "uncached": []}
@@ -132,10 +132,10 @@ def measure(options):
         for function in (cached, attention):
             run = drivers.compile_function(function, model, static_argnames=names)
             # What precedes the loop is in both.
-            longer, shorter = (seconds(run, length=length, steps=steps) for steps in (2 * STEPS, STEPS))
-            result[function.__name__].append((longer - shorter) / STEPS)
+            longer, shorter = seconds(run, length, 3 * STEPS, STEPS)
+            result[function.__name__].append((longer - shorter) / (2 * STEPS))
         run = drivers.compile_function(uncached, model, static_argnames=names)
-        result["uncached"].append(seconds(run, length=length, steps=0))
+        result["uncached"] += seconds(run, length, 0)
     return result
 
 
@@ -148,7 +148,7 @@ def main():
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--lengths", type=lambda text: [int(length) for length in text.split(",")], default=[16, 64, 128, 256, 512])
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--plot", type=pathlib.Path)
     parser.add_argument("--part", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
