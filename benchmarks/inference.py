@@ -27,6 +27,9 @@ import time
 
 import numpy as np
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from benchmarks.turns import Worker, answer, in_turns  # noqa: E402
+
 STEPS = 24
 SHAPES = {"tiny": 10_000, "small": 10_000, "base": 32_000}
 SEARCHES = {"greedy": 1, "beam4": 4, "beam5": 5}
@@ -156,12 +159,10 @@ def open_system(name, folder, options, search):
 
 
 def work(options, system, folder):
-    """One system's process: answers every request, a search and a batch size as a line of JSON, with the seconds that it took."""
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # What a library prints is no reply.
+    """One system's process: answers every request, a search and a batch size, with the seconds that it took."""
     texts, opened = json.loads((folder / "texts.json").read_text()), {}
-    for line in sys.stdin:
-        search, batch = json.loads(line)
+
+    def handle(search, batch):
         reply, start = {}, time.perf_counter()
         if search not in opened:
             opened[search] = open_system(system, folder, options, search)
@@ -170,48 +171,36 @@ def work(options, system, folder):
         opened[search](texts[:batch])
         reply["seconds"] = time.perf_counter() - start
         reply["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(json.dumps(reply), file=replies, flush=True)
+        return reply
+
+    answer(handle)
 
 
-class Worker:
-    """A system's process, seen from outside."""
+class System(Worker):
+    """A system's process, its peak memory and the seconds that it took to load."""
 
     def __init__(self, options, system, folder):
-        self.system, self.memory, self.loads = system, 0, {}
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the process
         command = [sys.executable, __file__, *sys.argv[1:], "--part", system, "--folder", str(folder)]
-        self._process = subprocess.Popen(
-            command, env=environment(options), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
-        )
+        super().__init__(system, command, environment(options))
+        self.memory, self.loads = 0, {}
 
-    def ask(self, search, batch):
+    def seconds(self, search, batch):
         """Seconds of one call."""
-        self._process.stdin.write(json.dumps([search, batch]) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            self._errors.seek(0)
-            raise SystemExit(f"{self.system} failed:\n{self._errors.read()[-3000:]}")
-        reply = json.loads(line)
+        reply = self.ask(search, batch)
         self.memory = reply["memory"]
         if "load" in reply:
             self.loads[search] = reply["load"]
         return reply["seconds"]
 
-    def close(self):
-        self._process.stdin.close()
-        self._process.wait()
-
 
 def measure(options, workers, search, batch):
     """The first call of each system, and the seconds of the later ones: as many for each, in turns."""
-    first = {worker.system: worker.ask(search, batch) for worker in workers}
-    warm = max(worker.ask(search, batch) for worker in workers)
+    first = {worker.system: worker.seconds(search, batch) for worker in workers}
+    warm = max(worker.seconds(search, batch) for worker in workers)
     rounds = max(options.repeats, min(50, int(0.5 / warm)))
     seconds = {worker.system: [] for worker in workers}
-    for number in range(rounds):
-        for worker in workers if number % 2 else reversed(workers):
-            seconds[worker.system].append(worker.ask(search, batch))
+    for worker in in_turns(workers, rounds):
+        seconds[worker.system].append(worker.seconds(search, batch))
     return first, seconds
 
 
@@ -313,7 +302,7 @@ def report(options, work):
         if not (folder / "texts.json").exists():
             folder.mkdir(parents=True, exist_ok=True)
             run_part(options, ["--part", f"make:{shape}", "--folder", str(folder)], "make")
-        workers = [Worker(options, name, folder) for name in options.systems]
+        workers = [System(options, name, folder) for name in options.systems]
         for search in options.searches:
             for batch in options.batches:
                 able = [worker for worker in workers if batch == 1 or worker.system != "saved_model-single"]

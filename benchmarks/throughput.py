@@ -10,13 +10,14 @@ that were sorted by length. Each has one process of its own, pinned to `--thread
 A system's name may have options behind it, as in `translator-tensorflow+shortlist+early_stopping`: what they gain, and with
 `--reference` what they cost in BLEU. `+shortlist` needs a text in the target language; `+length` limits a translation to 1.2 tokens per
 source token and 5 more; `+no_drop` goes on computing sentences that are done.
+
+All systems are asked in turn, pass by pass, so that whatever else a machine does meets each of them alike.
 """
 
 import argparse
 import functools
 import importlib
 import importlib.metadata
-import json
 import os
 import pathlib
 import resource
@@ -26,7 +27,9 @@ import sys
 import tempfile
 import time
 
-from inference import PACKAGES, pin, processor
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from benchmarks.inference import PACKAGES, pin, processor  # noqa: E402
+from benchmarks.turns import Worker, answer, in_turns  # noqa: E402
 
 BACKENDS = ("tensorflow", "jax", "torch")
 SYSTEMS = (*(f"translator-{backend}" for backend in BACKENDS), "saved_model", "hf", "ctranslate2-float32", "ctranslate2-int8")
@@ -125,33 +128,33 @@ def ctranslate2_system(options, folder, name, beams):
     return translate
 
 
-def measure(options, name, folder):
-    """One system's cells: seconds of each pass over the sentences, and what they say."""
-    texts, kind, results = read_lines(options.source)[: options.sentences], name.partition("+")[0].partition("-")[0], {}
+def work(options, name, folder):
+    """One system's process: answers every request, a beam, with the seconds of a pass over the sentences and what it says."""
+    texts, kind, opened = read_lines(options.source)[: options.sentences], name.partition("+")[0].partition("-")[0], {}
     systems = {"translator": translator_system, "saved_model": saved_model_system, "hf": hf_system, "ctranslate2": ctranslate2_system}
-    for beams in options.beams:
-        translate, seconds = systems[kind](options, folder, name, beams), []
-        for _ in range(1 + options.repeats):
-            start = time.perf_counter()
-            translations = translate(texts)
-            seconds.append(time.perf_counter() - start)
-        results[str(beams)] = {"first": seconds[0], "seconds": seconds[1:], "translations": translations}
-    results["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return results
+
+    def handle(beams):
+        if beams not in opened:
+            opened[beams] = systems[kind](options, folder, name, beams)
+        start = time.perf_counter()
+        translations = opened[beams](texts)
+        seconds = time.perf_counter() - start
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return {"seconds": seconds, "translations": translations, "memory": memory}
+
+    answer(handle)
 
 
-def run_part(options, part, folder):
-    """Runs a part in a process of its own with the processors that it may use, and returns what it wrote as JSON."""
-    backend = part.partition("+")[0].removeprefix("translator-")
+def environment_of(options, name):
+    """The environment of a system's process."""
+    backend = name.partition("+")[0].removeprefix("translator-")
     environment = {**os.environ, "KERAS_BACKEND": backend if backend in BACKENDS else "tensorflow"}
     environment |= {"TF_CPP_MIN_LOG_LEVEL": "3", "HF_HUB_OFFLINE": "1", "TF_NUM_INTEROP_THREADS": "1"}
-    environment |= dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), str(options.threads))
-    with tempfile.NamedTemporaryFile("r", suffix=".json") as file:
-        command = [sys.executable, __file__, *sys.argv[1:], "--part", part, "--folder", str(folder), "--result", file.name]
-        process = subprocess.run(command, env=environment, capture_output=True, text=True)
-        if process.returncode:
-            raise SystemExit(f"{part} failed:\n{process.stderr[-3000:]}")
-        return json.loads(file.read() or "null")
+    return environment | dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), str(options.threads))
+
+
+def command_of(part, folder):
+    return [sys.executable, __file__, *sys.argv[1:], "--part", part, "--folder", str(folder)]
 
 
 def report(options, folder):
@@ -161,17 +164,25 @@ def report(options, folder):
     print(f"{processor()}, {options.threads} thread(s); {versions}; {len(texts)} sentences, {options.repeats} passes\n")
     print(f"command: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n")
     head = ["beam", "system", "sentences/s, median", "spread", "/ ct2 float32", "/ hf", "BLEU", "first pass, s", "memory, MiB"]
-    run_part(options, "make", folder)
-    cells = {name: run_part(options, name, folder) for name in options.systems}
+    process = subprocess.run(command_of("make", folder), env=environment_of(options, "tensorflow"), capture_output=True, text=True)
+    if process.returncode:
+        raise SystemExit(f"make failed:\n{process.stderr[-3000:]}")
+    workers = [Worker(name, command_of(name, folder), environment_of(options, name)) for name in options.systems]
     print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|", flush=True)
-    for beams in map(str, options.beams):
-        speed = {name: len(texts) / statistics.median(cell[beams]["seconds"]) for name, cell in cells.items()}
-        for name, cell in cells.items():
-            low, high = (len(texts) / edge(cell[beams]["seconds"]) for edge in (max, min))
+    for beams in options.beams:
+        first = {worker.system: worker.ask(beams) for worker in workers}
+        seconds = {name: [] for name in first}
+        for worker in in_turns(workers, options.repeats):
+            seconds[worker.system].append(worker.ask(beams)["seconds"])
+        speed = {name: len(texts) / statistics.median(values) for name, values in seconds.items()}
+        for name, reply in first.items():
+            low, high = (len(texts) / edge(seconds[name]) for edge in (max, min))
             ratios = [f"{speed[name] / speed[peer]:.2f}" if peer in speed else "" for peer in ("ctranslate2-float32", "hf")]
-            numbers = [f"{speed[name]:,.0f}", f"{low:,.0f} to {high:,.0f}", *ratios, bleu(cell[beams]["translations"], references)]
-            row = [beams, name, *numbers, f"{cell[beams]['first']:.1f}", f"{cell['memory'] / 2**20:.0f}"]
+            numbers = [f"{speed[name]:,.0f}", f"{low:,.0f} to {high:,.0f}", *ratios, bleu(reply["translations"], references)]
+            row = [str(beams), name, *numbers, f"{reply['seconds']:.1f}", f"{reply['memory'] / 2**20:.0f}"]
             print("| " + " | ".join(row) + " |", flush=True)
+    for worker in workers:
+        worker.close()
 
 
 def bleu(translations, references):
@@ -205,16 +216,14 @@ def main():
     parser.add_argument("--quick", action="store_true", help="100 sentences, greedy: a minute or two, for tests")
     parser.add_argument("--part", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=pathlib.Path, help=argparse.SUPPRESS)
-    parser.add_argument("--result", type=pathlib.Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.quick:
         options.sentences, options.beams, options.repeats = 100, [1], 1
     if options.part:
-        if options.part != "make":
-            pin(options)
-        result = make(options, options.folder) if options.part == "make" else measure(options, options.part, options.folder)
-        options.result.write_text(json.dumps(result))
-        return
+        if options.part == "make":
+            return make(options, options.folder)
+        pin(options)
+        return work(options, options.part, options.folder)
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.work or pathlib.Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,51 @@
+"""Systems measured in turns, each in a process of its own that answers requests: whatever else a machine does meets all alike."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+
+def answer(handle):
+    """A system's process: for each line of JSON on standard input, a list, prints what `handle(*list)` returns as JSON."""
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # What a library prints is no reply.
+    for line in sys.stdin:
+        print(json.dumps(handle(*json.loads(line))), file=replies, flush=True)
+
+
+class Worker:
+    """A system's process, seen from outside.
+
+    Args:
+        system: its name.
+        command: list of strings; the process calls `answer`.
+        environment: dict of its environment variables.
+    """
+
+    def __init__(self, system, command, environment):
+        self.system = system
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the process
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._errors}
+        self._process = subprocess.Popen(command, env=environment, text=True, **pipes)
+
+    def ask(self, *request):
+        """The answer to a request."""
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            self._errors.seek(0)
+            raise SystemExit(f"{self.system} failed:\n{self._errors.read()[-3000:]}")
+        return json.loads(line)
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def in_turns(workers, rounds):
+    """The workers of so many rounds one by one, in this order and then in the other."""
+    for number in range(rounds):
+        yield from workers if number % 2 else reversed(workers)
