@@ -4,6 +4,7 @@ from kformer.training.callbacks import Checkpoint, StepHistory
 from kformer.training.checkpoints import TrainingState, latest_checkpoint, load_checkpoint, save_checkpoint
 from kformer.training.fitting import fit_from
 from kformer.training.losses import MaskedCrossentropy
+from kformer.training.machine import configure_machine
 from kformer.training.metrics import LatestValue, MaskedAccuracy, NegativeLogLikelihood, Perplexity
 from kformer.training.progress import TrainingProgress
 from kformer.training.recipe import paper_recipe
@@ -24,6 +25,7 @@ __all__ = [
     "TrainingProgress",
     "TrainingState",
     "WarmupInverseSqrt",
+    "configure_machine",
     "fit_from",
     "latest_checkpoint",
     "load_checkpoint",

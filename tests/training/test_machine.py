@@ -1,0 +1,62 @@
+"""Settings of the process, each tried in a process of its own."""
+
+import os
+import subprocess
+import sys
+
+import keras
+import pytest
+
+from kformer.training import configure_machine
+
+FAULTS = """
+import resource, sys
+import numpy as np
+from kformer.training import configure_machine
+print(configure_machine(keep_memory=sys.argv[1] == "keep"))
+for step in range(30):
+    if step == 10:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    [np.ones(2**21) for _ in range(4)]
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+PRECISION = """
+import keras
+from kformer.training import configure_machine
+print(configure_machine("medium"))
+if keras.backend.backend() == "torch":
+    import torch
+    print(torch.get_float32_matmul_precision() == "medium")
+elif keras.backend.backend() == "jax":
+    import jax
+    print(jax.config.jax_default_matmul_precision == "default")
+else:
+    import tensorflow as tf
+    print(tf.config.experimental.tensor_float_32_execution_enabled())
+"""
+
+
+def run(program, *arguments):
+    process = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, env={**os.environ})
+    assert process.returncode == 0, process.stderr[-2000:]
+    return process.stdout.splitlines()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only glibc can keep memory")
+def test_freed_memory_is_kept():
+    sentence, kept = run(FAULTS, "keep")
+    assert "freed memory is kept" in sentence
+    sentence, given_back = run(FAULTS, "no")
+    assert "memory" not in sentence
+    assert int(kept) < 0.1 * int(given_back)
+
+
+def test_precision_of_products():
+    assert run(PRECISION) == [configure_machine().replace("the usual", "medium"), "True"]
+
+
+@pytest.mark.any_backend
+def test_an_unknown_precision():
+    with pytest.raises(ValueError, match="must be one of highest, high, medium, but 'low' was given"):
+        configure_machine("low")
+    assert keras.backend.backend() in configure_machine()
