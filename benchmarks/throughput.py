@@ -9,7 +9,7 @@ that were sorted by length. Each has one process of its own, pinned to `--thread
 
 A system's name may have options behind it, as in `translator-tensorflow+shortlist+early_stopping`: what they gain, and with
 `--reference` what they cost in BLEU. `+shortlist` needs a text in the target language; `+length` limits a translation to 1.2 tokens per
-source token and 5 more; `+no_drop` goes on computing sentences that are done.
+source token and 5 more; `+no_drop` goes on computing sentences that are done; `saved_model+bfloat16` is exported in that dtype.
 
 All systems are asked in turn, pass by pass, so that whatever else a machine does meets each of them alike.
 """
@@ -33,7 +33,11 @@ from benchmarks.turns import Worker, answer, in_turns  # noqa: E402
 
 BACKENDS = ("tensorflow", "jax", "torch")
 SYSTEMS = (*(f"translator-{backend}" for backend in BACKENDS), "saved_model", "hf", "ctranslate2-float32", "ctranslate2-int8")
-VARIANTS = {"early_stopping": {"early_stopping": True}, "length": {"length_ratio": 1.2, "length_offset": 5}}
+VARIANTS = {
+    "early_stopping": {"early_stopping": True},
+    "length": {"length_ratio": 1.2, "length_offset": 5},
+    "bfloat16": {"dtype": "bfloat16"},
+}
 
 
 def make(options, folder):
