@@ -29,7 +29,7 @@ def export_saved_model(translator, path, *, version=None, imports=(), dtype=None
       themselves, in the weights' own dtype, and is left out where `dtype` asks for another.
     - `single`, if asked for: `text: string[1]`, the rest as `serving_default`. XLA compiles it, for seconds, at the first text of each
       length (in steps of 16 tokens); one text at a time is then translated faster, by a small model above all.
-      `SavedModelTranslator(path, warm_up=64)` compiles ahead.
+      `SavedModelTranslator(path, warm_up=64)` compiles ahead. No other signature needs XLA.
 
     Batch and lengths are dynamic; how the search works is fixed here, since a server that batches requests needs one meaning
     for a row. From a JAX or PyTorch backend the graph is made in a second process with the TensorFlow backend.
