@@ -17,10 +17,9 @@ from kformer.decoding.beams import (
     is_open,
     last_tokens,
     merge_finished,
-    row_offsets,
     write_token,
 )
-from kformer.decoding.drivers import pick, stable_top_k
+from kformer.decoding.drivers import pick, row_offsets, stable_top_k
 from kformer.decoding.loop import run_steps
 from kformer.decoding.step import reorder
 

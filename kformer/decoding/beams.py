@@ -139,11 +139,6 @@ def last_tokens(ids, length, start_id):
     return ops.where(length > 0, take(ids, ops.maximum(length - 1, 0), axis=2), start_id)
 
 
-def row_offsets(sentences, size):
-    """`[B, 1]`: where each sentence's rows begin in an array with `size` rows per sentence."""
-    return ops.expand_dims(ops.arange(sentences, dtype="int32") * size, 1)
-
-
 def merge_finished(beams, ids, scores, ranks):
     """The K best of a search's finished hypotheses and C more; on a tie the older one stays ahead.
 

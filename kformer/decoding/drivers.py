@@ -128,6 +128,11 @@ def take(x, places, axis=0):
     return ops.take(x, places, axis=axis)
 
 
+def row_offsets(sentences, size):
+    """`[B, 1]`: where each sentence's rows begin in an array with `size` rows per sentence."""
+    return ops.expand_dims(ops.arange(sentences, dtype="int32") * size, 1)
+
+
 def pick(values, places):
     """`values` `[B, C]` or `[B, C, L]` at `places` `[B, K]` of each row."""
     if keras.backend.backend() == "tensorflow":
@@ -135,9 +140,9 @@ def pick(values, places):
 
         return tf.gather(values, places, batch_dims=1)
     size = values.shape[1]
-    offsets = ops.expand_dims(ops.arange(ops.shape(places)[0], dtype="int32") * size, 1)
+    rows = ops.reshape(places + row_offsets(ops.shape(places)[0], size), (-1,))
     tail = ops.shape(values)[2:]
-    chosen = ops.take(ops.reshape(values, (-1, *tail)), ops.reshape(places + offsets, (-1,)), axis=0)
+    chosen = ops.take(ops.reshape(values, (-1, *tail)), rows, axis=0)
     return ops.reshape(chosen, (ops.shape(places)[0], places.shape[1], *tail))
 
 

@@ -115,24 +115,21 @@ def build_translation_module(model, graph_tokenizer, tokenizer, options, dtype=N
             "truncated": truncated[:batch],
         }
 
+    def best_of(found):
+        """What a signature with one translation per text returns."""
+        return {"translation": found["texts"][:, 0], "score": found["scores"][:, 0], "truncated": found["truncated"]}
+
     # Without autograph: there is no Python control flow on tensors to rewrite, and rewriting takes as long as tracing.
     signature = [tf.TensorSpec([None], tf.string, name="text")]
 
     @tf.function(input_signature=signature, autograph=False)
     def serving_default(text):
-        found = translate(text, best_one)
-        return {"translation": found["texts"][:, 0], "score": found["scores"][:, 0], "truncated": found["truncated"]}
+        return best_of(translate(text, best_one))
 
     @tf.function(input_signature=signature, autograph=False)
     def n_best(text):
         found = translate(text, options)
-        return {
-            "translation": found["texts"][:, 0],
-            "score": found["scores"][:, 0],
-            "truncated": found["truncated"],
-            "translations": found["texts"],
-            "scores": found["scores"],
-        }
+        return {**best_of(found), "translations": found["texts"], "scores": found["scores"]}
 
     @tf.function(input_signature=signature, autograph=False)
     def attention(text):
@@ -155,8 +152,7 @@ def build_translation_module(model, graph_tokenizer, tokenizer, options, dtype=N
 
     @tf.function(input_signature=[tf.TensorSpec([1], tf.string, name="text")], autograph=False)
     def single(text):
-        found = translate(text, best_one, find_compiled)
-        return {"translation": found["texts"][:, 0], "score": found["scores"][:, 0], "truncated": found["truncated"]}
+        return best_of(translate(text, best_one, find_compiled))
 
     functions = [serving_default, n_best]
     if dtype in (None, model.policy_name):

@@ -11,10 +11,10 @@ from kformer.layers.masks import causal_mask, combine_masks
 from kformer.layers.shapes import linear, reshape
 
 # Stands for minus infinity in float32 scores: exp(_MASKED - max) is 0, and a row of it alone still has a finite softmax.
+_MASKED = -1e30
+
 # Scores of sequences up to this length are no burden to memory.
 _SHORT = 256
-
-_MASKED = -1e30
 
 
 @keras.saving.register_keras_serializable(package="kformer")
