@@ -96,6 +96,12 @@ def constrain(logits, length, end_id, min_length, prefix, forbidden, renormalize
     return force_prefix(log_probabilities, length, prefix)
 
 
+def bar(logits, forbidden, too_soon=None, unless=None):
+    """Logits with minus infinity at the tokens that may not come; the arguments are those of `best_tokens`."""
+    logits = forbid(logits, forbidden, unless)
+    return logits if too_soon is None else forbid(logits, [too_soon[0]], unless=ops.logical_not(too_soon[1]))
+
+
 def best_tokens(logits, k, forbidden, too_soon=None, unless=None):
     """The k best tokens of each row, best first, but for those that may not come.
 
@@ -112,10 +118,7 @@ def best_tokens(logits, k, forbidden, too_soon=None, unless=None):
     """
     forbidden, size = sorted(set(forbidden)), logits.shape[-1]
     if unless is not None or len(forbidden) > _FEW or not prefers_few_passes():
-        allowed = forbid(logits, forbidden, unless)
-        if too_soon is not None:
-            allowed = forbid(allowed, [too_soon[0]], unless=ops.logical_not(too_soon[1]))
-        return *stable_top_k(allowed, k), ops.logsumexp(logits, axis=-1, keepdims=True)
+        return *stable_top_k(bar(logits, forbidden, too_soon, unless), k), ops.logsumexp(logits, axis=-1, keepdims=True)
     # What may not come is struck out among the best, of which there are so many more: a pass over all logits less.
     values, tokens = stable_top_k(logits, min(k + len(forbidden) + (too_soon is not None), size))
     normaliser = log_normaliser(logits, values[:, :1], tokens[:, :1])

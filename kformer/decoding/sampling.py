@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from kformer.decoding.beams import IMPOSSIBLE, best_tokens, constrain, forbid, force_prefix
+from kformer.decoding.beams import IMPOSSIBLE, bar, best_tokens, constrain, force_prefix
 from kformer.decoding.drivers import pick, stable_top_k
 from kformer.decoding.loop import run_steps
 from kformer.layers.counter_hash import fold_key, uniform
@@ -100,9 +100,7 @@ def sample(
             _, tokens, normaliser = best_tokens(logits, 1, bars, too_soon, unless)
             tokens, normaliser = tokens[:, 0], normaliser[:, 0]
         else:
-            allowed = forbid(logits, bars, unless)
-            if too_soon:
-                allowed = forbid(allowed, [end_id], unless=ops.logical_not(too_soon[1]))
+            allowed = bar(logits, bars, too_soon, unless)
             keys = fold_key(0, seed, state.row_numbers, state.length)
             tokens, normaliser = _draw(allowed / temperature, top_k, top_p, keys), ops.logsumexp(logits, axis=-1)
         at_limit = state.length >= state.limits

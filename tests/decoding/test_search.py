@@ -9,6 +9,7 @@ import pytest
 from keras import ops
 
 from kformer.decoding import Scorer, Searcher, SearchOptions, SearchResult, beam_search, drivers
+from kformer.decoding.beams import best_tokens
 from kformer.decoding.step import reorder
 from tests.decoding.small_models import BEAM, END, LIMITS, PAD, SPECIAL, START, assert_same, limits_of, rows_of, sentences, transformer
 from tests.decoding.toys import LOOP_MODULE, compiled, cut, oracle_penalty
@@ -346,3 +347,20 @@ def test_wide_rows_are_searched_in_groups(columns, k):
     np.testing.assert_array_equal(ops.convert_to_numpy(values), np.take_along_axis(x, expected, axis=1))
     finite = np.isfinite(np.take_along_axis(x, expected, axis=1))
     np.testing.assert_array_equal(ops.convert_to_numpy(places)[finite], expected[finite])
+
+
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize(("columns", "k"), [(12, 1), (12, 9), (4100, 1), (4100, 4)])
+def test_best_tokens_without_those_that_may_not_come(columns, k, early):
+    """The forbidden ones are the very best of each row, and ties stand among the others."""
+    x = np.random.default_rng(columns).integers(0, 9, (7, columns)).astype("float32")
+    x[:, [0, 5]], x[:, 7] = 20, 10
+    expected = x.copy()
+    expected[:, [0, 5, 7] if early else [0, 5]] = -np.inf
+    places = np.argsort(-expected, axis=1, kind="stable")[:, :k]
+    too_soon = (7, ops.convert_to_tensor(early))
+    values, tokens, normaliser = map(ops.convert_to_numpy, best_tokens(ops.convert_to_tensor(x), k, {0, 5}, too_soon))
+    np.testing.assert_array_equal(tokens, places)
+    np.testing.assert_array_equal(values, np.take_along_axis(expected, places, axis=1))
+    exact = np.log(np.exp(x.astype("float64")).sum(axis=1, keepdims=True))
+    np.testing.assert_allclose(normaliser, exact, atol=1e-5)
