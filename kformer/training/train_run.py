@@ -301,9 +301,7 @@ def _compile(model, options, total_steps, report):
     schedule = WarmupInverseSqrt(model.hidden_dim, warmup, scale=peak * (model.hidden_dim * warmup) ** 0.5, **ending)
     recipe = {"label_smoothing": options.label_smoothing, "clip_norm": options.clip_norm or None, "ema_momentum": options.ema}
     recipe |= {"consistency": options.consistency, "accumulation_steps": options.accumulate}
-    # One shape pays for XLA's compilation on TensorFlow, too, where every further one would cost as much again.
-    jit_compile = True if options.packed and keras.backend.backend() == "tensorflow" else "auto"
-    model.compile(**paper_recipe(model, learning_rate=schedule, **recipe), jit_compile=jit_compile)
+    model.compile(**paper_recipe(model, learning_rate=schedule, **recipe))
     name = options.start_from or f"preset {options.preset}, {options.norm}-norm"
     report(f"model: {name}, {model.count_params():,} parameters, {keras.backend.backend()} backend")
     report(

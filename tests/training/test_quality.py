@@ -1,0 +1,91 @@
+"""BLEU and chrF of a model in training."""
+
+import csv
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import kformer
+from kformer.evaluation import evaluate, suitable_tokenizer
+from kformer.training import TranslationQuality, load_run, paper_recipe, train_run
+from kformer.training.averages import averaged_weights
+
+FROZEN = pathlib.Path(__file__).parents[1] / "frozen_run"
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return kformer.data.generate_pairs(40, seed=5, split="train", categories=("time",))
+
+
+def test_measures_while_the_model_is_trained(pairs, tmp_path):
+    model, tokenizer, _ = load_run(FROZEN)
+    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    before = evaluate(kformer.Translator(model, tokenizer), sources[:8], targets[:8], tokenize="zh", beam_size=2)
+    assert before.bleu > 20
+    model.compile(**paper_recipe(model, learning_rate=1e-9, ema_momentum=0.5))
+    data = kformer.data.ParallelDataset(sources, targets, tokenizer, batch_tokens=100, max_shapes=1)
+    steps, per_epoch = TranslationQuality(tokenizer, sources[:8], targets[:8], every=2, beam_size=2, log_dir=tmp_path), data.steps_per_epoch
+    epochs = TranslationQuality(tokenizer, sources[:8], targets[:8], epochs=2)
+    history = model.fit(data, epochs=2, callbacks=[epochs, steps], verbose=0).history
+    # The weights stay as they are, and so does what they say.
+    assert [step for step, _ in steps.results] == [n for n in range(2, 2 * per_epoch + 1, 2)]
+    assert all(result.bleu == before.bleu and result.chrf == before.chrf for _, result in steps.results)
+    assert history["val_bleu"] == [before.bleu] * 2 and history["val_chrf"] == [before.chrf] * 2
+    assert [step for step, _ in epochs.results] == [2 * per_epoch]
+    assert list(tmp_path.glob("events*"))
+
+
+def test_it_is_the_average_that_translates():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.5), "mse")
+    model.train_on_batch(np.ones((4, 2)), np.ones((4, 1)))
+    values = [ops.convert_to_numpy(variable).copy() for variable in model.trainable_variables]
+    averages = [ops.convert_to_numpy(average).copy() for average in model.optimizer._model_variables_moving_average]
+    with pytest.raises(KeyError), averaged_weights(model):
+        for variable, average in zip(model.trainable_variables, averages, strict=True):
+            np.testing.assert_array_equal(ops.convert_to_numpy(variable), average)
+        raise KeyError
+    for variable, value in zip(model.trainable_variables, values, strict=True):
+        np.testing.assert_array_equal(ops.convert_to_numpy(variable), value)
+
+
+@pytest.mark.any_backend
+def test_wrong_settings(pairs):
+    tokenizer = kformer.Tokenizer.load(FROZEN / "tokenizer")
+    with pytest.raises(ValueError, match="There are 1 sources and 2 references"):
+        TranslationQuality(tokenizer, ["a"], ["b", "c"])
+    with pytest.raises(ValueError, match="every must be a whole number of at least 1, but 0"):
+        TranslationQuality(tokenizer, ["a"], ["b"], every=0)
+
+
+@pytest.mark.any_backend
+def test_words_by_script():
+    assert suitable_tokenizer(["A man rides a horse.", "Ein Mann, 3 Pferde."]) == "13a"
+    assert suitable_tokenizer(["一个男人骑着马。", "iPhone 很好"]) == "zh"
+    assert suitable_tokenizer(["馬に乗っている男の人。"]) == "char" == suitable_tokenizer(["ผู้ชายขี่ม้า"])
+
+
+def test_the_best_bleu_is_kept_and_patience_ends(pairs, tmp_path):
+    files = {}
+    for split, chosen in (("train", pairs), ("valid", pairs[:6])):
+        for side in ("source", "target"):
+            files[f"{split}_{side}"] = str(tmp_path / f"{split}.{side}")
+            pathlib.Path(files[f"{split}_{side}"]).write_text("".join(f"{getattr(pair, side)}\n" for pair in chosen), encoding="utf-8")
+    said = []
+    settings = {"start_from": str(FROZEN), "batch_tokens": 200, "max_shapes": 1, "learning_rate": 1e-9, "seed": 3}
+    settings |= {"select": "bleu", "patience": 2, "epochs": 9, "ema": 0.5, "report": said.append, "show_progress": False}
+    result = train_run(tmp_path / "run", **files, **settings)
+    # A model that stays as it is: the first validation is the best, and two more are no better.
+    with open(tmp_path / "run" / "history.csv", encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["val_bleu"]]
+    assert [int(row["epoch"]) for row in rows] == [1, 2, 3] and result.best == pytest.approx({"epoch": 1, "bleu": float(rows[0]["val_bleu"])})
+    assert any("2 validations in a row were no better" in sentence for sentence in said)
+    again = train_run(tmp_path / "run", resume=True, report=said.append, show_progress=False)
+    assert again.steps == result.steps and again.best == pytest.approx(result.best)
+    # With more patience it goes on.
+    more = train_run(tmp_path / "run", resume=True, patience=4, report=said.append, show_progress=False)
+    assert more.steps == result.steps // 3 * 5
