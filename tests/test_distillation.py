@@ -30,7 +30,7 @@ class Teacher:
 def test_the_best_translation_or_the_one_most_like_the_reference():
     teacher = Teacher()
     found = distill(teacher, SOURCES)
-    assert (found.sources, found.targets) == (["a b c", "d"], ["A B", "D"]) and (found.num_empty, found.num_truncated) == (1, 1)
+    assert (found.sources, found.targets) == (["a b c", "d"], ["A X", "D"]) and (found.num_empty, found.num_truncated) == (1, 1)
     assert teacher.asked == {"beam_size": 5}
     found = distill(teacher, SOURCES, REFERENCES, closest=True, beam_size=3)
     assert teacher.asked == {"beam_size": 3, "n_best": 3}

@@ -10,6 +10,7 @@ import time
 from typing import NamedTuple
 
 import keras
+import numpy as np
 
 from kformer.data import ParallelDataset
 from kformer.data.lines import check_readable, count_lines, read_chunks
@@ -415,7 +416,8 @@ class BestModel(keras.callbacks.Callback):
         if value is None:
             if self.best is not None:
                 return  # An epoch without validation says nothing about being better.
-        elif not self._is_better({"epoch": epoch + 1, self.measure: float(value)}):
+        # As history.csv has it, where a training that goes on reads it.
+        elif not self._is_better({"epoch": epoch + 1, self.measure: float(np.float32(value))}):
             self.model.stop_training = self.model.stop_training or self.has_waited
             return
         with averaged_weights(self.model):
