@@ -5,7 +5,8 @@
 
 Makes a model of random weights per shape and exports it to each format. Every system then generates exactly 24 tokens
 for sentences of 10 to 30 tokens: the SavedModel as a user loads it (strings in, strings out), its signature for single texts (with batches
-of one), its core (ids in, ids out), Hugging Face's `generate`, and CTranslate2 in float32 and int8.
+of one), its core (ids in, ids out), the core of the Python `Translator` on JAX and PyTorch (there also with `torch.compile` around a
+step), Hugging Face's `generate`, and CTranslate2 in float32 and int8.
 
 Each system has one process, pinned to `--threads` processors, for all of its cells. All are asked in turn, call by call, so that whatever
 else a machine does meets each of them alike. The floor is what this machine could do at best:
@@ -33,8 +34,9 @@ from benchmarks.turns import Worker, answer, in_turns  # noqa: E402
 STEPS = 24
 SHAPES = {"tiny": 10_000, "small": 10_000, "base": 32_000}
 SEARCHES = {"greedy": 1, "beam4": 4, "beam5": 5}
-SYSTEMS = ("saved_model", "saved_model-single", "saved_model-bfloat16", "core", "hf", "ctranslate2-float32", "ctranslate2-int8")
-PACKAGES = ("tensorflow", "keras", "torch", "transformers", "ctranslate2")
+CORES = ("core", "core-jax", "core-torch", "core-torch-compiled")
+SYSTEMS = ("saved_model", "saved_model-single", "saved_model-bfloat16", *CORES, "hf", "ctranslate2-float32", "ctranslate2-int8")
+PACKAGES = ("tensorflow", "keras", "torch", "jax", "transformers", "ctranslate2")
 
 
 def make(options, shape, folder):
@@ -88,9 +90,17 @@ class SavedModel:
 class Core:
     """The same search without the tokenizer, ids in and ids out."""
 
-    def __init__(self, folder, options, search):
+    def __init__(self, folder, options, search, backend="tensorflow", compiled=False):
         import kformer
 
+        if backend == "torch":
+            import torch
+
+            torch.set_num_threads(options.threads)
+        if compiled:
+            from kformer.decoding.inference import InferenceModel
+
+            InferenceModel.step = torch.compile(InferenceModel.step, dynamic=True)
         limits = {"min_length": STEPS - 1, "max_length": STEPS - 1, "length_offset": STEPS}
         self.translator = kformer.Translator.load(folder / "run")
         search_options = self.translator.search_options({"beam_size": SEARCHES[search], **limits})
@@ -155,6 +165,8 @@ def open_system(name, folder, options, search):
         return SavedModel(folder, options, search, signature="single")
     if name.startswith("saved_model-"):
         return SavedModel(folder, options, search, suffix="-" + name.partition("-")[2])
+    if name.startswith("core-"):
+        return Core(folder, options, search, *name.split("-")[1:2], compiled=name.endswith("compiled"))
     return {"saved_model": SavedModel, "core": Core, "hf": HuggingFace}[name](folder, options, search)
 
 
@@ -181,7 +193,8 @@ class System(Worker):
 
     def __init__(self, options, system, folder):
         command = [sys.executable, __file__, *sys.argv[1:], "--part", system, "--folder", str(folder)]
-        super().__init__(system, command, environment(options))
+        backend = system.split("-")[1] if system.startswith("core-") else "tensorflow"
+        super().__init__(system, command, {**environment(options), "KERAS_BACKEND": backend})
         self.memory, self.loads = 0, {}
 
     def seconds(self, search, batch):
@@ -316,8 +329,8 @@ def report(options, work):
 
 def disk(folder, name):
     """Size on disk of what a system loads."""
-    places = {"saved_model": "saved-greedy", "saved_model-single": "saved-greedy", "core": "run"}
-    places["saved_model-bfloat16"] = "saved-greedy-bfloat16"
+    places = {"saved_model": "saved-greedy", "saved_model-single": "saved-greedy"}
+    places |= dict.fromkeys(CORES, "run") | {"saved_model-bfloat16": "saved-greedy-bfloat16"}
     files = [file for file in (folder / places.get(name, name)).rglob("*") if file.is_file()]
     return f"{sum(file.stat().st_size for file in files) / 1e6:.1f} MB on disk"
 

@@ -164,7 +164,7 @@ def command_of(part, folder):
 def report(options, folder):
     texts = read_lines(options.source)[: options.sentences]
     references = read_lines(options.reference)[: options.sentences] if options.reference else None
-    versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in (*PACKAGES, "jax"))
+    versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in PACKAGES)
     print(f"{processor()}, {options.threads} thread(s); {versions}; {len(texts)} sentences, {options.repeats} passes\n")
     print(f"command: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n")
     head = ["beam", "system", "sentences/s, median", "spread", "/ ct2 float32", "/ hf", "BLEU", "first pass, s", "memory, MiB"]
