@@ -88,6 +88,24 @@ def bleu_tokenizers():
     return sorted(BLEU.TOKENIZERS)
 
 
+def suitable_tokenizer(texts):
+    """How BLEU best splits texts into words, by their script alone: one of `"13a"`, `"zh"` and `"char"`.
+
+    Args:
+        texts: list of strings.
+    """
+    letters = "".join(texts)
+    counts = {
+        "han": sum("\u3400" <= letter <= "\u9fff" for letter in letters),
+        # Hiragana and katakana; Thai, Lao, Khmer and Burmese.
+        "other": sum("\u3040" <= letter <= "\u30ff" or "\u0e00" <= letter <= "\u0eff" or "\u1000" <= letter <= "\u109f" or
+                     "\u1780" <= letter <= "\u17ff" for letter in letters),
+    }  # fmt: skip
+    if sum(counts.values()) * 3 < len(letters):
+        return "13a"
+    return "char" if counts["other"] * 10 > counts["han"] else "zh"
+
+
 def _metrics(tokenize, lowercase):
     """sacreBLEU's BLEU and chrF."""
     try:

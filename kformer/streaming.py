@@ -20,12 +20,13 @@ from kformer.translator import Translator
 _PATIENCE = 0.2
 
 
-def open_translator(path, source_language=None, target_language=None):
+def open_translator(path, source_language=None, target_language=None, ensemble=None):
     """The translator of a run directory or of a SavedModel, whichever `path` is.
 
     Args:
         path: a run directory; or `NAME/` or `NAME/VERSION/` of a SavedModel.
         source_language, target_language: codes, for a run of several languages; `None` for those it has.
+        ensemble: list of further run directories, whose models translate together with the first.
 
     Returns:
         A `kformer.Translator`, or a `kformer.export.SavedModelTranslator`.
@@ -38,7 +39,9 @@ def open_translator(path, source_language=None, target_language=None):
     if not path.exists():
         raise FileNotFoundError(f"There is no run directory or SavedModel {path}.")
     if (path / "config.json").is_file():
-        return load_run_translator(path, source_language, target_language)
+        return load_run_translator(path, source_language, target_language, ensemble)
+    if ensemble:
+        raise ValueError(f"{path} is no run directory, and only such translate together: leave --ensemble out, or give the run.")
     versions = (folder / "saved_model.pb" for folder in [path, *path.glob("*")])
     if not any(file.is_file() for file in versions):
         raise FileNotFoundError(f"{path} is neither a run directory (it lacks config.json) nor a SavedModel (it lacks saved_model.pb).")
@@ -49,7 +52,7 @@ def open_translator(path, source_language=None, target_language=None):
     return SavedModelTranslator(path)
 
 
-def load_run_translator(path, source_language=None, target_language=None):
+def load_run_translator(path, source_language=None, target_language=None, ensemble=None):
     """`Translator.load`, with a word for who comes too early or with a SavedModel.
 
     Raises:
@@ -58,7 +61,7 @@ def load_run_translator(path, source_language=None, target_language=None):
     path = pathlib.Path(path)
     if (path / "config.json").is_file() and not (path / "model.keras").exists() and (path / "tokenizer").is_dir():
         raise FileNotFoundError(f"{path} has no model.keras yet: the training writes it at the end of its first epoch.")
-    translator = Translator.load(path)
+    translator = Translator.load([path, *ensemble] if ensemble else path)
     if source_language is None and target_language is None:
         return translator
     return translator.for_languages(source_language, target_language)

@@ -12,6 +12,7 @@ from keras import ops
 from kformer.decoding import Scorer, Searcher, SearchOptions
 from kformer.decoding.batching import batches_by_length
 from kformer.decoding.search import check_options
+from kformer.models import Ensemble
 from kformer.training import load_run, save_run
 
 # How SentencePiece names the token of a byte.
@@ -247,6 +248,7 @@ class Translator:
         Returns:
             `AttentionMap`.
         """
+        self._check_single("looked into")
         if target is None:
             labels = self.translate([source], **options)[0].hypotheses[0].ids
         else:
@@ -264,15 +266,32 @@ class Translator:
 
     def save(self, path):
         """Writes a run directory: model, tokenizer, configuration and search options. See `kformer.training.save_run`."""
+        self._check_single("saved")
         return save_run(path, self.model, self.tokenizer, {**self.config, "search": dataclasses.asdict(self.options)})
 
     @classmethod
     def load(cls, path):
         """Reads a run directory that `save` or `kformer train` wrote, on whatever backend that was.
 
+        Args:
+            path: the run directory; or a list of such, whose models then translate together as a `kformer.models.Ensemble`, with the
+                search options of the first.
+
         Raises:
-            FileNotFoundError, ValueError: as `kformer.training.load_run`.
+            FileNotFoundError, ValueError: as `kformer.training.load_run`; or the runs of an ensemble differ in their tokenizers.
         """
+        if isinstance(path, list | tuple) and len(path) > 1:
+            translators = [cls.load(each) for each in path]
+            for other, name in zip(translators[1:], path[1:], strict=True):
+                if not translators[0].tokenizer.writes_like(other.tokenizer):
+                    raise ValueError(
+                        f"{name} has another tokenizer than {path[0]}, and an ensemble needs one: train its runs with one tokenizer "
+                        "(kformer train --tokenizer)."
+                    )
+            first = translators[0]
+            return cls(Ensemble([each.model for each in translators]), first.tokenizer, first.options, first.config)
+        if isinstance(path, list | tuple):
+            (path,) = path
         model, tokenizer, config = load_run(path)
         search = config.pop("search", None)
         return cls(model, tokenizer, None if search is None else _options_from_config(search, path), config)
@@ -290,9 +309,14 @@ class Translator:
         Returns:
             The path that was written.
         """
+        self._check_single("exported")
         from kformer.export import export
 
         return export(self, path, format, **options)
+
+    def _check_single(self, what):
+        if isinstance(self.model, Ensemble):
+            raise ValueError(f"An ensemble cannot be {what}: take one of its models, or train one to translate like it (kformer distill).")
 
     def for_languages(self, source=None, target=None):
         """The translator of a multilingual model for other languages; the model is shared.

@@ -21,6 +21,7 @@ ORDER = [
     "training",
     "translator",
     "evaluation",
+    "distillation",
     "export",
     "interop",
     "quickstart",

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from .distillation import distill
 from .formats import export, import_
 from .training import quickstart, train
 from .translation import evaluate, score, translate
@@ -38,6 +39,6 @@ def _root(version: Annotated[bool, typer.Option("--version", callback=_version, 
     pass
 
 
-for _command in (quickstart, train, translate, evaluate, score, export):
+for _command in (quickstart, train, translate, evaluate, score, distill, export):
     app.command()(_command)
 app.command("import")(import_)

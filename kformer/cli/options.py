@@ -17,6 +17,10 @@ Backend = Annotated[
 Threads = Annotated[int | None, option("--threads", help="Processor threads to use. Default: all.")]
 Model = Annotated[str, typer.Argument(metavar="RUN_OR_SAVED_MODEL", help="A run directory, or a SavedModel: NAME or NAME/VERSION.")]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run directory, as `kformer train` writes it.")]
+Ensemble = Annotated[
+    list[str] | None,
+    option("--ensemble", metavar="RUN", help="A further run that translates together with the first. Give the option again for more."),
+]
 BeamSize = Annotated[
     int | None,
     option(

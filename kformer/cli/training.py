@@ -77,6 +77,7 @@ def train(
             help="Pieces of the tokenizer. Default: 1,000 to 32,000 by the number of pairs, so that each piece occurs often enough.",
         ),
     ] = None,
+    tokenizer_type: Annotated[str | None, option("--tokenizer-type", help="unigram or bpe. Default: unigram.")] = None,
     separate_vocabularies: Annotated[
         bool,
         option("--separate-vocabularies", help="A tokenizer for each side: for languages that share no script, as English and Chinese."),
@@ -107,6 +108,28 @@ def train(
     dropout: Annotated[
         float | None, option("--dropout", help="Default: the preset's; 0.3 for tiny and small. More for less text.")
     ] = None,
+    attention_dropout: Annotated[float | None, option("--attention-dropout", help="On attention probabilities. Default: 0.")] = None,
+    activation_dropout: Annotated[float | None, option("--activation-dropout", help="In feed-forward networks. Default: 0.")] = None,
+    word_dropout: Annotated[
+        float | None, option("--word-dropout", help="Probability that a token is hidden from the model that reads it. Default: 0.")
+    ] = None,
+    subword_sampling: Annotated[
+        float | None,
+        option(
+            "--subword-sampling",
+            help="Cut words anew in every epoch (subword regularisation): with a bpe tokenizer the probability that a merge is left "
+            "out, 0.1 is usual; with a unigram one the exponent, 0.1 to 0.5, less is more random. Default: none.",
+        ),
+    ] = None,
+    consistency: Annotated[
+        float | None,
+        option(
+            "--consistency",
+            metavar="ALPHA",
+            help="R-Drop: every batch twice, with another dropout each time, and the two predictions drawn together with this weight; "
+            "5 is usual. Default: 0, not.",
+        ),
+    ] = None,
     label_smoothing: Annotated[float | None, option("--label-smoothing", help="Default: 0.1, as in the paper.")] = None,
     learning_rate: Annotated[
         float | None,
@@ -116,6 +139,12 @@ def train(
     ] = None,
     warmup_steps: Annotated[
         int | None, option("--warmup-steps", help="Steps in which the learning rate rises. Default: a fifth of all, at most 4,000.")
+    ] = None,
+    cooldown: Annotated[
+        float | None, option("--cooldown", metavar="SHARE", help="Share of the training at whose end the rate falls to 0. Default: 0.")
+    ] = None,
+    accumulate: Annotated[
+        int | None, option("--accumulate", metavar="BATCHES", help="Batches whose gradients make one update. Default: 1.")
     ] = None,
     clip_norm: Annotated[
         float | None,
@@ -139,6 +168,12 @@ def train(
     seed: Annotated[int | None, option("--seed", help="The same seed, text and backend give the same training. Default: 0.")] = None,
     valid_every: Annotated[
         int | None, option("--valid-every", metavar="EPOCHS", help="Epochs from one validation to the next. Default: 1.")
+    ] = None,
+    select: Annotated[
+        str | None, option("--select", help="What a validation is judged by: nll (default), or bleu, which translates the validation text.")
+    ] = None,
+    patience: Annotated[
+        int | None, option("--patience", metavar="VALIDATIONS", help="Stop after so many without a better one. Default: never.")
     ] = None,
     checkpoint_every: Annotated[
         int | None,

@@ -13,6 +13,7 @@ from .options import (
     Backend,
     BatchSize,
     BeamSize,
+    Ensemble,
     LengthPenalty,
     MaxLength,
     Model,
@@ -54,6 +55,7 @@ def translate(
     seed: Annotated[int | None, option("--seed", help="With --sample: of the draws. Default: 0.")] = None,
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
+    ensemble: Ensemble = None,
     batch_size: BatchSize = 64,
     threads: Threads = None,
     backend: Backend = None,
@@ -74,7 +76,7 @@ def translate(
         from kformer.data.lines import check_readable, count_lines
     if input is not None:
         check_readable(str(input), "input")
-    translator = streaming.open_translator(model, source_language, target_language)
+    translator = streaming.open_translator(model, source_language, target_language, ensemble)
     options = streaming.search_options(
         translator, beam_size=wide_enough(translator, beam_size, n_best, sample), n_best=n_best, length_penalty=length_penalty,
         max_length=max_length, sampling=sample or None, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
@@ -118,6 +120,7 @@ def evaluate(
     as_json: Annotated[bool, option("--json", help="Print one JSON object instead of lines to read.")] = False,
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
+    ensemble: Ensemble = None,
     batch_size: BatchSize = 64,
     threads: Threads = None,
     backend: Backend = None,
@@ -133,7 +136,7 @@ def evaluate(
     references = [streaming.read_lines(path, "reference") for path in reference]
     for path, texts in zip(reference, references, strict=True):
         streaming.check_same_length(source, sources, path, texts)
-    translator = streaming.open_translator(model, source_language, target_language)
+    translator = streaming.open_translator(model, source_language, target_language, ensemble)
     options = streaming.search_options(translator, beam_size=beam_size, length_penalty=length_penalty, max_length=max_length)
     with streaming.LineProgress(len(sources)) as progress:
         result = evaluate(

@@ -11,8 +11,12 @@ import numpy as np
 
 from kformer.data.batching import BatchPlan
 from kformer.data.corpus import PreparedCorpus
+from kformer.data.noise import Noise, check_noise
 from kformer.data.packing import PackedPlan, segment_numbers
 from kformer.data.preparation import prepare, prepare_cached
+
+# Batches whose tokens are remembered: more than any reader is ahead of the training.
+_COUNTS_KEPT = 256
 
 
 class ParallelDataset(keras.utils.PyDataset):
@@ -94,6 +98,8 @@ class ParallelDataset(keras.utils.PyDataset):
         max_length=256,
         max_shapes=8,
         packed=False,
+        subword_sampling=None,
+        word_dropout=0.0,
         host=0,
         num_hosts=1,
         cache_dir=None,
@@ -102,6 +108,7 @@ class ParallelDataset(keras.utils.PyDataset):
         report=None,
     ):
         _check_options(batch_tokens, seed, max_shapes, host, num_hosts)
+        check_noise(tokenizer, subword_sampling, word_dropout)  # Before the long work.
         options = dict(max_length=max_length, num_threads=num_threads, progress=progress, report=report)
         if cache_dir is not None:
             corpus = prepare_cached(source, target, tokenizer, cache_dir, **options)
@@ -109,31 +116,47 @@ class ParallelDataset(keras.utils.PyDataset):
             folder = tempfile.mkdtemp(prefix="kformer-data-")
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             corpus = prepare(source, target, tokenizer, pathlib.Path(folder) / "pairs", **options)
-        self._build(corpus, batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts)
+        noise = Noise(corpus, tokenizer, subword_sampling, word_dropout, seed)
+        self._build(corpus, noise, batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts)
 
     @classmethod
     def from_prepared(
-        cls, corpus, *, batch_tokens=4096, seed=0, shuffle=True, max_shapes=8, packed=False, host=0, num_hosts=1
+        cls,
+        corpus,
+        *,
+        batch_tokens=4096,
+        seed=0,
+        shuffle=True,
+        max_shapes=8,
+        packed=False,
+        tokenizer=None,
+        subword_sampling=None,
+        word_dropout=0.0,
+        host=0,
+        num_hosts=1,
     ):
-        """A dataset over a corpus that `kformer.data.prepare` wrote; no tokenizer is needed any more.
+        """A dataset over a corpus that `kformer.data.prepare` wrote.
 
         Args:
             corpus: a `PreparedCorpus`, or the path of its folder.
-            batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts: as for the class.
+            tokenizer: the tokenizer that it was prepared with, which only subword sampling and word dropout need.
+            batch_tokens, seed, shuffle, max_shapes, packed, subword_sampling, word_dropout, host, num_hosts: as for the class.
         """
         _check_options(batch_tokens, seed, max_shapes, host, num_hosts)
         dataset = cls.__new__(cls)
         corpus = corpus if isinstance(corpus, PreparedCorpus) else PreparedCorpus.load(corpus)
-        dataset._build(corpus, batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts)
+        noise = Noise(corpus, tokenizer, subword_sampling, word_dropout, seed)
+        dataset._build(corpus, noise, batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts)
         return dataset
 
-    def _build(self, corpus, batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts):
+    def _build(self, corpus, noise, batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts):
         super().__init__()
         self.corpus = corpus
+        self._noise = noise
         self.batch_tokens, self.seed, self.shuffle = int(batch_tokens), int(seed), bool(shuffle)
         self.host, self.num_hosts = int(host), int(num_hosts)
         self.packed = bool(packed)
-        lengths = corpus.lengths("source"), corpus.lengths("target")
+        lengths = noise.planned_lengths("source"), noise.planned_lengths("target")
         self.longest = int(max(side.max() for side in lengths))
         order = {"num_hosts": self.num_hosts, "seed": self.seed, "shuffle": self.shuffle}
         if self.packed:
@@ -146,10 +169,10 @@ class ParallelDataset(keras.utils.PyDataset):
         self.pad_id, self.start_id, self.end_id = corpus.pad_id, corpus.start_id, corpus.end_id
         self.num_pairs, self.num_too_long, self.num_empty = corpus.num_pairs, corpus.num_too_long, corpus.num_empty
         self.num_tokens = corpus.num_target_tokens
-        self.fill = self.num_tokens / sum(b.num_batches * b.rows * b.target_length for b in self.buckets)
-        self.source_fill = corpus.num_source_tokens / sum(
-            b.num_batches * b.rows * b.source_length for b in self.buckets
-        )
+        self.fill = noise.growth("target") * self.num_tokens / sum(b.num_batches * b.rows * b.target_length for b in self.buckets)
+        places = sum(b.num_batches * b.rows * b.source_length for b in self.buckets)
+        self.source_fill = noise.growth("source") * corpus.num_source_tokens / places
+        self._counts = {}
         self._epoch = 0
         self._fit_starts = False
         self._items_read = None
@@ -171,11 +194,23 @@ class ParallelDataset(keras.utils.PyDataset):
         step = operator.index(step)
         if step < 0:
             raise ValueError(f"The step must not be negative, but it is {step}.")
-        if self.packed:
-            return self._packed_batch(step)
+        inputs, labels = self._packed_batch(step) if self.packed else self._bucket_batch(step)
+        self._counts[step] = int(np.count_nonzero(labels != self.pad_id))
+        while len(self._counts) > _COUNTS_KEPT:
+            self._counts.pop(next(iter(self._counts)), None)
+        return self._noise.drop_words(inputs, step * self.num_hosts + self.host), labels
+
+    def count_tokens(self, step):
+        """Real target tokens in the batch of global step `step`; at no cost soon after the batch was read."""
+        if step not in self._counts:
+            self.batch_at(step)
+        return self._counts[step]
+
+    def _bucket_batch(self, step):
         bucket, pairs = self._plan.batch(step, self.host)
-        source_ids, _ = self.corpus.gather("source", pairs, (bucket.rows, bucket.source_length))
-        labels, lengths = self.corpus.gather("target", pairs, (bucket.rows, bucket.target_length))
+        epoch = step // self.steps_per_epoch
+        source_ids, _ = self._noise.gather("source", pairs, (bucket.rows, bucket.source_length), epoch)
+        labels, lengths = self._noise.gather("target", pairs, (bucket.rows, bucket.target_length), epoch)
         # Shifted right by one: the last token of each row is predicted, never read.
         target_ids = np.full_like(labels, self.pad_id)
         target_ids[: len(pairs), 0] = self.start_id
@@ -188,7 +223,7 @@ class ParallelDataset(keras.utils.PyDataset):
         shapes = {"source": (bucket.rows, bucket.source_length), "target": (bucket.rows, bucket.target_length)}
         ids, segments = {}, {}
         for side, shape in shapes.items():
-            ids[side], lengths = self.corpus.gather(side, pairs, shape, counts)
+            ids[side], lengths = self._noise.gather(side, pairs, shape, step // self.steps_per_epoch, counts)
             segments[side] = segment_numbers(lengths, counts, shape)
         labels, numbers = ids["target"], segments["target"]
         # Shifted right by one in each segment.
@@ -211,9 +246,11 @@ class ParallelDataset(keras.utils.PyDataset):
         shapes = " ".join(f"{rows}x{source}x{target}" for rows, source, target in self.shapes)
         kinds = "packed into one shape" if self.packed else f"{len(self.shapes)} shapes"
         left_out = f"{self.num_too_long:,} too long and {self.num_empty:,} empty left out"
+        more = 100 * (self._noise.growth("target") - 1)
+        drawn = f" (and {more:.0f} % more, as words are cut anew in every epoch)" if self._noise.samples else ""
         return (
             f"{self.num_pairs:,} pairs ({left_out}), {self.steps_per_epoch:,} steps per epoch, {self.num_tokens:,} "
-            f"target tokens, {100 * self.fill:.1f} % full, {kinds} BxSxT: {shapes}"
+            f"target tokens{drawn}, {100 * self.fill:.1f} % full, {kinds} BxSxT: {shapes}"
         )
 
     def __len__(self):

@@ -6,6 +6,7 @@ from keras import ops
 
 from kformer.decoding.drivers import take, uses_static_shapes
 from kformer.decoding.inference import InferenceModel, can_infer
+from kformer.models.ensemble import Ensemble, mean_log_probabilities
 
 
 class DecoderState(NamedTuple):
@@ -37,7 +38,7 @@ def begin(model, source_ids, width, steps, kernels=None, shortlist=None):
     """Encodes the source: what a search begins with.
 
     Args:
-        model: a `Transformer`.
+        model: a `Transformer`, or an `Ensemble` of them.
         source_ids: int32 tensor `[B, S]`, padded.
         width: K, rows per sentence.
         steps: the most steps that will follow, an int or a scalar tensor.
@@ -47,6 +48,8 @@ def begin(model, source_ids, width, steps, kernels=None, shortlist=None):
     Returns:
         The step function for R = B K rows, and its state.
     """
+    if isinstance(model, Ensemble):
+        return _begin_together([begin(each, source_ids, width, steps, kernels, shortlist) for each in model.models])
     index = ops.zeros((), dtype="int32")
     if not can_infer(model):
         encoded, source_mask = model.encode(source_ids)
@@ -60,6 +63,17 @@ def begin(model, source_ids, width, steps, kernels=None, shortlist=None):
         return logits, DecoderState(cache, state.index + 1)
 
     return step, DecoderState(inference.init_cache(inference.encode(source_ids), steps), index)
+
+
+def _begin_together(begun):
+    """One step function and one state of several."""
+    steps, states = zip(*begun, strict=True)
+
+    def step(ids, states):
+        logits, states = zip(*[one(ids, state) for one, state in zip(steps, states, strict=True)], strict=True)
+        return mean_log_probabilities(logits), states
+
+    return step, states
 
 
 def reorder(state, rows):

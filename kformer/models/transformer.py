@@ -293,8 +293,11 @@ class Transformer(keras.Model):
     # takes less time and far less memory. `call` then returns what would be projected.
 
     def train_step(self, *args, **kwargs):
-        with self._projecting_loss(args[-1]):
-            return super().train_step(*args, **kwargs)
+        *state, data = args
+        if self._runs_twice:
+            data = _twice(data)
+        with self._projecting_loss(data):
+            return super().train_step(*state, data, **kwargs)
 
     def test_step(self, *args, **kwargs):
         with self._projecting_loss(args[-1]):
@@ -307,6 +310,11 @@ class Transformer(keras.Model):
             yield
         finally:
             _PROJECTING.reset(token)
+
+    @property
+    def _runs_twice(self):
+        """Whether a training step runs its batch with two draws of the dropout, for a loss that wants them alike."""
+        return getattr(self.loss, "consistency", 0) > 0
 
     @property
     def _projects_loss(self):
@@ -352,6 +360,9 @@ class Transformer(keras.Model):
             # Here rather than in compute_metrics: on JAX the sums may not leave the function that is differentiated.
             for metric in self._compiled_metrics():
                 metric.update_sums(sums)
+        elif training and self._runs_twice:
+            loss = self.loss.of_passes(y, y_pred, sample_weight)
+            loss = sum((ops.cast(self._aggregate_additional_loss(part), "float32") for part in self.losses), loss)
         else:
             loss = super().compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training)
         if self.loss_observer is not None:
@@ -380,6 +391,11 @@ def _segments(inputs):
         raise ValueError("Packed rows need the segments of both sides: give source_segments and target_segments, or neither.")
     pair = tuple(ops.cast(part, "int32") for part in given)
     return pair[0], pair
+
+
+def _twice(data):
+    """A batch of Keras's, its rows once more behind themselves."""
+    return keras.tree.map_structure(lambda part: None if part is None else ops.concatenate([part, part]), data)
 
 
 def _flatten(parts):

@@ -154,6 +154,14 @@ class BaseTokenizer:
         """Whether an id means the same piece on both sides, so that a model may share one embedding table."""
         return self._sides["source"].pieces == self._sides["target"].pieces
 
+    def writes_like(self, other):
+        """Whether another tokenizer gives the same ids for every text, and the same text for all ids."""
+        parts = [
+            (each.special_ids, each._prefixes, each._suffixes, *((side.model, side.pieces) for side in each._sides.values()))
+            for each in (self, other)
+        ]
+        return parts[0] == parts[1] and self.normalization == other.normalization
+
     pad_id = property(lambda self: self.special_ids["pad"])
     unknown_id = property(lambda self: self.special_ids["unknown"])
     start_id = property(lambda self: self.special_ids["start"])

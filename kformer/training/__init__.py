@@ -7,6 +7,7 @@ from kformer.training.losses import MaskedCrossentropy
 from kformer.training.machine import configure_machine
 from kformer.training.metrics import LatestValue, MaskedAccuracy, NegativeLogLikelihood, Perplexity
 from kformer.training.progress import TrainingProgress
+from kformer.training.quality import TranslationQuality
 from kformer.training.recipe import paper_recipe
 from kformer.training.run_directory import load_run, read_config, save_run
 from kformer.training.schedules import WarmupInverseSqrt
@@ -24,6 +25,7 @@ __all__ = [
     "TrainOptions",
     "TrainingProgress",
     "TrainingState",
+    "TranslationQuality",
     "WarmupInverseSqrt",
     "configure_machine",
     "fit_from",

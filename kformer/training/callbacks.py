@@ -12,6 +12,9 @@ from kformer.training import files
 from kformer.training.checkpoints import TrainingState, save_checkpoint
 from kformer.training.metrics import LatestValue
 
+# What a model reports of each batch for the history's sake.
+_NO_METRICS = ("batch_loss", "batch_tokens")
+
 
 class StepCounter(keras.callbacks.Callback):
     """Base class of callbacks that know the global step, also in a training that was resumed in the middle of an epoch.
@@ -136,7 +139,7 @@ class StepHistory(StepCounter):
                 "The history needs the loss of each batch: give the model a "
                 "kformer.training.LatestValue(name='batch_loss') that its compute_loss updates."
             )
-        self._add_columns([f"val_{name}" for name in logs if name not in ("batch_loss", "batch_tokens")])
+        self._add_columns([f"val_{name}" for name in logs if name not in _NO_METRICS])
         now = time.perf_counter()
         tokens = self.count_tokens(self.step) if self.count_tokens else logs.get("batch_tokens")
         self._rows.append(
@@ -154,8 +157,8 @@ class StepHistory(StepCounter):
             self._rows = self._rows[-1:]
 
     def on_epoch_end(self, epoch, logs=None):
-        values = {name: _shortest(value) for name, value in (logs or {}).items() if name.startswith("val_")}
-        values = {name: value for name, value in values.items() if name in self._columns}
+        values = {name: _shortest(value) for name, value in (logs or {}).items() if name.startswith("val_") and name[4:] not in _NO_METRICS}
+        self._add_columns(values)
         if values and self._rows:
             self._rows[-1].update(values)
         elif values:

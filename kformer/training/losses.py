@@ -128,6 +128,9 @@ class MaskedCrossentropy(keras.losses.Loss):
             classes.
         pad_id: int, the label to ignore. `None` means 0, or the padding id of the model that is compiled with this
             loss.
+        consistency: float, the weight alpha of R-Drop; 5 is its authors' for translation. `Transformer.fit` then runs every batch twice,
+            with another dropout each time, and draws the two distributions of each token together. The loss of one token is the mean of
+            its two cross-entropies and `alpha / 2` times the mean of the two Kullback-Leibler divergences. Evaluation has no part of it.
         name: string.
 
     Call arguments:
@@ -139,7 +142,7 @@ class MaskedCrossentropy(keras.losses.Loss):
         float32 scalar.
 
     Raises:
-        ValueError: `label_smoothing` lies outside `[0, 1)`, or the shapes do not belong together.
+        ValueError: `label_smoothing` lies outside `[0, 1)`, `consistency` is negative, or the shapes do not belong together.
 
     Example:
         >>> loss = kformer.MaskedCrossentropy(label_smoothing=0.1, pad_id=0)
@@ -150,14 +153,18 @@ class MaskedCrossentropy(keras.losses.Loss):
     References:
         Szegedy et al. 2016, "Rethinking the Inception architecture", section 7 (label smoothing).
         Vaswani et al. 2017, "Attention is all you need", section 5.4 (0.1).
+        Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks".
     """
 
-    def __init__(self, label_smoothing=0.0, pad_id=None, name="masked_crossentropy"):
+    def __init__(self, label_smoothing=0.0, pad_id=None, consistency=0.0, name="masked_crossentropy"):
         # Of Keras's reductions none gives the token mean under every kind of weight: `__call__` reduces.
         super().__init__(name=name, reduction=None, dtype="float32")
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing must lie in [0, 1), but {label_smoothing} was given.")
+        if not 0 <= consistency < float("inf"):
+            raise ValueError(f"consistency must be at least 0, but {consistency} was given.")
         self.label_smoothing = float(label_smoothing)
+        self.consistency = float(consistency)
         self.pad_id = pad_id
         self._replica_mean = _ReplicaMean(name="replica_mean", dtype="float32")
 
@@ -178,6 +185,24 @@ class MaskedCrossentropy(keras.losses.Loss):
         losses = ops.where(ops.not_equal(weights, 0), self.call(y_true, y_pred), 0.0)
         return self._mean(ops.sum(losses * weights), ops.sum(weights))
 
+    def of_passes(self, y_true, y_pred, sample_weight=None):
+        """The loss in training with `consistency`.
+
+        Args:
+            y_true: int tensor `[2 B, T]`, labels; the second half is the first once more.
+            y_pred: float tensor `[2 B, T, V]`, logits of two passes.
+            sample_weight: as for a call, of both passes.
+
+        Returns:
+            float32 scalar.
+        """
+        first, second = ops.split(ops.log_softmax(ops.cast(y_pred, "float32"), axis=-1), 2)
+        divergences = 0.5 * ops.sum((ops.exp(first) - ops.exp(second)) * (first - second), axis=-1)
+        weights = ops.split(token_weights(ops.cast(y_true, "int32"), self.pad_id, sample_weight), 2)[0]
+        divergences = ops.where(ops.not_equal(weights, 0), divergences, 0.0)
+        drawn = self._mean(ops.sum(divergences * weights), ops.sum(weights))
+        return self(y_true, y_pred, sample_weight) + self.consistency / 2 * drawn
+
     def of_projection(self, y_true, hidden, table, training=True):
         """The same loss of logits `hidden @ table.T`, which are never kept; and what metrics want to know of them.
 
@@ -185,7 +210,7 @@ class MaskedCrossentropy(keras.losses.Loss):
             y_true: int tensor `[B, T]`, labels.
             hidden: float tensor `[B, T, D]`, what would be projected to the vocabulary.
             table: float tensor `[V, D]`, the projection.
-            training: bool; without it the loss has no gradient.
+            training: bool; without it the loss has no gradient. With `consistency` the rows are then those of `of_passes`.
 
         Returns:
             float32 scalar, and `TokenSums`.
@@ -196,7 +221,8 @@ class MaskedCrossentropy(keras.losses.Loss):
         check_shapes(y_true, hidden)
         weights = token_weights(y_true, self.pad_id)
         known = ops.less(y_true, table.shape[0])
-        sums = projected_crossentropy(hidden, table, y_true, weights, self.label_smoothing, training)
+        consistency = self.consistency if training else 0.0
+        sums = projected_crossentropy(hidden, table, y_true, weights, self.label_smoothing, training, consistency=consistency)
         sums = ops.where(ops.all(ops.logical_or(known, ops.equal(weights, 0))), sums, float("nan"))
         count = ops.sum(weights)
         told = ops.stop_gradient(sums)
@@ -207,4 +233,4 @@ class MaskedCrossentropy(keras.losses.Loss):
         return self._replica_mean(mean, mean)
 
     def get_config(self):
-        return {"label_smoothing": self.label_smoothing, "pad_id": self.pad_id, "name": self.name}
+        return {"label_smoothing": self.label_smoothing, "pad_id": self.pad_id, "consistency": self.consistency, "name": self.name}

@@ -3,12 +3,17 @@
 import keras
 from keras import ops
 
+from kformer.training import kernels
+from kformer.training.consistency import divergence_of
+
 # Elements of the logits that exist at a time: 16 MiB of float32, about what a processor's last cache holds.
 _CHUNK_ELEMENTS = 2**22
 _FEWEST_ROWS = 128
 
 
-def projected_crossentropy(hidden, table, labels, weights, label_smoothing=0.0, training=True, chunk_rows=None):
+def projected_crossentropy(
+    hidden, table, labels, weights, label_smoothing=0.0, training=True, chunk_rows=None, consistency=0.0
+):
     """Weighted sums of loss, negative log-likelihood and right guesses, of logits `hidden @ table.T` that are never kept.
 
     Logits of a batch of 4,096 tokens over 32,000 pieces take 512 MiB, their softmax and its gradient as much again each.
@@ -28,36 +33,60 @@ def projected_crossentropy(hidden, table, labels, weights, label_smoothing=0.0, 
         label_smoothing: float in `[0, 1)`.
         training: bool; without it no gradient is prepared, and none can be had.
         chunk_rows: int, tokens whose logits exist at a time; `None` chooses by the vocabulary size.
+        consistency: float, the weight alpha of R-Drop. Above 0 the second half of the rows is the first once more, with another
+            dropout, and the loss of each token has `alpha / 2` times the mean of the two Kullback-Leibler divergences between its
+            distributions P and Q besides: the mean over all rows is then half of `-log P - log Q + alpha / 2 (KL(P, Q) + KL(Q, P))`.
 
     Returns:
         float32 tensor `[3]`: `sum(w * loss)`, `sum(w * nll)`, `sum(w * hit)`. A hit is a label with the highest logit. Only
         the first has a gradient.
+
+    References:
+        Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks", equations 1 to 3.
     """
     classes, size = table.shape
-    labels = ops.reshape(ops.clip(ops.cast(labels, "int32"), 0, classes - 1), (-1,))
-    weights = ops.reshape(weights, (-1,))
-    rows = ops.shape(labels)[0]
-    chunk_rows = chunk_rows or max(_FEWEST_ROWS, _CHUNK_ELEMENTS // classes)
+    passes = 2 if consistency else 1
+    # What both passes have in common.
+    labels = ops.reshape(ops.clip(ops.cast(labels, "int32"), 0, classes - 1), (passes, -1))[0]
+    weights = ops.reshape(weights, (passes, -1))[0]
+    rows, given_rows = ops.shape(labels)[0], chunk_rows
+    chunk_rows = chunk_rows or max(_FEWEST_ROWS, _CHUNK_ELEMENTS // classes // passes)
     num_chunks = (rows + chunk_rows - 1) // chunk_rows
     # Chunks of one size, as even as they can be: no shape changes in the loop, and few rows are padding.
     num_chunks = max(num_chunks, 1) if isinstance(num_chunks, int) else ops.maximum(num_chunks, 1)
     chunk_rows = (rows + num_chunks - 1) // num_chunks
-    missing = num_chunks * chunk_rows - rows
-    labels = _pad_rows(labels, missing)  # [N]
-    weights = _pad_rows(weights, missing)  # [N]
-    tokens = _pad_rows(ops.reshape(hidden, (-1, size)), missing)  # [N, D]
+    missing = 0 if kernels.has_kernels() else num_chunks * chunk_rows - rows
+    labels = ops.pad(labels, [(0, missing)])  # [N]
+    weights = ops.pad(weights, [(0, missing)])  # [N]
+    tokens = ops.pad(ops.reshape(hidden, (passes, -1, size)), [(0, 0), (0, missing), (0, 0)])  # [P, N, D]
     table = ops.reshape(table, (classes, size))  # A tensor: TensorFlow takes no variable below.
+
+    dtype = keras.backend.standardize_dtype(tokens.dtype)
+
+    def gradient_of(tokens, table, tokens_slope, table_slope):
+        def gradient(*args, upstream=None):
+            # PyTorch hands the upstream gradient by name (behind the inputs), TensorFlow and JAX as the one argument.
+            upstream = (args[0] if upstream is None else upstream)[0]
+            row_weights = ops.expand_dims(weights, -1)
+            to_tokens, to_table = tokens_slope, ops.transpose(table_slope)
+            if label_smoothing:
+                to_tokens = to_tokens - label_smoothing * ops.mean(ops.cast(table, "float32"), axis=0)
+                weighted = ops.sum(ops.cast(tokens, "float32") * row_weights, axis=(0, 1))
+                to_table = to_table - label_smoothing / classes * weighted
+            return ops.cast(to_tokens * row_weights * upstream, dtype), ops.cast(to_table * upstream, dtype)
+
+        return gradient
 
     @ops.custom_gradient
     def sums_of(tokens, table):
-        dtype = keras.backend.standardize_dtype(tokens.dtype)
         by_class = ops.transpose(table)  # [D, V]
+        mean_class = ops.expand_dims(ops.mean(ops.cast(table, "float32"), axis=0), -1)  # [D, 1]
 
         def step(index, sums, tokens_slope, table_slope):
             start = index * chunk_rows
-            chunk = ops.slice(tokens, (start, 0), (chunk_rows, size))
-            chunk_labels = ops.expand_dims(ops.slice(labels, (start,), (chunk_rows,)), -1)
-            chunk_weights = ops.expand_dims(ops.slice(weights, (start,), (chunk_rows,)), -1)
+            chunk = ops.reshape(ops.slice(tokens, (0, start, 0), (passes, chunk_rows, size)), (-1, size))
+            chunk_labels = ops.tile(ops.expand_dims(ops.slice(labels, (start,), (chunk_rows,)), -1), (passes, 1))
+            chunk_weights = ops.tile(ops.expand_dims(ops.slice(weights, (start,), (chunk_rows,)), -1), (passes, 1))
             logits = ops.cast(ops.matmul(chunk, by_class), "float32")
             highest = ops.max(logits, axis=-1, keepdims=True)
             shifted = logits - highest
@@ -67,42 +96,43 @@ def projected_crossentropy(hidden, table, labels, weights, label_smoothing=0.0, 
             nll = ops.log(norm) - label_logits
             loss = nll
             if label_smoothing:
-                loss = loss + label_smoothing * (label_logits - ops.mean(shifted, axis=-1, keepdims=True))
+                # The mean of a token's logits is its logit at the mean of the classes, which spares a pass over all of them.
+                mean = ops.matmul(ops.cast(chunk, "float32"), mean_class) - highest
+                loss = loss + label_smoothing * (label_logits - mean)
+            if consistency:
+                divergence, pull = divergence_of(shifted, probabilities, norm)
+                loss = loss + consistency / 2 * divergence
             hits = ops.cast(ops.equal(label_logits, 0.0), "float32")
             counted = ops.concatenate([loss, nll, hits], axis=-1)
             counted = ops.where(ops.not_equal(chunk_weights, 0), counted, 0.0) * chunk_weights
             sums = sums + ops.sum(counted, axis=0)
             if training:
                 # exp(shifted) is p times its sum, by which the narrow matrices are divided; half precision lacks the range.
-                places = ops.concatenate([ops.expand_dims(ops.arange(chunk_rows, dtype="int32"), -1), chunk_labels], axis=-1)
+                places = ops.concatenate([ops.expand_dims(ops.arange(passes * chunk_rows, dtype="int32"), -1), chunk_labels], axis=-1)
                 at_label = ops.exp(label_logits) - (1.0 - label_smoothing) * norm
-                slope = ops.scatter_update(probabilities, places, ops.squeeze(at_label, -1))  # [C, V]
+                slope = ops.scatter_update(probabilities, places, ops.squeeze(at_label, -1))  # [P C, V]
+                if consistency:
+                    slope = slope + consistency * norm * pull
                 if dtype != "float32":
                     slope, norm = ops.cast(slope / norm, dtype), 1.0
-                to_tokens = ops.cast(ops.matmul(slope, table), "float32") / norm  # [C, D]
-                tokens_slope = ops.slice_update(tokens_slope, (start, 0), to_tokens)
+                to_tokens = ops.cast(ops.matmul(slope, table), "float32") / norm  # [P C, D]
+                tokens_slope = ops.slice_update(tokens_slope, (0, start, 0), ops.reshape(to_tokens, (passes, chunk_rows, size)))
                 weighted = ops.cast(ops.cast(chunk, "float32") * (chunk_weights / norm), dtype)
                 table_slope = table_slope + ops.cast(ops.matmul(ops.transpose(weighted), slope), "float32")  # [D, V]
             return index + 1, sums, tokens_slope, table_slope
 
+        if kernels.has_kernels():
+            settings = (label_smoothing, consistency, training, given_rows)
+            sums, tokens_slope, table_slope = kernels.class_sums(tokens, table, labels, weights, *settings)
+            return sums, gradient_of(tokens, table, tokens_slope, table_slope)
         empty = (
             ops.zeros((3,), "float32"),
-            ops.zeros(ops.shape(tokens) if training else (1, size), "float32"),
+            ops.zeros(ops.shape(tokens) if training else (1, 1, size), "float32"),
             ops.zeros((size, classes) if training else (size, 1), "float32"),
         )
         _, sums, tokens_slope, table_slope = _repeat(step, num_chunks, empty)
 
-        def gradient(*args, upstream=None):
-            # PyTorch hands the upstream gradient by name (behind the inputs), TensorFlow and JAX as the one argument.
-            upstream = (args[0] if upstream is None else upstream)[0]
-            row_weights = ops.expand_dims(weights, -1)
-            to_tokens, to_table = tokens_slope, ops.transpose(table_slope)
-            if label_smoothing:
-                to_tokens = to_tokens - label_smoothing * ops.mean(ops.cast(table, "float32"), axis=0)
-                to_table = to_table - label_smoothing / classes * ops.sum(ops.cast(tokens, "float32") * row_weights, axis=0)
-            return ops.cast(to_tokens * row_weights * upstream, dtype), ops.cast(to_table * upstream, dtype)
-
-        return sums, gradient
+        return sums, gradient_of(tokens, table, tokens_slope, table_slope)
 
     return sums_of(tokens, table)
 
@@ -112,8 +142,3 @@ def _repeat(step, count, state):
     if isinstance(count, int) and count == 1:
         return step(0, *state)
     return ops.while_loop(lambda index, *state: index < count, step, (0, *state))
-
-
-def _pad_rows(x, missing):
-    """`x` with zeros behind its first axis."""
-    return ops.pad(x, [(0, missing)] + [(0, 0)] * (len(x.shape) - 1))

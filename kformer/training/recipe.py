@@ -14,8 +14,10 @@ def paper_recipe(
     scale=1.0,
     learning_rate=None,
     label_smoothing=0.1,
+    consistency=0.0,
     clip_norm=None,
     ema_momentum=None,
+    accumulation_steps=1,
     pad_id=None,
 ):
     """Keyword arguments for `model.compile` that train as "Attention is all you need" does.
@@ -26,6 +28,7 @@ def paper_recipe(
     | learning rate | `WarmupInverseSqrt`, 4000 warm-up steps | the same, equation 3 |
     | label smoothing | 0.1 | the same, section 5.4 |
     | gradient clipping | none | the paper names none; 1.0 is usual where training is unsteady (pre-norm, float16) |
+    | R-Drop | none | Liang et al. 2021: `consistency=5`, two passes of each batch that are drawn together |
     | weight averaging | none | the paper averages 5 or 20 checkpoints at the end (6.1), `ema_momentum` all along |
 
     The optimizer knows nothing of the number format: under `mixed_float16`, `model.compile` itself puts Keras's
@@ -36,9 +39,12 @@ def paper_recipe(
         warmup_steps, scale: see `WarmupInverseSqrt`.
         learning_rate: float or a Keras schedule, in place of `WarmupInverseSqrt`.
         label_smoothing: float in `[0, 1)`.
+        consistency: float, the weight of R-Drop, see `MaskedCrossentropy`; 0 for none.
         clip_norm: float; the gradient of all weights together is scaled down to this norm. `None` leaves it as it is.
         ema_momentum: float in `(0, 1)`, as 0.999; an exponential moving average of the weights runs along, and takes
             their place when `fit` ends. `None` keeps none.
+        accumulation_steps: int; the weights are updated once in so many batches, by the mean of their gradients. Schedules count
+            the updates.
         pad_id: int, the label to ignore; `None` takes the model's.
 
     Returns:
@@ -70,11 +76,15 @@ def paper_recipe(
         raise ValueError(f"clip_norm must be above 0, or None for no clipping, but {clip_norm} was given.")
     if ema_momentum is not None and not 0 < ema_momentum < 1:
         raise ValueError(f"ema_momentum must lie in (0, 1), or be None for no average, but {ema_momentum} was given.")
-    average = {} if ema_momentum is None else {"use_ema": True, "ema_momentum": float(ema_momentum)}
+    if isinstance(accumulation_steps, bool) or not isinstance(accumulation_steps, int) or accumulation_steps < 1:
+        raise ValueError(f"accumulation_steps must be a whole number of at least 1, but {accumulation_steps!r} was given.")
+    options = {} if ema_momentum is None else {"use_ema": True, "ema_momentum": float(ema_momentum)}
+    if accumulation_steps > 1:
+        options["gradient_accumulation_steps"] = accumulation_steps
     return {
         "optimizer": keras.optimizers.Adam(
-            learning_rate, beta_1=0.9, beta_2=0.98, epsilon=1e-9, global_clipnorm=clip_norm, **average
+            learning_rate, beta_1=0.9, beta_2=0.98, epsilon=1e-9, global_clipnorm=clip_norm, **options
         ),
-        "loss": MaskedCrossentropy(label_smoothing=label_smoothing, pad_id=pad_id),
+        "loss": MaskedCrossentropy(label_smoothing=label_smoothing, consistency=consistency, pad_id=pad_id),
         "metrics": [NegativeLogLikelihood(pad_id=pad_id), Perplexity(pad_id=pad_id), MaskedAccuracy(pad_id=pad_id)],
     }

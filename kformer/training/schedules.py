@@ -12,10 +12,15 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
     counts the updates already made, from 0, so `schedule(step)` is `rate(step + 1)`: the first update has a positive
     rate. The peak, `scale * (hidden_dim * warmup_steps)**-0.5`, is at update number `warmup_steps`.
 
+    With a cooldown, the last updates have `rate(n)` times a factor that falls linearly from 1 to (nearly) 0 at the end: small last
+    steps find the bottom of the valley that large ones jump across.
+
     Args:
         hidden_dim: int, the hidden size D of the model.
         warmup_steps: int, at least 1.
         scale: float above 0, a factor on the whole schedule (the paper has 1).
+        total_steps: int, the number of updates of the whole training, which a cooldown needs.
+        cooldown_steps: int, the number of updates at its end in which the rate falls to 0; 0 for no cooldown.
 
     Call arguments:
         step: number of updates made so far, an int or a tensor of any shape.
@@ -29,14 +34,19 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
 
     References:
         Vaswani et al. 2017, "Attention is all you need", section 5.3, equation 3.
+        Zhai et al. 2022, "Scaling vision transformers", section 3.5 (the cooldown behind the inverse square root).
     """
 
-    def __init__(self, hidden_dim, warmup_steps=4000, scale=1.0):
+    def __init__(self, hidden_dim, warmup_steps=4000, scale=1.0, total_steps=None, cooldown_steps=0):
         for name, value in (("hidden_dim", hidden_dim), ("warmup_steps", warmup_steps)):
             if value != int(value) or value < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, but {value} was given.")
         if not 0 < scale < float("inf"):
             raise ValueError(f"scale must be a finite number above 0, but {scale} was given.")
+        if cooldown_steps and (total_steps is None or not 0 < cooldown_steps <= total_steps):
+            raise ValueError(f"A cooldown of {cooldown_steps} steps needs a training as long at least, but total_steps is {total_steps}.")
+        self.total_steps = None if total_steps is None else int(total_steps)
+        self.cooldown_steps = int(cooldown_steps)
         self.hidden_dim = int(hidden_dim)
         self.warmup_steps = int(warmup_steps)
         self.scale = float(scale)
@@ -44,7 +54,15 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
     def __call__(self, step):
         number = ops.cast(step, "float32") + 1.0
         rate = ops.minimum(ops.rsqrt(number), number * self.warmup_steps**-1.5)
+        if self.cooldown_steps:
+            rate = rate * ops.clip((self.total_steps + 1.0 - number) / (self.cooldown_steps + 1.0), 0.0, 1.0)
         return self.scale * self.hidden_dim**-0.5 * rate
 
     def get_config(self):
-        return {"hidden_dim": self.hidden_dim, "warmup_steps": self.warmup_steps, "scale": self.scale}
+        return {
+            "hidden_dim": self.hidden_dim,
+            "warmup_steps": self.warmup_steps,
+            "scale": self.scale,
+            "total_steps": self.total_steps,
+            "cooldown_steps": self.cooldown_steps,
+        }

@@ -7,9 +7,10 @@ import re
 
 from kformer.models import PRESETS
 from kformer.text import Tokenizer
+from kformer.text.sentencepiece_training import MODEL_TYPES
 
 # Options that may differ when a training is resumed: they say how long and how often, not what is computed at a step.
-CHANGEABLE = frozenset({"epochs", "steps", "valid_every", "checkpoint_every", "keep"})
+CHANGEABLE = frozenset({"epochs", "steps", "valid_every", "checkpoint_every", "keep", "patience"})
 NORMS = ("pre", "post")
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 
@@ -25,6 +26,7 @@ class TrainOptions:
         norm: "post" for layer norms behind each sub-layer, as in the paper, or "pre" for norms before it ["pre", which learns faster].
         tokenizer: folder of a tokenizer to use as it is; `None` trains one.
         start_from: a run directory whose model and tokenizer are trained further, with a new optimizer.
+        tokenizer_type: "unigram" or "bpe" ["unigram"].
         vocabulary_size: pieces of the tokenizer, of each where the sides have one each [by the number of pairs].
         separate_vocabularies: one tokenizer for each side, and nothing shared between them [joint].
         epochs, steps: when to stop; of both, what comes first counts [20 epochs, at least 2,000 and at most 100,000 steps].
@@ -33,14 +35,22 @@ class TrainOptions:
         packed: whether several pairs stand behind each other in each row of batches that all have one shape [False].
         max_length: longest sequence in tokens; longer pairs are left out and reported [256].
         dropout: rate [the preset's].
+        attention_dropout, activation_dropout: rates on attention probabilities and inside the feed-forward networks [0].
+        word_dropout: probability that a token the model reads is hidden from it [0].
+        subword_sampling: how much words are cut anew each time, see `kformer.text.SubwordSampler` [`None`, not at all].
+        consistency: weight of R-Drop, which runs every batch twice; 5 is usual [0].
         label_smoothing: [0.1, as in the paper].
         learning_rate: its peak, at the end of the warm-up [the paper's, at most 0.64 / hidden size; with start_from a tenth of that].
         warmup_steps: [a fifth of the steps, at most 4,000].
+        cooldown: share of the training at whose end the learning rate falls to 0 [0].
+        accumulate: batches whose gradients make one update [1]. Warm-up and cooldown count updates, `steps` counts batches.
         clip_norm: the gradient's largest norm, 0 for no limit [1].
         ema: momentum of a moving average of the weights, which is then what is validated and saved; `None` for none.
         precision: "float32", "mixed_float16" or "mixed_bfloat16" ["float32"].
         seed: of the weights, the order of the batches, dropout and the tokenizer's sample [0].
         valid_every: epochs between two validations [1].
+        select: what makes a validated model the better one, "nll" (of its tokens) or "bleu" (of its translations) ["nll"].
+        patience: validations without a better one after which the training stops; `None` for none, to its planned end.
         checkpoint_every: steps between two checkpoints, the most that an interruption loses [500].
         keep: checkpoints kept [2].
     """
@@ -53,6 +63,7 @@ class TrainOptions:
     norm: str | None = None
     tokenizer: str | None = None
     start_from: str | None = None
+    tokenizer_type: str | None = None
     vocabulary_size: int | None = None
     separate_vocabularies: bool | None = None
     epochs: int | None = None
@@ -62,26 +73,39 @@ class TrainOptions:
     packed: bool | None = None
     max_length: int | None = None
     dropout: float | None = None
+    attention_dropout: float | None = None
+    activation_dropout: float | None = None
+    word_dropout: float | None = None
+    subword_sampling: float | None = None
+    consistency: float | None = None
     label_smoothing: float | None = None
     learning_rate: float | None = None
     warmup_steps: int | None = None
+    cooldown: float | None = None
+    accumulate: int | None = None
     clip_norm: float | None = None
     ema: float | None = None
     precision: str | None = None
     seed: int | None = None
     valid_every: int | None = None
+    select: str | None = None
+    patience: int | None = None
     checkpoint_every: int | None = None
     keep: int | None = None
 
     def __post_init__(self):
         sizes = ("vocabulary_size", "epochs", "steps", "batch_tokens", "max_shapes", "max_length", "warmup_steps")
-        for name in (*sizes, "valid_every", "checkpoint_every", "keep"):
+        for name in (*sizes, "accumulate", "valid_every", "patience", "checkpoint_every", "keep"):
             self._check(name, lambda value: isinstance(value, numbers.Integral) and value >= 1, "a whole number of at least 1")
         is_seed = lambda value: isinstance(value, numbers.Integral) and 0 <= value < 2**31  # noqa: E731
         self._check("seed", is_seed, f"a whole number from 0 to {2**31 - 1}")
-        for name in ("dropout", "label_smoothing"):
+        for name in ("dropout", "attention_dropout", "activation_dropout", "word_dropout", "label_smoothing", "cooldown"):
             self._check(name, lambda value: 0 <= value < 1, "in [0, 1)")
         self._check("learning_rate", lambda value: 0 < value < math.inf, "above 0")
+        self._check("consistency", lambda value: 0 <= value < math.inf, "at least 0 (0 for none; 5 is usual)")
+        self._check("subword_sampling", lambda value: 0 < value < math.inf, "above 0")
+        self._check("select", lambda value: value in ("nll", "bleu"), "nll or bleu")
+        self._check("tokenizer_type", lambda value: value in MODEL_TYPES, f"one of {', '.join(MODEL_TYPES)}")
         self._check("clip_norm", lambda value: 0 <= value < math.inf, "at least 0 (0 for no limit)")
         self._check("ema", lambda value: 0 < value < 1, "between 0 and 1, such as 0.999")
         self._check("preset", lambda value: value in PRESETS, f"one of {', '.join(PRESETS)}")
@@ -104,13 +128,16 @@ class TrainOptions:
         if (self.valid_source is None) != (self.valid_target is None):
             raise ValueError("A validation needs both sides: give valid_source and valid_target, or neither.")
         if self.start_from is not None:
-            fixed = ("preset", "norm", "tokenizer", "vocabulary_size", "separate_vocabularies", "max_length", "dropout", "precision")
-            for name in fixed:
+            fixed = ("preset", "norm", "tokenizer", "tokenizer_type", "vocabulary_size", "separate_vocabularies", "max_length", "precision")
+            for name in (*fixed, "dropout", "attention_dropout", "activation_dropout"):
                 if getattr(self, name) is not None:
                     raise ValueError(f"With start_from the model is the one of {self.start_from}, so {name} cannot be chosen.")
+        for name in ("select", "patience"):
+            if self.valid_source is None and getattr(self, name) is not None:
+                raise ValueError(f"{name} is about the validation: give valid_source and valid_target, or leave it out.")
         if self.packed and self.max_shapes is not None:
             raise ValueError(f"Packed batches all have one shape: leave out max_shapes={self.max_shapes}, or packed.")
-        if self.tokenizer is not None and (self.vocabulary_size is not None or self.separate_vocabularies):
+        if self.tokenizer is not None and (self.vocabulary_size or self.separate_vocabularies or self.tokenizer_type):
             raise ValueError(f"The tokenizer in {self.tokenizer} has its vocabularies already: leave the other vocabulary options out.")
 
 
@@ -136,6 +163,12 @@ def resume_options(stored, given, path):
                 f"The training in {path} began with {name}={options.get(name)} and can only go on with that, not with {value}: "
                 "leave the option out, or begin a new training in another folder."
             )
+    for name in ("epochs", "steps"):
+        if stored.get("cooldown") and given.get(name, stored.get(name)) != stored.get(name):
+            raise ValueError(
+                f"The learning rate of the training in {path} falls to 0 at its end, so {name} stays {stored.get(name)}: leave the option "
+                "out, or train the finished model further by start_from."
+            )
     if "epochs" in given or "steps" in given:
         options.update(epochs=None, steps=None)
     return TrainOptions(**{**options, **given})
@@ -155,7 +188,7 @@ def train_tokenizer(options, num_pairs, report):
     size = options.vocabulary_size or default_vocabulary_size(num_pairs)
     sides = [options.train_source, options.train_target]
     files = (sides[0], sides[1]) if options.separate_vocabularies else (sides,)
-    settings = {"seed": options.seed or 0}
+    settings = {"seed": options.seed or 0, "model_type": options.tokenizer_type or "unigram"}
     try:
         tokenizer = Tokenizer.train(*files, vocabulary_size=size, **settings)
     except ValueError as error:
@@ -167,7 +200,7 @@ def train_tokenizer(options, num_pairs, report):
         tokenizer = _train_fitting(files, size, settings)
     which = "a source and a target vocabulary" if options.separate_vocabularies else "one vocabulary for both sides"
     chosen = "" if options.vocabulary_size else f", chosen for {num_pairs:,} pairs"
-    report(f"tokenizer: {which}, {tokenizer.vocabulary_size:,} pieces{chosen}")
+    report(f"tokenizer: {settings['model_type']}, {which}, {tokenizer.vocabulary_size:,} pieces{chosen}")
     return tokenizer
 
 

@@ -7,21 +7,22 @@ import pathlib
 import shutil
 import sys
 import time
-from functools import lru_cache
 from typing import NamedTuple
 
 import keras
 
 from kformer.data import ParallelDataset
-from kformer.data.lines import check_readable, count_lines
+from kformer.data.lines import check_readable, count_lines, read_chunks
 from kformer.data.preparation import prepare_cached
 from kformer.models import PRESETS, Transformer
 from kformer.text import Tokenizer
 from kformer.training import files
+from kformer.training.averages import averaged_weights, swap_average
 from kformer.training.callbacks import Checkpoint, StepHistory
 from kformer.training.checkpoints import TrainingState, latest_checkpoint, load_checkpoint
 from kformer.training.fitting import fit_from
 from kformer.training.progress import TrainingProgress
+from kformer.training.quality import TranslationQuality
 from kformer.training.recipe import paper_recipe
 from kformer.training.run_directory import FORMAT_VERSION, load_run, read_config
 from kformer.training.schedules import WarmupInverseSqrt
@@ -219,7 +220,8 @@ def _datasets(path, options, tokenizer, start, report):
     batch_tokens = options.batch_tokens or choose_batch_tokens(max(corpus.num_source_tokens, corpus.num_target_tokens))
     max_shapes = options.max_shapes or 8
     settings = {"batch_tokens": batch_tokens, "packed": bool(options.packed)}
-    train = ParallelDataset.from_prepared(corpus, **settings, max_shapes=max_shapes, seed=options.seed or 0)
+    noise = {"subword_sampling": options.subword_sampling, "word_dropout": options.word_dropout or 0.0, "tokenizer": tokenizer}
+    train = ParallelDataset.from_prepared(corpus, **settings, **noise, max_shapes=max_shapes, seed=options.seed or 0)
     report(f"data: {train.summary()}")
     if options.batch_tokens is None:
         reason = "as is usual" if batch_tokens == 4096 else "less than the usual 4,096, so that an epoch still has some 200 steps"
@@ -259,17 +261,23 @@ def _length_of_training(options, steps_per_epoch, report):
 def _usual(options):
     """Values for open options that do not depend on the corpus, so that the config tells all that a training was made with."""
     values = {"seed": 0, "packed": False, "valid_every": 1, "checkpoint_every": 500, "keep": 2, "label_smoothing": 0.1, "clip_norm": 1.0}
+    values |= {"consistency": 0.0, "word_dropout": 0.0, "cooldown": 0.0, "accumulate": 1}
+    if options.valid_source is not None:
+        values["select"] = "nll"
     if not options.packed:
         values["max_shapes"] = 8
     if options.start_from is None:
         preset = options.preset or "tiny"
         values |= {"preset": preset, "norm": "pre", "max_length": 256, "precision": "float32", "dropout": PRESETS[preset].config["dropout"]}
+        values |= {"attention_dropout": 0.0, "activation_dropout": 0.0}
     return {name: value for name, value in values.items() if getattr(options, name) is None}
 
 
 def _new_model(options, tokenizer):
     settings = {
         "dropout": options.dropout,
+        "attention_dropout": options.attention_dropout,
+        "activation_dropout": options.activation_dropout,
         "normalize_first": options.norm == "pre",
         "max_length": options.max_length,
         "pad_id": tokenizer.pad_id,
@@ -285,15 +293,22 @@ def _new_model(options, tokenizer):
 
 def _compile(model, options, total_steps, report):
     """Compiles the model; returns the options with what was chosen."""
-    warmup = options.warmup_steps or choose_warmup(total_steps)
+    total_updates = max(1, total_steps // options.accumulate)
+    warmup = options.warmup_steps or choose_warmup(total_updates)
     peak = options.learning_rate or choose_learning_rate(model.hidden_dim, warmup, fine_tuning=options.start_from is not None)
-    schedule = WarmupInverseSqrt(model.hidden_dim, warmup, scale=peak * (model.hidden_dim * warmup) ** 0.5)
+    cooldown = math.ceil(options.cooldown * total_updates)
+    ending = {"total_steps": total_updates, "cooldown_steps": cooldown} if cooldown else {}
+    schedule = WarmupInverseSqrt(model.hidden_dim, warmup, scale=peak * (model.hidden_dim * warmup) ** 0.5, **ending)
     recipe = {"label_smoothing": options.label_smoothing, "clip_norm": options.clip_norm or None, "ema_momentum": options.ema}
-    model.compile(**paper_recipe(model, learning_rate=schedule, **recipe))
+    recipe |= {"consistency": options.consistency, "accumulation_steps": options.accumulate}
+    # One shape pays for XLA's compilation on TensorFlow, too, where every further one would cost as much again.
+    jit_compile = True if options.packed and keras.backend.backend() == "tensorflow" else "auto"
+    model.compile(**paper_recipe(model, learning_rate=schedule, **recipe), jit_compile=jit_compile)
     name = options.start_from or f"preset {options.preset}, {options.norm}-norm"
     report(f"model: {name}, {model.count_params():,} parameters, {keras.backend.backend()} backend")
     report(
         f"learning rate: up to {peak:.3g} at step {warmup:,}, then falling with the root of the step"
+        + (f", and to 0 over the last {cooldown:,}" if cooldown else "")
         + ("" if options.warmup_steps else "; the warm-up is a fifth of the steps, at most 4,000")
     )
     return dataclasses.replace(options, warmup_steps=warmup, learning_rate=peak)
@@ -302,90 +317,111 @@ def _compile(model, options, total_steps, report):
 def _fit(path, ready, report, show_progress):
     options, model, train, valid, state, data, total_steps = ready
 
-    @lru_cache(maxsize=4)
     def count_tokens(step):
-        return int((train.batch_at(step - 1)[1] != train.pad_id).sum())
+        return train.count_tokens(step - 1)
 
     history = StepHistory(path, resume_from=state, count_tokens=count_tokens)
-    best_model = BestModel(path, _best_so_far(path, state))
+    best_model = BestModel(path, options.select or "nll", options.patience, _validations(path, options.select, state))
     checkpoint = Checkpoint(path, every=options.checkpoint_every, keep=options.keep, resume_from=state, history=history, data=data)
     callbacks = [history, best_model, checkpoint]
+    if options.select == "bleu":
+        texts = (_lines(getattr(options, name)) for name in ("valid_source", "valid_target"))
+        tokenizer = Tokenizer.load(path / "tokenizer")
+        callbacks.insert(0, TranslationQuality(tokenizer, *texts, epochs=options.valid_every, resume_from=state))
     if state is not None and state.step >= total_steps:
         report(f"The training has reached its end, step {total_steps:,}, already: give more epochs or steps to go on.")
+    if best_model.has_waited:
+        total_steps = state.step
     with TrainingProgress(total_steps, resume_from=state, count_tokens=count_tokens) as progress:
         metrics = fit_from(
             model,
             train,
             state,
             epochs=options.epochs,
-            steps=options.steps,
+            steps=state.step if best_model.has_waited else options.steps,
             callbacks=[*callbacks, progress] if show_progress else callbacks,
             validation_data=valid,
             validation_freq=options.valid_every,
             verbose=0,
         )
+    if best_model.has_waited:
+        report(f"stopped at step {history.step:,}: {options.patience} validations in a row were no better")
     if not (path / "model.keras").exists():
         best_model.save(model)
     if best_model.best is not None:
-        report("best: epoch {epoch}, with a validation nll of {nll:.4f}, is in model.keras".format(**best_model.best))
+        epoch, measure = best_model.best["epoch"], best_model.measure
+        report(f"best: epoch {epoch}, with a validation {measure} of {best_model.value:.4f}, is in model.keras")
     return TrainResult(path, history.step, metrics, best_model.best)
 
 
-def _best_so_far(path, state):
-    """Epoch and `nll` of the best validation up to the step that the training goes on from, or `None`."""
+def _lines(path):
+    return [line for chunk in read_chunks(str(path), "validation", 10_000) for line in chunk]
+
+
+def _validations(path, measure, state):
+    """Epoch and value of each validation up to the step that the training goes on from: list of dicts."""
     if state is None or not (path / "history.csv").exists():
-        return None
+        return []
+    name, measure = f"val_{measure or 'nll'}", measure or "nll"
     with open(path / "history.csv", encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row.get("val_nll") and int(row["step"]) <= state.step]
-    best = min(rows, key=lambda row: float(row["val_nll"]), default=None)
-    return best and {"epoch": int(best["epoch"]), "nll": float(best["val_nll"])}
+        rows = [row for row in csv.DictReader(file) if row.get(name) and int(row["step"]) <= state.step]
+    return [{"epoch": int(row["epoch"]), measure: float(row[name])} for row in rows]
 
 
 class BestModel(keras.callbacks.Callback):
     """Replaces `model.keras` of a run directory at the end of each epoch that was better than those before.
 
-    The measure is the validation's `nll`; without validation every epoch counts as better. Where the optimizer keeps a moving average
-    of the weights, it is the average that is validated and saved.
+    Without validation every epoch counts as better. Where the optimizer keeps a moving average of the weights, it is the average
+    that is validated and saved.
 
     Args:
         run_dir: the run directory.
-        best: dict with `epoch` and `nll` of the model that is there, or `None`.
+        measure: what the validation is judged by, "nll" (less is better) or "bleu" (more is).
+        patience: int, the validations without a better one after which the training stops; `None` for none.
+        validations: list of dicts with `epoch` and the measure, those before this training goes on.
     """
 
-    def __init__(self, run_dir, best=None):
+    def __init__(self, run_dir, measure="nll", patience=None, validations=()):
         super().__init__()
         self.path = pathlib.Path(run_dir) / "model.keras"
-        self.best = best
+        self.measure, self.patience = measure, patience
+        self.best, self._waited = None, 0
+        for validation in validations:
+            self._is_better(validation)
+
+    @property
+    def value(self):
+        return self.best[self.measure]
+
+    @property
+    def has_waited(self):
+        """Whether there were as many validations without a better one as there is patience for."""
+        return self.patience is not None and self._waited >= self.patience
+
+    def _is_better(self, validation):
+        sign = -1 if self.measure == "nll" else 1
+        is_better = self.best is None or sign * validation[self.measure] > sign * self.value
+        self._waited = 0 if is_better else self._waited + 1
+        if is_better:
+            self.best = validation
+        return is_better
 
     def on_test_begin(self, logs=None):
-        self._swap_average()
+        swap_average(self.model)
 
     def on_test_end(self, logs=None):
-        self._swap_average()
+        swap_average(self.model)
 
     def on_epoch_end(self, epoch, logs=None):
-        nll = (logs or {}).get("val_nll")
-        if nll is None:
+        value = (logs or {}).get(f"val_{self.measure}")
+        if value is None:
             if self.best is not None:
                 return  # An epoch without validation says nothing about being better.
-        elif self.best is not None and not float(nll) < self.best["nll"]:
+        elif not self._is_better({"epoch": epoch + 1, self.measure: float(value)}):
+            self.model.stop_training = self.model.stop_training or self.has_waited
             return
-        else:
-            self.best = {"epoch": epoch + 1, "nll": float(nll)}
-        self._swap_average()
-        self.save(self.model)
-        self._swap_average()
+        with averaged_weights(self.model):
+            self.save(self.model)
 
     def save(self, model):
         files.save_model(model, self.path, with_optimizer=False)
-
-    def _swap_average(self):
-        """Exchanges weights and averages, where there are any."""
-        model = self.model
-        optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-        if not optimizer.use_ema:
-            return
-        for variable, average in zip(model.trainable_variables, optimizer._model_variables_moving_average, strict=True):
-            value = keras.ops.convert_to_numpy(variable).copy()
-            variable.assign(average)
-            average.assign(value)

@@ -56,6 +56,34 @@ def test_sums_and_gradients_are_those_of_the_logits(chunk_rows, smoothing):
         np.testing.assert_allclose(mine, other, atol=1e-5)
 
 
+@pytest.mark.parametrize("chunk_rows", [1, 4, None])
+def test_two_passes_are_drawn_together(chunk_rows):
+    """R-Drop: sums and gradients by automatic differentiation of its definition."""
+    hidden, table, labels, weights = draw()
+    random = np.random.default_rng(5)
+    hidden = np.concatenate([hidden, hidden + random.normal(size=hidden.shape).astype("float32") * 0.3])
+    labels, weights = np.concatenate([labels, labels]), np.concatenate([weights, weights])
+    variables = [keras.Variable(hidden), keras.Variable(table)]
+    labels_, weights_ = ops.convert_to_tensor(labels), ops.convert_to_tensor(weights)
+
+    def projected():
+        values = [ops.convert_to_tensor(variable) for variable in variables]
+        return projected_crossentropy(*values, labels_, weights_, 0.1, chunk_rows=chunk_rows, consistency=5.0)
+
+    def plain():
+        logits = ops.matmul(variables[0], ops.transpose(variables[1]))
+        first, second = ops.split(ops.log_softmax(logits, axis=-1), 2)
+        forth, back = (ops.sum(ops.exp(p) * (p - q), axis=-1) for p, q in ((first, second), (second, first)))
+        likelihoods = ops.sum(token_crossentropy(labels_, logits, 0.1) * weights_)
+        return likelihoods + 5.0 / 2 * ops.sum((forth + back) * weights_[: len(forth)])
+
+    found = ops.convert_to_numpy(ops.stop_gradient(projected()))
+    assert found[0] == pytest.approx(float(ops.convert_to_numpy(ops.stop_gradient(plain()))), rel=1e-5)
+    np.testing.assert_allclose(found[1:], numpy_sums(hidden, table, labels, weights, 0.1)[1:], rtol=1e-5)
+    for mine, other in zip(gradients(lambda: projected()[0] * 3.0, variables), gradients(lambda: plain() * 3.0, variables), strict=True):
+        np.testing.assert_allclose(mine, other, atol=3e-5)
+
+
 def test_huge_logits_stay_finite():
     hidden, table, labels, weights = draw(scale=1e3)
     values = [ops.convert_to_tensor(value) for value in (hidden, table, labels, weights)]
@@ -86,13 +114,13 @@ class WithLogits(kformer.Transformer):
         return super().compute_loss(x, y, y_pred, sample_weight, training)
 
 
-def train(model_class, metrics=None, weighted=None, sample_weight=None, **options):
+def train(model_class, metrics=None, weighted=None, sample_weight=None, consistency=0.0, **options):
     """Losses and metrics of a few steps, the evaluation after them, and the weights."""
     random = np.random.default_rng(0)
     sizes = {"num_encoder_layers": 1, "num_decoder_layers": 2, "hidden_dim": 16, "intermediate_dim": 16, "num_heads": 2}
     model = model_class(V, **sizes, dropout=0.1, seed=1, **options)
     # Not Adam, which makes a whole step of the noise that is a key's bias gradient (a bias that no softmax can see).
-    recipe = {**paper_recipe(model), "optimizer": keras.optimizers.SGD(0.3)}
+    recipe = {**paper_recipe(model, consistency=consistency), "optimizer": keras.optimizers.SGD(0.3)}
     model.compile(**{**recipe, "metrics": recipe["metrics"] if metrics is None else metrics}, weighted_metrics=weighted)
     steps = []
     for _ in range(3):
@@ -110,15 +138,18 @@ def train(model_class, metrics=None, weighted=None, sample_weight=None, **option
         ({}, 1e-4),
         ({"share_output": False}, 1e-4),
         ({"output_bias": True}, 1e-4),
+        ({"consistency": 5.0}, 1e-4),
         ({"dtype": "mixed_bfloat16"}, 2e-2),
         ({"dtype": "mixed_float16"}, 1e-2),
     ],
-    ids=["shared", "own_projection", "output_bias", "bfloat16", "float16"],
+    ids=["shared", "own_projection", "output_bias", "consistency", "bfloat16", "float16"],
 )
 def test_training_without_logits_is_training_with_them(options, tolerance):
     model, mine = train(kformer.Transformer, **options)
     other, expected = train(WithLogits, **options)
     assert other.logits_shape[-1] == V
+    if "consistency" in options:  # The passes differ, and their distance counts.
+        assert mine[0]["loss"] > train(kformer.Transformer)[1][0]["loss"]
     for found, wanted in zip(mine, expected, strict=True):
         assert set(found) == {"loss", "nll", "perplexity", "accuracy"} == set(wanted)
         for name in ("loss", "nll"):

@@ -31,7 +31,18 @@ def test_a_saved_model_goes_on_in_the_schedule(tmp_path, rng):
         assert float(loaded.optimizer.learning_rate) == pytest.approx(2 * 64**-0.5 * updates * 5**-1.5, rel=1e-6)
         loaded.train_on_batch(x, x)
     schedule = keras.optimizers.schedules.deserialize(loaded.optimizer.get_config()["learning_rate"])
-    assert schedule.get_config() == {"hidden_dim": 64, "warmup_steps": 5, "scale": 2.0}
+    assert schedule.get_config() == {"hidden_dim": 64, "warmup_steps": 5, "scale": 2.0, "total_steps": None, "cooldown_steps": 0}
+
+
+def test_a_cooldown_ends_near_zero():
+    plain, cooled = WarmupInverseSqrt(64, 5), WarmupInverseSqrt(64, 5, total_steps=30, cooldown_steps=10)
+    factors = [float(cooled(step)) / float(plain(step)) for step in range(32)]
+    np.testing.assert_allclose(factors[:20], 1.0, rtol=1e-6)
+    np.testing.assert_allclose(factors[20:30], np.arange(10, 0, -1) / 11, rtol=1e-5)
+    assert factors[30] == factors[31] == 0.0
+    for wrong in ({"cooldown_steps": 10}, {"cooldown_steps": 10, "total_steps": 9}):
+        with pytest.raises(ValueError, match="needs a training as long at least"):
+            WarmupInverseSqrt(64, 5, **wrong)
 
 
 @pytest.mark.any_backend
@@ -48,7 +59,8 @@ def test_the_recipe_is_the_papers():
     recipe = paper_recipe(512)
     optimizer = recipe["optimizer"].get_config()
     assert [optimizer[name] for name in ("beta_1", "beta_2", "epsilon")] == [0.9, 0.98, 1e-9]
-    assert optimizer["learning_rate"]["config"] == {"hidden_dim": 512, "warmup_steps": 4000, "scale": 1.0}
+    schedule = {"hidden_dim": 512, "warmup_steps": 4000, "scale": 1.0, "total_steps": None, "cooldown_steps": 0}
+    assert optimizer["learning_rate"]["config"] == schedule
     assert optimizer["global_clipnorm"] is None and not optimizer["use_ema"]
     assert isinstance(recipe["loss"], MaskedCrossentropy) and recipe["loss"].label_smoothing == 0.1
     assert [metric.name for metric in recipe["metrics"]] == ["nll", "perplexity", "accuracy"]

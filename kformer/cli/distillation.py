@@ -1,0 +1,64 @@
+"""The command that lets a teacher translate a training text: `distill`."""
+
+import pathlib
+import sys
+from typing import Annotated
+
+import typer
+
+from kformer_command import quiet_imports
+
+from .options import Backend, BatchSize, LengthPenalty, Threads, option
+
+
+def distill(
+    teachers: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="The teacher's run directory; of several, all translate together.")
+    ],
+    source: Annotated[pathlib.Path, option("--source", metavar="FILE", help="Source side of the training text.")],
+    output_source: Annotated[pathlib.Path, option("--output-source", metavar="FILE", help="Where the new text's source side goes.")],
+    output_target: Annotated[pathlib.Path, option("--output-target", metavar="FILE", help="Where the translations go.")],
+    reference: Annotated[
+        pathlib.Path | None, option("--reference", metavar="FILE", help="Its target side, for --closest and --keep-original.")
+    ] = None,
+    closest: Annotated[
+        bool, option("--closest", help="Take the translation of the beam that is most like the reference, in place of the likeliest.")
+    ] = False,
+    keep_original: Annotated[bool, option("--keep-original", help="Also write the given pairs, behind the new ones.")] = False,
+    beam_size: Annotated[int, option("--beam-size", min=1, show_default=True, help="Live hypotheses per sentence.")] = 5,
+    length_penalty: LengthPenalty = None,
+    batch_size: BatchSize = 64,
+    threads: Threads = None,
+    backend: Backend = None,
+):
+    """Translate a training text by a teacher, to train a smaller model on (sequence-level knowledge distillation).
+
+    A student learns more from what a good teacher writes than from what people write. Train it with `kformer train` on the two files;
+    give it the teacher's tokenizer, so that it may teach in turn.
+
+    Example: [bold]kformer distill runs/1 runs/2 runs/3 --source train.en --reference train.de --closest --output-source kd.en
+    --output-target kd.de[/bold]
+    """
+    with quiet_imports():
+        from kformer import streaming
+        from kformer.distillation import distill
+        from kformer.translator import Translator
+    sources = streaming.read_lines(source, "source")
+    references = None
+    if reference is not None:
+        references = streaming.read_lines(reference, "reference")
+        streaming.check_same_length(source, sources, reference, references)
+    translator = Translator.load(teachers)
+    settings = {"closest": closest, "keep_original": keep_original, "batch_size": batch_size, "beam_size": beam_size}
+    if length_penalty is not None:
+        settings["length_penalty"] = length_penalty
+    with streaming.LineProgress(len(sources)) as progress:
+        text = distill(translator, sources, references, progress=progress, **settings)
+    with streaming.open_output(output_source) as first, streaming.open_output(output_target) as second:
+        for file, lines in ((first, text.sources), (second, text.targets)):
+            file.writelines(streaming.one_line(line).encode() + b"\n" for line in lines)
+    print(
+        f"{len(text.sources):,} pairs ({text.num_empty:,} with an empty translation and {text.num_truncated:,} too long for the teacher "
+        "left out)",
+        file=sys.stderr,
+    )

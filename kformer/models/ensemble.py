@@ -1,0 +1,74 @@
+"""Several models that translate together."""
+
+import math
+
+from keras import ops
+
+
+class Ensemble:
+    """Models of one vocabulary whose predictions are averaged: the probability of a token is the mean of theirs.
+
+    It stands in a model's place in a search (`kformer.Translator`, `kformer.decoding.Searcher`) and where translations are scored. The
+    models may differ in size. A search takes as long as with each of them, one after the other; `kformer distill` trains one small
+    model to translate like them.
+
+    Args:
+        models: list of `kformer.Transformer`.
+
+    Call arguments:
+        inputs, training: as those of the models.
+
+    Returns:
+        The logarithms of the mean probabilities, float32 `[B, T, V]`.
+
+    Raises:
+        ValueError: there is no model, or they differ in their vocabularies or special tokens.
+
+    Example:
+        >>> translator = kformer.Translator.load(["runs/1", "runs/2", "runs/3"])
+        >>> translator("A man rides a horse.")
+        "Ein Mann reitet auf einem Pferd."
+
+    References:
+        Sutskever et al. 2014, "Sequence to Sequence Learning with Neural Networks", section 3.6.
+    """
+
+    _ALIKE = ("vocabulary_size", "target_vocabulary_size", "pad_id", "start_id", "end_id")
+
+    def __init__(self, models):
+        self.models = list(models)
+        if not self.models:
+            raise ValueError("An ensemble needs a model at least.")
+        for name in self._ALIKE:
+            values = [getattr(model, name) for model in self.models]
+            if len(set(values)) > 1:
+                raise ValueError(f"The models of an ensemble need one vocabulary, but their {name} is {', '.join(map(str, values))}.")
+            setattr(self, name, values[0])
+        self.max_length = min(model.max_length for model in self.models)
+        self.policy_name = self.models[0].policy_name
+
+    @property
+    def variables(self):
+        """The variables of all models."""
+        return [variable for model in self.models for variable in model.variables]
+
+    def get_config(self):
+        """That of the first model with learned positions, which bound a search; or of the first."""
+        configs = [model.get_config() for model in self.models]
+        return next((config for config in configs if config["position_encoding"] == "learned"), configs[0])
+
+    def __call__(self, inputs, training=None):
+        return mean_log_probabilities([model(inputs, training=training) for model in self.models])
+
+
+def mean_log_probabilities(logits):
+    """The logarithm of the mean of the probabilities that some logits stand for.
+
+    Args:
+        logits: list of float tensors `[..., V]`.
+
+    Returns:
+        float32 tensor `[..., V]`.
+    """
+    parts = [ops.log_softmax(ops.cast(part, "float32"), axis=-1) for part in logits]
+    return ops.logsumexp(ops.stack(parts), axis=0) - math.log(len(parts))

@@ -1,0 +1,79 @@
+"""What a training step computes with a backend's own operations, where Keras's would take more passes over large arrays."""
+
+import keras
+
+from kformer.training.consistency import divergence_of
+
+# Elements of the logits that exist at a time: on a processor what its caches hold, on a GPU enough to keep it busy.
+_CPU_ELEMENTS, _GPU_ELEMENTS = 2**21, 2**25
+
+
+def has_kernels():
+    """Whether `class_sums` runs on this backend."""
+    return keras.backend.backend() == "torch"
+
+
+def class_sums(tokens, table, labels, weights, label_smoothing, consistency, training, chunk_rows):
+    """The forward pass of `projected_crossentropy` and what its backward pass will need, on PyTorch.
+
+    The logits of all chunks are written into one buffer and turned in place into exponentials and then into slopes: a processor takes
+    several times as long for memory that is new.
+
+    Args:
+        tokens: float tensor `[P, N, D]`.
+        table: float tensor `[V, D]` of the same dtype.
+        labels, weights: int and float32 tensors `[N]`.
+        label_smoothing, consistency, training, chunk_rows: as there.
+
+    Returns:
+        float32 tensors: the three sums, the slope of the tokens `[P, N, D]` before their weights, and of the table `[D, V]`; `None` for
+        the latter two without training.
+    """
+    import torch
+
+    passes, rows, size = tokens.shape
+    classes = table.shape[0]
+    most = _GPU_ELEMENTS if tokens.is_cuda else _CPU_ELEMENTS
+    chunk_rows = max(1, min(rows, chunk_rows or max(128, most // classes // passes)))
+    with torch.no_grad():
+        sums = tokens.new_zeros(3, dtype=torch.float32)
+        tokens_slope = tokens.new_empty(tokens.shape, dtype=torch.float32) if training else None
+        table_slope = tokens.new_zeros((size, classes), dtype=torch.float32) if training else None
+        mean_class = table.float().mean(0)
+        buffer = tokens.new_empty((passes * chunk_rows, classes))
+        for start in range(0, rows, chunk_rows):
+            chunk = tokens[:, start : start + chunk_rows]
+            chunk_labels = labels[start : start + chunk_rows].to(torch.int64).repeat(passes)[:, None]
+            chunk_weights = weights[start : start + chunk_rows].repeat(passes)[:, None]
+            shape, chunk = chunk.shape, chunk.reshape(-1, size)
+            logits = torch.mm(chunk, table.t(), out=buffer[: len(chunk)]).float()
+            highest = logits.amax(-1, keepdim=True)
+            logits.sub_(highest)
+            label_logits = logits.gather(-1, chunk_labels)
+            shifted = logits.clone() if consistency else None
+            exponentials = logits.exp_()
+            norm = exponentials.sum(-1, keepdim=True)
+            nll = norm.log() - label_logits
+            loss = nll
+            if label_smoothing:
+                # The mean of a token's logits is its logit at the mean of the classes.
+                mean = (chunk.float() @ mean_class)[:, None] - highest
+                loss = loss + label_smoothing * (label_logits - mean)
+            if consistency:
+                divergence, pull = divergence_of(shifted, exponentials, norm)
+                loss = loss + consistency / 2 * divergence
+            counted = torch.cat([loss, nll, (label_logits == 0).float()], -1)
+            sums += (counted.masked_fill_(chunk_weights == 0, 0.0) * chunk_weights).sum(0)
+            if training:
+                slope = exponentials.scatter_(-1, chunk_labels, label_logits.exp() - (1.0 - label_smoothing) * norm)
+                if consistency:
+                    slope.addcmul_(pull, norm, value=consistency)
+                if tokens.dtype != torch.float32:
+                    slope, norm = (slope / norm).to(tokens.dtype), 1.0
+                tokens_slope[:, start : start + chunk_rows] = (slope @ table).float().div_(norm).reshape(shape)
+                weighted = (chunk.float() * (chunk_weights / norm)).to(tokens.dtype)
+                if tokens.dtype == torch.float32:
+                    table_slope.addmm_(weighted.t(), slope)
+                else:
+                    table_slope += (weighted.t() @ slope).float()
+        return sums, tokens_slope, table_slope
