@@ -31,6 +31,11 @@ def class_sums(tokens, table, labels, weights, label_smoothing, consistency, tra
     """
     import torch
 
+    all_tokens = tokens
+    # Padding counts nothing and need not be computed; to know how much of it there is would keep a GPU waiting.
+    real = None if tokens.is_cuda else weights.nonzero()[:, 0]
+    if real is not None and len(real) < len(weights):
+        tokens, labels, weights = tokens[:, real], labels[real], weights[real]
     passes, rows, size = tokens.shape
     classes = table.shape[0]
     most = _GPU_ELEMENTS if tokens.is_cuda else _CPU_ELEMENTS
@@ -76,4 +81,6 @@ def class_sums(tokens, table, labels, weights, label_smoothing, consistency, tra
                     table_slope.addmm_(weighted.t(), slope)
                 else:
                     table_slope += (weighted.t() @ slope).float()
+        if training and tokens is not all_tokens:
+            tokens_slope = torch.zeros_like(all_tokens, dtype=torch.float32).index_copy_(1, real, tokens_slope)
         return sums, tokens_slope, table_slope
