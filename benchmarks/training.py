@@ -26,11 +26,12 @@ output of each sub-layer, label smoothing 0.1, Adam, the gradient's norm clipped
 positions, and its dropout is on the attention probabilities, too (taken out in `tuned`, by a private attribute); Keras's loss on integer
 labels has no label smoothing, so that `keras_hub` computes less; Marian is post-norm, without final norms; none of them packs.
 
-Each row has one process, pinned to `--threads` processors. "first step" is the seconds from the call of `fit` to the end of its first
+Each row has one process, pinned to `--threads` processors; the processes of a shape are there together and train in turns, a window each,
+so that whatever else the machine does meets all alike (and their memory adds up: choose `--systems`). "first step" is the seconds from the call of `fit` to the end of its first
 step, "compile" those that the first step of every shape took beyond what such steps take later, "memory" the process's peak and by how
 much it grew from where libraries and data were loaded (with `--device gpu` the GPU's peak). The floor is measured in the same run: the
 machine's speed at a large product turned into tokens per second, by the multiply-adds of forward and backward passes at the corpus's
-real lengths; it is measured before and after a shape's rows, and the better one counts.
+real lengths; it is measured before and after a shape's windows, and the better one counts.
 
 `--device gpu` runs JAX and PyTorch in bfloat16 (Keras's mixed policy, PyTorch's autocast).
 """
@@ -38,19 +39,20 @@ real lengths; it is measured before and after a shape's rows, and the better one
 import argparse
 import importlib.metadata
 import importlib.util
-import json
+import itertools
 import math
 import os
 import pathlib
+import re
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from benchmarks.inference import floor, pin, processor  # noqa: E402
+from benchmarks.turns import Worker, answer, in_turns  # noqa: E402
 
 # Vocabulary, and steps of a window.
 SHAPES = {"tiny": (9_712, 16), "small": (9_712, 8), "base": (32_000, 4), "big": (32_000, 4)}
@@ -134,8 +136,8 @@ def open_dataset(options, packed=False):
     return Chosen(*files, tokenizer, batch_tokens=options.batch_tokens, cache_dir=options.folder / "data", **shapes)
 
 
-def measure(options):
-    """One system on one backend and shape: seconds, tokens, losses, memory."""
+def work(options):
+    """One system's process: opens itself with a step of each shape when first asked, and then trains a window at every request."""
     from benchmarks.training_peers import gpu_peak, open_system
     from kformer.models import PRESETS
 
@@ -143,16 +145,27 @@ def measure(options):
     steps = options.steps or SHAPES[options.shape][1]
     dataset = open_dataset(options, packed="packed" in variants)
     dataset.choose(steps)
-    before = peak()
+    opening, before = len(dataset.opening), peak()
     config, vocabulary_size = PRESETS[options.shape].config, SHAPES[options.shape][0]
     system = open_system(name, variants, config, vocabulary_size, dataset.pad_id, options.device)
-    result = system.run(dataset, options.repeats, steps)
-    for loss in (result["first loss"], result["last loss"]):
+    tokens = [int((dataset.batch_at(step)[1] != dataset.pad_id).sum()) for step in range(opening + steps)]
+    windows = itertools.count()
+
+    def train(first, count):
+        begin = time.perf_counter()
+        loss, seconds = system.train(dataset, first, count)
         assert math.isfinite(loss), f"The loss is {loss}."
-    tokens = [int((dataset.batch_at(step)[1] != dataset.pad_id).sum()) for step in range(len(dataset.opening) + steps)]
-    result["opening tokens"], result["tokens"] = sum(tokens[: len(dataset.opening)]), sum(tokens[len(dataset.opening) :])
-    result["memory"] = [gpu_peak()] if options.device == "gpu" else [peak(), peak() - before]
-    return result
+        return time.perf_counter() - begin, seconds
+
+    def handle(request):
+        if request == "open":
+            start, warm = (train(first, count)[0] for first, count in ((0, 1), (1, opening - 1)))
+            return {"start": start, "warm": warm, "opening tokens": sum(tokens[:opening]), "tokens": sum(tokens[opening:])}
+        if request == "memory":
+            return [gpu_peak()] if options.device == "gpu" else [peak(), peak() - before]
+        return train(opening + next(windows) * steps, steps)[1]
+
+    answer(handle)
 
 
 def peak():
@@ -179,8 +192,18 @@ def gpu_floor():
     return {"flops": max(speeds)}
 
 
-def run_part(options, backend, arguments, tuned=False):
-    """Runs a part in a process of its own; returns its result, or else the last line of what it said."""
+def check_memory(workers):
+    """Ends the run where one more process might not find room: a machine that swaps measures nothing."""
+    found = re.search(r"MemAvailable: *(\d+) kB", pathlib.Path("/proc/meminfo").read_text())
+    if workers and int(found[1]) * 1024 < 2 * (needed := max(worker.ask("memory")[0] for worker in workers)):
+        raise SystemExit(
+            f"{len(workers)} systems of up to {needed / 2**30:.1f} GiB each leave too little memory for one more: measure fewer together, "
+            "by --systems and --backends."
+        )
+
+
+def open_worker(options, backend, arguments, tuned=False):
+    """A part in a process of its own."""
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "HF_HUB_OFFLINE": "1"}
     environment |= dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "NPROC"), str(options.threads))
     environment["TF_NUM_INTEROP_THREADS"] = "1"
@@ -189,12 +212,7 @@ def run_part(options, backend, arguments, tuned=False):
         environment |= {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
     if tuned:
         environment |= MALLOC
-    with tempfile.NamedTemporaryFile("r", suffix=".json") as file:
-        command = [sys.executable, __file__, *sys.argv[1:], *arguments, "--result", file.name]
-        process = subprocess.run(command, env=environment, capture_output=True, text=True)
-        if process.returncode:
-            return None, (process.stderr.strip() or f"exit status {process.returncode}").splitlines()[-1]
-        return json.loads(file.read()), None
+    return Worker(arguments[1], [sys.executable, __file__, *sys.argv[1:], *arguments], environment)
 
 
 def main():
@@ -215,17 +233,16 @@ def main():
     parser.add_argument("--quick", action="store_true", help="tiny, as things come, small batches of one shape: a minute or two, for tests")
     for name in ("--part", "--shape"):
         parser.add_argument(name, help=argparse.SUPPRESS)
-    for name in ("--folder", "--result"):
-        parser.add_argument(name, type=pathlib.Path, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=pathlib.Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if (options.source is None) != (options.target is None):
         parser.error("a corpus has two sides: give --source and --target, or neither")
     fill_in(options)
     if options.part:
         pin(options)
-        parts = {"make": make, "floor": lambda options: gpu_floor() if options.device == "gpu" else floor(options)}
-        options.result.write_text(json.dumps(parts.get(options.part, measure)(options)))
-        return
+        if options.part in ("make", "floor"):
+            return answer(lambda: make(options) if options.part == "make" else gpu_floor() if options.device == "gpu" else floor(options))
+        return work(options)
     with tempfile.TemporaryDirectory() as folder:
         raise SystemExit(report(options, folder))
 
@@ -270,9 +287,9 @@ def report(options, folder):
     backend = options.backends[0]
 
     def part(name):
-        result, message = run_part(options, backend, ["--part", name, "--folder", folder])
-        if message:
-            raise SystemExit(message)
+        worker = open_worker(options, backend, ["--part", name, "--folder", folder])
+        result = worker.ask()
+        worker.close()
         return result
 
     flops = part("floor")["flops"]
@@ -283,15 +300,21 @@ def report(options, folder):
     print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|", flush=True)
     failures = []
     for shape in options.shapes:
-        cells = {}
+        cells, workers = {}, {}
         for name, backend in cells_of(options):
-            arguments = ["--part", name, "--folder", folder, "--shape", shape]
-            cell, message = run_part(options, backend, arguments, "tuned" in name)
-            if message:
-                failures.append(f"<!-- {shape} {name} on {backend} failed: {message} -->")
-                continue
-            cell["speeds"] = sorted(cell["tokens"] / seconds for seconds in cell["seconds"])
-            cells[name, backend] = cell
+            check_memory(workers)
+            worker = open_worker(options, backend, ["--part", name, "--folder", folder, "--shape", shape], "tuned" in name)
+            try:
+                cells[name, backend] = {**worker.ask("open"), "seconds": []}
+                workers[worker] = name, backend
+            except SystemExit as error:
+                failures.append(f"<!-- {shape} {name} on {backend} failed: {str(error).strip().splitlines()[-1]} -->")
+        for worker in in_turns(list(workers), options.repeats):
+            cells[workers[worker]]["seconds"].append(worker.ask("window"))
+        for worker, cell in workers.items():
+            cells[cell]["memory"] = worker.ask("memory")
+            cells[cell]["speeds"] = sorted(cells[cell]["tokens"] / seconds for seconds in cells[cell]["seconds"])
+            worker.close()
         flops = max(flops, part("floor")["flops"])  # Whatever else the machine did at the beginning.
         best = flops / corpus["operations"][shape]
         for name, backend in cells:

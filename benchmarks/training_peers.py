@@ -1,14 +1,9 @@
 """The systems of benchmarks/training.py: kformer and what a user would train with instead, built alike and run on the same batches.
 
-Each `open_*` function returns an object with `run(dataset, windows, steps)`, which trains and returns what it measured, a dict:
-
-    first loss, last loss: of the first batch, and of the last or the mean of the last window.
-    start: seconds from the call of `fit` (or the loop's beginning) to the end of the first step.
-    warm: seconds from there on for one step of each shape.
-    seconds: list, of each window of `steps` steps.
+`open_system` returns an object with `train(dataset, first, count)`, which trains so many steps of a data set, from that one on, and
+returns the last or the mean loss, and their seconds.
 """
 
-import itertools
 import time
 
 import numpy as np
@@ -71,29 +66,22 @@ class KerasFit:
     def __init__(self, model):
         self.model = model
 
-    def run(self, dataset, windows, steps):
+    def train(self, dataset, first, count):
         import keras
 
         class Clock(keras.callbacks.Callback):
             """At the end of an epoch Keras has read the metrics, so all of its steps have been computed."""
 
-            seconds, losses = [], []
-
             def on_epoch_begin(self, epoch, logs=None):
                 self.begin = time.perf_counter()
 
             def on_epoch_end(self, epoch, logs=None):
-                self.seconds.append(time.perf_counter() - self.begin)
-                self.losses.append(float(logs["loss"]))
+                self.seconds = time.perf_counter() - self.begin
 
-        clock, losses, times = Clock(), [], []
-        opening = len(dataset.opening)
-        for first, length, epochs, callbacks in ((0, 1, 1, []), (1, opening - 1, 1, []), (opening, steps, windows, [clock])):
-            begin = time.perf_counter()
-            options = {"steps_per_epoch": length, "epochs": epochs, "callbacks": callbacks, "verbose": 0, "shuffle": False}
-            losses += self.model.fit(dataset.from_step(first), **options).history["loss"]
-            times.append(time.perf_counter() - begin)
-        return {"first loss": losses[0], "last loss": losses[-1], "start": times[0], "warm": times[1], "seconds": clock.seconds}
+        clock = Clock()
+        options = {"steps_per_epoch": count, "callbacks": [clock], "verbose": 0, "shuffle": False}
+        losses = self.model.fit(dataset.from_step(first), **options).history["loss"]
+        return losses[-1], clock.seconds
 
 
 def kformer_model(config, vocabulary_size, pad_id, tuned, jit):
@@ -166,15 +154,11 @@ class TorchLoop:
         rates = {"lr": RATE, "betas": (ADAM["beta_1"], ADAM["beta_2"]), "eps": ADAM["epsilon"]}
         self.optimizer = torch.optim.Adam(self.model.parameters(), **rates, fused=tuned)
 
-    def run(self, dataset, windows, steps):
-        numbers, times, losses = itertools.count(), [], []
-        for length in (1, len(dataset.opening) - 1, *[steps] * windows):
-            begin = time.perf_counter()
-            for _ in range(length):
-                loss = self.step(*dataset.batch_at(next(numbers)))
-            losses.append(float(loss))  # On a GPU this waits for the step.
-            times.append(time.perf_counter() - begin)
-        return {"first loss": losses[0], "last loss": losses[-1], "start": times[0], "warm": times[1], "seconds": times[2:]}
+    def train(self, dataset, first, count):
+        begin = time.perf_counter()
+        for step in range(first, first + count):
+            loss = self.step(*dataset.batch_at(step))
+        return float(loss), time.perf_counter() - begin  # On a GPU, reading the loss waits for the step.
 
     def step(self, inputs, labels):
         import torch
