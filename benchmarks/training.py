@@ -302,7 +302,8 @@ def report(options, folder):
     for shape in options.shapes:
         cells, workers = {}, {}
         for name, backend in cells_of(options):
-            check_memory(workers)
+            if options.device == "cpu":
+                check_memory(workers)
             worker = open_worker(options, backend, ["--part", name, "--folder", folder, "--shape", shape], "tuned" in name)
             try:
                 cells[name, backend] = {**worker.ask("open"), "seconds": []}

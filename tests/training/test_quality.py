@@ -74,7 +74,8 @@ def test_the_best_bleu_is_kept_and_patience_ends(pairs, tmp_path):
     for split, chosen in (("train", pairs), ("valid", pairs[:6])):
         for side in ("source", "target"):
             files[f"{split}_{side}"] = str(tmp_path / f"{split}.{side}")
-            pathlib.Path(files[f"{split}_{side}"]).write_text("".join(f"{getattr(pair, side)}\n" for pair in chosen), encoding="utf-8")
+            text = "".join(f"{getattr(pair, side)}\n" for pair in chosen)
+            pathlib.Path(files[f"{split}_{side}"]).write_text(text, encoding="utf-8")
     said = []
     settings = {"start_from": str(FROZEN), "batch_tokens": 200, "max_shapes": 1, "learning_rate": 1e-9, "seed": 3}
     settings |= {"select": "bleu", "patience": 2, "epochs": 9, "ema": 0.5, "report": said.append, "show_progress": False}
