@@ -83,7 +83,8 @@ def test_the_best_bleu_is_kept_and_patience_ends(pairs, tmp_path):
     # A model that stays as it is: the first validation is the best, and two more are no better.
     with open(tmp_path / "run" / "history.csv", encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["val_bleu"]]
-    assert [int(row["epoch"]) for row in rows] == [1, 2, 3] and result.best == pytest.approx({"epoch": 1, "bleu": float(rows[0]["val_bleu"])})
+    assert [int(row["epoch"]) for row in rows] == [1, 2, 3]
+    assert result.best == pytest.approx({"epoch": 1, "bleu": float(rows[0]["val_bleu"])})
     assert any("2 validations in a row were no better" in sentence for sentence in said)
     again = train_run(tmp_path / "run", resume=True, report=said.append, show_progress=False)
     assert again.steps == result.steps and again.best == pytest.approx(result.best)
