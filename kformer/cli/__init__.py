@@ -11,7 +11,7 @@ import typer
 
 from .distillation import distill
 from .formats import export, import_
-from .training import quickstart, train
+from .training import average, quickstart, train
 from .translation import evaluate, score, translate
 
 app = typer.Typer(
@@ -39,6 +39,6 @@ def _root(version: Annotated[bool, typer.Option("--version", callback=_version, 
     pass
 
 
-for _command in (quickstart, train, translate, evaluate, score, distill, export):
+for _command in (quickstart, train, average, translate, evaluate, score, distill, export):
     app.command()(_command)
 app.command("import")(import_)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from kformer_command import Interrupted, quiet_imports
 
-from .options import Backend, Threads, option
+from .options import Backend, Run, Threads, option
 
 # Options that say how this process runs, and are no part of a training.
 _MACHINE = ("threads", "backend", "matmul_precision", "keep_memory")
@@ -222,3 +222,22 @@ def train(
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; `kformer train --output {output} --resume` goes on from the latest checkpoint.") from None
     print(result.path)
+
+
+def average(
+    run: Run,
+    output: Annotated[pathlib.Path, option("--output", metavar="RUN", help="The run directory to make.")],
+    last: Annotated[int, option("--last", min=1, show_default=True, help="Checkpoints to average, the latest ones.")] = 10,
+    backend: Backend = None,
+):
+    """Average the weights of a training's last checkpoints into a new run, which often translates better than each of them.
+
+    Give `kformer train` a `--keep` of that many, and `--checkpoint-every` for the steps between them.
+
+    Example: [bold]kformer average runs/en-de --last 10 --output runs/en-de-averaged[/bold]
+    """
+    with quiet_imports():
+        from kformer.training import average_checkpoints, load_run, save_run
+    _, tokenizer, config = load_run(run)
+    model, steps = average_checkpoints(run, last)
+    print(save_run(output, model, tokenizer, {**config, "averaged_steps": steps}))

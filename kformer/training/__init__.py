@@ -1,5 +1,6 @@
 """Loss, metrics, schedule and callbacks for training with `model.fit`; checkpoints and run directories."""
 
+from kformer.training.averages import average_checkpoints
 from kformer.training.callbacks import Checkpoint, StepHistory
 from kformer.training.checkpoints import TrainingState, latest_checkpoint, load_checkpoint, save_checkpoint
 from kformer.training.fitting import fit_from
@@ -27,6 +28,7 @@ __all__ = [
     "TrainingState",
     "TranslationQuality",
     "WarmupInverseSqrt",
+    "average_checkpoints",
     "configure_machine",
     "fit_from",
     "latest_checkpoint",

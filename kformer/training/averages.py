@@ -1,8 +1,11 @@
 """Averages of weights: those that an optimizer keeps while it trains, and those of several checkpoints."""
 
 import contextlib
+import warnings
 
 import keras
+
+from kformer.training.checkpoints import load_weights, whole_checkpoints
 
 
 @contextlib.contextmanager
@@ -28,3 +31,43 @@ def swap_average(model):
         value = keras.ops.convert_to_numpy(variable).copy()
         variable.assign(average)
         average.assign(value)
+
+
+def average_checkpoints(run_dir, last=10):
+    """The mean of the weights of a training's last checkpoints, as the paper translates with.
+
+    `kformer train --keep 10 --checkpoint-every N` leaves that many checkpoints.
+
+    Args:
+        run_dir: the run directory.
+        last: int, how many checkpoints; all that are there, where there are fewer, of which a warning tells.
+
+    Returns:
+        `(model, steps)`: the model, not compiled, and the list of steps whose weights are in it.
+
+    Raises:
+        FileNotFoundError: there is no whole checkpoint.
+        ValueError: a checkpoint is of another model, or `last` is below 1.
+
+    References:
+        Vaswani et al. 2017, "Attention is all you need", section 6.1: the last 5 checkpoints for base, 20 for big.
+    """
+    if isinstance(last, bool) or not isinstance(last, int) or last < 1:
+        raise ValueError(f"last must be a whole number of at least 1, but {last!r} was given.")
+    paths = whole_checkpoints(run_dir)[:last]
+    if not paths:
+        raise FileNotFoundError(f"{run_dir} has no whole checkpoint to average.")
+    if len(paths) < last:
+        warnings.warn(f"{run_dir} has {len(paths)} checkpoints, not {last}: keep more of them (--keep).", stacklevel=2)
+    sums = model = None
+    for path in paths:
+        model = load_weights(path)
+        # In double precision: the mean of equal numbers is that number.
+        values = [keras.ops.convert_to_numpy(variable).astype("float64") for variable in model.trainable_variables]
+        shapes = [value.shape for value in values]
+        if sums is not None and shapes != [value.shape for value in sums]:
+            raise ValueError(f"{path} is a checkpoint of another model than {paths[0]}, so they have no mean.")
+        sums = values if sums is None else [total + value for total, value in zip(sums, values, strict=True)]
+    for variable, total in zip(model.trainable_variables, sums, strict=True):
+        variable.assign((total / len(paths)).astype("float32"))
+    return model, sorted(int(path.name.removeprefix("step-")) for path in paths)

@@ -124,14 +124,28 @@ def latest_checkpoint(run_dir):
     Raises:
         ValueError: the newest checkpoint has a newer format than this code knows, or a link leads out of the folder.
     """
+    return next(_whole(run_dir), None)
+
+
+def whole_checkpoints(run_dir):
+    """The paths of all checkpoints that `latest_checkpoint` would take, from the highest step down."""
+    return list(_whole(run_dir))
+
+
+def _whole(run_dir):
     folder = files.inside(run_dir, "checkpoints")
     for step in _steps(folder):
         path = files.inside(run_dir, "checkpoints", f"step-{step}")
         fault = _fault(path)
         if fault is None:
-            return path
-        warnings.warn(f"The checkpoint {path} is passed over: {fault}", stacklevel=2)
-    return None
+            yield path
+        else:
+            warnings.warn(f"The checkpoint {path} is passed over: {fault}", stacklevel=3)
+
+
+def load_weights(path):
+    """The model of a checkpoint as it stands there, not compiled and without its optimizer."""
+    return files.load_model(files.inside(path, _MODEL), compiled=False)
 
 
 def load_checkpoint(path):

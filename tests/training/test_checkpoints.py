@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from kformer.training import TrainingState, latest_checkpoint, load_checkpoint, save_checkpoint
+from kformer.training import TrainingState, average_checkpoints, latest_checkpoint, load_checkpoint, save_checkpoint
 from tests.training.toy import ToyData, compiled_toy
 
 
@@ -203,3 +203,25 @@ def test_what_is_wrong_is_said(tmp_path, trained):
     assert latest_checkpoint(tmp_path) is None
     with pytest.raises(ValueError, match="epoch of a training state .* it is 1.5"):
         TrainingState(1, 1.5)
+
+
+def test_the_mean_of_the_last_checkpoints(tmp_path):
+    model, kept = compiled_toy(), []
+    for step in (3, 6, 9):
+        losses(model, step, 3)
+        save_checkpoint(tmp_path, model, TrainingState(step), keep=3)
+        kept.append([keras.ops.convert_to_numpy(v).copy() for v in model.trainable_variables])
+    for last, chosen in ((1, kept[2:]), (2, kept[1:]), (3, kept)):
+        averaged, steps = average_checkpoints(tmp_path, last)
+        assert steps == [3, 6, 9][-last:]
+        for found, *parts in zip(averaged.trainable_variables, *chosen, strict=True):
+            np.testing.assert_allclose(keras.ops.convert_to_numpy(found), np.mean(parts, axis=0), rtol=1e-6, atol=1e-8)
+    with pytest.warns(UserWarning, match="has 3 checkpoints, not 10"):
+        assert average_checkpoints(tmp_path)[1] == [3, 6, 9]
+    (tmp_path / "checkpoints" / "step-9" / "model.keras").write_bytes(b"cut")
+    with pytest.warns(UserWarning, match="step-9 is passed over"):
+        assert average_checkpoints(tmp_path, 2)[1] == [3, 6]
+    with pytest.raises(FileNotFoundError, match="no whole checkpoint to average"):
+        average_checkpoints(tmp_path / "nothing")
+    with pytest.raises(ValueError, match="last must be a whole number of at least 1, but 0"):
+        average_checkpoints(tmp_path, 0)
