@@ -30,8 +30,8 @@ Each row has one process, pinned to `--threads` processors; the processes of a s
 so that whatever else the machine does meets all alike (and their memory adds up: choose `--systems`). "first step" is the seconds from
 the call of `fit` to the end of its first step, "compile" those that the first step of every shape took beyond what such steps take
 later, "memory" the process's peak and by how much it grew from where libraries and data were loaded (with `--device gpu` the GPU's
-peak). The floor is measured in the same run: the machine's speed at a large product turned into tokens per second, by the multiply-adds of forward and backward passes at the corpus's
-real lengths; it is measured before and after a shape's windows, and the better one counts.
+peak). The floor is measured in the same run: the machine's speed at a large product turned into tokens per second, by the multiply-adds
+of forward and backward passes at the corpus's real lengths; it is measured before and after a shape's windows, and the better one counts.
 
 `--device gpu` runs JAX and PyTorch in bfloat16 (Keras's mixed policy, PyTorch's autocast).
 """
