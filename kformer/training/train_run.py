@@ -45,7 +45,7 @@ class TrainResult(NamedTuple):
         path: the run directory.
         steps: the step at which the training stands.
         history: dict of lists, the metrics at the end of each epoch trained in this call.
-        best: dict with `epoch` and `nll` of the model that was saved, or `None` without validation.
+        best: dict with the `epoch` of the model that was saved and its `nll` or `bleu`, by which it was chosen; `None` without validation.
     """
 
     path: pathlib.Path
@@ -58,7 +58,7 @@ def train_run(output, *, resume=False, report=None, show_progress=True, **option
     """Trains a translation model from text files into a run directory, or goes on with a training that was interrupted.
 
     The tokenizer is trained, the text prepared (under `output/data/`) and the model trained with `model.fit`. At the end of each epoch
-    `model.keras` is replaced: with validation data by the model of the lowest validation `nll` so far, else by the latest. So the run
+    `model.keras` is replaced: with validation data by the best model so far (by `select`), else by the latest. So the run
     can be used while it is still in training, and `Translator.load(output)` reads it.
 
     A training that was killed goes on from its latest checkpoint through the very same losses.
