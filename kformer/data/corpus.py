@@ -99,16 +99,10 @@ class PreparedCorpus:
             Tuple of an int32 array [rows, length], with `pad_id` right of each pair's tokens and in the rows below
             the last pair; and of the numbers of tokens, int array [n].
         """
-        batch = np.full(shape, self.pad_id, np.int32)
         spans = self._offsets[side].read([(pair, 2) for pair in pairs.tolist()]).reshape(-1, 2).astype(np.int64)
         lengths = spans[:, 1] - spans[:, 0]
-        totals = lengths
-        if counts is not None:
-            ends, row_ends = np.concatenate([[0], np.cumsum(lengths)]), np.cumsum(counts)
-            totals = ends[row_ends] - ends[row_ends - counts]
-        real = np.arange(shape[1]) < totals[:, None]
-        batch[: len(totals)][real] = self._ids[side].read(zip(spans[:, 0].tolist(), lengths.tolist(), strict=True))
-        return batch, lengths
+        ids = self._ids[side].read(zip(spans[:, 0].tolist(), lengths.tolist(), strict=True))
+        return padded_rows(ids, lengths, shape, counts, self.pad_id), lengths
 
     def _open(self, name, dtype, count):
         path = self.folder / name
@@ -120,6 +114,27 @@ class PreparedCorpus:
                 "folder and prepare it again."
             )
         return _FlatFile(path, dtype)
+
+
+def padded_rows(ids, lengths, shape, counts, pad_id):
+    """Sequences that lie one after the other, as the rows of one padded array.
+
+    Args:
+        ids: int array, the ids of all sequences.
+        lengths: int array [n], the ids of each.
+        shape, counts: as for `PreparedCorpus.gather`.
+        pad_id: int.
+
+    Returns:
+        int32 array of that shape.
+    """
+    rows = np.full(shape, pad_id, np.int32)
+    totals = lengths
+    if counts is not None:
+        ends, row_ends = np.concatenate([[0], np.cumsum(lengths)]), np.cumsum(counts)
+        totals = ends[row_ends] - ends[row_ends - counts]
+    rows[: len(totals)][np.arange(shape[1]) < totals[:, None]] = ids
+    return rows
 
 
 class _FlatFile:

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from kformer.data.corpus import padded_rows
 from kformer.text.subword_sampling import SubwordSampler
 
 # Pairs whose draws say how much room a batch needs, and the share of draws that it is enough for.
@@ -94,7 +95,8 @@ class Noise:
             if not len(left):
                 break
         lengths = np.array([len(row) for row in rows], np.int64)
-        return _fill(rows, lengths, shape, counts, self.corpus.pad_id), lengths
+        ids = np.concatenate([np.zeros(0, np.int32), *rows])
+        return padded_rows(ids, lengths, shape, counts, self.corpus.pad_id), lengths
 
     def drop_words(self, inputs, number):
         """Hides tokens of a batch's inputs.
@@ -110,15 +112,3 @@ class Noise:
                 is_hidden = bits.random_raw(ids.size).reshape(ids.shape) < math.floor(self.word_dropout * 2.0**64)
                 ids[is_hidden & ~np.isin(ids, self._special)] = self._unknown_id
         return inputs
-
-
-def _fill(rows, lengths, shape, counts, pad_id):
-    """Rows of ids in one padded array, `counts` of them behind each other in each of its rows."""
-    batch = np.full(shape, pad_id, np.int32)
-    totals = lengths
-    if counts is not None:
-        ends, row_ends = np.concatenate([[0], np.cumsum(lengths)]), np.cumsum(counts)
-        totals = ends[row_ends] - ends[row_ends - counts]
-    if len(rows):
-        batch[: len(totals)][np.arange(shape[1]) < totals[:, None]] = np.concatenate(rows)
-    return batch
