@@ -67,3 +67,23 @@ def test_training_of_kformer(backend):
     assert (plain["system"], plain["backend"], packed["system"]) == ("kformer", backend, "kformer-tuned-packed")
     check(plain)
     check(packed)
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_a_student_of_two_teachers(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    for name, split, count in (("train", "train", 300), ("val", "valid", 20), ("test2016", "test", 20)):
+        pairs = kformer.data.generate_pairs(count, split=split, categories=("time",))
+        for language, side in (("en", "source"), ("zh", "target")):
+            text = "".join(f"{getattr(pair, side)}\n" for pair in pairs)
+            (data / f"{name}.{language}").write_text(text, encoding="utf-8")
+    command = [sys.executable, str(BENCHMARKS / "multi30k.py"), str(data), "--work", str(tmp_path / "work"), "--to", "zh", "--test"]
+    command += ["--recipe", "student", "--teachers", "2", "--seeds", "1", "--epochs", "1", "--vocabulary", "360"]
+    first, again = (subprocess.run(command, capture_output=True, text=True) for _ in range(2))
+    assert first.returncode == 0, first.stderr[-3000:]
+    rows = [[line for line in run.stdout.splitlines() if line.startswith("| student")] for run in (first, again)]
+    assert len(rows[0]) == 1 and rows[0] == rows[1], "a second call finds everything done"
+    taught = [(tmp_path / "work" / f"taught-tok-en-zh.{side}").read_text(encoding="utf-8").splitlines() for side in ("source", "target")]
+    assert len(taught[0]) == len(taught[1]) >= 300

@@ -1,0 +1,170 @@
+"""How good are translations of Multi30k by a small model? Subwords, training, distillation and scores by one command.
+
+    python benchmarks/multi30k.py DATA --work DIR [--recipe plain] [--seeds 1,2,3] [--from en] [--to de] [--protocol tok] [--test]
+                                  [--threads N] [--backend NAME] [--epochs N] [--vocabulary N]
+
+DATA is a folder with `train`, `val` and `test2016` in both languages (`train.en`, ...), tokenised and lowercased for the protocol `tok`
+(BLEU with `tokenize=none`, comparable with published tables) or as written for `raw` (sacreBLEU's own tokenisation, cased).
+
+| recipe | what it is |
+|---|---|
+| default | `kformer train` with the four files and nothing else |
+| plain | dropout 0.3, label smoothing 0.1, an average of the weights, a cooldown |
+| subwords | plain, and words cut anew in every epoch (BPE-dropout) |
+| consistency | subwords, and every batch twice with predictions drawn together (R-Drop) |
+| student | consistency, trained on what `--teachers` runs of it translate together, and on the given pairs |
+
+Every run is that of the preset `tiny`, in a folder of its own under DIR. What is there already is used again, and a training that was
+interrupted goes on, so that the command can be given again after any interruption. Scores are those of a beam of 5; the length penalty is
+chosen on the validation text. The test set is looked at only with `--test`, with the bootstrap's 95 % interval of BLEU.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from benchmarks.inference import processor  # noqa: E402
+
+PLAIN = ["--packed", "--batch-tokens", "2048", "--dropout", "0.3", "--learning-rate", "0.004", "--warmup-steps", "1000"]
+PLAIN += ["--ema", "0.999", "--cooldown", "0.25", "--select", "bleu"]
+SUBWORDS = [*PLAIN, "--subword-sampling", "0.1"]
+CONSISTENCY = [*SUBWORDS, "--consistency", "3"]
+# Options of `kformer train`, and epochs.
+RECIPES = {"default": ([], None), "plain": (PLAIN, 30), "subwords": (SUBWORDS, 40), "consistency": (CONSISTENCY, 40)}
+RECIPES["student"] = RECIPES["consistency"]
+VOCABULARY = 10_000
+PENALTIES = (0.6, 1.0, 1.4)
+FIRST_TEACHER = 101
+
+
+def kformer(options, *arguments, capture=False):
+    """Runs the command; returns what it printed where that is wanted."""
+    environment = {**os.environ, "KERAS_BACKEND": options.backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    root = str(pathlib.Path(__file__).resolve().parent.parent)
+    environment["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    threads = ["--threads", str(options.threads)] if options.threads else []
+    command = [sys.executable, "-c", "from kformer_command import main; main()", *map(str, arguments), *threads]
+    process = subprocess.run(command, env=environment, text=True, stdout=subprocess.PIPE if capture else sys.stderr)
+    if process.returncode:
+        raise SystemExit(f"kformer {arguments[0]} failed with exit code {process.returncode}.")
+    return process.stdout
+
+
+def tokenizer_of(options):
+    """The folder of the tokenizer that all runs but the default's share."""
+    folder = options.work / f"tokenizer-{options.protocol}"
+    if not (folder / "tokenizer.json").exists():
+        from kformer import Tokenizer
+
+        files = [str(options.data / f"train.{language}") for language in (options.source, options.target)]
+        Tokenizer.train(files, vocabulary_size=options.vocabulary, model_type="bpe").save(folder)
+    return folder
+
+
+def train(options, recipe, seed, texts=None):
+    """A run's directory, trained to its end; and the seconds that its steps took."""
+    run = options.work / f"{options.protocol}-{options.source}-{options.target}-{recipe}-{seed}"
+    settings, epochs = RECIPES[recipe]
+    epochs = options.epochs or epochs
+    languages = {"source": options.source, "target": options.target}
+    if (run / "config.json").exists():
+        arguments = ["--resume"]
+    else:
+        arguments = [*settings, "--seed", seed, *(["--epochs", epochs] if epochs else [])]
+        for side, language in languages.items():
+            arguments += [f"--train-{side}", (texts or {}).get(side, options.data / f"train.{language}")]
+            arguments += [f"--valid-{side}", options.data / f"val.{language}"]
+        if recipe != "default":
+            arguments += ["--tokenizer", tokenizer_of(options)]
+    kformer(options, "train", "--output", run, *arguments)
+    with open(run / "history.csv", encoding="utf-8") as file:
+        names = file.readline().strip().split(",")
+        rows = [dict(zip(names, line.strip().split(","), strict=True)) for line in file]
+    return run, sum(float(row["seconds"]) for row in rows), sum(int(row["target_tokens"]) for row in rows)
+
+
+def teach(options):
+    """The training text of a student: what the teachers translate together, and the given pairs."""
+    texts = {side: options.work / f"taught-{options.protocol}-{options.source}-{options.target}.{side}" for side in ("source", "target")}
+    if not all(path.exists() for path in texts.values()):
+        runs = [train(options, "consistency", FIRST_TEACHER + number)[0] for number in range(options.teachers)]
+        arguments = ["--source", options.data / f"train.{options.source}", "--reference", options.data / f"train.{options.target}"]
+        arguments += ["--output-source", texts["source"], "--output-target", texts["target"], "--closest", "--keep-original"]
+        kformer(options, "distill", *runs, *arguments, "--beam-size", 5)
+    return texts
+
+
+def score(options, run, part, penalty):
+    """BLEU and chrF of a run on a part of the data; and what it said."""
+    output = run / f"{part}-{penalty}.out"
+    arguments = ["--source", options.data / f"{part}.{options.source}", "--reference", options.data / f"{part}.{options.target}"]
+    arguments += ["--beam-size", 5, "--length-penalty", penalty, "--json", "--output", output]
+    if options.protocol == "tok":
+        arguments += ["--tokenize", "none"]
+    return json.loads(kformer(options, "evaluate", run, *arguments, capture=True)), output
+
+
+def interval(options, output, part):
+    """Half of the width of the bootstrap's 95 % interval of BLEU."""
+    from sacrebleu.metrics import BLEU
+
+    lines = [path.read_text(encoding="utf-8").split("\n")[:-1] for path in (output, options.data / f"{part}.{options.target}")]
+    metric = BLEU(tokenize="none" if options.protocol == "tok" else "13a", force=True)
+    found = metric.corpus_score(lines[0], [lines[1]], n_bootstrap=1000)
+    return found._ci
+
+
+def report(options):
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("keras", options.backend, "sacrebleu"))
+    print(f"{processor()}; {versions}\n\ncommand: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n")
+    head = ["recipe", "seed", "length penalty", "val BLEU", "chrF"] + ["test2016 BLEU", "±", "chrF"] * options.test
+    head += ["target tokens seen", "training, s"]
+    print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|", flush=True)
+    tests, signature = [], ""
+    for seed in options.seeds:
+        texts = teach(options) if options.recipe == "student" else None
+        run, seconds, tokens = train(options, options.recipe, seed, texts)
+        found = {penalty: score(options, run, "val", penalty)[0] for penalty in PENALTIES}
+        penalty = max(found, key=lambda penalty: found[penalty]["bleu"])
+        row = [options.recipe, seed, penalty, f"{found[penalty]['bleu']:.2f}", f"{found[penalty]['chrf']:.2f}"]
+        if options.test:
+            result, output = score(options, run, "test2016", penalty)
+            row += [f"{result['bleu']:.2f}", f"{interval(options, output, 'test2016'):.2f}", f"{result['chrf']:.2f}"]
+            tests.append(result["bleu"])
+            signature = result["bleu_signature"]
+        print(f"| {' | '.join(map(str, [*row, f'{tokens:,}', f'{seconds:,.0f}']))} |", flush=True)
+    if tests:
+        print(f"\nmean of {len(tests)} seeds on test2016: {statistics.mean(tests):.2f} BLEU, {signature}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=pathlib.Path)
+    parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for tokenizer, runs and texts")
+    parser.add_argument("--recipe", choices=RECIPES, default="plain")
+    parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1, 2, 3])
+    parser.add_argument("--teachers", type=int, default=3, help="runs that teach a student together")
+    parser.add_argument("--from", dest="source", default="en")
+    parser.add_argument("--to", dest="target", default="de")
+    parser.add_argument("--protocol", choices=("tok", "raw"), default="tok")
+    parser.add_argument("--test", action="store_true", help="score the test set, too: once, when all is chosen")
+    parser.add_argument("--epochs", type=int, help="in place of the recipe's")
+    parser.add_argument("--vocabulary", type=int, default=VOCABULARY)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--backend", default=os.environ.get("KERAS_BACKEND", "tensorflow"))
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    began = time.perf_counter()
+    report(options)
+    print(f"\n{time.perf_counter() - began:,.0f} s in all")
+
+
+if __name__ == "__main__":
+    main()
