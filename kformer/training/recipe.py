@@ -43,8 +43,8 @@ def paper_recipe(
         clip_norm: float; the gradient of all weights together is scaled down to this norm. `None` leaves it as it is.
         ema_momentum: float in `(0, 1)`, as 0.999; an exponential moving average of the weights runs along, and takes
             their place when `fit` ends. `None` keeps none.
-        accumulation_steps: int; the weights are updated once in so many batches, by the mean of their gradients. Schedules count
-            the updates.
+        accumulation_steps: int; the weights are updated once in so many batches, by the mean of their gradients. The recipe's
+            own schedule counts the updates; one that is given is asked by the number of batches.
         pad_id: int, the label to ignore; `None` takes the model's.
 
     Returns:
@@ -60,6 +60,8 @@ def paper_recipe(
     References:
         Vaswani et al. 2017, "Attention is all you need", sections 5.3, 5.4 and 6.1.
     """
+    if isinstance(accumulation_steps, bool) or not isinstance(accumulation_steps, int) or accumulation_steps < 1:
+        raise ValueError(f"accumulation_steps must be a whole number of at least 1, but {accumulation_steps!r} was given.")
     hidden_dim = getattr(model_or_hidden_dim, "hidden_dim", model_or_hidden_dim)
     if learning_rate is None:
         if isinstance(hidden_dim, bool) or not isinstance(hidden_dim, int):
@@ -67,7 +69,8 @@ def paper_recipe(
                 f"The learning rate needs the model's hidden size: give a whole number, a model with the attribute "
                 f"`hidden_dim`, or a learning_rate, not {model_or_hidden_dim!r}."
             )
-        learning_rate = WarmupInverseSqrt(hidden_dim, warmup_steps=warmup_steps, scale=scale)
+        settings = {"warmup_steps": warmup_steps, "scale": scale, "batches_per_update": accumulation_steps}
+        learning_rate = WarmupInverseSqrt(hidden_dim, **settings)
     elif not isinstance(learning_rate, keras.optimizers.schedules.LearningRateSchedule):
         learning_rate = float(learning_rate)
         if not 0 < learning_rate < float("inf"):
@@ -76,8 +79,6 @@ def paper_recipe(
         raise ValueError(f"clip_norm must be above 0, or None for no clipping, but {clip_norm} was given.")
     if ema_momentum is not None and not 0 < ema_momentum < 1:
         raise ValueError(f"ema_momentum must lie in (0, 1), or be None for no average, but {ema_momentum} was given.")
-    if isinstance(accumulation_steps, bool) or not isinstance(accumulation_steps, int) or accumulation_steps < 1:
-        raise ValueError(f"accumulation_steps must be a whole number of at least 1, but {accumulation_steps!r} was given.")
     options = {} if ema_momentum is None else {"use_ema": True, "ema_momentum": float(ema_momentum)}
     if accumulation_steps > 1:
         options["gradient_accumulation_steps"] = accumulation_steps

@@ -21,9 +21,10 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
         scale: float above 0, a factor on the whole schedule (the paper has 1).
         total_steps: int, the number of updates of the whole training, which a cooldown needs.
         cooldown_steps: int, the number of updates at its end in which the rate falls to 0; 0 for no cooldown.
+        batches_per_update: int, the optimizer's `gradient_accumulation_steps`: Keras then asks a schedule by the number of batches.
 
     Call arguments:
-        step: number of updates made so far, an int or a tensor of any shape.
+        step: number of updates (with `batches_per_update`, of batches) made so far, an int or a tensor of any shape.
 
     Returns:
         float32 tensor of the step's shape.
@@ -37,8 +38,9 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
         Zhai et al. 2022, "Scaling vision transformers", section 3.5 (the cooldown behind the inverse square root).
     """
 
-    def __init__(self, hidden_dim, warmup_steps=4000, scale=1.0, total_steps=None, cooldown_steps=0):
-        for name, value in (("hidden_dim", hidden_dim), ("warmup_steps", warmup_steps)):
+    def __init__(self, hidden_dim, warmup_steps=4000, scale=1.0, total_steps=None, cooldown_steps=0, batches_per_update=1):
+        sizes = {"hidden_dim": hidden_dim, "warmup_steps": warmup_steps, "batches_per_update": batches_per_update}
+        for name, value in sizes.items():
             if value != int(value) or value < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, but {value} was given.")
         if not 0 < scale < float("inf"):
@@ -47,12 +49,15 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
             raise ValueError(f"A cooldown of {cooldown_steps} steps needs a training as long at least, but total_steps is {total_steps}.")
         self.total_steps = None if total_steps is None else int(total_steps)
         self.cooldown_steps = int(cooldown_steps)
+        self.batches_per_update = int(batches_per_update)
         self.hidden_dim = int(hidden_dim)
         self.warmup_steps = int(warmup_steps)
         self.scale = float(scale)
 
     def __call__(self, step):
         number = ops.cast(step, "float32") + 1.0
+        if self.batches_per_update > 1:
+            number = ops.ceil(number / self.batches_per_update)
         rate = ops.minimum(ops.rsqrt(number), number * self.warmup_steps**-1.5)
         if self.cooldown_steps:
             rate = rate * ops.clip((self.total_steps + 1.0 - number) / (self.cooldown_steps + 1.0), 0.0, 1.0)
@@ -65,4 +70,5 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
             "scale": self.scale,
             "total_steps": self.total_steps,
             "cooldown_steps": self.cooldown_steps,
+            "batches_per_update": self.batches_per_update,
         }

@@ -299,6 +299,7 @@ def _compile(model, options, total_steps, report):
     peak = options.learning_rate or choose_learning_rate(model.hidden_dim, warmup, fine_tuning=options.start_from is not None)
     cooldown = math.ceil(options.cooldown * total_updates)
     ending = {"total_steps": total_updates, "cooldown_steps": cooldown} if cooldown else {}
+    ending["batches_per_update"] = options.accumulate
     schedule = WarmupInverseSqrt(model.hidden_dim, warmup, scale=peak * (model.hidden_dim * warmup) ** 0.5, **ending)
     recipe = {"label_smoothing": options.label_smoothing, "clip_norm": options.clip_norm or None, "ema_momentum": options.ema}
     recipe |= {"consistency": options.consistency, "accumulation_steps": options.accumulate}

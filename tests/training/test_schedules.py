@@ -31,7 +31,8 @@ def test_a_saved_model_goes_on_in_the_schedule(tmp_path, rng):
         assert float(loaded.optimizer.learning_rate) == pytest.approx(2 * 64**-0.5 * updates * 5**-1.5, rel=1e-6)
         loaded.train_on_batch(x, x)
     schedule = keras.optimizers.schedules.deserialize(loaded.optimizer.get_config()["learning_rate"])
-    assert schedule.get_config() == {"hidden_dim": 64, "warmup_steps": 5, "scale": 2.0, "total_steps": None, "cooldown_steps": 0}
+    expected = {"hidden_dim": 64, "warmup_steps": 5, "scale": 2.0, "total_steps": None, "cooldown_steps": 0, "batches_per_update": 1}
+    assert schedule.get_config() == expected
 
 
 def test_a_cooldown_ends_near_zero():
@@ -59,7 +60,7 @@ def test_the_recipe_is_the_papers():
     recipe = paper_recipe(512)
     optimizer = recipe["optimizer"].get_config()
     assert [optimizer[name] for name in ("beta_1", "beta_2", "epsilon")] == [0.9, 0.98, 1e-9]
-    schedule = {"hidden_dim": 512, "warmup_steps": 4000, "scale": 1.0, "total_steps": None, "cooldown_steps": 0}
+    schedule = {"hidden_dim": 512, "warmup_steps": 4000, "scale": 1.0, "total_steps": None, "cooldown_steps": 0, "batches_per_update": 1}
     assert optimizer["learning_rate"]["config"] == schedule
     assert optimizer["global_clipnorm"] is None and not optimizer["use_ema"]
     assert isinstance(recipe["loss"], MaskedCrossentropy) and recipe["loss"].label_smoothing == 0.1
@@ -90,3 +91,31 @@ def test_the_recipe_takes_the_models_size_or_a_rate(tiny_transformer):
 def test_what_is_wrong_with_a_recipe_is_said(arguments, message):
     with pytest.raises(ValueError, match=message):
         paper_recipe(**arguments)
+
+
+def test_gradients_of_several_batches_make_one_update(rng):
+    """Two halves in turn are one batch, and the schedule counts updates."""
+    x, y = rng.normal(size=(8, 3)).astype("float32"), rng.integers(0, 4, (8,)).astype("int32")
+
+    def trained(accumulation_steps, batches):
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
+        recipe = paper_recipe(64, warmup_steps=5, label_smoothing=0.0, accumulation_steps=accumulation_steps)
+        model.compile(recipe["optimizer"], keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        values = []
+        for part in batches:
+            model.train_on_batch(x[part], y[part])
+            values.append([keras.ops.convert_to_numpy(weight).copy() for weight in model.trainable_weights])
+        return model, values
+
+    halves = [slice(0, 4), slice(4, 8)]
+    model, values = trained(2, halves * 2)
+    whole, expected = trained(1, [slice(0, 8)] * 2)
+    for found, wanted in zip((values[1], values[3]), expected, strict=True):
+        for a, b in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+    assert all((a == b).all() for a, b in zip(values[1], values[2], strict=True))
+    assert int(model.optimizer.iterations) == int(whole.optimizer.iterations) == 2
+    for wrong in (0, 1.5, True):
+        with pytest.raises(ValueError, match="accumulation_steps must be a whole number of at least 1"):
+            paper_recipe(64, accumulation_steps=wrong)

@@ -56,6 +56,36 @@ def test_a_packed_training_goes_on_through_the_same_losses(tmp_path):
         train_run(tmp_path / "parts", resume=True, packed=False)
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_training_with_every_noise_goes_on_through_the_same_losses(tmp_path, packed):
+    options = {name: path for name, path in write_pairs(tmp_path).items() if not name.startswith("valid")}
+    start = write_small_run(tmp_path / "small", [options["train_source"], options["train_target"]])
+    options |= {"start_from": start, "batch_tokens": 512, "packed": packed, "learning_rate": 0.02, "warmup_steps": 4, "steps": 9}
+    options |= {"subword_sampling": 0.1, "word_dropout": 0.1, "consistency": 3.0, "accumulate": 2, "ema": 0.8, "show_progress": False}
+    options |= {} if packed else {"max_shapes": 2}
+    said = []
+    train_run(tmp_path / "whole", **options, report=said.append)
+    assert any("more, as words are cut anew in every epoch" in sentence for sentence in said)
+    train_run(tmp_path / "parts", **{**options, "steps": 5}, report=said.append)
+    train_run(tmp_path / "parts", resume=True, steps=9, report=said.append, show_progress=False)
+    assert len(losses_of(tmp_path / "whole")) == 9 and losses_of(tmp_path / "parts") == losses_of(tmp_path / "whole")
+    plain = train_run(tmp_path / "plain", **{**options, "consistency": 0.0}, report=said.append)
+    assert losses_of(plain.path) != losses_of(tmp_path / "whole")
+
+
+def test_the_length_of_a_training_with_a_cooldown_is_settled(tmp_path):
+    options = {name: path for name, path in write_pairs(tmp_path).items() if not name.startswith("valid")}
+    start = write_small_run(tmp_path / "small", [options["train_source"], options["train_target"]])
+    settings = {"start_from": start, "batch_tokens": 512, "max_shapes": 1, "learning_rate": 0.02, "warmup_steps": 2, "cooldown": 0.5}
+    said = []
+    path = train_run(tmp_path / "run", **options, **settings, steps=8, report=said.append, show_progress=False).path
+    with open(path / "history.csv", encoding="utf-8", newline="") as file:
+        rates = [float(row["learning_rate"]) for row in csv.DictReader(file)]
+    assert max(rates) == rates[1] and rates[7] < 0.15 * rates[3] and any("and to 0 over the last 4" in sentence for sentence in said)
+    with pytest.raises(ValueError, match="falls to 0 at its end, so steps stays 8"):
+        train_run(path, resume=True, steps=12, report=said.append, show_progress=False)
+
+
 def test_the_average_of_the_weights_is_validated_and_kept_and_resumed(tmp_path):
     options = write_pairs(tmp_path)
     start = write_small_run(tmp_path / "small", [options["train_source"], options["train_target"]])
