@@ -71,19 +71,19 @@ class Noise:
         lengths = self.corpus.lengths(side)
         if not self.samples:
             return lengths
-        longer = np.minimum(np.ceil(lengths * self._room[side]), max(self.corpus.max_length, 1)).astype(np.uint32)
-        return np.maximum(lengths, longer)
+        return self._room_for(side, lengths).astype(np.uint32)
+
+    def _room_for(self, side, lengths):
+        """The tokens that sentences of these lengths have room for once they are cut anew."""
+        return np.maximum(lengths, np.minimum(np.ceil(lengths * self._room[side]), self.corpus.max_length))
 
     def gather(self, side, pairs, shape, epoch, counts=None):
         """As `PreparedCorpus.gather`, the words cut as they are in this epoch."""
         if not self.samples:
             return self.corpus.gather(side, pairs, shape, counts)
         plain = [self.corpus.ids(side, pair) for pair in pairs.tolist()]
-        if counts is None:
-            room = np.full(len(plain), shape[1])
-        else:
-            room = np.minimum(np.ceil([len(row) * self._room[side] for row in plain]), self.corpus.max_length)
-            room = np.maximum(room, [len(row) for row in plain])
+        lengths = np.array([len(row) for row in plain], np.int64)
+        room = np.full(len(plain), shape[1]) if counts is None else self._room_for(side, lengths)
         rows, left = list(plain), np.arange(len(plain))
         for attempt in range(_ATTEMPTS):
             keys = (np.uint64(epoch) << np.uint64(_PAIR_BITS)) + pairs[left].astype(np.uint64) * np.uint64(_ATTEMPTS) + np.uint64(attempt)
