@@ -56,7 +56,7 @@ def train(
         bool, option("--resume", help="Go on where the training in RUN was interrupted, with the options that it began with.")
     ] = False,
     epochs: Annotated[
-        int | None, option("--epochs", help="Passes over the text. Default: 20, but at least 2,000 and at most 100,000 steps in all.")
+        int | None, option("--epochs", help="Passes over the text. Default: 20 to 30, and 2,000 to 100,000 steps in all.")
     ] = None,
     steps: Annotated[int | None, option("--steps", help="Steps to stop after; of --epochs and --steps, what comes first counts.")] = None,
     preset: Annotated[
@@ -106,7 +106,7 @@ def train(
         int | None, option("--max-length", help="Longest sentence in tokens; longer pairs are left out and counted. Default: 256.")
     ] = None,
     dropout: Annotated[
-        float | None, option("--dropout", help="Default: the preset's; 0.3 for tiny and small. More for less text.")
+        float | None, option("--dropout", help="Default: 0.3 up to 200,000 pairs, less for more text.")
     ] = None,
     attention_dropout: Annotated[float | None, option("--attention-dropout", help="On attention probabilities. Default: 0.")] = None,
     activation_dropout: Annotated[float | None, option("--activation-dropout", help="In feed-forward networks. Default: 0.")] = None,
@@ -141,7 +141,7 @@ def train(
         int | None, option("--warmup-steps", help="Steps in which the learning rate rises. Default: a fifth of all, at most 4,000.")
     ] = None,
     cooldown: Annotated[
-        float | None, option("--cooldown", metavar="SHARE", help="Share of the training at whose end the rate falls to 0. Default: 0.")
+        float | None, option("--cooldown", metavar="SHARE", help="Share of the training at whose end the rate falls to 0. Default: 0.25.")
     ] = None,
     accumulate: Annotated[
         int | None, option("--accumulate", metavar="BATCHES", help="Batches whose gradients make one update. Default: 1.")
@@ -155,7 +155,7 @@ def train(
         option(
             "--ema",
             metavar="MOMENTUM",
-            help="Keep a moving average of the weights, and validate and save that; 0.999 is usual. Default: none.",
+            help="Keep a moving average of the weights, and validate and save that; 0 for none. Default: 0.999, less where it is short.",
         ),
     ] = None,
     precision: Annotated[
@@ -173,7 +173,7 @@ def train(
         str | None, option("--select", help="What a validation is judged by: nll (default), or bleu, which translates the validation text.")
     ] = None,
     patience: Annotated[
-        int | None, option("--patience", metavar="VALIDATIONS", help="Stop after so many without a better one. Default: never.")
+        int | None, option("--patience", metavar="VALIDATIONS", help="Stop after so many without a better one; 0 for never. Default: 10.")
     ] = None,
     checkpoint_every: Annotated[
         int | None,

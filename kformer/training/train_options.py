@@ -8,6 +8,7 @@ import re
 from kformer.models import PRESETS
 from kformer.text import Tokenizer
 from kformer.text.sentencepiece_training import MODEL_TYPES
+from kformer.training.choices import default_vocabulary_size
 
 # Options that may differ when a training is resumed: they say how long and how often, not what is computed at a step.
 CHANGEABLE = frozenset({"epochs", "steps", "valid_every", "checkpoint_every", "keep", "patience"})
@@ -29,12 +30,12 @@ class TrainOptions:
         tokenizer_type: "unigram" or "bpe" ["unigram"].
         vocabulary_size: pieces of the tokenizer, of each where the sides have one each [by the number of pairs].
         separate_vocabularies: one tokenizer for each side, and nothing shared between them [joint].
-        epochs, steps: when to stop; of both, what comes first counts [20 epochs, at least 2,000 and at most 100,000 steps].
+        epochs, steps: when to stop; of both, what comes first counts [20 to 30 epochs, at least 2,000 and at most 100,000 steps].
         batch_tokens: most padded tokens of a batch, on the longer side [4096; less if an epoch had under 200 steps].
         max_shapes: most distinct shapes of batches, each of which costs JAX a compilation [8].
         packed: whether several pairs stand behind each other in each row of batches that all have one shape [False].
         max_length: longest sequence in tokens; longer pairs are left out and reported [256].
-        dropout: rate [the preset's].
+        dropout: rate [0.3 up to 200,000 pairs, 0.2 up to 2,000,000, then at most 0.1; 0.3 for the preset "big"].
         attention_dropout, activation_dropout: rates on attention probabilities and inside the feed-forward networks [0].
         word_dropout: probability that a token the model reads is hidden from it [0].
         subword_sampling: how much words are cut anew each time, see `kformer.text.SubwordSampler` [`None`, not at all].
@@ -42,15 +43,16 @@ class TrainOptions:
         label_smoothing: [0.1, as in the paper].
         learning_rate: its peak, at the end of the warm-up [the paper's, at most 0.64 / hidden size; with start_from a tenth of that].
         warmup_steps: [a fifth of the steps, at most 4,000].
-        cooldown: share of the training at whose end the learning rate falls to 0 [0].
+        cooldown: share of the training at whose end the learning rate falls to 0 [0.25; with start_from 0].
         accumulate: batches whose gradients make one update [1]. Warm-up and cooldown count updates, `steps` counts batches.
         clip_norm: the gradient's largest norm, 0 for no limit [1].
-        ema: momentum of a moving average of the weights, which is then what is validated and saved; `None` for none.
+        ema: momentum of a moving average of the weights, which is then what is validated and saved; 0 for none [0.999, of a tenth of
+            the steps where these are under 10,000; with start_from 0].
         precision: "float32", "mixed_float16" or "mixed_bfloat16" ["float32"].
         seed: of the weights, the order of the batches, dropout and the tokenizer's sample [0].
         valid_every: epochs between two validations [1].
         select: what makes a validated model the better one, "nll" (of its tokens) or "bleu" (of its translations) ["nll"].
-        patience: validations without a better one after which the training stops; `None` for none, to its planned end.
+        patience: validations without a better one after which the training stops; 0 for its planned end in any case [10].
         checkpoint_every: steps between two checkpoints, the most that an interruption loses [500].
         keep: checkpoints kept [2].
     """
@@ -95,8 +97,10 @@ class TrainOptions:
 
     def __post_init__(self):
         sizes = ("vocabulary_size", "epochs", "steps", "batch_tokens", "max_shapes", "max_length", "warmup_steps")
-        for name in (*sizes, "accumulate", "valid_every", "patience", "checkpoint_every", "keep"):
+        for name in (*sizes, "accumulate", "valid_every", "checkpoint_every", "keep"):
             self._check(name, lambda value: isinstance(value, numbers.Integral) and value >= 1, "a whole number of at least 1")
+        is_count = lambda value: isinstance(value, numbers.Integral) and value >= 0  # noqa: E731
+        self._check("patience", is_count, "a whole number of at least 0 (0 for none)")
         is_seed = lambda value: isinstance(value, numbers.Integral) and 0 <= value < 2**31  # noqa: E731
         self._check("seed", is_seed, f"a whole number from 0 to {2**31 - 1}")
         for name in ("dropout", "attention_dropout", "activation_dropout", "word_dropout", "label_smoothing", "cooldown"):
@@ -107,7 +111,7 @@ class TrainOptions:
         self._check("select", lambda value: value in ("nll", "bleu"), "nll or bleu")
         self._check("tokenizer_type", lambda value: value in MODEL_TYPES, f"one of {', '.join(MODEL_TYPES)}")
         self._check("clip_norm", lambda value: 0 <= value < math.inf, "at least 0 (0 for no limit)")
-        self._check("ema", lambda value: 0 < value < 1, "between 0 and 1, such as 0.999")
+        self._check("ema", lambda value: 0 <= value < 1, "in [0, 1), such as 0.999, or 0 for none")
         self._check("preset", lambda value: value in PRESETS, f"one of {', '.join(PRESETS)}")
         self._check("norm", lambda value: value in NORMS, f"one of {', '.join(NORMS)}")
         self._check("precision", lambda value: value in PRECISIONS, f"one of {', '.join(PRECISIONS)}")
@@ -167,7 +171,7 @@ def resume_options(stored, given, path):
         if stored.get("cooldown") and given.get(name, stored.get(name)) != stored.get(name):
             raise ValueError(
                 f"The learning rate of the training in {path} falls to 0 at its end, so {name} stays {stored.get(name)}: leave the option "
-                "out, or train the finished model further by start_from."
+                "out, or train the finished model further by start_from. (With cooldown 0 the length stays open.)"
             )
     if "epochs" in given or "steps" in given:
         options.update(epochs=None, steps=None)
@@ -199,7 +203,7 @@ def train_tokenizer(options, num_pairs, report):
         size = int(possible[1])
         tokenizer = _train_fitting(files, size, settings)
     which = "a source and a target vocabulary" if options.separate_vocabularies else "one vocabulary for both sides"
-    chosen = "" if options.vocabulary_size else f", chosen for {num_pairs:,} pairs"
+    chosen = "" if options.vocabulary_size else f", few enough that each occurs often in {num_pairs:,} pairs"
     report(f"tokenizer: {settings['model_type']}, {which}, {tokenizer.vocabulary_size:,} pieces{chosen}")
     return tokenizer
 
@@ -219,41 +223,3 @@ def _train_fitting(files, size, settings):
             side = 0 if repr(str(files[0])) in str(error) else 1
             sizes[side] = int(possible[2])
     raise ValueError("No vocabulary size was found that fits this corpus: give vocabulary_size.")
-
-
-def default_vocabulary_size(num_pairs):
-    """Pieces that occur often enough to be learnt: 1,000 to 32,000 by the number of pairs."""
-    for size, most in ((1000, 2_000), (2000, 8_000), (4000, 20_000), (8000, 200_000), (16_000, 2_000_000)):
-        if num_pairs <= most:
-            return size
-    return 32_000
-
-
-def choose_batch_tokens(num_tokens):
-    """Tokens of a batch, for an epoch of so many: 4096, or the power of two from 512 that gives an epoch 200 steps.
-
-    Small batches mean many updates: 29,000 pairs learn in half as many epochs with 2048 tokens as with 4096.
-    """
-    tokens = 4096
-    while tokens > 512 and num_tokens / tokens < 200:
-        tokens //= 2
-    return tokens
-
-
-def choose_epochs(steps_per_epoch):
-    """20 epochs; more where these are under 2,000 steps, fewer where they are over 100,000."""
-    return max(1, min(max(20, math.ceil(2000 / steps_per_epoch)), math.ceil(100_000 / steps_per_epoch)))
-
-
-def choose_warmup(total_steps):
-    """A fifth of the training, and at most the paper's 4,000 steps."""
-    return max(1, min(4000, total_steps // 5))
-
-
-def choose_learning_rate(hidden_dim, warmup_steps, fine_tuning=False):
-    """The peak of the paper's schedule, but no more than 0.64 / hidden size: a short warm-up would bring it too high.
-
-    The bound is 0.005 at hidden size 128, the rate at which Wu et al. 2021 train the preset `tiny`. A model that is trained further
-    gets a tenth of it, so that it does not forget what it knows: 1.25e-4 at hidden size 512.
-    """
-    return min((hidden_dim * warmup_steps) ** -0.5, 0.64 / hidden_dim) * (0.1 if fine_tuning else 1.0)

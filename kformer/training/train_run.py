@@ -14,27 +14,30 @@ import keras
 from kformer.data import ParallelDataset
 from kformer.data.lines import check_readable, count_lines, read_chunks
 from kformer.data.preparation import prepare_cached
-from kformer.models import PRESETS, Transformer
+from kformer.models import Transformer
 from kformer.text import Tokenizer
 from kformer.training import files
 from kformer.training.best_model import BestModel
 from kformer.training.callbacks import Checkpoint, StepHistory
 from kformer.training.checkpoints import TrainingState, latest_checkpoint, load_checkpoint
+from kformer.training.choices import (
+    COOLDOWN,
+    PATIENCE,
+    USUAL_BATCH_TOKENS,
+    choose_batch_tokens,
+    choose_dropout,
+    choose_ema,
+    choose_epochs,
+    choose_learning_rate,
+    choose_warmup,
+)
 from kformer.training.fitting import fit_from
 from kformer.training.progress import TrainingProgress
 from kformer.training.quality import TranslationQuality
 from kformer.training.recipe import paper_recipe
 from kformer.training.run_directory import FORMAT_VERSION, load_run, read_config
 from kformer.training.schedules import WarmupInverseSqrt
-from kformer.training.train_options import (
-    TrainOptions,
-    choose_batch_tokens,
-    choose_epochs,
-    choose_learning_rate,
-    choose_warmup,
-    resume_options,
-    train_tokenizer,
-)
+from kformer.training.train_options import TrainOptions, resume_options, train_tokenizer
 
 
 class TrainResult(NamedTuple):
@@ -122,9 +125,8 @@ def _set_up(path, options, kept, num_pairs, resumes, report):
     start = load_run(options.start_from) if options.start_from else None
     tokenizer = _tokenizer(path, options, start, resumes, num_pairs, report)
     train, valid = _datasets(path, options, tokenizer, start, report)
-    options = dataclasses.replace(
-        options, batch_tokens=train.batch_tokens, **_length_of_training(options, train.steps_per_epoch, report), **_usual(options)
-    )
+    options = dataclasses.replace(options, batch_tokens=train.batch_tokens, **_usual(options))
+    options = dataclasses.replace(options, **_chosen(options, num_pairs, train.steps_per_epoch, report))
     total_steps = min(options.steps or math.inf, (options.epochs or math.inf) * train.steps_per_epoch)
     data = {"corpus": train.corpus.folder.name, "batch_tokens": options.batch_tokens, "seed": train.seed}
     state = None
@@ -224,7 +226,8 @@ def _datasets(path, options, tokenizer, start, report):
     train = ParallelDataset.from_prepared(corpus, **settings, **noise, max_shapes=max_shapes, seed=options.seed or 0)
     report(f"data: {train.summary()}")
     if options.batch_tokens is None:
-        reason = "as is usual" if batch_tokens == 4096 else "less than the usual 4,096, so that an epoch still has some 200 steps"
+        usual = batch_tokens == USUAL_BATCH_TOKENS
+        reason = "as is usual" if usual else f"less than the usual {USUAL_BATCH_TOKENS:,}, so that an epoch still has some 200 steps"
         report(f"batches: at most {batch_tokens:,} tokens, {reason}")
     valid = None
     if options.valid_source is not None:
@@ -250,25 +253,42 @@ class _Progress:
             self.report(f"data: {done:,} of {total:,} pairs prepared, {rate:,.0f} per second, {(total - done) / rate:.0f} s left")
 
 
-def _length_of_training(options, steps_per_epoch, report):
-    if options.epochs is not None or options.steps is not None:
-        return {}
-    epochs = choose_epochs(steps_per_epoch)
-    report(f"length: {epochs} epochs, {epochs * steps_per_epoch:,} steps: 20 epochs, but at least 2,000 and at most 100,000 steps")
-    return {"epochs": epochs}
+def _chosen(options, num_pairs, steps_per_epoch, report):
+    """Values for open options that depend on the corpus, each reported with its reason."""
+    values = {}
+
+    def choose(name, value, sentence):
+        if getattr(options, name) is None:
+            values[name] = value
+            report(sentence)
+
+    if options.start_from is None:
+        dropout, reason = choose_dropout(options.preset, num_pairs)
+        choose("dropout", dropout, f"dropout: {dropout}, {reason}")
+    if options.steps is None:
+        epochs, reason = choose_epochs(steps_per_epoch)
+        choose("epochs", epochs, f"length: {epochs:,} epochs, {epochs * steps_per_epoch:,} steps: {reason}")
+    if options.valid_source is not None:
+        what = "BLEU" if options.select == "bleu" else "negative log-likelihood"
+        sentence = f"stopping: before that end, if {PATIENCE} validations in a row bring no better {what}"
+        choose("patience", PATIENCE, sentence)
+    total_steps = min(options.steps or math.inf, (options.epochs or values.get("epochs") or math.inf) * steps_per_epoch)
+    ema = 0.0 if options.start_from else choose_ema(total_steps // options.accumulate)
+    sentence = f"average: the weights that are validated and saved average the latest {1 / (1 - ema):,.0f} updates, which translate better"
+    choose("ema", ema, sentence if ema else "average: none, as the training is short or begins with a trained model")
+    return values
 
 
 def _usual(options):
     """Values for open options that do not depend on the corpus, so that the config tells all that a training was made with."""
     values = {"seed": 0, "packed": False, "valid_every": 1, "checkpoint_every": 500, "keep": 2, "label_smoothing": 0.1, "clip_norm": 1.0}
-    values |= {"consistency": 0.0, "word_dropout": 0.0, "cooldown": 0.0, "accumulate": 1}
+    values |= {"consistency": 0.0, "word_dropout": 0.0, "cooldown": 0.0 if options.start_from else COOLDOWN, "accumulate": 1}
     if options.valid_source is not None:
         values["select"] = "nll"
     if not options.packed:
         values["max_shapes"] = 8
     if options.start_from is None:
-        preset = options.preset or "tiny"
-        values |= {"preset": preset, "norm": "pre", "max_length": 256, "precision": "float32", "dropout": PRESETS[preset].config["dropout"]}
+        values |= {"preset": "tiny", "norm": "pre", "max_length": 256, "precision": "float32"}
         values |= {"attention_dropout": 0.0, "activation_dropout": 0.0}
     return {name: value for name, value in values.items() if getattr(options, name) is None}
 
@@ -300,7 +320,7 @@ def _compile(model, options, total_steps, report):
     ending = {"total_steps": total_updates, "cooldown_steps": cooldown} if cooldown else {}
     ending["batches_per_update"] = options.accumulate
     schedule = WarmupInverseSqrt(model.hidden_dim, warmup, scale=peak * (model.hidden_dim * warmup) ** 0.5, **ending)
-    recipe = {"label_smoothing": options.label_smoothing, "clip_norm": options.clip_norm or None, "ema_momentum": options.ema}
+    recipe = {"label_smoothing": options.label_smoothing, "clip_norm": options.clip_norm or None, "ema_momentum": options.ema or None}
     recipe |= {"consistency": options.consistency, "accumulation_steps": options.accumulate}
     model.compile(**paper_recipe(model, learning_rate=schedule, **recipe))
     name = options.start_from or f"preset {options.preset}, {options.norm}-norm"
@@ -320,7 +340,7 @@ def _fit(path, ready, report, show_progress):
         return train.count_tokens(step - 1)
 
     history = StepHistory(path, resume_from=state, count_tokens=count_tokens)
-    best_model = BestModel(path, options.select or "nll", options.patience, _validations(path, options.select, state))
+    best_model = BestModel(path, options.select or "nll", options.patience or None, _validations(path, options.select, state))
     checkpoint = Checkpoint(path, every=options.checkpoint_every, keep=options.keep, resume_from=state, history=history, data=data)
     callbacks = [history, best_model, checkpoint]
     if options.select == "bleu":

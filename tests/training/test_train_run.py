@@ -7,7 +7,7 @@ import importlib
 import pytest
 
 import kformer
-from kformer.training import load_run, paper_recipe, train_options, train_run
+from kformer.training import choices, load_run, paper_recipe, train_options, train_run
 from kformer.training.train_options import TrainOptions, resume_options
 
 
@@ -127,13 +127,35 @@ def test_a_long_preparation_says_how_far_it_is(monkeypatch):
 
 @pytest.mark.any_backend
 def test_sizes_are_chosen_by_the_corpus():
-    assert [train_options.default_vocabulary_size(count) for count in (100, 29_000, 10**6, 10**8)] == [1000, 8000, 16_000, 32_000]
-    assert [train_options.choose_batch_tokens(count) for count in (10_000, 300_000, 480_000, 10**6)] == [512, 1024, 2048, 4096]
-    assert [train_options.choose_epochs(steps) for steps in (1, 50, 1000, 50_000, 10**6)] == [2000, 40, 20, 2, 1]
-    assert [train_options.choose_warmup(steps) for steps in (3, 1000, 10**6)] == [1, 200, 4000]
+    assert [choices.default_vocabulary_size(count) for count in (100, 29_000, 10**6, 10**8)] == [1000, 8000, 16_000, 32_000]
+    assert [choices.choose_batch_tokens(count) for count in (10_000, 300_000, 480_000, 10**6)] == [512, 1024, 2048, 4096]
+    assert [choices.choose_epochs(steps)[0] for steps in (1, 50, 254, 300, 1000, 50_000, 10**6)] == [2000, 40, 30, 25, 20, 2, 1]
+    assert [choices.choose_ema(steps) for steps in (50, 1000, 7500, 10**5)] == [0.0, 0.99, 0.9987, 0.999]
+    sizes = (29_000, 10**6, 10**7)
+    assert [choices.choose_dropout("tiny", pairs)[0] for pairs in sizes] == [0.3, 0.2, 0.1]
+    assert [choices.choose_dropout(preset, 10**7)[0] for preset in ("base", "big")] == [0.1, 0.3]
+    assert [choices.choose_warmup(steps) for steps in (3, 1000, 10**6)] == [1, 200, 4000]
     # The paper's base and big models get the paper's rate; a small model with a short warm-up is held at the bound.
-    assert train_options.choose_learning_rate(512, 4000) == pytest.approx((512 * 4000) ** -0.5)
-    assert train_options.choose_learning_rate(128, 100) == pytest.approx(0.005)
+    assert choices.choose_learning_rate(512, 4000) == pytest.approx((512 * 4000) ** -0.5)
+    assert choices.choose_learning_rate(128, 100) == pytest.approx(0.005)
+
+
+@pytest.mark.any_backend
+def test_what_was_left_open_is_chosen_and_said_with_its_reason():
+    module = importlib.import_module("kformer.training.train_run")
+    open_options = TrainOptions("a", "b", "c", "d")
+    usual = module._usual(open_options)
+    assert usual["cooldown"] == 0.25 and usual["preset"] == "tiny" and usual["select"] == "nll"
+    options, said = dataclasses.replace(open_options, **usual), []
+    chosen = module._chosen(options, 29_000, 254, said.append)
+    assert chosen == {"dropout": 0.3, "epochs": 30, "patience": 10, "ema": 0.9987}
+    beginnings = ["dropout: 0.3, as there are", "length: 30 epochs, 7,620 steps: more", "stopping: before that end, if 10", "average: "]
+    assert all(sentence.startswith(beginning) for sentence, beginning in zip(said, beginnings, strict=True))
+    # What is given is neither changed nor spoken of; a training further keeps its model's dropout and short course.
+    given = dataclasses.replace(options, dropout=0.1, steps=40, patience=0, ema=0.0)
+    assert module._chosen(given, 29_000, 254, said.append) == {} and len(said) == 4
+    further = dataclasses.replace(TrainOptions("a", "b", start_from="run"), **module._usual(TrainOptions("a", "b", start_from="run")))
+    assert module._chosen(further, 29_000, 254, said.append) == {"epochs": 30, "ema": 0.0} and further.cooldown == 0.0
 
 
 @pytest.mark.any_backend

@@ -1,0 +1,234 @@
+"""How good are translations beside a peer's, trained on the same files for the same time?
+
+    python benchmarks/marian_quality.py DATA --from en --to zh --work DIR [--seeds 1,2,3] [--threads N] [--backend NAME]
+                                        [--rates 0.005,0.002] [--tokenize NAME] [--train-options "--preset small ..."]
+
+DATA is a folder with `train`, `val` and `test` in both languages (`train.en`, ...). kformer is `kformer train` with the four files, a
+seed and nothing else but `--train-options`. The peer is Hugging Face's `MarianMTModel` of the same shape in the loop that PyTorch's users
+write: the same tokenizer, the same batches, Adam with the same warm-up, falling with the root of the step, label smoothing, dropout and
+clipping as there, the weights with the best validation kept. It is trained once with each of `--rates`, each time for as long as `kformer
+train` took from start to end, its tokenizer and validations included (the peer's validations are not counted); the rate is chosen on the
+validation text. Both are searched by a beam of 5, with the length penalty that is best on the validation text, and scored by sacreBLEU
+(`--tokenize`, by default `zh` for Chinese, else `13a`) and chrF.
+"""
+
+import argparse
+import copy
+import importlib.metadata
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from benchmarks.inference import processor  # noqa: E402
+from benchmarks.multi30k import PENALTIES, kformer  # noqa: E402
+
+BEAM, LONGEST = 5, 128
+
+
+def train_kformer(options, seed):
+    """A run's directory, and the seconds that its command took in all."""
+    run = options.work / f"kformer-{options.source}-{options.target}-{seed}"
+    clock = run.with_suffix(".seconds")
+    if not clock.exists():
+        begin = time.perf_counter()
+        arguments = []
+        for side, language in (("source", options.source), ("target", options.target)):
+            arguments += [f"--train-{side}", options.data / f"train.{language}", f"--valid-{side}", options.data / f"val.{language}"]
+        kformer(options, "train", "--output", run, *arguments, "--seed", seed, *shlex.split(options.train_options))
+        clock.write_text(f"{time.perf_counter() - begin:.1f}", encoding="utf-8")
+    return run, float(clock.read_text(encoding="utf-8"))
+
+
+def score_kformer(options, run, part, penalty):
+    languages = {"--source": options.source, "--reference": options.target}
+    arguments = [argument for name, language in languages.items() for argument in (name, options.data / f"{part}.{language}")]
+    arguments += ["--beam-size", BEAM, "--length-penalty", penalty, "--tokenize", options.tokenize, "--json"]
+    found = json.loads(kformer(options, "evaluate", run, *arguments, capture=True))
+    return found["bleu"], found["chrf"]
+
+
+class Peer:
+    """Marian in a plain loop, on the text and with the tokenizer of a run."""
+
+    def __init__(self, options, run, seed):
+        import keras
+        import torch
+
+        from benchmarks.training_peers import TorchLoop, marian_model
+        from kformer import Tokenizer
+        from kformer.data import ParallelDataset
+        from kformer.models import PRESETS
+        from kformer.training import read_config
+
+        torch.manual_seed(seed)
+        keras.utils.set_random_seed(seed)
+        self.options = options
+        self.settings = read_config(run)["training"]
+        self.tokenizer = Tokenizer.load(run / "tokenizer")
+        files = {part: [options.data / f"{part}.{language}" for language in (options.source, options.target)] for part in ("train", "val")}
+        batches = {"batch_tokens": self.settings["batch_tokens"], "max_length": self.settings["max_length"]}
+        self.train_set = ParallelDataset(*map(str, files["train"]), self.tokenizer, **batches, seed=seed)
+        self.valid_set = ParallelDataset(*map(str, files["val"]), self.tokenizer, **batches, shuffle=False)
+        config = {**PRESETS[self.settings["preset"]].config, "dropout": self.settings["dropout"]}
+        model = marian_model(config, self.tokenizer.vocabulary_size, self.tokenizer.pad_id)
+        self.loop = TorchLoop(model, self.tokenizer.pad_id, tuned=True, device="cpu")
+
+    def train(self, rate, seconds):
+        """Trains for so long; the model has the best weights then. Returns target tokens seen and the best validation's mean loss."""
+        import torch
+
+        model, warmup = self.loop.model, self.settings["warmup_steps"]
+        step, tokens, spent, best, weights = 0, 0, 0.0, float("inf"), None
+        while spent < seconds:
+            begin = time.perf_counter()
+            for _ in range(self.train_set.steps_per_epoch):
+                for group in self.loop.optimizer.param_groups:
+                    group["lr"] = rate * min((step + 1) / warmup, (warmup / (step + 1)) ** 0.5)
+                inputs, labels = self.train_set.batch_at(step)
+                self.loop.step(inputs, labels)
+                step += 1
+                tokens += int((labels != self.tokenizer.pad_id).sum())
+                if spent + time.perf_counter() - begin >= seconds:
+                    break
+            spent += time.perf_counter() - begin
+            model.eval()
+            with torch.no_grad():
+                loss = self.validate()
+            model.train()
+            if loss < best:
+                best, weights = loss, copy.deepcopy(model.state_dict())
+            print(f"peer: step {step}, {spent:,.0f} of {seconds:,.0f} s, validation {loss:.4f}", file=sys.stderr, flush=True)
+        model.load_state_dict(weights)
+        model.eval()
+        return tokens, best
+
+    def validate(self):
+        import torch
+
+        total, count = 0.0, 0
+        for index in range(self.valid_set.steps_per_epoch):
+            inputs, labels = self.valid_set.batch_at(index)
+            source, target = (torch.from_numpy(inputs[name]) for name in ("source_ids", "target_ids"))
+            labels = torch.from_numpy(labels).to(torch.int64)
+            real = labels != self.tokenizer.pad_id
+            logits = torch.nn.functional.linear(self.loop.model(source, target)[real], self.loop.model.table, self.loop.model.bias)
+            total += float(torch.nn.functional.cross_entropy(logits, labels[real], reduction="sum"))
+            count += int(real.sum())
+        return total / count
+
+    def score(self, part, penalty):
+        """BLEU and chrF of a part."""
+        import torch
+        from sacrebleu.metrics import BLEU, CHRF
+
+        sources, references = (
+            (self.options.data / f"{part}.{language}").read_text(encoding="utf-8").split("\n")[:-1]
+            for language in (self.options.source, self.options.target)
+        )
+        ids = self.tokenizer.tokenize(sources, special_tokens=True)
+        order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
+        outputs = [""] * len(ids)
+        for begin in range(0, len(order), 32):
+            chosen = order[begin : begin + 32]
+            width = max(len(ids[index]) for index in chosen)
+            batch = torch.tensor([ids[index] + [self.tokenizer.pad_id] * (width - len(ids[index])) for index in chosen])
+            with torch.no_grad():
+                found = self.loop.model.marian.generate(
+                    input_ids=batch,
+                    attention_mask=(batch != self.tokenizer.pad_id).long(),
+                    num_beams=BEAM,
+                    length_penalty=penalty,
+                    max_new_tokens=LONGEST,
+                    decoder_start_token_id=self.tokenizer.start_id,
+                    eos_token_id=self.tokenizer.end_id,
+                    forced_eos_token_id=None,
+                    use_cache=True,
+                )
+            for index, row in zip(chosen, found.tolist(), strict=True):
+                outputs[index] = self.tokenizer.detokenize(row)
+        return [metric.corpus_score(outputs, [references]).score for metric in (BLEU(tokenize=self.options.tokenize), CHRF())]
+
+
+def best_penalty(score):
+    """The length penalty with the best BLEU on the validation text, and that."""
+    found = {penalty: score("val", penalty)[0] for penalty in PENALTIES}
+    penalty = max(found, key=found.get)
+    return penalty, found[penalty]
+
+
+def train_peer(options, run, seed, seconds):
+    """Scores of the peer, trained by each of the rates in a process of its own; the rate that is best on the validation text."""
+    results = []
+    for rate in options.rates:
+        path = options.work / f"marian-{options.source}-{options.target}-{seed}-{rate}.json"
+        if not path.exists():
+            command = [sys.executable, __file__, *sys.argv[1:], "--peer", str(path), str(run), str(seed), str(rate), str(seconds)]
+            subprocess.run(command, env={**os.environ, "KERAS_BACKEND": "torch"}, check=True)
+        results.append(json.loads(path.read_text(encoding="utf-8")))
+    return max(results, key=lambda result: result["val"])
+
+
+def peer_process(options, path, run, seed, rate, seconds):
+    import torch
+
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    peer = Peer(options, pathlib.Path(run), int(seed))
+    tokens, _ = peer.train(float(rate), float(seconds))
+    penalty, val = best_penalty(peer.score)
+    bleu, chrf = peer.score("test", penalty)
+    result = {"rate": float(rate), "tokens": tokens, "penalty": penalty, "val": val, "bleu": bleu, "chrf": chrf}
+    pathlib.Path(path).write_text(json.dumps(result), encoding="utf-8")
+
+
+def report(options):
+    names = ("keras", options.backend, "torch", "transformers", "sacrebleu")
+    print(f"{processor()}; {', '.join(f'{name} {importlib.metadata.version(name)}' for name in names)}\n")
+    print(f"command: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n")
+    print("| system | seed | rate | training, s | target tokens seen | length penalty | val BLEU | test BLEU | chrF |")
+    print("|---|---|---|---|---|---|---|---|---|", flush=True)
+    for seed in options.seeds:
+        run, seconds = train_kformer(options, seed)
+        penalty, val = best_penalty(lambda part, penalty, run=run: score_kformer(options, run, part, penalty))
+        bleu, chrf = score_kformer(options, run, "test", penalty)
+        with open(run / "history.csv", encoding="utf-8") as file:
+            column = file.readline().strip().split(",").index("target_tokens")
+            tokens = sum(int(line.split(",")[column]) for line in file)
+        rate = json.loads((run / "config.json").read_text(encoding="utf-8"))["training"]["learning_rate"]
+        row = ["kformer", seed, f"{rate:.3g}", f"{seconds:,.0f}", f"{tokens:,}", penalty, f"{val:.2f}", f"{bleu:.2f}", f"{chrf:.2f}"]
+        print(f"| {' | '.join(map(str, row))} |", flush=True)
+        peer = train_peer(options, run, seed, seconds)
+        row = ["Marian", seed, f"{peer['rate']:.3g}", f"{seconds:,.0f}", f"{peer['tokens']:,}", peer["penalty"]]
+        row += [f"{peer[name]:.2f}" for name in ("val", "bleu", "chrf")]
+        print(f"| {' | '.join(map(str, row))} |", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=pathlib.Path)
+    parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for runs and results")
+    parser.add_argument("--from", dest="source", default="en")
+    parser.add_argument("--to", dest="target", default="zh")
+    parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1])
+    parser.add_argument("--rates", type=lambda text: [float(rate) for rate in text.split(",")], default=[0.005, 0.002])
+    parser.add_argument("--tokenize", help="sacreBLEU's tokenizer")
+    parser.add_argument("--train-options", default="", help="options of `kformer train`, in one string, for a trial or another setting")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--backend", default=os.environ.get("KERAS_BACKEND", "tensorflow"))
+    parser.add_argument("--peer", nargs=5, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    options.tokenize = options.tokenize or ("zh" if options.target == "zh" else "13a")
+    options.work.mkdir(parents=True, exist_ok=True)
+    if options.peer:
+        peer_process(options, *options.peer)
+    else:
+        report(options)
+
+
+if __name__ == "__main__":
+    main()

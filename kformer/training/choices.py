@@ -1,0 +1,71 @@
+"""What `train_run` chooses where an option was left open: by the size of the corpus, each with its reason.
+
+The numbers stand on runs with Multi30k (29,000 pairs; benchmarks/RESULTS.md) and on the papers that are named beside them.
+"""
+
+import math
+
+from kformer.models import PRESETS
+
+FEW_PAIRS, MANY_PAIRS = 200_000, 2_000_000
+USUAL_BATCH_TOKENS = 4096
+PATIENCE = 10
+COOLDOWN = 0.25
+
+
+def default_vocabulary_size(num_pairs):
+    """Pieces that occur often enough to be learnt: 1,000 to 32,000 by the number of pairs."""
+    for size, most in ((1000, 2_000), (2000, 8_000), (4000, 20_000), (8000, FEW_PAIRS), (16_000, MANY_PAIRS)):
+        if num_pairs <= most:
+            return size
+    return 32_000
+
+
+def choose_dropout(preset, num_pairs):
+    """A rate, and why: what a model can learn by heart needs more of it."""
+    if num_pairs <= FEW_PAIRS:
+        return 0.3, f"as there are no more than {FEW_PAIRS:,} pairs, which a model soon knows by heart"
+    if num_pairs <= MANY_PAIRS:
+        return 0.2, f"as there are between {FEW_PAIRS:,} and {MANY_PAIRS:,} pairs"
+    rate = min(PRESETS[preset].config["dropout"], 0.3 if preset == "big" else 0.1)
+    return rate, f"little, as there are more than {MANY_PAIRS:,} pairs"
+
+
+def choose_batch_tokens(num_tokens):
+    """Tokens of a batch, for an epoch of so many: 4096, or the power of two from 512 that gives an epoch 200 steps.
+
+    Small batches mean many updates: 29,000 pairs learn in half as many epochs with 2048 tokens as with 4096.
+    """
+    tokens = USUAL_BATCH_TOKENS
+    while tokens > 512 and num_tokens / tokens < 200:
+        tokens //= 2
+    return tokens
+
+
+def choose_epochs(steps_per_epoch):
+    """Epochs, and why: 20; up to 30 where these are under 7,500 steps; from 2,000 steps to 100,000 in all."""
+    epochs = max(20, min(30, math.ceil(7500 / steps_per_epoch)))
+    if epochs * steps_per_epoch < 2000:
+        return math.ceil(2000 / steps_per_epoch), "as many as make 2,000 steps, the least in which a model learns to translate"
+    if epochs * steps_per_epoch > 100_000:
+        return math.ceil(100_000 / steps_per_epoch), "as many as make 100,000 steps; give epochs or steps if there is time for more"
+    return epochs, "the usual number" if epochs == 20 else "more than the usual 20, towards 7,500 steps"
+
+
+def choose_warmup(total_steps):
+    """A fifth of the training, and at most the paper's 4,000 steps."""
+    return max(1, min(4000, total_steps // 5))
+
+
+def choose_learning_rate(hidden_dim, warmup_steps, fine_tuning=False):
+    """The peak of the paper's schedule, but no more than 0.64 / hidden size: a short warm-up would bring it too high.
+
+    The bound is 0.005 at hidden size 128, the rate at which Wu et al. 2021 train the preset `tiny`. A model that is trained further
+    gets a tenth of it, so that it does not forget what it knows: 1.25e-4 at hidden size 512.
+    """
+    return min((hidden_dim * warmup_steps) ** -0.5, 0.64 / hidden_dim) * (0.1 if fine_tuning else 1.0)
+
+
+def choose_ema(total_steps):
+    """The momentum of an average over the last tenth of the steps, at most the last 1,000; 0, for none, in a short trial."""
+    return round(max(0.0, min(0.999, 1 - 10 / total_steps)), 4) if total_steps >= 100 else 0.0
