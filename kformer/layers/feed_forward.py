@@ -6,6 +6,7 @@ from keras import ops
 from kformer.layers.counter_hash import derive_seed, drawn_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.initializers import seeded
+from kformer.layers.products import product_dtype
 from kformer.layers.shapes import flat, linear, unflat
 
 ACTIVATIONS = ("relu", "gelu", "silu")
@@ -103,7 +104,8 @@ class FeedForward(keras.layers.Layer):
 
 def _dense(dense, x):
     """What a `keras.layers.Dense` gives for rows `[rows, D]`."""
-    if keras.backend.backend() != "tensorflow" or dense.lora_enabled or dense.quantization_mode is not None:
+    special = dense.lora_enabled or dense.quantization_mode is not None
+    if special or keras.backend.backend() != "tensorflow" and product_dtype(dense.compute_dtype) == dense.compute_dtype:
         return dense(x)
     bias = None if dense.bias is None else ops.cast(dense.bias, dense.compute_dtype)
     return linear(ops.cast(x, dense.compute_dtype), ops.cast(dense.kernel, dense.compute_dtype), bias)

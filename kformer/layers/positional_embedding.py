@@ -11,6 +11,7 @@ from kformer.layers.dropout import Dropout
 from kformer.layers.initializers import seeded
 from kformer.layers.masks import causal_mask, segment_mask
 from kformer.layers.normalization import normalize
+from kformer.layers.products import product
 
 # How the sines and cosines of "sinusoidal..." are laid out.
 _LAYOUTS = {"sinusoidal": "interleaved", "sinusoidal_halves": "halves", "sinusoidal_fairseq": "fairseq"}
@@ -220,7 +221,7 @@ class PositionalEmbedding(PositionMixin, keras.layers.Layer):
         if reverse:
             # The compilers fold the transposition into the product. (The gradient of an einsum here takes twice as long on TensorFlow.)
             table = ops.transpose(ops.cast(self.embeddings, self.compute_dtype))
-            return ops.matmul(ops.cast(inputs, self.compute_dtype), table)
+            return product(ops.cast(inputs, self.compute_dtype), table)
         ids = ops.convert_to_tensor(inputs)
         if "int" not in keras.backend.standardize_dtype(ids.dtype):
             ids = ops.cast(ids, "int32")

@@ -7,6 +7,8 @@ them there, most of which compute shapes; where all but one dimension is known, 
 import keras
 from keras import ops
 
+from kformer.layers.products import product
+
 
 def reshape(x, shape):
     """`ops.reshape` for a shape of ints and scalar tensors; the first unknown size is left to be inferred."""
@@ -28,9 +30,9 @@ def linear(x, kernel, bias=None):
         Float tensor `[..., K]`.
     """
     if keras.backend.backend() != "tensorflow" or len(x.shape) == 2:
-        outputs = ops.matmul(x, kernel)
+        outputs = product(x, kernel)
         return outputs if bias is None else outputs + bias
-    outputs = ops.matmul(flat(x), kernel)
+    outputs = product(flat(x), kernel)
     # Before the reshape, where the graph's optimizer joins product, bias and activation.
     return unflat(outputs if bias is None else outputs + bias, x)
 

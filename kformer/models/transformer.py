@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from kformer.layers.counter_hash import drawn_seed
+from kformer.layers.products import training_products
 from kformer.models.network import DecoderCache, Network
 from kformer.models.presets import PRESETS
 
@@ -296,7 +297,7 @@ class Transformer(keras.Model):
         *state, data = args
         if self._runs_twice:
             data = _twice(data)
-        with self._projecting_loss(data):
+        with self._projecting_loss(data), training_products():
             return super().train_step(*state, data, **kwargs)
 
     def test_step(self, *args, **kwargs):

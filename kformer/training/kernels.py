@@ -13,7 +13,7 @@ def has_kernels():
     return keras.backend.backend() == "torch"
 
 
-def class_sums(tokens, table, labels, weights, label_smoothing, consistency, training, chunk_rows):
+def class_sums(tokens, table, labels, weights, label_smoothing, consistency, training, chunk_rows, multiplied):
     """The forward pass of `projected_crossentropy` and what its backward pass will need, on PyTorch.
 
     The logits of all chunks are written into one buffer and turned in place into exponentials and then into slopes: a processor takes
@@ -24,6 +24,7 @@ def class_sums(tokens, table, labels, weights, label_smoothing, consistency, tra
         table: float tensor `[V, D]` of the same dtype.
         labels, weights: int and float32 tensors `[N]`.
         label_smoothing, consistency, training, chunk_rows: as there.
+        multiplied: the dtype to which matrices are rounded before they are multiplied.
 
     Returns:
         float32 tensors: the three sums, the slope of the tokens `[P, N, D]` before their weights, and of the table `[D, V]`; `None` for
@@ -45,13 +46,15 @@ def class_sums(tokens, table, labels, weights, label_smoothing, consistency, tra
         tokens_slope = tokens.new_empty(tokens.shape, dtype=torch.float32) if training else None
         table_slope = tokens.new_zeros((size, classes), dtype=torch.float32) if training else None
         mean_class = table.float().mean(0)
-        buffer = tokens.new_empty((passes * chunk_rows, classes))
+        low = getattr(torch, multiplied)
+        rounded = table.to(low)
+        buffer = tokens.new_empty((passes * chunk_rows, classes), dtype=low)
         for start in range(0, rows, chunk_rows):
             chunk = tokens[:, start : start + chunk_rows]
             chunk_labels = labels[start : start + chunk_rows].to(torch.int64).repeat(passes)[:, None]
             chunk_weights = weights[start : start + chunk_rows].repeat(passes)[:, None]
             shape, chunk = chunk.shape, chunk.reshape(-1, size)
-            logits = torch.mm(chunk, table.t(), out=buffer[: len(chunk)]).float()
+            logits = torch.mm(chunk.to(low), rounded.t(), out=buffer[: len(chunk)]).float()
             highest = logits.amax(-1, keepdim=True)
             logits.sub_(highest)
             label_logits = logits.gather(-1, chunk_labels)
@@ -74,10 +77,11 @@ def class_sums(tokens, table, labels, weights, label_smoothing, consistency, tra
                 if consistency:
                     slope.addcmul_(pull, norm, value=consistency)
                 if tokens.dtype != torch.float32:
-                    slope, norm = (slope / norm).to(tokens.dtype), 1.0
-                tokens_slope[:, start : start + chunk_rows] = (slope @ table).float().div_(norm).reshape(shape)
-                weighted = (chunk.float() * (chunk_weights / norm)).to(tokens.dtype)
-                if tokens.dtype == torch.float32:
+                    slope, norm = slope / norm, 1.0
+                slope = slope.to(low)
+                tokens_slope[:, start : start + chunk_rows] = (slope @ rounded).float().div_(norm).reshape(shape)
+                weighted = (chunk.float() * (chunk_weights / norm)).to(low)
+                if low == torch.float32:
                     table_slope.addmm_(weighted.t(), slope)
                 else:
                     table_slope += (weighted.t() @ slope).float()

@@ -6,6 +6,8 @@ import sys
 
 import keras
 
+from kformer.layers.products import set_training_products
+
 PRECISIONS = ("highest", "high", "medium")
 
 # Of glibc's malloc.h.
@@ -16,9 +18,10 @@ def configure_machine(matmul_precision=None, keep_memory=False):
     """Sets how this process multiplies float32 matrices and whether it keeps the memory that it frees.
 
     Args:
-        matmul_precision: "highest" multiplies in float32; "high" and "medium" allow faster products of lower precision where a processor
-            or GPU has them (TensorFloat-32, bfloat16). PyTorch and JAX have this choice, on TensorFlow it is whether to allow
-            TensorFloat-32. `None` leaves it to the backend.
+        matmul_precision: of float32 products in training. "highest" multiplies in float32; "high" and "medium" allow TensorFloat-32 and
+            bfloat16 on GPUs (TensorFlow has TensorFloat-32 alone); on a processor with instructions for it "medium" rounds to bfloat16
+            what TensorFlow and PyTorch multiply in a training step, see `kformer.layers.products`, while JAX would gain nothing there.
+            `None` leaves it to the backend.
         keep_memory: whether malloc keeps what is freed in place of giving it back. Else large arrays are asked from the system anew in
             each step, and cleared page by page, which takes PyTorch a tenth of a step of the tiny preset on a processor (JAX asks the
             system itself). The process's memory then stays at its peak. Only glibc can.
@@ -35,12 +38,34 @@ def configure_machine(matmul_precision=None, keep_memory=False):
         if matmul_precision not in PRECISIONS:
             raise ValueError(f"matmul_precision must be one of {', '.join(PRECISIONS)}, but {matmul_precision!r} was given.")
         _set_precision(backend, matmul_precision)
-    parts.append(f"float32 products: {matmul_precision or 'the usual'} precision")
+    rounds = backend != "jax" and matmul_precision == "medium" and not _has_gpu(backend) and has_bfloat16_products()
+    set_training_products("bfloat16" if rounds else None)
+    parts.append(f"float32 products: {matmul_precision or 'the usual'} precision{', bfloat16 in training steps' if rounds else ''}")
     if keep_memory:
         parts.append("freed memory is kept" if _keep_memory() else "freed memory cannot be kept (no glibc)")
     if backend == "tensorflow":
         parts.append(f"oneDNN {'off' if os.environ.get('TF_ENABLE_ONEDNN_OPTS') == '0' else 'as TensorFlow chooses'}")
     return f"Machine: {'; '.join(parts)}."
+
+
+def has_bfloat16_products():
+    """Whether this machine's processor says that it multiplies bfloat16 matrices itself: emulated, they would take longer than float32."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            words = set(file.read().split())
+    except OSError:
+        return False
+    return not words.isdisjoint({"avx512_bf16", "amx_bf16", "bf16"})
+
+
+def _has_gpu(backend):
+    if backend == "torch":
+        import torch
+
+        return torch.cuda.is_available()
+    import tensorflow as tf
+
+    return bool(tf.config.list_physical_devices("GPU"))
 
 
 def _processors():

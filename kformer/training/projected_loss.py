@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from kformer.layers.products import product_dtype
 from kformer.training import kernels
 from kformer.training.consistency import divergence_of
 
@@ -62,6 +63,7 @@ def projected_crossentropy(
     table = ops.reshape(table, (classes, size))  # A tensor: TensorFlow takes no variable below.
 
     dtype = keras.backend.standardize_dtype(tokens.dtype)
+    multiplied = product_dtype(dtype)
 
     def gradient_of(tokens, table, tokens_slope, table_slope):
         def gradient(*args, upstream=None):
@@ -79,7 +81,8 @@ def projected_crossentropy(
 
     @ops.custom_gradient
     def sums_of(tokens, table):
-        by_class = ops.transpose(table)  # [D, V]
+        rounded = ops.cast(table, multiplied)
+        by_class = ops.transpose(rounded)  # [D, V]
         mean_class = ops.expand_dims(ops.mean(ops.cast(table, "float32"), axis=0), -1)  # [D, 1]
 
         def step(index, sums, tokens_slope, table_slope):
@@ -87,7 +90,7 @@ def projected_crossentropy(
             chunk = ops.reshape(ops.slice(tokens, (0, start, 0), (passes, chunk_rows, size)), (-1, size))
             chunk_labels = ops.tile(ops.expand_dims(ops.slice(labels, (start,), (chunk_rows,)), -1), (passes, 1))
             chunk_weights = ops.tile(ops.expand_dims(ops.slice(weights, (start,), (chunk_rows,)), -1), (passes, 1))
-            logits = ops.cast(ops.matmul(chunk, by_class), "float32")
+            logits = ops.cast(ops.matmul(ops.cast(chunk, multiplied), by_class), "float32")
             highest = ops.max(logits, axis=-1, keepdims=True)
             shifted = logits - highest
             label_logits = ops.take_along_axis(shifted, chunk_labels, axis=-1)
@@ -114,15 +117,16 @@ def projected_crossentropy(
                 if consistency:
                     slope = slope + consistency * norm * pull
                 if dtype != "float32":
-                    slope, norm = ops.cast(slope / norm, dtype), 1.0
-                to_tokens = ops.cast(ops.matmul(slope, table), "float32") / norm  # [P C, D]
+                    slope, norm = slope / norm, 1.0
+                slope = ops.cast(slope, multiplied)
+                to_tokens = ops.cast(ops.matmul(slope, rounded), "float32") / norm  # [P C, D]
                 tokens_slope = ops.slice_update(tokens_slope, (0, start, 0), ops.reshape(to_tokens, (passes, chunk_rows, size)))
-                weighted = ops.cast(ops.cast(chunk, "float32") * (chunk_weights / norm), dtype)
+                weighted = ops.cast(ops.cast(chunk, "float32") * (chunk_weights / norm), multiplied)
                 table_slope = table_slope + ops.cast(ops.matmul(ops.transpose(weighted), slope), "float32")  # [D, V]
             return index + 1, sums, tokens_slope, table_slope
 
         if kernels.has_kernels():
-            settings = (label_smoothing, consistency, training, given_rows)
+            settings = (label_smoothing, consistency, training, given_rows, multiplied)
             sums, tokens_slope, table_slope = kernels.class_sums(tokens, table, labels, weights, *settings)
             return sums, gradient_of(tokens, table, tokens_slope, table_slope)
         empty = (
