@@ -12,11 +12,11 @@ trained by the run. The model's vocabulary is 9,712 pieces (32,000 for base), wh
 |---|---|
 | kformer | as `kformer train` sets it up: its recipe and metrics, the backend's usual settings |
 | kformer-tuned | with glibc's malloc told to keep memory |
-| kformer-tuned-medium | the same and PyTorch's `set_float32_matmul_precision("medium")`, which is faster or slower by processor |
+| kformer-tuned-medium | the same and `--matmul-precision medium`: TensorFlow and PyTorch multiply in bfloat16 in a training step |
 | kformer-tuned-jit | kformer-tuned and `jit_compile=True`, XLA on TensorFlow (JAX always compiles; on PyTorch it takes minutes) |
 | kformer-tuned-packed[-jit] | kformer-tuned[-jit] with several pairs in a row (`--packed`) |
 | keras_hub | `TransformerEncoder`, `TransformerDecoder` and `TokenAndPositionEmbedding`, Keras's own loss and `jit_compile="auto"` |
-| keras_hub-tuned[-medium, -jit] | the settings of kformer-tuned[-medium, -jit], and kformer's loss |
+| keras_hub-tuned[-medium, -jit] | the settings of kformer-tuned[-jit], and kformer's loss; medium is PyTorch's own precision |
 | torch | `torch.nn.Transformer` as it comes, eager |
 | torch-tuned[-medium] | malloc as above, a fused Adam, and logits of the real tokens alone; with `--device gpu` also `torch.compile` |
 | marian, marian-tuned[-medium] | Hugging Face's `MarianMTModel`, in the same loop and with the same settings |
@@ -273,8 +273,10 @@ def cells_of(options):
     """Pairs of system and backend."""
     for name in options.systems:
         for backend in options.backends if name.partition("-")[0] in KERAS else ["torch"]:
-            only = "torch" if "medium" in name else "tensorflow" if "jit" in name else backend
-            if backend == only:
+            only = BACKENDS
+            if "medium" in name:
+                only = ("tensorflow", "torch") if name.startswith("kformer") else ("torch",)
+            if backend in (("tensorflow",) if "jit" in name else only):
                 yield name, backend
 
 

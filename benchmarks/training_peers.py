@@ -15,7 +15,11 @@ RATE = 5e-4
 
 def open_system(name, variants, config, vocabulary_size, pad_id, device):
     """A system by its name and variants (`tuned`, `medium`, `jit`, `packed`), with a preset's configuration."""
-    if "medium" in variants:
+    if "medium" in variants and name == "kformer":
+        from kformer.training import configure_machine
+
+        configure_machine("medium")
+    elif "medium" in variants:
         import torch
 
         torch.set_float32_matmul_precision("medium")
