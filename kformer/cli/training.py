@@ -134,7 +134,7 @@ def train(
     learning_rate: Annotated[
         float | None,
         option(
-            "--learning-rate", help="Its peak. Default: the paper's rule, at most 0.64 / hidden size; with --start-from a tenth of that."
+            "--learning-rate", help="Its peak. Default: 0.64 / hidden size up to 256, then the paper's; with --start-from a tenth of that."
         ),
     ] = None,
     warmup_steps: Annotated[

@@ -41,7 +41,7 @@ class TrainOptions:
         subword_sampling: how much words are cut anew each time, see `kformer.text.SubwordSampler` [`None`, not at all].
         consistency: weight of R-Drop, which runs every batch twice; 5 is usual [0].
         label_smoothing: [0.1, as in the paper].
-        learning_rate: its peak, at the end of the warm-up [the paper's, at most 0.64 / hidden size; with start_from a tenth of that].
+        learning_rate: its peak, at the end of the warm-up [0.64 / hidden size up to 256, above that the paper's; with start_from a tenth].
         warmup_steps: [a fifth of the steps, at most 4,000].
         cooldown: share of the training at whose end the learning rate falls to 0 [0.25; with start_from 0].
         accumulate: batches whose gradients make one update [1]. Warm-up and cooldown count updates, `steps` counts batches.

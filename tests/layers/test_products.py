@@ -1,6 +1,5 @@
 """Products of a training step in bfloat16: what is rounded, and what is not."""
 
-import keras
 import numpy as np
 import pytest
 from keras import ops

@@ -135,9 +135,10 @@ def test_sizes_are_chosen_by_the_corpus():
     assert [choices.choose_dropout("tiny", pairs)[0] for pairs in sizes] == [0.3, 0.2, 0.1]
     assert [choices.choose_dropout(preset, 10**7)[0] for preset in ("base", "big")] == [0.1, 0.3]
     assert [choices.choose_warmup(steps) for steps in (3, 1000, 10**6)] == [1, 200, 4000]
-    # The paper's base and big models get the paper's rate; a small model with a short warm-up is held at the bound.
+    # The paper's base and big models get the paper's rate, but none too high by a short warm-up; a small model gets the bound.
+    assert choices.choose_learning_rate(512, 100) == pytest.approx(0.00125)
     assert choices.choose_learning_rate(512, 4000) == pytest.approx((512 * 4000) ** -0.5)
-    assert choices.choose_learning_rate(128, 100) == pytest.approx(0.005)
+    assert [choices.choose_learning_rate(128, steps) for steps in (100, 4000)] == pytest.approx([0.005, 0.005])
 
 
 @pytest.mark.any_backend
