@@ -9,6 +9,14 @@ from kformer.layers.masks import causal_mask, combine_masks, padding_mask, segme
 from kformer.layers.multi_head_attention import MultiHeadAttention
 from kformer.layers.output_bias import OutputBias
 from kformer.layers.positional_embedding import NormalizedPositions, PositionalEmbedding, segment_positions, sinusoidal_positions
+from kformer.layers.relative_positions import (
+    RelativePositionBias,
+    alibi_bias,
+    alibi_slopes,
+    distances,
+    relative_buckets,
+    rotate_positions,
+)
 
 __all__ = [
     "CrossAttentionCache",
@@ -22,10 +30,16 @@ __all__ = [
     "NormalizedPositions",
     "OutputBias",
     "PositionalEmbedding",
+    "RelativePositionBias",
     "StaticKeyValueCache",
+    "alibi_bias",
+    "alibi_slopes",
     "causal_mask",
     "combine_masks",
+    "distances",
     "padding_mask",
+    "relative_buckets",
+    "rotate_positions",
     "segment_mask",
     "segment_positions",
     "sinusoidal_positions",

@@ -1,0 +1,203 @@
+"""Positions that attention sees as the distance between a query and a key: RoPE, ALiBi and T5's relative bias.
+
+None of them adds anything to the embeddings. Shape letters: B batch, N heads, T queries, S keys, H head size. A distance is the key's
+position less the query's, so it is negative towards what came before.
+"""
+
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+from kformer.layers.counter_hash import derive_seed, drawn_seed
+from kformer.layers.initializers import seeded
+
+
+def rotate_positions(x, positions, base=10_000.0, interleaved=False):
+    """Rotary position embedding (RoPE): turns each pair of a head's numbers by an angle that grows with the position.
+
+    The pair i of H / 2 turns by `position * base^(-2 i / H)`, so the product of a query at m and a key at n depends on m - n alone. The
+    first pairs turn fastest (high frequencies), the last ones slowest.
+
+    Args:
+        x: float tensor `[B, N, T, H]`, queries or keys. H must be even.
+        positions: integer tensor `[T]` or `[B, T]`.
+        base: float; larger ones turn the slow pairs more slowly.
+        interleaved: bool. A pair is two numbers next to each other, as in the paper; `False` pairs the number i with i + H / 2, as the
+            published models of the Llama family do. Trained from scratch both are alike.
+
+    Returns:
+        Tensor like `x`. The angles are computed in float32 whatever the dtype.
+
+    Raises:
+        ValueError: H is odd.
+
+    References:
+        Su et al. 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding", equations 15 and 34.
+    """
+    size = x.shape[-1]
+    if size % 2:
+        raise ValueError(f"Rotary positions turn pairs of numbers, so the head size must be even, but it is {size}.")
+    frequencies = ops.convert_to_tensor((base ** (-np.arange(0, size, 2) / size)).astype("float32"))
+    angles = ops.expand_dims(ops.cast(positions, "float32"), -1) * frequencies  # [..., T, H / 2]
+    if len(angles.shape) == 3:
+        angles = ops.expand_dims(angles, 1)  # [B, 1, T, H / 2]
+    cosines, sines = ops.cos(angles), ops.sin(angles)
+    if interleaved:
+        pairs = ops.reshape(ops.cast(x, "float32"), (*ops.shape(x)[:-1], size // 2, 2))
+        first, second = pairs[..., 0], pairs[..., 1]
+    else:
+        first, second = ops.split(ops.cast(x, "float32"), 2, axis=-1)
+    turned = first * cosines - second * sines, first * sines + second * cosines
+    if interleaved:
+        turned = ops.reshape(ops.stack(turned, axis=-1), ops.shape(x))
+    else:
+        turned = ops.concatenate(turned, axis=-1)
+    return ops.cast(turned, x.dtype)
+
+
+def distances(query_length, key_length, offset=0):
+    """Distances from queries to keys.
+
+        distances(2, 4, offset=2)   -2 -1  0  1
+                                    -3 -2 -1  0
+
+    Args:
+        query_length, key_length: T and S, ints or scalar tensors.
+        offset: position of the first query among the keys: with a cache, the number of tokens that it holds already.
+
+    Returns:
+        int32 tensor `[T, S]`.
+    """
+    query_positions = ops.expand_dims(ops.arange(query_length, dtype="int32") + ops.cast(offset, "int32"), 1)
+    return ops.expand_dims(ops.arange(key_length, dtype="int32"), 0) - query_positions
+
+
+def alibi_slopes(num_heads):
+    """How steeply each head's scores fall with the distance: float32 array `[N]`.
+
+    `2^(-8 h / N)` for the heads h = 1 ... N where N is a power of two. For another N those of the next lower power of two come first, and
+    then every other slope of twice that many heads, as the authors' code has it.
+    """
+    power = 2 ** int(math.log2(num_heads))
+    slopes = [2 ** (-8 * head / power) for head in range(1, power + 1)]
+    slopes += [2 ** (-4 * head / power) for head in range(1, 2 * (num_heads - power) + 1, 2)]
+    return np.array(slopes, "float32")
+
+
+def alibi_bias(num_heads, distance):
+    """ALiBi: what to add to the scores, `-slope * |distance|`.
+
+    In a decoder the keys behind the query are masked; in an encoder both directions count alike.
+
+    Args:
+        num_heads: N.
+        distance: int32 tensor `[T, S]`, from `distances`.
+
+    Returns:
+        float32 tensor `[N, T, S]`.
+
+    References:
+        Press et al. 2022, "Train short, test long: attention with linear biases enables input length extrapolation", section 3.
+    """
+    slopes = ops.convert_to_tensor(alibi_slopes(num_heads)[:, None, None])
+    return -slopes * ops.cast(ops.abs(distance), "float32")
+
+
+def relative_buckets(distance, num_buckets=32, max_distance=128, bidirectional=True):
+    """The bucket of each distance, as T5 shares its biases: near distances have one each, far ones ever larger shares.
+
+    Args:
+        distance: int32 tensor of any shape.
+        num_buckets: buckets of both directions together.
+        max_distance: from it on, all distances share the last bucket.
+        bidirectional: whether keys behind the query have buckets of their own (an encoder), or count as distance 0 (a decoder).
+
+    Returns:
+        int32 tensor of that shape, in `[0, num_buckets)`.
+
+    Raises:
+        ValueError: there are too few buckets, or `max_distance` is too near for them.
+
+    References:
+        Raffel et al. 2020, "Exploring the limits of transfer learning with a unified text-to-text Transformer", section 2.1.
+    """
+    buckets = num_buckets // 2 if bidirectional else num_buckets
+    exact = buckets // 2
+    if exact < 1 or max_distance <= exact:
+        raise ValueError(
+            f"There must be at least {4 if bidirectional else 2} buckets and a max_distance above the {exact} that have one each, but "
+            f"num_buckets={num_buckets} and max_distance={max_distance} were given."
+        )
+
+    # A table by distance: backends differ in the last bit of a logarithm, and so in the bucket where it is whole.
+    def bucket(apart):
+        return exact + int(math.log(apart / exact) / math.log(max_distance / exact) * (buckets - exact))
+
+    table = [apart if apart < exact else min(bucket(apart), buckets - 1) for apart in range(max_distance + 1)]
+    apart = ops.abs(distance) if bidirectional else ops.maximum(-distance, 0)
+    found = ops.take(ops.convert_to_tensor(np.array(table, "int32")), ops.minimum(apart, max_distance), axis=0)
+    return found + buckets * ops.cast(distance > 0, "int32") if bidirectional else found
+
+
+@keras.saving.register_keras_serializable(package="kformer")
+class RelativePositionBias(keras.layers.Layer):
+    """T5's relative bias: a learned number for each head and bucket of distances, added to the scores. A stack's layers share one.
+
+    Args:
+        num_heads: N.
+        num_buckets, max_distance, bidirectional: as in `relative_buckets`.
+        initializer: of the table, `[num_buckets, N]`.
+        seed: int, for the initializer.
+
+    Call arguments:
+        distance: int32 tensor `[T, S]`, from `distances`.
+
+    Returns:
+        Float tensor `[N, T, S]`.
+
+    Example:
+        >>> bias = kformer.layers.RelativePositionBias(num_heads=8)
+        >>> bias(kformer.layers.distances(5, 7)).shape
+        (8, 5, 7)
+
+    References:
+        Raffel et al. 2020, "Exploring the limits of transfer learning with a unified text-to-text Transformer", section 2.1.
+    """
+
+    def __init__(
+        self, num_heads, num_buckets=32, max_distance=128, bidirectional=True, *, initializer="glorot_uniform", seed=None, **kwargs
+    ):
+        super().__init__(**kwargs)
+        relative_buckets(np.zeros((), "int32"), num_buckets, max_distance, bidirectional)  # Says now what does not go together.
+        self.num_heads = num_heads
+        self.num_buckets = num_buckets
+        self.max_distance = max_distance
+        self.bidirectional = bidirectional
+        self.initializer = keras.initializers.get(initializer)
+        self.seed = drawn_seed(seed)
+        self.build()
+
+    def build(self, input_shape=None):
+        initializer = seeded(self.initializer, derive_seed(self.seed, "table"))
+        self.table = self.add_weight(shape=(self.num_buckets, self.num_heads), initializer=initializer, name="table")
+        self.built = True
+
+    def call(self, distance):
+        buckets = relative_buckets(distance, self.num_buckets, self.max_distance, self.bidirectional)
+        return ops.transpose(ops.take(ops.cast(self.table, self.compute_dtype), buckets, axis=0), (2, 0, 1))
+
+    def compute_output_spec(self, distance):
+        return keras.KerasTensor((self.num_heads, *distance.shape), dtype=self.compute_dtype)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "num_buckets": self.num_buckets,
+            "max_distance": self.max_distance,
+            "bidirectional": self.bidirectional,
+            "initializer": keras.initializers.serialize(self.initializer),
+            "seed": self.seed,
+        }
