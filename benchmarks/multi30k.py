@@ -1,7 +1,8 @@
 """How good are translations of Multi30k by a small model? Subwords, training, distillation and scores by one command.
 
     python benchmarks/multi30k.py DATA --work DIR [--recipe plain] [--seeds 1,2,3] [--from en] [--to de] [--protocol tok] [--test]
-                                  [--threads N] [--backend NAME] [--epochs N] [--vocabulary N]
+                                  [--teachers 3] [--threads N] [--backend NAME] [--matmul-precision NAME] [--epochs N]
+                                  [--vocabulary N]
 
 DATA is a folder with `train`, `val` and `test2016` in both languages (`train.en`, ...), tokenised and lowercased for the protocol `tok`
 (BLEU with `tokenize=none`, comparable with published tables) or as written for `raw` (sacreBLEU's own tokenisation, cased).
@@ -10,13 +11,15 @@ DATA is a folder with `train`, `val` and `test2016` in both languages (`train.en
 |---|---|
 | default | `kformer train` with the four files and nothing else |
 | plain | dropout 0.3, label smoothing 0.1, an average of the weights, a cooldown |
+| words | plain, and a tenth of the tokens hidden from the model that reads them |
 | subwords | plain, and words cut anew in every epoch (BPE-dropout) |
-| consistency | subwords, and every batch twice with predictions drawn together (R-Drop) |
-| student | consistency, trained on what `--teachers` runs of it translate together, and on the given pairs |
+| consistency | plain, and every batch twice with predictions drawn together (R-Drop) |
+| student | plain, on what the runs of plain with the first `--teachers` seeds translate together, and on the given pairs |
 
-Every run is that of the preset `tiny`, in a folder of its own under DIR. What is there already is used again, and a training that was
-interrupted goes on, so that the command can be given again after any interruption. Scores are those of a beam of 5; the length penalty is
-chosen on the validation text. The test set is looked at only with `--test`, with the bootstrap's 95 % interval of BLEU.
+The epochs of a recipe are as many as make the time of plain's, or with `--epochs` those given. Every run is that of the preset `tiny`, in
+a folder of its own under DIR. What is there already is used again, and a training that was interrupted goes on, so that the command can be
+given again after any interruption. Scores are those of a beam of 5; the length penalty is chosen on the validation text. For a student
+those of its teachers together come first. The test set is looked at only with `--test`, with the bootstrap's 95 % interval of BLEU.
 """
 
 import argparse
@@ -32,16 +35,19 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from benchmarks.inference import processor  # noqa: E402
 
-PLAIN = ["--packed", "--batch-tokens", "2048", "--dropout", "0.3", "--learning-rate", "0.004", "--warmup-steps", "1000"]
-PLAIN += ["--ema", "0.999", "--cooldown", "0.25", "--select", "bleu"]
-SUBWORDS = [*PLAIN, "--subword-sampling", "0.1"]
-CONSISTENCY = [*SUBWORDS, "--consistency", "3"]
+PLAIN = ["--batch-tokens", "2048", "--dropout", "0.3", "--learning-rate", "0.005", "--warmup-steps", "1000"]
+PLAIN += ["--ema", "0.999", "--cooldown", "0.3", "--select", "bleu"]
 # Options of `kformer train`, and epochs.
-RECIPES = {"default": ([], None), "plain": (PLAIN, 30), "subwords": (SUBWORDS, 40), "consistency": (CONSISTENCY, 40)}
-RECIPES["student"] = RECIPES["consistency"]
+RECIPES = {
+    "default": ([], None),
+    "plain": (PLAIN, 28),
+    "words": ([*PLAIN, "--word-dropout", "0.1"], 28),
+    "subwords": ([*PLAIN, "--subword-sampling", "0.1", "--packed"], 22),
+    "consistency": ([*PLAIN, "--consistency", "5"], 13),
+    "student": (PLAIN, 14),
+}
 VOCABULARY = 10_000
 PENALTIES = (0.6, 1.0, 1.4)
-FIRST_TEACHER = 101
 
 
 def kformer(options, *arguments, capture=False):
@@ -83,6 +89,8 @@ def train(options, recipe, seed, texts=None):
             arguments += [f"--valid-{side}", options.data / f"val.{language}"]
         if recipe != "default":
             arguments += ["--tokenizer", tokenizer_of(options)]
+    if options.matmul_precision:
+        arguments += ["--matmul-precision", options.matmul_precision]
     kformer(options, "train", "--output", run, *arguments)
     with open(run / "history.csv", encoding="utf-8") as file:
         names = file.readline().strip().split(",")
@@ -90,22 +98,29 @@ def train(options, recipe, seed, texts=None):
     return run, sum(float(row["seconds"]) for row in rows), sum(int(row["target_tokens"]) for row in rows)
 
 
-def teach(options):
-    """The training text of a student: what the teachers translate together, and the given pairs."""
+def teachers_of(options):
+    """The teachers' runs, the seconds of their training and the target tokens that they saw, both in sum."""
+    found = [train(options, "plain", 1 + number) for number in range(options.teachers)]
+    return [run for run, _, _ in found], sum(seconds for _, seconds, _ in found), sum(tokens for _, _, tokens in found)
+
+
+def teach(options, runs):
+    """The training text of a student: what the teachers' runs translate together, and the given pairs."""
     texts = {side: options.work / f"taught-{options.protocol}-{options.source}-{options.target}.{side}" for side in ("source", "target")}
     if not all(path.exists() for path in texts.values()):
-        runs = [train(options, "consistency", FIRST_TEACHER + number)[0] for number in range(options.teachers)]
         arguments = ["--source", options.data / f"train.{options.source}", "--reference", options.data / f"train.{options.target}"]
         arguments += ["--output-source", texts["source"], "--output-target", texts["target"], "--closest", "--keep-original"]
         kformer(options, "distill", *runs, *arguments, "--beam-size", 5)
     return texts
 
 
-def score(options, run, part, penalty):
-    """BLEU and chrF of a run on a part of the data; and what it said."""
-    output = run / f"{part}-{penalty}.out"
+def score(options, runs, part, penalty):
+    """BLEU and chrF of a run, or of several together, on a part of the data; and what was said."""
+    run, *others = runs
+    output = run / f"{part}-{penalty}{f'-of-{len(runs)}' if others else ''}.out"
     arguments = ["--source", options.data / f"{part}.{options.source}", "--reference", options.data / f"{part}.{options.target}"]
     arguments += ["--beam-size", 5, "--length-penalty", penalty, "--json", "--output", output]
+    arguments += [argument for other in others for argument in ("--ensemble", other)]
     if options.protocol == "tok":
         arguments += ["--tokenize", "none"]
     return json.loads(kformer(options, "evaluate", run, *arguments, capture=True)), output
@@ -128,18 +143,29 @@ def report(options):
     head += ["target tokens seen", "training, s"]
     print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|", flush=True)
     tests, signature = [], ""
-    for seed in options.seeds:
-        texts = teach(options) if options.recipe == "student" else None
-        run, seconds, tokens = train(options, options.recipe, seed, texts)
-        found = {penalty: score(options, run, "val", penalty)[0] for penalty in PENALTIES}
+
+    def row(name, seed, runs, seconds, tokens):
+        """Prints a row; returns the scores on the test set, or `None`."""
+        found = {penalty: score(options, runs, "val", penalty)[0] for penalty in PENALTIES}
         penalty = max(found, key=lambda penalty: found[penalty]["bleu"])
-        row = [options.recipe, seed, penalty, f"{found[penalty]['bleu']:.2f}", f"{found[penalty]['chrf']:.2f}"]
+        row, result = [name, seed, penalty, f"{found[penalty]['bleu']:.2f}", f"{found[penalty]['chrf']:.2f}"], None
         if options.test:
-            result, output = score(options, run, "test2016", penalty)
+            result, output = score(options, runs, "test2016", penalty)
             row += [f"{result['bleu']:.2f}", f"{interval(options, output, 'test2016'):.2f}", f"{result['chrf']:.2f}"]
+        print(f"| {' | '.join(map(str, [*row, f'{tokens:,}', f'{seconds:,.0f}']))} |", flush=True)
+        return result
+
+    texts = None
+    if options.recipe == "student":
+        runs, seconds, tokens = teachers_of(options)
+        texts = teach(options, runs)
+        row(f"{len(runs)} teachers together", f"1 to {len(runs)}", runs, seconds, tokens)
+    for seed in options.seeds:
+        run, seconds, tokens = train(options, options.recipe, seed, texts)
+        result = row(options.recipe, seed, [run], seconds, tokens)
+        if result:
             tests.append(result["bleu"])
             signature = result["bleu_signature"]
-        print(f"| {' | '.join(map(str, [*row, f'{tokens:,}', f'{seconds:,.0f}']))} |", flush=True)
     if tests:
         print(f"\nmean of {len(tests)} seeds on test2016: {statistics.mean(tests):.2f} BLEU, {signature}")
 
@@ -158,6 +184,7 @@ def main():
     parser.add_argument("--epochs", type=int, help="in place of the recipe's")
     parser.add_argument("--vocabulary", type=int, default=VOCABULARY)
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--matmul-precision", help="of `kformer train`")
     parser.add_argument("--backend", default=os.environ.get("KERAS_BACKEND", "tensorflow"))
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
