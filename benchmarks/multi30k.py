@@ -15,6 +15,7 @@ DATA is a folder with `train`, `val` and `test2016` in both languages (`train.en
 | subwords | plain, and words cut anew in every epoch (BPE-dropout) |
 | consistency | plain, and every batch twice with predictions drawn together (R-Drop) |
 | student | plain, on what the runs of plain with the first `--teachers` seeds translate together, and on the given pairs |
+| diversified | plain, on what each of these runs translates by itself, what as many of the other direction translate, and the given pairs |
 
 The epochs of a recipe are as many as make the time of plain's, or with `--epochs` those given. Every run is that of the preset `tiny`, in
 a folder of its own under DIR. What is there already is used again, and a training that was interrupted goes on, so that the command can be
@@ -45,7 +46,9 @@ RECIPES = {
     "subwords": ([*PLAIN, "--subword-sampling", "0.1", "--packed"], 22),
     "consistency": ([*PLAIN, "--consistency", "5"], 13),
     "student": (PLAIN, 14),
+    "diversified": (PLAIN, 5),
 }
+TAUGHT = ("student", "diversified")
 VOCABULARY = 10_000
 PENALTIES = (0.6, 1.0, 1.4)
 
@@ -75,7 +78,7 @@ def tokenizer_of(options):
 
 
 def train(options, recipe, seed, texts=None):
-    """A run's directory, trained to its end; and the seconds that its steps took."""
+    """A run's directory, trained to its end; the seconds that its steps took, and the target tokens that it saw."""
     run = options.work / f"{options.protocol}-{options.source}-{options.target}-{recipe}-{seed}"
     settings, epochs = RECIPES[recipe]
     epochs = options.epochs or epochs
@@ -98,18 +101,25 @@ def train(options, recipe, seed, texts=None):
     return run, sum(float(row["seconds"]) for row in rows), sum(int(row["target_tokens"]) for row in rows)
 
 
-def teachers_of(options):
+def teachers_of(options, backward=False):
     """The teachers' runs, the seconds of their training and the target tokens that they saw, both in sum."""
+    if backward:
+        options = argparse.Namespace(**{**vars(options), "source": options.target, "target": options.source})
     found = [train(options, "plain", 1 + number) for number in range(options.teachers)]
     return [run for run, _, _ in found], sum(seconds for _, seconds, _ in found), sum(tokens for _, _, tokens in found)
 
 
 def teach(options, runs):
-    """The training text of a student: what the teachers' runs translate together, and the given pairs."""
-    texts = {side: options.work / f"taught-{options.protocol}-{options.source}-{options.target}.{side}" for side in ("source", "target")}
+    """The training text of a student: what the teachers' runs translate, and the given pairs."""
+    name = f"{options.recipe}-{options.protocol}-{options.source}-{options.target}"
+    texts = {side: options.work / f"{name}.{side}" for side in ("source", "target")}
     if not all(path.exists() for path in texts.values()):
         arguments = ["--source", options.data / f"train.{options.source}", "--reference", options.data / f"train.{options.target}"]
-        arguments += ["--output-source", texts["source"], "--output-target", texts["target"], "--closest", "--keep-original"]
+        arguments += ["--output-source", texts["source"], "--output-target", texts["target"], "--keep-original"]
+        if options.recipe == "student":
+            arguments += ["--closest"]
+        else:
+            arguments += ["--separately", *(part for run in teachers_of(options, backward=True)[0] for part in ("--backward", run))]
         kformer(options, "distill", *runs, *arguments, "--beam-size", 5)
     return texts
 
@@ -156,7 +166,7 @@ def report(options):
         return result
 
     texts = None
-    if options.recipe == "student":
+    if options.recipe in TAUGHT:
         runs, seconds, tokens = teachers_of(options)
         texts = teach(options, runs)
         row(f"{len(runs)} teachers together", f"1 to {len(runs)}", runs, seconds, tokens)

@@ -1,4 +1,4 @@
-"""Sequence-level knowledge distillation: a training text as a teacher would translate it."""
+"""Sequence-level knowledge distillation: a training text as teachers would translate it, forwards and backwards."""
 
 from typing import NamedTuple
 
@@ -8,8 +8,8 @@ class DistilledText(NamedTuple):
 
     Attributes:
         sources, targets: lists of strings, the pairs to train a student on.
-        num_empty: sources that are left out, as their translation is empty.
-        num_truncated: sources that were longer than the teacher's limit and are left out, too.
+        num_empty: sentences that are left out, as their translation is empty.
+        num_truncated: sentences that were longer than a teacher's limit and are left out, too.
     """
 
     sources: list
@@ -18,27 +18,32 @@ class DistilledText(NamedTuple):
     num_truncated: int
 
 
-def distill(translator, sources, references=None, *, closest=False, keep_original=False, batch_size=64, progress=None, **options):
+def distill(
+    translator, sources, references=None, *, backward=(), closest=False, keep_original=False, batch_size=64, progress=None, **options
+):
     """Translates a training text by a teacher, for a student to be trained on.
 
     What a teacher writes is simpler than what people write, and says where the teacher was unsure: a small model learns more of it. The
     teacher may be one larger model or an ensemble (`Translator.load` of several runs), trained on the same text; and a student may
-    teach the next one.
+    teach the next one. Of a list of teachers each translates by itself: what they have different is more to learn. Teachers of the
+    other direction translate the target side, which then stands beside what they made of it.
 
     Args:
-        translator: `kformer.Translator`.
+        translator: `kformer.Translator`, or a list of them.
         sources: list of strings, the source side of the training text.
-        references: list of strings, its target side, which `closest` and `keep_original` need.
-        closest: whether to take, of all hypotheses of the beam, the one most like the reference (sentence BLEU) in place of the best.
-        keep_original: whether the given pairs come along, behind the new ones; a pair that stands among them already only once.
-        batch_size, progress: as in `Translator.translate`.
+        references: list of strings, its target side, which `backward`, `closest` and `keep_original` need.
+        backward: `kformer.Translator` from the target's language to the source's, or a list of them.
+        closest: whether to take, of all hypotheses of the beam, the one most like the given sentence (by its BLEU) in place of the best.
+        keep_original: whether the given pairs come along, behind the new ones.
+        batch_size: as in `Translator.translate`.
+        progress: function that is called with the number of sentences done by all teachers after each batch.
         **options: fields of `kformer.decoding.SearchOptions`; a beam of 5 by default.
 
     Returns:
-        `DistilledText`.
+        `DistilledText`: teacher by teacher, and of a pair that an earlier one has made already nothing more.
 
     Raises:
-        ValueError: there are no sources, or no references where they are needed, or not as many.
+        ValueError: there are no sources or no teachers, or no references where they are needed, or not as many.
 
     Example:
         >>> teacher = kformer.Translator.load(["runs/1", "runs/2", "runs/3"])
@@ -47,31 +52,47 @@ def distill(translator, sources, references=None, *, closest=False, keep_origina
 
     References:
         Kim and Rush 2016, "Sequence-level knowledge distillation", sections 3.2 and 3.3 (`closest` is their interpolation).
+        Nguyen et al. 2020, "Data diversification: a simple strategy for neural machine translation" (several teachers, both ways).
     """
     sources = list(sources)
     references = None if references is None else list(references)
     if not sources:
         raise ValueError("There is nothing to distill: the training text has no sentences.")
-    if references is None and (closest or keep_original):
-        raise ValueError("closest and keep_original need the target side of the training text: give references.")
+    forward, backward = (list(part) if isinstance(part, list | tuple) else [part] for part in (translator, backward))
+    if not forward and not backward:
+        raise ValueError("There is nobody to translate: give at least one teacher.")
+    if references is None and (backward or closest or keep_original):
+        raise ValueError("backward, closest and keep_original need the target side of the training text: give references.")
     if references is not None and len(references) != len(sources):
         counts = f"{len(sources)} sources but {len(references)} references"
         raise ValueError(f"There are {counts}; line n of one belongs to line n of the other.")
     options = {"beam_size": 5, **options}
     if closest:
         options["n_best"] = options["beam_size"]
-    results = translator.translate(sources, batch_size=batch_size, progress=progress, **options)
-    pairs, num_empty, num_truncated = [], 0, 0
-    for number, (source, result) in enumerate(zip(sources, results, strict=True)):
-        texts = [hypothesis.text for hypothesis in result.hypotheses]
-        text = _closest(texts, references[number]) if closest else texts[0]
-        num_truncated += result.truncated
-        num_empty += not (result.truncated or text.strip())
-        if text.strip() and not result.truncated:
-            pairs.append((source, text))
+    pairs, known, num_empty, num_truncated = [], set(), 0, 0
+
+    def add(new):
+        new = [pair for pair in new if pair not in known]
+        pairs.extend(new)
+        known.update(new)
+
+    for number, teacher in enumerate(forward + backward):
+        is_forward = number < len(forward)
+        texts, others = (sources, references) if is_forward else (references, sources)
+        begun = number * len(sources)
+        advance = progress and (lambda done, begun=begun: progress(begun + done))
+        results = teacher.translate(texts, batch_size=batch_size, progress=advance, **options)
+        new = []
+        for index, (text, result) in enumerate(zip(texts, results, strict=True)):
+            found = [hypothesis.text for hypothesis in result.hypotheses]
+            chosen = _closest(found, others[index]) if closest else found[0]
+            num_truncated += result.truncated
+            num_empty += not (result.truncated or chosen.strip())
+            if chosen.strip() and not result.truncated:
+                new.append((text, chosen) if is_forward else (chosen, text))
+        add(new)
     if keep_original:
-        known = set(pairs)
-        pairs += [pair for pair in zip(sources, references, strict=True) if pair not in known]
+        add(zip(sources, references, strict=True))
     return DistilledText([source for source, _ in pairs], [target for _, target in pairs], num_empty, num_truncated)
 
 

@@ -71,7 +71,8 @@ def test_training_of_kformer(backend):
 
 @pytest.mark.slow
 @pytest.mark.any_backend
-def test_a_student_of_two_teachers(tmp_path):
+@pytest.mark.parametrize("recipe", ["student", "diversified"])
+def test_a_student_of_two_teachers(tmp_path, recipe):
     data = tmp_path / "data"
     data.mkdir()
     for name, split, count in (("train", "train", 300), ("val", "valid", 20), ("test2016", "test", 20)):
@@ -80,10 +81,10 @@ def test_a_student_of_two_teachers(tmp_path):
             text = "".join(f"{getattr(pair, side)}\n" for pair in pairs)
             (data / f"{name}.{language}").write_text(text, encoding="utf-8")
     command = [sys.executable, str(BENCHMARKS / "multi30k.py"), str(data), "--work", str(tmp_path / "work"), "--to", "zh", "--test"]
-    command += ["--recipe", "student", "--teachers", "2", "--seeds", "1", "--epochs", "1", "--vocabulary", "360"]
+    command += ["--recipe", recipe, "--teachers", "2", "--seeds", "1", "--epochs", "1", "--vocabulary", "360"]
     first, again = (subprocess.run(command, capture_output=True, text=True) for _ in range(2))
     assert first.returncode == 0, first.stderr[-3000:]
-    rows = [[line for line in run.stdout.splitlines() if line.startswith(("| 2 teachers", "| student"))] for run in (first, again)]
+    rows = [[line for line in run.stdout.splitlines() if line.startswith(("| 2 teachers", f"| {recipe}"))] for run in (first, again)]
     assert len(rows[0]) == 2 and rows[0] == rows[1], "a second call finds everything done"
-    taught = [(tmp_path / "work" / f"taught-tok-en-zh.{side}").read_text(encoding="utf-8").splitlines() for side in ("source", "target")]
+    taught = [(tmp_path / "work" / f"{recipe}-tok-en-zh.{side}").read_text(encoding="utf-8").splitlines() for side in ("source", "target")]
     assert len(taught[0]) == len(taught[1]) >= 300

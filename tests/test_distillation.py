@@ -45,6 +45,31 @@ def test_given_pairs_come_along_once():
     ]  # fmt: skip
 
 
+class Echo:
+    """Translates each text into itself behind its name."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def translate(self, texts, *, batch_size, progress, **options):
+        for done in range(1, len(texts) + 1):
+            progress(done)
+        return [Translation([Hypothesis(self.name + text, 0.0, 0.0, [])], False) for text in texts]
+
+
+@pytest.mark.any_backend
+def test_teachers_by_themselves_and_backwards():
+    done = []
+    found = distill([Echo("1"), Echo("2"), Echo("1")], ["a", "b", "a"], ["A", "B", "A"], backward=Echo("0"), progress=done.append)
+    # A teacher's own repetitions stay, as the text's do; of what another one made already nothing is added.
+    assert list(zip(found.sources, found.targets, strict=True)) == [
+        ("a", "1a"), ("b", "1b"), ("a", "1a"), ("a", "2a"), ("b", "2b"), ("a", "2a"), ("0A", "A"), ("0B", "B"), ("0A", "A"),
+    ]  # fmt: skip
+    assert done == list(range(1, 13)) and found.num_empty == 0
+    found = distill([], ["a"], ["A"], backward=[Echo("0"), Echo("9")], keep_original=True, progress=done.append)
+    assert list(zip(found.sources, found.targets, strict=True)) == [("0A", "A"), ("9A", "A"), ("a", "A")]
+
+
 @pytest.mark.any_backend
 def test_what_cannot_be_distilled():
     for arguments, message in (
@@ -55,18 +80,32 @@ def test_what_cannot_be_distilled():
             distill(Teacher(), *arguments)
     with pytest.raises(ValueError, match="need the target side of the training text"):
         distill(Teacher(), SOURCES, closest=True)
+    with pytest.raises(ValueError, match="backward, closest and keep_original need the target side"):
+        distill(Teacher(), SOURCES, backward=Teacher())
+    with pytest.raises(ValueError, match="nobody to translate"):
+        distill([], SOURCES)
 
 
 @pytest.mark.any_backend
 def test_the_command_writes_both_sides(tmp_path):
     pairs = kformer.data.generate_pairs(6, seed=5, split="test", categories=("time",))
-    (tmp_path / "source").write_text("".join(f"{pair.source}\n" for pair in pairs), encoding="utf-8")
+    for side in ("source", "target"):
+        (tmp_path / side).write_text("".join(f"{getattr(pair, side)}\n" for pair in pairs), encoding="utf-8")
     outputs = [tmp_path / "kd.source", tmp_path / "kd.target"]
     command = [sys.executable, "-c", "from kformer_command import main; main()", "distill", str(FROZEN), str(FROZEN)]
     command += ["--source", str(tmp_path / "source"), "--output-source", str(outputs[0]), "--output-target", str(outputs[1])]
     process = subprocess.run(command, capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
-    assert "6 pairs (0 with an empty translation and 0 too long for the teacher left out)" in process.stderr
+    assert "6 pairs (0 with an empty translation and 0 too long for a teacher left out)" in process.stderr
     found = [path.read_text(encoding="utf-8").splitlines() for path in outputs]
     expected = kformer.Translator.load(FROZEN)([pair.source for pair in pairs], beam_size=5)
     assert found == [[pair.source for pair in pairs], expected]
+    # The same teacher by itself a second time makes nothing new; backwards it writes sources.
+    command += ["--reference", str(tmp_path / "target"), "--separately", "--backward", str(FROZEN), "--beam-size", "2"]
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    found = [path.read_text(encoding="utf-8").splitlines() for path in outputs]
+    targets = [pair.target for pair in pairs]
+    translator = kformer.Translator.load(FROZEN)
+    assert found[0][:6] == [pair.source for pair in pairs] and found[1][:6] == translator(found[0][:6], beam_size=2)
+    assert (found[0][6:], found[1][6:]) == (translator(targets, beam_size=2), targets)

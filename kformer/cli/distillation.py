@@ -1,4 +1,4 @@
-"""The command that lets a teacher translate a training text: `distill`."""
+"""The command that lets teachers translate a training text: `distill`."""
 
 import pathlib
 import sys
@@ -19,8 +19,20 @@ def distill(
     output_source: Annotated[pathlib.Path, option("--output-source", metavar="FILE", help="Where the new text's source side goes.")],
     output_target: Annotated[pathlib.Path, option("--output-target", metavar="FILE", help="Where the translations go.")],
     reference: Annotated[
-        pathlib.Path | None, option("--reference", metavar="FILE", help="Its target side, for --closest and --keep-original.")
+        pathlib.Path | None, option("--reference", metavar="FILE", help="Its target side, for --backward, --closest and --keep-original.")
     ] = None,
+    backward: Annotated[
+        list[str] | None,
+        option(
+            "--backward",
+            metavar="RUN",
+            help="A run that translates the target side back; its pairs come along. Give the option again for more, which then "
+            "translate together.",
+        ),
+    ] = None,
+    separately: Annotated[
+        bool, option("--separately", help="Let each run translate by itself, in place of all together: as many texts as runs.")
+    ] = False,
     closest: Annotated[
         bool, option("--closest", help="Take the translation of the beam that is most like the reference, in place of the likeliest.")
     ] = False,
@@ -31,10 +43,11 @@ def distill(
     threads: Threads = None,
     backend: Backend = None,
 ):
-    """Translate a training text by a teacher, to train a smaller model on (sequence-level knowledge distillation).
+    """Translate a training text by teachers, to train a small model on (sequence-level knowledge distillation).
 
-    A student learns more from what a good teacher writes than from what people write. Train it with `kformer train` on the two files;
-    give it the teacher's tokenizer, so that it may teach in turn.
+    A student learns more from what a good teacher writes than from what people write, and more still if several teachers translate
+    separately, and others backwards. Train it with `kformer train` on the two files; give it the teacher's tokenizer, so that it may
+    teach in turn.
 
     Example: [bold]kformer distill runs/1 runs/2 runs/3 --source train.en --reference train.de --closest --output-source kd.en
     --output-target kd.de[/bold]
@@ -48,17 +61,24 @@ def distill(
     if reference is not None:
         references = streaming.read_lines(reference, "reference")
         streaming.check_same_length(source, sources, reference, references)
-    translator = Translator.load(teachers)
+    if backward and references is None:
+        raise ValueError("--backward translates the target side of the training text: give it by --reference.")
+
+    def loaded(runs):
+        groups = [[run] for run in runs] if separately else [runs] if runs else []
+        return [Translator.load(group) for group in groups]
+
+    forward, back = loaded(teachers), loaded(backward or [])
     settings = {"closest": closest, "keep_original": keep_original, "batch_size": batch_size, "beam_size": beam_size}
     if length_penalty is not None:
         settings["length_penalty"] = length_penalty
-    with streaming.LineProgress(len(sources)) as progress:
-        text = distill(translator, sources, references, progress=progress, **settings)
+    with streaming.LineProgress(len(sources) * len(forward + back)) as progress:
+        text = distill(forward, sources, references, backward=back, progress=progress, **settings)
     with streaming.open_output(output_source) as first, streaming.open_output(output_target) as second:
         for file, lines in ((first, text.sources), (second, text.targets)):
             file.writelines(streaming.one_line(line).encode() + b"\n" for line in lines)
     print(
-        f"{len(text.sources):,} pairs ({text.num_empty:,} with an empty translation and {text.num_truncated:,} too long for the teacher "
+        f"{len(text.sources):,} pairs ({text.num_empty:,} with an empty translation and {text.num_truncated:,} too long for a teacher "
         "left out)",
         file=sys.stderr,
     )
