@@ -25,7 +25,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from benchmarks.inference import processor  # noqa: E402
-from benchmarks.multi30k import PENALTIES, kformer  # noqa: E402
+from benchmarks.multi30k import PENALTIES, kformer, score, spent_on  # noqa: E402
 
 BEAM, LONGEST = 5, 128
 
@@ -45,10 +45,7 @@ def train_kformer(options, seed):
 
 
 def score_kformer(options, run, part, penalty):
-    languages = {"--source": options.source, "--reference": options.target}
-    arguments = [argument for name, language in languages.items() for argument in (name, options.data / f"{part}.{language}")]
-    arguments += ["--beam-size", BEAM, "--length-penalty", penalty, "--tokenize", options.tokenize, "--json"]
-    found = json.loads(kformer(options, "evaluate", run, *arguments, capture=True))
+    found, _ = score(options, [run], part, penalty)
     return found["bleu"], found["chrf"]
 
 
@@ -79,7 +76,7 @@ class Peer:
         self.loop = TorchLoop(model, self.tokenizer.pad_id, tuned=True, device="cpu")
 
     def train(self, rate, seconds):
-        """Trains for so long; the model has the best weights then. Returns target tokens seen and the best validation's mean loss."""
+        """Trains for so long; the model has the best weights then. Returns the target tokens that it saw."""
         import torch
 
         model, warmup = self.loop.model, self.settings["warmup_steps"]
@@ -105,7 +102,7 @@ class Peer:
             print(f"peer: step {step}, {spent:,.0f} of {seconds:,.0f} s, validation {loss:.4f}", file=sys.stderr, flush=True)
         model.load_state_dict(weights)
         model.eval()
-        return tokens, best
+        return tokens
 
     def validate(self):
         import torch
@@ -179,7 +176,7 @@ def peer_process(options, path, run, seed, rate, seconds):
     if options.threads:
         torch.set_num_threads(options.threads)
     peer = Peer(options, pathlib.Path(run), int(seed))
-    tokens, _ = peer.train(float(rate), float(seconds))
+    tokens = peer.train(float(rate), float(seconds))
     penalty, val = best_penalty(peer.score)
     bleu, chrf = peer.score("test", penalty)
     result = {"rate": float(rate), "tokens": tokens, "penalty": penalty, "val": val, "bleu": bleu, "chrf": chrf}
@@ -196,9 +193,7 @@ def report(options):
         run, seconds = train_kformer(options, seed)
         penalty, val = best_penalty(lambda part, penalty, run=run: score_kformer(options, run, part, penalty))
         bleu, chrf = score_kformer(options, run, "test", penalty)
-        with open(run / "history.csv", encoding="utf-8") as file:
-            column = file.readline().strip().split(",").index("target_tokens")
-            tokens = sum(int(line.split(",")[column]) for line in file)
+        _, tokens = spent_on(run)
         rate = json.loads((run / "config.json").read_text(encoding="utf-8"))["training"]["learning_rate"]
         row = ["kformer", seed, f"{rate:.3g}", f"{seconds:,.0f}", f"{tokens:,}", penalty, f"{val:.2f}", f"{bleu:.2f}", f"{chrf:.2f}"]
         print(f"| {' | '.join(map(str, row))} |", flush=True)

@@ -24,6 +24,7 @@ those of its teachers together come first. The test set is looked at only with `
 """
 
 import argparse
+import csv
 import importlib.metadata
 import json
 import os
@@ -95,10 +96,14 @@ def train(options, recipe, seed, texts=None):
     if options.matmul_precision:
         arguments += ["--matmul-precision", options.matmul_precision]
     kformer(options, "train", "--output", run, *arguments)
-    with open(run / "history.csv", encoding="utf-8") as file:
-        names = file.readline().strip().split(",")
-        rows = [dict(zip(names, line.strip().split(","), strict=True)) for line in file]
-    return run, sum(float(row["seconds"]) for row in rows), sum(int(row["target_tokens"]) for row in rows)
+    return run, *spent_on(run)
+
+
+def spent_on(run):
+    """The seconds of a run's steps, and the target tokens that they saw."""
+    with open(run / "history.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return sum(float(row["seconds"]) for row in rows), sum(int(row["target_tokens"]) for row in rows)
 
 
 def teachers_of(options, backward=False):
@@ -131,8 +136,8 @@ def score(options, runs, part, penalty):
     arguments = ["--source", options.data / f"{part}.{options.source}", "--reference", options.data / f"{part}.{options.target}"]
     arguments += ["--beam-size", 5, "--length-penalty", penalty, "--json", "--output", output]
     arguments += [argument for other in others for argument in ("--ensemble", other)]
-    if options.protocol == "tok":
-        arguments += ["--tokenize", "none"]
+    if options.tokenize:
+        arguments += ["--tokenize", options.tokenize]
     return json.loads(kformer(options, "evaluate", run, *arguments, capture=True)), output
 
 
@@ -141,7 +146,7 @@ def interval(options, output, part):
     from sacrebleu.metrics import BLEU
 
     lines = [path.read_text(encoding="utf-8").split("\n")[:-1] for path in (output, options.data / f"{part}.{options.target}")]
-    metric = BLEU(tokenize="none" if options.protocol == "tok" else "13a", force=True)
+    metric = BLEU(tokenize=options.tokenize or "13a", force=True)
     found = metric.corpus_score(lines[0], [lines[1]], n_bootstrap=1000)
     return found._ci
 
@@ -197,6 +202,7 @@ def main():
     parser.add_argument("--matmul-precision", help="of `kformer train`")
     parser.add_argument("--backend", default=os.environ.get("KERAS_BACKEND", "tensorflow"))
     options = parser.parse_args()
+    options.tokenize = "none" if options.protocol == "tok" else None  # None leaves it to `kformer evaluate`.
     options.work.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
     report(options)

@@ -5,6 +5,8 @@ Shape letters: B batch, T queries, S keys. Every mask is broadcastable to `[B, N
 
 from keras import ops
 
+from kformer.layers.relative_positions import distances
+
 
 def padding_mask(ids, pad_id=0):
     """Marks the real tokens of a padded batch.
@@ -37,9 +39,7 @@ def causal_mask(query_length, key_length, offset=0):
     Returns:
         Boolean tensor `[T, S]`: `mask[t, s] = s <= t + offset`.
     """
-    query_positions = ops.expand_dims(ops.arange(query_length, dtype="int32") + ops.cast(offset, "int32"), 1)
-    key_positions = ops.expand_dims(ops.arange(key_length, dtype="int32"), 0)
-    return ops.less_equal(key_positions, query_positions)
+    return ops.less_equal(distances(query_length, key_length, offset), 0)
 
 
 def segment_mask(query_segments, key_segments):

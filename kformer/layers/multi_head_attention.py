@@ -9,7 +9,7 @@ from kformer.layers.counter_hash import derive_seed, drawn_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.initializers import seeded
 from kformer.layers.masks import causal_mask, combine_masks
-from kformer.layers.relative_positions import rotate_positions
+from kformer.layers.relative_positions import check_rotary_size, rotate_positions
 from kformer.layers.shapes import linear, reshape
 
 # Stands for minus infinity in float32 scores: exp(_MASKED - max) is 0, and a row of it alone still has a finite softmax.
@@ -125,8 +125,8 @@ class MultiHeadAttention(keras.layers.Layer):
                 "heads that divides it, or give head_dim."
             )
         self._head_dim = self.head_dim or hidden_dim // self.num_heads
-        if self.rotary is not None and self._head_dim % 2:
-            raise ValueError(f"Rotary positions turn pairs of numbers, so the head size must be even, but it is {self._head_dim}.")
+        if self.rotary is not None:
+            check_rotary_size(self._head_dim)
         self._scale = self._head_dim**-0.5 if self.scale is None else self.scale
         inner, shared = self.num_heads * self._head_dim, self.num_key_value_heads * self._head_dim
         self._is_self_attention = value_shape is None

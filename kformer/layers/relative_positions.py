@@ -37,8 +37,7 @@ def rotate_positions(x, positions, base=10_000.0, interleaved=False):
         Su et al. 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding", equations 15 and 34.
     """
     size = x.shape[-1]
-    if size % 2:
-        raise ValueError(f"Rotary positions turn pairs of numbers, so the head size must be even, but it is {size}.")
+    check_rotary_size(size)
     frequencies = ops.convert_to_tensor((base ** (-np.arange(0, size, 2) / size)).astype("float32"))
     angles = ops.expand_dims(ops.cast(positions, "float32"), -1) * frequencies  # [..., T, H / 2]
     if len(angles.shape) == 3:
@@ -55,6 +54,12 @@ def rotate_positions(x, positions, base=10_000.0, interleaved=False):
     else:
         turned = ops.concatenate(turned, axis=-1)
     return ops.cast(turned, x.dtype)
+
+
+def check_rotary_size(head_dim):
+    """Raises a ValueError where a head cannot be turned by `rotate_positions`."""
+    if head_dim % 2:
+        raise ValueError(f"Rotary positions turn pairs of numbers, so the head size must be even, but it is {head_dim}.")
 
 
 def distances(query_length, key_length, offset=0):

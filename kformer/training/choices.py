@@ -5,8 +5,6 @@ The numbers stand on runs with Multi30k (29,000 pairs; benchmarks/RESULTS.md) an
 
 import math
 
-from kformer.models import PRESETS
-
 FEW_PAIRS, MANY_PAIRS = 200_000, 2_000_000
 USUAL_BATCH_TOKENS = 4096
 PATIENCE = 10
@@ -27,8 +25,7 @@ def choose_dropout(preset, num_pairs):
         return 0.3, f"as there are no more than {FEW_PAIRS:,} pairs, which a model soon knows by heart"
     if num_pairs <= MANY_PAIRS:
         return 0.2, f"as there are between {FEW_PAIRS:,} and {MANY_PAIRS:,} pairs"
-    rate = min(PRESETS[preset].config["dropout"], 0.3 if preset == "big" else 0.1)
-    return rate, f"little, as there are more than {MANY_PAIRS:,} pairs"
+    return 0.3 if preset == "big" else 0.1, f"little, as there are more than {MANY_PAIRS:,} pairs"
 
 
 def choose_batch_tokens(num_tokens):
