@@ -60,7 +60,7 @@ def kformer(options, *arguments, capture=False):
     root = str(pathlib.Path(__file__).resolve().parent.parent)
     environment["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     threads = ["--threads", str(options.threads)] if options.threads else []
-    command = [sys.executable, "-c", "from kformer_command import main; main()", *map(str, arguments), *threads]
+    command = [sys.executable, "-c", "import sys; from kformer_command import main; sys.exit(main())", *map(str, arguments), *threads]
     process = subprocess.run(command, env=environment, text=True, stdout=subprocess.PIPE if capture else sys.stderr)
     if process.returncode:
         raise SystemExit(f"kformer {arguments[0]} failed with exit code {process.returncode}.")

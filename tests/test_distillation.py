@@ -92,7 +92,7 @@ def test_the_command_writes_both_sides(tmp_path):
     for side in ("source", "target"):
         (tmp_path / side).write_text("".join(f"{getattr(pair, side)}\n" for pair in pairs), encoding="utf-8")
     outputs = [tmp_path / "kd.source", tmp_path / "kd.target"]
-    command = [sys.executable, "-c", "from kformer_command import main; main()", "distill", str(FROZEN), str(FROZEN)]
+    command = [sys.executable, "-c", "import sys; from kformer_command import main; sys.exit(main())", "distill", str(FROZEN), str(FROZEN)]
     command += ["--source", str(tmp_path / "source"), "--output-source", str(outputs[0]), "--output-target", str(outputs[1])]
     process = subprocess.run(command, capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
@@ -109,3 +109,6 @@ def test_the_command_writes_both_sides(tmp_path):
     translator = kformer.Translator.load(FROZEN)
     assert found[0][:6] == [pair.source for pair in pairs] and found[1][:6] == translator(found[0][:6], beam_size=2)
     assert (found[0][6:], found[1][6:]) == (translator(targets, beam_size=2), targets)
+    command = [part for part in command if part not in ("--reference", str(tmp_path / "target"))]
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode != 0 and "give it by --reference" in " ".join(process.stderr.split())

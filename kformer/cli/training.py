@@ -77,7 +77,7 @@ def train(
             help="Pieces of the tokenizer. Default: 1,000 to 32,000 by the number of pairs, so that each piece occurs often enough.",
         ),
     ] = None,
-    tokenizer_type: Annotated[str | None, option("--tokenizer-type", help="unigram or bpe. Default: unigram.")] = None,
+    tokenizer_type: Annotated[str | None, option("--tokenizer-type", help="bpe or unigram. Default: bpe.")] = None,
     separate_vocabularies: Annotated[
         bool,
         option("--separate-vocabularies", help="A tokenizer for each side: for languages that share no script, as English and Chinese."),

@@ -27,7 +27,7 @@ from kformer.layers import (
     PositionalEmbedding,
     padding_mask,
 )
-from kformer.models import Transformer
+from kformer.models import Transformer, variants_of
 
 
 class Encoded(NamedTuple):
@@ -62,11 +62,12 @@ class InferenceCache(NamedTuple):
 def can_infer(model):
     """Whether `InferenceModel` computes what a model computes, and the backend gains by it.
 
-    It does for a `Transformer` of this package's own layers in float32. A layer of another class may compute anything.
+    It does for a `Transformer` as in the paper, or as published descendants are, of this package's own layers in float32. A layer of
+    another class may compute anything.
     """
     methods = ("encode", "init_cache", "decode_step")
     own = any(getattr(type(model), name) is not getattr(Transformer, name) for name in methods)
-    if not has_kernels() or own or model.policy_name != "float32":
+    if not has_kernels() or own or model.policy_name != "float32" or variants_of(model.get_config()):
         return False
     network = model._network
     layers = [*network.encoder_layers, *network.decoder_layers]
@@ -140,7 +141,7 @@ class InferenceModel:
             (self._attention(layer, "self_attention"), self._attention(layer, "cross_attention"), self._feed_forward_of(layer))
             for layer in self._network.decoder_layers
         ]
-        norms = (self._network.encoder_norm, self._network.decoder_norm)
+        norms = (self._network.encoder.norm, self._network.decoder.norm)
         self._encoder_norm, self._decoder_norm = (None if norm is None else self._norm_of(norm) for norm in norms)
         embeddings = (self._network.source_embedding, self._network.target_embedding)
         self._source_table, self._target_table = (run.bind_table(embedding.embeddings) for embedding in embeddings)

@@ -93,8 +93,8 @@ def build_spec(translator):
     )
     _set_tables(spec, network)
     for side, embedding, positions, norm in (
-        (spec.encoder, network.source_embedding, network.source_positions, network.encoder_norm),
-        (spec.decoder, network.target_embedding, network.target_positions, network.decoder_norm),
+        (spec.encoder, network.source_embedding, network.source_positions, network.encoder.norm),
+        (spec.decoder, network.target_embedding, network.target_positions, network.decoder.norm),
     ):
         side.scale_embeddings = embedding.scale
         side.position_encodings.encodings = _position_table(embedding if positions is None else positions, model)

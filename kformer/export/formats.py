@@ -2,6 +2,8 @@
 
 import importlib
 
+from kformer.models import variants_of
+
 # Format: where its function is. Looked up when it is asked for, since each has libraries of its own.
 _FUNCTIONS = {
     "saved_model": ("kformer.export.saved_model", "export_saved_model"),
@@ -35,15 +37,19 @@ def check_free(path):
 
 
 def check_layers(model, format):
-    """Refuses a model whose weights alone do not say what its layers compute.
+    """Refuses a model that other programs cannot run: of an architecture that they do not know, or with layers that are more than weights.
 
     Args:
         model: a `Transformer`.
         format: what to call the format in error messages.
 
     Raises:
-        ValueError: a layer is quantized: its weights are whole numbers, and scales beside them say what those mean.
+        ValueError: an option of the model is none of the paper's Transformer; or a layer is quantized: its weights are whole numbers, and
+            scales beside them say what those mean.
     """
+    variants = variants_of(model.get_config())
+    if variants:
+        raise ValueError(f"The model has {', '.join(variants)}, which {format} does not know here; export a SavedModel.")
     for layer in model._flatten_layers(include_self=False):
         if getattr(layer, "quantization_mode", None):
             raise ValueError(

@@ -169,7 +169,7 @@ def build_encoder(network, weights):
 
         x = _residual(graph, layer, "self_attention", x, self_attention)
         x = _feed_forward(graph, layer, x)
-    x = x if network.encoder_norm is None else _layer_norm(graph, network.encoder_norm, x)
+    x = x if network.encoder.norm is None else _layer_norm(graph, network.encoder.norm, x)
     cross = [_heads(graph, layer.cross_attention, x, "key_value", 2) for layer in network.decoder_layers]
     graph.output("encoded", x, graph.dtype, ("batch", "source_length", network.source_embedding.hidden_dim))
     graph.output("source_mask", mask, "bool", ("batch", "source_length"))
@@ -215,7 +215,7 @@ def build_decoder_step(network, weights):
         x = _residual(graph, layer, "self_attention", x, self_attention)
         x = _residual(graph, layer, "cross_attention", x, cross_attention)
         x = _feed_forward(graph, layer, x)
-    x = x if network.decoder_norm is None else _layer_norm(graph, network.decoder_norm, x)
+    x = x if network.decoder.norm is None else _layer_norm(graph, network.decoder.norm, x)
     graph.output("logits", _project_output(graph, network, x, ids), "float32", ("batch", "target_length", _target_size(network)))
     for i, (layer, pair) in enumerate(zip(network.decoder_layers, present, strict=True)):
         for name, value in zip(("key", "value"), pair, strict=True):

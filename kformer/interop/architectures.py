@@ -7,6 +7,9 @@
 | `mbart`      | pre  | learned, the first two rows not used | yes            | yes         | mBART, mBART-50                |
 | `bart`       | post | learned, the first two rows not used | yes            | yes         | BART and what was made from it |
 | `pegasus`    | pre  | sinusoidal, sines before cosines     | no             | yes         | what kformer exports, pre-norm |
+| `t5`, `mt5`  | pre  | a learned bias for each distance     | no             | no          | T5, T5 v1.1, mT5               |
+
+T5's norm is RMSNorm, its maps have no biases, its scores are not scaled, and its feed-forward networks may be gated.
 """
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
@@ -50,7 +53,8 @@ _STYLES = {
         "output_bias": True,
     },
 }
-MODEL_TYPES = tuple(_STYLES)
+_T5 = ("t5", "mt5")
+MODEL_TYPES = (*_T5, *_STYLES)
 
 
 def model_arguments(config, where="config.json"):
@@ -67,6 +71,8 @@ def model_arguments(config, where="config.json"):
         ValueError: the architecture is unknown, a value is missing or odd, or it is something that `Transformer` cannot be.
     """
     model_type = config.get("model_type")
+    if model_type in _T5:
+        return _t5_arguments(config, where)
     if model_type not in _STYLES:
         raise ValueError(f"{where} has the model_type {model_type!r}; kformer imports {', '.join(MODEL_TYPES[:-1])}.")
     sizes = {name: _size(config, name, where) for name in ("d_model", "encoder_layers", "decoder_layers", "vocab_size")}
@@ -79,14 +85,6 @@ def model_arguments(config, where="config.json"):
     target_size = config.get("decoder_vocab_size") or sizes["vocab_size"]
     if shared and target_size != sizes["vocab_size"]:
         raise ValueError(f"{where} shares the embeddings of {sizes['vocab_size']} and {target_size} tokens, which cannot be.")
-    end_id = config.get("eos_token_id")
-    end_id = end_id[0] if isinstance(end_id, list) and len(end_id) == 1 else end_id
-    special = {"pad_id": config.get("pad_token_id"), "end_id": end_id, "start_id": config.get("decoder_start_token_id")}
-    if special["start_id"] is None:
-        special["start_id"] = end_id  # What mBART's configuration leaves to the tokenizer.
-    for name, value in special.items():
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < max(sizes["vocab_size"], target_size):
-            raise ValueError(f"{where} gives {value!r} for the {name.replace('_', ' ')}, but a token id is needed.")
     return {
         "vocabulary_size": sizes["vocab_size"],
         "target_vocabulary_size": None if target_size == sizes["vocab_size"] else target_size,
@@ -101,9 +99,65 @@ def model_arguments(config, where="config.json"):
         "scale_embeddings": bool(config.get("scale_embedding", False)),
         "share_embeddings": bool(shared),
         "share_output": bool(config.get("tie_word_embeddings", True)),
-        **special,
+        **_special_ids(config, max(sizes["vocab_size"], target_size), where),
         **_STYLES[model_type],
     }
+
+
+def _t5_arguments(config, where):
+    sizes = {name: _size(config, name, where) for name in ("d_model", "d_kv", "d_ff", "num_layers", "num_heads", "vocab_size")}
+    gate, _, activation = config.get("feed_forward_proj", "relu").rpartition("-")
+    # The first of its kind was the approximation, and the name stayed.
+    activation = "gelu_tanh" if (gate, activation) == ("gated", "gelu") else {**_ACTIVATIONS, "gelu_new": "gelu_tanh"}.get(activation)
+    if activation is None or gate not in ("", "gated"):
+        name = config["feed_forward_proj"]
+        raise ValueError(f"{where} has the feed_forward_proj {name!r}; kformer has {', '.join(_ACTIVATIONS)}, gated or not.")
+    tied = bool(config.get("tie_word_embeddings", True))
+    numbers = {"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128, "num_decoder_layers": sizes["num_layers"]}
+    given = {name: value for name, value in config.items() if value is not None}
+    numbers = {name: _size({name: usual, **given}, name, where) for name, usual in numbers.items()}
+    dropout = _rate({"dropout_rate": 0.1, **given}, "dropout_rate", where)
+    return {
+        "vocabulary_size": sizes["vocab_size"],
+        "target_vocabulary_size": None,
+        "num_encoder_layers": sizes["num_layers"],
+        "num_decoder_layers": numbers["num_decoder_layers"],
+        "hidden_dim": sizes["d_model"],
+        "intermediate_dim": sizes["d_ff"],
+        "num_heads": sizes["num_heads"],
+        "head_dim": sizes["d_kv"],
+        "max_length": _size({"n_positions": 512, **given}, "n_positions", where),
+        "activation": activation,
+        "gated": gate == "gated",
+        "dropout": dropout,
+        "attention_dropout": dropout,
+        "activation_dropout": dropout,
+        "normalize_first": True,
+        "normalization": "rms_norm",
+        "layer_norm_epsilon": float(config.get("layer_norm_epsilon", 1e-6)),
+        "use_bias": False,
+        "attention_scale": 1.0,
+        "position_encoding": "t5",
+        "relative_buckets": numbers["relative_attention_num_buckets"],
+        "relative_max_distance": numbers["relative_attention_max_distance"],
+        "scale_embeddings": False,
+        # Models whose projection is a table of its own do not scale; newer configurations say so in words of their own.
+        "scale_output": bool(config.get("scale_decoder_outputs", tied)),
+        "share_output": tied,
+        **_special_ids({"decoder_start_token_id": config.get("pad_token_id"), **given}, sizes["vocab_size"], where),
+    }
+
+
+def _special_ids(config, size, where):
+    end_id = config.get("eos_token_id")
+    end_id = end_id[0] if isinstance(end_id, list) and len(end_id) == 1 else end_id
+    special = {"pad_id": config.get("pad_token_id"), "end_id": end_id, "start_id": config.get("decoder_start_token_id")}
+    if special["start_id"] is None:
+        special["start_id"] = end_id  # What mBART's configuration leaves to the tokenizer.
+    for name, value in special.items():
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < size:
+            raise ValueError(f"{where} gives {value!r} for the {name.replace('_', ' ')}, but a token id is needed.")
+    return special
 
 
 def _size(config, name, where):

@@ -69,7 +69,7 @@ def search_options(generation, config, model, where="generation_config.json"):
     if _number(generation, "max_new_tokens", where) is not None:
         total = generation["max_new_tokens"] + 1
     elif total is None:
-        total = min(_DEFAULT_NEW_TOKENS + 1, config["max_position_embeddings"])
+        total = min(_DEFAULT_NEW_TOKENS + 1, config.get("max_position_embeddings", model.max_length))
     if model.get_config()["position_encoding"] == "learned":
         total = min(total, model.max_length + 1)  # The last token is never read.
     min_length = (_number(generation, "min_length", where) or 0) - 1

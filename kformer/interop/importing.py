@@ -6,7 +6,7 @@ from kformer.interop.architectures import model_arguments
 from kformer.interop.checkpoint import CheckpointFolder
 from kformer.interop.generation import search_options
 from kformer.interop.tokenizers import read_tokenizer
-from kformer.interop.weights import check_sizes, load_weights
+from kformer.interop.weights import check_sizes, load_weights, settle_output
 from kformer.models import Transformer
 from kformer.training.files import new_folder
 from kformer.translator import Translator
@@ -19,7 +19,8 @@ def load_checkpoint(path, *, source_language=None, target_language=None, dtype="
 
     Args:
         path: a local folder with `config.json`, weights (`model.safetensors`, its shards, or `pytorch_model.bin`) and tokenizer files.
-            Models of the types marian (OPUS-MT), m2m_100 (M2M100, NLLB-200), mbart (mBART, mBART-50) and bart are read.
+            Models of the types marian (OPUS-MT), m2m_100 (M2M100, NLLB-200), mbart (mBART, mBART-50), bart, t5 (T5, T5 v1.1) and mt5
+            are read.
         source_language, target_language: codes for models of several languages, as the model's makers write them (`"eng_Latn"`,
             `"en"`, `"en_XX"`); `None` takes what the folder says, if it does.
         dtype: "float32"; "float16" or "bfloat16" keep weights in half precision, and compute in it.
@@ -54,6 +55,7 @@ def load_checkpoint(path, *, source_language=None, target_language=None, dtype="
             )
     weights = folder.open_weights()
     check_sizes(arguments, weights.shapes, str(folder.path))
+    arguments = settle_output(arguments, weights.shapes)
     model = Transformer(**{**arguments, "start_id": tokenizer.start_id}, dtype=dtype)
     load_weights(model, weights, str(folder.path))
     options, left_out = search_options(generation, folder.config, model, str(folder.path / "generation_config.json"))

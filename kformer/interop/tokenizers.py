@@ -17,6 +17,8 @@ from kformer.text.unigram_scores import IMPORT_STEPS, quantize_scores
 from kformer.text.vocabulary import load_sentencepiece, model_pieces
 
 MODEL_NAME = "sentencepiece.bpe.model"
+_T5_MODEL_NAME = "spiece.model"
+_T5_EXTRA_IDS = 100
 # Any class that leaves open which model's it is; the model_type decides then.
 _GENERIC_CLASSES = ("", "PreTrainedTokenizer", "TokenizersBackend")
 _PREFIXES = {"source": ["source_prefix"], "target": ["target_prefix"]}
@@ -85,7 +87,7 @@ def read_tokenizer(folder, config, *, source_language=None, target_language=None
     kind = config.get("model_type")
     if kind == "pegasus" and checkpoint.tokenizer_class == "MarianTokenizer":
         kind = "marian"  # a pre-norm model that kformer exported
-    readers = {"marian": _read_marian, "m2m_100": _read_m2m_100, "mbart": _read_mbart, "bart": _read_bart}
+    readers = {"marian": _read_marian, "m2m_100": _read_m2m_100, "mbart": _read_mbart, "bart": _read_bart, "t5": _read_t5, "mt5": _read_t5}
     if kind not in readers:
         raise ValueError(f"The tokenizer of the model_type {kind!r} is none that kformer reads; it reads those of {', '.join(readers)}.")
     return readers[kind](checkpoint, {"source": source_language, "target": target_language})
@@ -400,6 +402,28 @@ def _read_bart(checkpoint, given):
         )
     read = _fairseq_pieces(checkpoint, ())
     return _tokenizer(checkpoint, read, prefix=[_id_of(read.pieces, "<s>", "The tokenizer")])
+
+
+# ---- T5 ----
+
+
+def _read_t5(checkpoint, given):
+    for side, code in given.items():
+        if code is not None:
+            raise ValueError(f"A T5 model has no languages, its task stands in the text; leave out {side}_language={code!r}.")
+    if not checkpoint.has(_T5_MODEL_NAME) and checkpoint.has("tokenizer.json"):
+        return _tokenizer(checkpoint, _converted(checkpoint))
+    model = checkpoint.model(_T5_MODEL_NAME)
+    own = model_pieces(load_sentencepiece(model))
+    added = checkpoint.added_tokens()
+    if not any(token.startswith("<extra_id_") for token in added):
+        # What stands for the gaps in a text that training left out, counted from the end.
+        count = checkpoint.settings.get("extra_ids", _T5_EXTRA_IDS)
+        if type(count) is not int or count < 0:
+            raise ValueError(f"tokenizer_config.json gives {count!r} for extra_ids, but a whole number is needed.")
+        missing = [f"<extra_id_{number}>" for number in reversed(range(count)) if f"<extra_id_{number}>" not in own]
+        added |= {token: len(own) + place for place, token in enumerate(missing)}
+    return _tokenizer(checkpoint, _with_added(checkpoint, model, dict(enumerate(own)), added))
 
 
 def _unknown_class(checkpoint, choices):

@@ -62,14 +62,17 @@ class Slot(NamedTuple):
 def slots(model):
     """The table of a `Transformer` in one of the published architectures: a generator of `Slot`."""
     network = model._network
+    if network.encoder.relative_bias is not None:
+        yield from _t5_slots(network)
+        return
     if network.source_embedding is network.target_embedding:
         yield Slot(network.source_embedding.embeddings, ("model.shared.weight",), residual_axes=(1,))
     else:
         yield Slot(network.source_embedding.embeddings, ("model.encoder.embed_tokens.weight",), residual_axes=(1,))
         yield Slot(network.target_embedding.embeddings, ("model.decoder.embed_tokens.weight",), residual_axes=(1,))
     sides = (
-        ("encoder", network.source_positions, network.encoder_layers, network.encoder_norm),
-        ("decoder", network.target_positions, network.decoder_layers, network.decoder_norm),
+        ("encoder", network.source_positions, network.encoder_layers, network.encoder.norm),
+        ("decoder", network.target_positions, network.decoder_layers, network.decoder.norm),
     )
     for side, positions, layers, final_norm in sides:
         if positions is not None:
@@ -105,6 +108,36 @@ def _layer(layer, prefix):
     yield from _norm(layer.feed_forward_norm, f"{prefix}.final_layer_norm")
 
 
+def _t5_slots(network):
+    yield Slot(network.source_embedding.embeddings, ("shared.weight",))
+    for side, stack in (("encoder", network.encoder), ("decoder", network.decoder)):
+        for index, layer in enumerate(stack.layers):
+            prefix = f"{side}.block.{index}.layer"
+            attention, name = layer.self_attention, f"{prefix}.0.SelfAttention"
+            yield Slot(attention.query_key_value_kernel, tuple(f"{name}.{part}.weight" for part in "qkv"), transposed=True)
+            yield Slot(attention.output_kernel, (f"{name}.o.weight",), transposed=True)
+            yield Slot(layer.self_attention_norm.scale, (f"{prefix}.0.layer_norm.weight",))
+            place = 1
+            if side == "decoder":
+                attention, name = layer.cross_attention, f"{prefix}.1.EncDecAttention"
+                yield Slot(attention.query_kernel, (f"{name}.q.weight",), transposed=True)
+                yield Slot(attention.key_value_kernel, (f"{name}.k.weight", f"{name}.v.weight"), transposed=True)
+                yield Slot(attention.output_kernel, (f"{name}.o.weight",), transposed=True)
+                yield Slot(layer.cross_attention_norm.scale, (f"{prefix}.1.layer_norm.weight",))
+                place = 2
+            dense, name = layer.feed_forward, f"{prefix}.{place}.DenseReluDense"
+            if dense.gated:
+                yield Slot(dense.gate.kernel, (f"{name}.wi_0.weight",), transposed=True)
+            yield Slot(dense.intermediate.kernel, (f"{name}.{'wi_1' if dense.gated else 'wi'}.weight",), transposed=True)
+            yield Slot(dense.output_projection.kernel, (f"{name}.wo.weight",), transposed=True)
+            yield Slot(layer.feed_forward_norm.scale, (f"{prefix}.{place}.layer_norm.weight",))
+        # The first layer has it, and all use it.
+        yield Slot(stack.relative_bias.table, (f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",))
+        yield Slot(stack.norm.scale, (f"{side}.final_layer_norm.weight",))
+    if network.output_projection is not None:
+        yield Slot(network.output_projection.kernel, ("lm_head.weight",), transposed=True)
+
+
 def _linear_in(kernel, bias, names):
     """Linear maps out of the residual stream, joined."""
     yield Slot(kernel, tuple(f"{name}.weight" for name in names), transposed=True, residual_axes=(0,))
@@ -133,8 +166,9 @@ def check_sizes(arguments, shapes, where):
     Raises:
         ValueError: the number of layers, or the shape of a table or of a feed-forward network is another one.
     """
+    is_t5 = arguments["position_encoding"] == "t5"
     for side in ("encoder", "decoder"):
-        prefix = f"model.{side}.layers."
+        prefix = f"{side}.block." if is_t5 else f"model.{side}.layers."
         numbers = {name.removeprefix(prefix).partition(".")[0] for name in shapes if name.startswith(prefix)}
         stored, wanted = len(numbers), arguments[f"num_{side}_layers"]
         if stored != wanted:
@@ -145,6 +179,9 @@ def check_sizes(arguments, shapes, where):
         "model.encoder.embed_tokens.weight": arguments["vocabulary_size"],
         "model.decoder.embed_tokens.weight": arguments["target_vocabulary_size"] or arguments["vocabulary_size"],
         "model.encoder.layers.0.fc1.weight": arguments["intermediate_dim"],
+        "shared.weight": arguments["vocabulary_size"],
+        "encoder.block.0.layer.1.DenseReluDense.wi_1.weight": arguments["intermediate_dim"],
+        "encoder.block.0.layer.1.DenseReluDense.wi.weight": arguments["intermediate_dim"],
     }
     if arguments["position_encoding"] == "learned":
         sizes["model.encoder.embed_positions.weight"] = arguments["max_length"] + UNUSED_POSITIONS
@@ -153,6 +190,16 @@ def check_sizes(arguments, shapes, where):
             raise ValueError(
                 f"{where}: the tensor {name!r} has the shape {list(shapes[name])}, but config.json asks for {[rows, hidden_dim]}."
             )
+
+
+def settle_output(arguments, shapes):
+    """What `model_arguments` gave, with a projection of its own where a T5 has one.
+
+    Newer configurations of T5 v1.1 say that its projection is the shared table, and store another one; that its outputs are not scaled
+    tells it from T5.
+    """
+    has_own = arguments["position_encoding"] == "t5" and not arguments["scale_output"] and "lm_head.weight" in shapes
+    return {**arguments, "share_output": False} if has_own else arguments
 
 
 def load_weights(model, weights, where):
@@ -202,9 +249,10 @@ def load_weights(model, weights, where):
 def _stored_name(name, shapes, model):
     """The name under which a tensor is stored: some files have the shared table under one of its copies' names alone."""
     candidates = [name]
-    if name == "model.shared.weight":
-        candidates += ["model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"]
-    if name in ("model.shared.weight", "model.decoder.embed_tokens.weight") and model._network.output_projection is None:
+    if name.endswith("shared.weight"):
+        prefix = name.removesuffix("shared.weight")
+        candidates += [f"{prefix}encoder.embed_tokens.weight", f"{prefix}decoder.embed_tokens.weight"]
+    if name in ("shared.weight", "model.shared.weight", "model.decoder.embed_tokens.weight") and model._network.output_projection is None:
         candidates.append("lm_head.weight")
     return next((candidate for candidate in candidates if candidate in shapes), None)
 
@@ -214,7 +262,11 @@ def _copy_of(name, model):
     network = model._network
     parts = name.split(".")
     if parts[-1] == "version":
-        return "version"  # fairseq's stamp, which says nothing about the model
+        return "unused"  # fairseq's stamp, which says nothing about the model
+    if network.encoder.relative_bias is not None:
+        if name == "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight":
+            return "unused"  # Old files have it; no version of the model ever added it to its scores.
+        name = f"model.{name}" if name != "lm_head.weight" else name
     if parts[-2:-1] == ["embed_positions"] and parts[-1] in ("weight", "weights") and network.source_embedding.position_encoding:
         return "positions"
     if name == "lm_head.weight" and network.output_projection is None:
@@ -226,7 +278,7 @@ def _copy_of(name, model):
 
 def _check_copy(array, kind, model, what):
     """Makes sure that a tensor is the copy that it should be: tied tables may not differ, fixed positions are fixed."""
-    if kind == "version":
+    if kind == "unused":
         return
     embedding = model._network.source_embedding if kind == "source" else model._network.target_embedding
     first = 0

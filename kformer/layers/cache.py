@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from kformer.layers.masks import causal_mask
+from kformer.layers.relative_positions import distances
 
 
 class KeyValueCache(NamedTuple):
@@ -49,6 +50,10 @@ class KeyValueCache(NamedTuple):
             return None
         return causal_mask(query_length, self.length, offset=self.length - query_length)
 
+    def distances(self, query_length):
+        """Distances `[T, S + T]` from the T tokens that come next to the keys that there will be."""
+        return distances(query_length, self.length + query_length, offset=self.length)
+
 
 class StaticKeyValueCache(NamedTuple):
     """Keys and values of the tokens so far in arrays of a fixed length, of which the first `length` slots are filled.
@@ -87,6 +92,10 @@ class StaticKeyValueCache(NamedTuple):
     def causal_mask(self, query_length):
         """The mask `[T, S]` for the T tokens that were appended last: causal, and so never onto an unfilled slot."""
         return causal_mask(query_length, ops.shape(self.key)[2], offset=self.length - query_length)
+
+    def distances(self, query_length):
+        """Distances `[T, S]` from the T tokens that come next to all slots."""
+        return distances(query_length, ops.shape(self.key)[2], offset=self.length)
 
 
 class CrossAttentionCache(NamedTuple):

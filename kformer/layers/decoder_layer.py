@@ -2,7 +2,7 @@
 
 import keras
 
-from kformer.layers.cache import DecoderLayerCache, KeyValueCache, StaticKeyValueCache
+from kformer.layers.cache import DecoderLayerCache
 from kformer.layers.encoder_layer import ResidualLayer
 
 
@@ -13,8 +13,7 @@ class DecoderLayer(ResidualLayer):
     Each of the three has residual connection, dropout and layer norm.
 
     Args:
-        intermediate_dim, num_heads, dropout, attention_dropout, activation_dropout, activation, normalize_first,
-            layer_norm_epsilon, use_bias, seed: as in `EncoderLayer`.
+        intermediate_dim, num_heads, **kwargs: as in `EncoderLayer`.
 
     Call arguments:
         x: float tensor `[B, T, D]`.
@@ -24,6 +23,8 @@ class DecoderLayer(ResidualLayer):
         encoded_padding_mask: boolean `[B, S]`, `True` at real source tokens.
         attention_mask: boolean `[T, T]`, `[B, T, T]` or `[B, N, T, T]` for self-attention, ANDed with the causal mask.
         cross_attention_mask: boolean `[T, S]`, `[B, T, S]` or `[B, N, T, S]`.
+        attention_bias: float `[N, T, T]` or `[B, N, T, T]`, added to the scores of the self-attention; with a `cache` for all its slots,
+            `[N, T, slots]`.
         use_causal_mask: bool.
         cache: `DecoderLayerCache` with the tokens before `x`, from `init_cache` or an earlier call.
         return_attention_scores: bool.
@@ -45,7 +46,7 @@ class DecoderLayer(ResidualLayer):
 
     def __init__(self, intermediate_dim, num_heads, **kwargs):
         super().__init__(intermediate_dim, num_heads, **kwargs)
-        self.self_attention = self._add_attention("self_attention")
+        self.self_attention = self._add_self_attention()
         self.cross_attention = self._add_attention("cross_attention")
 
     def build(self, x_shape, encoded_shape):
@@ -68,11 +69,8 @@ class DecoderLayer(ResidualLayer):
             `DecoderLayerCache`.
         """
         cross_attention = self.cross_attention.compute_cache(encoded)
-        shape = keras.ops.shape(cross_attention.key)
-        size = (shape[0] if rows is None else rows, shape[1], shape[3], self.compute_dtype)
-        if max_length is None:
-            return DecoderLayerCache(KeyValueCache.empty(*size), cross_attention)
-        return DecoderLayerCache(StaticKeyValueCache.empty(*size, max_length), cross_attention)
+        rows = keras.ops.shape(cross_attention.key)[0] if rows is None else rows
+        return DecoderLayerCache(self.self_attention.init_cache(rows, max_length), cross_attention)
 
     def call(
         self,
@@ -82,6 +80,7 @@ class DecoderLayer(ResidualLayer):
         encoded_padding_mask=None,
         attention_mask=None,
         cross_attention_mask=None,
+        attention_bias=None,
         use_causal_mask=True,
         cache=None,
         return_attention_scores=False,
@@ -96,6 +95,7 @@ class DecoderLayer(ResidualLayer):
             self._before("self_attention", x),
             padding_mask=padding_mask,
             attention_mask=attention_mask,
+            attention_bias=attention_bias,
             use_causal_mask=use_causal_mask,
             cache=None if cache is None else cache.self_attention,
             return_attention_scores=return_attention_scores,

@@ -52,8 +52,8 @@ class Dropout(keras.layers.Layer):
         return inputs * self._scaled_mask(inputs, key)
 
     def _scaled_mask(self, inputs, key):
-        """`1 / kept` at the elements to keep, 0 elsewhere; of the inputs' shape and dtype."""
-        shape = ops.shape(inputs)
+        """`1 / kept` at the elements to keep, 0 elsewhere; of the inputs' dtype."""
+        shape = self._mask_shape(inputs)
         columns = shape[-1]
         rows = 1
         for size in shape[:-1]:
@@ -67,8 +67,30 @@ class Dropout(keras.layers.Layer):
         kept = ops.cast(ops.greater_equal(numbers, threshold), inputs.dtype)
         return ops.reshape(kept * (65536 / (65536 - threshold)), shape)
 
+    def _mask_shape(self, inputs):
+        return ops.shape(inputs)
+
     def compute_output_spec(self, inputs, training=None):
         return keras.KerasTensor(inputs.shape, dtype=inputs.dtype)
 
     def get_config(self):
         return {**super().get_config(), "rate": self.rate, "seed": self.seed}
+
+
+@keras.saving.register_keras_serializable(package="kformer")
+class StochasticDepth(Dropout):
+    """Drops whole rows, so that a residual branch is left out for some sequences of a batch and the others' is scaled up.
+
+    Args:
+        rate, seed: as in `Dropout`.
+
+    Call arguments:
+        inputs: float tensor `[B, ...]`, the output of a branch, before it is added.
+        training: bool.
+
+    References:
+        Huang et al. 2016, "Deep networks with stochastic depth", with the scaling in training instead of in use.
+    """
+
+    def _mask_shape(self, inputs):
+        return (ops.shape(inputs)[0], *(1 for _ in inputs.shape[1:]))

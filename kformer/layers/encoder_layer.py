@@ -3,10 +3,10 @@
 import keras
 
 from kformer.layers.counter_hash import derive_seed, drawn_seed
-from kformer.layers.dropout import Dropout
+from kformer.layers.dropout import Dropout, StochasticDepth
 from kformer.layers.feed_forward import FeedForward
 from kformer.layers.multi_head_attention import MultiHeadAttention
-from kformer.layers.normalization import normalize
+from kformer.layers.normalization import make_norm, normalize
 
 
 class ResidualLayer(keras.layers.Layer):
@@ -20,10 +20,21 @@ class ResidualLayer(keras.layers.Layer):
         dropout=0.0,
         attention_dropout=0.0,
         activation_dropout=0.0,
+        stochastic_depth=0.0,
         activation="relu",
+        gated=False,
         normalize_first=False,
+        normalization="layer_norm",
         layer_norm_epsilon=1e-5,
         use_bias=True,
+        head_dim=None,
+        num_key_value_heads=None,
+        attention_scale=None,
+        rotary=None,
+        attention_kind="full",
+        attention_window=None,
+        attention_dilation=1,
+        global_tokens=0,
         seed=None,
         **kwargs,
     ):
@@ -33,15 +44,27 @@ class ResidualLayer(keras.layers.Layer):
         self.dropout = dropout
         self.attention_dropout = attention_dropout
         self.activation_dropout = activation_dropout
+        self.stochastic_depth = stochastic_depth
         self.activation = activation
+        self.gated = gated
         self.normalize_first = normalize_first
+        self.normalization = normalization
         self.layer_norm_epsilon = layer_norm_epsilon
         self.use_bias = use_bias
+        self.head_dim = head_dim
+        self.num_key_value_heads = num_key_value_heads
+        self.attention_scale = attention_scale
+        self.rotary = rotary
+        self.attention_kind = attention_kind
+        self.attention_window = attention_window
+        self.attention_dilation = attention_dilation
+        self.global_tokens = global_tokens
         self.seed = drawn_seed(seed)
         self.supports_masking = True
         self.feed_forward = FeedForward(
             intermediate_dim,
             activation=activation,
+            gated=gated,
             dropout=activation_dropout,
             use_bias=use_bias,
             seed=derive_seed(self.seed, "feed_forward"),
@@ -50,32 +73,46 @@ class ResidualLayer(keras.layers.Layer):
         )
         self._add_residual("feed_forward")
 
-    def _add_attention(self, name):
+    def _add_attention(self, name, **options):
         attention = MultiHeadAttention(
             self.num_heads,
+            self.head_dim,
+            num_key_value_heads=self.num_key_value_heads,
+            scale=self.attention_scale,
             dropout=self.attention_dropout,
             use_bias=self.use_bias,
             seed=derive_seed(self.seed, name),
             dtype=self.dtype_policy,
             name=name,
+            **options,
         )
         self._add_residual(name)
         return attention
 
+    def _add_self_attention(self):
+        return self._add_attention(
+            "self_attention",
+            rotary=self.rotary,
+            kind=self.attention_kind,
+            window=self.attention_window,
+            dilation=self.attention_dilation,
+            global_tokens=self.global_tokens,
+        )
+
     def _add_residual(self, name):
         """The norm and the dropout around the sub-layer `name`."""
-        norm = keras.layers.LayerNormalization(
-            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=f"{name}_norm"
-        )
+        norm = make_norm(self.normalization, self.layer_norm_epsilon, dtype=self.dtype_policy, name=f"{name}_norm")
         setattr(self, f"{name}_norm", norm)
-        dropout = Dropout(
-            self.dropout, seed=derive_seed(self.seed, f"{name}_residual"), dtype=self.dtype_policy, name=f"{name}_dropout"
-        )
-        setattr(self, f"{name}_dropout", dropout)
+        kinds = [("dropout", Dropout, self.dropout, "residual")]
+        if self.stochastic_depth:
+            kinds.append(("depth", StochasticDepth, self.stochastic_depth, "depth"))
+        for kind, layer_class, rate, label in kinds:
+            label = derive_seed(self.seed, f"{name}_{label}")
+            setattr(self, f"{name}_{kind}", layer_class(rate, seed=label, dtype=self.dtype_policy, name=f"{name}_{kind}"))
 
     def _build_residual(self, name, shape):
-        getattr(self, f"{name}_norm").build(shape)
-        getattr(self, f"{name}_dropout").build(shape)
+        for kind in ("norm", "dropout", *(["depth"] if self.stochastic_depth else [])):
+            getattr(self, f"{name}_{kind}").build(shape)
 
     def _before(self, name, x):
         """What the sub-layer reads: the normalised residual stream (pre-norm), or the stream itself (post-norm)."""
@@ -83,7 +120,10 @@ class ResidualLayer(keras.layers.Layer):
 
     def _after(self, name, x, output, training):
         """The residual stream after the sub-layer: `x + dropout(output)`, normalised under post-norm."""
-        x = x + getattr(self, f"{name}_dropout")(output, training=training)
+        output = getattr(self, f"{name}_dropout")(output, training=training)
+        if self.stochastic_depth:
+            output = getattr(self, f"{name}_depth")(output, training=training)
+        x = x + output
         return x if self.normalize_first else normalize(getattr(self, f"{name}_norm"), x)
 
     def _feed_forward(self, x, training):
@@ -92,8 +132,9 @@ class ResidualLayer(keras.layers.Layer):
 
     def get_config(self):
         names = (
-            "intermediate_dim num_heads dropout attention_dropout activation_dropout activation normalize_first "
-            "layer_norm_epsilon use_bias seed"
+            "intermediate_dim num_heads dropout attention_dropout activation_dropout stochastic_depth activation gated normalize_first "
+            "normalization layer_norm_epsilon use_bias head_dim num_key_value_heads attention_scale rotary "
+            "attention_kind attention_window attention_dilation global_tokens seed"
         )
         return {**super().get_config(), **{name: getattr(self, name) for name in names.split()}}
 
@@ -108,17 +149,25 @@ class EncoderLayer(ResidualLayer):
         dropout: dropout rate on each sub-layer's output, before it is added (the paper's place).
         attention_dropout: dropout rate on the attention probabilities.
         activation_dropout: dropout rate inside the feed-forward network.
-        activation: `"relu"`, `"gelu"` or `"silu"`.
+        stochastic_depth: rate at which a sub-layer is left out for a whole sequence, in training.
+        activation: `"relu"`, `"gelu"`, `"gelu_tanh"` or `"silu"`.
+        gated: whether the feed-forward network is gated (GeGLU, SwiGLU).
         normalize_first: `False` for post-norm, `norm(x + f(x))`, as in the paper; `True` for pre-norm, `x + f(norm(x))`,
             after whose last layer the stack needs a norm of its own.
+        normalization: `"layer_norm"` or `"rms_norm"`.
         layer_norm_epsilon: added to the variance.
         use_bias: whether the linear maps add a bias.
+        head_dim, num_key_value_heads, attention_scale, rotary: `head_dim`, `num_key_value_heads`, `scale` and `rotary` of
+            `MultiHeadAttention`; `rotary` for the self-attention alone.
+        attention_kind, attention_window, attention_dilation, global_tokens: `kind`, `window`, `dilation` and `global_tokens` of the
+            self-attention.
         seed: int, for the initializers and the dropout.
 
     Call arguments:
         x: float tensor `[B, S, D]`.
         padding_mask: boolean `[B, S]`, `True` at real tokens.
         attention_mask: boolean `[S, S]`, `[B, S, S]` or `[B, N, S, S]`.
+        attention_bias: float `[N, S, S]` or `[B, N, S, S]`, added to the scores (ALiBi, T5's relative bias).
         return_attention_scores: bool.
         training: bool.
         mask, x_mask: the implicit Keras mask of `x`, filled in by Keras.
@@ -138,7 +187,7 @@ class EncoderLayer(ResidualLayer):
 
     def __init__(self, intermediate_dim, num_heads, **kwargs):
         super().__init__(intermediate_dim, num_heads, **kwargs)
-        self.self_attention = self._add_attention("self_attention")
+        self.self_attention = self._add_self_attention()
 
     def build(self, x_shape):
         self.self_attention.build(x_shape)
@@ -152,6 +201,7 @@ class EncoderLayer(ResidualLayer):
         x,
         padding_mask=None,
         attention_mask=None,
+        attention_bias=None,
         return_attention_scores=False,
         training=None,
         mask=None,
@@ -161,6 +211,7 @@ class EncoderLayer(ResidualLayer):
             self._before("self_attention", x),
             padding_mask=padding_mask,
             attention_mask=attention_mask,
+            attention_bias=attention_bias,
             return_attention_scores=return_attention_scores,
             training=training,
             query_mask=mask if mask is not None else x_mask,

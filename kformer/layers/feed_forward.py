@@ -9,16 +9,20 @@ from kformer.layers.initializers import seeded
 from kformer.layers.products import product_dtype
 from kformer.layers.shapes import flat, linear, unflat
 
-ACTIVATIONS = ("relu", "gelu", "silu")
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 
 
 @keras.saving.register_keras_serializable(package="kformer")
 class FeedForward(keras.layers.Layer):
     """Two linear maps with an activation between, applied to each position: `activation(x W1 + b1) W2 + b2`.
 
+    Gated, the hidden layer is `activation(x V + c) * (x W1 + b1)`.
+
     Args:
         intermediate_dim: width of the hidden layer (the paper's d_ff).
-        activation: `"relu"` (the paper), `"gelu"` (exact, by the error function) or `"silu"` (swish).
+        activation: `"relu"` (the paper), `"gelu"` (exact, by the error function), `"gelu_tanh"` (its approximation, which T5's models
+            have) or `"silu"` (swish).
+        gated: whether a third map gates the hidden layer: GeGLU with gelu, SwiGLU with silu. It has half as many parameters again.
         dropout: dropout rate after the activation. The paper has none there.
         use_bias: whether the linear maps add a bias.
         kernel_initializer: initializer of both kernels.
@@ -37,6 +41,7 @@ class FeedForward(keras.layers.Layer):
 
     References:
         Vaswani et al. 2017, "Attention is all you need", equation 2.
+        Shazeer 2020, "GLU variants improve Transformer" (gated).
     """
 
     def __init__(
@@ -44,6 +49,7 @@ class FeedForward(keras.layers.Layer):
         intermediate_dim,
         *,
         activation="relu",
+        gated=False,
         dropout=0.0,
         use_bias=True,
         kernel_initializer="glorot_uniform",
@@ -55,6 +61,7 @@ class FeedForward(keras.layers.Layer):
             raise ValueError(f"Unknown activation {activation!r}: choose one of {', '.join(ACTIVATIONS)}.")
         self.intermediate_dim = intermediate_dim
         self.activation = activation
+        self.gated = gated
         self.use_bias = use_bias
         self.seed = drawn_seed(seed)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -73,6 +80,9 @@ class FeedForward(keras.layers.Layer):
         hidden_dim = input_shape[-1]
         self.intermediate = self._dense(self.intermediate_dim, "intermediate")
         self.intermediate.build(input_shape)
+        if self.gated:
+            self.gate = self._dense(self.intermediate_dim, "gate")
+            self.gate.build(input_shape)
         self.output_projection = self._dense(hidden_dim, "output_projection")
         self.output_projection.build((*input_shape[:-1], self.intermediate_dim))
         self.activation_dropout.build((*input_shape[:-1], self.intermediate_dim))
@@ -80,12 +90,17 @@ class FeedForward(keras.layers.Layer):
 
     def call(self, inputs, training=None):
         # On rows, so that a graph reshapes once and joins product, bias and activation.
-        hidden = _dense(self.intermediate, flat(inputs))
-        if self.activation == "gelu":
-            hidden = keras.activations.gelu(hidden, approximate=False)
+        x = flat(inputs)
+        if self.gated:
+            hidden = self._activate(_dense(self.gate, x)) * _dense(self.intermediate, x)
         else:
-            hidden = keras.activations.get(self.activation)(hidden)
+            hidden = self._activate(_dense(self.intermediate, x))
         return unflat(_dense(self.output_projection, self.activation_dropout(hidden, training=training)), inputs)
+
+    def _activate(self, x):
+        if self.activation.startswith("gelu"):
+            return keras.activations.gelu(x, approximate=self.activation == "gelu_tanh")
+        return keras.activations.get(self.activation)(x)
 
     def compute_output_spec(self, inputs, training=None):
         return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
@@ -95,6 +110,7 @@ class FeedForward(keras.layers.Layer):
             **super().get_config(),
             "intermediate_dim": self.intermediate_dim,
             "activation": self.activation,
+            "gated": self.gated,
             "dropout": self.activation_dropout.rate,
             "use_bias": self.use_bias,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),

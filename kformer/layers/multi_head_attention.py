@@ -1,22 +1,23 @@
 """Multi-head scaled dot-product attention."""
 
+import functools
+
 import keras
 import numpy as np
 from keras import ops
 
-from kformer.layers.cache import CrossAttentionCache
+from kformer.layers.cache import CrossAttentionCache, KeyValueCache, StaticKeyValueCache
 from kformer.layers.counter_hash import derive_seed, drawn_seed
 from kformer.layers.dropout import Dropout
+from kformer.layers.full_attention import full_attention, prefers_fused
 from kformer.layers.initializers import seeded
+from kformer.layers.linear_attention import LinearAttentionCache, linear_attention, linear_weights
+from kformer.layers.local_attention import WindowCache, local_attention, sees, window_mask
 from kformer.layers.masks import causal_mask, combine_masks
 from kformer.layers.relative_positions import check_rotary_size, rotate_positions
 from kformer.layers.shapes import linear, reshape
 
-# Stands for minus infinity in float32 scores: exp(_MASKED - max) is 0, and a row of it alone still has a finite softmax.
-_MASKED = -1e30
-
-# Scores of sequences up to this length are no burden to memory.
-_SHORT = 256
+KINDS = ("full", "local", "linear")
 
 
 @keras.saving.register_keras_serializable(package="kformer")
@@ -37,8 +38,12 @@ class MultiHeadAttention(keras.layers.Layer):
         rotary: dict of `base` and `interleaved` as in `rotate_positions`, for rotary positions in self-attention, counted from the
             cache's first token; `{}` for its defaults, `None` for no rotation.
         scale: what scores are multiplied by; `None` for 1 / sqrt(H), as in the paper, 1 for T5's models.
+        kind: `"full"`; or for self-attention `"local"`, where a query sees the keys in a window around it, or `"linear"`, where a feature
+            map takes the softmax's place. Time and memory of these two grow with the length, not its square, and their caches do not grow.
+        window, dilation, global_tokens: of local attention: keys at up to `window` steps of `dilation` positions are seen, and so are the
+            first `global_tokens` of a sequence, which see all themselves.
         dropout: dropout rate on the attention probabilities. The paper has none there; while it is active the fused
-            kernel cannot be used.
+            kernel cannot be used. Linear attention has no probabilities to drop.
         use_bias: whether the projections add a bias.
         fused: whether to use the backend's fused kernel where possible. `None` uses it on JAX and PyTorch, but not for
             float16 on JAX without a GPU, nor for short sequences in training by PyTorch on CPU; TensorFlow has none on CPU.
@@ -50,13 +55,15 @@ class MultiHeadAttention(keras.layers.Layer):
         value: float tensor `[B, S, E]` that keys and values are projected from; `None` for self-attention.
         attention_mask: boolean, `[T, S]`, `[B, T, S]` or `[B, N, T, S]`; `True` where attending is allowed.
         padding_mask: boolean `[B, S]`, `True` at real keys.
-        attention_bias: float tensor `[N, T, S]` or `[B, N, T, S]`, added to the scaled scores, as `alibi_bias` gives it.
+        attention_bias: float tensor `[N, T, S]` or `[B, N, T, S]`, added to the scaled scores, as `alibi_bias` gives it. For local
+            attention without a cache or scores it is that of the band: `[N, window, 3 window]`, of the distances that
+            `band_distances` has.
         use_causal_mask: bool; a query sees no later key. A self-attention cache implies it, positions counted from the
             cache's first token.
-        cache: for self-attention a `KeyValueCache` or `StaticKeyValueCache` with the tokens before `query`; for
+        cache: for self-attention what `init_cache` or an earlier call gave, with the tokens before `query`; for
             cross-attention what `compute_cache` gave, in place of `value`. The cross-attention cache may have fewer
             rows than `query`, which then holds several rows (beams) for each of the cache's, next to each other.
-        return_attention_scores: bool; also return the probabilities.
+        return_attention_scores: bool; also return the probabilities. All are computed then, whatever the kind.
         training: bool.
         mask, query_mask, value_mask: implicit Keras masks (boolean `[B, T]`, `[B, S]`), filled in by Keras when an
             input carries one. A mask on the keys acts as padding; one on the queries alone has no effect.
@@ -75,6 +82,8 @@ class MultiHeadAttention(keras.layers.Layer):
     References:
         Vaswani et al. 2017, "Attention is all you need", section 3.2.
         Ainslie et al. 2023, "GQA: training generalized multi-query Transformer models from multi-head checkpoints".
+        Beltagy et al. 2020, "Longformer: the long-document Transformer" (local).
+        Katharopoulos et al. 2020, "Transformers are RNNs: fast autoregressive Transformers with linear attention".
     """
 
     def __init__(
@@ -85,6 +94,10 @@ class MultiHeadAttention(keras.layers.Layer):
         num_key_value_heads=None,
         rotary=None,
         scale=None,
+        kind="full",
+        window=None,
+        dilation=1,
+        global_tokens=0,
         dropout=0.0,
         use_bias=True,
         fused=None,
@@ -103,6 +116,8 @@ class MultiHeadAttention(keras.layers.Layer):
             )
         if rotary is not None and not set(rotary) <= {"base", "interleaved"}:
             raise ValueError(f"rotary has the entries base and interleaved, but {', '.join(map(str, rotary))} was given.")
+        _check_kind(kind, window, dilation, global_tokens)
+        self.kind, self.window, self.dilation, self.global_tokens = kind, window, dilation, global_tokens
         self.num_heads = num_heads
         self.num_key_value_heads = groups
         self.rotary = None if rotary is None else dict(rotary)
@@ -130,6 +145,8 @@ class MultiHeadAttention(keras.layers.Layer):
         self._scale = self._head_dim**-0.5 if self.scale is None else self.scale
         inner, shared = self.num_heads * self._head_dim, self.num_key_value_heads * self._head_dim
         self._is_self_attention = value_shape is None
+        if self.kind != "full" and not self._is_self_attention:
+            raise ValueError(f"Attention of the kind {self.kind!r} is self-attention: call the layer with one input, or choose 'full'.")
         if self._is_self_attention:
             self._add_projection("query_key_value", hidden_dim, (inner, shared, shared))
         else:
@@ -175,6 +192,24 @@ class MultiHeadAttention(keras.layers.Layer):
         positions = ops.arange(ops.shape(x)[2], dtype="int32") + ops.cast(start, "int32")
         return rotate_positions(x, positions, **self.rotary)
 
+    def init_cache(self, rows, max_length=None):
+        """An empty cache for a self-attention.
+
+        Args:
+            rows: R, rows of the batches that it is for.
+            max_length: number of tokens that a static cache has room for; `None` for a growing one.
+
+        Returns:
+            `KeyValueCache` or `StaticKeyValueCache`; for local and linear attention `WindowCache` and `LinearAttentionCache`, which do not
+            grow.
+        """
+        if self.kind == "linear":
+            return LinearAttentionCache.empty(rows, self.num_heads, self._head_dim)
+        size = (rows, self.num_key_value_heads, self._head_dim, self.compute_dtype)
+        if self.kind == "local":
+            return WindowCache.empty(*size, window=self.window, dilation=self.dilation, global_tokens=self.global_tokens)
+        return KeyValueCache.empty(*size) if max_length is None else StaticKeyValueCache.empty(*size, max_length)
+
     def compute_cache(self, value):
         """Projects the keys and values of a cross-attention once, for all steps of a search.
 
@@ -204,7 +239,6 @@ class MultiHeadAttention(keras.layers.Layer):
         value_mask=None,
     ):
         rows, query_length = ops.shape(query)[0], ops.shape(query)[1]
-        masks = [attention_mask, None if padding_mask is None else ops.expand_dims(padding_mask, 1)]
         if self._is_self_attention:
             if value is not None and value is not query:
                 raise ValueError(
@@ -215,25 +249,18 @@ class MultiHeadAttention(keras.layers.Layer):
             sizes = np.array([self.num_heads, self.num_key_value_heads]) * self._head_dim
             parts = ops.split(self._project(query, "query_key_value"), [int(end) for end in np.cumsum(sizes)], axis=-1)
             query, key, value = (self._split_heads(part) for part in parts)
-            start = 0 if cache is None else cache.length
-            query, key = self._rotate(query, start), self._rotate(key, start)
-            if cache is not None:
-                cache = cache.append(key, value)
-                key, value = cache.view()
-                masks.append(cache.causal_mask(query_length))
-                # An implicit mask would speak of the new tokens only; the cached ones are masked explicitly or not at all.
-                use_causal_mask = False
-            else:
-                masks.append(_over_keys(mask if mask is not None else query_mask))
+            # With a cache an implicit mask would speak of the new tokens only; the cached ones are masked explicitly or not at all.
+            implicit = None if cache is not None else mask if mask is not None else query_mask
         else:
             query = self._project(query, "query")
             if cache is not None:
                 key, value = cache
                 # The beams of one sentence become queries of one attention: [B K, T, N H] -> [B, K T, N H].
                 query = ops.reshape(query, (ops.shape(key)[0], -1, ops.shape(query)[2]))
+                implicit = None
             elif value is not None:
                 key, value = self.compute_cache(value)
-                masks.append(_over_keys(value_mask))
+                implicit = value_mask
             else:
                 raise ValueError(
                     f"The attention layer '{self.name}' was built for cross-attention: give it `value`, or a `cache` that its "
@@ -241,9 +268,11 @@ class MultiHeadAttention(keras.layers.Layer):
                 )
             query = self._split_heads(query)
 
-        context, scores = self._attend(
-            query, key, value, combine_masks(*masks), attention_bias, use_causal_mask, return_attention_scores, training
-        )
+        padding = [part for part in (padding_mask, implicit) if part is not None]
+        masks = {"mask": combine_masks(attention_mask), "padding": functools.reduce(ops.logical_and, padding) if padding else None}
+        attend = {"full": self._attend_fully, "local": self._attend_locally, "linear": self._attend_linearly}[self.kind]
+        options = {"bias": attention_bias, "is_causal": use_causal_mask, "scores": return_attention_scores, "training": training}
+        context, scores, cache = attend(query, key, value, cache, **masks, **options)
         if not (isinstance(ops.shape(context)[2], int) and ops.shape(context)[2] == 1):
             context = ops.transpose(context, (0, 2, 1, 3))  # [B, T, N, H]
         context = reshape(context, (rows, query_length, self.num_heads * self._head_dim))
@@ -258,82 +287,75 @@ class MultiHeadAttention(keras.layers.Layer):
             outputs.append(cache)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    def _attend(self, query, key, value, mask, bias, is_causal, need_scores, training):
-        """Attention over split heads `[B, N, T, H]`; returns the context `[B, N, T, H]` and, by the explicit path, the scores."""
-        group = self.num_heads // self.num_key_value_heads
-        drops = bool(training) and self.attention_dropout.rate > 0
-        query_length, key_length = ops.shape(query)[2], ops.shape(key)[2]
-        fused = not need_scores and not drops and self._prefers_fused(query, key_length, training)
-        # Under a causal mask alone every query sees itself; any other mask may leave a query without keys.
-        may_be_empty = mask is not None
-        if is_causal and (mask is not None or bias is not None or not fused):
-            mask = combine_masks(mask, causal_mask(query_length, key_length))
-            is_causal = False
-        if bias is not None:
-            bias = ops.cast(bias if len(bias.shape) == 4 else ops.expand_dims(bias, 0), "float32")
-        if fused:
-            if group > 1:
-                key, value = (ops.repeat(x, group, axis=1) for x in (key, value))
-            shown = mask
-            if bias is not None:
-                # The kernels take a bias or a mask.
-                lowest = -3e4 if self.compute_dtype == "float16" else _MASKED
-                bias = ops.cast(bias if mask is None else ops.where(mask, bias, lowest), self.compute_dtype)
-                shown = None
-            context = ops.dot_product_attention(
-                *(ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value)),
-                bias=bias,
-                mask=shown,
-                scale=self._scale,
-                is_causal=is_causal,
+    def _attend_fully(self, query, key, value, cache, *, mask, padding, bias, is_causal, scores, training):
+        """Attention over split heads `[B, N, T, H]`: the context `[B, N, T, H]`, the probabilities or `None`, and the cache."""
+        if self._is_self_attention:
+            start = 0 if cache is None else cache.length
+            query_length = ops.shape(query)[2]
+            query, key = self._rotate(query, start), self._rotate(key, start)
+            if cache is not None:
+                cache = cache.append(key, value)
+                key, value = cache.view()
+                mask, is_causal = combine_masks(mask, cache.causal_mask(query_length)), False
+        mask = combine_masks(mask, _over_keys(padding))
+        return *self._full(query, key, value, mask, bias, is_causal, scores, training), cache
+
+    def _full(self, query, key, value, mask, bias, is_causal, scores, training):
+        fused = prefers_fused(query, ops.shape(key)[2], training) if self.fused is None else self.fused
+        dropout = self._dropout(training)
+        return full_attention(
+            query, key, value, scale=self._scale, mask=mask, bias=bias, is_causal=is_causal, fused=fused, dropout=dropout, scores=scores
+        )
+
+    def _attend_locally(self, query, key, value, cache, *, mask, padding, bias, is_causal, scores, training):
+        start = 0 if cache is None else cache.length
+        query, key = self._rotate(query, start), self._rotate(key, start)
+        length = ops.shape(query)[2]
+        if cache is not None:
+            if mask is not None or padding is not None:
+                raise ValueError("Local attention with a cache takes no masks: its cache keeps a window, not the whole sequence.")
+            distance = cache.distances(length)
+            seen = ops.logical_or(sees(distance, self.window, self.dilation), cache.is_global(length))
+            seen = combine_masks(ops.logical_and(seen, distance <= 0))
+            keys, values = cache.view(key, value)
+            return *self._full(query, keys, values, seen, bias, False, scores, training), cache.append(key, value)
+        options = {"dilation": self.dilation, "global_tokens": self.global_tokens, "is_causal": is_causal}
+        if scores:
+            seen = combine_masks(mask, _over_keys(padding), window_mask(length, length, self.window, **options))
+            return *self._full(query, key, value, seen, bias, False, True, training), None
+        if bias is not None and self.global_tokens:
+            raise ValueError(f"Local attention with global_tokens={self.global_tokens} has no attention_bias: choose other positions.")
+        options |= {"mask": mask, "padding_mask": padding, "bias": bias, "dropout": self._dropout(training)}
+        return local_attention(query, key, value, scale=self._scale, window=self.window, **options), None, None
+
+    def _attend_linearly(self, query, key, value, cache, *, mask, padding, bias, is_causal, scores, training):
+        if mask is not None or bias is not None:
+            raise ValueError(
+                "Linear attention has no scores that an attention_mask or an attention_bias could act on (packed rows and ALiBi need "
+                "them): give a padding_mask, use_causal_mask, or choose another kind."
             )
-            context, scores = ops.transpose(context, (0, 2, 1, 3)), None
-        else:
-            # Half-precision products would overflow (float16) or be rounded to steps of 1/8 from 16 on (bfloat16) before the
-            # softmax sees them; the fused kernels sum in float32, too.
-            query, key = ops.cast(query, "float32") * self._scale, ops.cast(key, "float32")
-            # einsum spares the transposed copy of the keys.
-            scores = self._ungrouped(ops.einsum("bnth,bnsh->bnts", self._grouped(query), key), query_length)
-            if bias is not None:
-                scores = scores + bias
-            if mask is not None:
-                scores = ops.where(mask, scores, _MASKED)
-            # Over one key, which the first step of a search has, Keras warns that a softmax is of no use.
-            scores = ops.ones_like(scores) if isinstance(key_length, int) and key_length == 1 else ops.softmax(scores, axis=-1)
-            scores = ops.cast(scores, self.compute_dtype)
-            weights = self.attention_dropout(scores, training=training)
-            context = self._ungrouped(ops.matmul(self._grouped(weights), value), query_length)
-        if may_be_empty:
-            # Over no key at all the kernels of all backends give the mean of the values.
-            attends = ops.cast(ops.any(mask, axis=-1, keepdims=True), self.compute_dtype)
-            context = context * attends
-            scores = None if scores is None else scores * attends
-        return context, scores
+        group = self.num_heads // self.num_key_value_heads
+        if group > 1:
+            key, value = (ops.repeat(x, group, axis=1) for x in (key, value))
+        start = 0 if cache is None else cache.length
+        rotate = None if self.rotary is None else lambda x: self._rotate(x, start)
+        options = {"padding_mask": padding, "is_causal": is_causal or cache is not None, "state": cache, "rotate": rotate}
+        context = linear_attention(query, key, value, **options)
+        context, cache = context if cache is not None else (context, None)
+        weights = None
+        if scores:
+            if cache is not None:
+                raise ValueError("Linear attention with a cache has no scores: it keeps sums over the keys, not the keys.")
+            length = ops.shape(query)[2]
+            seen = combine_masks(_over_keys(padding), causal_mask(length, length) if is_causal else None)
+            weights = linear_weights(query, key, seen)
+        return context, weights, cache
 
-    def _grouped(self, x):
-        """`[B, N, T, K]` -> `[B, G, N / G T, K]`: the heads that share keys become queries of one head."""
-        if self.num_key_value_heads == self.num_heads:
-            return x
-        return reshape(x, (ops.shape(x)[0], self.num_key_value_heads, -1, ops.shape(x)[3]))
-
-    def _ungrouped(self, x, length):
-        """The way back, for T queries."""
-        if self.num_key_value_heads == self.num_heads:
-            return x
-        return reshape(x, (ops.shape(x)[0], self.num_heads, length, ops.shape(x)[3]))
-
-    def _prefers_fused(self, query, key_length, training):
-        """Whether to use the fused kernel in a call that allows it."""
-        backend = keras.backend.backend()
-        if self.fused is not None or backend == "tensorflow":
-            return bool(self.fused)
-        if backend == "jax" and self.compute_dtype == "float16":
-            # The kernel's float16 product with float32 sums exists on GPUs only; elsewhere its compilation fails.
-            return keras.distribution.list_devices()[0].startswith("gpu")
-        if backend == "torch" and training and getattr(query, "device", None) and query.device.type == "cpu":
-            # PyTorch's backward pass of the kernel is the slower one on processors. What it spares is memory, where sequences are long.
-            return query.shape[2] * key_length > _SHORT**2
-        return True
+    def _dropout(self, training):
+        """Dropout of probabilities as a function, or `None` where nothing is dropped."""
+        if not training or self.attention_dropout.rate == 0:
+            return None
+        return lambda weights: self.attention_dropout(weights, training=True)
 
     def compute_output_spec(self, query, value=None, cache=None, return_attention_scores=False, **kwargs):
         output = keras.KerasTensor(query.shape, dtype=self.compute_dtype)
@@ -352,6 +374,10 @@ class MultiHeadAttention(keras.layers.Layer):
             "num_key_value_heads": self.num_key_value_heads,
             "rotary": self.rotary,
             "scale": self.scale,
+            "kind": self.kind,
+            "window": self.window,
+            "dilation": self.dilation,
+            "global_tokens": self.global_tokens,
             "dropout": self.attention_dropout.rate,
             "use_bias": self.use_bias,
             "fused": self.fused,
@@ -361,5 +387,16 @@ class MultiHeadAttention(keras.layers.Layer):
 
 
 def _over_keys(mask):
-    """An implicit Keras mask `[B, S]` as a mask over keys, `[B, 1, S]`; `None` stays `None`."""
+    """A mask of real tokens `[B, S]` as a mask over keys, `[B, 1, S]`; `None` stays `None`."""
     return None if mask is None else ops.expand_dims(mask, 1)
+
+
+def _check_kind(kind, window, dilation, global_tokens):
+    if kind not in KINDS:
+        raise ValueError(f"Unknown kind of attention {kind!r}: choose one of {', '.join(KINDS)}.")
+    is_local = kind == "local"
+    for name, value, least in (("window", window, 1), ("dilation", dilation, 1), ("global_tokens", global_tokens, 0)):
+        if is_local and (not isinstance(value, int) or value < least):
+            raise ValueError(f"Local attention needs a whole number of at least {least} for {name}, but {value!r} was given.")
+    if not is_local and (window is not None or dilation != 1 or global_tokens != 0):
+        raise ValueError(f"window, dilation and global_tokens belong to kind='local', but kind={kind!r} was given.")

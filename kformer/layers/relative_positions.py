@@ -79,6 +79,56 @@ def distances(query_length, key_length, offset=0):
     return ops.expand_dims(ops.arange(key_length, dtype="int32"), 0) - query_positions
 
 
+def band_distances(window, dilation=1, is_causal=False):
+    """Distances from the queries of a block to the keys that `local_attention` shows them.
+
+        band_distances(2, is_causal=True)   -2 -1  0  1
+                                            -3 -2 -1  0
+
+    Args:
+        window: W, steps that a query sees in each direction; a block has as many tokens.
+        dilation: length of a step.
+        is_causal: whether the block after a query's own is left out.
+
+    Returns:
+        int32 tensor `[W, 3 W]`, causal `[W, 2 W]`.
+    """
+    return dilation * distances(window, (2 if is_causal else 3) * window, offset=window)
+
+
+@keras.saving.register_keras_serializable(package="kformer")
+class Distances(keras.layers.Layer):
+    """`distances` between the tokens of a sequence, as a layer, since the length is known when a batch is there.
+
+    Args:
+        window, dilation, is_causal: if a window is given, those of `band_distances`, of which the layer then gives the distances.
+
+    Call arguments:
+        inputs: tensor `[B, T, ...]`.
+
+    Returns:
+        int32 tensor `[T, T]`; with a window that of `band_distances`.
+    """
+
+    def __init__(self, window=None, dilation=1, is_causal=False, **kwargs):
+        super().__init__(**kwargs)
+        self.window, self.dilation, self.is_causal = window, dilation, is_causal
+
+    def call(self, inputs):
+        if self.window is not None:
+            return band_distances(self.window, self.dilation, self.is_causal)
+        length = ops.shape(inputs)[1]
+        return distances(length, length)
+
+    def compute_output_spec(self, inputs):
+        if self.window is not None:
+            return keras.KerasTensor((self.window, (2 if self.is_causal else 3) * self.window), dtype="int32")
+        return keras.KerasTensor((inputs.shape[1], inputs.shape[1]), dtype="int32")
+
+    def get_config(self):
+        return {**super().get_config(), "window": self.window, "dilation": self.dilation, "is_causal": self.is_causal}
+
+
 def alibi_slopes(num_heads):
     """How steeply each head's scores fall with the distance: float32 array `[N]`.
 
@@ -107,7 +157,7 @@ def alibi_bias(num_heads, distance):
         Press et al. 2022, "Train short, test long: attention with linear biases enables input length extrapolation", section 3.
     """
     slopes = ops.convert_to_tensor(alibi_slopes(num_heads)[:, None, None])
-    return -slopes * ops.cast(ops.abs(distance), "float32")
+    return ops.cast(ops.abs(distance), "float32") * -slopes  # In this order: the distances may be symbolic.
 
 
 def relative_buckets(distance, num_buckets=32, max_distance=128, bidirectional=True):

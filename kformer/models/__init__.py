@@ -4,5 +4,6 @@ from kformer.models.ensemble import Ensemble
 from kformer.models.network import DecoderCache
 from kformer.models.presets import PRESETS, Preset
 from kformer.models.transformer import Transformer
+from kformer.models.variants import VARIANTS, variants_of
 
-__all__ = ["PRESETS", "DecoderCache", "Ensemble", "Preset", "Transformer"]
+__all__ = ["PRESETS", "VARIANTS", "DecoderCache", "Ensemble", "Preset", "Transformer", "variants_of"]

@@ -5,8 +5,6 @@ from typing import Any, NamedTuple
 import keras
 
 from kformer.layers import (
-    DecoderLayer,
-    EncoderLayer,
     NormalizedPositions,
     OutputBias,
     PositionalEmbedding,
@@ -17,8 +15,9 @@ from kformer.layers import (
     segment_positions,
 )
 from kformer.layers.counter_hash import derive_seed
-from kformer.layers.normalization import normalize
+from kformer.layers.positional_embedding import POSITION_ENCODINGS
 from kformer.layers.shapes import linear
+from kformer.models.stacks import RELATIVE_POSITIONS, DecoderStack, EncoderStack
 
 
 class DecoderCache(NamedTuple):
@@ -62,13 +61,7 @@ class Network:
         num_encoder_layers,
         num_decoder_layers,
         hidden_dim,
-        intermediate_dim,
-        num_heads,
         dropout,
-        attention_dropout,
-        activation_dropout,
-        activation,
-        normalize_first,
         layer_norm_epsilon,
         position_encoding,
         max_length,
@@ -76,20 +69,32 @@ class Network:
         share_embeddings,
         share_output,
         scale_embeddings,
+        scale_output,
         position_offset,
         normalize_embeddings,
         output_bias,
         pad_id,
         seed,
         policy,
+        **stack_options,
     ):
+        if position_encoding not in (*POSITION_ENCODINGS, *RELATIVE_POSITIONS):
+            named = ", ".join(repr(choice) for choice in (*POSITION_ENCODINGS, *RELATIVE_POSITIONS) if choice)
+            raise ValueError(f"Unknown position encoding {position_encoding!r}: choose one of {named}, or None (no positions).")
         positions = {
-            "position_encoding": position_encoding,
+            "position_encoding": None if position_encoding in RELATIVE_POSITIONS else position_encoding,
             "max_length": max_length if position_encoding == "learned" else None,
             "position_offset": position_offset,
             "dropout": dropout,
         }
         no_positions = {"position_encoding": None}
+        stack_options |= {
+            "dropout": dropout,
+            "layer_norm_epsilon": layer_norm_epsilon,
+            "position_encoding": position_encoding,
+            "seed": seed,
+            "policy": policy,
+        }
 
         def embedding(size, label):
             return PositionalEmbedding(
@@ -109,29 +114,6 @@ class Network:
                 **positions, layer_norm_epsilon=layer_norm_epsilon, seed=derive_seed(seed, label), dtype=policy, name=label
             )
 
-        def stack(layer_class, count, label):
-            return [
-                layer_class(
-                    intermediate_dim,
-                    num_heads,
-                    dropout=dropout,
-                    attention_dropout=attention_dropout,
-                    activation_dropout=activation_dropout,
-                    activation=activation,
-                    normalize_first=normalize_first,
-                    layer_norm_epsilon=layer_norm_epsilon,
-                    seed=derive_seed(seed, f"{label}_{index}"),
-                    dtype=policy,
-                    name=f"{label}_{index}",
-                )
-                for index in range(count)
-            ]
-
-        def final_norm(label):
-            if not normalize_first:
-                return None
-            return keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, dtype=policy, name=label)
-
         self.pad_id = pad_id
         self.source_embedding = embedding(vocabulary_size, "embedding" if share_embeddings else "source_embedding")
         self.target_embedding = (
@@ -141,10 +123,9 @@ class Network:
         )
         self.source_positions = normalized_positions("source_positions")
         self.target_positions = normalized_positions("target_positions")
-        self.encoder_layers = stack(EncoderLayer, num_encoder_layers, "encoder_layer")
-        self.encoder_norm = final_norm("encoder_norm")
-        self.decoder_layers = stack(DecoderLayer, num_decoder_layers, "decoder_layer")
-        self.decoder_norm = final_norm("decoder_norm")
+        self.encoder = EncoderStack(num_encoder_layers, "encoder", bidirectional=True, **stack_options)
+        self.decoder = DecoderStack(num_decoder_layers, "decoder", bidirectional=False, **stack_options)
+        self._output_scale = hidden_dim**-0.5 if scale_output else None
         self.output_projection = (
             None
             if share_output
@@ -160,26 +141,24 @@ class Network:
         )
         self.output_bias = OutputBias(dtype=policy, name="output_bias") if output_bias else None
 
+    @property
+    def encoder_layers(self):
+        """The layers of the encoder."""
+        return self.encoder.layers
+
+    @property
+    def decoder_layers(self):
+        """The layers of the decoder."""
+        return self.decoder.layers
+
     def encode(self, source_ids, training=None, record=None, segments=None):
         """Source ids `[B, S]` to the encoder's output `[B, S, D]` and the mask of real tokens `[B, S]`."""
         source_mask = padding_mask(source_ids, self.pad_id)  # [B, S]
         masks, placed = {"padding_mask": source_mask}, {}
         if segments is not None:
             masks, placed = {"attention_mask": segment_mask(segments, segments)}, {"positions": segment_positions(segments)}
-        if self.source_positions is None:
-            x = self.source_embedding(source_ids, **placed, training=training)
-        else:
-            x = self.source_positions(self.source_embedding(source_ids, training=training), **placed, training=training)
-        _append(record, "encoder_hidden_states", x)
-        for layer in self.encoder_layers:
-            x = layer(x, **masks, training=training, return_attention_scores=record is not None)
-            if record is not None:
-                x, scores = x
-                _append(record, "encoder_attention_scores", scores)
-                _append(record, "encoder_hidden_states", x)
-        if self.encoder_norm is not None:
-            x = normalize(self.encoder_norm, x)
-        return x, source_mask
+        x = _embed(self.source_embedding, self.source_positions, source_ids, placed, training)
+        return self.encoder(x, masks, training=training, record=record), source_mask
 
     def decode(
         self,
@@ -200,33 +179,12 @@ class Network:
         """
         masks, placed = {"encoded_padding_mask": source_mask}, {"start_index": start_index}
         if segments is not None:
-            masks, placed = _packed_masks(*segments), {"positions": segment_positions(segments[1])}
-        if self.target_positions is None:
-            x = self.target_embedding(target_ids, **placed, training=training)
-        else:
-            x = self.target_positions(self.target_embedding(target_ids, training=training), **placed, training=training)
-        _append(record, "decoder_hidden_states", x)
-        layer_caches = []
-        for index, layer in enumerate(self.decoder_layers):
-            x = layer(
-                x,
-                encoded,
-                **masks,
-                cache=None if cache is None else cache.layers[index],
-                training=training,
-                return_attention_scores=record is not None,
-            )
-            if cache is not None:
-                *x, layer_cache = x
-                layer_caches.append(layer_cache)
-                x = x[0] if len(x) == 1 else x
-            if record is not None:
-                x, (self_scores, cross_scores) = x
-                _append(record, "decoder_attention_scores", self_scores)
-                _append(record, "cross_attention_scores", cross_scores)
-                _append(record, "decoder_hidden_states", x)
-        if self.decoder_norm is not None:
-            x = normalize(self.decoder_norm, x)
+            masks, placed = _packed_masks(*segments, joined=not self.decoder.is_local), {"positions": segment_positions(segments[1])}
+        x = _embed(self.target_embedding, self.target_positions, target_ids, placed, training)
+        caches = None if cache is None else cache.layers
+        x, caches = self.decoder(x, encoded, masks, training=training, record=record, caches=caches)
+        if self._output_scale is not None:
+            x = x * self._output_scale
         if not project:
             # A column of ones meets the bias in the last column of the table.
             logits = x if self.output_bias is None else keras.ops.concatenate([x, keras.ops.ones_like(x[..., :1])], axis=-1)
@@ -241,7 +199,7 @@ class Network:
                 logits = logits + cache.output_bias
             else:
                 logits = self.output_bias(logits)
-        return logits if cache is None else (logits, cache._replace(layers=tuple(layer_caches), source_mask=source_mask))
+        return logits if cache is None else (logits, cache._replace(layers=caches, source_mask=source_mask))
 
     def output_kernel(self, tokens=None):
         """The projection as a matrix `[D, V]` for TensorFlow, whose product with a turned one takes longer; elsewhere `None`.
@@ -276,16 +234,19 @@ class Network:
         return ops.concatenate([table, ops.expand_dims(ops.cast(self.output_bias.bias, table.dtype), 1)], axis=1)
 
 
-def _packed_masks(source_segments, target_segments):
-    """The masks of a decoder layer over packed rows, made once for all layers."""
+def _packed_masks(source_segments, target_segments, joined):
+    """The masks of a decoder layer over packed rows, made once for all layers; `joined`, the causal one is part of them."""
     length = keras.ops.shape(target_segments)[1]
+    mask = segment_mask(target_segments, target_segments)
     return {
-        "attention_mask": combine_masks(segment_mask(target_segments, target_segments), causal_mask(length, length)),
-        "use_causal_mask": False,
+        "attention_mask": combine_masks(mask, causal_mask(length, length)) if joined else mask,
+        "use_causal_mask": not joined,
         "cross_attention_mask": segment_mask(target_segments, source_segments),
     }
 
 
-def _append(record, key, value):
-    if record is not None:
-        record.setdefault(key, []).append(value)
+def _embed(embedding, positions, ids, placed, training):
+    """Ids to vectors; `placed` are the arguments that tell their positions."""
+    if positions is None:
+        return embedding(ids, **placed, training=training)
+    return positions(embedding(ids, training=training), **placed, training=training)

@@ -1,22 +1,17 @@
 """The encoder-decoder Transformer."""
 
-import contextlib
-import contextvars
-
 import keras
 from keras import ops
 
 from kformer.layers.counter_hash import drawn_seed
-from kformer.layers.products import training_products
 from kformer.models.network import DecoderCache, Network
 from kformer.models.presets import PRESETS
-
-# The model whose training step needs no logits, in the thread that runs the step: a strategy with several devices has a thread each.
-_PROJECTING = contextvars.ContextVar("projecting", default=None)
+from kformer.models.sequence_model import SequenceModel
+from kformer.models.variants import VARIANTS
 
 
 @keras.saving.register_keras_serializable(package="kformer")
-class Transformer(keras.Model):
+class Transformer(SequenceModel):
     """The Transformer of "Attention is all you need": ids of a source and of the target so far in, logits out.
 
     A functional Keras model over `{"source_ids": [B, S], "target_ids": [B, T]}` with the output `[B, T, V]`. The target
@@ -39,11 +34,24 @@ class Transformer(keras.Model):
         dropout: rate on sub-layer outputs and on the embedding sum (the paper's places).
         attention_dropout: rate on attention probabilities.
         activation_dropout: rate inside the feed-forward networks.
-        activation: `"relu"`, `"gelu"` or `"silu"`.
-        normalize_first: pre-norm, with a final norm after each stack; `False` is the paper's post-norm.
-        layer_norm_epsilon: added to the variance in every layer norm.
+        stochastic_depth: rate at which the sub-layers of the last layer are left out for a sequence; it grows evenly up to there.
+        activation: `"relu"`, `"gelu"`, `"gelu_tanh"` or `"silu"`.
+        gated: gated feed-forward networks: GeGLU with gelu, SwiGLU with silu.
+        normalize_first: pre-norm; `False` is the paper's post-norm.
+        final_norm: whether a norm follows the last layer of each stack; `None` for pre-norm alone, which needs it.
+        normalization: `"layer_norm"` or `"rms_norm"`.
+        layer_norm_epsilon: added to the variance (or to the mean square) in every norm.
+        use_bias: whether the linear maps of the layers add a bias.
+        head_dim: size of a head; `None` for D / N.
+        num_key_value_heads: heads of keys and values, which several heads of queries share (grouped-query attention); `None` for N.
+        attention_scale: what scores are multiplied by; `None` for 1 / sqrt(H).
         position_encoding: `"sinusoidal"`, `"learned"` or `None`; `"sinusoidal_halves"` and `"sinusoidal_fairseq"` are the
-            fixed vectors as published Marian and fairseq models have them.
+            fixed vectors as published Marian and fairseq models have them. Not added to the embeddings, but seen by self-attention are
+            `"rope"` (rotary positions), `"alibi"` (scores fall with the distance) and `"t5"` (a learned bias for each distance).
+        rotary_base, rotary_interleaved: `base` and `interleaved` of `kformer.layers.rotate_positions`.
+        relative_buckets, relative_max_distance: `num_buckets` and `max_distance` of `kformer.layers.RelativePositionBias`.
+        attention_kind, attention_window, attention_dilation, global_tokens: `kind` (`"full"`, `"local"` or `"linear"`), `window`,
+            `dilation` and `global_tokens` of the self-attentions, as in `kformer.layers.MultiHeadAttention`.
         max_length: the longest sequence in tokens that searches and training data should use; with learned positions
             also the size of their table.
         target_vocabulary_size: V of the target if it differs from the source's; then nothing is shared between the sides. (Two
@@ -51,6 +59,7 @@ class Transformer(keras.Model):
         share_embeddings: source and target use one embedding table (joint vocabulary).
         share_output: the output projection uses the target's embedding table.
         scale_embeddings: token vectors are multiplied by sqrt(D), as in the paper.
+        scale_output: what is projected to the vocabulary is divided by sqrt(D), as in T5.
         position_offset: the position of a sequence's first token; fairseq's models count from 2.
         normalize_embeddings: as in BART, each side has positions of its own and a layer norm behind them.
         output_bias: logits have a bias, as Marian's.
@@ -74,6 +83,8 @@ class Transformer(keras.Model):
         Vaswani et al. 2017, "Attention is all you need".
     """
 
+    _token_inputs = ("source_ids", "target_ids")
+
     def __init__(
         self,
         vocabulary_size,
@@ -86,15 +97,32 @@ class Transformer(keras.Model):
         dropout=0.1,
         attention_dropout=0.0,
         activation_dropout=0.0,
+        stochastic_depth=0.0,
         activation="relu",
+        gated=False,
         normalize_first=False,
+        final_norm=None,
+        normalization="layer_norm",
         layer_norm_epsilon=1e-5,
+        use_bias=True,
+        head_dim=None,
+        num_key_value_heads=None,
+        attention_scale=None,
         position_encoding="sinusoidal",
+        rotary_base=10_000.0,
+        rotary_interleaved=False,
+        relative_buckets=32,
+        relative_max_distance=128,
+        attention_kind="full",
+        attention_window=None,
+        attention_dilation=1,
+        global_tokens=0,
         max_length=256,
         target_vocabulary_size=None,
         share_embeddings=True,
         share_output=True,
         scale_embeddings=True,
+        scale_output=False,
         position_offset=0,
         normalize_embeddings=False,
         output_bias=False,
@@ -118,7 +146,7 @@ class Transformer(keras.Model):
         ):
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{label} must be a positive whole number, but {value!r} was given.")
-        if hidden_dim % num_heads:
+        if hidden_dim % num_heads and head_dim is None:
             raise ValueError(f"num_heads must divide hidden_dim, but {hidden_dim} / {num_heads} is not whole.")
         if target_vocabulary_size in (None, vocabulary_size):
             target_vocabulary_size = None
@@ -135,15 +163,32 @@ class Transformer(keras.Model):
             "dropout": dropout,
             "attention_dropout": attention_dropout,
             "activation_dropout": activation_dropout,
+            "stochastic_depth": stochastic_depth,
             "activation": activation,
+            "gated": gated,
             "normalize_first": normalize_first,
+            "final_norm": final_norm,
+            "normalization": normalization,
             "layer_norm_epsilon": layer_norm_epsilon,
+            "use_bias": use_bias,
+            "head_dim": head_dim,
+            "num_key_value_heads": num_key_value_heads,
+            "attention_scale": attention_scale,
             "position_encoding": position_encoding,
+            "rotary_base": rotary_base,
+            "rotary_interleaved": rotary_interleaved,
+            "relative_buckets": relative_buckets,
+            "relative_max_distance": relative_max_distance,
+            "attention_kind": attention_kind,
+            "attention_window": attention_window,
+            "attention_dilation": attention_dilation,
+            "global_tokens": global_tokens,
             "max_length": max_length,
             "target_vocabulary_size": target_vocabulary_size,
             "share_embeddings": share_embeddings,
             "share_output": share_output,
             "scale_embeddings": scale_embeddings,
+            "scale_output": scale_output,
             "position_offset": position_offset,
             "normalize_embeddings": normalize_embeddings,
             "output_bias": output_bias,
@@ -164,9 +209,9 @@ class Transformer(keras.Model):
         self.target_vocabulary_size = target_vocabulary_size or vocabulary_size
         self.max_length = max_length
         self.policy_name = policy.name
-        # A metric that training may set to see each batch's own loss, which the progress bar's running mean hides.
-        self.loss_observer = None
         self._network = network
+        # Options that came later stand in a file only where they are in use, so that older versions read what they can.
+        config = {name: value for name, value in config.items() if value != VARIANTS.get(name, ...)}
         self._config = {"vocabulary_size": vocabulary_size, **config, "start_id": start_id, "end_id": end_id}
 
     @classmethod
@@ -244,102 +289,6 @@ class Transformer(keras.Model):
         logits = self._network.decode(target_ids, encoded, source_mask, training=False, record=record, segments=segments)
         return {"logits": logits, **record}
 
-    # Training.
-
-    def compile(self, optimizer="rmsprop", loss=None, *args, jit_compile="auto", **kwargs):
-        """`keras.Model.compile`, with the model's padding id told to losses and metrics that were given none.
-
-        `jit_compile="auto"` compiles on JAX, and runs a graph (TensorFlow) or eagerly (PyTorch) elsewhere: there XLA would
-        compile anew for every shape of batch.
-        """
-        for part in [*_flatten(loss), *_flatten(kwargs.get("metrics")), *_flatten(kwargs.get("weighted_metrics"))]:
-            if getattr(part, "pad_id", 0) is None:
-                part.pad_id = self.pad_id
-        self._chooses_jit = jit_compile == "auto"
-        if self._chooses_jit:
-            jit_compile = keras.backend.backend() == "jax"
-        super().compile(optimizer, loss, *args, jit_compile=jit_compile, **kwargs)
-
-    def get_compile_config(self):
-        """As Keras's, but the choice of `jit_compile="auto"` is not saved: it is another one on another backend."""
-        config = super().get_compile_config()
-        if config and self._chooses_jit:
-            config["jit_compile"] = "auto"
-        return config
-
-    def compile_from_config(self, config):
-        """Compiles a model that is being loaded: Keras does so by itself only where `compile` is its own."""
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
-
-    def fit(self, x=None, *args, **kwargs):
-        """`keras.Model.fit`. A `ParallelDataset` is read in its own order, which is shuffled already and can be resumed."""
-        if getattr(x, "is_ordered", False):
-            kwargs["shuffle"] = False
-        data = getattr(x, "dataset", x)
-        # Rows of packed pairs say nothing of the longest position.
-        if getattr(data, "packed", False) and self._config["position_encoding"] == "learned" and data.longest > self.max_length:
-            raise ValueError(
-                f"The data has a sequence of {data.longest} tokens, longer than the model's {self.max_length} learned positions: "
-                f"prepare it with max_length={self.max_length}."
-            )
-        if keras.backend.backend() == "tensorflow" and self.built and not self._distribute_strategy:
-            optimizer = getattr(self, "optimizer", None)
-            if not getattr(optimizer, "built", True):
-                # Else Keras makes its variables in the midst of the first step, which TensorFlow then traces a second time.
-                optimizer.build(self.trainable_variables)
-        return super().fit(x, *args, **kwargs)
-
-    # A training step with this package's loss and metrics needs no logits: loss and projection are computed in one, which
-    # takes less time and far less memory. `call` then returns what would be projected.
-
-    def train_step(self, *args, **kwargs):
-        *state, data = args
-        if self._runs_twice:
-            data = _twice(data)
-        with self._projecting_loss(data), training_products():
-            return super().train_step(*state, data, **kwargs)
-
-    def test_step(self, *args, **kwargs):
-        with self._projecting_loss(args[-1]):
-            return super().test_step(*args, **kwargs)
-
-    @contextlib.contextmanager
-    def _projecting_loss(self, data):
-        token = _PROJECTING.set(self if self._can_project_loss(data) else None)
-        try:
-            yield
-        finally:
-            _PROJECTING.reset(token)
-
-    @property
-    def _runs_twice(self):
-        """Whether a training step runs its batch with two draws of the dropout, for a loss that wants them alike."""
-        return getattr(self.loss, "consistency", 0) > 0
-
-    @property
-    def _projects_loss(self):
-        return _PROJECTING.get() is self
-
-    def _can_project_loss(self, data):
-        """Whether loss and metrics of a step on `data` can be had without logits."""
-        inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        # A subclass that overrides one of these expects logits.
-        for name in ("call", "compute_loss", "compute_metrics"):
-            if getattr(type(self), name) is not getattr(Transformer, name):
-                return False
-        if labels is None or sample_weight is not None or getattr(self.loss, "needs_logits", True):
-            return False
-        if not isinstance(inputs, dict) or not {"source_ids", "target_ids"} <= inputs.keys():
-            return False
-        if self._compile_loss._user_loss_weights or (self._compile_metrics and self._compile_metrics._user_weighted_metrics):
-            return False
-        metrics = self._compiled_metrics()
-        return all(not getattr(metric, "needs_logits", True) and metric.pad_id == self.loss.pad_id for metric in metrics)
-
-    def _compiled_metrics(self):
-        return _flatten(self._compile_metrics and self._compile_metrics._user_metrics)
-
     def call(self, inputs, training=None, mask=None):
         if not isinstance(inputs, dict) or not {"source_ids", "target_ids"} <= inputs.keys():
             return super().call(inputs, training=training, mask=mask)
@@ -351,29 +300,8 @@ class Transformer(keras.Model):
             target_ids, encoded, source_mask, training=training, project=not self._projects_loss, segments=segments
         )
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        if self._projects_loss:
-            table = self._network.output_table()
-            loss, sums = self.loss.of_projection(y, y_pred, table, training=training)
-            loss = sum((ops.cast(self._aggregate_additional_loss(part), "float32") for part in self.losses), loss)
-            if self._compile_metrics is not None and not self._compile_metrics.built:
-                self._compile_metrics.build(y, keras.KerasTensor((*y_pred.shape[:2], table.shape[0])))
-            # Here rather than in compute_metrics: on JAX the sums may not leave the function that is differentiated.
-            for metric in self._compiled_metrics():
-                metric.update_sums(sums)
-        elif training and self._runs_twice:
-            loss = self.loss.of_passes(y, y_pred, sample_weight)
-            loss = sum((ops.cast(self._aggregate_additional_loss(part), "float32") for part in self.losses), loss)
-        else:
-            loss = super().compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training)
-        if self.loss_observer is not None:
-            self.loss_observer.update_state(loss)
-        return loss
-
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        if self._projects_loss:
-            return self.get_metrics_result()
-        return super().compute_metrics(x, y, y_pred, sample_weight)
+    def _output_table(self):
+        return self._network.output_table()
 
     def get_config(self):
         return {**self._config, "name": self.name, "trainable": self.trainable, "dtype": self.policy_name}
@@ -392,13 +320,3 @@ def _segments(inputs):
         raise ValueError("Packed rows need the segments of both sides: give source_segments and target_segments, or neither.")
     pair = tuple(ops.cast(part, "int32") for part in given)
     return pair[0], pair
-
-
-def _twice(data):
-    """A batch of Keras's, its rows once more behind themselves."""
-    return keras.tree.map_structure(lambda part: None if part is None else ops.concatenate([part, part]), data)
-
-
-def _flatten(parts):
-    """The losses or metrics of a `compile` argument, whatever its nesting."""
-    return [] if parts is None else keras.tree.flatten(parts)

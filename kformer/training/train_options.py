@@ -8,7 +8,7 @@ import re
 from kformer.models import PRESETS
 from kformer.text import Tokenizer
 from kformer.text.sentencepiece_training import MODEL_TYPES
-from kformer.training.choices import default_vocabulary_size
+from kformer.training.choices import TOKENIZER_TYPE, default_vocabulary_size
 
 # Options that may differ when a training is resumed: they say how long and how often, not what is computed at a step.
 CHANGEABLE = frozenset({"epochs", "steps", "valid_every", "checkpoint_every", "keep", "patience"})
@@ -27,7 +27,7 @@ class TrainOptions:
         norm: "post" for layer norms behind each sub-layer, as in the paper, or "pre" for norms before it ["pre", which learns faster].
         tokenizer: folder of a tokenizer to use as it is; `None` trains one.
         start_from: a run directory whose model and tokenizer are trained further, with a new optimizer.
-        tokenizer_type: "unigram" or "bpe" ["unigram"].
+        tokenizer_type: "bpe" or "unigram" ["bpe"].
         vocabulary_size: pieces of the tokenizer, of each where the sides have one each [by the number of pairs].
         separate_vocabularies: one tokenizer for each side, and nothing shared between them [joint].
         epochs, steps: when to stop; of both, what comes first counts [20 to 30 epochs, at least 2,000 and at most 100,000 steps].
@@ -192,7 +192,7 @@ def train_tokenizer(options, num_pairs, report):
     size = options.vocabulary_size or default_vocabulary_size(num_pairs)
     sides = [options.train_source, options.train_target]
     files = (sides[0], sides[1]) if options.separate_vocabularies else (sides,)
-    settings = {"seed": options.seed or 0, "model_type": options.tokenizer_type or "unigram"}
+    settings = {"seed": options.seed or 0, "model_type": options.tokenizer_type or TOKENIZER_TYPE}
     try:
         tokenizer = Tokenizer.train(*files, vocabulary_size=size, **settings)
     except ValueError as error:
@@ -204,7 +204,9 @@ def train_tokenizer(options, num_pairs, report):
         tokenizer = _train_fitting(files, size, settings)
     which = "a source and a target vocabulary" if options.separate_vocabularies else "one vocabulary for both sides"
     chosen = "" if options.vocabulary_size else f", few enough that each occurs often in {num_pairs:,} pairs"
-    report(f"tokenizer: {settings['model_type']}, {which}, {tokenizer.vocabulary_size:,} pieces{chosen}")
+    reason = "" if options.tokenizer_type else ", which cuts a text into fewer pieces than unigram does"
+    kind = f"{settings['model_type']}{reason}"
+    report(f"tokenizer: {kind}; {which}, {tokenizer.vocabulary_size:,} pieces{chosen}")
     return tokenizer
 
 

@@ -30,6 +30,7 @@ from kformer.training.choices import (
     choose_epochs,
     choose_learning_rate,
     choose_warmup,
+    describe_schedule,
 )
 from kformer.training.fitting import fit_from
 from kformer.training.progress import TrainingProgress
@@ -325,11 +326,7 @@ def _compile(model, options, total_steps, report):
     model.compile(**paper_recipe(model, learning_rate=schedule, **recipe))
     name = options.start_from or f"preset {options.preset}, {options.norm}-norm"
     report(f"model: {name}, {model.count_params():,} parameters, {keras.backend.backend()} backend")
-    report(
-        f"learning rate: up to {peak:.3g} at step {warmup:,}, then falling with the root of the step"
-        + (f", and to 0 over the last {cooldown:,}" if cooldown else "")
-        + ("" if options.warmup_steps else "; the warm-up is a fifth of the steps, at most 4,000")
-    )
+    report(describe_schedule(options, peak, warmup, cooldown, model.hidden_dim))
     return dataclasses.replace(options, warmup_steps=warmup, learning_rate=peak)
 
 

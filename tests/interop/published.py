@@ -3,12 +3,13 @@
 import numpy as np
 import torch
 
-KINDS = ("marian", "m2m_100", "mbart", "bart")
+KINDS = ("marian", "m2m_100", "mbart", "bart", "t5", "t5-v1.1")
 SMALL = {"vocab_size": 150, "hidden_dim": 32, "intermediate_dim": 64, "layers": 2, "heads": 4, "positions": 64}
 # How far weights are spread: the embeddings, cross-attention, the other matrices; what speaks for the end token at every step; and how
 # many times longer its vector is than others (1 if left out), which makes it the likeliest now and then. Found by trying:
 # of 64 outputs at least 50 are distinct and at least half end before the limit, so that searches have something to disagree on.
 SPREAD = {"marian": (0.5, 8, 0.5, 4), "m2m_100": (0.5, 8, 0.5, 6), "mbart": (0.2, 8, 1, 2), "bart": (0.1, 8, 0.5, 4)}
+SPREAD |= {"t5": (1, 8, 0.5, None, 3), "t5-v1.1": (1, 8, 0.5, None, 1.5)}  # without a bias, what speaks for a token is its vector alone
 
 
 def published_model(kind, *, spread=None, seed=1, sizes=SMALL, **overrides):
@@ -23,6 +24,8 @@ def published_model(kind, *, spread=None, seed=1, sizes=SMALL, **overrides):
     """
     import transformers
 
+    if kind.startswith("t5"):
+        return _published_t5(kind, SPREAD[kind] if spread is None else spread, seed, sizes, overrides)
     classes = {
         "marian": (transformers.MarianConfig, transformers.MarianMTModel),
         "m2m_100": (transformers.M2M100Config, transformers.M2M100ForConditionalGeneration),
@@ -45,6 +48,45 @@ def published_model(kind, *, spread=None, seed=1, sizes=SMALL, **overrides):
     config_class, model_class = classes[kind]
     model = model_class(config_class(**{**config, **overrides})).eval()
     _randomize(model, SPREAD[kind] if spread is None else spread, seed)
+    return model
+
+
+@torch.no_grad()
+def _published_t5(kind, spread, seed, sizes, overrides):
+    import transformers
+
+    embeddings, cross, others, _, length = spread
+    is_newer = kind == "t5-v1.1"
+    config = {
+        "vocab_size": sizes["vocab_size"],
+        "d_model": sizes["hidden_dim"],
+        "d_kv": sizes["hidden_dim"] // sizes["heads"] + 2,
+        "d_ff": sizes["intermediate_dim"],
+        "num_layers": sizes["layers"],
+        "num_heads": sizes["heads"],
+        "relative_attention_num_buckets": 8,
+        "relative_attention_max_distance": 12,
+        "decoder_start_token_id": 0,
+        "n_positions": sizes["positions"],
+    }
+    config |= {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False} if is_newer else {}
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**{**config, **overrides})).eval()
+    if is_newer:  # The library ties it, published files have another.
+        model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.lm_head.weight))
+    generator = torch.Generator().manual_seed(seed)
+    for name, weight in model.named_parameters():
+        noise = torch.randn(weight.shape, generator=generator)
+        if weight.ndim == 1:
+            weight.copy_(1 + 0.2 * noise)
+        elif "relative_attention_bias" in name:
+            weight.copy_(noise)
+        elif "shared" in name:
+            weight.copy_(noise * embeddings)
+        elif "lm_head" in name:
+            weight.copy_(noise * embeddings * weight.shape[1] ** -0.5)
+        else:
+            weight.copy_(noise * weight.shape[1] ** -0.5 * (cross if "EncDecAttention" in name else others))
+    model.get_output_embeddings().weight[model.config.eos_token_id] *= length
     return model
 
 

@@ -10,7 +10,7 @@ from kformer.decoding import Searcher
 from kformer.interop.architectures import model_arguments
 from kformer.interop.checkpoint import CheckpointFolder
 from kformer.interop.generation import search_options
-from kformer.interop.weights import check_sizes, load_weights
+from kformer.interop.weights import check_sizes, load_weights, settle_output
 from kformer.models import Transformer
 from tests.interop.published import KINDS, forward, generate, published_model, random_sources, random_targets, trim
 
@@ -20,8 +20,9 @@ LIMIT = 30
 
 def imported(path, **arguments):
     folder = CheckpointFolder(path)
-    model = Transformer(**{**model_arguments(folder.config), **arguments})
-    load_weights(model, folder.open_weights(), str(path))
+    weights = folder.open_weights()
+    model = Transformer(**{**settle_output(model_arguments(folder.config), weights.shapes), **arguments})
+    load_weights(model, weights, str(path))
     return model
 
 
@@ -61,10 +62,15 @@ MORE_SETTINGS = [
 ]
 
 
+def has_new_operations(theirs):
+    """mBART and BART are made of what others are made of; T5 v1.1 differs from T5 in what the test of the logits holds."""
+    return theirs.config.model_type not in ("mbart", "bart") and getattr(theirs.config, "feed_forward_proj", "relu") == "relu"
+
+
 @pytest.mark.parametrize("generation", SETTINGS + MORE_SETTINGS, ids=str)
 def test_ids_of_a_search(pair, generation, backend):
     theirs, ours = pair
-    if backend != "torch" and (generation not in SETTINGS or theirs.config.model_type in ("mbart", "bart")):
+    if backend != "torch" and (generation not in SETTINGS or not has_new_operations(theirs)):
         pytest.skip("compiling a search takes long, and what is left out here differs in no operation")
     pad, end = theirs.config.pad_token_id, theirs.config.eos_token_id
     generation = {"max_length": LIMIT, "forced_eos_token_id": end, "bad_words_ids": [[pad]], **generation}
@@ -160,7 +166,7 @@ def test_shards_and_pickles(tmp_path, settings):
         assert "lm_head.weight" in state
         if kind == "m2m_100":  # as its older folders have its fixed positions
             state["model.encoder.embed_positions.weights"] = theirs.model.encoder.embed_positions.weights.half()
-        else:
+        elif not kind.startswith("t5"):
             assert "model.encoder.embed_positions.weight" in state
         torch.save(state, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization="old" not in settings)
     else:

@@ -193,7 +193,7 @@ BAD = {
     "no config": (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
     "config no JSON": (lambda folder: (folder / "config.json").write_text("{"), "config.json is not valid JSON"),
     "config a list": (lambda folder: (folder / "config.json").write_text("[]"), "holds list where a JSON object should be"),
-    "unknown architecture": (lambda folder: edit(folder / "config.json", model_type="gpt2"), "model_type 'gpt2'; kformer imports marian"),
+    "unknown architecture": (lambda folder: edit(folder / "config.json", model_type="gpt2"), "'gpt2'; kformer imports t5, mt5, marian"),
     "odd size": (lambda folder: edit(folder / "config.json", d_model="big"), "'big' for d_model"),
     "unequal heads": (lambda folder: edit(folder / "config.json", decoder_attention_heads=2), "decoder_attention_heads=2"),
     "unknown activation": (lambda folder: edit(folder / "config.json", activation_function="tanh"), "activation_function 'tanh'"),

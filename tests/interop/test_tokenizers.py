@@ -21,6 +21,7 @@ from tests.interop.tokenizer_folders import (
     nllb,
     own_pieces,
     processor,
+    t5,
     tokenizer_json,
     trained,
     trained_models,
@@ -56,7 +57,7 @@ def sentences():
     return corpus(200, seed=8), [text for text in stripped if not any(sign in text for sign in unlike)]
 
 
-FAMILIES = {"marian": marian, "m2m100": m2m100, "nllb": nllb, "mbart50": mbart50, "mbart": mbart}
+FAMILIES = {"marian": marian, "m2m100": m2m100, "nllb": nllb, "mbart50": mbart50, "mbart": mbart, "t5": t5}
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +77,7 @@ def published(models, tmp_path_factory):
 def expected_rows(name, models, texts, side):
     """By the rules as published, written down once more and naively."""
     marians = {"source": "unigram", "target": "other"}[side]
-    own = processor(models[{"marian": marians, "mbart50": "unigram", "mbart": "unigram"}.get(name, "bpe")])
+    own = processor(models[{"marian": marians, "mbart50": "unigram", "mbart": "unigram", "t5": "t5"}.get(name, "bpe")])
     rows = []
     for text in texts:
         text = valid_text(text)
@@ -87,6 +88,9 @@ def expected_rows(name, models, texts, side):
                 end = text.find("<<") + 2
                 tag, text = [vocabulary.get(text[:end], 1)], text[end:]
             rows.append([*tag, *(vocabulary.get(piece, 1) for piece in own.encode(text, out_type=str)), 0])
+            continue
+        if name == "t5":
+            rows.append([*own.encode(text), 1])
             continue
         ids = [3 if i == 0 else i + 1 for i in own.encode(text)]
         first = len(own) + 1
@@ -156,13 +160,13 @@ def transformers_tokenizer(name, folder):
     transformers = pytest.importorskip("transformers")
     classes = {
         "marian": "MarianTokenizer", "m2m100": "M2M100Tokenizer", "nllb": "NllbTokenizer", "mbart50": "MBart50Tokenizer",
-        "mbart": "MBartTokenizer",
+        "mbart": "MBartTokenizer", "t5": "T5Tokenizer",
     }  # fmt: skip
     return getattr(transformers, classes[name]).from_pretrained(folder)
 
 
 @pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
-@pytest.mark.parametrize("name", ["marian", "m2m100", "nllb", "mbart50"])
+@pytest.mark.parametrize("name", ["marian", "m2m100", "nllb", "mbart50", "t5"])
 def test_ids_and_text_equal_hugging_faces(name, published, models, sentences, tmp_path):
     folder, config, tokenizer = published[name]
     if name == "nllb":  # transformers 5 reads no languages without the file that the hub has beside the model
@@ -513,8 +517,8 @@ def test_missing_and_broken_files_are_named(name, models, tmp_path):
 
 
 def test_unknown_kinds(models, tmp_path):
-    with pytest.raises(ValueError, match="model_type 't5' is none that kformer reads; it reads those of marian, m2m_100, mbart"):
-        read_tokenizer(tmp_path, {"model_type": "t5"})
+    with pytest.raises(ValueError, match="model_type 'led' is none that kformer reads; it reads those of marian, m2m_100, mbart"):
+        read_tokenizer(tmp_path, {"model_type": "led"})
     config = mbart(tmp_path, models, tokenizer_class="BarthezTokenizer")
     with pytest.raises(ValueError, match="'BarthezTokenizer'.*MBartTokenizer and MBart50Tokenizer"):
         read_tokenizer(tmp_path, config)

@@ -30,7 +30,8 @@ def trained(model_type, seed=0, **settings):
 
 def trained_models():
     """SentencePiece models as publishers train them: float scores, no byte fallback."""
-    return {"unigram": trained("unigram"), "other": trained("unigram", seed=3), "bpe": trained("bpe")}
+    models = {"unigram": trained("unigram"), "other": trained("unigram", seed=3), "bpe": trained("bpe")}
+    return {**models, "t5": trained("unigram", pad_id=0, eos_id=1, unk_id=2, bos_id=-1)}
 
 
 def processor(model):
@@ -107,6 +108,14 @@ def mbart50(folder, models, **settings):
 def mbart(folder, models, **settings):
     settings = {"tokenizer_class": "MBartTokenizer", "src_lang": "en_XX", "tgt_lang": "ro_RO", **settings}
     return fairseq(folder, models["unigram"], MBART_LANGUAGES, "mbart", **settings)
+
+
+def t5(folder, models, **settings):
+    """SentencePiece's own ids, and a hundred behind them."""
+    settings = {"tokenizer_class": "T5Tokenizer", "extra_ids": 100, **settings}
+    write(folder, spiece__model=models["t5"], tokenizer_config__json=settings)
+    size = len(processor(models["t5"])) + 100 + 28
+    return {"model_type": "t5", "vocab_size": size, "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
 
 
 def charsmap_of(model):

@@ -71,5 +71,5 @@ def test_config_round_trip(x):
 
 
 def test_unknown_activation():
-    with pytest.raises(ValueError, match="'swiglu'.*relu, gelu, silu"):
+    with pytest.raises(ValueError, match="'swiglu'.*relu, gelu, gelu_tanh, silu"):
         FeedForward(F, activation="swiglu")

@@ -246,7 +246,10 @@ def test_config_round_trip(tiny_transformer, random_batch):
         ({"max_length": 0}, "max_length must be a positive whole number"),
         ({"dropout": 1.0}, "dropout rate must lie in"),
         ({"activation": "tanh"}, "Unknown activation 'tanh'"),
-        ({"position_encoding": "alibi"}, "Unknown position encoding 'alibi'"),
+        ({"position_encoding": "alibis"}, "Unknown position encoding 'alibis'.*'learned', .*'alibi', 't5', or None"),
+        ({"position_encoding": "t5", "attention_kind": "linear"}, "does not go with attention_kind='linear'"),
+        ({"normalization": "batch"}, "Unknown normalization 'batch': choose one of layer_norm, rms_norm"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads must divide num_heads"),
     ],
 )
 def test_errors(tiny_transformer, arguments, message):

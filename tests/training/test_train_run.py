@@ -197,3 +197,20 @@ def test_a_mistake_leaves_nothing_behind(tmp_path):
     assert not (tmp_path / "run").exists()
     with pytest.raises(TypeError, match="Unknown training option batch_size"):
         train_run(tmp_path / "run", **options, batch_size=3)
+
+
+@pytest.mark.any_backend
+def test_the_learning_rate_in_a_sentence():
+    files = {"train_source": "a", "train_target": "b"}
+    chosen = train_options.TrainOptions(**files, cooldown=choices.COOLDOWN)
+    assert choices.describe_schedule(chosen, 0.005, 1000, 500, 128) == (
+        "learning rate: up to 0.005 at step 1,000, then falling with the root of the step, and to 0 over the last 500; the peak is "
+        "0.64 / hidden size, at which small models learn fastest; the warm-up is a fifth of the steps, at most 4,000; the fall to 0 takes "
+        "a quarter of them, in which a model gains most"
+    )
+    assert "the paper's, at most 0.64 / hidden size" in choices.describe_schedule(chosen, 0.001, 1000, 500, 512)
+    tuned = train_options.TrainOptions(**files, start_from="run", warmup_steps=9)
+    sentence = choices.describe_schedule(tuned, 5e-4, 9, 0, 128)
+    assert sentence.endswith("of the step; a tenth of a new model's rate, which keeps what the model knows")
+    given = train_options.TrainOptions(**files, learning_rate=0.01, warmup_steps=9, cooldown=0.5)
+    assert choices.describe_schedule(given, 0.01, 9, 50, 128).endswith("and to 0 over the last 50")

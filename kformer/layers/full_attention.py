@@ -1,0 +1,99 @@
+"""Scaled dot-product attention over heads, every query with every key: by a fused kernel or step by step."""
+
+import keras
+from keras import ops
+
+from kformer.layers.masks import causal_mask, combine_masks
+from kformer.layers.shapes import reshape
+
+# Stands for minus infinity in float32 scores: exp(MASKED - max) is 0, and a row of it alone still has a finite softmax.
+MASKED = -1e30
+
+# Scores of sequences up to this length are no burden to memory.
+_SHORT = 256
+
+
+def full_attention(query, key, value, *, scale, mask=None, bias=None, is_causal=False, fused=None, dropout=None, scores=False):
+    """Attention of every query over every key; zeros for a query whose keys are all masked.
+
+    Args:
+        query: float tensor `[B, N, T, H]`.
+        key, value: float tensors `[B, G, S, H]`, where G divides N: heads next to each other share one.
+        scale: what the scores are multiplied by.
+        mask: boolean, broadcastable to `[B, N, T, S]`, or `None`.
+        bias: float, `[N, T, S]` or `[B, N, T, S]`, added to the scaled scores, or `None`.
+        is_causal: whether a query sees no later key.
+        fused: `True`, `False`, or `None` to use the backend's kernel where it is fast; never with dropout or scores.
+        dropout: a function of the probabilities, or `None`.
+        scores: whether the probabilities are wanted.
+
+    Returns:
+        The context `[B, N, T, H]`, and the probabilities `[B, N, T, S]` or `None`.
+    """
+    num_heads, groups, dtype = query.shape[1], key.shape[1], query.dtype
+    query_length, key_length = ops.shape(query)[2], ops.shape(key)[2]
+    fused = fused and not scores and dropout is None
+    # Under a causal mask alone every query sees itself; any other mask may leave a query without keys.
+    may_be_empty = mask is not None
+    if is_causal and (mask is not None or bias is not None or not fused):
+        mask = combine_masks(mask, causal_mask(query_length, key_length))
+        is_causal = False
+    if bias is not None:
+        bias = ops.cast(bias if len(bias.shape) == 4 else ops.expand_dims(bias, 0), "float32")
+    if fused:
+        if num_heads > groups:
+            key, value = (ops.repeat(x, num_heads // groups, axis=1) for x in (key, value))
+        shown = mask
+        if bias is not None:
+            # The kernels take a bias or a mask.
+            lowest = -3e4 if keras.backend.standardize_dtype(dtype) == "float16" else MASKED
+            bias, shown = ops.cast(bias if mask is None else ops.where(mask, bias, lowest), dtype), None
+        context = ops.dot_product_attention(
+            *(ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value)), bias=bias, mask=shown, scale=scale, is_causal=is_causal
+        )
+        context, weights = ops.transpose(context, (0, 2, 1, 3)), None
+    else:
+        # Half-precision products would overflow (float16) or be rounded to steps of 1/8 from 16 on (bfloat16) before the
+        # softmax sees them; the fused kernels sum in float32, too.
+        query, key = ops.cast(query, "float32") * scale, ops.cast(key, "float32")
+        # einsum spares the transposed copy of the keys.
+        weights = _ungrouped(ops.einsum("bnth,bnsh->bnts", _grouped(query, groups), key), num_heads, query_length)
+        if bias is not None:
+            weights = weights + bias
+        if mask is not None:
+            weights = ops.where(mask, weights, MASKED)
+        # Over one key, which the first step of a search has, Keras warns that a softmax is of no use.
+        weights = ops.ones_like(weights) if isinstance(key_length, int) and key_length == 1 else ops.softmax(weights, axis=-1)
+        weights = ops.cast(weights, dtype)
+        dropped = weights if dropout is None else dropout(weights)
+        context = _ungrouped(ops.matmul(_grouped(dropped, groups), value), num_heads, query_length)
+    if may_be_empty:
+        # Over no key at all the kernels of all backends give the mean of the values.
+        attends = ops.cast(ops.any(mask, axis=-1, keepdims=True), dtype)
+        context = context * attends
+        weights = None if weights is None else weights * attends
+    return context, weights
+
+
+def prefers_fused(query, key_length, training):
+    """Whether the backend's kernel for `query` `[B, N, T, H]` is the faster way."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        return False
+    if backend == "jax" and keras.backend.standardize_dtype(query.dtype) == "float16":
+        # The kernel's float16 product with float32 sums exists on GPUs only; elsewhere its compilation fails.
+        return keras.distribution.list_devices()[0].startswith("gpu")
+    if backend == "torch" and training and getattr(query, "device", None) and query.device.type == "cpu":
+        # PyTorch's backward pass of the kernel is the slower one on processors. What it spares is memory, where sequences are long.
+        return query.shape[2] * key_length > _SHORT**2
+    return True
+
+
+def _grouped(x, groups):
+    """`[B, N, T, K]` -> `[B, G, N / G T, K]`: the heads that share keys become queries of one head."""
+    return x if x.shape[1] == groups else reshape(x, (ops.shape(x)[0], groups, -1, ops.shape(x)[3]))
+
+
+def _ungrouped(x, num_heads, length):
+    """The way back, for N heads and T queries."""
+    return x if x.shape[1] == num_heads else reshape(x, (ops.shape(x)[0], num_heads, length, ops.shape(x)[3]))

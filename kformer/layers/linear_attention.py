@@ -1,0 +1,122 @@
+"""Linear attention: a feature map in the softmax's place, so that sums over keys serve all queries, and a search carries sums alone.
+
+Shape letters: B batch, N heads, T queries, S keys, H head size, C chunk length.
+"""
+
+from typing import Any, NamedTuple
+
+from keras import ops
+
+from kformer.layers.relative_positions import distances
+
+# Queries and keys within a chunk meet as in full attention, chunks by their sums.
+_CHUNK = 64
+# Below every sum over keys that there are: features are positive.
+_EPSILON = 1e-9
+
+
+def features(x):
+    """`elu(x) + 1`, positive numbers in the place of the exponential."""
+    return ops.where(x > 0, x + 1, ops.exp(ops.minimum(x, 0)))
+
+
+def linear_attention(query, key, value, *, padding_mask=None, is_causal=False, state=None, rotate=None):
+    """`phi(Q) (phi(K)^T V) / (phi(Q) sum(phi(K)))`, in time and memory that grow with the length, not its square.
+
+    Args:
+        query: float tensor `[B, N, T, H]`.
+        key, value: float tensors `[B, N, S, H]`.
+        padding_mask: boolean `[B, S]`, `True` at real keys, or `None`.
+        is_causal: whether a query sees no later key; T = S then.
+        state: `LinearAttentionCache` of the tokens before these, or `None`; causal attention alone has one.
+        rotate: a function of queries or keys `[B, N, T, H]` that turns them by their positions, or `None`. The weights' numerator is
+            turned, their sum is not, so that it stays positive (Su et al. 2021, equation 19).
+
+    Returns:
+        The context `[B, N, T, H]`, zeros for a query without keys; and with a state the next one.
+
+    References:
+        Katharopoulos et al. 2020, "Transformers are RNNs: fast autoregressive Transformers with linear attention".
+    """
+    dtype = query.dtype
+    query, key, value = features(ops.cast(query, "float32")), features(ops.cast(key, "float32")), ops.cast(value, "float32")
+    if padding_mask is not None:
+        key = key * ops.cast(padding_mask, "float32")[:, None, :, None]
+    turned_query, turned_key = (query, key) if rotate is None else (rotate(query), rotate(key))
+    if not is_causal:
+        sums = ops.einsum("bnsh,bnsk->bnhk", turned_key, value)
+        context = ops.einsum("bnth,bnhk->bntk", turned_query, sums)
+        total = ops.einsum("bnth,bnh->bnt", query, ops.sum(key, axis=2))
+        return _divided(context, total, dtype)
+    length = ops.shape(query)[2]
+    if isinstance(length, int) and length == 1 and state is not None:
+        sums = state.sums + ops.einsum("bnsh,bnsk->bnhk", turned_key, value)
+        keys = state.keys + key[:, :, 0]
+        context = ops.einsum("bnth,bnhk->bntk", turned_query, sums)
+        total = ops.einsum("bnth,bnh->bnt", query, keys)
+        return _divided(context, total, dtype), LinearAttentionCache(sums, keys, state.length + 1)
+    chunks = (length + _CHUNK - 1) // _CHUNK
+    parts = [_chunked(x, chunks, length) for x in (turned_query, turned_key, value, query, key)]  # [B, N, chunks, C, H]
+    turned_query, turned_key, values, query, key = parts
+    # What the chunks before a chunk left behind: sums of what each adds.
+    added, added_keys = ops.einsum("bncsh,bncsk->bnchk", turned_key, values), ops.sum(key, axis=3)
+    sums, keys = ops.cumsum(added, axis=2), ops.cumsum(added_keys, axis=2)
+    first, first_keys = ops.zeros_like(sums[:, :, :1]), ops.zeros_like(keys[:, :, :1])
+    if state is not None:
+        first, first_keys = state.sums[:, :, None], state.keys[:, :, None]
+        sums, keys = sums + first, keys + first_keys
+    before, keys_before = (ops.concatenate([start, x[:, :, :-1]], axis=2) for start, x in ((first, sums), (first_keys, keys)))
+    causal = ops.cast(distances(_CHUNK, _CHUNK) <= 0, "float32")
+    scores = ops.einsum("bncth,bncsh->bncts", turned_query, turned_key) * causal
+    plain = scores if rotate is None else ops.einsum("bncth,bncsh->bncts", query, key) * causal
+    context = ops.matmul(scores, values) + ops.matmul(turned_query, before)
+    total = ops.sum(plain, axis=-1) + ops.einsum("bncth,bnch->bnct", query, keys_before)
+    context = _divided(context, total, dtype)
+    rows, heads, size = ops.shape(context)[0], context.shape[1], context.shape[-1]
+    context = ops.reshape(context, (rows, heads, chunks * _CHUNK, size))[:, :, :length]
+    if state is None:
+        return context
+    return context, LinearAttentionCache(sums[:, :, -1], keys[:, :, -1], state.length + length)
+
+
+def linear_weights(query, key, mask):
+    """The weights that `linear_attention` gives without rotation, as a matrix to look at: `[B, N, T, S]`.
+
+    Args:
+        query, key: float tensors `[B, N, T, H]` and `[B, N, S, H]`.
+        mask: boolean, broadcastable to `[B, N, T, S]`, or `None`.
+    """
+    scores = ops.einsum("bnth,bnsh->bnts", features(ops.cast(query, "float32")), features(ops.cast(key, "float32")))
+    scores = scores if mask is None else ops.where(mask, scores, 0.0)
+    return scores / ops.maximum(ops.sum(scores, axis=-1, keepdims=True), _EPSILON)
+
+
+def _divided(context, total, dtype):
+    return ops.cast(context / ops.expand_dims(ops.maximum(total, _EPSILON), -1), dtype)
+
+
+def _chunked(x, chunks, length):
+    """`[B, N, T, H]` -> `[B, N, chunks, C, H]`, filled up with zeros, which add nothing."""
+    x = ops.pad(x, [(0, 0), (0, 0), (0, chunks * _CHUNK - length), (0, 0)])
+    return ops.reshape(x, (ops.shape(x)[0], x.shape[1], chunks, _CHUNK, x.shape[-1]))
+
+
+class LinearAttentionCache(NamedTuple):
+    """What linear attention keeps of all tokens so far: two sums, whose size no number of tokens changes. R rows."""
+
+    sums: Any  # float32 [R, N, H, H]: phi(K)^T V
+    keys: Any  # float32 [R, N, H]: the sum of phi(K)
+    length: Any  # int32 scalar, the number of tokens so far
+
+    @classmethod
+    def empty(cls, rows, num_heads, head_dim):
+        """A cache that has seen no token."""
+        return cls(
+            ops.zeros((rows, num_heads, head_dim, head_dim), dtype="float32"),
+            ops.zeros((rows, num_heads, head_dim), dtype="float32"),
+            ops.zeros((), dtype="int32"),
+        )
+
+    def reorder(self, rows):
+        """The cache in which row i is what row `rows[i]` was."""
+        return self._replace(sums=ops.take(self.sums, rows, axis=0), keys=ops.take(self.keys, rows, axis=0))

@@ -1,0 +1,248 @@
+"""Attention in a window: a band of the scores is computed, not the square, so that cost grows with the length, not its square.
+
+Shape letters: B batch, N heads, T tokens, H head size, W window, d dilation, g global tokens. With the dilation d the tokens fall into d
+sequences of every d-th, and these into C blocks of W tokens each; a block's queries see keys of its own block and of its neighbours.
+"""
+
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from kformer.layers.full_attention import MASKED, full_attention
+from kformer.layers.relative_positions import distances
+
+
+def window_mask(query_length, key_length, window, *, dilation=1, global_tokens=0, is_causal=False, offset=0):
+    """Lets a position see those that are at most `window` steps away, and the sequence's first tokens.
+
+        window_mask(5, 5, 1)    1 1 . . .     dilation=2   1 . 1 . .     global_tokens=1   1 1 1 1 1
+                                1 1 1 . .                  . 1 . 1 .                       1 1 1 . .
+                                . 1 1 1 .                  1 . 1 . 1                       1 1 1 1 .
+                                . . 1 1 1                  . 1 . 1 .                       1 . 1 1 1
+                                . . . 1 1                  . . 1 . 1                       1 . . 1 1
+
+    Args:
+        query_length, key_length: T and S, ints or scalar tensors.
+        window: W, steps in each direction.
+        dilation: length of a step.
+        global_tokens: the number of tokens at the beginning that see all and are seen by all.
+        is_causal: whether a query sees no later key, the global ones included.
+        offset: position of the first query among the keys.
+
+    Returns:
+        Boolean tensor `[T, S]`.
+
+    References:
+        Beltagy et al. 2020, "Longformer: the long-document Transformer", figure 2.
+    """
+    mask = sees(distances(query_length, key_length, offset), window, dilation)
+    if global_tokens:
+        keys = ops.expand_dims(ops.arange(key_length, dtype="int32"), 0)
+        queries = ops.expand_dims(ops.arange(query_length, dtype="int32") + ops.cast(offset, "int32"), 1)
+        mask = ops.logical_or(mask, ops.logical_or(keys < global_tokens, queries < global_tokens))
+    return ops.logical_and(mask, distances(query_length, key_length, offset) <= 0) if is_causal else mask
+
+
+def sees(distance, window, dilation):
+    """Whether a key at some distance (int32 tensor) is in the window."""
+    near = ops.less_equal(ops.abs(distance), window * dilation)
+    return near if dilation == 1 else ops.logical_and(near, ops.equal(ops.mod(distance, dilation), 0))
+
+
+def local_attention(
+    query, key, value, *, scale, window, dilation=1, global_tokens=0, mask=None, padding_mask=None, bias=None, is_causal=False, dropout=None
+):
+    """Attention under `window_mask`, over the band alone; zeros for a query whose keys are all masked.
+
+    Args:
+        query: float tensor `[B, N, T, H]`.
+        key, value: float tensors `[B, G, T, H]`, where G divides N.
+        scale: what the scores are multiplied by.
+        window, dilation, global_tokens, is_causal: as in `window_mask`.
+        mask: boolean, broadcastable to `[B, N, T, T]`, or `None`. It has the size that the band saves.
+        padding_mask: boolean `[B, T]`, `True` at real keys, or `None`.
+        bias: float `[N, W, 3 W]` (causal: `[N, W, 2 W]`), what `band_distances` makes add to the scores, or `None`; without global tokens.
+        dropout: a function of the probabilities, or `None`.
+
+    Returns:
+        The context `[B, N, T, H]`.
+    """
+    num_heads, dtype, length = query.shape[1], query.dtype, ops.shape(query)[2]
+    if key.shape[1] < num_heads:
+        key, value = (ops.repeat(x, num_heads // key.shape[1], axis=1) for x in (key, value))
+    blocks = _Blocks(length, window, dilation, is_causal)
+    queries = blocks.split(ops.cast(query, "float32") * scale)  # [B, N, C, W, H]
+    scores = ops.einsum("bncwh,bncxh->bncwx", queries, blocks.neighbours(ops.cast(key, "float32")))
+    if bias is not None:
+        scores = scores + ops.cast(bias[:, None], "float32")
+    positions = ops.arange(length, dtype="int32")
+    query_positions = ops.expand_dims(blocks.split(positions, fill=-1), -1)  # [C, W, 1]
+    key_positions = ops.expand_dims(blocks.neighbours(positions, fill=-1), -2)  # [C, 1, X]
+    distance = key_positions - query_positions
+    shown = ops.logical_and(ops.less_equal(ops.abs(distance), window * dilation), key_positions >= global_tokens)
+    if is_causal:
+        shown = ops.logical_and(shown, distance <= 0)
+    shown = ops.logical_and(shown, query_positions >= 0)
+    if padding_mask is not None:
+        keys = blocks.neighbours(padding_mask, fill=False)  # [B, C, X]
+        shown = ops.logical_and(shown, keys[:, None, :, None, :])
+    if mask is not None:
+        shown = ops.logical_and(shown, _of_band(mask, query_positions, key_positions))
+    scores = ops.where(shown, scores, MASKED)
+    values = blocks.neighbours(value)
+    width = scores.shape[-1]
+    if global_tokens:
+        first = ops.einsum("bncwh,bngh->bncwg", queries, ops.cast(key[:, :, :global_tokens], "float32"))
+        places = ops.arange(ops.shape(first)[-1], dtype="int32")
+        is_global = ops.broadcast_to(query_positions >= 0, (*ops.shape(query_positions)[:-1], ops.shape(first)[-1]))
+        if is_causal:
+            is_global = ops.logical_and(is_global, places <= query_positions)
+        if padding_mask is not None:
+            is_global = ops.logical_and(is_global, padding_mask[:, None, None, None, :global_tokens])
+        if mask is not None:
+            is_global = ops.logical_and(is_global, _of_band(mask, query_positions, ops.zeros_like(query_positions) + places))
+        scores = ops.concatenate([scores, ops.where(is_global, first, MASKED)], axis=-1)
+    weights = ops.softmax(scores, axis=-1) * ops.cast(ops.max(scores, axis=-1, keepdims=True) > 0.5 * MASKED, "float32")
+    weights = ops.cast(weights, dtype)
+    weights = weights if dropout is None else dropout(weights)
+    context = ops.einsum("bncwx,bncxh->bncwh", weights[..., :width], values)
+    if global_tokens:
+        context = context + ops.einsum("bncwg,bngh->bncwh", weights[..., width:], value[:, :, :global_tokens])
+    context = blocks.join(context)
+    if global_tokens and not is_causal:
+        # The first tokens see everything.
+        whole = None if padding_mask is None else padding_mask[:, None, None, :]
+        if mask is not None:
+            part = mask[:, :, :global_tokens] if mask.shape[2] != 1 else mask
+            whole = part if whole is None else ops.logical_and(part, whole)
+        head, _ = full_attention(query[:, :, :global_tokens], key, value, scale=scale, mask=whole, dropout=dropout)
+        context = ops.concatenate([head, context[:, :, global_tokens:]], axis=2)
+    return context
+
+
+class _Blocks:
+    """How a sequence falls into blocks: token `t` belongs to the sequence `t mod d`, and there to block after block of W.
+
+    C counts the blocks of all d sequences.
+    """
+
+    def __init__(self, length, window, dilation, is_causal):
+        self.length, self.window, self.dilation, self.is_causal = length, window, dilation, is_causal
+        self.count = (length + window * dilation - 1) // (window * dilation)  # blocks of one of them
+
+    def _apart(self, x, fill):
+        """`[..., T, H]` -> `[..., d, C / d, W, H]` and the axis of d; without H for booleans and ints, whose last axis is T."""
+        axis = len(x.shape) - 1 - _has_size(x)
+        x = _padded(x, axis, 0, self.count * self.window * self.dilation - self.length, fill)
+        lead, size = list(ops.shape(x)[:axis]), list(x.shape[axis + 1 :])
+        if self.dilation > 1:
+            x = ops.swapaxes(ops.reshape(x, (*lead, self.count * self.window, self.dilation, *size)), axis, axis + 1)
+        return ops.reshape(x, (*lead, self.dilation, self.count, self.window, *size)), axis
+
+    def _together(self, x, axis):
+        return ops.reshape(x, (*ops.shape(x)[:axis], self.dilation * self.count, *ops.shape(x)[axis + 2 :]))
+
+    def split(self, x, fill=0):
+        """`[..., T, H]` -> `[..., C, W, H]`; without H for booleans and ints."""
+        return self._together(*self._apart(x, fill))
+
+    def neighbours(self, x, fill=0):
+        """`[..., T, H]` -> `[..., C, X, H]`: for each block the keys of the block before, its own, and, if it sees them, the next's."""
+        x, axis = self._apart(x, fill)
+        x = _padded(x, axis + 1, 1, 0 if self.is_causal else 1, fill)
+        before = (slice(None),) * (axis + 1)
+        parts = [x[(*before, slice(start, start + self.count))] for start in range(2 if self.is_causal else 3)]
+        return self._together(ops.concatenate(parts, axis=axis + 2), axis)
+
+    def join(self, x):
+        """`[..., C, W, H]` -> `[..., T, H]`"""
+        axis, size = len(x.shape) - 3, x.shape[-1]
+        lead = list(ops.shape(x)[:axis])
+        x = ops.reshape(x, (*lead, self.dilation, self.count * self.window, size))
+        x = ops.reshape(ops.swapaxes(x, axis, axis + 1), (*lead, self.count * self.window * self.dilation, size))
+        return x[..., : self.length, :]
+
+
+def _has_size(x):
+    return "float" in keras.backend.standardize_dtype(x.dtype)
+
+
+def _padded(x, axis, before, after, fill):
+    widths = [(before, after) if index == axis else (0, 0) for index in range(len(x.shape))]
+    return ops.pad(x, widths, constant_values=fill)
+
+
+def _of_band(mask, query_positions, key_positions):
+    """A mask `[B or 1, N or 1, T or 1, T]` at pairs of positions: queries `[C, W, 1]`, keys `[C, 1 or W, X]`."""
+    queries = ops.maximum(query_positions, 0) if mask.shape[2] != 1 else ops.zeros_like(query_positions)
+    keys = ops.maximum(key_positions, 0)
+    lead, columns = list(ops.shape(mask)[:2]), ops.shape(mask)[3]
+    flat = ops.reshape(mask, (*lead, -1))
+    index = queries * columns + keys  # [C, W, X]
+    return ops.reshape(ops.take(flat, ops.reshape(index, (-1,)), axis=2), (*lead, *ops.shape(index)))
+
+
+class WindowCache(NamedTuple):
+    """Keys and values that a causal window can still see: the first g tokens, and the last W d before the next token, in a ring.
+
+    Its size does not depend on how many tokens there were. R rows, G heads of keys.
+    """
+
+    key: Any  # [R, G, g + W d, H]
+    value: Any  # [R, G, g + W d, H]
+    length: Any  # int32 scalar, the number of tokens so far
+    # Empty: g as the size of a tensor, which a loop of any backend carries as it is.
+    global_slots: Any  # [0, g]
+
+    @classmethod
+    def empty(cls, rows, num_heads, head_dim, dtype, *, window, dilation, global_tokens):
+        """A cache that holds no token."""
+        slots = global_tokens + window * dilation
+        arrays = (ops.zeros((rows, num_heads, slots, head_dim), dtype=dtype) for _ in range(2))
+        return cls(*arrays, ops.zeros((), dtype="int32"), ops.zeros((0, global_tokens), dtype=dtype))
+
+    def append(self, key, value):
+        """The cache after T more tokens, `[R, G, T, H]`."""
+        first, slots = self._sizes()
+        length, added = self.length, ops.shape(key)[2]
+        newest = _held(length + added, first, slots)
+        # What a slot holds afterwards stands among the new tokens, or in the slot itself.
+        source = ops.where(newest >= length, slots + newest - length, ops.arange(slots, dtype="int32"))
+        keys, values = (ops.take(ops.concatenate(pair, axis=2), source, axis=2) for pair in ((self.key, key), (self.value, value)))
+        return self._replace(key=keys, value=values, length=length + added)
+
+    def view(self, key, value):
+        """Keys and values that the T next tokens, whose own are given, may see: those held and their own, `[R, G, slots + T, H]`."""
+        return ops.concatenate([self.key, key], axis=2), ops.concatenate([self.value, value], axis=2)
+
+    def distances(self, query_length):
+        """Distances `[T, slots + T]` from the T next tokens to what `view` shows; large where a slot holds nothing."""
+        first, slots = self._sizes()
+        held = _held(self.length, first, slots)
+        new = self.length + ops.arange(query_length, dtype="int32")
+        positions = ops.concatenate([ops.where(held < 0, 2**30, held), new], axis=0)
+        return ops.expand_dims(positions, 0) - ops.expand_dims(new, 1)
+
+    def is_global(self, query_length):
+        """Which of what `view` shows are the sequence's first tokens: boolean `[slots + T]`."""
+        first, slots = self._sizes()
+        new = self.length + ops.arange(query_length, dtype="int32")
+        return ops.concatenate([ops.arange(slots, dtype="int32"), ops.where(new < first, new, slots)], axis=0) < first
+
+    def reorder(self, rows):
+        """The cache in which row i is what row `rows[i]` was."""
+        return self._replace(key=ops.take(self.key, rows, axis=0), value=ops.take(self.value, rows, axis=0))
+
+    def _sizes(self):
+        return self.global_slots.shape[1], ops.shape(self.key)[2]
+
+
+def _held(length, first, slots):
+    """The position that each slot holds after `length` tokens: int32 `[slots]`, negative for none."""
+    slot = ops.arange(slots, dtype="int32")
+    ring = slots - first
+    last = length - 1 - first  # the last token's place behind the first ones
+    newest = last - ops.mod(last - (slot - first), ring)
+    in_ring = ops.where(newest < 0, -1, newest + first)
+    return ops.where(slot < first, ops.where(slot < length, slot, -1), in_ring)
