@@ -118,15 +118,17 @@ class CrossAttentionCache(NamedTuple):
 
 
 class DecoderLayerCache(NamedTuple):
-    """The two caches of a decoder layer."""
+    """The two caches of a decoder layer; the second is `()` where there is no cross-attention."""
 
     self_attention: Any
     cross_attention: Any
 
     def reorder(self, rows):
         """The cache in which row i is what row `rows[i]` was."""
-        return DecoderLayerCache(self.self_attention.reorder(rows), self.cross_attention.reorder(rows))
+        cross_attention = self.cross_attention.reorder(rows) if self.cross_attention else ()
+        return DecoderLayerCache(self.self_attention.reorder(rows), cross_attention)
 
     def select(self, sentences, rows):
         """The cache of some sentences, whose rows are `rows`."""
-        return DecoderLayerCache(self.self_attention.reorder(rows), self.cross_attention.select(sentences))
+        cross_attention = self.cross_attention.select(sentences) if self.cross_attention else ()
+        return DecoderLayerCache(self.self_attention.reorder(rows), cross_attention)

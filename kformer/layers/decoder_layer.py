@@ -14,12 +14,14 @@ class DecoderLayer(ResidualLayer):
 
     Args:
         intermediate_dim, num_heads, **kwargs: as in `EncoderLayer`.
+        cross_attention: `False` leaves the cross-attention out, as in a language model.
 
     Call arguments:
         x: float tensor `[B, T, D]`.
         encoded: float tensor `[B, S, D]`, the encoder's output; not needed with a `cache`, which holds what is used of it.
         padding_mask: boolean `[B, T]`, `True` at real target tokens. Rarely needed: the causal mask hides padding on the
             right, and the start token may be the padding token.
+        left_padding: integer `[B]`, the number of tokens of padding in front of each row.
         encoded_padding_mask: boolean `[B, S]`, `True` at real source tokens.
         attention_mask: boolean `[T, T]`, `[B, T, T]` or `[B, N, T, T]` for self-attention, ANDed with the causal mask.
         cross_attention_mask: boolean `[T, S]`, `[B, T, S]` or `[B, N, T, S]`.
@@ -33,7 +35,8 @@ class DecoderLayer(ResidualLayer):
 
     Returns:
         Float tensor `[B, T, D]`; then, if asked for, the pair of the self-attention's probabilities `[B, N, T, T]` and the
-        cross-attention's `[B, N, T, S]`; then, if a cache was given, the cache with the new tokens.
+        cross-attention's `[B, N, T, S]` (without cross-attention the first alone); then, if a cache was given, the cache with the new
+        tokens.
 
     Example:
         >>> layer = kformer.layers.DecoderLayer(intermediate_dim=2048, num_heads=8)
@@ -44,30 +47,38 @@ class DecoderLayer(ResidualLayer):
         Vaswani et al. 2017, "Attention is all you need", section 3.1.
     """
 
-    def __init__(self, intermediate_dim, num_heads, **kwargs):
+    def __init__(self, intermediate_dim, num_heads, *, cross_attention=True, **kwargs):
         super().__init__(intermediate_dim, num_heads, **kwargs)
         self.self_attention = self._add_self_attention()
-        self.cross_attention = self._add_attention("cross_attention")
+        self.cross_attention = self._add_attention("cross_attention") if cross_attention else None
 
-    def build(self, x_shape, encoded_shape):
+    def build(self, x_shape, encoded_shape=None):
         self.self_attention.build(x_shape)
-        self.cross_attention.build(x_shape, encoded_shape)
+        if self.cross_attention is not None:
+            self.cross_attention.build(x_shape, encoded_shape)
+            self._build_residual("cross_attention", x_shape)
         self.feed_forward.build(x_shape)
-        for name in ("self_attention", "cross_attention", "feed_forward"):
+        for name in ("self_attention", "feed_forward"):
             self._build_residual(name, x_shape)
         self.built = True
+
+    def get_config(self):
+        config = super().get_config()
+        return config if self.cross_attention is not None else {**config, "cross_attention": False}
 
     def init_cache(self, encoded, rows=None, max_length=None):
         """An empty cache for a search, with the source's keys and values computed.
 
         Args:
-            encoded: float tensor `[B, S, D]`, the encoder's output.
+            encoded: float tensor `[B, S, D]`, the encoder's output; `None` without cross-attention.
             rows: rows of the decoder's batch, a multiple of B; `None` for B itself.
             max_length: int, the number of tokens that a static cache has room for; `None` for a growing cache.
 
         Returns:
             `DecoderLayerCache`.
         """
+        if self.cross_attention is None:
+            return DecoderLayerCache(self.self_attention.init_cache(rows, max_length), ())
         cross_attention = self.cross_attention.compute_cache(encoded)
         rows = keras.ops.shape(cross_attention.key)[0] if rows is None else rows
         return DecoderLayerCache(self.self_attention.init_cache(rows, max_length), cross_attention)
@@ -77,6 +88,7 @@ class DecoderLayer(ResidualLayer):
         x,
         encoded=None,
         padding_mask=None,
+        left_padding=None,
         encoded_padding_mask=None,
         attention_mask=None,
         cross_attention_mask=None,
@@ -89,11 +101,12 @@ class DecoderLayer(ResidualLayer):
         x_mask=None,
         encoded_mask=None,
     ):
-        if encoded is None and cache is None:
+        if encoded is None and cache is None and self.cross_attention is not None:
             raise ValueError("A decoder layer needs `encoded`, the encoder's output, or a `cache` made from it.")
         outputs = self.self_attention(
             self._before("self_attention", x),
             padding_mask=padding_mask,
+            left_padding=left_padding,
             attention_mask=attention_mask,
             attention_bias=attention_bias,
             use_causal_mask=use_causal_mask,
@@ -105,6 +118,11 @@ class DecoderLayer(ResidualLayer):
         output, self_scores, self_cache = _unpack(outputs, return_attention_scores, cache is not None)
         x = self._after("self_attention", x, output, training)
 
+        if self.cross_attention is None:
+            outputs = [self._feed_forward(x, training)]
+            outputs += [self_scores] if return_attention_scores else []
+            outputs += [DecoderLayerCache(self_cache, ())] if cache is not None else []
+            return outputs[0] if len(outputs) == 1 else tuple(outputs)
         outputs = self.cross_attention(
             self._before("cross_attention", x),
             None if cache is not None else encoded,
@@ -130,9 +148,9 @@ class DecoderLayer(ResidualLayer):
             return output
         scores = [
             keras.KerasTensor((x.shape[0], self.num_heads, x.shape[1], keys), dtype=self.compute_dtype)
-            for keys in (x.shape[1], encoded.shape[1])
+            for keys in [x.shape[1]] + ([] if self.cross_attention is None else [encoded.shape[1]])
         ]
-        return output, tuple(scores)
+        return output, scores[0] if self.cross_attention is None else tuple(scores)
 
 
 def _unpack(outputs, has_scores, has_cache):

@@ -1,7 +1,5 @@
 """Multi-head scaled dot-product attention."""
 
-import functools
-
 import keras
 import numpy as np
 from keras import ops
@@ -55,6 +53,8 @@ class MultiHeadAttention(keras.layers.Layer):
         value: float tensor `[B, S, E]` that keys and values are projected from; `None` for self-attention.
         attention_mask: boolean, `[T, S]`, `[B, T, S]` or `[B, N, T, S]`; `True` where attending is allowed.
         padding_mask: boolean `[B, S]`, `True` at real keys.
+        left_padding: integer `[B]`, the number of tokens of padding in front of each row, for self-attention: no query sees them. With a
+            cache they count among its tokens.
         attention_bias: float tensor `[N, T, S]` or `[B, N, T, S]`, added to the scaled scores, as `alibi_bias` gives it. For local
             attention without a cache or scores it is that of the band: `[N, window, 3 window]`, of the distances that
             `band_distances` has.
@@ -229,6 +229,7 @@ class MultiHeadAttention(keras.layers.Layer):
         value=None,
         attention_mask=None,
         padding_mask=None,
+        left_padding=None,
         attention_bias=None,
         use_causal_mask=False,
         cache=None,
@@ -249,8 +250,12 @@ class MultiHeadAttention(keras.layers.Layer):
             sizes = np.array([self.num_heads, self.num_key_value_heads]) * self._head_dim
             parts = ops.split(self._project(query, "query_key_value"), [int(end) for end in np.cumsum(sizes)], axis=-1)
             query, key, value = (self._split_heads(part) for part in parts)
+            start = 0 if cache is None else cache.length
             # With a cache an implicit mask would speak of the new tokens only; the cached ones are masked explicitly or not at all.
             implicit = None if cache is not None else mask if mask is not None else query_mask
+            if left_padding is not None and (cache is None or self.kind == "linear"):
+                padding_mask = _both(padding_mask, _behind(left_padding, start + ops.arange(query_length, dtype="int32")))
+                left_padding = None
         else:
             query = self._project(query, "query")
             if cache is not None:
@@ -268,8 +273,7 @@ class MultiHeadAttention(keras.layers.Layer):
                 )
             query = self._split_heads(query)
 
-        padding = [part for part in (padding_mask, implicit) if part is not None]
-        masks = {"mask": combine_masks(attention_mask), "padding": functools.reduce(ops.logical_and, padding) if padding else None}
+        masks = {"mask": combine_masks(attention_mask), "padding": _both(padding_mask, implicit), "left_padding": left_padding}
         attend = {"full": self._attend_fully, "local": self._attend_locally, "linear": self._attend_linearly}[self.kind]
         options = {"bias": attention_bias, "is_causal": use_causal_mask, "scores": return_attention_scores, "training": training}
         context, scores, cache = attend(query, key, value, cache, **masks, **options)
@@ -287,7 +291,7 @@ class MultiHeadAttention(keras.layers.Layer):
             outputs.append(cache)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    def _attend_fully(self, query, key, value, cache, *, mask, padding, bias, is_causal, scores, training):
+    def _attend_fully(self, query, key, value, cache, *, mask, padding, left_padding, bias, is_causal, scores, training):
         """Attention over split heads `[B, N, T, H]`: the context `[B, N, T, H]`, the probabilities or `None`, and the cache."""
         if self._is_self_attention:
             start = 0 if cache is None else cache.length
@@ -297,6 +301,8 @@ class MultiHeadAttention(keras.layers.Layer):
                 cache = cache.append(key, value)
                 key, value = cache.view()
                 mask, is_causal = combine_masks(mask, cache.causal_mask(query_length)), False
+                if left_padding is not None:
+                    padding = _both(padding, _behind(left_padding, ops.arange(ops.shape(key)[2], dtype="int32")))
         mask = combine_masks(mask, _over_keys(padding))
         return *self._full(query, key, value, mask, bias, is_causal, scores, training), cache
 
@@ -307,7 +313,7 @@ class MultiHeadAttention(keras.layers.Layer):
             query, key, value, scale=self._scale, mask=mask, bias=bias, is_causal=is_causal, fused=fused, dropout=dropout, scores=scores
         )
 
-    def _attend_locally(self, query, key, value, cache, *, mask, padding, bias, is_causal, scores, training):
+    def _attend_locally(self, query, key, value, cache, *, mask, padding, left_padding, bias, is_causal, scores, training):
         start = 0 if cache is None else cache.length
         query, key = self._rotate(query, start), self._rotate(key, start)
         length = ops.shape(query)[2]
@@ -316,7 +322,11 @@ class MultiHeadAttention(keras.layers.Layer):
                 raise ValueError("Local attention with a cache takes no masks: its cache keeps a window, not the whole sequence.")
             distance = cache.distances(length)
             seen = ops.logical_or(sees(distance, self.window, self.dilation), cache.is_global(length))
-            seen = combine_masks(ops.logical_and(seen, distance <= 0))
+            seen = ops.logical_and(seen, distance <= 0)
+            if left_padding is not None:
+                positions = distance + ops.expand_dims(start + ops.arange(length, dtype="int32"), 1)  # of the keys, [T, S]
+                seen = ops.logical_and(seen, positions >= ops.cast(left_padding, "int32")[:, None, None])
+            seen = combine_masks(seen)
             keys, values = cache.view(key, value)
             return *self._full(query, keys, values, seen, bias, False, scores, training), cache.append(key, value)
         options = {"dilation": self.dilation, "global_tokens": self.global_tokens, "is_causal": is_causal}
@@ -328,7 +338,7 @@ class MultiHeadAttention(keras.layers.Layer):
         options |= {"mask": mask, "padding_mask": padding, "bias": bias, "dropout": self._dropout(training)}
         return local_attention(query, key, value, scale=self._scale, window=self.window, **options), None, None
 
-    def _attend_linearly(self, query, key, value, cache, *, mask, padding, bias, is_causal, scores, training):
+    def _attend_linearly(self, query, key, value, cache, *, mask, padding, left_padding, bias, is_causal, scores, training):
         if mask is not None or bias is not None:
             raise ValueError(
                 "Linear attention has no scores that an attention_mask or an attention_bias could act on (packed rows and ALiBi need "
@@ -389,6 +399,16 @@ class MultiHeadAttention(keras.layers.Layer):
 def _over_keys(mask):
     """A mask of real tokens `[B, S]` as a mask over keys, `[B, 1, S]`; `None` stays `None`."""
     return None if mask is None else ops.expand_dims(mask, 1)
+
+
+def _both(one, other):
+    """Two masks of equal shape combined; either may be `None`."""
+    return one if other is None else other if one is None else ops.logical_and(one, other)
+
+
+def _behind(left_padding, positions):
+    """Which positions `[S]` stand behind the padding in front of each row: boolean `[B, S]`."""
+    return positions >= ops.expand_dims(ops.cast(left_padding, "int32"), 1)
 
 
 def _check_kind(kind, window, dilation, global_tokens):

@@ -6,7 +6,6 @@ import keras
 
 from kformer.layers import (
     NormalizedPositions,
-    OutputBias,
     PositionalEmbedding,
     causal_mask,
     combine_masks,
@@ -15,9 +14,8 @@ from kformer.layers import (
     segment_positions,
 )
 from kformer.layers.counter_hash import derive_seed
-from kformer.layers.positional_embedding import POSITION_ENCODINGS
-from kformer.layers.shapes import linear
-from kformer.models.stacks import RELATIVE_POSITIONS, DecoderStack, EncoderStack
+from kformer.models.output import TokenOutput
+from kformer.models.stacks import RELATIVE_POSITIONS, DecoderStack, EncoderStack, check_positions
 
 
 class DecoderCache(NamedTuple):
@@ -78,9 +76,7 @@ class Network:
         policy,
         **stack_options,
     ):
-        if position_encoding not in (*POSITION_ENCODINGS, *RELATIVE_POSITIONS):
-            named = ", ".join(repr(choice) for choice in (*POSITION_ENCODINGS, *RELATIVE_POSITIONS) if choice)
-            raise ValueError(f"Unknown position encoding {position_encoding!r}: choose one of {named}, or None (no positions).")
+        check_positions(position_encoding)
         positions = {
             "position_encoding": None if position_encoding in RELATIVE_POSITIONS else position_encoding,
             "max_length": max_length if position_encoding == "learned" else None,
@@ -125,21 +121,16 @@ class Network:
         self.target_positions = normalized_positions("target_positions")
         self.encoder = EncoderStack(num_encoder_layers, "encoder", bidirectional=True, **stack_options)
         self.decoder = DecoderStack(num_decoder_layers, "decoder", bidirectional=False, **stack_options)
-        self._output_scale = hidden_dim**-0.5 if scale_output else None
-        self.output_projection = (
-            None
-            if share_output
-            else keras.layers.Dense(
-                target_vocabulary_size or vocabulary_size,
-                use_bias=False,
-                kernel_initializer=keras.initializers.RandomNormal(
-                    stddev=hidden_dim**-0.5, seed=derive_seed(seed, "output_projection")
-                ),
-                dtype=policy,
-                name="output_projection",
-            )
+        self.output = TokenOutput(
+            target_vocabulary_size or vocabulary_size,
+            hidden_dim,
+            self.target_embedding,
+            share=share_output,
+            bias=output_bias,
+            scale=hidden_dim**-0.5 if scale_output else None,
+            seed=seed,
+            policy=policy,
         )
-        self.output_bias = OutputBias(dtype=policy, name="output_bias") if output_bias else None
 
     @property
     def encoder_layers(self):
@@ -150,6 +141,16 @@ class Network:
     def decoder_layers(self):
         """The layers of the decoder."""
         return self.decoder.layers
+
+    @property
+    def output_projection(self):
+        """The projection to the vocabulary, or `None` where it is the target's embedding table."""
+        return self.output.projection
+
+    @property
+    def output_bias(self):
+        """The bias of the logits, or `None`."""
+        return self.output.bias
 
     def encode(self, source_ids, training=None, record=None, segments=None):
         """Source ids `[B, S]` to the encoder's output `[B, S, D]` and the mask of real tokens `[B, S]`."""
@@ -183,55 +184,13 @@ class Network:
         x = _embed(self.target_embedding, self.target_positions, target_ids, placed, training)
         caches = None if cache is None else cache.layers
         x, caches = self.decoder(x, encoded, masks, training=training, record=record, caches=caches)
-        if self._output_scale is not None:
-            x = x * self._output_scale
         if not project:
-            # A column of ones meets the bias in the last column of the table.
-            logits = x if self.output_bias is None else keras.ops.concatenate([x, keras.ops.ones_like(x[..., :1])], axis=-1)
-        elif cache is not None and cache.output_kernel is not None:
-            logits = linear(x, cache.output_kernel)
-        elif self.output_projection is None:
-            logits = self.target_embedding(x, reverse=True)
+            logits = self.output.before_projection(x)
+        elif cache is None:
+            logits = self.output.project(x)
         else:
-            logits = self.output_projection(x)
-        if project and self.output_bias is not None:
-            if cache is not None and not isinstance(cache.output_bias, tuple):
-                logits = logits + cache.output_bias
-            else:
-                logits = self.output_bias(logits)
+            logits = self.output.project(x, cache.output_kernel, cache.output_bias)
         return logits if cache is None else (logits, cache._replace(layers=caches, source_mask=source_mask))
-
-    def output_kernel(self, tokens=None):
-        """The projection as a matrix `[D, V]` for TensorFlow, whose product with a turned one takes longer; elsewhere `None`.
-
-        With `tokens`, int array `[C]`, on every backend the matrix `[D, C]` of these tokens.
-        """
-        ops = keras.ops
-        if keras.backend.backend() != "tensorflow" and tokens is None:
-            return None
-        if self.output_projection is not None:
-            kernel = ops.cast(ops.convert_to_tensor(self.output_projection.kernel), self.output_projection.compute_dtype)
-            return kernel if tokens is None else ops.take(kernel, tokens, axis=1)
-        table = ops.convert_to_tensor(self.target_embedding.embeddings)
-        table = table if tokens is None else ops.take(table, tokens, axis=0)
-        return ops.transpose(ops.cast(table, self.target_embedding.compute_dtype))
-
-    def output_bias_of(self, tokens):
-        """The output bias `[C]` of some tokens; an empty tuple where there is none, or where `tokens` is `None`."""
-        if tokens is None or self.output_bias is None:
-            return ()
-        return keras.ops.cast(keras.ops.take(self.output_bias.bias, tokens, axis=0), self.output_bias.compute_dtype)
-
-    def output_table(self):
-        """The projection to the vocabulary as a table, `[V, D]` in the compute dtype; with an output bias `[V, D + 1]`."""
-        ops = keras.ops
-        if self.output_projection is None:
-            table = ops.cast(self.target_embedding.embeddings, self.target_embedding.compute_dtype)
-        else:
-            table = ops.transpose(ops.cast(self.output_projection.kernel, self.output_projection.compute_dtype))
-        if self.output_bias is None:
-            return table
-        return ops.concatenate([table, ops.expand_dims(ops.cast(self.output_bias.bias, table.dtype), 1)], axis=1)
 
 
 def _packed_masks(source_segments, target_segments, joined):

@@ -5,9 +5,17 @@ import keras
 from kformer.layers import DecoderLayer, Distances, EncoderLayer, RelativePositionBias, alibi_bias
 from kformer.layers.counter_hash import derive_seed
 from kformer.layers.normalization import make_norm, normalize
+from kformer.layers.positional_embedding import POSITION_ENCODINGS
 
 # Positions that attention sees; the others are added to the embeddings.
 RELATIVE_POSITIONS = ("rope", "alibi", "t5")
+
+
+def check_positions(position_encoding):
+    """Raises a ValueError for an unknown position encoding."""
+    if position_encoding not in (*POSITION_ENCODINGS, *RELATIVE_POSITIONS):
+        named = ", ".join(repr(choice) for choice in (*POSITION_ENCODINGS, *RELATIVE_POSITIONS) if choice)
+        raise ValueError(f"Unknown position encoding {position_encoding!r}: choose one of {named}, or None (no positions).")
 
 
 class Stack:
@@ -162,9 +170,11 @@ class DecoderStack(Stack):
                 found.append(layer_cache)
                 x = x[0] if len(x) == 1 else x
             if record is not None:
-                x, (self_scores, cross_scores) = x
+                x, scores = x
+                self_scores, cross_scores = scores if layer.cross_attention is not None else (scores, None)
                 append(record, "decoder_attention_scores", self_scores)
-                append(record, "cross_attention_scores", cross_scores)
+                if cross_scores is not None:
+                    append(record, "cross_attention_scores", cross_scores)
                 append(record, "decoder_hidden_states", x)
         return self._finish(x), None if caches is None else tuple(found)
 

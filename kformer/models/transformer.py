@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from kformer.layers.counter_hash import drawn_seed
+from kformer.models.architecture import check_heads, check_sizes
 from kformer.models.network import DecoderCache, Network
 from kformer.models.presets import PRESETS
 from kformer.models.sequence_model import SequenceModel
@@ -134,20 +135,17 @@ class Transformer(SequenceModel):
         name="transformer",
         **kwargs,
     ):
-        for label, value in (
-            ("vocabulary_size", vocabulary_size),
-            ("target_vocabulary_size", vocabulary_size if target_vocabulary_size is None else target_vocabulary_size),
-            ("hidden_dim", hidden_dim),
-            ("intermediate_dim", intermediate_dim),
-            ("num_heads", num_heads),
-            ("num_encoder_layers", num_encoder_layers),
-            ("num_decoder_layers", num_decoder_layers),
-            ("max_length", max_length),
-        ):
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{label} must be a positive whole number, but {value!r} was given.")
-        if hidden_dim % num_heads and head_dim is None:
-            raise ValueError(f"num_heads must divide hidden_dim, but {hidden_dim} / {num_heads} is not whole.")
+        check_sizes(
+            vocabulary_size=vocabulary_size,
+            target_vocabulary_size=vocabulary_size if target_vocabulary_size is None else target_vocabulary_size,
+            hidden_dim=hidden_dim,
+            intermediate_dim=intermediate_dim,
+            num_heads=num_heads,
+            num_encoder_layers=num_encoder_layers,
+            num_decoder_layers=num_decoder_layers,
+            max_length=max_length,
+        )
+        check_heads(hidden_dim, num_heads, head_dim)
         if target_vocabulary_size in (None, vocabulary_size):
             target_vocabulary_size = None
         else:
@@ -255,7 +253,7 @@ class Transformer(SequenceModel):
         """
         layers = (layer.init_cache(encoded, rows=rows, max_length=max_length) for layer in self._network.decoder_layers)
         network = self._network
-        return DecoderCache(tuple(layers), source_mask, network.output_kernel(shortlist), network.output_bias_of(shortlist))
+        return DecoderCache(tuple(layers), source_mask, network.output.kernel(shortlist), network.output.bias_of(shortlist))
 
     def decode_step(self, target_ids, cache, index):
         """Runs the decoder over new target tokens.
@@ -301,7 +299,7 @@ class Transformer(SequenceModel):
         )
 
     def _output_table(self):
-        return self._network.output_table()
+        return self._network.output.table()
 
     def get_config(self):
         return {**self._config, "name": self.name, "trainable": self.trainable, "dtype": self.policy_name}

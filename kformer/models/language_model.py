@@ -1,0 +1,301 @@
+"""The decoder alone: a language model."""
+
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from kformer.layers import PositionalEmbedding, padding_mask, segment_mask, segment_positions
+from kformer.layers.counter_hash import derive_seed, drawn_seed
+from kformer.models.architecture import architecture_of, check_sizes
+from kformer.models.output import TokenOutput
+from kformer.models.sequence_model import SequenceModel
+from kformer.models.stacks import RELATIVE_POSITIONS, DecoderStack, check_positions
+
+
+class PromptCache(NamedTuple):
+    """What a search carries between two steps of a language model: R rows, B prompts; R is a multiple of B."""
+
+    layers: Any  # a DecoderLayerCache per layer
+    left_padding: Any  # int32 [R], padding in front of each row's prompt
+    last_token: Any  # int32 [R], the prompt's last token, from which the first new one follows
+    prompt_length: Any  # int32 scalar, padding included
+    output_kernel: Any = None  # as in DecoderCache
+    output_bias: Any = ()
+
+    def reorder(self, rows):
+        """The cache in which row i is what row `rows[i]` was."""
+        left_padding, last_token = (ops.take(part, rows, axis=0) for part in (self.left_padding, self.last_token))
+        layers = tuple(layer.reorder(rows) for layer in self.layers)
+        return self._replace(layers=layers, left_padding=left_padding, last_token=last_token)
+
+    def select(self, sentences, rows):
+        """The cache of some prompts, whose rows are `rows`."""
+        return self.reorder(rows)
+
+
+@keras.saving.register_keras_serializable(package="kformer")
+class TransformerDecoder(SequenceModel):
+    """A causal language model: ids in, for each place the logits of what comes next.
+
+    A functional Keras model over `{"token_ids": [B, T]}` with the output `[B, T, V]`. A sequence starts with the start token; its labels
+    are the same tokens one place on, and the end token. Padding stands at the end of a row; the causal mask hides it.
+
+    Args:
+        vocabulary_size: V.
+        num_layers: layers of the stack.
+        max_length: the longest sequence in tokens, prompt included; with learned positions the size of their table.
+        share_output: the output projection uses the embedding table.
+        scale_embeddings: token vectors are multiplied by sqrt(D).
+        pad_id, start_id, end_id: ids of the padding, start and end token.
+        seed: int, for the initial weights and the dropout; `None` draws one.
+        **options: hidden_dim, intermediate_dim, num_heads, dropout, position_encoding, normalization, attention_kind and the others of
+            `kformer.Transformer`'s layers; pre-norm unless `normalize_first=False`.
+
+    Call arguments:
+        inputs: dict of `token_ids`, integer `[B, T]`; for packed rows also `segments` `[B, T]`, the sequence that each token belongs to
+            (0 for padding).
+        training: bool.
+
+    Returns:
+        Logits `[B, T, V]`.
+
+    Example:
+        >>> model = kformer.TransformerDecoder(8000, num_layers=4, hidden_dim=256, num_heads=4, position_encoding="rope")
+        >>> model.compile("adam", kformer.MaskedCrossentropy())
+        >>> model.fit({"token_ids": ids[:, :-1]}, ids[:, 1:])
+        >>> model.generate([[2, 17, 99]], beam_size=4)
+        [[204, 31, 3]]
+
+    References:
+        Vaswani et al. 2017, "Attention is all you need"; Radford et al. 2018, "Improving language understanding by generative
+        pre-training".
+    """
+
+    _token_inputs = ("token_ids",)
+
+    def __init__(
+        self,
+        vocabulary_size,
+        *,
+        num_layers=6,
+        max_length=512,
+        share_output=True,
+        scale_embeddings=True,
+        pad_id=0,
+        start_id=2,
+        end_id=3,
+        seed=0,
+        dtype=None,
+        name="transformer_decoder",
+        **options,
+    ):
+        trainable = options.pop("trainable", True)
+        options = architecture_of(options)
+        check_sizes(vocabulary_size=vocabulary_size, num_layers=num_layers, max_length=max_length)
+        if options["global_tokens"]:
+            raise ValueError("A language model cannot have global_tokens: prompts of a batch begin at different places; leave it at 0.")
+        seed = drawn_seed(seed)
+        policy = keras.dtype_policies.get(keras.config.dtype_policy() if dtype is None else dtype)
+        network = LanguageNetwork(vocabulary_size, num_layers, max_length, share_output, scale_embeddings, seed, policy, options)
+        token_ids = keras.Input((None,), dtype="int32", name="token_ids")
+        logits = network.output.project(network.hidden(token_ids))
+        super().__init__(inputs={"token_ids": token_ids}, outputs=logits, name=name, trainable=trainable)
+        self.pad_id, self.start_id, self.end_id = pad_id, start_id, end_id
+        self.vocabulary_size = self.target_vocabulary_size = vocabulary_size
+        self.hidden_dim, self.max_length, self.policy_name = options["hidden_dim"], max_length, policy.name
+        self._network = network
+        self._searchers = {}
+        self._config = {
+            "vocabulary_size": vocabulary_size,
+            "num_layers": num_layers,
+            "max_length": max_length,
+            "share_output": share_output,
+            "scale_embeddings": scale_embeddings,
+            "pad_id": pad_id,
+            "start_id": start_id,
+            "end_id": end_id,
+            "seed": seed,
+            **options,
+        }
+
+    def call(self, inputs, training=None, mask=None):
+        if not isinstance(inputs, dict) or "token_ids" not in inputs:
+            return super().call(inputs, training=training, mask=mask)
+        segments = ops.cast(inputs["segments"], "int32") if "segments" in inputs else None
+        hidden = self._network.hidden(ops.cast(inputs["token_ids"], "int32"), training=training, segments=segments)
+        return self._network.output.before_projection(hidden) if self._projects_loss else self._network.output.project(hidden)
+
+    def _output_table(self):
+        return self._network.output.table()
+
+    def inspect(self, inputs):
+        """One forward pass that also returns what every layer saw; the model stays as it is.
+
+        Args:
+            inputs: as for a call.
+
+        Returns:
+            Dict with `logits` `[B, T, V]` and lists with an entry per layer: `decoder_hidden_states` `[B, T, D]` (one more: the embeddings
+            come first) and `decoder_attention_scores` `[B, N, T, T]`.
+        """
+        record = {}
+        token_ids = ops.convert_to_tensor(inputs["token_ids"], dtype="int32")
+        segments = ops.cast(inputs["segments"], "int32") if "segments" in inputs else None
+        hidden = self._network.hidden(token_ids, training=False, record=record, segments=segments)
+        return {"logits": self._network.output.project(hidden), **record}
+
+    # Search.
+
+    def generate(self, prompts, *, max_new_tokens=64, **options):
+        """Continues prompts.
+
+        Args:
+            prompts: list of lists of ids, without the start token, which is put in front of each; an empty one begins from nothing.
+            max_new_tokens: the most tokens of a continuation, without the end token; it ends sooner with the model's `max_length`.
+            **options: of `kformer.decoding.SearchOptions`: beam_size (1, greedy search, unless given), n_best, sampling, temperature,
+                top_k, top_p, seed, min_length and others.
+
+        Returns:
+            For each prompt the list of the ids that follow it, without the end token; with `n_best` above 1 a list of such lists, best
+            first.
+
+        Raises:
+            ValueError: a prompt leaves no room for a token, has an id that the vocabulary lacks, or an option is bad.
+
+        Example:
+            >>> model.generate([[17, 99], []], max_new_tokens=20, sampling=True, top_p=0.9, seed=1)
+            [[204, 31, 3], [8, 41]]
+        """
+        # A search comes after the models in the order of things.
+        from kformer.decoding import Searcher, SearchOptions
+
+        prompts = [[self.start_id, *(int(token) for token in prompt)] for prompt in prompts]
+        longest = max(map(len, prompts), default=1)
+        for prompt in prompts:
+            for token in prompt[1:]:
+                if not 0 <= token < self.vocabulary_size or token == self.pad_id:
+                    raise ValueError(f"A prompt holds {token}, which is no token of this vocabulary of {self.vocabulary_size}.")
+        room = self.max_length - longest
+        if room < 1:
+            raise ValueError(f"A prompt of {longest - 1} tokens leaves no room in the model's max_length, which is {self.max_length}.")
+        given = {"beam_size": 1, "length_ratio": 0.0, **options}
+        # That library counts the end token.
+        limit = min(max_new_tokens, room) - (given.get("mode") == "huggingface")
+        settings = SearchOptions(**{**given, "max_length": limit, "length_offset": limit})
+        key = settings.compiled_part
+        if key not in self._searchers:
+            self._searchers[key] = Searcher(self, settings)
+        ids = self._searchers[key](self._padded(prompts, longest), options=settings).ids
+        found = [[_until_end(row, self.end_id, self.pad_id) for row in rows] for rows in ids]
+        return [rows[0] for rows in found] if settings.n_best == 1 else found
+
+    def _padded(self, prompts, length):
+        ids = np.full((len(prompts), length), self.pad_id, "int32")
+        for row, prompt in zip(ids, prompts, strict=True):
+            row[: len(prompt)] = prompt
+        return ids
+
+    def encode(self, source_ids):
+        """What a search begins with: prompts `[B, S]`, padded with `pad_id`, and the mask of their real tokens `[B, S]`."""
+        return source_ids, padding_mask(source_ids, self.pad_id)
+
+    def init_cache(self, encoded, source_mask, rows=None, max_length=None, shortlist=None):
+        """The cache of a search: all of the prompts but their last tokens have run.
+
+        Args:
+            encoded, source_mask: what `encode` returned.
+            rows: rows of the decoder's batch, a multiple of B (beams of one prompt next to each other); `None` for B.
+            max_length: number of new tokens that a static cache has room for; `None` for a growing one.
+            shortlist: int array `[C]`, the tokens whose logits are computed; `None` for all.
+
+        Returns:
+            `PromptCache`.
+        """
+        prompts, length = encoded, ops.shape(encoded)[1]
+        sentences = ops.shape(prompts)[0]
+        # To the right, so that all end at one place.
+        left_padding = length - ops.sum(ops.cast(source_mask, "int32"), axis=1)
+        places = ops.arange(length, dtype="int32") - ops.expand_dims(left_padding, 1)
+        prompts = ops.where(places >= 0, ops.take_along_axis(prompts, ops.maximum(places, 0), axis=1), self.pad_id)
+        slots = None if max_length is None else length - 1 + max_length
+        layers = tuple(layer.init_cache(None, rows=sentences, max_length=slots) for layer in self._network.stack.layers)
+        _, layers = self._network.run(prompts[:, :-1], layers, left_padding, ops.maximum(places[:, :-1], 0))
+        output = self._network.output
+        kernel, bias = output.kernel(shortlist), output.bias_of(shortlist)
+        cache = PromptCache(layers, left_padding, prompts[:, -1], ops.cast(length, "int32"), kernel, bias)
+        if rows is None:
+            return cache
+        return cache.reorder(ops.arange(rows, dtype="int32") // (rows // sentences))
+
+    def decode_step(self, target_ids, cache, index):
+        """Runs the decoder over new tokens.
+
+        Args:
+            target_ids: integer tensor `[R, T]`, the T tokens (usually one) that follow those in the cache. At index 0 the prompt's last
+                token takes the place of the first, which a search takes for the start token.
+            cache: `PromptCache` from `init_cache` or an earlier step.
+            index: int or scalar tensor, the number of tokens behind the prompt.
+
+        Returns:
+            Logits `[R, T, V]` and the cache with the new tokens.
+        """
+        target_ids = ops.cast(target_ids, "int32")
+        first = ops.where(ops.equal(index, 0), cache.last_token, target_ids[:, 0])
+        target_ids = ops.concatenate([ops.expand_dims(first, 1), target_ids[:, 1:]], axis=1)
+        slots = cache.prompt_length - 1 + ops.cast(index, "int32") + ops.arange(ops.shape(target_ids)[1], dtype="int32")
+        positions = ops.maximum(slots - ops.expand_dims(cache.left_padding, 1), 0)
+        hidden, layers = self._network.run(target_ids, cache.layers, cache.left_padding, positions)
+        return self._network.output.project(hidden, cache.output_kernel, cache.output_bias), cache._replace(layers=layers)
+
+    def get_config(self):
+        return {**self._config, "name": self.name, "trainable": self.trainable, "dtype": self.policy_name}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        return cls(**config)
+
+
+class LanguageNetwork:
+    """The layers of a `TransformerDecoder`; a plain object, as `kformer.models.network.Network` is."""
+
+    def __init__(self, vocabulary_size, num_layers, max_length, share_output, scale_embeddings, seed, policy, options):
+        positions, hidden_dim = options["position_encoding"], options["hidden_dim"]
+        check_positions(positions)
+        self.embedding = PositionalEmbedding(
+            vocabulary_size,
+            hidden_dim,
+            position_encoding=None if positions in RELATIVE_POSITIONS else positions,
+            max_length=max_length if positions == "learned" else None,
+            scale=scale_embeddings,
+            dropout=options["dropout"],
+            seed=derive_seed(seed, "embedding"),
+            dtype=policy,
+            name="embedding",
+        )
+        layers = {name: value for name, value in options.items() if name != "hidden_dim"}
+        self.stack = DecoderStack(num_layers, "decoder", cross_attention=False, bidirectional=False, seed=seed, policy=policy, **layers)
+        self.output = TokenOutput(vocabulary_size, hidden_dim, self.embedding, share=share_output, seed=seed, policy=policy)
+
+    def hidden(self, token_ids, training=None, record=None, segments=None):
+        """Ids `[B, T]` to what is projected, `[B, T, D]`."""
+        masks, placed = {}, {}
+        if segments is not None:
+            masks, placed = {"attention_mask": segment_mask(segments, segments)}, {"positions": segment_positions(segments)}
+        hidden, _ = self.stack(self.embedding(token_ids, **placed, training=training), None, masks, training=training, record=record)
+        return hidden
+
+    def run(self, token_ids, caches, left_padding, positions):
+        """Ids `[R, T]` behind those in the caches to what is projected, `[R, T, D]`, and the caches with them."""
+        x = self.embedding(token_ids, positions=positions, training=False)
+        return self.stack(x, None, {"left_padding": left_padding}, training=False, caches=caches)
+
+
+def _until_end(row, end_id, pad_id):
+    ids = []
+    for token in row.tolist():
+        if token in (end_id, pad_id):
+            break
+        ids.append(token)
+    return ids

@@ -1,0 +1,193 @@
+"""The decoder alone: equal to a published language model, and what it generates to what it scores."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import kformer
+from kformer.models import TransformerDecoder
+from tests.peers import to_numpy
+
+SIZES = {"num_layers": 2, "hidden_dim": 16, "intermediate_dim": 32, "num_heads": 4, "max_length": 40}
+V = 29
+OPTIONS = {
+    "sinusoidal": {},
+    "learned": {"position_encoding": "learned", "share_output": False},
+    "rope": {"position_encoding": "rope", "num_key_value_heads": 2, "normalization": "rms_norm", "gated": True, "activation": "silu"},
+    "alibi": {"position_encoding": "alibi", "normalize_first": False},
+    "t5": {"position_encoding": "t5"},
+    "local": {"attention_kind": "local", "attention_window": 3, "position_encoding": "rope"},
+    "linear": {"attention_kind": "linear"},
+}
+by_kind = pytest.mark.parametrize("kind", OPTIONS)
+PROMPTS = [[5, 6, 7, 8, 9, 10], [11], [], [12, 13, 5]]
+
+
+@pytest.fixture
+def language_model(randomize):
+    def make(**options):
+        model = randomize(TransformerDecoder(V, **{**SIZES, **options}))
+        # Far from certain, so that searches differ; and the end now and then.
+        for weight in model.trainable_weights:
+            weight.assign(2 * to_numpy(weight) if len(weight.shape) == 2 else to_numpy(weight))
+        return model
+
+    return make
+
+
+def logits_of(model, ids):
+    return to_numpy(model({"token_ids": ops.convert_to_tensor(np.array([ids], "int32"))}))[0]
+
+
+def greedy(model, prompt, count):
+    """Token by token, without a cache."""
+    ids = [model.start_id, *prompt]
+    for _ in range(count):
+        logits = logits_of(model, ids)[-1]
+        logits[[model.pad_id, model.start_id]] = -np.inf
+        ids.append(int(logits.argmax()))
+        if ids[-1] == model.end_id:
+            break
+    found = ids[1 + len(prompt) :]
+    return found[:-1] if found and found[-1] == model.end_id else found
+
+
+@by_kind
+def test_prompts_of_any_length_go_on_as_they_would_alone(language_model, kind):
+    model = language_model(**OPTIONS[kind])
+    expected = [greedy(model, prompt, 6) for prompt in PROMPTS]
+    assert len({tuple(row) for row in expected}) > 1
+    assert model.generate(PROMPTS, max_new_tokens=6) == expected
+
+
+@pytest.mark.parametrize("kind", ["sinusoidal", "rope", "local", "linear"])
+def test_cached_steps_equal_one_pass(language_model, kind):
+    model = language_model(**OPTIONS[kind])
+    ids = np.array([[2, 5, 6, 7, 8, 9, 10, 11], [2, 12, 13, 14, 0, 0, 0, 0]], "int32")
+    cache = model.init_cache(*model.encode(ops.convert_to_tensor(ids[:, :4])), max_length=4)
+    found = []
+    for index in range(4):
+        logits, cache = model.decode_step(ids[:, 3 + index : 4 + index], cache, index)
+        found.append(to_numpy(logits)[:, 0])
+    expected = to_numpy(model({"token_ids": ops.convert_to_tensor(ids)}))[:, 3:7]
+    np.testing.assert_allclose(found[0], expected[:, 0], atol=1e-4)
+    np.testing.assert_allclose(np.stack(found, axis=1)[0], expected[0], atol=1e-4)
+
+
+def test_beams_and_draws(language_model):
+    model = language_model()
+    beams = model.generate(PROMPTS, max_new_tokens=5, beam_size=4, n_best=3)
+    assert [len(rows) for rows in beams] == [3] * 4 and all(len({tuple(row) for row in rows}) == 3 for rows in beams)
+    # At full width a beam finds the likeliest continuation there is.
+    small = TransformerDecoder(7, **{**SIZES, "num_layers": 1, "hidden_dim": 8, "num_heads": 2}, seed=3)
+    best, score = None, -np.inf
+    for first in (1, 3, 4, 5, 6):
+        for second in (1, 3, 4, 5, 6):
+            for row in ([first, second, 3], [first, 3], [3]):
+                logits = logits_of(small, [2, 4, *row])
+                logits = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+                total = sum(logits[1 + place][token] for place, token in enumerate(row))
+                if row.index(3) == len(row) - 1 and total > score:
+                    best, score = row[:-1], total
+    assert small.generate([[4]], max_new_tokens=2, beam_size=25, length_penalty=0.0) == [best]
+    draws = [model.generate(PROMPTS, max_new_tokens=8, sampling=True, seed=seed) for seed in (1, 1, 2)]
+    assert draws[0] == draws[1] != draws[2]
+    # A prompt's draws are its own, whoever stands beside it.
+    assert model.generate(PROMPTS[:1], max_new_tokens=8, sampling=True, seed=1) == draws[0][:1]
+
+
+@by_kind
+def test_trained_saved_and_loaded(language_model, tmp_path, quick_compile, rng, kind):
+    model = language_model(**OPTIONS[kind])
+    ids = rng.integers(4, V, (4, 9)).astype("int32")
+    ids[1, 6:] = 0
+    model.compile(keras.optimizers.Adam(0.01), kformer.MaskedCrossentropy(), metrics=[kformer.MaskedAccuracy()], **quick_compile)
+    assert model._can_project_loss(({"token_ids": ids}, ids))
+    losses = [model.fit({"token_ids": ids[:, :-1]}, ids[:, 1:], verbose=0).history["loss"][0] for _ in range(6)]
+    assert losses[-1] < losses[0]
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert again.get_config() == model.get_config()
+    np.testing.assert_array_equal(logits_of(again, ids[0]), logits_of(model, ids[0]))
+
+
+def test_packed_sequences_do_not_see_each_other(language_model):
+    model = language_model()
+    one, other = [2, 5, 6, 7], [2, 8, 9]
+    inputs = {"token_ids": np.array([[*one, *other, 0]]), "segments": np.array([[1, 1, 1, 1, 2, 2, 2, 0]])}
+    logits = to_numpy(model({name: ops.convert_to_tensor(part, "int32") for name, part in inputs.items()}))[0]
+    np.testing.assert_allclose(logits[:4], logits_of(model, one), atol=1e-5)
+    np.testing.assert_allclose(logits[4:7], logits_of(model, other), atol=1e-5)
+    seen = model.inspect(inputs)
+    assert len(seen["decoder_hidden_states"]) == 3 and seen["decoder_attention_scores"][0].shape == (1, 4, 8, 8)
+    np.testing.assert_allclose(to_numpy(seen["logits"])[0], logits, atol=1e-5)
+
+
+@pytest.mark.parametrize("settings", [{"num_beams": 1}, {"num_beams": 4}], ids=str)
+def test_a_published_language_model(settings):
+    """Llama's architecture with random weights: the same logits and the same continuations."""
+    transformers = pytest.importorskip("transformers")
+    import torch
+
+    config = transformers.LlamaConfig(
+        vocab_size=V, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        max_position_embeddings=64, pad_token_id=0, bos_token_id=2, eos_token_id=3, rms_norm_eps=1e-5,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    theirs = transformers.LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.mul_(6) if parameter.ndim == 2 else parameter.add_(0.2 * torch.randn(parameter.shape))
+    ours = TransformerDecoder(
+        V, num_layers=2, hidden_dim=32, intermediate_dim=48, num_heads=4, num_key_value_heads=2, max_length=64, share_output=False,
+        scale_embeddings=False, position_encoding="rope", normalization="rms_norm", gated=True, activation="silu", use_bias=False,
+    )  # fmt: skip
+    arrays = {name: value.detach().numpy() for name, value in theirs.state_dict().items()}
+    network = ours._network
+    network.embedding.embeddings.assign(arrays["model.embed_tokens.weight"])
+    network.output.projection.kernel.assign(arrays["lm_head.weight"].T)
+    network.stack.norm.scale.assign(arrays["model.norm.weight"])
+    for index, layer in enumerate(network.stack.layers):
+        prefix = f"model.layers.{index}"
+        attention, dense = layer.self_attention, layer.feed_forward
+        parts = [arrays[f"{prefix}.self_attn.{part}_proj.weight"].T for part in "qkv"]
+        attention.query_key_value_kernel.assign(np.concatenate(parts, axis=1))
+        attention.output_kernel.assign(arrays[f"{prefix}.self_attn.o_proj.weight"].T)
+        for ours_name, name in (("gate", "gate_proj"), ("intermediate", "up_proj"), ("output_projection", "down_proj")):
+            getattr(dense, ours_name).kernel.assign(arrays[f"{prefix}.mlp.{name}.weight"].T)
+        layer.self_attention_norm.scale.assign(arrays[f"{prefix}.input_layernorm.weight"])
+        layer.feed_forward_norm.scale.assign(arrays[f"{prefix}.post_attention_layernorm.weight"])
+    rng = np.random.default_rng(0)
+    ids = rng.integers(4, V, (6, 12)).astype("int32")
+    ids[:, 0] = 2
+    with torch.no_grad():
+        expected = theirs(torch.tensor(ids, dtype=torch.int64)).logits.numpy()
+    found = to_numpy(ours({"token_ids": ops.convert_to_tensor(ids)}))
+    assert np.abs(found - expected).max() / np.abs(expected).max() < 1e-5
+    left = torch.tensor(ids, dtype=torch.int64)
+    left[1, :5], left[1, 5] = 0, 2
+    expected = theirs.generate(
+        left, attention_mask=left != 0, max_new_tokens=12, do_sample=False, early_stopping=False, length_penalty=0.9, **settings
+    )[:, 12:].tolist()
+    prompts = [row[1:].tolist() for row in ids]
+    prompts[1] = ids[1, 6:].tolist()
+    # That library generates the start and the padding token, too.
+    options = {"mode": "huggingface", "length_penalty": 0.9, "beam_size": settings["num_beams"], "forced_end": False}
+    found = ours.generate(prompts, max_new_tokens=12, **options)
+    cut = [row[: row.index(3)] if 3 in row else [token for token in row if token] for row in expected]
+    assert found == cut and len({tuple(row) for row in cut}) > 4
+
+
+@pytest.mark.any_backend
+def test_errors(language_model):
+    model = language_model()
+    with pytest.raises(ValueError, match="A prompt holds 29, which is no token"):
+        model.generate([[5, 29]])
+    with pytest.raises(ValueError, match="A prompt of 45 tokens leaves no room in the model's max_length, which is 40"):
+        model.generate([[5] * 45])
+    with pytest.raises(ValueError, match="Unknown option 'heads': the options are hidden_dim"):
+        TransformerDecoder(V, heads=3)
+    with pytest.raises(ValueError, match="cannot have global_tokens"):
+        TransformerDecoder(V, attention_kind="local", attention_window=2, global_tokens=1)
+    assert model.generate([]) == []
