@@ -1,7 +1,7 @@
 """The encoder-decoder Transformer for Keras 3: train with `model.fit`, ship one SavedModel that takes and returns strings."""
 
 from kformer import data, decoding, export, interop, layers, models, text, training
-from kformer.models import Transformer, TransformerDecoder
+from kformer.models import Forecaster, Transformer, TransformerDecoder, TransformerEncoder
 from kformer.text import Tokenizer
 from kformer.training import (
     MaskedAccuracy,
@@ -19,7 +19,9 @@ __all__ = [
     "Tokenizer",
     "data",
     "Transformer",
+    "TransformerEncoder",
     "TransformerDecoder",
+    "Forecaster",
     "WarmupInverseSqrt",
     "MaskedCrossentropy",
     "MaskedAccuracy",

@@ -4,6 +4,7 @@ from kformer.layers.cache import CrossAttentionCache, DecoderLayerCache, KeyValu
 from kformer.layers.decoder_layer import DecoderLayer
 from kformer.layers.dropout import Dropout, StochasticDepth
 from kformer.layers.encoder_layer import EncoderLayer
+from kformer.layers.feature_embedding import FeatureEmbedding
 from kformer.layers.feed_forward import FeedForward
 from kformer.layers.linear_attention import LinearAttentionCache
 from kformer.layers.local_attention import WindowCache, window_mask
@@ -29,6 +30,7 @@ __all__ = [
     "Distances",
     "Dropout",
     "EncoderLayer",
+    "FeatureEmbedding",
     "FeedForward",
     "KeyValueCache",
     "LinearAttentionCache",

@@ -293,9 +293,10 @@ class LanguageNetwork:
 
 
 def _until_end(row, end_id, pad_id):
-    ids = []
-    for token in row.tolist():
-        if token in (end_id, pad_id):
-            break
-        ids.append(token)
+    """The ids before the end token, or before the padding that fills the row up."""
+    ids = row.tolist()
+    if end_id in ids:
+        return ids[: ids.index(end_id)]
+    while ids and ids[-1] == pad_id:
+        ids.pop()
     return ids

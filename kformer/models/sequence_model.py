@@ -13,7 +13,7 @@ _PROJECTING = contextvars.ContextVar("projecting", default=None)
 
 
 class SequenceModel(keras.Model):
-    """What the models share that predict tokens: `compile`, `fit` and their steps.
+    """What the models share that read tokens: `compile`, `fit` and their steps.
 
     A model has `pad_id`, `max_length` and a `_config`. One whose last step is a projection to the vocabulary names its inputs in
     `_token_inputs` and has `_output_table`; its `call` then returns what is to be projected, in place of logits, while
@@ -21,6 +21,11 @@ class SequenceModel(keras.Model):
     """
 
     _token_inputs = None
+    @property
+    def _ignored_label(self):
+        """What losses and metrics that were told nothing else leave out, beside negative labels."""
+        return self.pad_id
+
     # A metric that training may set to see each batch's own loss, which the progress bar's running mean hides.
     loss_observer = None
 
@@ -32,7 +37,7 @@ class SequenceModel(keras.Model):
         """
         for part in [*_flatten(loss), *_flatten(kwargs.get("metrics")), *_flatten(kwargs.get("weighted_metrics"))]:
             if getattr(part, "pad_id", 0) is None:
-                part.pad_id = self.pad_id
+                part.pad_id = self._ignored_label
         self._chooses_jit = jit_compile == "auto"
         if self._chooses_jit:
             jit_compile = keras.backend.backend() == "jax"

@@ -3,6 +3,7 @@
 from kformer.training.averages import average_checkpoints
 from kformer.training.callbacks import Checkpoint, StepHistory
 from kformer.training.checkpoints import TrainingState, latest_checkpoint, load_checkpoint, save_checkpoint
+from kformer.training.contrastive import ContrastiveLoss, RetrievalAccuracy
 from kformer.training.fitting import fit_from
 from kformer.training.losses import MaskedCrossentropy
 from kformer.training.machine import configure_machine
@@ -17,11 +18,13 @@ from kformer.training.train_run import train_run
 
 __all__ = [
     "Checkpoint",
+    "ContrastiveLoss",
     "LatestValue",
     "MaskedAccuracy",
     "MaskedCrossentropy",
     "NegativeLogLikelihood",
     "Perplexity",
+    "RetrievalAccuracy",
     "StepHistory",
     "TrainOptions",
     "TrainingProgress",

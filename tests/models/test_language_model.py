@@ -168,12 +168,13 @@ def test_a_published_language_model(settings):
     left = torch.tensor(ids, dtype=torch.int64)
     left[1, :5], left[1, 5] = 0, 2
     expected = theirs.generate(
-        left, attention_mask=left != 0, max_new_tokens=12, do_sample=False, early_stopping=False, length_penalty=0.9, **settings
-    )[:, 12:].tolist()
+        left, attention_mask=left != 0, max_new_tokens=12, do_sample=False, early_stopping=False, length_penalty=0.9,
+        bad_words_ids=[[0]], **settings
+    )[:, 12:].tolist()  # fmt: skip
     prompts = [row[1:].tolist() for row in ids]
     prompts[1] = ids[1, 6:].tolist()
-    # That library generates the start and the padding token, too.
-    options = {"mode": "huggingface", "length_penalty": 0.9, "beam_size": settings["num_beams"], "forced_end": False}
+    # That library generates the start token, too.
+    options = {"mode": "huggingface", "length_penalty": 0.9, "beam_size": settings["num_beams"], "forced_end": False, "forbidden_ids": [0]}
     found = ours.generate(prompts, max_new_tokens=12, **options)
     cut = [row[: row.index(3)] if 3 in row else [token for token in row if token] for row in expected]
     assert found == cut and len({tuple(row) for row in cut}) > 4

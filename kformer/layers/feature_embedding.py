@@ -1,0 +1,64 @@
+"""Numbers in the place of tokens."""
+
+import keras
+
+from kformer.layers.counter_hash import derive_seed, drawn_seed
+from kformer.layers.dropout import Dropout
+from kformer.layers.positional_embedding import PositionMixin
+from kformer.layers.shapes import linear
+
+
+@keras.saving.register_keras_serializable(package="kformer")
+class FeatureEmbedding(PositionMixin, keras.layers.Layer):
+    """A linear map of each step's features, plus positions, then dropout: what an embedding is for tokens.
+
+    Args:
+        hidden_dim: D.
+        position_encoding, max_length, position_offset: as in `PositionalEmbedding`.
+        dropout: dropout rate on the sum.
+        seed: int, for the initializer and the dropout.
+
+    Call arguments:
+        inputs: float tensor `[B, T, F]`.
+        start_index: int or scalar tensor, the number of steps before the first one.
+        training: bool.
+
+    Returns:
+        Float tensor `[B, T, D]`.
+    """
+
+    def __init__(self, hidden_dim, *, position_encoding="sinusoidal", max_length=None, position_offset=0, dropout=0.0, seed=None, **kwargs):
+        super().__init__(**kwargs)
+        self._set_positions(position_encoding, max_length, position_offset)
+        self.hidden_dim = hidden_dim
+        self.seed = drawn_seed(seed)
+        self.feature_dropout = Dropout(dropout, seed=derive_seed(self.seed, "features"), dtype=self.dtype_policy, name="feature_dropout")
+
+    def build(self, input_shape):
+        initializer = keras.initializers.GlorotUniform(seed=derive_seed(self.seed, "kernel"))
+        self.kernel = self.add_weight(shape=(input_shape[-1], self.hidden_dim), initializer=initializer, name="kernel")
+        self.bias = self.add_weight(shape=(self.hidden_dim,), initializer="zeros", name="bias")
+        self._build_positions(self.hidden_dim)
+        self.feature_dropout.build()
+        self.built = True
+
+    def call(self, inputs, start_index=0, training=None):
+        ops = keras.ops
+        kernel, bias = (ops.cast(weight, self.compute_dtype) for weight in (self.kernel, self.bias))
+        hidden = linear(ops.cast(inputs, self.compute_dtype), kernel, bias)
+        if self.position_encoding is not None:
+            vectors = self._position_vectors(ops.shape(inputs)[1], self.hidden_dim, start_index)
+            hidden = hidden + ops.cast(vectors, self.compute_dtype)
+        return self.feature_dropout(hidden, training=training)
+
+    def compute_output_spec(self, inputs, start_index=0, training=None):
+        return keras.KerasTensor((*inputs.shape[:2], self.hidden_dim), dtype=self.compute_dtype)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "hidden_dim": self.hidden_dim,
+            **self._position_config(),
+            "dropout": self.feature_dropout.rate,
+            "seed": self.seed,
+        }

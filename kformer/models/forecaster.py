@@ -1,0 +1,211 @@
+"""The encoder-decoder Transformer over numbers: what will a series be, after what it was?"""
+
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from kformer.layers.counter_hash import derive_seed, drawn_seed
+from kformer.layers.feature_embedding import FeatureEmbedding
+from kformer.models.architecture import architecture_of, check_sizes
+from kformer.models.stacks import RELATIVE_POSITIONS, DecoderStack, EncoderStack, check_positions
+
+
+class _Forecast(NamedTuple):
+    """What the loop over steps carries."""
+
+    index: Any  # int32 scalar
+    value: Any  # [B, 1, G], the latest number
+    caches: Any
+    found: Any  # [B, steps, G]
+
+
+@keras.saving.register_keras_serializable(package="kformer")
+class Forecaster(keras.Model):
+    """Continuous features in the place of tokens: a linear map in, a linear map out.
+
+    A functional Keras model over `{"past": [B, S, F], "previous": [B, T, G]}` with the output `[B, T, G]`: the encoder reads the past, the
+    decoder reads for each step what was true one step before (teacher forcing), and says what follows. `teacher_forcing` makes these
+    inputs. Once trained, `forecast` runs free: each step reads what the step before it said.
+
+    Args:
+        num_features: F, numbers of a step of the past.
+        num_targets: G, numbers of a step to be forecast, which are the first G features of the past; `None` for F.
+        num_encoder_layers, num_decoder_layers: layers of the two stacks.
+        max_length: with learned positions the longest past or future in steps.
+        seed: int, for the initial weights and the dropout; `None` draws one.
+        **options: hidden_dim, intermediate_dim, num_heads, dropout, position_encoding, normalization, attention_kind and the others of
+            `kformer.Transformer`'s layers; pre-norm unless `normalize_first=False`.
+
+    Call arguments:
+        inputs: dict of float tensors `past` `[B, S, F]` and `previous` `[B, T, G]`.
+        training: bool.
+
+    Returns:
+        Float tensor `[B, T, G]`.
+
+    Example:
+        >>> model = kformer.Forecaster(1, num_encoder_layers=2, num_decoder_layers=2, hidden_dim=64, intermediate_dim=128, num_heads=4)
+        >>> model.compile("adam", "mean_squared_error")
+        >>> model.fit(model.teacher_forcing(past, future), future)
+        >>> model.forecast(past, steps=20).shape
+        (32, 20, 1)
+
+    References:
+        Vaswani et al. 2017, "Attention is all you need"; Wu et al. 2020, "Deep Transformer models for time series forecasting".
+    """
+
+    def __init__(
+        self,
+        num_features,
+        num_targets=None,
+        *,
+        num_encoder_layers=2,
+        num_decoder_layers=2,
+        max_length=512,
+        seed=0,
+        dtype=None,
+        name="forecaster",
+        **options,
+    ):
+        trainable = options.pop("trainable", True)
+        options = architecture_of(options)
+        num_targets = num_features if num_targets is None else num_targets
+        sizes = {"num_encoder_layers": num_encoder_layers, "num_decoder_layers": num_decoder_layers, "max_length": max_length}
+        check_sizes(num_features=num_features, num_targets=num_targets, **sizes)
+        if num_targets > num_features:
+            raise ValueError(f"The past has {num_features} features, of which no {num_targets} can be the targets; lower num_targets.")
+        seed = drawn_seed(seed)
+        policy = keras.dtype_policies.get(keras.config.dtype_policy() if dtype is None else dtype)
+        network = ForecastNetwork(num_targets, num_encoder_layers, num_decoder_layers, max_length, seed, policy, options)
+        inputs = {"past": keras.Input((None, num_features), name="past"), "previous": keras.Input((None, num_targets), name="previous")}
+        found, _ = network.decode(inputs["previous"], network.encode(inputs["past"]))
+        super().__init__(inputs=inputs, outputs=found, name=name, trainable=trainable)
+        self._network = network
+        self._compiled_forecasts = {}
+        self.num_features, self.num_targets, self.max_length = num_features, num_targets, max_length
+        self.hidden_dim, self.policy_name = options["hidden_dim"], policy.name
+        self._config = {"num_features": num_features, "num_targets": num_targets, **sizes, "seed": seed, **options}
+
+    def teacher_forcing(self, past, future):
+        """The inputs of a training step.
+
+        Args:
+            past: array `[B, S, F]`.
+            future: array `[B, T, G]`, what is to be forecast.
+
+        Returns:
+            Dict of `past` and of `previous`, `[B, T, G]`: the last step of the past and the future but for its last step.
+        """
+        last = past[:, -1:, : self.num_targets]
+        return {"past": past, "previous": ops.convert_to_numpy(ops.concatenate([last, future[:, :-1]], axis=1))}
+
+    def forecast(self, past, steps):
+        """What follows, step by step, each read by the next.
+
+        Args:
+            past: float array `[B, S, F]`.
+            steps: int, T.
+
+        Returns:
+            float32 array `[B, T, G]`.
+
+        Raises:
+            ValueError: the past has another number of features, or there are more steps than learned positions.
+        """
+        # What compiles comes after the models in the order of things.
+        from kformer.decoding.drivers import compile_function
+
+        past = ops.convert_to_numpy(past).astype("float32")
+        check_sizes(steps=steps)
+        if past.ndim != 3 or past.shape[2] != self.num_features:
+            raise ValueError(f"The past must be [B, S, {self.num_features}], but {list(past.shape)} was given.")
+        if self._config["position_encoding"] == "learned" and max(steps, past.shape[1]) > self.max_length:
+            raise ValueError(
+                f"A past of {past.shape[1]} and {steps} steps are more than the {self.max_length} learned positions; build the model with "
+                "a larger max_length."
+            )
+        if "forecast" not in self._compiled_forecasts:
+            self._compiled_forecasts["forecast"] = compile_function(self._forecast, self, static_argnames=("steps",))
+        return self._compiled_forecasts["forecast"](past, steps=steps)
+
+    def _forecast(self, past, steps):
+        from kformer.decoding.drivers import uses_static_shapes, while_loop
+
+        network, rows = self._network, ops.shape(past)[0]
+        caches = network.init_cache(network.encode(past, training=False), rows, steps if uses_static_shapes() else None)
+        found = ops.zeros((rows, steps, self.num_targets), dtype="float32")
+        state = _Forecast(ops.zeros((), dtype="int32"), past[:, -1:, : self.num_targets], caches, found)
+
+        def advance(state):
+            value, caches = network.decode(state.value, None, training=False, caches=state.caches, start_index=state.index)
+            value = ops.cast(value, "float32")
+            # Not an update in place of the step, which needs an index that every backend takes in a loop.
+            is_now = ops.equal(ops.arange(steps, dtype="int32"), state.index)
+            found = ops.where(is_now[None, :, None], value, state.found)
+            return _Forecast(state.index + 1, value, caches, found)
+
+        return while_loop(lambda state: state.index < steps, advance, state).found
+
+    def inspect(self, inputs):
+        """One forward pass that also returns what every layer saw; the model stays as it is.
+
+        Args:
+            inputs: as for a call.
+
+        Returns:
+            Dict with `outputs` `[B, T, G]` and the lists of `kformer.Transformer.inspect`.
+        """
+        record = {}
+        past, previous = (ops.convert_to_tensor(inputs[name], dtype="float32") for name in ("past", "previous"))
+        encoded = self._network.encode(past, training=False, record=record)
+        found, _ = self._network.decode(previous, encoded, training=False, record=record)
+        return {"outputs": found, **record}
+
+    def get_config(self):
+        return {**self._config, "name": self.name, "trainable": self.trainable, "dtype": self.policy_name}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        return cls(**config)
+
+
+class ForecastNetwork:
+    """The layers of a `Forecaster`; a plain object, as `kformer.models.network.Network` is."""
+
+    def __init__(self, num_targets, num_encoder_layers, num_decoder_layers, max_length, seed, policy, options):
+        positions = options["position_encoding"]
+        check_positions(positions)
+
+        def embedding(name):
+            return FeatureEmbedding(
+                options["hidden_dim"],
+                position_encoding=None if positions in RELATIVE_POSITIONS else positions,
+                max_length=max_length if positions == "learned" else None,
+                dropout=options["dropout"],
+                seed=derive_seed(seed, name),
+                dtype=policy,
+                name=name,
+            )
+
+        self.past_embedding, self.future_embedding = embedding("past_embedding"), embedding("future_embedding")
+        layers = {name: value for name, value in options.items() if name != "hidden_dim"}
+        self.encoder = EncoderStack(num_encoder_layers, "encoder", bidirectional=True, seed=seed, policy=policy, **layers)
+        self.decoder = DecoderStack(num_decoder_layers, "decoder", bidirectional=False, seed=seed, policy=policy, **layers)
+        initializer = keras.initializers.GlorotUniform(seed=derive_seed(seed, "output"))
+        # In float32, whatever the layers compute in: errors of a forecast add up.
+        self.output = keras.layers.Dense(num_targets, kernel_initializer=initializer, dtype="float32", name="output")
+
+    def encode(self, past, training=None, record=None):
+        """The past `[B, S, F]` to the encoder's output `[B, S, D]`."""
+        return self.encoder(self.past_embedding(past, training=training), {}, training=training, record=record)
+
+    def init_cache(self, encoded, rows, max_length):
+        """The layers' caches before the first step."""
+        return tuple(layer.init_cache(encoded, rows=rows, max_length=max_length) for layer in self.decoder.layers)
+
+    def decode(self, previous, encoded, training=None, record=None, caches=None, start_index=0):
+        """What was true one step before, `[B, T, G]`, to what follows, `[B, T, G]`, and the caches."""
+        x = self.future_embedding(previous, start_index=start_index, training=training)
+        x, caches = self.decoder(x, encoded, {}, training=training, record=record, caches=caches)
+        return self.output(x), caches
