@@ -2,5 +2,6 @@
 
 from kformer.text.subword_sampling import SubwordSampler
 from kformer.text.tokenizer import Tokenizer
+from kformer.text.word_vectors import WordVectors, load_word_vectors
 
-__all__ = ["SubwordSampler", "Tokenizer"]
+__all__ = ["SubwordSampler", "Tokenizer", "WordVectors", "load_word_vectors"]
