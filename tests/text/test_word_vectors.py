@@ -8,6 +8,7 @@ import pytest
 import kformer
 from kformer.layers import PositionalEmbedding
 from kformer.text import load_word_vectors
+from tests.peers import to_numpy
 from tests.text_samples import corpus
 
 pytestmark = pytest.mark.any_backend
@@ -55,7 +56,7 @@ def test_pieces_of_a_tokenizer_and_an_embedding(tmp_path):
     again = load_word_vectors(path, tokenizer, std=0.5)
     np.testing.assert_array_equal(again.table, vectors.table)
     embedding = PositionalEmbedding(*vectors.table.shape, pretrained=vectors.table, position_encoding=None, scale=False)
-    np.testing.assert_allclose(np.array(embedding(np.array([[begins]])))[0, 0], vectors.table[begins], rtol=1e-6)
+    np.testing.assert_allclose(to_numpy(embedding(np.array([[begins]])))[0, 0], vectors.table[begins], rtol=1e-6)
 
 
 def test_of_a_word_that_stands_twice_the_first_counts(tmp_path):
