@@ -460,3 +460,20 @@ def test_a_training_that_is_killed_goes_on_through_the_same_losses(kformer_main,
     assert "is not the text that its training began with" in error_of(
         kformer_main("train", "--output", killed, "--resume", "--epochs", "3")
     )
+
+
+@pytest.mark.any_backend
+def test_plots(kformer_main, tmp_path):
+    run = str(RUN)
+    picture, page = tmp_path / "a.png", tmp_path / "a.html"
+    code, _, errors = kformer_main("plot", "attention", run, "--source", "twenty past five", "--layer", "1", "--output", str(picture))
+    assert code == 0 and str(picture) in errors and picture.read_bytes()[:4] == b"\x89PNG"
+    code, _, _ = kformer_main("plot", "attention", run, "--source", "twenty past five", "--output", str(page))
+    assert code == 0 and "<table" not in page.read_text(encoding="utf-8").split("<script")[0]
+    for arguments, words in (
+        (["attention", run, "--source", "a", "--output", str(tmp_path / "a.txt")], "ends in .png"),
+        (["attention", run, "--source", "a", "--layer", "0", "--output", str(picture)], "--layer counts from 1, but 0"),
+        (["training", run, "--output", str(picture)], "history.csv does not exist"),
+    ):
+        code, _, errors = kformer_main("plot", *arguments)
+        assert code == 1 and words in errors and errors.count("\n") == 1

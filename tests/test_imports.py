@@ -24,6 +24,7 @@ ORDER = [
     "distillation",
     "export",
     "interop",
+    "plots",
     "quickstart",
     "streaming",
     "cli",

@@ -11,6 +11,7 @@ import typer
 
 from .distillation import distill
 from .formats import export, import_
+from .plotting import plot
 from .training import average, quickstart, train
 from .translation import evaluate, score, translate
 
@@ -42,3 +43,4 @@ def _root(version: Annotated[bool, typer.Option("--version", callback=_version, 
 for _command in (quickstart, train, average, translate, evaluate, score, distill, export):
     app.command()(_command)
 app.command("import")(import_)
+app.add_typer(plot, name="plot")

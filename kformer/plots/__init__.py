@@ -1,0 +1,22 @@
+"""Pictures: attention maps, position encodings, training curves, time against length. Needs Matplotlib (`pip install kformer[plots]`).
+
+Every function returns a `matplotlib.figure.Figure`, which notebooks show and `save` writes; no global state of Matplotlib is changed.
+"""
+
+from kformer.plots.attention import AttentionMaps, attention_maps, plot_attention
+from kformer.plots.curves import plot_lengths, plot_training
+from kformer.plots.html import attention_html
+from kformer.plots.positions import plot_positions, plot_similarity
+from kformer.plots.style import save
+
+__all__ = [
+    "AttentionMaps",
+    "attention_html",
+    "attention_maps",
+    "plot_attention",
+    "plot_lengths",
+    "plot_positions",
+    "plot_similarity",
+    "plot_training",
+    "save",
+]

@@ -1,0 +1,53 @@
+"""Position encodings and how alike they are."""
+
+import numpy as np
+from keras import ops
+
+from kformer.plots.style import DIVERGING, matplotlib_figure
+
+
+def plot_positions(vectors, title="position encoding"):
+    """Position vectors as a picture: positions downwards, dimensions to the right.
+
+    Args:
+        vectors: float array or tensor `[positions, D]`, from `kformer.layers.sinusoidal_positions` or a learned table.
+        title: text above.
+
+    Returns:
+        `matplotlib.figure.Figure`.
+    """
+    vectors = _matrix(vectors)
+    figure = matplotlib_figure(6, 4)
+    axes = figure.subplots()
+    bound = np.abs(vectors).max() or 1
+    picture = axes.imshow(vectors, cmap=DIVERGING, vmin=-bound, vmax=bound, aspect="auto", interpolation="nearest")
+    axes.set(xlabel="dimension", ylabel="position", title=title)
+    figure.colorbar(picture, ax=axes)
+    return figure
+
+
+def plot_similarity(vectors, title="similarity of positions"):
+    """Cosines of every position with every other.
+
+    Args:
+        vectors: float array or tensor `[positions, D]`.
+        title: text above.
+
+    Returns:
+        `matplotlib.figure.Figure`.
+    """
+    vectors = _matrix(vectors)
+    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+    figure = matplotlib_figure(5, 4.2)
+    axes = figure.subplots()
+    picture = axes.imshow(unit @ unit.T, cmap=DIVERGING, vmin=-1, vmax=1, interpolation="nearest")
+    axes.set(xlabel="position", ylabel="position", title=title)
+    figure.colorbar(picture, ax=axes, label="cosine")
+    return figure
+
+
+def _matrix(vectors):
+    vectors = ops.convert_to_numpy(vectors).astype("float32")
+    if vectors.ndim != 2:
+        raise ValueError(f"Position vectors have the shape [positions, D], but {list(vectors.shape)} was given.")
+    return vectors

@@ -1,0 +1,102 @@
+"""Figures, fonts and files."""
+
+import functools
+import importlib.util
+import pathlib
+import warnings
+
+from kformer.training.files import replacing
+
+# One hue from light to dark: more is darker, on the screen and in print.
+SEQUENTIAL = "Blues"
+# Values around zero.
+DIVERGING = "RdBu_r"
+COLORS = ("#1f5fa8", "#d1600a", "#2b8a3e", "#8a3ea8", "#b0203a", "#5c5c5c")
+_SUFFIXES = (".png", ".svg", ".pdf")
+_DPI = 150
+_NO_TEXT = ("cm", "STIX", "Last Resort")
+
+
+def matplotlib_figure(width, height):
+    """An empty figure, width and height in inches; a clear ImportError without Matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ImportError("Plots need Matplotlib: pip install kformer[plots].") from None
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure, path):
+    """Writes a figure to a file, whole or not at all.
+
+    Args:
+        figure: `matplotlib.figure.Figure`.
+        path: ends in `.png`, `.svg` or `.pdf`.
+
+    Returns:
+        `pathlib.Path`.
+
+    Raises:
+        ValueError: the ending is another one.
+    """
+    path = pathlib.Path(path)
+    check_suffix(path)
+    with replacing(path) as part:
+        figure.savefig(part, dpi=_DPI, format=path.suffix[1:].lower())
+    return path
+
+
+def check_suffix(path):
+    """Raises a ValueError for a file that no figure is written to."""
+    if path.suffix.lower() not in _SUFFIXES:
+        raise ValueError(f"A figure is written to a file that ends in {', '.join(_SUFFIXES)}, but {path} was given.")
+
+
+def write_text(path, text):
+    """Writes a text file, whole or not at all."""
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def font_families(texts):
+    """Families of fonts that have all characters of some texts, the usual one first; a warning where none has one.
+
+    Matplotlib's own font lacks Chinese, Japanese and Korean. Installed fonts are looked through, then those of the package mplfonts.
+    """
+    from matplotlib import font_manager
+
+    usual = "DejaVu Sans"
+    missing = {ord(sign) for text in texts for sign in text if not sign.isspace()} - _characters(font_manager.findfont(usual))
+    families = [usual]
+    for path, family in _fonts() if missing else ():
+        if missing & _characters(path):
+            families.append(family)
+            missing -= _characters(path)
+        if not missing:
+            break
+    if missing:
+        signs = "".join(sorted(map(chr, missing))[:8])
+        warnings.warn(f"No font here has {signs!r}, which are drawn as boxes: pip install kformer[cjk].", stacklevel=3)
+    return families
+
+
+@functools.lru_cache(maxsize=1)
+def _fonts():
+    """(file, family) of the fonts that may be used, installed ones first."""
+    from matplotlib import font_manager
+
+    # Fonts of formulas have letters at places of their own, and one draws a box for everything.
+    found = [(font.fname, font.name) for font in font_manager.fontManager.ttflist if not font.name.startswith(_NO_TEXT)]
+    package = importlib.util.find_spec("mplfonts")
+    for folder in package.submodule_search_locations if package else ():
+        for path in sorted(pathlib.Path(folder, "fonts").glob("NotoSansCJK*.otf")):
+            font_manager.fontManager.addfont(path)
+            found.append((str(path), font_manager.FontProperties(fname=path).get_name()))
+    return found
+
+
+@functools.lru_cache(maxsize=256)
+def _characters(path):
+    from matplotlib.ft2font import FT2Font
+
+    return set(FT2Font(str(path)).get_charmap())

@@ -1,0 +1,131 @@
+"""Pictures of real numbers: what is drawn is what the model computed."""
+
+import json
+import pathlib
+import warnings
+
+import numpy as np
+import pytest
+
+import kformer
+from kformer.layers import sinusoidal_positions
+from tests.peers import to_numpy
+
+matplotlib = pytest.importorskip("matplotlib")
+from kformer import plots  # noqa: E402
+
+FROZEN = pathlib.Path(__file__).resolve().parents[1] / "frozen_run"
+SOURCE = "twenty past five"
+PNG = b"\x89PNG"
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return kformer.Translator.load(FROZEN)
+
+
+@pytest.fixture(scope="module")
+def maps(translator):
+    return plots.attention_maps(translator, SOURCE, beam_size=2)
+
+
+def images(figure):
+    return [axes.images[0].get_array() for axes in figure.axes if axes.images]
+
+
+def test_maps_are_the_models_own(translator, maps):
+    model, tokenizer = translator.model, translator.tokenizer
+    assert maps.text == translator([SOURCE], beam_size=2)[0]
+    ids = tokenizer.tokenize([SOURCE], special_tokens=True)[0]
+    assert maps.source == [tokenizer.id_to_token(i, "source") for i in ids] and len(maps.target) == maps.cross.shape[2]
+    layers, heads = len(model._network.decoder_layers), model._network.decoder_layers[0].num_heads
+    assert maps.cross.shape == (layers, heads, len(maps.target), len(ids))
+    for scores in (maps.encoder, maps.decoder, maps.cross):
+        np.testing.assert_allclose(scores.sum(-1), 1, atol=1e-5)
+    assert np.abs(np.triu(maps.decoder[0, 0], 1)).max() == 0
+    given = plots.attention_maps(translator, SOURCE, target=maps.text)
+    np.testing.assert_allclose(given.cross, maps.cross, atol=1e-6)
+
+
+@pytest.mark.any_backend
+def test_every_head_has_its_picture(maps):
+    layers, heads = maps.cross.shape[:2]
+    figure = plots.plot_attention(maps)
+    drawn = images(figure)
+    assert len(drawn) == layers * heads
+    np.testing.assert_allclose(drawn[1], maps.cross[0, 1], atol=1e-6)
+    axes = figure.axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == maps.source
+    assert [label.get_text() for label in axes.get_yticklabels()] == maps.target
+    one = plots.plot_attention(*maps.of("encoder"), layers=[-1], mean=True)
+    np.testing.assert_allclose(images(one)[0], maps.encoder[-1].mean(0), atol=1e-6)
+    assert one.axes[0].get_title() == f"layer {layers}, mean of heads"
+
+
+@pytest.mark.any_backend
+def test_chinese_labels_have_a_font(tmp_path):
+    pytest.importorskip("mplfonts")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = plots.plot_attention(np.eye(3), ["猫", "坐", "在"], ["the", "猫", "。"], title="注意力")
+        plots.save(figure, tmp_path / "cjk.png")
+    assert (tmp_path / "cjk.png").read_bytes()[:4] == PNG
+    # No font has a private character: boxes, and a word about it.
+    with pytest.warns(UserWarning, match="pip install kformer"):
+        plots.plot_attention(np.eye(1), ["\U000f1234"], ["a"])
+
+
+@pytest.mark.any_backend
+def test_the_page_holds_the_numbers_and_no_markup_of_the_text(maps):
+    import dataclasses
+
+    page = plots.attention_html(dataclasses.replace(maps, text="a <b> & c", source=["</script><script>alert(1)", *maps.source[1:]]))
+    assert "<title>a &lt;b&gt; &amp; c</title>" in page and page.count("</script>") == 2
+    data = json.loads(page.split('id="data">')[1].split("</script>")[0])
+    assert data[0]["keys"][0] == "</script><script>alert(1)" and data[0]["queries"] == maps.target
+    np.testing.assert_allclose(np.array(data[0]["scores"]) / 1000, maps.cross, atol=6e-4)
+
+
+@pytest.mark.any_backend
+def test_positions():
+    vectors = sinusoidal_positions(np.arange(20), 16)
+    np.testing.assert_allclose(images(plots.plot_positions(vectors))[0], to_numpy(vectors), atol=1e-6)
+    cosines = images(plots.plot_similarity(vectors))[0]
+    np.testing.assert_allclose(np.diag(cosines), 1, atol=1e-5)
+    # The cosine depends on the distance alone.
+    np.testing.assert_allclose(cosines[3, 7], cosines[10, 14], atol=1e-4)
+
+
+@pytest.mark.any_backend
+def test_curves(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    rows = ["step,loss,val_loss,val_bleu", *(f"{step},{9 - step / 500},," for step in range(1, 1000)), "1000,7,6.5,12.5"]
+    (run / "history.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    figure = plots.plot_training([run, {"loss": [3.0, 2.0], "val_loss": [3.5, 2.5]}], names=["one", "other"])
+    assert [axes.get_title() for axes in figure.axes] == ["loss", "bleu"]
+    lines = figure.axes[0].lines
+    assert len(lines) == 4 and lines[0].get_xdata()[0] == 1.5 and lines[0].get_ydata()[0] == pytest.approx(9 - 1.5 / 500)
+    assert figure.axes[1].lines[0].get_ydata().tolist() == [12.5]
+    lengths = plots.plot_lengths({"full": {256: 1.0, 512: 4.0}, "local": {256: 1.0, 512: 2.0}}, title="time")
+    assert lengths.axes[0].lines[0].get_ydata().tolist() == [1.0, 4.0] and lengths.axes[0].get_xscale() == "log"
+    assert plots.save(lengths, tmp_path / "a.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.any_backend
+def test_errors(translator, maps, tmp_path):
+    for call, words in (
+        (lambda: plots.attention_maps(translator, " "), "The source is empty"),
+        (lambda: maps.of("self"), "Unknown kind of attention 'self'"),
+        (lambda: plots.plot_attention(np.ones(3)), r"but \[3\] was given"),
+        (lambda: plots.plot_attention(np.eye(3), ["a"]), "1 labels for 3 queries"),
+        (lambda: plots.plot_attention(np.eye(3), layers=[1]), "no layer 1"),
+        (lambda: plots.save(None, tmp_path / "a.txt"), "ends in .png, .svg, .pdf"),
+        (lambda: plots.plot_positions(np.ones(3)), r"\[positions, D\]"),
+        (lambda: plots.plot_training([{"accuracy": [1.0]}]), "No run has loss"),
+        (lambda: plots.plot_training([{}], names=[]), "0 names for 1 runs"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()
+    with pytest.raises(FileNotFoundError, match="is .* the directory of a run"):
+        plots.plot_training(tmp_path)
