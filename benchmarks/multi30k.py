@@ -116,17 +116,44 @@ def teachers_of(options, backward=False):
 
 def teach(options, runs):
     """The training text of a student: what the teachers' runs translate, and the given pairs."""
-    name = f"{options.recipe}-{options.protocol}-{options.source}-{options.target}"
+    name = f"{options.recipe}-{options.protocol}-{options.source}-{options.target}-{options.teachers}"
     texts = {side: options.work / f"{name}.{side}" for side in ("source", "target")}
-    if not all(path.exists() for path in texts.values()):
-        arguments = ["--source", options.data / f"train.{options.source}", "--reference", options.data / f"train.{options.target}"]
-        arguments += ["--output-source", texts["source"], "--output-target", texts["target"], "--keep-original"]
-        if options.recipe == "student":
-            arguments += ["--closest"]
-        else:
-            arguments += ["--separately", *(part for run in teachers_of(options, backward=True)[0] for part in ("--backward", run))]
+    if all(path.exists() for path in texts.values()):
+        return texts
+    given = {side: options.data / f"train.{language}" for side, language in (("source", options.source), ("target", options.target))}
+    if options.recipe == "student":
+        arguments = ["--source", given["source"], "--reference", given["target"], "--closest", "--keep-original"]
+        arguments += ["--output-source", texts["source"], "--output-target", texts["target"]]
         kformer(options, "distill", *runs, *arguments, "--beam-size", 5)
+        return texts
+    # `kformer distill --separately --backward` does this at once; teacher by teacher it can be interrupted.
+    pairs = dict.fromkeys(zip(*(read(given[side]) for side in ("source", "target")), strict=True))
+    for run in runs:
+        pairs |= dict.fromkeys(zip(read(given["source"]), translations(options, run, given["source"]), strict=True))
+    for run in teachers_of(options, backward=True)[0]:
+        pairs |= dict.fromkeys(zip(translations(options, run, given["target"]), read(given["target"]), strict=True))
+    kept = [pair for pair in pairs if all(pair)]
+    for side, lines in zip(("target", "source"), reversed(list(zip(*kept, strict=True))), strict=True):  # The last is the one looked for.
+        write(texts[side], lines)
     return texts
+
+
+def translations(options, run, source):
+    """What a run says to a text, line by line."""
+    path = run / f"{source.name}.translated"
+    if not path.exists():
+        kformer(options, "translate", run, "--input", source, "--output", path, "--beam-size", 5, "--batch-size", 256)
+    return read(path)
+
+
+def read(path):
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def write(path, lines):
+    aside = path.with_name(path.name + ".partial")
+    aside.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    aside.rename(path)
 
 
 def score(options, runs, part, penalty):
