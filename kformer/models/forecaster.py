@@ -132,7 +132,8 @@ class Forecaster(keras.Model):
     def _forecast(self, past, steps):
         from kformer.decoding.drivers import uses_static_shapes, while_loop
 
-        network, rows = self._network, ops.shape(past)[0]
+        network, (rows, length) = self._network, ops.shape(past)[:2]
+        past = ops.reshape(past, (rows, length, self.num_features))  # What is compiled for any shape must know this one.
         caches = network.init_cache(network.encode(past, training=False), rows, steps if uses_static_shapes() else None)
         found = ops.zeros((rows, steps, self.num_targets), dtype="float32")
         state = _Forecast(ops.zeros((), dtype="int32"), past[:, -1:, : self.num_targets], caches, found)
