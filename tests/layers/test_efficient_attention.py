@@ -9,6 +9,7 @@ from kformer.layers import MultiHeadAttention, alibi_bias, band_distances, dista
 from tests.peers import to_numpy
 
 D, N = 16, 2
+IS_JAX = keras.backend.backend() == "jax"  # It compiles each operation for each shape.
 RANDOM = np.random.default_rng(7)
 
 
@@ -44,10 +45,10 @@ def test_the_mask_is_that_of_the_drawing():
 
 
 @pytest.mark.parametrize("is_causal", [False, True], ids=["both", "causal"])
-@pytest.mark.parametrize("dilation, global_tokens", [(1, 0), (3, 0), (1, 2), (2, 3)])
+@pytest.mark.parametrize("dilation, global_tokens", [(1, 0), (3, 0), (1, 2), (2, 3)] if not IS_JAX else [(2, 3)])
 def test_local_attention_is_full_attention_under_the_mask(dilation, global_tokens, is_causal):
     options = {"dilation": dilation, "global_tokens": global_tokens}
-    for length, window in ((13, 2), (2, 5)):
+    for length, window in ((13, 2), (2, 5)) if not IS_JAX else ((13, 2),):
         local, full = pair_of_layers(kind="local", window=window, **options, rotary={}, num_key_value_heads=1)
         x, padding = draw(length), padding_of(length)
         seen = window_mask(length, length, window, **options, is_causal=is_causal)
@@ -77,7 +78,7 @@ def test_a_bias_of_the_band_is_that_of_the_square(is_causal):
     [{"kind": "local", "window": 3}, {"kind": "local", "window": 2, "dilation": 2, "global_tokens": 2}, {"kind": "linear"}],
     ids=["local", "global", "linear"],
 )
-@pytest.mark.parametrize("rotary", [None, {}], ids=["", "rotary"])
+@pytest.mark.parametrize("rotary", [None, {}] if not IS_JAX else [{}])
 def test_cached_equals_uncached_and_the_cache_does_not_grow(options, rotary):
     layer = MultiHeadAttention(N, **options, rotary=rotary, seed=2)
     x = draw(9, rows=3)

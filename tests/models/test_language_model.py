@@ -20,17 +20,20 @@ OPTIONS = {
     "local": {"attention_kind": "local", "attention_window": 3, "position_encoding": "rope"},
     "linear": {"attention_kind": "linear"},
 }
+if keras.backend.backend() == "jax":  # It compiles each operation for each shape; these have all operations that there are.
+    OPTIONS = {kind: OPTIONS[kind] for kind in ("learned", "rope", "local", "linear")}
 by_kind = pytest.mark.parametrize("kind", OPTIONS)
 PROMPTS = [[5, 6, 7, 8, 9, 10], [11], [], [12, 13, 5]]
 
 
 @pytest.fixture
-def language_model(randomize):
+def language_model(randomize, rng):
     def make(**options):
         model = randomize(TransformerDecoder(V, **{**SIZES, **options}))
-        # Far from certain, so that searches differ; and the end now and then.
+        # The same on every backend, and far from the initial values, so that prompts go on in different ways.
         for weight in model.trainable_weights:
-            weight.assign(2 * to_numpy(weight) if len(weight.shape) == 2 else to_numpy(weight))
+            if len(weight.shape) == 2:
+                weight.assign(rng.normal(0, 0.5, weight.shape).astype("float32"))
         return model
 
     return make
@@ -61,7 +64,7 @@ def test_prompts_of_any_length_go_on_as_they_would_alone(language_model, kind):
     assert model.generate(PROMPTS, max_new_tokens=6) == expected
 
 
-@pytest.mark.parametrize("kind", ["sinusoidal", "rope", "local", "linear"])
+@pytest.mark.parametrize("kind", ["rope", "local", "linear"])
 def test_cached_steps_equal_one_pass(language_model, kind):
     model = language_model(**OPTIONS[kind])
     ids = np.array([[2, 5, 6, 7, 8, 9, 10, 11], [2, 12, 13, 14, 0, 0, 0, 0]], "int32")

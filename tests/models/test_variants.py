@@ -25,6 +25,8 @@ VARIANTS = {
     "global": {"attention_kind": "local", "attention_window": 1, "global_tokens": 2, "position_encoding": "rope"},
     "linear": {"attention_kind": "linear", "position_encoding": "rope", "normalize_first": True},
 }
+if keras.backend.backend() == "jax":  # It compiles each operation for each shape; these have all operations that there are.
+    VARIANTS = {name: VARIANTS[name] for name in ("rope", "t5", "gated", "grouped", "local alibi", "linear")}
 by_variant = pytest.mark.parametrize("name", VARIANTS)
 
 
@@ -33,7 +35,7 @@ by_variant = pytest.mark.parametrize("name", VARIANTS)
 def test_cached_equals_uncached(tiny_transformer, random_batch, name, max_length):
     model, batch = tiny_transformer(**VARIANTS[name]), random_batch()
     expected = to_numpy(model(batch))
-    for widths in ((1,) * T, (3, 1)):
+    for widths in ((1,) * T, (3, 1)) if keras.backend.backend() != "jax" else ((3, 1),):
         np.testing.assert_allclose(decode_in_steps(model, batch, widths, max_length), expected, atol=1e-5)
     plainer = to_numpy(tiny_transformer()(batch))
     assert np.abs(plainer - expected).max() > 0.01
