@@ -86,5 +86,6 @@ def test_a_student_of_two_teachers(tmp_path, recipe):
     assert first.returncode == 0, first.stderr[-3000:]
     rows = [[line for line in run.stdout.splitlines() if line.startswith(("| 2 teachers", f"| {recipe}"))] for run in (first, again)]
     assert len(rows[0]) == 2 and rows[0] == rows[1], "a second call finds everything done"
-    taught = [(tmp_path / "work" / f"{recipe}-tok-en-zh.{side}").read_text(encoding="utf-8").splitlines() for side in ("source", "target")]
+    paths = [tmp_path / "work" / f"{recipe}-tok-en-zh-2.{side}" for side in ("source", "target")]
+    taught = [path.read_text(encoding="utf-8").splitlines() for path in paths]
     assert len(taught[0]) == len(taught[1]) >= 300
