@@ -3,11 +3,11 @@
 import keras
 from keras import ops
 
-from kformer.layers import Dropout, PositionalEmbedding, padding_mask
+from kformer.layers import Dropout, padding_mask
 from kformer.layers.counter_hash import derive_seed, drawn_seed
 from kformer.models.architecture import architecture_of, check_sizes
 from kformer.models.sequence_model import SequenceModel
-from kformer.models.stacks import RELATIVE_POSITIONS, EncoderStack, check_positions
+from kformer.models.stacks import EncoderStack, embedding_and_layers
 
 HEADS = ("classification", "regression", "labelling", "embedding")
 POOLINGS = ("mean", "first")
@@ -176,21 +176,8 @@ class EncoderNetwork:
     """The layers below a `TransformerEncoder`'s head; a plain object, as `kformer.models.network.Network` is."""
 
     def __init__(self, vocabulary_size, num_layers, max_length, scale_embeddings, pad_id, seed, policy, options):
-        positions = options["position_encoding"]
-        check_positions(positions)
         self.pad_id = pad_id
-        self.embedding = PositionalEmbedding(
-            vocabulary_size,
-            options["hidden_dim"],
-            position_encoding=None if positions in RELATIVE_POSITIONS else positions,
-            max_length=max_length if positions == "learned" else None,
-            scale=scale_embeddings,
-            dropout=options["dropout"],
-            seed=derive_seed(seed, "embedding"),
-            dtype=policy,
-            name="embedding",
-        )
-        layers = {name: value for name, value in options.items() if name != "hidden_dim"}
+        self.embedding, layers = embedding_and_layers(vocabulary_size, max_length, scale_embeddings, seed, policy, options)
         self.stack = EncoderStack(num_layers, "encoder", bidirectional=True, seed=seed, policy=policy, **layers)
 
     def encode(self, token_ids, training=None, record=None):

@@ -6,12 +6,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from kformer.layers import PositionalEmbedding, padding_mask, segment_mask, segment_positions
-from kformer.layers.counter_hash import derive_seed, drawn_seed
+from kformer.layers import padding_mask, segment_mask, segment_positions
+from kformer.layers.counter_hash import drawn_seed
 from kformer.models.architecture import architecture_of, check_sizes
 from kformer.models.output import TokenOutput
 from kformer.models.sequence_model import SequenceModel
-from kformer.models.stacks import RELATIVE_POSITIONS, DecoderStack, check_positions
+from kformer.models.stacks import DecoderStack, embedding_and_layers
 
 
 class PromptCache(NamedTuple):
@@ -261,22 +261,9 @@ class LanguageNetwork:
     """The layers of a `TransformerDecoder`; a plain object, as `kformer.models.network.Network` is."""
 
     def __init__(self, vocabulary_size, num_layers, max_length, share_output, scale_embeddings, seed, policy, options):
-        positions, hidden_dim = options["position_encoding"], options["hidden_dim"]
-        check_positions(positions)
-        self.embedding = PositionalEmbedding(
-            vocabulary_size,
-            hidden_dim,
-            position_encoding=None if positions in RELATIVE_POSITIONS else positions,
-            max_length=max_length if positions == "learned" else None,
-            scale=scale_embeddings,
-            dropout=options["dropout"],
-            seed=derive_seed(seed, "embedding"),
-            dtype=policy,
-            name="embedding",
-        )
-        layers = {name: value for name, value in options.items() if name != "hidden_dim"}
+        self.embedding, layers = embedding_and_layers(vocabulary_size, max_length, scale_embeddings, seed, policy, options)
         self.stack = DecoderStack(num_layers, "decoder", cross_attention=False, bidirectional=False, seed=seed, policy=policy, **layers)
-        self.output = TokenOutput(vocabulary_size, hidden_dim, self.embedding, share=share_output, seed=seed, policy=policy)
+        self.output = TokenOutput(vocabulary_size, options["hidden_dim"], self.embedding, share=share_output, seed=seed, policy=policy)
 
     def hidden(self, token_ids, training=None, record=None, segments=None):
         """Ids `[B, T]` to what is projected, `[B, T, D]`."""

@@ -2,7 +2,7 @@
 
 import keras
 
-from kformer.layers import DecoderLayer, Distances, EncoderLayer, RelativePositionBias, alibi_bias
+from kformer.layers import DecoderLayer, Distances, EncoderLayer, PositionalEmbedding, RelativePositionBias, alibi_bias
 from kformer.layers.counter_hash import derive_seed
 from kformer.layers.normalization import make_norm, normalize
 from kformer.layers.positional_embedding import POSITION_ENCODINGS
@@ -16,6 +16,33 @@ def check_positions(position_encoding):
     if position_encoding not in (*POSITION_ENCODINGS, *RELATIVE_POSITIONS):
         named = ", ".join(repr(choice) for choice in (*POSITION_ENCODINGS, *RELATIVE_POSITIONS) if choice)
         raise ValueError(f"Unknown position encoding {position_encoding!r}: choose one of {named}, or None (no positions).")
+
+
+def embedding_and_layers(vocabulary_size, max_length, scale, seed, policy, options):
+    """The embedding of a model of one stack, and the options of its layers.
+
+    Args:
+        vocabulary_size, max_length, seed, policy: of the model.
+        scale: whether token vectors are multiplied by sqrt(D).
+        options: dict, as `architecture_of` gives it.
+
+    Raises:
+        ValueError: the position encoding is unknown.
+    """
+    positions = options["position_encoding"]
+    check_positions(positions)
+    embedding = PositionalEmbedding(
+        vocabulary_size,
+        options["hidden_dim"],
+        position_encoding=None if positions in RELATIVE_POSITIONS else positions,
+        max_length=max_length if positions == "learned" else None,
+        scale=scale,
+        dropout=options["dropout"],
+        seed=derive_seed(seed, "embedding"),
+        dtype=policy,
+        name="embedding",
+    )
+    return embedding, {name: value for name, value in options.items() if name != "hidden_dim"}
 
 
 class Stack:

@@ -1,27 +1,14 @@
 """Which options make a model another one than the paper's and its published descendants (Marian, fairseq, BART)."""
 
+from kformer.models.architecture import ARCHITECTURE
 from kformer.models.stacks import RELATIVE_POSITIONS
 
+_NAMES = """
+    stochastic_depth gated final_norm normalization use_bias head_dim num_key_value_heads attention_scale rotary_base rotary_interleaved
+    relative_buckets relative_max_distance attention_kind attention_window attention_dilation global_tokens
+""".split()
 # Their values in such a model.
-VARIANTS = {
-    "stochastic_depth": 0.0,
-    "gated": False,
-    "final_norm": None,
-    "normalization": "layer_norm",
-    "use_bias": True,
-    "head_dim": None,
-    "num_key_value_heads": None,
-    "attention_scale": None,
-    "rotary_base": 10_000.0,
-    "rotary_interleaved": False,
-    "relative_buckets": 32,
-    "relative_max_distance": 128,
-    "attention_kind": "full",
-    "attention_window": None,
-    "attention_dilation": 1,
-    "global_tokens": 0,
-    "scale_output": False,
-}
+VARIANTS = {**{name: ARCHITECTURE[name] for name in _NAMES}, "scale_output": False}
 # Those that matter in training alone, or to another option.
 _HARMLESS = {"stochastic_depth", "rotary_base", "rotary_interleaved", "relative_buckets", "relative_max_distance"}
 
