@@ -229,7 +229,7 @@ def bad_inputs(folder):
         (["import", folder / "nowhere", "--output", folder / "x"], "There is no folder"),
         (["import", folder, "--output", folder / "x"], "has no config.json, so it is no folder of a published model"),
         (["import", RUN, "--output", folder], "There is something at"),
-        (["import", RUN, "--output", folder / "x"], "has the model_type None; kformer imports marian"),
+        (["import", RUN, "--output", folder / "x"], "has the model_type None; kformer imports t5, mt5, marian"),
         (["translate", RUN, "--target-language", "fr"], "This tokenizer has no languages to choose from"),
         (["translate", SAVED_MODEL, "--target-language", "fr"], "The languages of the SavedModel"),
     ]
