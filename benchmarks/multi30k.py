@@ -132,9 +132,9 @@ def teach(options, runs):
         pairs |= dict.fromkeys(zip(read(given["source"]), translations(options, run, given["source"]), strict=True))
     for run in teachers_of(options, backward=True)[0]:
         pairs |= dict.fromkeys(zip(translations(options, run, given["target"]), read(given["target"]), strict=True))
-    kept = [pair for pair in pairs if all(pair)]
-    for side, lines in zip(("target", "source"), reversed(list(zip(*kept, strict=True))), strict=True):  # The last is the one looked for.
-        write(texts[side], lines)
+    sources, targets = zip(*(pair for pair in pairs if all(pair)), strict=True)
+    write(texts["source"], sources)
+    write(texts["target"], targets)
     return texts
 
 
@@ -172,7 +172,7 @@ def interval(options, output, part):
     """Half of the width of the bootstrap's 95 % interval of BLEU."""
     from sacrebleu.metrics import BLEU
 
-    lines = [path.read_text(encoding="utf-8").split("\n")[:-1] for path in (output, options.data / f"{part}.{options.target}")]
+    lines = [read(path) for path in (output, options.data / f"{part}.{options.target}")]
     metric = BLEU(tokenize=options.tokenize or "13a", force=True)
     found = metric.corpus_score(lines[0], [lines[1]], n_bootstrap=1000)
     return found._ci

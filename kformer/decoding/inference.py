@@ -16,7 +16,7 @@ import keras
 from keras import ops
 
 from kformer.decoding.drivers import take
-from kformer.decoding.kernels import MASKED, has_kernels, kernels
+from kformer.decoding.kernels import has_kernels, kernels
 from kformer.layers import (
     DecoderLayer,
     EncoderLayer,
@@ -27,6 +27,7 @@ from kformer.layers import (
     PositionalEmbedding,
     padding_mask,
 )
+from kformer.layers.full_attention import MASKED
 from kformer.models import Transformer, variants_of
 
 

@@ -9,9 +9,6 @@ Shape letters: R rows, K and M sizes of a product, N heads, H head size, T queri
 
 import keras
 
-# Stands for minus infinity, as in the layers.
-MASKED = -1e30
-
 
 def has_kernels():
     """Whether this backend gains by them."""

@@ -3,7 +3,8 @@
 What a search in Python turns round or converts each time anew, an export does once and stores.
 """
 
-from kformer.decoding.kernels import MASKED, TensorFlowKernels
+from kformer.decoding.kernels import TensorFlowKernels
+from kformer.layers.full_attention import MASKED
 
 DTYPES = ("float32", "bfloat16")
 

@@ -13,7 +13,7 @@ MASKED = -1e30
 _SHORT = 256
 
 
-def full_attention(query, key, value, *, scale, mask=None, bias=None, is_causal=False, fused=None, dropout=None, scores=False):
+def full_attention(query, key, value, *, scale, mask=None, bias=None, is_causal=False, fused=False, dropout=None, scores=False):
     """Attention of every query over every key; zeros for a query whose keys are all masked.
 
     Args:
@@ -23,7 +23,7 @@ def full_attention(query, key, value, *, scale, mask=None, bias=None, is_causal=
         mask: boolean, broadcastable to `[B, N, T, S]`, or `None`.
         bias: float, `[N, T, S]` or `[B, N, T, S]`, added to the scaled scores, or `None`.
         is_causal: whether a query sees no later key.
-        fused: `True`, `False`, or `None` to use the backend's kernel where it is fast; never with dropout or scores.
+        fused: whether to use the backend's kernel, as `prefers_fused` tells; it is not used with dropout or for scores.
         dropout: a function of the probabilities, or `None`.
         scores: whether the probabilities are wanted.
 

@@ -36,12 +36,13 @@ def window_mask(query_length, key_length, window, *, dilation=1, global_tokens=0
     References:
         Beltagy et al. 2020, "Longformer: the long-document Transformer", figure 2.
     """
-    mask = sees(distances(query_length, key_length, offset), window, dilation)
+    distance = distances(query_length, key_length, offset)
+    mask = sees(distance, window, dilation)
     if global_tokens:
         keys = ops.expand_dims(ops.arange(key_length, dtype="int32"), 0)
         queries = ops.expand_dims(ops.arange(query_length, dtype="int32") + ops.cast(offset, "int32"), 1)
         mask = ops.logical_or(mask, ops.logical_or(keys < global_tokens, queries < global_tokens))
-    return ops.logical_and(mask, distances(query_length, key_length, offset) <= 0) if is_causal else mask
+    return ops.logical_and(mask, distance <= 0) if is_causal else mask
 
 
 def sees(distance, window, dilation):

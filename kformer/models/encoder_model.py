@@ -164,13 +164,6 @@ class TransformerEncoder(SequenceModel):
         self._network.encode(ops.convert_to_tensor(inputs["token_ids"], dtype="int32"), training=False, record=record)
         return record
 
-    def get_config(self):
-        return {**self._config, "name": self.name, "trainable": self.trainable, "dtype": self.policy_name}
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        return cls(**config)
-
 
 class EncoderNetwork:
     """The layers below a `TransformerEncoder`'s head; a plain object, as `kformer.models.network.Network` is."""

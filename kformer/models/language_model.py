@@ -249,13 +249,6 @@ class TransformerDecoder(SequenceModel):
         hidden, layers = self._network.run(target_ids, cache.layers, cache.left_padding, positions)
         return self._network.output.project(hidden, cache.output_kernel, cache.output_bias), cache._replace(layers=layers)
 
-    def get_config(self):
-        return {**self._config, "name": self.name, "trainable": self.trainable, "dtype": self.policy_name}
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        return cls(**config)
-
 
 class LanguageNetwork:
     """The layers of a `TransformerDecoder`; a plain object, as `kformer.models.network.Network` is."""

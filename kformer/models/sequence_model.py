@@ -15,9 +15,10 @@ _PROJECTING = contextvars.ContextVar("projecting", default=None)
 class SequenceModel(keras.Model):
     """What the models share that read tokens: `compile`, `fit` and their steps.
 
-    A model has `pad_id`, `max_length` and a `_config`. One whose last step is a projection to the vocabulary names its inputs in
-    `_token_inputs` and has `_output_table`; its `call` then returns what is to be projected, in place of logits, while
-    `_projects_loss` holds.
+    A model has `pad_id`, `max_length`, `policy_name` and a `_config`, the other arguments that make it anew.
+
+    One whose last step is a projection to the vocabulary names its inputs in `_token_inputs` and has `_output_table`; its `call` then
+    returns what is to be projected, in place of logits, while `_projects_loss` holds.
     """
 
     _token_inputs = None
@@ -146,6 +147,13 @@ class SequenceModel(keras.Model):
         if self._projects_loss:
             return self.get_metrics_result()
         return super().compute_metrics(x, y, y_pred, sample_weight)
+
+    def get_config(self):
+        return {**self._config, "name": self.name, "trainable": self.trainable, "dtype": self.policy_name}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        return cls(**config)
 
 
 def _twice(data):

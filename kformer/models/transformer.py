@@ -301,13 +301,6 @@ class Transformer(SequenceModel):
     def _output_table(self):
         return self._network.output.table()
 
-    def get_config(self):
-        return {**self._config, "name": self.name, "trainable": self.trainable, "dtype": self.policy_name}
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        return cls(**config)
-
 
 def _segments(inputs):
     """The source's segments of a packed batch, and those of both sides as a pair; `None` twice for other batches."""
