@@ -1,4 +1,4 @@
-"""`python -m kformer.export RUN OUTPUT OPTIONS`: the process with the TensorFlow backend in which a SavedModel is made."""
+"""`python -m kformer.export KIND FOLDER OUTPUT OPTIONS`: the process with the TensorFlow backend in which a SavedModel is made."""
 
 import importlib
 import json
@@ -6,14 +6,19 @@ import sys
 
 
 def main():
-    from kformer.export.saved_model import export_saved_model
-    from kformer.translator import Translator
-
-    run, output, options = sys.argv[1:]
+    kind, folder, output, options = sys.argv[1:]
     options = json.loads(options)
     for module in options.pop("imports"):
         importlib.import_module(module)
-    print(export_saved_model(Translator.load(run), output, **options))
+    if kind == "translator":
+        from kformer.export.saved_model import export_saved_model
+        from kformer.translator import Translator
+
+        export_saved_model(Translator.load(folder), output, **options)
+    else:
+        from kformer.export.model_export import export_model, load_parts
+
+        export_model(*load_parts(folder, output), **options)
 
 
 if __name__ == "__main__":

@@ -64,30 +64,52 @@ def export_saved_model(translator, path, *, version=None, imports=(), dtype=None
         search = dataclasses.replace(search, n_best=search.beam_size)
     if dtype not in (None, *DTYPES):
         raise ValueError(f"A SavedModel's dtype must be one of {', '.join(DTYPES)}, but {dtype!r} was given.")
+    target = version_folder(path, version)
+    if keras.backend.backend() != "tensorflow":
+        others = {"version": int(target.name), "imports": list(imports), "dtype": dtype, "single": single}
+        export_in_tensorflow("translator", translator.save, path, {**dataclasses.asdict(search), **others})
+        return target
+    return write_aside(target, lambda folder: _write(translator, folder, search, dtype, single))
+
+
+def version_folder(path, version):
+    """Where a version is to be written, in the model's folder `path`; `None` for the next free number.
+
+    Raises:
+        ValueError: the version exists.
+    """
     path = pathlib.Path(path)
     if version is None:
-        version = 1 + max((int(folder.name) for folder in _versions(path)), default=0)
+        folders = [folder for folder in path.glob("*") if folder.name.isdigit() and folder.is_dir()]
+        version = 1 + max((int(folder.name) for folder in folders), default=0)
     target = path / str(version)
     if target.exists():
         raise ValueError(f"{target} exists already: give another version, or remove it first.")
-    if keras.backend.backend() != "tensorflow":
-        others = {"version": version, "imports": list(imports), "dtype": dtype, "single": single}
-        return _export_in_tensorflow(translator, path, search, others)
-    path.mkdir(parents=True, exist_ok=True)
-    # Written aside and renamed: a server that watches the folder must never see half a model.
-    with tempfile.TemporaryDirectory(dir=path, prefix=".partial-") as aside:
+    return target
+
+
+def write_aside(target, write):
+    """Has `write` make the folder `target` under another name, and renames it: a server that watches must never see half a model."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".partial-") as aside:
         folder = pathlib.Path(aside) / "model"
-        _write(translator, folder, search, dtype, single)
+        write(folder)
         os.replace(folder, target)
     return target
 
 
-def _versions(path):
-    """The folders of a model's versions."""
-    return [folder for folder in path.glob("*") if folder.name.isdigit() and folder.is_dir()]
+def export_in_tensorflow(kind, save, path, options):
+    """Has a process with the TensorFlow backend make a SavedModel.
 
+    Args:
+        kind: which of the functions of `kformer.export.__main__` makes it.
+        save: function of a folder, which writes there what that function loads.
+        path: folder of the model.
+        options: dict of arguments, for JSON; "imports" are modules.
 
-def _export_in_tensorflow(translator, path, search, others):
+    Raises:
+        ImportError, RuntimeError: as `export_saved_model` says.
+    """
     from importlib.util import find_spec
 
     for package in ("tensorflow", "tensorflow_text"):
@@ -95,10 +117,9 @@ def _export_in_tensorflow(translator, path, search, others):
             name = package.replace("_", "-")
             raise ImportError(f"Exporting a SavedModel needs {name}, which is not installed here: run `pip install {name}`.")
     with tempfile.TemporaryDirectory() as folder:
-        translator.save(folder)
-        options = json.dumps({**dataclasses.asdict(search), **others})
+        save(folder)
         process = subprocess.run(
-            [sys.executable, "-m", "kformer.export", folder, str(path.absolute()), options],
+            [sys.executable, "-m", "kformer.export", kind, folder, str(pathlib.Path(path).absolute()), json.dumps(options)],
             # With this process's path, so that whatever can be imported here can be imported there.
             env={**os.environ, "KERAS_BACKEND": "tensorflow", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             capture_output=True,
@@ -111,7 +132,6 @@ def _export_in_tensorflow(translator, path, search, others):
             + (f": {lines[-1]}" if lines else f" with exit code {process.returncode}.")
             + " If the model has layers of your own, name the module that registers them (imports=[...], or --import MODULE)."
         )
-    return path / str(others["version"])
 
 
 def _write(translator, folder, search, dtype, single):
@@ -123,12 +143,16 @@ def _write(translator, folder, search, dtype, single):
     module, signatures = build_translation_module(translator.model, graph_tokenizer, translator.tokenizer, search, dtype, single)
     tf.saved_model.save(module, str(folder), signatures=signatures)
     metadata = {
-        "format_version": FORMAT_VERSION,
         "search": dataclasses.asdict(search),
         "dtype": dtype or translator.model.policy_name,
         "max_source_length": translator.model.max_length,
         "config": translator.config,
     }
+    write_metadata(folder, metadata)
+
+
+def write_metadata(folder, metadata):
+    """Notes in a SavedModel what it was made from."""
     file = folder / METADATA_FILE
     file.parent.mkdir()
-    file.write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
+    file.write_text(json.dumps({"format_version": FORMAT_VERSION, **metadata}, indent=2) + "\n", encoding="utf-8")

@@ -120,4 +120,6 @@ def read_metadata(path):
         raise ValueError(
             f"{path} was exported by a newer kformer (format {version}, this one reads up to {FORMAT_VERSION}): install a newer one."
         )
+    if "search" not in metadata:
+        raise ValueError(f"{path} holds a {metadata.get('model')}, which translates nothing: load it with tf.saved_model.load.")
     return metadata

@@ -117,19 +117,32 @@ class Forecaster(keras.Model):
         from kformer.decoding.drivers import compile_function
 
         past = ops.convert_to_numpy(past).astype("float32")
-        check_sizes(steps=steps)
+        self.check_steps(steps)
         if past.ndim != 3 or past.shape[2] != self.num_features:
             raise ValueError(f"The past must be [B, S, {self.num_features}], but {list(past.shape)} was given.")
-        if self._config["position_encoding"] == "learned" and max(steps, past.shape[1]) > self.max_length:
-            raise ValueError(
-                f"A past of {past.shape[1]} and {steps} steps are more than the {self.max_length} learned positions; build the model with "
-                "a larger max_length."
-            )
+        self._check_positions(past.shape[1], "past")
         if "forecast" not in self._compiled_forecasts:
-            self._compiled_forecasts["forecast"] = compile_function(self._forecast, self, static_argnames=("steps",))
+            self._compiled_forecasts["forecast"] = compile_function(self.forecast_in_graph, self, static_argnames=("steps",))
         return self._compiled_forecasts["forecast"](past, steps=steps)
 
-    def _forecast(self, past, steps):
+    def check_steps(self, steps):
+        """Refuses a number of steps that cannot be forecast.
+
+        Raises:
+            ValueError: it is no whole number of at least 1, or there are not so many learned positions.
+        """
+        check_sizes(steps=steps)
+        self._check_positions(steps, "future")
+
+    def _check_positions(self, steps, name):
+        if self._config["position_encoding"] == "learned" and steps > self.max_length:
+            raise ValueError(
+                f"A {name} of {steps} steps is longer than the {self.max_length} learned positions; build the model with a larger "
+                "max_length."
+            )
+
+    def forecast_in_graph(self, past, steps):
+        """What `forecast` compiles and a SavedModel holds: a float tensor `[B, S, F]` to a float32 tensor `[B, T, G]`."""
         from kformer.decoding.drivers import uses_static_shapes, while_loop
 
         network, (rows, length) = self._network, ops.shape(past)[:2]

@@ -79,7 +79,7 @@ def test_errors(forecaster):
     model = forecaster(**OPTIONS["learned"])
     with pytest.raises(ValueError, match=r"\[B, S, 3\], but \[1, 4, 2\] was given"):
         model.forecast(np.zeros((1, 4, 2)), 3)
-    with pytest.raises(ValueError, match="13 steps are more than the 12 learned positions"):
+    with pytest.raises(ValueError, match="13 steps is longer than the 12 learned positions"):
         model.forecast(np.zeros((1, 4, 3)), 13)
     with pytest.raises(ValueError, match="steps must be a positive whole number, but 0"):
         model.forecast(np.zeros((1, 4, 3)), 0)
