@@ -1,6 +1,6 @@
 """`python -m tests`: the tests on each backend, one process each, two at a time. Other arguments go to pytest.
 
-python -m tests                              everything on the three backends
+python -m tests                              everything on the three backends, and what needs no particular one in a fourth process
 python -m tests --backends jax,torch         two of them
 python -m tests --jobs 1                     one after the other, with the output as it comes
 python -m tests tests/layers -k mask         a part
@@ -16,6 +16,7 @@ import time
 
 BACKENDS = ("tensorflow", "jax", "torch")
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+_ANY = "any"  # The process of the tests that need no particular backend.
 _NO_TESTS = 5  # pytest's exit code when all were deselected
 
 
@@ -33,27 +34,28 @@ def main(arguments=None):
     if unknown or not backends:
         parser.error(f"unknown backend {', '.join(unknown)!r}: choose among {', '.join(BACKENDS)}")
 
-    def test(index):
-        """Runs one backend's tests: its line of the summary, and whether they passed."""
-        backend = backends[index]
-        # Tests that need no particular backend run under the first one only.
-        skips = index > 0
-        environment = {**os.environ, "KERAS_BACKEND": backend, "KFORMER_SKIP_ANY_BACKEND": "1" if skips else "0"}
+    def test(name):
+        """Runs one process's tests: its line of the summary, and whether they passed."""
+        backend, part = (backends[0], "only") if name == _ANY else (name, "not")
+        environment = {**os.environ, "KERAS_BACKEND": backend, "KFORMER_ANY_BACKEND_TESTS": part}
         keeps = subprocess.PIPE if options.jobs > 1 else None
         start = time.perf_counter()
         command = [sys.executable, "-m", "pytest", *pytest_arguments]
         run = subprocess.run(command, cwd=ROOT, env=environment, stdout=keeps, stderr=keeps and subprocess.STDOUT)
         seconds = time.perf_counter() - start
-        passed = run.returncode == 0 or (run.returncode == _NO_TESTS and skips)
-        print(f"== {backend}", (run.stdout or b"").decode(errors="replace"), sep="\n", flush=True)
-        return f"{backend:<12}{'passed' if passed else f'FAILED (exit code {run.returncode})':<24}{seconds:6.0f} s", passed
+        if run.returncode == _NO_TESTS:
+            return f"{name:<12}{'no test of these':<24}{seconds:6.0f} s", None
+        passed = run.returncode == 0
+        print(f"== {name}", (run.stdout or b"").decode(errors="replace"), sep="\n", flush=True)
+        return f"{name:<12}{'passed' if passed else f'FAILED (exit code {run.returncode})':<24}{seconds:6.0f} s", passed
 
     if options.jobs > 1:
         print(f"Testing {', '.join(backends)}, {options.jobs} at a time; what pytest prints follows as each ends.", flush=True)
     with concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as pool:
-        summary, passed = zip(*pool.map(test, range(len(backends))), strict=True)
+        summary, passed = zip(*pool.map(test, [*backends, _ANY]), strict=True)
     print("== summary", *summary, sep="\n", flush=True)
-    return 0 if all(passed) else 1
+    # Arguments that choose no test at all are a mistake.
+    return 0 if any(passed) and False not in passed else 1
 
 
 if __name__ == "__main__":

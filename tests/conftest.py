@@ -31,12 +31,14 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves out the tests that need no particular backend where they ran under another one already."""
-    if os.environ.get("KFORMER_SKIP_ANY_BACKEND") != "1":
+    """The tests that need no particular backend run in a process of their own, where there is one for each backend."""
+    part = os.environ.get("KFORMER_ANY_BACKEND_TESTS")
+    if part is None:
         return
     kept, left_out = [], []
     for item in items:
-        (left_out if item.get_closest_marker("any_backend") else kept).append(item)
+        needs_none = item.get_closest_marker("any_backend") is not None
+        (kept if needs_none == (part == "only") else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept

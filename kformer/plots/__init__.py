@@ -7,12 +7,13 @@ from kformer.plots.attention import AttentionMaps, attention_maps, plot_attentio
 from kformer.plots.curves import plot_lengths, plot_training
 from kformer.plots.html import attention_html
 from kformer.plots.positions import plot_positions, plot_similarity
-from kformer.plots.style import save
+from kformer.plots.style import font_families, save
 
 __all__ = [
     "AttentionMaps",
     "attention_html",
     "attention_maps",
+    "font_families",
     "plot_attention",
     "plot_lengths",
     "plot_positions",
