@@ -1,12 +1,14 @@
-"""The README's Python works as it stands there, on the backend under test."""
+"""The Python of the README and of the pages in docs works as it stands there."""
 
 import pathlib
 import re
 
 import keras
+import pytest
 
 import kformer
 
+PAGES = sorted((pathlib.Path(__file__).parent.parent / "docs").glob("*.md"))
 README = pathlib.Path(__file__).parent.parent / "README.md"
 
 
@@ -31,3 +33,26 @@ def test_the_twenty_lines_run(tmp_path, monkeypatch, capsys):
     assert tuple(names["model"]({"source_ids": ids, "target_ids": ids}).shape) == (2, 3, names["tokenizer"].vocabulary_size)
     assert kformer.Translator.load("runs/en-de").tokenizer.vocabulary_size == names["tokenizer"].vocabulary_size
     assert (tmp_path / "saved_models/en-de/1/saved_model.pb").is_file()
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
+    assert "model.save" in code or "classifier.save" in code
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(compile(code, str(page), "exec"), names)
+    assert list(tmp_path.glob("*.keras"))
+    if "path" in names:
+        assert (names["path"] / "saved_model.pb").is_file()
+
+
+@pytest.mark.any_backend
+def test_each_page_and_notebook_is_named_in_the_readme():
+    text = README.read_text(encoding="utf-8")
+    assert len(PAGES) >= 4
+    for page in PAGES:
+        assert f"(docs/{page.name})" in text
+    for notebook in (README.parent / "notebooks").glob("*.ipynb"):
+        assert f"`{notebook.stem}`" in text

@@ -86,6 +86,8 @@ def _published_t5(kind, spread, seed, sizes, overrides):
             weight.copy_(noise * embeddings * weight.shape[1] ** -0.5)
         else:
             weight.copy_(noise * weight.shape[1] ** -0.5 * (cross if "EncDecAttention" in name else others))
+            if name.endswith("Attention.q.weight"):  # Scores are not divided by a root: large heads need small queries.
+                weight.mul_(sizes.get("query_scale", 1.0))
     model.get_output_embeddings().weight[model.config.eos_token_id] *= length
     return model
 
