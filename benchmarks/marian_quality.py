@@ -1,7 +1,7 @@
 """How good are translations beside a peer's, trained on the same files for the same time?
 
     python benchmarks/marian_quality.py DATA --from en --to zh --work DIR [--seeds 1,2,3] [--threads N] [--backend NAME]
-                                        [--rates 0.005,0.002] [--tokenize NAME] [--train-options "--preset small ..."]
+                                        [--rates 0.005,0.002,0.001] [--tokenize NAME] [--train-options "--preset small ..."]
 
 DATA is a folder with `train`, `val` and `test` in both languages (`train.en`, ...). kformer is `kformer train` with the four files, a
 seed and nothing else but `--train-options`. The peer is Hugging Face's `MarianMTModel` of the same shape in the loop that PyTorch's users
@@ -210,7 +210,7 @@ def main():
     parser.add_argument("--from", dest="source", default="en")
     parser.add_argument("--to", dest="target", default="zh")
     parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1])
-    parser.add_argument("--rates", type=lambda text: [float(rate) for rate in text.split(",")], default=[0.005, 0.002])
+    parser.add_argument("--rates", type=lambda text: [float(rate) for rate in text.split(",")], default=[0.005, 0.002, 0.001])
     parser.add_argument("--tokenize", help="sacreBLEU's tokenizer")
     parser.add_argument("--train-options", default="", help="options of `kformer train`, in one string, for a trial or another setting")
     parser.add_argument("--threads", type=int)

@@ -35,6 +35,20 @@ def test_sinusoid_far_out_is_accurate():
     np.testing.assert_allclose(positions, expected, atol=1e-3)
 
 
+@pytest.mark.parametrize("distance", [1, 7, 30])
+def test_a_later_position_is_a_rotation_of_an_earlier_one(distance):
+    """Pair by pair, by an angle of the distance alone; so the product of two positions is one of their distance."""
+    table = to_numpy(sinusoidal_positions(ops.arange(80), 8))
+    expected = np.zeros((8, 8))
+    for pair in range(4):
+        angle = distance / 10000 ** (pair / 4)
+        block = [[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]]
+        expected[2 * pair : 2 * pair + 2, 2 * pair : 2 * pair + 2] = block
+    np.testing.assert_allclose(table[:-distance] @ expected.T, table[distance:], atol=1e-5)
+    products = (table[:-distance] * table[distance:]).sum(-1)
+    np.testing.assert_allclose(products, products[0], atol=1e-5)
+
+
 @pytest.mark.parametrize("hidden_dim", [8, 7])
 def test_tokens_are_scaled_and_positions_added(hidden_dim):
     layer = PositionalEmbedding(11, hidden_dim)
