@@ -35,7 +35,7 @@ def kformer_model(seed):
 
     keras.utils.set_random_seed(seed)
     layers = {"num_encoder_layers": LAYERS, "num_decoder_layers": LAYERS}
-    model = kformer.Forecaster(1, **SIZES, **layers, dropout=DROPOUT, normalize_first=False, seed=seed)
+    model = kformer.Forecaster(1, **SIZES, **layers, dropout=DROPOUT, normalize_first=False, final_norm=True, seed=seed)
     model.compile(keras.optimizers.Adam(RATE), "mean_squared_error")
 
     def fit(past, previous, answers, epochs):
@@ -44,7 +44,7 @@ def kformer_model(seed):
     def answer(past, previous):
         return model.predict({"past": past, "previous": previous}, verbose=0)
 
-    return fit, answer, model.forecast
+    return fit, answer, model.forecast, model.count_params()
 
 
 def torch_model(seed, is_causal):
@@ -96,7 +96,7 @@ def torch_model(seed, is_causal):
             known = np.concatenate([known, answer(past, known)[:, -1:]], axis=1)
         return known[:, 1:]
 
-    return fit, answer, forecast
+    return fit, answer, forecast, sum(weight.numel() for weight in model.parameters())
 
 
 def error(said, truth):
@@ -107,7 +107,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1, 2, 3])
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1, help="of PyTorch; run kformer on that backend for a fair time")
     options = parser.parse_args()
     import keras
     import torch
@@ -133,22 +133,26 @@ def main():
         stays = error(leaky[800:, :-1], leaky[800:, 1:])
         print(f"| the last number stays | {seed} | {stays:.4f} | - | - | {error(last, future[held:]):.4f} | - |")
         print(f"| a line through the last five | {seed} | - | - | - | {error(line, future[held:]):.4f} | - |")
+        sizes = {}
         for name in ("kformer", "torch.nn.Transformer"):
+            fit, answer, _, sizes[name] = kformer_model(seed) if name == "kformer" else torch_model(seed, is_causal=False)
             begin = time.perf_counter()
-            fit, answer, _ = kformer_model(seed) if name == "kformer" else torch_model(seed, is_causal=False)
             fit(leaky[:800, :-1], leaky[:800, :-1], leaky[:800, 1:], options.epochs)
+            seconds = time.perf_counter() - begin
             seen, truth = leaky[800:, :-1], leaky[800:, 1:]
             found = [error(answer(seen, seen), truth)]
             known = seen[:, :1]
             for _ in range(LENGTH):
                 known = np.concatenate([known, answer(seen, known)[:, -1:]], axis=1)
             found.append(error(known[:, 1:], truth))
-            fit, answer, forecast = kformer_model(seed) if name == "kformer" else torch_model(seed, is_causal=True)
+            fit, answer, forecast, _ = kformer_model(seed) if name == "kformer" else torch_model(seed, is_causal=True)
             previous = np.concatenate([past[:, -1:], future[:, :-1]], axis=1)
+            begin = time.perf_counter()
             fit(past[:held], previous[:held], future[:held], options.epochs)
-            seconds = time.perf_counter() - begin
+            seconds += time.perf_counter() - begin
             found.append(error(answer(past[held:], previous[held:]), future[held:]))
             found.append(error(forecast(past[held:], LENGTH), future[held:]))
+            assert len(set(sizes.values())) == 1, f"models of different sizes: {sizes}"
             print(f"| {name} | {seed} | {' | '.join(f'{value:.4f}' for value in found)} | {seconds:.0f} |", flush=True)
 
 

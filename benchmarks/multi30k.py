@@ -2,7 +2,7 @@
 
     python benchmarks/multi30k.py DATA --work DIR [--recipe plain] [--seeds 1,2,3] [--from en] [--to de] [--protocol tok] [--test]
                                   [--teachers 3] [--threads N] [--backend NAME] [--matmul-precision NAME] [--epochs N]
-                                  [--vocabulary N]
+                                  [--vocabulary N] [--jobs N]
 
 DATA is a folder with `train`, `val` and `test2016` in both languages (`train.en`, ...), tokenised and lowercased for the protocol `tok`
 (BLEU with `tokenize=none`, comparable with published tables) or as written for `raw` (sacreBLEU's own tokenisation, cased).
@@ -19,11 +19,14 @@ DATA is a folder with `train`, `val` and `test2016` in both languages (`train.en
 
 The epochs of a recipe are as many as make the time of plain's, or with `--epochs` those given. Every run is that of the preset `tiny`, in
 a folder of its own under DIR. What is there already is used again, and a training that was interrupted goes on, so that the command can be
-given again after any interruption. Scores are those of a beam of 5; the length penalty is chosen on the validation text. For a student
-those of its teachers together come first. The test set is looked at only with `--test`, with the bootstrap's 95 % interval of BLEU.
+given again after any interruption. With `--jobs 2` two trainings run at a time, best with `--threads 1`: small models gain little by a
+second thread; the seconds are those of trainings side by side. Scores are those of a beam of 5; the length penalty is chosen on the
+validation text. For a student those of its teachers together come first. The test set is looked at only with `--test`, with the
+bootstrap's 95 % interval of BLEU.
 """
 
 import argparse
+import concurrent.futures
 import csv
 import importlib.metadata
 import json
@@ -106,18 +109,35 @@ def spent_on(run):
     return sum(float(row["seconds"]) for row in rows), sum(int(row["target_tokens"]) for row in rows)
 
 
-def teachers_of(options, backward=False):
-    """The teachers' runs, the seconds of their training and the target tokens that they saw, both in sum."""
-    if backward:
-        options = argparse.Namespace(**{**vars(options), "source": options.target, "target": options.source})
-    found = [train(options, "plain", 1 + number) for number in range(options.teachers)]
-    return [run for run, _, _ in found], sum(seconds for _, seconds, _ in found), sum(tokens for _, _, tokens in found)
+def in_turn(options, function, arguments):
+    """`function(*argument)` for each, in this order, `--jobs` at a time; each spends its time in a process of its own."""
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        return list(pool.map(lambda argument: function(*argument), arguments))
 
 
-def teach(options, runs):
-    """The training text of a student: what the teachers' runs translate, and the given pairs."""
+def texts_of(options):
+    """The files of what a student learns from."""
     name = f"{options.recipe}-{options.protocol}-{options.source}-{options.target}-{options.teachers}"
-    texts = {side: options.work / f"{name}.{side}" for side in ("source", "target")}
+    return {side: options.work / f"{name}.{side}" for side in ("source", "target")}
+
+
+def teachers_of(options):
+    """Runs of teachers, and of those of the other direction where the recipe needs them; seconds and target tokens of the former."""
+    other = argparse.Namespace(**{**vars(options), "source": options.target, "target": options.source})
+    is_taught = all(path.exists() for path in texts_of(options).values())
+    sides = [options, other] if options.recipe == "diversified" and not is_taught else [options]
+    tokenizer_of(options)  # Once, before several ask for it.
+    arguments = [(side, "plain", 1 + number) for number in range(options.teachers) for side in sides]
+    found = in_turn(options, train, arguments)
+    forward = [result for result, (side, *_) in zip(found, arguments, strict=True) if side is options]
+    backward = [result[0] for result, (side, *_) in zip(found, arguments, strict=True) if side is other]
+    seconds, tokens = (sum(result[index] for result in forward) for index in (1, 2))
+    return [result[0] for result in forward], backward, seconds, tokens
+
+
+def teach(options, runs, backward):
+    """The training text of a student: what the teachers' runs translate, and the given pairs."""
+    texts = texts_of(options)
     if all(path.exists() for path in texts.values()):
         return texts
     given = {side: options.data / f"train.{language}" for side, language in (("source", options.source), ("target", options.target))}
@@ -127,11 +147,14 @@ def teach(options, runs):
         kformer(options, "distill", *runs, *arguments, "--beam-size", 5)
         return texts
     # `kformer distill --separately --backward` does this at once; teacher by teacher it can be interrupted.
-    pairs = dict.fromkeys(zip(*(read(given[side]) for side in ("source", "target")), strict=True))
-    for run in runs:
-        pairs |= dict.fromkeys(zip(read(given["source"]), translations(options, run, given["source"]), strict=True))
-    for run in teachers_of(options, backward=True)[0]:
-        pairs |= dict.fromkeys(zip(translations(options, run, given["target"]), read(given["target"]), strict=True))
+    arguments = [(options, run, given["source"]) for run in runs] + [(options, run, given["target"]) for run in backward]
+    said = in_turn(options, translations, arguments)
+    given = [read(given[side]) for side in ("source", "target")]
+    pairs = dict.fromkeys(zip(*given, strict=True))
+    for lines in said[: len(runs)]:
+        pairs |= dict.fromkeys(zip(given[0], lines, strict=True))
+    for lines in said[len(runs) :]:
+        pairs |= dict.fromkeys(zip(lines, given[1], strict=True))
     sources, targets = zip(*(pair for pair in pairs if all(pair)), strict=True)
     write(texts["source"], sources)
     write(texts["target"], targets)
@@ -199,11 +222,13 @@ def report(options):
 
     texts = None
     if options.recipe in TAUGHT:
-        runs, seconds, tokens = teachers_of(options)
-        texts = teach(options, runs)
+        runs, backward, seconds, tokens = teachers_of(options)
+        texts = teach(options, runs, backward)
         row(f"{len(runs)} teachers together", f"1 to {len(runs)}", runs, seconds, tokens)
-    for seed in options.seeds:
-        run, seconds, tokens = train(options, options.recipe, seed, texts)
+    if options.recipe != "default":
+        tokenizer_of(options)
+    found = in_turn(options, train, [(options, options.recipe, seed, texts) for seed in options.seeds])
+    for seed, (run, seconds, tokens) in zip(options.seeds, found, strict=True):
         result = row(options.recipe, seed, [run], seconds, tokens)
         if result:
             tests.append(result["bleu"])
@@ -226,10 +251,13 @@ def main():
     parser.add_argument("--epochs", type=int, help="in place of the recipe's")
     parser.add_argument("--vocabulary", type=int, default=VOCABULARY)
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at a time")
     parser.add_argument("--matmul-precision", help="of `kformer train`")
     parser.add_argument("--backend", default=os.environ.get("KERAS_BACKEND", "tensorflow"))
     options = parser.parse_args()
     options.tokenize = "none" if options.protocol == "tok" else None  # None leaves it to `kformer evaluate`.
+    if options.jobs < 1:
+        parser.error(f"--jobs must be at least 1, but {options.jobs} was given")
     options.work.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
     report(options)

@@ -1,11 +1,11 @@
-"""Does every option of the model work on every backend? One table: option by backend, four checks each.
+"""Do the options of the layers work on every backend? One table: option by backend, four checks each.
 
-    python benchmarks/options.py --work DIR [--backends tensorflow,jax,torch] [--options rope,local]
+    python benchmarks/options.py --work DIR [--backends tensorflow,jax,torch] [--options RoPE,local]
 
 | check  | what it asks                                                                                                         |
 |--------|----------------------------------------------------------------------------------------------------------------------|
 | trains | 40 steps of `model.fit` on generated pairs take a fifth of the loss away, at least: the loss before and after           |
-| cached | token by token with a cache, growing and static, gives the logits of one pass: the largest difference                 |
+| cached | token by token with a cache (growing and static; on JAX static) gives the logits of one pass: the largest difference  |
 | half   | in `mixed_bfloat16` with the same weights: the largest difference of a logit, as a part of the largest logit           |
 | exports| the SavedModel, in the TensorFlow process, says what the translator said on that backend: texts equal, greedy and beam |
 
@@ -32,6 +32,7 @@ OPTIONS = {
     "ALiBi": {"position_encoding": "alibi"},
     "T5 bias": {"position_encoding": "t5", "attention_scale": 1.0, "scale_output": True, "scale_embeddings": False},
     "GELU": {"activation": "gelu"},
+    "GELU by tanh": {"activation": "gelu_tanh"},
     "SiLU": {"activation": "silu"},
     "GeGLU": {"activation": "gelu", "gated": True},
     "SwiGLU": {"activation": "silu", "gated": True},
@@ -189,6 +190,9 @@ def main():
     parser.add_argument("--options", type=lambda text: text.split(","), default=list(OPTIONS))
     parser.add_argument("--part", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    for given, known in ((options.options, OPTIONS), (options.backends, BACKENDS)):
+        if unknown := [name for name in given if name not in known]:
+            parser.error(f"unknown: {', '.join(unknown)}; choose among {', '.join(known)}")
     options.work.mkdir(parents=True, exist_ok=True)
     if options.part:
         arguments = (options.work, options.options)

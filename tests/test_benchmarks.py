@@ -81,7 +81,7 @@ def test_a_student_of_two_teachers(tmp_path, recipe):
             text = "".join(f"{getattr(pair, side)}\n" for pair in pairs)
             (data / f"{name}.{language}").write_text(text, encoding="utf-8")
     command = [sys.executable, str(BENCHMARKS / "multi30k.py"), str(data), "--work", str(tmp_path / "work"), "--to", "zh", "--test"]
-    command += ["--recipe", recipe, "--teachers", "2", "--seeds", "1", "--epochs", "1", "--vocabulary", "360"]
+    command += ["--recipe", recipe, "--teachers", "2", "--seeds", "1", "--epochs", "1", "--vocabulary", "360", "--jobs", "2"]
     first, again = (subprocess.run(command, capture_output=True, text=True) for _ in range(2))
     assert first.returncode == 0, first.stderr[-3000:]
     rows = [[line for line in run.stdout.splitlines() if line.startswith(("| 2 teachers", f"| {recipe}"))] for run in (first, again)]

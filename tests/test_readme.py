@@ -44,8 +44,7 @@ def test_the_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatc
     names = {}
     exec(compile(code, str(page), "exec"), names)
     assert list(tmp_path.glob("*.keras"))
-    if "path" in names:
-        assert (names["path"] / "saved_model.pb").is_file()
+    assert (names["path"] / "saved_model.pb").is_file()
 
 
 @pytest.mark.any_backend

@@ -5,10 +5,11 @@ import pathlib
 
 import keras
 
-from kformer.decoding import SearchOptions
+from kformer.decoding.search import check_options
 from kformer.export.graph_tokenizer import GraphTokenizer
 from kformer.export.saved_model import export_in_tensorflow, version_folder, write_aside, write_metadata
 from kformer.models import Forecaster, TransformerDecoder, TransformerEncoder
+from kformer.models.architecture import check_sizes
 from kformer.text import Tokenizer
 
 _MODEL_FILE, _TOKENIZER_FOLDER = "model.keras", "tokenizer"
@@ -37,10 +38,13 @@ def export_model(
 
     An encoder returns `probabilities: float[B, K]` and `label` (classification), the same for each of the `tokens: string[B, S]`
     (labelling; `label` is -1, or empty, where a row is filled up), `values: float[B, K]` (regression), `embedding: float[B, K]`, or
-    `hidden_states: float[B, S, D]` and `tokens`. A text too long for the model is cut at its end, a prompt at its beginning.
+    `hidden_states: float[B, S, D]` and `tokens`. `score` is the sum of the log-probabilities of a continuation's tokens, its end token
+    included. A text too long for the model is cut at its end, a prompt at its beginning; `truncated` tells. A past that is longer than
+    a forecaster's learned positions is an error of the server.
 
     Models of tokens also have the signature `token_ids`, `token_ids: int[B, S]`, filled up with the model's `pad_id`, without texts in
-    the results. It is the default, too, where no tokenizer is given. A language model puts its start token in front of either.
+    the results (`continuation` is then int[B, N]). It is the default, too, where no tokenizer is given. A language model puts its start
+    token in front of either.
 
     From a JAX or PyTorch backend the graph is made in a second process with the TensorFlow backend.
 
@@ -54,29 +58,33 @@ def export_model(
         labels: list of K strings, the names of classes, which `label` then has in place of their numbers.
         steps: int, how far a forecaster looks ahead.
         max_new_tokens: int, the most tokens that a language model adds; `None` for 64, or half of its `max_length` where that is less.
-        **options: fields of `kformer.decoding.SearchOptions` for a language model, `beam_size` 1 unless given.
+        **options: fields of `kformer.decoding.SearchOptions` for a language model but those of length, `n_best` and `sampling`;
+            `beam_size` is 1 unless given.
 
     Returns:
         The path of the version's folder.
 
     Raises:
-        TypeError: the model is none of these; a translator has `export` itself.
+        TypeError: the model is none of these (a translator has `export` itself), or there is no such search option.
         ValueError: an argument does not suit the model, or the version exists.
-        ImportError: TensorFlow or tensorflow_text is not installed.
+        ImportError: TensorFlow is not installed, or tensorflow_text, which a tokenizer needs.
         RuntimeError: the process that makes the graph failed; with its last words.
 
     Example:
         >>> kformer.export.export_model(classifier, "saved_models/mood", tokenizer, labels=["glad", "sad"])
         PosixPath('saved_models/mood/1')
+        >>> import tensorflow as tf, tensorflow_text
         >>> tf.saved_model.load("saved_models/mood/1").signatures["serving_default"](text=tf.constant(["what a day"]))["label"]
         <tf.Tensor: shape=(1,), dtype=string, numpy=array([b'glad'], dtype=object)>
     """
+    labels = None if labels is None else list(labels)
     given = {"labels": labels, "steps": steps, "special_tokens": special_tokens, "max_new_tokens": max_new_tokens, **options}
     search = _checked(model, tokenizer, given)
     target = version_folder(path, version)
     if keras.backend.backend() != "tensorflow":
         settings = {**given, "version": int(target.name), "imports": list(imports)}
-        export_in_tensorflow("model", lambda folder: _save_parts(model, tokenizer, folder), path, settings)
+        packages = ("tensorflow",) if tokenizer is None else ("tensorflow", "tensorflow_text")
+        export_in_tensorflow("model", lambda folder: _save_parts(model, tokenizer, folder), path, settings, packages)
         return target
     return write_aside(target, lambda folder: _write(model, tokenizer, search, given, folder))
 
@@ -103,9 +111,13 @@ def _checked(model, tokenizer, given):
             )
     if isinstance(model, TransformerEncoder):
         known |= {"labels", "special_tokens"}
+        if given["special_tokens"] and tokenizer is None:
+            raise ValueError("special_tokens are a tokenizer's, and none was given; give one, or leave them out.")
         labels = given["labels"]
         if labels is not None and model.head not in ("classification", "labelling"):
             raise ValueError(f"labels name classes, but the model's head is {model.head!r}; leave them out.")
+        if labels is not None and not all(isinstance(label, str) for label in labels):
+            raise ValueError(f"labels must be strings, but {labels!r} was given.")
         if labels is not None and len(labels) != model.output_shape[-1]:
             raise ValueError(f"{len(labels)} labels were given for the model's {model.output_shape[-1]} classes.")
     if isinstance(model, TransformerDecoder):
@@ -118,7 +130,8 @@ def _checked(model, tokenizer, given):
 
 def _search_of(model, given):
     limit = min(64, model.max_length // 2) if given["max_new_tokens"] is None else given["max_new_tokens"]
-    if not 1 <= limit < model.max_length:
+    check_sizes(max_new_tokens=limit)
+    if limit >= model.max_length:
         raise ValueError(f"max_new_tokens must lie between 1 and {model.max_length - 1} for this model, but {limit} was given.")
     unsuited = [name for name in ("labels", "steps", "special_tokens") if given[name]]
     if unsuited:
@@ -127,7 +140,11 @@ def _search_of(model, given):
     options = {name: value for name, value in given.items() if name not in ours}
     if options.get("sampling"):
         raise ValueError("A SavedModel continues a text the same way each time, so sampling cannot be exported; use a beam.")
-    return SearchOptions(**{"beam_size": 1, "length_ratio": 0.0, **options, "max_length": limit, "length_offset": limit})
+    if "n_best" in options:
+        raise ValueError("n_best: a SavedModel returns the best continuation alone; leave this out.")
+    search = model.continuation_options(limit, options)
+    check_options(model, search)
+    return search
 
 
 def _write(model, tokenizer, search, given, folder):
@@ -141,7 +158,9 @@ def _write(model, tokenizer, search, given, folder):
     elif isinstance(model, TransformerDecoder):
         module, signatures = model_signatures.build_language_module(model, graph_tokenizer, search)
     else:
-        module, signatures = model_signatures.build_encoder_module(model, graph_tokenizer, given["special_tokens"], given["labels"])
+        special = given["special_tokens"]
+        suffix = list(tokenizer.source_suffix) if special else []
+        module, signatures = model_signatures.build_encoder_module(model, graph_tokenizer, special, suffix, given["labels"])
     tf.saved_model.save(module, str(folder), signatures=signatures)
     metadata = {"model": type(model).__name__, "dtype": model.policy_name, "labels": given["labels"], "steps": given["steps"]}
     write_metadata(folder, metadata | ({} if search is None else {"language_search": dataclasses.asdict(search)}))

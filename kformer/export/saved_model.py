@@ -98,21 +98,22 @@ def write_aside(target, write):
     return target
 
 
-def export_in_tensorflow(kind, save, path, options):
+def export_in_tensorflow(kind, save, path, options, packages=("tensorflow", "tensorflow_text")):
     """Has a process with the TensorFlow backend make a SavedModel.
 
     Args:
-        kind: which of the functions of `kformer.export.__main__` makes it.
+        kind: what `python -m kformer.export` is to make, "translator" or "model".
         save: function of a folder, which writes there what that function loads.
         path: folder of the model.
         options: dict of arguments, for JSON; "imports" are modules.
+        packages: what that process will import.
 
     Raises:
         ImportError, RuntimeError: as `export_saved_model` says.
     """
     from importlib.util import find_spec
 
-    for package in ("tensorflow", "tensorflow_text"):
+    for package in packages:
         if find_spec(package) is None:
             name = package.replace("_", "-")
             raise ImportError(f"Exporting a SavedModel needs {name}, which is not installed here: run `pip install {name}`.")

@@ -8,6 +8,7 @@ from kformer.decoding import search as run_search
 from kformer.decoding.drivers import static_shapes
 from kformer.decoding.inference import can_infer
 from kformer.decoding.search import SearchResult, check_options
+from kformer.export.graph_rows import padded_rows
 from kformer.export.stored_kernels import XlaKernels, stored_kernels
 
 # To a multiple of so many tokens a source is padded where each length is compiled.
@@ -54,13 +55,7 @@ def build_translation_module(model, graph_tokenizer, tokenizer, options, dtype=N
         """Padded ids `[B, S]`, tokens per row, whether a row was cut, whether a row has nothing to translate."""
         rows = graph_tokenizer.tokenize(text)
         lengths = tf.cast(rows.row_lengths(), tf.int32)
-        truncated = lengths > limit
-        ids = rows[:, :limit].to_tensor(default_value=model.pad_id)
-        if suffix:
-            # A row that was cut still ends as every row does.
-            columns = tf.range(tf.shape(ids)[1]) - (limit - len(suffix))
-            ends = tf.gather(tf.constant(suffix, tf.int32), tf.clip_by_value(columns, 0, len(suffix) - 1))
-            ids = tf.where(truncated[:, None] & (columns >= 0)[None, :], ends[None, :], ids)
+        ids, truncated = padded_rows(rows, limit, model.pad_id, suffix)
         least = tf.fill(tf.shape(lengths), special_ids)
         if tags:
             first = rows[:, :1].to_tensor(default_value=-1, shape=[None, 1])

@@ -120,6 +120,8 @@ class Forecaster(keras.Model):
         self.check_steps(steps)
         if past.ndim != 3 or past.shape[2] != self.num_features:
             raise ValueError(f"The past must be [B, S, {self.num_features}], but {list(past.shape)} was given.")
+        if past.shape[1] < 1:
+            raise ValueError("A past of no steps was given; a forecast needs one at least.")
         self._check_positions(past.shape[1], "past")
         if "forecast" not in self._compiled_forecasts:
             self._compiled_forecasts["forecast"] = compile_function(self.forecast_in_graph, self, static_argnames=("steps",))

@@ -1,5 +1,6 @@
 """The decoder alone: a language model."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import keras
@@ -169,7 +170,7 @@ class TransformerDecoder(SequenceModel):
             [[204, 31, 3], [8, 41]]
         """
         # A search comes after the models in the order of things.
-        from kformer.decoding import Searcher, SearchOptions
+        from kformer.decoding import Searcher
 
         prompts = [[self.start_id, *(int(token) for token in prompt)] for prompt in prompts]
         longest = max(map(len, prompts), default=1)
@@ -180,16 +181,37 @@ class TransformerDecoder(SequenceModel):
         room = self.max_length - longest
         if room < 1:
             raise ValueError(f"A prompt of {longest - 1} tokens leaves no room in the model's max_length, which is {self.max_length}.")
-        given = {"beam_size": 1, "length_ratio": 0.0, **options}
-        # That library counts the end token.
-        limit = min(max_new_tokens, room) - (given.get("mode") == "huggingface")
-        settings = SearchOptions(**{**given, "max_length": limit, "length_offset": limit})
+        check_sizes(max_new_tokens=max_new_tokens)
+        settings = self.continuation_options(min(max_new_tokens, room), options)
         key = settings.compiled_part
         if key not in self._searchers:
             self._searchers[key] = Searcher(self, settings)
         ids = self._searchers[key](self._padded(prompts, longest), options=settings).ids
         found = [[_until_end(row, self.end_id, self.pad_id) for row in rows] for rows in ids]
         return [rows[0] for rows in found] if settings.n_best == 1 else found
+
+    def continuation_options(self, max_new_tokens, options):
+        """The `SearchOptions` of continuations of at most so many tokens, the end token not counted.
+
+        Args:
+            max_new_tokens: int.
+            options: dict of fields of `SearchOptions`; greedy search unless they say otherwise.
+
+        Raises:
+            ValueError: a bad value, or a field that `max_new_tokens` stands for.
+            TypeError: there is no such field.
+        """
+        from kformer.decoding import SearchOptions
+
+        taken = options.keys() & {"max_length", "length_ratio", "length_offset"}
+        if taken:
+            raise ValueError(f"{', '.join(sorted(taken))}: how long a continuation may be is said by max_new_tokens; leave this out.")
+        unknown = options.keys() - {field.name for field in dataclasses.fields(SearchOptions)}
+        if unknown:
+            raise TypeError(f"Unknown search option {', '.join(sorted(unknown))}; kformer.decoding.SearchOptions lists them.")
+        # That library counts the end token.
+        limit = max_new_tokens - (options.get("mode") == "huggingface")
+        return SearchOptions(**{"beam_size": 1, "length_ratio": 0.0, **options, "max_length": limit, "length_offset": limit})
 
     def _padded(self, prompts, length):
         ids = np.full((len(prompts), length), self.pad_id, "int32")

@@ -17,7 +17,7 @@ def class_sums(tokens, table, labels, weights, label_smoothing, consistency, tra
     """The forward pass of `projected_crossentropy` and what its backward pass will need, on PyTorch.
 
     The logits of all chunks are written into one buffer and turned in place into exponentials and then into slopes: a processor takes
-    several times as long for memory that is new.
+    several times as long for memory that is new. In half precision there are two, one for what is multiplied and one in float32.
 
     Args:
         tokens: float tensor `[P, N, D]`.
@@ -49,12 +49,14 @@ def class_sums(tokens, table, labels, weights, label_smoothing, consistency, tra
         low = getattr(torch, multiplied)
         rounded = table.to(low)
         buffer = tokens.new_empty((passes * chunk_rows, classes), dtype=low)
+        wide = buffer if low == torch.float32 else tokens.new_empty(buffer.shape, dtype=torch.float32)
         for start in range(0, rows, chunk_rows):
             chunk = tokens[:, start : start + chunk_rows]
             chunk_labels = labels[start : start + chunk_rows].to(torch.int64).repeat(passes)[:, None]
             chunk_weights = weights[start : start + chunk_rows].repeat(passes)[:, None]
             shape, chunk = chunk.shape, chunk.reshape(-1, size)
-            logits = torch.mm(chunk.to(low), rounded.t(), out=buffer[: len(chunk)]).float()
+            products = torch.mm(chunk.to(low), rounded.t(), out=buffer[: len(chunk)])
+            logits = products if low == torch.float32 else wide[: len(chunk)].copy_(products)
             highest = logits.amax(-1, keepdim=True)
             logits.sub_(highest)
             label_logits = logits.gather(-1, chunk_labels)
@@ -77,14 +79,14 @@ def class_sums(tokens, table, labels, weights, label_smoothing, consistency, tra
                 if consistency:
                     slope.addcmul_(pull, norm, value=consistency)
                 if tokens.dtype != torch.float32:
-                    slope, norm = slope / norm, 1.0
-                slope = slope.to(low)
+                    slope, norm = slope.div_(norm), 1.0
+                slope = slope if low == torch.float32 else products.copy_(slope)
                 tokens_slope[:, start : start + chunk_rows] = (slope @ rounded).float().div_(norm).reshape(shape)
                 weighted = (chunk.float() * (chunk_weights / norm)).to(low)
                 if low == torch.float32:
                     table_slope.addmm_(weighted.t(), slope)
                 else:
-                    table_slope += (weighted.t() @ slope).float()
+                    table_slope += weighted.t() @ slope
         if training and tokens is not all_tokens:
             tokens_slope = torch.zeros_like(all_tokens, dtype=torch.float32).index_copy_(1, real, tokens_slope)
         return sums, tokens_slope, table_slope

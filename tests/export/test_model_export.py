@@ -70,6 +70,23 @@ def test_a_language_model_from_any_backend(tokenizer, rng, tmp_path):
         [token for token in row if token != model.pad_id] for row in expected
     ]
     np.testing.assert_allclose(by_ids["score"], found["score"], atol=1e-4)
+    assert not by_ids["truncated"].any()
+    # One more at the beginning than there is room for, and none at all.
+    longer = np.concatenate([[[7]], padded(prompts)[3:]], axis=1).astype("int32")
+    cut = run(path, "token_ids", token_ids=longer)
+    assert cut["truncated"].all() and cut["continuation"].tolist() == by_ids["continuation"][3:].tolist()
+    assert run(path, text=np.array([], object))["continuation"].shape == (0,)
+    assert run(path, "token_ids", token_ids=np.zeros((0, 4), "int32"))["continuation"].shape[0] == 0
+
+
+@on_tensorflow
+def test_learned_positions_and_that_librarys_search(tokenizer, rng, tmp_path):
+    model = randomized(TransformerDecoder(tokenizer.vocabulary_size, position_encoding="learned", **SIZES), rng)
+    path = export_model(model, tmp_path / "writer", tokenizer, max_new_tokens=8, beam_size=2, mode="huggingface")
+    prompts = [ids[-15:] for ids in tokenizer.tokenize(TEXTS, side="target")]
+    expected = model.generate(prompts, max_new_tokens=8, beam_size=2, mode="huggingface")
+    assert [text.decode() for text in run(path, text=TEXTS)["continuation"]] == tokenizer.detokenize(expected)
+    assert np.isfinite(run(path, "token_ids", token_ids=np.full((1, 40), 7, "int32"))["score"]).all()
 
 
 @on_tensorflow
@@ -96,12 +113,32 @@ def test_an_encoder_with_its_head(tokenizer, rng, tmp_path, head):
         assert pieces == [tokenizer.tokens(row, side="source") for row in rows]
     assert found["truncated"].tolist() == [False, False, False, True]
     by_ids = run(path, "token_ids", token_ids=ids)
-    assert by_ids.keys() == found.keys() - {"truncated", "tokens"}
+    assert by_ids.keys() == found.keys() - {"tokens"} and not by_ids.pop("truncated").any()
     for name, values in by_ids.items():
         np.testing.assert_array_equal(values, found[name])
-    assert len(run(path, text=np.array([], object))["truncated"]) == 0
+    longer = np.concatenate([ids[3:], [[9]]], axis=1).astype("int32")
+    cut = run(path, "token_ids", token_ids=longer)
+    assert cut.pop("truncated").all()
+    for name, values in cut.items():
+        np.testing.assert_allclose(values, found[name][3:], atol=1e-5) if values.dtype != object else None
+    for inputs in ({"text": np.array([], object)}, {"token_ids": np.zeros((0, 3), "int32")}, {"token_ids": np.zeros((2, 0), "int32")}):
+        name = "token_ids" if "token_ids" in inputs else "serving_default"
+        assert len(run(path, name, **inputs)["truncated"]) == len(next(iter(inputs.values())))
     with pytest.raises(ValueError, match="holds a TransformerEncoder, which translates nothing"):
         SavedModelTranslator(path)
+
+
+@on_tensorflow
+def test_special_tokens_are_those_of_training(tokenizer, rng, tmp_path):
+    sizes = {**SIZES, "position_encoding": "learned"}
+    model = randomized(TransformerEncoder(tokenizer.vocabulary_size, head="embedding", **sizes), rng)
+    path = export_model(model, tmp_path / "encoder", tokenizer, special_tokens=True)
+    rows = tokenizer.tokenize(TEXTS, special_tokens=True)
+    suffix = list(tokenizer.source_suffix)
+    assert suffix and len(rows[3]) > 24
+    rows[3] = rows[3][: 24 - len(suffix)] + suffix
+    expected = keras.ops.convert_to_numpy(model({"token_ids": padded(rows)}))
+    np.testing.assert_allclose(run(path, text=TEXTS)["embedding"], expected, atol=1e-5)
 
 
 @on_tensorflow
@@ -113,6 +150,12 @@ def test_a_forecaster_and_a_model_without_a_tokenizer(rng, tmp_path):
     np.testing.assert_allclose(run(path, past=past)["forecast"], model.forecast(past, 5), atol=1e-5)
     assert export_model(model, tmp_path / "forecast", steps=6).name == "2"
     assert json.loads((path / "assets.extra" / "kformer.json").read_text())["steps"] == 5
+    short = Forecaster(2, 1, num_encoder_layers=1, num_decoder_layers=1, position_encoding="learned", max_length=8, **sizes)
+    path = export_model(short, tmp_path / "short", steps=5)
+    np.testing.assert_allclose(run(path, past=past[:, :8])["forecast"], short.forecast(past[:, :8], 5), atol=1e-5)
+    for bad, message in ((past, "longer than the 8 learned positions"), (past[:, :0], "has no steps")):
+        with pytest.raises(Exception, match=message):
+            run(path, past=bad)
     encoder = TransformerEncoder(30, head="classification", num_outputs=3, **SIZES)
     ids = np.array([[4, 5, 6]], "int32")
     found = run(export_model(encoder, tmp_path / "ids"), token_ids=ids)
@@ -129,6 +172,8 @@ def test_what_does_not_belong_together_is_refused(tokenizer, tmp_path):
     for model, given, message in [
         (keras.Sequential(), {}, "not a Sequential; a translator is exported by"),
         (encoder, {"labels": ["a"]}, "1 labels were given for the model's 3 classes"),
+        (encoder, {"labels": [1, 2, 3]}, "labels must be strings"),
+        (encoder, {"special_tokens": True}, "special_tokens are a tokenizer's"),
         (encoder, {"steps": 3}, "steps: a TransformerEncoder has no use"),
         (encoder, {"max_new_tokens": 3}, "max_new_tokens: a TransformerEncoder has no use"),
         (encoder, {"beam_size": 3}, "beam_size: a TransformerEncoder has no use"),
@@ -136,6 +181,11 @@ def test_what_does_not_belong_together_is_refused(tokenizer, tmp_path):
         (TransformerEncoder(size - 1, **SIZES), {"tokenizer": tokenizer}, "give the tokenizer that the model was trained with"),
         (decoder, {"max_new_tokens": 24}, "between 1 and 23"),
         (decoder, {"steps": 2}, "steps: a TransformerDecoder has no use"),
+        (decoder, {"max_new_tokens": 8.5}, "max_new_tokens must be a positive whole number, but 8.5"),
+        (decoder, {"max_length": 9}, "max_length: how long a continuation may be is said by max_new_tokens"),
+        (decoder, {"n_best": 2}, "n_best: a SavedModel returns the best"),
+        (decoder, {"beam": 2}, "Unknown search option beam"),
+        (decoder, {"forbidden_ids": [9000]}, "forbidden_ids holds 9000"),
         (decoder, {"sampling": True}, "sampling cannot be exported"),
         (forecaster, {"steps": None}, "steps must be a positive whole number, but None"),
         (forecaster, {"steps": 25}, "25 steps is longer than the 24 learned positions"),

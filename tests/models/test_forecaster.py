@@ -81,6 +81,10 @@ def test_errors(forecaster):
         model.forecast(np.zeros((1, 4, 2)), 3)
     with pytest.raises(ValueError, match="13 steps is longer than the 12 learned positions"):
         model.forecast(np.zeros((1, 4, 3)), 13)
+    with pytest.raises(ValueError, match="past of 13 steps is longer than the 12"):
+        model.forecast(np.zeros((1, 13, 3)), 2)
+    with pytest.raises(ValueError, match="past of no steps"):
+        model.forecast(np.zeros((1, 0, 3)), 2)
     with pytest.raises(ValueError, match="steps must be a positive whole number, but 0"):
         model.forecast(np.zeros((1, 4, 3)), 0)
     with pytest.raises(ValueError, match="3 features, of which no 4"):
