@@ -88,4 +88,6 @@ def test_a_student_of_two_teachers(tmp_path, recipe):
     assert len(rows[0]) == 2 and rows[0] == rows[1], "a second call finds everything done"
     paths = [tmp_path / "work" / f"{recipe}-tok-en-zh-2.{side}" for side in ("source", "target")]
     taught = [path.read_text(encoding="utf-8").splitlines() for path in paths]
-    assert len(taught[0]) == len(taught[1]) >= 300
+    given = [(data / f"train.{language}").read_text(encoding="utf-8").splitlines() for language in ("en", "zh")]
+    # A pair that stands there twice is learnt once; what the teachers say after one epoch may be nothing.
+    assert len(taught[0]) == len(taught[1]) and set(zip(*given, strict=True)) <= set(zip(*taught, strict=True))
