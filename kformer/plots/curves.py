@@ -60,9 +60,11 @@ def plot_lengths(times, what="seconds", title=None):
     """
     figure = matplotlib_figure(5.4, 3.8)
     axes = figure.subplots()
-    for color, (name, points) in zip(COLORS * len(times), times.items(), strict=False):
-        lengths = sorted(points)
-        axes.loglog(lengths, [points[length] for length in lengths], "o-", color=color, label=name, markersize=4, base=2)
+    for number, (name, points) in enumerate(times.items()):
+        # When the colors begin anew, lines are drawn in another way.
+        style = ("o-", "s--", "^:")[number // len(COLORS) % 3]
+        lengths, color = sorted(points), COLORS[number % len(COLORS)]
+        axes.loglog(lengths, [points[length] for length in lengths], style, color=color, label=name, markersize=4, base=2)
     axes.set(xlabel="length in tokens", ylabel=what, title=title or "")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)

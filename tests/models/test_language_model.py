@@ -21,7 +21,7 @@ OPTIONS = {
     "linear": {"attention_kind": "linear"},
 }
 if keras.backend.backend() == "jax":  # It compiles each operation for each shape; these have all operations that there are.
-    OPTIONS = {kind: OPTIONS[kind] for kind in ("learned", "rope", "local", "linear")}
+    OPTIONS = {kind: OPTIONS[kind] for kind in ("rope", "local", "linear")}
 by_kind = pytest.mark.parametrize("kind", OPTIONS)
 PROMPTS = [[5, 6, 7, 8, 9, 10], [11], [], [12, 13, 5]]
 
