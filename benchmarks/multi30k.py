@@ -15,6 +15,7 @@ DATA is a folder with `train`, `val` and `test2016` in both languages (`train.en
 | subwords | plain, and words cut anew in every epoch (BPE-dropout) |
 | consistency | plain, and every batch twice with predictions drawn together (R-Drop) |
 | student | plain, on what the runs of plain with the first `--teachers` seeds translate together, and on the given pairs |
+| taught | the text of student, and what these runs expect at each of its tokens; it goes on from the run of plain with its seed |
 | diversified | plain, on what each of these runs translates by itself, what as many of the other direction translate, and the given pairs |
 
 The epochs of a recipe are as many as make the time of plain's, or with `--epochs` those given. Every run is that of the preset `tiny`, in
@@ -42,6 +43,9 @@ from benchmarks.inference import processor  # noqa: E402
 
 PLAIN = ["--batch-tokens", "2048", "--dropout", "0.3", "--learning-rate", "0.005", "--warmup-steps", "1000"]
 PLAIN += ["--ema", "0.999", "--cooldown", "0.3", "--select", "bleu"]
+# From the weights of a trained run, whose dropout stays.
+FURTHER = ["--batch-tokens", "2048", "--learning-rate", "0.003", "--warmup-steps", "500"]
+FURTHER += ["--ema", "0.999", "--cooldown", "0.5", "--select", "bleu"]
 # Options of `kformer train`, and epochs.
 RECIPES = {
     "default": ([], None),
@@ -50,9 +54,10 @@ RECIPES = {
     "subwords": ([*PLAIN, "--subword-sampling", "0.1", "--packed"], 22),
     "consistency": ([*PLAIN, "--consistency", "5"], 13),
     "student": (PLAIN, 14),
+    "taught": ([*FURTHER, "--teacher-weight", "0.8"], 14),
     "diversified": (PLAIN, 5),
 }
-TAUGHT = ("student", "diversified")
+LEARN_FROM_TEACHERS = ("student", "taught", "diversified")
 VOCABULARY = 10_000
 PENALTIES = (0.6, 1.0, 1.4)
 
@@ -81,9 +86,14 @@ def tokenizer_of(options):
     return folder
 
 
+def run_of(options, recipe, seed):
+    """The folder of a run."""
+    return options.work / f"{options.protocol}-{options.source}-{options.target}-{recipe}-{seed}"
+
+
 def train(options, recipe, seed, texts=None):
     """A run's directory, trained to its end; the seconds that its steps took, and the target tokens that it saw."""
-    run = options.work / f"{options.protocol}-{options.source}-{options.target}-{recipe}-{seed}"
+    run = run_of(options, recipe, seed)
     settings, epochs = RECIPES[recipe]
     epochs = options.epochs or epochs
     languages = {"source": options.source, "target": options.target}
@@ -94,7 +104,11 @@ def train(options, recipe, seed, texts=None):
         for side, language in languages.items():
             arguments += [f"--train-{side}", (texts or {}).get(side, options.data / f"train.{language}")]
             arguments += [f"--valid-{side}", options.data / f"val.{language}"]
-        if recipe != "default":
+        if recipe == "taught":
+            teachers = [run_of(options, "plain", 1 + number) for number in range(options.teachers)]
+            arguments += [argument for run in teachers for argument in ("--teacher", run)]
+            arguments += ["--start-from", teachers[(seed - 1) % len(teachers)]]
+        elif recipe != "default":
             arguments += ["--tokenizer", tokenizer_of(options)]
     if options.matmul_precision:
         arguments += ["--matmul-precision", options.matmul_precision]
@@ -117,7 +131,8 @@ def in_turn(options, function, arguments):
 
 def texts_of(options):
     """The files of what a student learns from."""
-    name = f"{options.recipe}-{options.protocol}-{options.source}-{options.target}-{options.teachers}"
+    recipe = "student" if options.recipe == "taught" else options.recipe
+    name = f"{recipe}-{options.protocol}-{options.source}-{options.target}-{options.teachers}"
     return {side: options.work / f"{name}.{side}" for side in ("source", "target")}
 
 
@@ -141,7 +156,7 @@ def teach(options, runs, backward):
     if all(path.exists() for path in texts.values()):
         return texts
     given = {side: options.data / f"train.{language}" for side, language in (("source", options.source), ("target", options.target))}
-    if options.recipe == "student":
+    if options.recipe != "diversified":
         arguments = ["--source", given["source"], "--reference", given["target"], "--closest", "--keep-original"]
         arguments += ["--output-source", texts["source"], "--output-target", texts["target"]]
         kformer(options, "distill", *runs, *arguments, "--beam-size", 5)
@@ -221,7 +236,7 @@ def report(options):
         return result
 
     texts = None
-    if options.recipe in TAUGHT:
+    if options.recipe in LEARN_FROM_TEACHERS:
         runs, backward, seconds, tokens = teachers_of(options)
         texts = teach(options, runs, backward)
         row(f"{len(runs)} teachers together", f"1 to {len(runs)}", runs, seconds, tokens)

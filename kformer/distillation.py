@@ -1,6 +1,10 @@
-"""Sequence-level knowledge distillation: a training text as teachers would translate it, forwards and backwards."""
+"""Knowledge distillation: a training text as teachers would translate it, forwards and backwards, and what they expect at each token."""
 
 from typing import NamedTuple
+
+from kformer.training.teaching import soft_targets
+
+__all__ = ["DistilledText", "distill", "soft_targets"]
 
 
 class DistilledText(NamedTuple):

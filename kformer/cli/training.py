@@ -130,6 +130,18 @@ def train(
             "5 is usual. Default: 0, not.",
         ),
     ] = None,
+    teacher: Annotated[
+        list[str] | None,
+        option(
+            "--teacher",
+            metavar="RUN",
+            help="Learn at each token what this run expects there, too (word-level distillation); it lends its tokenizer. Give the option "
+            "again for more teachers, whose mean counts.",
+        ),
+    ] = None,
+    teacher_weight: Annotated[
+        float | None, option("--teacher-weight", help="How far the teachers' word replaces the text's, from 0 to 1. Default: 0.5.")
+    ] = None,
     label_smoothing: Annotated[float | None, option("--label-smoothing", help="Default: 0.1, as in the paper.")] = None,
     learning_rate: Annotated[
         float | None,
@@ -213,6 +225,7 @@ def train(
     """
     options = {name: value for name, value in locals().items() if name not in ("output", "resume", *_MACHINE)}
     options["separate_vocabularies"] = separate_vocabularies or None
+    options["teachers"] = options.pop("teacher") or None
     with quiet_imports():
         from kformer.training import configure_machine, train_run
         machine = configure_machine(matmul_precision, keep_memory)

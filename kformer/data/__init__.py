@@ -5,5 +5,6 @@ from kformer.data.corpus import PreparedCorpus
 from kformer.data.embedded import generate_pairs, iterate_pairs
 from kformer.data.parallel_dataset import ParallelDataset
 from kformer.data.preparation import prepare
+from kformer.data.soft_targets import SoftTargets
 
-__all__ = ["ParallelDataset", "PreparedCorpus", "embedded", "generate_pairs", "iterate_pairs", "prepare"]
+__all__ = ["ParallelDataset", "PreparedCorpus", "SoftTargets", "embedded", "generate_pairs", "iterate_pairs", "prepare"]

@@ -86,6 +86,16 @@ class PreparedCorpus:
             part[:] = np.diff(self._offsets[side].read([(begin, len(part) + 1)]))
         return lengths
 
+    def spans(self, side, pairs):
+        """Where the tokens of some pairs begin among all of a side, and how many they are: two int64 arrays [n].
+
+        Args:
+            side: `"source"` or `"target"`.
+            pairs: int array [n] of pair indices.
+        """
+        offsets = self._offsets[side].read([(pair, 2) for pair in pairs.tolist()]).reshape(-1, 2).astype(np.int64)
+        return offsets[:, 0], offsets[:, 1] - offsets[:, 0]
+
     def gather(self, side, pairs, shape, counts=None):
         """Puts the token ids of some pairs into the rows of one padded array.
 
@@ -99,9 +109,8 @@ class PreparedCorpus:
             Tuple of an int32 array [rows, length], with `pad_id` right of each pair's tokens and in the rows below
             the last pair; and of the numbers of tokens, int array [n].
         """
-        spans = self._offsets[side].read([(pair, 2) for pair in pairs.tolist()]).reshape(-1, 2).astype(np.int64)
-        lengths = spans[:, 1] - spans[:, 0]
-        ids = self._ids[side].read(zip(spans[:, 0].tolist(), lengths.tolist(), strict=True))
+        begins, lengths = self.spans(side, pairs)
+        ids = self._ids[side].read(zip(begins.tolist(), lengths.tolist(), strict=True))
         return padded_rows(ids, lengths, shape, counts, self.pad_id), lengths
 
     def _open(self, name, dtype, count):
@@ -113,22 +122,23 @@ class PreparedCorpus:
                 f"{'is missing' if size < 0 else f'has {size} bytes instead of {count * dtype.itemsize}'}; remove the "
                 "folder and prepare it again."
             )
-        return _FlatFile(path, dtype)
+        return FlatFile(path, dtype)
 
 
-def padded_rows(ids, lengths, shape, counts, pad_id):
+def padded_rows(ids, lengths, shape, counts, pad_id, dtype=np.int32):
     """Sequences that lie one after the other, as the rows of one padded array.
 
     Args:
-        ids: int array, the ids of all sequences.
+        ids: int array, the ids of all sequences; or an array with more axes behind that one.
         lengths: int array [n], the ids of each.
         shape, counts: as for `PreparedCorpus.gather`.
         pad_id: int.
+        dtype: of the result.
 
     Returns:
-        int32 array of that shape.
+        Array of that shape (and those axes).
     """
-    rows = np.full(shape, pad_id, np.int32)
+    rows = np.full((*shape, *ids.shape[1:]), pad_id, dtype)
     totals = lengths
     if counts is not None:
         ends, row_ends = np.concatenate([[0], np.cumsum(lengths)]), np.cumsum(counts)
@@ -137,7 +147,7 @@ def padded_rows(ids, lengths, shape, counts, pad_id):
     return rows
 
 
-class _FlatFile:
+class FlatFile:
     """A file of numbers, read at any positions and by any threads, of which nothing stays in memory.
 
     A memory map would do the same with less code. But the system maps large pieces of a file that is in its cache

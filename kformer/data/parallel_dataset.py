@@ -85,6 +85,7 @@ class ParallelDataset(keras.utils.PyDataset):
 
     # Read by `Transformer.fit`: Keras is not to shuffle the batches once more.
     is_ordered = True
+    _soft_targets = None
 
     def __init__(
         self,
@@ -132,6 +133,7 @@ class ParallelDataset(keras.utils.PyDataset):
         tokenizer=None,
         subword_sampling=None,
         word_dropout=0.0,
+        soft_targets=None,
         host=0,
         num_hosts=1,
     ):
@@ -140,12 +142,24 @@ class ParallelDataset(keras.utils.PyDataset):
         Args:
             corpus: a `PreparedCorpus`, or the path of its folder.
             tokenizer: the tokenizer that it was prepared with, which only subword sampling and word dropout need.
+            soft_targets: the `SoftTargets` of the corpus, what teachers expect at each of its target tokens; the inputs of a batch then
+                also have `soft_target_ids`, int32 `[B, T, K]`, and `soft_targets`, float32 `[B, T, K]`, from which a
+                `kformer.Transformer` learns by `kformer.training.MaskedCrossentropy`. They belong to the words as they were cut once, so
+                they do not go with subword sampling.
+
+        Raises:
+            ValueError: the soft targets are of another corpus, or there is subword sampling, too; or as for the class.
             batch_tokens, seed, shuffle, max_shapes, packed, subword_sampling, word_dropout, host, num_hosts: as for the class.
         """
         _check_options(batch_tokens, seed, max_shapes, host, num_hosts)
         dataset = cls.__new__(cls)
         corpus = corpus if isinstance(corpus, PreparedCorpus) else PreparedCorpus.load(corpus)
+        if soft_targets is not None and subword_sampling:
+            raise ValueError("Soft targets belong to words as they were cut once: leave out subword_sampling, or soft_targets.")
+        if soft_targets is not None and soft_targets.corpus.folder.resolve() != corpus.folder.resolve():
+            raise ValueError(f"The soft targets are those of '{soft_targets.corpus.folder}', not of '{corpus.folder}'.")
         noise = Noise(corpus, tokenizer, subword_sampling, word_dropout, seed)
+        dataset._soft_targets = soft_targets
         dataset._build(corpus, noise, batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts)
         return dataset
 
@@ -200,6 +214,10 @@ class ParallelDataset(keras.utils.PyDataset):
             self._counts.pop(next(iter(self._counts)), None)
         return self._noise.drop_words(inputs, step * self.num_hosts + self.host), labels
 
+    def pairs_at(self, step):
+        """The pairs of the corpus that stand in the batch of global step `step` on this host, in its order: int array."""
+        return self._plan.batch(operator.index(step), self.host)[1]
+
     def count_tokens(self, step):
         """Real target tokens in the batch of global step `step`; at no cost soon after the batch was read."""
         if step not in self._counts:
@@ -216,7 +234,10 @@ class ParallelDataset(keras.utils.PyDataset):
         target_ids[: len(pairs), 0] = self.start_id
         read = np.arange(1, bucket.target_length) < lengths[:, None]
         target_ids[: len(pairs), 1:] = np.where(read, labels[: len(pairs), :-1], self.pad_id)
-        return {"source_ids": source_ids, "target_ids": target_ids}, labels
+        inputs = {"source_ids": source_ids, "target_ids": target_ids}
+        if self._soft_targets is not None:
+            inputs |= self._soft_targets.gather(pairs, labels.shape)
+        return inputs, labels
 
     def _packed_batch(self, step):
         bucket, pairs, counts = self._plan.batch(step, self.host)
@@ -232,7 +253,10 @@ class ParallelDataset(keras.utils.PyDataset):
         target_ids[np.diff(numbers, axis=1, prepend=0) > 0] = self.start_id
         target_ids[numbers == 0] = self.pad_id
         inputs = {"source_ids": ids["source"], "target_ids": target_ids}
-        return {**inputs, "source_segments": segments["source"], "target_segments": numbers}, labels
+        inputs |= {"source_segments": segments["source"], "target_segments": numbers}
+        if self._soft_targets is not None:
+            inputs |= self._soft_targets.gather(pairs, labels.shape, counts)
+        return inputs, labels
 
     def from_step(self, step):
         """An endless dataset whose item i is `batch_at(step + i)`, for training that goes on at any step.
@@ -314,7 +338,9 @@ class _FromStep(keras.utils.PyDataset):
             rows, source_length, target_length = self.dataset.shapes[-index]
             source_ids = np.full((rows, source_length), self.dataset.pad_id, np.int32)
             labels = np.full((rows, target_length), self.dataset.pad_id, np.int32)
-            return {"source_ids": source_ids, "target_ids": labels}, labels
+            soft_targets = self.dataset._soft_targets
+            more = {} if soft_targets is None else soft_targets.empty(labels.shape)
+            return {"source_ids": source_ids, "target_ids": labels, **more}, labels
         return self.dataset.batch_at(self.step + index)
 
     @property

@@ -125,17 +125,20 @@ class SequenceModel(keras.Model):
         return _flatten(self._compile_metrics and self._compile_metrics._user_metrics)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        soft_targets = _soft_targets(x) if training else None
+        if soft_targets is not None and not hasattr(self.loss, "in_training"):
+            raise ValueError("A batch with soft targets needs kformer.training.MaskedCrossentropy as the model's loss.")
         if self._projects_loss:
             table = self._output_table()
-            loss, sums = self.loss.of_projection(y, y_pred, table, training=training)
+            loss, sums = self.loss.of_projection(y, y_pred, table, training=training, soft_targets=soft_targets)
             loss = sum((ops.cast(self._aggregate_additional_loss(part), "float32") for part in self.losses), loss)
             if self._compile_metrics is not None and not self._compile_metrics.built:
                 self._compile_metrics.build(y, keras.KerasTensor((*y_pred.shape[:2], table.shape[0])))
             # Here rather than in compute_metrics: on JAX the sums may not leave the function that is differentiated.
             for metric in self._compiled_metrics():
                 metric.update_sums(sums)
-        elif training and self._runs_twice:
-            loss = self.loss.of_passes(y, y_pred, sample_weight)
+        elif soft_targets is not None or training and self._runs_twice:
+            loss = self.loss.in_training(y, y_pred, sample_weight, soft_targets)
             loss = sum((ops.cast(self._aggregate_additional_loss(part), "float32") for part in self.losses), loss)
         else:
             loss = super().compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training)
@@ -154,6 +157,13 @@ class SequenceModel(keras.Model):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         return cls(**config)
+
+
+def _soft_targets(inputs):
+    """Classes and their probabilities of a batch that teachers have looked at (`kformer.data.SoftTargets`); `None` for others."""
+    if not isinstance(inputs, dict) or "soft_target_ids" not in inputs:
+        return None
+    return inputs["soft_target_ids"], inputs["soft_targets"]
 
 
 def _twice(data):

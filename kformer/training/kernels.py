@@ -13,7 +13,7 @@ def has_kernels():
     return keras.backend.backend() == "torch"
 
 
-def class_sums(tokens, table, labels, weights, label_smoothing, consistency, training, chunk_rows, multiplied):
+def class_sums(tokens, table, labels, shares, rest, weights, consistency, training, chunk_rows, multiplied):
     """The forward pass of `projected_crossentropy` and what its backward pass will need, on PyTorch.
 
     The logits of all chunks are written into one buffer and turned in place into exponentials and then into slopes: a processor takes
@@ -22,8 +22,10 @@ def class_sums(tokens, table, labels, weights, label_smoothing, consistency, tra
     Args:
         tokens: float tensor `[P, N, D]`.
         table: float tensor `[V, D]` of the same dtype.
-        labels, weights: int and float32 tensors `[N]`.
-        label_smoothing, consistency, training, chunk_rows: as there.
+        labels, shares: int and float32 tensors `[N, K]`, classes and what of the target distribution falls to each; the first is the label.
+        rest: float32 tensor `[N, 1]`, what is spread over all classes.
+        weights: float32 tensor `[N]`.
+        consistency, training, chunk_rows: as there.
         multiplied: the dtype to which matrices are rounded before they are multiplied.
 
     Returns:
@@ -36,7 +38,7 @@ def class_sums(tokens, table, labels, weights, label_smoothing, consistency, tra
     # Padding counts nothing and need not be computed; to know how much of it there is would keep a GPU waiting.
     real = None if tokens.is_cuda else weights.nonzero()[:, 0]
     if real is not None and len(real) < len(weights):
-        tokens, labels, weights = tokens[:, real], labels[real], weights[real]
+        tokens, labels, shares, rest, weights = tokens[:, real], labels[real], shares[real], rest[real], weights[real]
     passes, rows, size = tokens.shape
     classes = table.shape[0]
     most = _GPU_ELEMENTS if tokens.is_cuda else _CPU_ELEMENTS
@@ -51,37 +53,39 @@ def class_sums(tokens, table, labels, weights, label_smoothing, consistency, tra
         buffer = tokens.new_empty((passes * chunk_rows, classes), dtype=low)
         wide = buffer if low == torch.float32 else tokens.new_empty(buffer.shape, dtype=torch.float32)
         for start in range(0, rows, chunk_rows):
-            chunk = tokens[:, start : start + chunk_rows]
-            chunk_labels = labels[start : start + chunk_rows].to(torch.int64).repeat(passes)[:, None]
-            chunk_weights = weights[start : start + chunk_rows].repeat(passes)[:, None]
+            rows_here = slice(start, start + chunk_rows)
+            chunk = tokens[:, rows_here]
+            chunk_labels = labels[rows_here].to(torch.int64).repeat(passes, 1)
+            chunk_shares, chunk_rest = shares[rows_here].repeat(passes, 1), rest[rows_here].repeat(passes, 1)
+            chunk_weights = weights[rows_here].repeat(passes)[:, None]
             shape, chunk = chunk.shape, chunk.reshape(-1, size)
             products = torch.mm(chunk.to(low), rounded.t(), out=buffer[: len(chunk)])
             logits = products if low == torch.float32 else wide[: len(chunk)].copy_(products)
             highest = logits.amax(-1, keepdim=True)
             logits.sub_(highest)
-            label_logits = logits.gather(-1, chunk_labels)
+            class_logits = logits.gather(-1, chunk_labels)
+            label_logits = class_logits[:, :1]
             shifted = logits.clone() if consistency else None
             exponentials = logits.exp_()
             norm = exponentials.sum(-1, keepdim=True)
-            nll = norm.log() - label_logits
-            loss = nll
-            if label_smoothing:
-                # The mean of a token's logits is its logit at the mean of the classes.
-                mean = (chunk.float() @ mean_class)[:, None] - highest
-                loss = loss + label_smoothing * (label_logits - mean)
+            log_norm = norm.log()
+            nll = log_norm - label_logits
+            # The mean of a token's logits is its logit at the mean of the classes.
+            mean = (chunk.float() @ mean_class)[:, None] - highest
+            loss = log_norm - (chunk_shares * class_logits).sum(-1, keepdim=True) - chunk_rest * mean
             if consistency:
                 divergence, pull = divergence_of(shifted, exponentials, norm)
                 loss = loss + consistency / 2 * divergence
             counted = torch.cat([loss, nll, (label_logits == 0).float()], -1)
             sums += (counted.masked_fill_(chunk_weights == 0, 0.0) * chunk_weights).sum(0)
             if training:
-                slope = exponentials.scatter_(-1, chunk_labels, label_logits.exp() - (1.0 - label_smoothing) * norm)
+                slope = exponentials.scatter_(-1, chunk_labels, class_logits.exp() - chunk_shares * norm)
                 if consistency:
                     slope.addcmul_(pull, norm, value=consistency)
                 if tokens.dtype != torch.float32:
                     slope, norm = slope.div_(norm), 1.0
                 slope = slope if low == torch.float32 else products.copy_(slope)
-                tokens_slope[:, start : start + chunk_rows] = (slope @ rounded).float().div_(norm).reshape(shape)
+                tokens_slope[:, rows_here] = (slope @ rounded).float().div_(norm).reshape(shape)
                 weighted = (chunk.float() * (chunk_weights / norm)).to(low)
                 if low == torch.float32:
                     table_slope.addmm_(weighted.t(), slope)

@@ -7,6 +7,9 @@ from keras import ops
 
 from kformer.training.projected_loss import projected_crossentropy
 
+# How far soft targets replace labels, unless something else is said.
+TEACHER_WEIGHT = 0.5
+
 
 def check_shapes(labels, logits):
     """Refuses labels and logits that cannot belong together.
@@ -95,6 +98,23 @@ def token_crossentropy(labels, logits, label_smoothing=0.0):
     return crossentropy(logits)
 
 
+def soft_crossentropy(logits, ids, shares):
+    """`-sum(q * log_softmax(logits))` of each token, with q a distribution of a few classes and the same for all others.
+
+    Args:
+        logits: float tensor `[B, T, V]` (any rank).
+        ids: int tensor `[B, T, K]`, distinct classes.
+        shares: float tensor `[B, T, K]`, what of q falls to each of them, in all at most 1; what is left is spread over all V.
+
+    Returns:
+        float32 tensor `[B, T]`.
+    """
+    logits, shares = ops.cast(logits, "float32"), ops.cast(shares, "float32")
+    named = ops.sum(shares * ops.take_along_axis(logits, ops.cast(ids, "int32"), axis=-1), axis=-1)
+    rest = 1.0 - ops.sum(shares, axis=-1)
+    return ops.logsumexp(logits, axis=-1) - named - rest * ops.mean(logits, axis=-1)
+
+
 class TokenSums(NamedTuple):
     """Sums over the real tokens of a batch, float32 scalars."""
 
@@ -131,6 +151,9 @@ class MaskedCrossentropy(keras.losses.Loss):
         consistency: float, the weight alpha of R-Drop; 5 is its authors' for translation. `Transformer.fit` then runs every batch twice,
             with another dropout each time, and draws the two distributions of each token together. The loss of one token is the mean of
             its two cross-entropies and `alpha / 2` times the mean of the two Kullback-Leibler divergences. Evaluation has no part of it.
+        teacher_weight: float in `[0, 1]`, how far soft targets replace the labels in training, where a batch has them (see
+            `kformer.distillation.soft_targets`): the target of a token is `teacher_weight` times the teachers' distribution and
+            `1 - teacher_weight` times the smoothed label. Evaluation knows labels alone.
         name: string.
 
     Call arguments:
@@ -154,17 +177,21 @@ class MaskedCrossentropy(keras.losses.Loss):
         Szegedy et al. 2016, "Rethinking the Inception architecture", section 7 (label smoothing).
         Vaswani et al. 2017, "Attention is all you need", section 5.4 (0.1).
         Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks".
+        Kim and Rush 2016, "Sequence-level knowledge distillation", section 3.1 (soft targets).
     """
 
-    def __init__(self, label_smoothing=0.0, pad_id=None, consistency=0.0, name="masked_crossentropy"):
+    def __init__(self, label_smoothing=0.0, pad_id=None, consistency=0.0, teacher_weight=TEACHER_WEIGHT, name="masked_crossentropy"):
         # Of Keras's reductions none gives the token mean under every kind of weight: `__call__` reduces.
         super().__init__(name=name, reduction=None, dtype="float32")
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing must lie in [0, 1), but {label_smoothing} was given.")
         if not 0 <= consistency < float("inf"):
             raise ValueError(f"consistency must be at least 0, but {consistency} was given.")
+        if not 0 <= teacher_weight <= 1:
+            raise ValueError(f"teacher_weight must lie in [0, 1], but {teacher_weight} was given.")
         self.label_smoothing = float(label_smoothing)
         self.consistency = float(consistency)
+        self.teacher_weight = float(teacher_weight)
         self.pad_id = pad_id
         self._replica_mean = _ReplicaMean(name="replica_mean", dtype="float32")
 
@@ -181,36 +208,57 @@ class MaskedCrossentropy(keras.losses.Loss):
     def __call__(self, y_true, y_pred, sample_weight=None):
         y_true, y_pred = ops.cast(y_true, "int32"), ops.convert_to_tensor(y_pred)
         check_shapes(y_true, y_pred)
+        return self._of_tokens(y_true, self.call(y_true, y_pred), sample_weight)
+
+    def _of_tokens(self, y_true, losses, sample_weight):
         weights = token_weights(y_true, self.pad_id, sample_weight)
-        losses = ops.where(ops.not_equal(weights, 0), self.call(y_true, y_pred), 0.0)
+        losses = ops.where(ops.not_equal(weights, 0), losses, 0.0)
         return self._mean(ops.sum(losses * weights), ops.sum(weights))
 
-    def of_passes(self, y_true, y_pred, sample_weight=None):
-        """The loss in training with `consistency`.
+    def in_training(self, y_true, y_pred, sample_weight=None, soft_targets=None):
+        """The loss in training with `consistency`, or of a batch with soft targets.
 
         Args:
-            y_true: int tensor `[2 B, T]`, labels; the second half is the first once more.
-            y_pred: float tensor `[2 B, T, V]`, logits of two passes.
-            sample_weight: as for a call, of both passes.
+            y_true: int tensor `[B, T]`, labels; with `consistency` the second half of the rows is the first once more.
+            y_pred: float tensor `[B, T, V]`, logits; with `consistency` those of two passes.
+            sample_weight: as for a call.
+            soft_targets: `None`, or the ids and probabilities `[B, T, K]` that a batch has of `kformer.data.SoftTargets`.
 
         Returns:
             float32 scalar.
         """
+        y_true = ops.cast(y_true, "int32")
+        if soft_targets is None:
+            loss = self(y_true, y_pred, sample_weight)
+        else:
+            losses = soft_crossentropy(y_pred, *self._mixed(soft_targets))
+            known = ops.less(y_true, y_pred.shape[-1])
+            loss = self._of_tokens(y_true, ops.where(known, losses, float("nan")), sample_weight)
+        if not self.consistency:
+            return loss
         first, second = ops.split(ops.log_softmax(ops.cast(y_pred, "float32"), axis=-1), 2)
         divergences = 0.5 * ops.sum((ops.exp(first) - ops.exp(second)) * (first - second), axis=-1)
         weights = ops.split(token_weights(ops.cast(y_true, "int32"), self.pad_id, sample_weight), 2)[0]
         divergences = ops.where(ops.not_equal(weights, 0), divergences, 0.0)
         drawn = self._mean(ops.sum(divergences * weights), ops.sum(weights))
-        return self(y_true, y_pred, sample_weight) + self.consistency / 2 * drawn
+        return loss + self.consistency / 2 * drawn
 
-    def of_projection(self, y_true, hidden, table, training=True):
+    def _mixed(self, soft_targets):
+        """Classes, and what of a token's target falls to each: the teachers' share and, for the first, the smoothed label's."""
+        ids, probabilities = soft_targets
+        probabilities = self.teacher_weight * ops.cast(probabilities, "float32")
+        own = (1.0 - self.teacher_weight) * (1.0 - self.label_smoothing)
+        return ids, ops.concatenate([probabilities[..., :1] + own, probabilities[..., 1:]], axis=-1)
+
+    def of_projection(self, y_true, hidden, table, training=True, soft_targets=None):
         """The same loss of logits `hidden @ table.T`, which are never kept; and what metrics want to know of them.
 
         Args:
             y_true: int tensor `[B, T]`, labels.
             hidden: float tensor `[B, T, D]`, what would be projected to the vocabulary.
             table: float tensor `[V, D]`, the projection.
-            training: bool; without it the loss has no gradient. With `consistency` the rows are then those of `of_passes`.
+            training: bool; without it the loss has no gradient. With `consistency` the rows are then those of `in_training`.
+            soft_targets: as for `in_training`.
 
         Returns:
             float32 scalar, and `TokenSums`.
@@ -222,7 +270,9 @@ class MaskedCrossentropy(keras.losses.Loss):
         weights = token_weights(y_true, self.pad_id)
         known = ops.less(y_true, table.shape[0])
         consistency = self.consistency if training else 0.0
-        sums = projected_crossentropy(hidden, table, y_true, weights, self.label_smoothing, training, consistency=consistency)
+        soft_targets = None if soft_targets is None else self._mixed(soft_targets)
+        options = {"consistency": consistency, "soft_targets": soft_targets}
+        sums = projected_crossentropy(hidden, table, y_true, weights, self.label_smoothing, training, **options)
         sums = ops.where(ops.all(ops.logical_or(known, ops.equal(weights, 0))), sums, float("nan"))
         count = ops.sum(weights)
         told = ops.stop_gradient(sums)
@@ -233,4 +283,6 @@ class MaskedCrossentropy(keras.losses.Loss):
         return self._replica_mean(mean, mean)
 
     def get_config(self):
-        return {"label_smoothing": self.label_smoothing, "pad_id": self.pad_id, "consistency": self.consistency, "name": self.name}
+        config = {"label_smoothing": self.label_smoothing, "pad_id": self.pad_id, "consistency": self.consistency, "name": self.name}
+        # An option that came later stands in a file only where it is in use, so that older versions read what they can.
+        return config if self.teacher_weight == TEACHER_WEIGHT else {**config, "teacher_weight": self.teacher_weight}

@@ -2,7 +2,7 @@
 
 import keras
 
-from kformer.training.losses import MaskedCrossentropy
+from kformer.training.losses import TEACHER_WEIGHT, MaskedCrossentropy
 from kformer.training.metrics import MaskedAccuracy, NegativeLogLikelihood, Perplexity
 from kformer.training.schedules import WarmupInverseSqrt
 
@@ -15,6 +15,7 @@ def paper_recipe(
     learning_rate=None,
     label_smoothing=0.1,
     consistency=0.0,
+    teacher_weight=TEACHER_WEIGHT,
     clip_norm=None,
     ema_momentum=None,
     accumulation_steps=1,
@@ -40,6 +41,7 @@ def paper_recipe(
         learning_rate: float or a Keras schedule, in place of `WarmupInverseSqrt`.
         label_smoothing: float in `[0, 1)`.
         consistency: float, the weight of R-Drop, see `MaskedCrossentropy`; 0 for none.
+        teacher_weight: float in `[0, 1]`, how far soft targets replace labels, where the data has them, see there.
         clip_norm: float; the gradient of all weights together is scaled down to this norm. `None` leaves it as it is.
         ema_momentum: float in `(0, 1)`, as 0.999; an exponential moving average of the weights runs along, and takes
             their place when `fit` ends. `None` keeps none.
@@ -86,6 +88,6 @@ def paper_recipe(
         "optimizer": keras.optimizers.Adam(
             learning_rate, beta_1=0.9, beta_2=0.98, epsilon=1e-9, global_clipnorm=clip_norm, **options
         ),
-        "loss": MaskedCrossentropy(label_smoothing=label_smoothing, consistency=consistency, pad_id=pad_id),
+        "loss": MaskedCrossentropy(label_smoothing, pad_id, consistency, teacher_weight),
         "metrics": [NegativeLogLikelihood(pad_id=pad_id), Perplexity(pad_id=pad_id), MaskedAccuracy(pad_id=pad_id)],
     }

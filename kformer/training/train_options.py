@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import numbers
+import os
 import re
 
 from kformer.models import PRESETS
@@ -40,6 +41,9 @@ class TrainOptions:
         word_dropout: probability that a token the model reads is hidden from it [0].
         subword_sampling: how much words are cut anew each time, see `kformer.text.SubwordSampler` [`None`, not at all].
         consistency: weight of R-Drop, which runs every batch twice; 5 is usual [0].
+        teachers: list of run directories whose models say what they expect at each token of the training text; the model learns from
+            that as well as from the text (word-level distillation) [none]. Without a tokenizer of its own it has theirs.
+        teacher_weight: how far their word replaces the text's, from 0 to 1 [0.5].
         label_smoothing: [0.1, as in the paper].
         learning_rate: its peak, at the end of the warm-up [0.64 / hidden size up to 256, above that the paper's; with start_from a tenth].
         warmup_steps: [a fifth of the steps, at most 4,000].
@@ -80,6 +84,8 @@ class TrainOptions:
     word_dropout: float | None = None
     subword_sampling: float | None = None
     consistency: float | None = None
+    teachers: list[str] | None = None
+    teacher_weight: float | None = None
     label_smoothing: float | None = None
     learning_rate: float | None = None
     warmup_steps: int | None = None
@@ -107,6 +113,11 @@ class TrainOptions:
             self._check(name, lambda value: 0 <= value < 1, "in [0, 1)")
         self._check("learning_rate", lambda value: 0 < value < math.inf, "above 0")
         self._check("consistency", lambda value: 0 <= value < math.inf, "at least 0 (0 for none; 5 is usual)")
+        self._check("teacher_weight", lambda value: 0 <= value <= 1, "from 0 to 1")
+        is_list = lambda value: isinstance(value, list | tuple) and all(isinstance(run, str | os.PathLike) for run in value)  # noqa: E731
+        self._check("teachers", is_list, "a list of run directories")
+        # As the config of a run has it; none are no option.
+        object.__setattr__(self, "teachers", [str(run) for run in self.teachers or ()] or None)
         self._check("subword_sampling", lambda value: 0 < value < math.inf, "above 0")
         self._check("select", lambda value: value in ("nll", "bleu"), "nll or bleu")
         self._check("tokenizer_type", lambda value: value in MODEL_TYPES, f"one of {', '.join(MODEL_TYPES)}")
@@ -139,6 +150,12 @@ class TrainOptions:
         for name in ("select", "patience"):
             if self.valid_source is None and getattr(self, name) is not None:
                 raise ValueError(f"{name} is about the validation: give valid_source and valid_target, or leave it out.")
+        if self.teacher_weight is not None and not self.teachers:
+            raise ValueError("teacher_weight is about what teachers say: give teachers, or leave it out.")
+        if self.teachers and self.subword_sampling:
+            raise ValueError("What teachers say belongs to words as they were cut once: leave out subword_sampling, or teachers.")
+        if self.teachers and not self.tokenizer and (self.vocabulary_size or self.separate_vocabularies or self.tokenizer_type):
+            raise ValueError("The student's tokenizer is that of its teachers: leave the vocabulary options out.")
         if self.packed and self.max_shapes is not None:
             raise ValueError(f"Packed batches all have one shape: leave out max_shapes={self.max_shapes}, or packed.")
         if self.tokenizer is not None and (self.vocabulary_size or self.separate_vocabularies or self.tokenizer_type):
@@ -162,6 +179,7 @@ def resume_options(stored, given, path):
     names = {field.name for field in dataclasses.fields(TrainOptions)}
     options = {name: value for name, value in stored.items() if name in names}
     for name, value in given.items():
+        value = [str(run) for run in value] if name == "teachers" else value
         if name not in CHANGEABLE and value != options.get(name):
             raise ValueError(
                 f"The training in {path} began with {name}={options.get(name)} and can only go on with that, not with {value}: "

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import keras
 
-from kformer.data import ParallelDataset
+from kformer.data import ParallelDataset, SoftTargets
 from kformer.data.lines import check_readable, count_lines, read_chunks
 from kformer.data.preparation import prepare_cached
 from kformer.models import Transformer
@@ -33,12 +33,17 @@ from kformer.training.choices import (
     describe_schedule,
 )
 from kformer.training.fitting import fit_from
+from kformer.training.losses import TEACHER_WEIGHT
 from kformer.training.progress import TrainingProgress
 from kformer.training.quality import TranslationQuality
 from kformer.training.recipe import paper_recipe
 from kformer.training.run_directory import FORMAT_VERSION, load_run, read_config
 from kformer.training.schedules import WarmupInverseSqrt
+from kformer.training.teaching import soft_targets
 from kformer.training.train_options import TrainOptions, resume_options, train_tokenizer
+
+# Within a run directory: what the teachers said of the training text.
+_SOFT_TARGETS = pathlib.Path("data", "soft-targets")
 
 
 class TrainResult(NamedTuple):
@@ -123,10 +128,18 @@ class _Ready(NamedTuple):
 
 
 def _set_up(path, options, kept, num_pairs, resumes, report):
+    options = dataclasses.replace(options, **_usual(options))
     start = load_run(options.start_from) if options.start_from else None
-    tokenizer = _tokenizer(path, options, start, resumes, num_pairs, report)
-    train, valid = _datasets(path, options, tokenizer, start, report)
-    options = dataclasses.replace(options, batch_tokens=train.batch_tokens, **_usual(options))
+    teachers = [load_run(run) for run in options.teachers or ()] if not (path / _SOFT_TARGETS).exists() else []
+    tokenizer = _tokenizer(path, options, start or (teachers and teachers[0]), resumes, num_pairs, report)
+    for run, (_, other, _) in zip(options.teachers or (), teachers, strict=False):
+        if not tokenizer.writes_like(other):
+            raise ValueError(
+                f"The teacher {run} has another tokenizer than the model: a teacher and its student need one (kformer train --tokenizer)."
+            )
+    train, valid = _datasets(path, options, tokenizer, start, [model for model, *_ in teachers], report)
+    del teachers
+    options = dataclasses.replace(options, batch_tokens=train.batch_tokens)
     options = dataclasses.replace(options, **_chosen(options, num_pairs, train.steps_per_epoch, report))
     total_steps = min(options.steps or math.inf, (options.epochs or math.inf) * train.steps_per_epoch)
     data = {"corpus": train.corpus.folder.name, "batch_tokens": options.batch_tokens, "seed": train.seed}
@@ -200,10 +213,10 @@ def _tokenizer(path, options, start, resumes, num_pairs, report):
     folder = path / "tokenizer"
     if resumes and (folder / "tokenizer.json").is_file():
         return Tokenizer.load(folder)
-    if start:
-        tokenizer = start[1]
-    elif options.tokenizer:
+    if options.tokenizer:
         tokenizer = Tokenizer.load(options.tokenizer)
+    elif start:
+        tokenizer = start[1]
     else:
         report(f"tokenizer: training it on {num_pairs:,} pairs ...")
         tokenizer = train_tokenizer(options, num_pairs, report)
@@ -211,7 +224,7 @@ def _tokenizer(path, options, start, resumes, num_pairs, report):
     return tokenizer
 
 
-def _datasets(path, options, tokenizer, start, report):
+def _datasets(path, options, tokenizer, start, teachers, report):
     """Training data and validation data, or `None` for the latter."""
     max_length = start[0].max_length if start else options.max_length or 256
 
@@ -224,6 +237,8 @@ def _datasets(path, options, tokenizer, start, report):
     max_shapes = options.max_shapes or 8
     settings = {"batch_tokens": batch_tokens, "packed": bool(options.packed)}
     noise = {"subword_sampling": options.subword_sampling, "word_dropout": options.word_dropout or 0.0, "tokenizer": tokenizer}
+    if options.teachers:
+        noise["soft_targets"] = _ask(path, options, corpus, teachers, report)
     train = ParallelDataset.from_prepared(corpus, **settings, **noise, max_shapes=max_shapes, seed=options.seed or 0)
     report(f"data: {train.summary()}")
     if options.batch_tokens is None:
@@ -237,13 +252,25 @@ def _datasets(path, options, tokenizer, start, report):
     return train, valid
 
 
+def _ask(path, options, corpus, teachers, report):
+    """What the teachers expect at each token of the training text; asked once in a training."""
+    if teachers:
+        count = f"{len(teachers)} teachers" if len(teachers) > 1 else "the teacher"
+        report(f"teachers: asking {count} about {corpus.num_target_tokens:,} tokens ...")
+        progress = _Progress(report, "teachers", "looked at")
+        soft_targets(teachers, corpus, path / _SOFT_TARGETS, progress=progress)
+    found = SoftTargets(path / _SOFT_TARGETS, corpus)
+    report(f"targets: {options.teacher_weight:g} of each is what the teachers expect, {1 - options.teacher_weight:g} the given word")
+    return found
+
+
 class _Progress:
-    """Says now and then how far the preparation of the text is, where that takes long."""
+    """Says now and then how far long work on the text is."""
 
     SECONDS = 10.0
 
-    def __init__(self, report):
-        self.report = report
+    def __init__(self, report, name="data", done="prepared"):
+        self.report, self._name, self._done = report, name, done
         self._start = self._said = time.perf_counter()
 
     def __call__(self, done, total):
@@ -251,7 +278,8 @@ class _Progress:
         if now - self._said >= self.SECONDS and done < total:
             self._said = now
             rate = done / (now - self._start)
-            self.report(f"data: {done:,} of {total:,} pairs prepared, {rate:,.0f} per second, {(total - done) / rate:.0f} s left")
+            left = f"{rate:,.0f} per second, {(total - done) / rate:.0f} s left"
+            self.report(f"{self._name}: {done:,} of {total:,} pairs {self._done}, {left}")
 
 
 def _chosen(options, num_pairs, steps_per_epoch, report):
@@ -286,6 +314,8 @@ def _usual(options):
     values |= {"consistency": 0.0, "word_dropout": 0.0, "cooldown": 0.0 if options.start_from else COOLDOWN, "accumulate": 1}
     if options.valid_source is not None:
         values["select"] = "nll"
+    if options.teachers:
+        values["teacher_weight"] = TEACHER_WEIGHT
     if not options.packed:
         values["max_shapes"] = 8
     if options.start_from is None:
@@ -323,6 +353,8 @@ def _compile(model, options, total_steps, report):
     schedule = WarmupInverseSqrt(model.hidden_dim, warmup, scale=peak * (model.hidden_dim * warmup) ** 0.5, **ending)
     recipe = {"label_smoothing": options.label_smoothing, "clip_norm": options.clip_norm or None, "ema_momentum": options.ema or None}
     recipe |= {"consistency": options.consistency, "accumulation_steps": options.accumulate}
+    if options.teachers:
+        recipe["teacher_weight"] = options.teacher_weight
     model.compile(**paper_recipe(model, learning_rate=schedule, **recipe))
     name = options.start_from or f"preset {options.preset}, {options.norm}-norm"
     report(f"model: {name}, {model.count_params():,} parameters, {keras.backend.backend()} backend")

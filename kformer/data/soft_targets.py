@@ -1,0 +1,131 @@
+"""What teachers expect at each target token of a prepared corpus, in a few classes a token."""
+
+import hashlib
+import json
+import pathlib
+
+import numpy as np
+
+from kformer.data.corpus import ID_TYPES, FlatFile, padded_rows
+
+FORMAT_VERSION = 1
+PROBABILITY_TYPE = np.dtype("<f2")
+_FILES = {"ids": "classes.ids", "probabilities": "classes.probabilities"}
+
+
+class SoftTargets:
+    """Distributions over the vocabulary at each target token of a corpus, read from a folder.
+
+    `kformer.distillation.soft_targets` makes them. Of each token they hold K classes, the first of them the token itself, the others
+    the likeliest beside it, with their probabilities; what is left to 1 is spread over the whole vocabulary. The folder holds
+    `classes.ids` and `classes.probabilities` (float16), K of each for each target token of the corpus in its order, and `meta.json`.
+
+    Args:
+        folder: path of the folder.
+        corpus: the `PreparedCorpus` that they were made for.
+
+    Attributes:
+        corpus: the corpus.
+        num_classes: K.
+
+    Raises:
+        FileNotFoundError: the folder holds no soft targets.
+        ValueError: they are damaged, newer than this code, or of another corpus.
+    """
+
+    def __init__(self, folder, corpus):
+        self.folder = pathlib.Path(folder)
+        path = self.folder / "meta.json"
+        if not path.is_file():
+            raise FileNotFoundError(f"'{folder}' holds no soft targets (no meta.json): make them by kformer.distillation.soft_targets.")
+        try:
+            meta = json.loads(path.read_text(encoding="utf-8"))
+            version, kind, self.num_classes = int(meta["format_version"]), ID_TYPES[meta["id_type"]], int(meta["num_classes"])
+            fingerprint = str(meta["corpus"])
+        except (ValueError, KeyError, TypeError):
+            raise ValueError(f"'{path}' is not the meta.json of soft targets: make them again.") from None
+        if version > FORMAT_VERSION:
+            raise ValueError(
+                f"The soft targets in '{folder}' have format version {version}, but this kformer reads up to {FORMAT_VERSION}: upgrade "
+                "kformer or make them again."
+            )
+        if fingerprint != corpus_fingerprint(corpus):
+            raise ValueError(f"The soft targets in '{folder}' were made for another text than that of '{corpus.folder}': make them again.")
+        self.corpus = corpus
+        types = {"ids": kind, "probabilities": PROBABILITY_TYPE}
+        self._parts = {}
+        for name, file in _FILES.items():
+            path, expected = self.folder / file, corpus.num_target_tokens * self.num_classes * types[name].itemsize
+            size = path.stat().st_size if path.is_file() else -1
+            if size != expected:
+                what = "is missing" if size < 0 else f"has {size} bytes instead of {expected}"
+                raise ValueError(f"The soft targets in '{folder}' are damaged: '{file}' {what}; make them again.")
+            self._parts[name] = FlatFile(path, types[name])
+
+    def gather(self, pairs, shape, counts=None):
+        """The soft targets of some pairs, padded as `PreparedCorpus.gather` does with the labels.
+
+        Args:
+            pairs, shape, counts: as there.
+
+        Returns:
+            Dict with `soft_target_ids`, int32 `[rows, length, K]`, and `soft_targets`, their probabilities, float32 of that shape.
+        """
+        begins, lengths = self.corpus.spans("target", pairs)
+        width = self.num_classes
+        spans = list(zip((begins * width).tolist(), (lengths * width).tolist(), strict=True))
+        arrays = {}
+        for key, name, dtype in (("soft_target_ids", "ids", np.int32), ("soft_targets", "probabilities", np.float32)):
+            values = self._parts[name].read(spans).reshape(-1, width)
+            arrays[key] = padded_rows(values, lengths, shape, counts, 0, dtype)
+        return arrays
+
+    def empty(self, shape):
+        """As `gather` of no pairs."""
+        return self.gather(np.zeros(0, np.int64), shape)
+
+
+class SoftTargetWriter:
+    """Writes soft targets of a corpus into an empty folder, pair by pair in any order.
+
+    Args:
+        folder: the folder, which exists.
+        corpus: `PreparedCorpus`.
+        num_classes: K.
+    """
+
+    def __init__(self, folder, corpus, num_classes):
+        self._folder, self._corpus, self._num_classes = pathlib.Path(folder), corpus, num_classes
+        self._id_type = "uint16" if corpus.target_vocabulary_size <= 1 << 16 else "int32"
+        shape = (corpus.num_target_tokens, num_classes)
+        types = {"ids": ID_TYPES[self._id_type], "probabilities": PROBABILITY_TYPE}
+        self._parts = {name: np.memmap(self._folder / file, types[name], "w+", shape=shape) for name, file in _FILES.items()}
+
+    def write(self, pairs, ids, probabilities):
+        """Takes the classes of some pairs and their probabilities, arrays `[rows, length, K]` with a row for each pair at least."""
+        begins, lengths = self._corpus.spans("target", pairs)
+        for row, (begin, length) in enumerate(zip(begins.tolist(), lengths.tolist(), strict=True)):
+            for name, values in (("ids", ids), ("probabilities", probabilities)):
+                self._parts[name][begin : begin + length] = values[row, :length]
+
+    def close(self):
+        """Writes what is told of the whole. All pairs were written."""
+        for part in self._parts.values():
+            part.flush()
+        meta = {
+            "format_version": FORMAT_VERSION,
+            "corpus": corpus_fingerprint(self._corpus),
+            "num_classes": self._num_classes,
+            "id_type": self._id_type,
+        }
+        (self._folder / "meta.json").write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
+
+
+def corpus_fingerprint(corpus):
+    """A digest of all ids of a prepared corpus, and of where its pairs begin."""
+    digest = hashlib.sha256()
+    for name in ("source.ids", "source.offsets", "target.ids", "target.offsets"):
+        with open(corpus.folder / name, "rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()[:32]
