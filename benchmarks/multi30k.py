@@ -44,8 +44,8 @@ from benchmarks.inference import processor  # noqa: E402
 PLAIN = ["--batch-tokens", "2048", "--dropout", "0.3", "--learning-rate", "0.005", "--warmup-steps", "1000"]
 PLAIN += ["--ema", "0.999", "--cooldown", "0.3", "--select", "bleu"]
 # From the weights of a trained run, whose dropout stays.
-FURTHER = ["--batch-tokens", "2048", "--learning-rate", "0.003", "--warmup-steps", "500"]
-FURTHER += ["--ema", "0.999", "--cooldown", "0.5", "--select", "bleu"]
+FURTHER = ["--batch-tokens", "2048", "--learning-rate", "0.004", "--warmup-steps", "1000"]
+FURTHER += ["--ema", "0.999", "--cooldown", "0.4", "--select", "bleu"]
 # Options of `kformer train`, and epochs.
 RECIPES = {
     "default": ([], None),
