@@ -59,7 +59,7 @@ RECIPES = {
 }
 LEARN_FROM_TEACHERS = ("student", "taught", "diversified")
 VOCABULARY = 10_000
-PENALTIES = (0.6, 1.0, 1.4)
+PENALTIES = (0.6, 1.0, 1.4, 1.8, 2.2)
 
 
 def kformer(options, *arguments, capture=False):
