@@ -15,7 +15,7 @@ DATA is a folder with `train`, `val` and `test2016` in both languages (`train.en
 | subwords | plain, and words cut anew in every epoch (BPE-dropout) |
 | consistency | plain, and every batch twice with predictions drawn together (R-Drop) |
 | student | plain, on what the runs of plain with the first `--teachers` seeds translate together, and on the given pairs |
-| taught | plain with its seed, trained on: the given pairs, what each teacher translates, and at each token what all teachers expect there |
+| taught | plain of its seed, trained on: the given pairs, each teacher's translations, and at each token what all teachers expect there |
 | diversified | plain, on what each of these runs translates by itself, what as many of the other direction translate, and the given pairs |
 
 The epochs of a recipe are as many as make the time of plain's, or with `--epochs` those given. Every run is that of the preset `tiny`, in
