@@ -54,7 +54,7 @@ RECIPES = {
     "subwords": ([*PLAIN, "--subword-sampling", "0.1", "--packed"], 22),
     "consistency": ([*PLAIN, "--consistency", "5"], 13),
     "student": (PLAIN, 14),
-    "taught": ([*FURTHER, "--teacher-weight", "0.8"], 9),
+    "taught": (FURTHER, 9),
     "diversified": (PLAIN, 5),
 }
 LEARN_FROM_TEACHERS = ("student", "taught", "diversified")

@@ -140,7 +140,7 @@ def train(
         ),
     ] = None,
     teacher_weight: Annotated[
-        float | None, option("--teacher-weight", help="How far the teachers' word replaces the text's, from 0 to 1. Default: 0.5.")
+        float | None, option("--teacher-weight", help="How far the teachers' word replaces the text's, from 0 to 1. Default: 0.8.")
     ] = None,
     label_smoothing: Annotated[float | None, option("--label-smoothing", help="Default: 0.1, as in the paper.")] = None,
     learning_rate: Annotated[

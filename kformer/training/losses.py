@@ -8,7 +8,7 @@ from keras import ops
 from kformer.training.projected_loss import projected_crossentropy
 
 # How far soft targets replace labels, unless something else is said.
-TEACHER_WEIGHT = 0.5
+TEACHER_WEIGHT = 0.8
 
 
 def check_shapes(labels, logits):

@@ -43,7 +43,7 @@ class TrainOptions:
         consistency: weight of R-Drop, which runs every batch twice; 5 is usual [0].
         teachers: list of run directories whose models say what they expect at each token of the training text; the model learns from
             that as well as from the text (word-level distillation) [none]. Without a tokenizer of its own it has theirs.
-        teacher_weight: how far their word replaces the text's, from 0 to 1 [0.5].
+        teacher_weight: how far their word replaces the text's, from 0 to 1 [0.8].
         label_smoothing: [0.1, as in the paper].
         learning_rate: its peak, at the end of the warm-up [0.64 / hidden size up to 256, above that the paper's; with start_from a tenth].
         warmup_steps: [a fifth of the steps, at most 4,000].

@@ -260,7 +260,7 @@ def _ask(path, options, corpus, teachers, report):
         progress = _Progress(report, "teachers", "looked at")
         soft_targets(teachers, corpus, path / _SOFT_TARGETS, progress=progress)
     found = SoftTargets(path / _SOFT_TARGETS, corpus)
-    report(f"targets: {options.teacher_weight:g} of each is what the teachers expect, {1 - options.teacher_weight:g} the given word")
+    report(f"targets: {options.teacher_weight:g} of each is what the teachers expect, {round(1 - options.teacher_weight, 6):g} the given word")
     return found
 
 
