@@ -228,7 +228,8 @@ def report(options):
 
     def row(name, seed, runs, seconds, tokens):
         """Prints a row; returns the scores on the test set, or `None`."""
-        found = {penalty: score(options, runs, "val", penalty)[0] for penalty in PENALTIES}
+        found = in_turn(options, score, [(options, runs, "val", penalty) for penalty in PENALTIES])
+        found = {penalty: scores for penalty, (scores, _) in zip(PENALTIES, found, strict=True)}
         penalty = max(found, key=lambda penalty: found[penalty]["bleu"])
         row, result = [name, seed, penalty, f"{found[penalty]['bleu']:.2f}", f"{found[penalty]['chrf']:.2f}"], None
         if options.test:
@@ -241,10 +242,11 @@ def report(options):
     if options.recipe in LEARN_FROM_TEACHERS:
         runs, backward, seconds, tokens = teachers_of(options)
         texts = teach(options, runs, backward)
-        row(f"{len(runs)} teachers together", f"1 to {len(runs)}", runs, seconds, tokens)
-    if options.recipe != "default":
+    elif options.recipe != "default":
         tokenizer_of(options)
     found = in_turn(options, train, [(options, options.recipe, seed, texts) for seed in options.seeds])
+    if texts:
+        row(f"{len(runs)} teachers together", f"1 to {len(runs)}", runs, seconds, tokens)
     for seed, (run, seconds, tokens) in zip(options.seeds, found, strict=True):
         result = row(options.recipe, seed, [run], seconds, tokens)
         if result:
