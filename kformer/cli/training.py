@@ -158,6 +158,10 @@ def train(
     accumulate: Annotated[
         int | None, option("--accumulate", metavar="BATCHES", help="Batches whose gradients make one update. Default: 1.")
     ] = None,
+    weight_decay: Annotated[
+        float | None,
+        option("--weight-decay", help="Share of each weight, times the learning rate, that an update takes off it (AdamW). Default: 0."),
+    ] = None,
     clip_norm: Annotated[
         float | None,
         option("--clip-norm", help="Largest norm of the gradient; 0 for no limit. Default: 1, which keeps a short warm-up steady."),

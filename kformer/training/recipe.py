@@ -16,6 +16,7 @@ def paper_recipe(
     label_smoothing=0.1,
     consistency=0.0,
     teacher_weight=TEACHER_WEIGHT,
+    weight_decay=0.0,
     clip_norm=None,
     ema_momentum=None,
     accumulation_steps=1,
@@ -42,6 +43,8 @@ def paper_recipe(
         label_smoothing: float in `[0, 1)`.
         consistency: float, the weight of R-Drop, see `MaskedCrossentropy`; 0 for none.
         teacher_weight: float in `[0, 1]`, how far soft targets replace labels, where the data has them, see there.
+        weight_decay: float, the share of each weight, times the learning rate, that an update takes off it (AdamW's decoupled decay, of all
+            weights); 0 for none.
         clip_norm: float; the gradient of all weights together is scaled down to this norm. `None` leaves it as it is.
         ema_momentum: float in `(0, 1)`, as 0.999; an exponential moving average of the weights runs along, and takes
             their place when `fit` ends. `None` keeps none.
@@ -79,9 +82,13 @@ def paper_recipe(
             raise ValueError(f"learning_rate must be a finite number above 0, but {learning_rate} was given.")
     if clip_norm is not None and not clip_norm > 0:
         raise ValueError(f"clip_norm must be above 0, or None for no clipping, but {clip_norm} was given.")
+    if not 0 <= weight_decay < float("inf"):
+        raise ValueError(f"weight_decay must be at least 0 (0 for none), but {weight_decay} was given.")
     if ema_momentum is not None and not 0 < ema_momentum < 1:
         raise ValueError(f"ema_momentum must lie in (0, 1), or be None for no average, but {ema_momentum} was given.")
     options = {} if ema_momentum is None else {"use_ema": True, "ema_momentum": float(ema_momentum)}
+    if weight_decay:
+        options["weight_decay"] = float(weight_decay)
     if accumulation_steps > 1:
         options["gradient_accumulation_steps"] = accumulation_steps
     return {

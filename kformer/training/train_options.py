@@ -49,6 +49,7 @@ class TrainOptions:
         warmup_steps: [a fifth of the steps, at most 4,000].
         cooldown: share of the training at whose end the learning rate falls to 0 [0.25; with start_from 0].
         accumulate: batches whose gradients make one update [1]. Warm-up and cooldown count updates, `steps` counts batches.
+        weight_decay: the share of each weight, times the learning rate, that an update takes off it [0].
         clip_norm: the gradient's largest norm, 0 for no limit [1].
         ema: momentum of a moving average of the weights, which is then what is validated and saved; 0 for none [0.999, of a tenth of
             the steps where these are under 10,000; with start_from 0].
@@ -91,6 +92,7 @@ class TrainOptions:
     warmup_steps: int | None = None
     cooldown: float | None = None
     accumulate: int | None = None
+    weight_decay: float | None = None
     clip_norm: float | None = None
     ema: float | None = None
     precision: str | None = None
@@ -121,6 +123,7 @@ class TrainOptions:
         self._check("subword_sampling", lambda value: 0 < value < math.inf, "above 0")
         self._check("select", lambda value: value in ("nll", "bleu"), "nll or bleu")
         self._check("tokenizer_type", lambda value: value in MODEL_TYPES, f"one of {', '.join(MODEL_TYPES)}")
+        self._check("weight_decay", lambda value: 0 <= value < math.inf, "at least 0 (0 for none)")
         self._check("clip_norm", lambda value: 0 <= value < math.inf, "at least 0 (0 for no limit)")
         self._check("ema", lambda value: 0 <= value < 1, "in [0, 1), such as 0.999, or 0 for none")
         self._check("preset", lambda value: value in PRESETS, f"one of {', '.join(PRESETS)}")

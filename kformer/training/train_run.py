@@ -311,7 +311,7 @@ def _chosen(options, num_pairs, steps_per_epoch, report):
 def _usual(options):
     """Values for open options that do not depend on the corpus, so that the config tells all that a training was made with."""
     values = {"seed": 0, "packed": False, "valid_every": 1, "checkpoint_every": 500, "keep": 2, "label_smoothing": 0.1, "clip_norm": 1.0}
-    values |= {"consistency": 0.0, "word_dropout": 0.0, "cooldown": 0.0 if options.start_from else COOLDOWN, "accumulate": 1}
+    values |= {"weight_decay": 0.0, "consistency": 0.0, "word_dropout": 0.0, "cooldown": 0.0 if options.start_from else COOLDOWN, "accumulate": 1}
     if options.valid_source is not None:
         values["select"] = "nll"
     if options.teachers:
@@ -352,7 +352,7 @@ def _compile(model, options, total_steps, report):
     ending["batches_per_update"] = options.accumulate
     schedule = WarmupInverseSqrt(model.hidden_dim, warmup, scale=peak * (model.hidden_dim * warmup) ** 0.5, **ending)
     recipe = {"label_smoothing": options.label_smoothing, "clip_norm": options.clip_norm or None, "ema_momentum": options.ema or None}
-    recipe |= {"consistency": options.consistency, "accumulation_steps": options.accumulate}
+    recipe |= {"consistency": options.consistency, "accumulation_steps": options.accumulate, "weight_decay": options.weight_decay or 0.0}
     if options.teachers:
         recipe["teacher_weight"] = options.teacher_weight
     model.compile(**paper_recipe(model, learning_rate=schedule, **recipe))
