@@ -260,7 +260,8 @@ def _ask(path, options, corpus, teachers, report):
         progress = _Progress(report, "teachers", "looked at")
         soft_targets(teachers, corpus, path / _SOFT_TARGETS, progress=progress)
     found = SoftTargets(path / _SOFT_TARGETS, corpus)
-    report(f"targets: {options.teacher_weight:g} of each is what the teachers expect, {round(1 - options.teacher_weight, 6):g} the given word")
+    weight = options.teacher_weight
+    report(f"targets: {weight:g} of each is what the teachers expect, {round(1 - weight, 6):g} the given word")
     return found
 
 
@@ -311,7 +312,8 @@ def _chosen(options, num_pairs, steps_per_epoch, report):
 def _usual(options):
     """Values for open options that do not depend on the corpus, so that the config tells all that a training was made with."""
     values = {"seed": 0, "packed": False, "valid_every": 1, "checkpoint_every": 500, "keep": 2, "label_smoothing": 0.1, "clip_norm": 1.0}
-    values |= {"weight_decay": 0.0, "consistency": 0.0, "word_dropout": 0.0, "cooldown": 0.0 if options.start_from else COOLDOWN, "accumulate": 1}
+    values |= {"weight_decay": 0.0, "consistency": 0.0, "word_dropout": 0.0, "accumulate": 1}
+    values["cooldown"] = 0.0 if options.start_from else COOLDOWN
     if options.valid_source is not None:
         values["select"] = "nll"
     if options.teachers:
@@ -352,7 +354,7 @@ def _compile(model, options, total_steps, report):
     ending["batches_per_update"] = options.accumulate
     schedule = WarmupInverseSqrt(model.hidden_dim, warmup, scale=peak * (model.hidden_dim * warmup) ** 0.5, **ending)
     recipe = {"label_smoothing": options.label_smoothing, "clip_norm": options.clip_norm or None, "ema_momentum": options.ema or None}
-    recipe |= {"consistency": options.consistency, "accumulation_steps": options.accumulate, "weight_decay": options.weight_decay or 0.0}
+    recipe |= {"consistency": options.consistency, "accumulation_steps": options.accumulate, "weight_decay": options.weight_decay}
     if options.teachers:
         recipe["teacher_weight"] = options.teacher_weight
     model.compile(**paper_recipe(model, learning_rate=schedule, **recipe))

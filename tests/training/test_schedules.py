@@ -77,12 +77,29 @@ def test_the_recipe_takes_the_models_size_or_a_rate(tiny_transformer):
     assert paper_recipe(None, learning_rate=1e-3)["optimizer"].get_config()["learning_rate"] == pytest.approx(1e-3)
 
 
+def test_weight_decay_is_that_of_adamw():
+    torch = pytest.importorskip("torch")
+    random = np.random.default_rng(0)
+    start, slopes = random.normal(size=(3, 4)).astype("float32"), random.normal(size=(5, 3, 4)).astype("float32")
+    variable = keras.Variable(start)
+    optimizer = paper_recipe(8, learning_rate=0.05, weight_decay=0.1)["optimizer"]
+    theirs = torch.nn.Parameter(torch.tensor(start))
+    peer = torch.optim.AdamW([theirs], lr=0.05, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.1)
+    for slope in slopes:
+        optimizer.apply([keras.ops.convert_to_tensor(slope)], [variable])
+        theirs.grad = torch.tensor(slope)
+        peer.step()
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(variable), theirs.detach().numpy(), atol=1e-5)
+    assert paper_recipe(8)["optimizer"].weight_decay is None
+
+
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"model_or_hidden_dim": "tiny"}, "hidden size: .* not 'tiny'"),
         ({"model_or_hidden_dim": 8, "clip_norm": 0}, "clip_norm must be above 0"),
+        ({"model_or_hidden_dim": 8, "weight_decay": -0.1}, "weight_decay must be at least 0"),
         ({"model_or_hidden_dim": 8, "ema_momentum": 1.0}, "ema_momentum must lie in"),
         ({"model_or_hidden_dim": 8, "learning_rate": -1}, "learning_rate must be .* -1"),
         ({"model_or_hidden_dim": 8, "label_smoothing": -0.1}, "label_smoothing must lie in"),
