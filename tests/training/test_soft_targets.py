@@ -203,14 +203,15 @@ def test_a_student_learns_alike_with_and_without_logits(prepared, tmp_path):
     found = soft_targets(teacher, corpus, tmp_path / "soft")
     losses = {}
     for kind in (kformer.Transformer, WithLogits):
-        dataset = kformer.data.ParallelDataset.from_prepared(corpus, batch_tokens=64, soft_targets=found)
+        dataset = kformer.data.ParallelDataset.from_prepared(corpus, batch_tokens=64, max_shapes=1, soft_targets=found)
         student = kind.from_config(small_model(tokenizer, 7).get_config())
         student.compile(**paper_recipe(student, learning_rate=1e-3, teacher_weight=0.6))
         losses[kind] = student.fit(dataset, epochs=2, verbose=0).history["loss"]
     assert losses[WithLogits] == pytest.approx(losses[kformer.Transformer], rel=1e-4)
     plain = small_model(tokenizer, 7)
     plain.compile(**paper_recipe(plain, learning_rate=1e-3))
-    without = plain.fit(kformer.data.ParallelDataset.from_prepared(corpus, batch_tokens=64), epochs=2, verbose=0).history["loss"]
+    labels_alone = kformer.data.ParallelDataset.from_prepared(corpus, batch_tokens=64, max_shapes=1)
+    without = plain.fit(labels_alone, epochs=2, verbose=0).history["loss"]
     assert without != pytest.approx(losses[kformer.Transformer], rel=1e-3)
     other = small_model(tokenizer, 7)
     other.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
@@ -225,6 +226,7 @@ def test_a_run_learns_from_teachers_and_goes_on(prepared, tmp_path):
         kformer.training.save_run(tmp_path / f"teacher-{seed}", small_model(tokenizer, seed), tokenizer)
     given = {"train_source": str(folder / "train.en"), "train_target": str(folder / "train.de"), "show_progress": False}
     given |= {"teachers": [tmp_path / "teacher-1", tmp_path / "teacher-2"], "batch_tokens": 128, "cooldown": 0.0, "checkpoint_every": 3}
+    given["max_shapes"] = 1  # Each costs a compilation on JAX.
     said = []
     whole = train_run(tmp_path / "whole", **given, steps=8, report=said.append)
     assert any("asking 2 teachers" in line for line in said) and any("targets: 0.8 of each" in line for line in said)
