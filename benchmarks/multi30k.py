@@ -1,8 +1,8 @@
 """How good are translations of Multi30k by a small model? Subwords, training, distillation and scores by one command.
 
     python benchmarks/multi30k.py DATA --work DIR [--recipe plain] [--seeds 1,2,3] [--from en] [--to de] [--protocol tok] [--test]
-                                  [--teachers 3] [--threads N] [--backend NAME] [--matmul-precision NAME] [--epochs N]
-                                  [--vocabulary N] [--jobs N]
+                                  [--teachers 3] [--backward-teachers 2] [--threads N] [--jobs N] [--epochs N] [--vocabulary N]
+                                  [--backend NAME] [--matmul-precision NAME]
 
 DATA is a folder with `train`, `val` and `test2016` in both languages (`train.en`, ...), tokenised and lowercased for the protocol `tok`
 (BLEU with `tokenize=none`, comparable with published tables) or as written for `raw` (sacreBLEU's own tokenisation, cased).
@@ -16,14 +16,15 @@ DATA is a folder with `train`, `val` and `test2016` in both languages (`train.en
 | consistency | plain, and every batch twice with predictions drawn together (R-Drop) |
 | student | plain, on what the runs of plain with the first `--teachers` seeds translate together, and on the given pairs |
 | taught | plain of its seed, trained on: the given pairs, each teacher's translations, and at each token what all teachers expect there |
-| diversified | plain, on what each of these runs translates by itself, what as many of the other direction translate, and the given pairs |
+| diversified | plain with a dropout of 0.2, on the given pairs, on what each of these runs says to their source, and on what |
+| | `--backward-teachers` runs of plain of the other direction say to their target, as its source |
 
-The epochs of a recipe are as many as make the time of plain's, or with `--epochs` those given. Every run is that of the preset `tiny`, in
-a folder of its own under DIR. What is there already is used again, and a training that was interrupted goes on, so that the command can be
-given again after any interruption. With `--jobs 2` two trainings run at a time, best with `--threads 1`: small models gain little by a
-second thread; the seconds are those of trainings side by side. Scores are those of a beam of 5; the length penalty is chosen on the
-validation text. For a student those of its teachers together come first. The test set is looked at only with `--test`, with the
-bootstrap's 95 % interval of BLEU.
+The epochs of a recipe are as many as make about the time of plain's (diversified's a third more), or with `--epochs` those given. Every run
+is that of the preset `tiny`, in a folder of its own under DIR. What is there already is used again, and a training that was interrupted
+goes on, so that the command can be given again after any interruption. With `--jobs 2` two trainings run at a time, best with `--threads
+1`: small models gain little by a second thread; the seconds are those of trainings side by side. Scores are those of a beam of 5; the
+length penalty is chosen on the validation text. For a student those of its teachers together come first. The test set is looked at only
+with `--test`, with the bootstrap's 95 % interval of BLEU.
 """
 
 import argparse
@@ -41,8 +42,9 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from benchmarks.inference import processor  # noqa: E402
 
-PLAIN = ["--batch-tokens", "2048", "--dropout", "0.3", "--learning-rate", "0.005", "--warmup-steps", "1000"]
-PLAIN += ["--ema", "0.999", "--cooldown", "0.3", "--select", "bleu"]
+COMMON = ["--batch-tokens", "2048", "--learning-rate", "0.005", "--warmup-steps", "1000"]
+COMMON += ["--ema", "0.999", "--cooldown", "0.3", "--select", "bleu"]
+PLAIN = [*COMMON, "--dropout", "0.3"]
 # From the weights of a trained run, whose dropout stays.
 FURTHER = ["--batch-tokens", "2048", "--learning-rate", "0.004", "--warmup-steps", "1000"]
 FURTHER += ["--ema", "0.999", "--cooldown", "0.4", "--select", "bleu"]
@@ -55,7 +57,7 @@ RECIPES = {
     "consistency": ([*PLAIN, "--consistency", "5"], 13),
     "student": (PLAIN, 14),
     "taught": (FURTHER, 9),
-    "diversified": (PLAIN, 5),
+    "diversified": ([*COMMON, "--dropout", "0.2"], 8),
 }
 LEARN_FROM_TEACHERS = ("student", "taught", "diversified")
 VOCABULARY = 10_000
@@ -132,7 +134,8 @@ def in_turn(options, function, arguments):
 
 def texts_of(options):
     """The files of what a student learns from."""
-    name = f"{options.recipe}-{options.protocol}-{options.source}-{options.target}-{options.teachers}"
+    teachers = f"{options.teachers}-{options.backward_teachers}" if options.recipe == "diversified" else options.teachers
+    name = f"{options.recipe}-{options.protocol}-{options.source}-{options.target}-{teachers}"
     return {side: options.work / f"{name}.{side}" for side in ("source", "target")}
 
 
@@ -140,9 +143,10 @@ def teachers_of(options):
     """Runs of teachers, and of those of the other direction where the recipe needs them; seconds and target tokens of the former."""
     other = argparse.Namespace(**{**vars(options), "source": options.target, "target": options.source})
     is_taught = all(path.exists() for path in texts_of(options).values())
-    sides = [options, other] if options.recipe == "diversified" and not is_taught else [options]
+    backward_teachers = options.backward_teachers if options.recipe == "diversified" and not is_taught else 0
     tokenizer_of(options)  # Once, before several ask for it.
-    arguments = [(side, "plain", 1 + number) for number in range(options.teachers) for side in sides]
+    counts = ((options, options.teachers), (other, backward_teachers))
+    arguments = [(side, "plain", 1 + number) for side, count in counts for number in range(count)]
     found = in_turn(options, train, arguments)
     forward = [result for result, (side, *_) in zip(found, arguments, strict=True) if side is options]
     backward = [result[0] for result, (side, *_) in zip(found, arguments, strict=True) if side is other]
@@ -264,6 +268,7 @@ def main():
     parser.add_argument("--recipe", choices=RECIPES, default="plain")
     parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1, 2, 3])
     parser.add_argument("--teachers", type=int, default=3, help="runs that teach a student together")
+    parser.add_argument("--backward-teachers", type=int, default=2, help="runs of the other direction that add sources")
     parser.add_argument("--from", dest="source", default="en")
     parser.add_argument("--to", dest="target", default="de")
     parser.add_argument("--protocol", choices=("tok", "raw"), default="tok")
