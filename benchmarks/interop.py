@@ -48,6 +48,7 @@ SHAPES = {
     ),
 }
 T5_CONFIG = {"d_kv": 64, "relative_attention_num_buckets": 32, "relative_attention_max_distance": 128}
+T5_EXTRA_IDS = 100
 SENTENCES, LONGEST = 64, 40
 # Of the weights, as in tests/interop/published.py; where `spread_of` begins.
 SPREADS = {"small": (0.7, 3.5, 0.3, 40, 4), "opus-mt": (0.7, 3, 0.3, 93, 4), "nllb": (0.5, 8, 0.5, 10, 1)}
@@ -159,12 +160,22 @@ def write_tokenizer(folder, kind, sizes, options):
     elif kind.startswith("t5"):
         ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
         model = train(options.train_source, options.train_target, model_type="unigram", size=8000, **ids)
-        (folder / "spiece.model").write_bytes(model)
-        write("tokenizer_config.json", {"tokenizer_class": "T5Tokenizer", "extra_ids": 100})
+        (folder / "spiece.model").write_bytes(filled_up(model, sizes["vocab_size"] - T5_EXTRA_IDS))
+        write("tokenizer_config.json", {"tokenizer_class": "T5Tokenizer", "extra_ids": T5_EXTRA_IDS})
     else:
         model = train(options.train_source, options.train_target, model_type="bpe", size=8000)
         (folder / "sentencepiece.bpe.model").write_bytes(model)
         write("tokenizer_config.json", {"tokenizer_class": "NllbTokenizer", "src_lang": "eng_Latn", "tgt_lang": "deu_Latn"})
+
+
+def filled_up(model, size):
+    """A SentencePiece model with invented pieces behind its own, which no text is cut into."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    for number in range(size - len(proto.pieces)):
+        proto.pieces.add(piece=f"\u2581invented{number}", score=-1000.0)
+    return proto.SerializeToString()
 
 
 def their_texts(folder, model, lines, beams, steps):
