@@ -5,7 +5,7 @@
 
 Every kind and length runs in a process of its own: one sequence through one layer, loss and gradients. Time is the least of the repeats,
 memory what the process takes at its peak beyond what it took before the first call. The table gives both as ratios to full attention of
-the same length and backend, and with `--plot` as curves.
+the same length and backend. `--plot` draws the time into FILE, and the memory into another beside it (`NAME-memory`).
 """
 
 import argparse
@@ -104,7 +104,7 @@ def report(options):
     print(f"{processor()}, {os.cpu_count()} processors\n\ncommand: python benchmarks/{command}\n")
     print(f"| backend | length | {' | '.join(f'{kind}, ms | {kind}, MiB' for kind in KINDS)} | local / full | linear / full |")
     print("|---" * (4 + 2 * len(KINDS)) + "|", flush=True)
-    curves = {}
+    curves = {"seconds": {}, "mebibytes": {}}
     for backend in options.backends:
         for length in options.lengths:
             found = {kind: run(options, backend, kind, length) for kind in KINDS}
@@ -112,7 +112,8 @@ def report(options):
             for kind, row in found.items():
                 cells += ["-", "-"] if row is None else [f"{1000 * row['seconds']:.1f}", f"{row['mebibytes']:.0f}"]
                 if row is not None:
-                    curves.setdefault(f"{kind}, {backend}", {})[length] = row["seconds"]
+                    for name in curves:
+                        curves[name].setdefault(f"{kind}, {backend}", {})[length] = row[name]
             for kind in KINDS[1:]:
                 both = found["full"] is not None and found[kind] is not None
                 ratios = [found[kind][name] / max(found["full"][name], 1e-9) for name in ("seconds", "mebibytes")] if both else None
@@ -121,7 +122,9 @@ def report(options):
     if options.plot:
         from kformer import plots
 
-        plots.save(plots.plot_lengths(curves, title="a layer of attention, forward and backward"), options.plot)
+        memory = options.plot.with_stem(f"{options.plot.stem}-memory")
+        for (name, lines), path in zip(curves.items(), (options.plot, memory), strict=True):
+            plots.save(plots.plot_lengths(lines, name, title="a layer of attention, forward and backward"), path)
 
 
 def main():
