@@ -305,6 +305,26 @@ def test_scores_are_those_that_the_score_command_gives(kformer_main, tmp_path):
     assert [float(line) for line in out.decode().splitlines()] == pytest.approx([score for _, _, score in pairs], abs=1e-3)
 
 
+@pytest.mark.any_backend
+def test_length_limits_hold_in_every_command_that_searches(kformer_main, tmp_path):
+    limits = {"length_ratio": 0.5, "length_offset": 1}
+    arguments = ["--length-ratio", "0.5", "--length-offset", "1", "--beam-size", "2"]
+    translator = kformer.Translator.load(RUN)
+    expected = translator(TIMES, beam_size=2, **limits)
+    assert expected != translator(TIMES, beam_size=2)
+    (tmp_path / "source").write_text("".join(line + "\n" for line in TIMES))
+    source = ["--source", tmp_path / "source"]
+    outputs = ["--output-source", tmp_path / "students.en", "--output-target", tmp_path / "students.zh"]
+    for command, name in (
+        (["translate", RUN, "--input", tmp_path / "source", "--output", tmp_path / "translated"], "translated"),
+        (["evaluate", RUN, *source, "--reference", tmp_path / "source", "--output", tmp_path / "evaluated"], "evaluated"),
+        (["distill", RUN, *source, *outputs], "students.zh"),
+    ):
+        code, _, err = kformer_main(*command, *arguments)
+        assert code == 0, err
+        assert (tmp_path / name).read_text(encoding="utf-8").splitlines() == expected, name
+
+
 def test_a_source_that_was_cut_is_told(kformer_main):
     code, out, err = kformer_main("translate", RUN, "--beam-size", "1", stdin=b"noon\n" + b"noon " * 60 + b"\nnoon\n")
     assert code == 0 and out.count(b"\n") == 3
@@ -363,10 +383,12 @@ def test_an_output_file_appears_when_it_is_whole(tmp_path):
 def test_export_writes_the_next_version_with_its_options(kformer_main, tmp_path):
     (tmp_path / "text").write_text("下午四点半\n")
     shortlist = ("--shortlist", tmp_path / "text", "--early-stopping")
-    code, out, err = kformer_main("export", RUN, "--output", tmp_path / "times", "--beam-size", "2", *shortlist)
+    limits = ("--length-ratio", "1.5", "--length-offset", "9")
+    code, out, err = kformer_main("export", RUN, "--output", tmp_path / "times", "--beam-size", "2", *shortlist, *limits)
     assert code == 0, err
     assert out.decode() == f"{tmp_path / 'times' / '1'}\n"
     options = read_metadata(tmp_path / "times" / "1")["search"]
+    assert (options["length_ratio"], options["length_offset"]) == (1.5, 9)
     assert options["early_stopping"] is True and options["shortlist"] == list(kformer.Translator.load(RUN).shortlist(["下午四点半"]))
     code, out, err = kformer_main("translate", tmp_path / "times", "--beam-size", "2", stdin=TIMES[0].encode())
     assert (code, out.decode()) == (0, "下午四点半\n"), err

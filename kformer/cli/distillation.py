@@ -8,7 +8,7 @@ import typer
 
 from kformer_command import quiet_imports
 
-from .options import Backend, BatchSize, LengthPenalty, Threads, option
+from .options import Backend, BatchSize, LengthOffset, LengthPenalty, LengthRatio, Threads, option
 
 
 def distill(
@@ -39,6 +39,8 @@ def distill(
     keep_original: Annotated[bool, option("--keep-original", help="Also write the given pairs, behind the new ones.")] = False,
     beam_size: Annotated[int, option("--beam-size", min=1, show_default=True, help="Live hypotheses per sentence.")] = 5,
     length_penalty: LengthPenalty = None,
+    length_ratio: LengthRatio = None,
+    length_offset: LengthOffset = None,
     batch_size: BatchSize = 64,
     threads: Threads = None,
     backend: Backend = None,
@@ -70,8 +72,8 @@ def distill(
 
     forward, back = loaded(teachers), loaded(backward or [])
     settings = {"closest": closest, "keep_original": keep_original, "batch_size": batch_size, "beam_size": beam_size}
-    if length_penalty is not None:
-        settings["length_penalty"] = length_penalty
+    search = {"length_penalty": length_penalty, "length_ratio": length_ratio, "length_offset": length_offset}
+    settings |= {name: value for name, value in search.items() if value is not None}
     with streaming.LineProgress(len(sources) * len(forward + back)) as progress:
         text = distill(forward, sources, references, backward=back, progress=progress, **settings)
     with streaming.open_output(output_source) as first, streaming.open_output(output_target) as second:

@@ -11,7 +11,9 @@ from kformer_command import quiet_imports
 from .options import (
     Backend,
     BeamSize,
+    LengthOffset,
     LengthPenalty,
+    LengthRatio,
     MaxLength,
     Run,
     SourceLanguage,
@@ -50,6 +52,8 @@ def export(
     ] = None,
     length_penalty: LengthPenalty = None,
     max_length: MaxLength = None,
+    length_ratio: LengthRatio = None,
+    length_offset: LengthOffset = None,
     shortlist: Annotated[
         pathlib.Path | None,
         option(
@@ -87,7 +91,7 @@ def export(
     if format not in FORMATS:
         raise typer.BadParameter(f"--format is '{format}', but must be one of {', '.join(FORMATS)}.")
     if format == "ctranslate2" and (
-        early_stopping or not (beam_size is n_best is length_penalty is max_length is shortlist is None)
+        early_stopping or not (beam_size is n_best is length_penalty is max_length is length_ratio is length_offset is shortlist is None)
     ):
         raise typer.BadParameter("The format ctranslate2 holds no search options: give them to ctranslate2.Translator.")
     if single and format != "saved_model":
@@ -100,6 +104,8 @@ def export(
         "n_best": n_best,
         "length_penalty": length_penalty,
         "max_length": max_length,
+        "length_ratio": length_ratio,
+        "length_offset": length_offset,
         "shortlist": None if shortlist is None else translator.shortlist(streaming.read_lines(shortlist, "shortlist")),
         "early_stopping": early_stopping or None,
         "single": single or None,

@@ -36,6 +36,15 @@ LengthPenalty = Annotated[
     ),
 ]
 MaxLength = Annotated[int | None, option("--max-length", help="Most tokens of a translation. Default: one below the model's limit.")]
+LengthRatio = Annotated[
+    float | None,
+    option(
+        "--length-ratio",
+        help="With --length-offset: most tokens of a translation as RATIO * source tokens + OFFSET. A high length penalty needs a low "
+        "limit, or it favours sentences that repeat themselves. Default: 2.",
+    ),
+]
+LengthOffset = Annotated[int | None, option("--length-offset", help="See --length-ratio. Default: 32.")]
 SourceLanguage = Annotated[
     str | None,
     option("--source-language", metavar="CODE", help="Source language, of a model of several, such as eng_Latn. Default: its own."),

@@ -14,7 +14,9 @@ from .options import (
     BatchSize,
     BeamSize,
     Ensemble,
+    LengthOffset,
     LengthPenalty,
+    LengthRatio,
     MaxLength,
     Model,
     Run,
@@ -43,6 +45,8 @@ def translate(
     scores: Annotated[bool, option("--scores", help="After each translation a column with its log-probability.")] = False,
     length_penalty: LengthPenalty = None,
     max_length: MaxLength = None,
+    length_ratio: LengthRatio = None,
+    length_offset: LengthOffset = None,
     sample: Annotated[bool, option("--sample", help="Draw translations at random instead of searching for the best.")] = False,
     temperature: Annotated[
         float | None, option("--temperature", help="With --sample: below 1 draws likelier tokens, above 1 rarer ones. Default: 1.")
@@ -79,7 +83,8 @@ def translate(
     translator = streaming.open_translator(model, source_language, target_language, ensemble)
     options = streaming.search_options(
         translator, beam_size=wide_enough(translator, beam_size, n_best, sample), n_best=n_best, length_penalty=length_penalty,
-        max_length=max_length, sampling=sample or None, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
+        max_length=max_length, length_ratio=length_ratio, length_offset=length_offset, sampling=sample or None, temperature=temperature,
+        top_k=top_k, top_p=top_p, seed=seed,
     )  # fmt: skip
     total = count_lines(str(input)) if input is not None else None
     with streaming.LineProgress(total) as progress, streaming.open_output(output) as out:
@@ -116,6 +121,8 @@ def evaluate(
     beam_size: BeamSize = None,
     length_penalty: LengthPenalty = None,
     max_length: MaxLength = None,
+    length_ratio: LengthRatio = None,
+    length_offset: LengthOffset = None,
     output: Annotated[pathlib.Path | None, option("--output", metavar="FILE", help="Also write the translations to this file.")] = None,
     as_json: Annotated[bool, option("--json", help="Print one JSON object instead of lines to read.")] = False,
     source_language: SourceLanguage = None,
@@ -137,7 +144,10 @@ def evaluate(
     for path, texts in zip(reference, references, strict=True):
         streaming.check_same_length(source, sources, path, texts)
     translator = streaming.open_translator(model, source_language, target_language, ensemble)
-    options = streaming.search_options(translator, beam_size=beam_size, length_penalty=length_penalty, max_length=max_length)
+    options = streaming.search_options(
+        translator, beam_size=beam_size, length_penalty=length_penalty, max_length=max_length, length_ratio=length_ratio,
+        length_offset=length_offset,
+    )  # fmt: skip
     with streaming.LineProgress(len(sources)) as progress:
         result = evaluate(
             translator, sources, references, tokenize=tokenize, lowercase=lowercase, batch_size=batch_size, progress=progress, **options
