@@ -18,13 +18,15 @@ DATA is a folder with `train`, `val` and `test2016` in both languages (`train.en
 | taught | plain of its seed, trained on: the given pairs, each teacher's translations, and at each token what all teachers expect there |
 | diversified | plain with a dropout of 0.2, on the given pairs, on what each of these runs says to their source, and on what |
 | | `--backward-teachers` runs of plain of the other direction say to their target, as its source |
+| roundtrip | diversified, and on what one of these runs says to each source that the other direction's made |
 
-The epochs of a recipe are as many as make about the time of plain's (diversified's a third more), or with `--epochs` those given. Every run
-is that of the preset `tiny`, in a folder of its own under DIR. What is there already is used again, and a training that was interrupted
-goes on, so that the command can be given again after any interruption. With `--jobs 2` two trainings run at a time, best with `--threads
-1`: small models gain little by a second thread; the seconds are those of trainings side by side. Scores are those of a beam of 5,
-translations at most 1.2 times as long as the source and four tokens; the length penalty is chosen on the validation text. For a student those of its teachers together come first. The test set is looked at only
-with `--test`, with the bootstrap's 95 % interval of BLEU.
+The epochs of a recipe are as many as make about the time of plain's (a third more for the last two), or with `--epochs` those given.
+Every run is that of the preset `tiny`, in a folder of its own under DIR. What is there already is used again, and a training that was
+interrupted goes on, so that the command can be given again after any interruption. With `--jobs 2` two trainings run at a time, best
+with `--threads 1`: small models gain little by a second thread; the seconds are those of trainings side by side. Scores are those of a
+beam of 5, translations at most 1.2 times as long as the source and four tokens; the length penalty is chosen on the validation text. For
+a student those of its teachers together come first. The test set is looked at only with `--test`, with the bootstrap's 95 % interval of
+BLEU.
 """
 
 import argparse
@@ -58,8 +60,10 @@ RECIPES = {
     "student": (PLAIN, 14),
     "taught": (FURTHER, 9),
     "diversified": ([*COMMON, "--dropout", "0.2"], 8),
+    "roundtrip": ([*COMMON, "--dropout", "0.2"], 6),
 }
-LEARN_FROM_TEACHERS = ("student", "taught", "diversified")
+BOTH_WAYS = ("diversified", "roundtrip")
+LEARN_FROM_TEACHERS = ("student", "taught", *BOTH_WAYS)
 VOCABULARY = 10_000
 PENALTIES = (0.6, 1.0, 1.4, 1.8, 2.2)
 TEACHERS_PENALTY = 1.4  # The best of two of three runs of plain on the validation text; 4 % too short on the training text, with 0.6 5 %.
@@ -137,7 +141,7 @@ def in_turn(options, function, arguments):
 
 def texts_of(options):
     """The files of what a student learns from."""
-    teachers = f"{options.teachers}-{options.backward_teachers}" if options.recipe == "diversified" else options.teachers
+    teachers = f"{options.teachers}-{options.backward_teachers}" if options.recipe in BOTH_WAYS else options.teachers
     name = f"{options.recipe}-{options.protocol}-{options.source}-{options.target}-{teachers}"
     return {side: options.work / f"{name}.{side}" for side in ("source", "target")}
 
@@ -146,7 +150,7 @@ def teachers_of(options):
     """Runs of teachers, and of those of the other direction where the recipe needs them; seconds and target tokens of the former."""
     other = argparse.Namespace(**{**vars(options), "source": options.target, "target": options.source})
     is_taught = all(path.exists() for path in texts_of(options).values())
-    backward_teachers = options.backward_teachers if options.recipe == "diversified" and not is_taught else 0
+    backward_teachers = options.backward_teachers if options.recipe in BOTH_WAYS and not is_taught else 0
     tokenizer_of(options)  # Once, before several ask for it.
     counts = ((options, options.teachers), (other, backward_teachers))
     arguments = [(side, "plain", 1 + number) for side, count in counts for number in range(count)]
@@ -177,10 +181,25 @@ def teach(options, runs, backward):
         pairs |= dict.fromkeys(zip(given[0], lines, strict=True))
     for lines in said[len(runs) :]:
         pairs |= dict.fromkeys(zip(lines, given[1], strict=True))
+    if options.recipe == "roundtrip":
+        pairs |= dict.fromkeys(round_trips(options, runs, given[0], said[len(runs) :]))
     sources, targets = zip(*(pair for pair in pairs if all(pair)), strict=True)
     write(texts["source"], sources)
     write(texts["target"], targets)
     return texts
+
+
+def round_trips(options, runs, given, texts):
+    """Pairs of each new sentence of `texts`, one text of each backward run, and what one of the teachers' runs says to it."""
+    known, arguments = {*given, ""}, []
+    for number, lines in enumerate(texts):
+        path = options.work / f"{options.protocol}-{options.source}-{options.target}.back-{1 + number}-of-{len(texts)}"
+        write(path, [line for line in dict.fromkeys(lines) if line not in known])
+        known.update(lines)
+        # In the reverse order: a run and that of its seed in the other direction began alike.
+        arguments.append((options, runs[(len(texts) - 1 - number) % len(runs)], path))
+    said = in_turn(options, translations, arguments)
+    return [pair for (*_, path), lines in zip(arguments, said, strict=True) for pair in zip(read(path), lines, strict=True)]
 
 
 def translations(options, run, source):
