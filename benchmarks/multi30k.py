@@ -19,8 +19,10 @@ DATA is a folder with `train`, `val` and `test2016` in both languages (`train.en
 | diversified | plain with a dropout of 0.2, on the given pairs, on what each of these runs says to their source, and on what |
 | | `--backward-teachers` runs of plain of the other direction say to their target, as its source |
 | roundtrip | diversified, and on what one of these runs says to each source that the other direction's made |
+| rounds | a second round, with a dropout of 0.1: roundtrip's pairs, and what `--teachers` runs of it say to the given source, |
+| | the likeliest of the beam and the one most like the target; in the end on the given pairs alone |
 
-The epochs of a recipe are as many as make about the time of plain's (a third more for the last two), or with `--epochs` those given.
+The epochs of a recipe are as many as make about the time of plain's (a third more for the last three), or with `--epochs` those given.
 Every run is that of the preset `tiny`, in a folder of its own under DIR. What is there already is used again, and a training that was
 interrupted goes on, so that the command can be given again after any interruption. With `--jobs 2` two trainings run at a time, best
 with `--threads 1`: small models gain little by a second thread; the seconds are those of trainings side by side. Scores are those of a
@@ -44,12 +46,11 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from benchmarks.inference import processor  # noqa: E402
 
-COMMON = ["--batch-tokens", "2048", "--learning-rate", "0.005", "--warmup-steps", "1000"]
-COMMON += ["--ema", "0.999", "--cooldown", "0.3", "--select", "bleu"]
+EVERY = ["--batch-tokens", "2048", "--ema", "0.999", "--select", "bleu"]
+COMMON = [*EVERY, "--learning-rate", "0.005", "--warmup-steps", "1000", "--cooldown", "0.3"]
 PLAIN = [*COMMON, "--dropout", "0.3"]
 # From the weights of a trained run, whose dropout stays.
-FURTHER = ["--batch-tokens", "2048", "--learning-rate", "0.004", "--warmup-steps", "1000"]
-FURTHER += ["--ema", "0.999", "--cooldown", "0.4", "--select", "bleu"]
+FURTHER = [*EVERY, "--learning-rate", "0.004", "--warmup-steps", "1000", "--cooldown", "0.4"]
 # Options of `kformer train`, and epochs.
 RECIPES = {
     "default": ([], None),
@@ -61,8 +62,11 @@ RECIPES = {
     "taught": (FURTHER, 9),
     "diversified": ([*COMMON, "--dropout", "0.2"], 8),
     "roundtrip": ([*COMMON, "--dropout", "0.2"], 6),
+    "rounds": ([*COMMON, "--dropout", "0.1"], 5),
 }
-BOTH_WAYS = ("diversified", "roundtrip")
+# What follows, from the weights of a recipe's run, on the given pairs alone: of most others one side is what a model wrote.
+LAST = {"rounds": ([*EVERY, "--learning-rate", "0.003", "--warmup-steps", "200", "--cooldown", "0.5"], 8)}
+BOTH_WAYS = ("diversified", "roundtrip", "rounds")
 LEARN_FROM_TEACHERS = ("student", "taught", *BOTH_WAYS)
 VOCABULARY = 10_000
 PENALTIES = (0.6, 1.0, 1.4, 1.8, 2.2)
@@ -105,25 +109,35 @@ def train(options, recipe, seed, texts=None):
     """A run's directory, trained to its end; the seconds that its steps took, and the target tokens that it saw."""
     run = run_of(options, recipe, seed)
     settings, epochs = RECIPES[recipe]
-    epochs = options.epochs or epochs
-    languages = {"source": options.source, "target": options.target}
-    if (run / "config.json").exists():
-        arguments = ["--resume"]
-    else:
+    if recipe == "taught":
+        teachers = [run_of(options, "plain", 1 + number) for number in range(options.teachers)]
+        settings = [*settings, *(argument for teacher in teachers for argument in ("--teacher", teacher))]
+        settings += ["--start-from", teachers[(seed - 1) % len(teachers)]]
+    elif recipe != "default":
+        settings = [*settings, "--tokenizer", tokenizer_of(options)]
+    train_run(options, run, settings, epochs, seed, texts or {})
+    seconds, tokens = spent_on(run)
+    if recipe in LAST:
+        settings, epochs = LAST[recipe]
+        last = run.with_name(f"{run.name}-last")
+        train_run(options, last, [*settings, "--start-from", run], epochs, seed, {})
+        run, (more_seconds, more_tokens) = last, spent_on(last)
+        seconds, tokens = seconds + more_seconds, tokens + more_tokens
+    return run, seconds, tokens
+
+
+def train_run(options, run, settings, epochs, seed, texts):
+    """One training, or the rest of it: on `texts`, or on the given pairs."""
+    arguments = ["--resume"]
+    if not (run / "config.json").exists():
+        epochs = options.epochs or epochs
         arguments = [*settings, "--seed", seed, *(["--epochs", epochs] if epochs else [])]
-        for side, language in languages.items():
-            arguments += [f"--train-{side}", (texts or {}).get(side, options.data / f"train.{language}")]
+        for side, language in (("source", options.source), ("target", options.target)):
+            arguments += [f"--train-{side}", texts.get(side, options.data / f"train.{language}")]
             arguments += [f"--valid-{side}", options.data / f"val.{language}"]
-        if recipe == "taught":
-            teachers = [run_of(options, "plain", 1 + number) for number in range(options.teachers)]
-            arguments += [argument for run in teachers for argument in ("--teacher", run)]
-            arguments += ["--start-from", teachers[(seed - 1) % len(teachers)]]
-        elif recipe != "default":
-            arguments += ["--tokenizer", tokenizer_of(options)]
     if options.matmul_precision:
         arguments += ["--matmul-precision", options.matmul_precision]
     kformer(options, "train", "--output", run, *arguments)
-    return run, *spent_on(run)
 
 
 def spent_on(run):
@@ -148,6 +162,12 @@ def texts_of(options):
 
 def teachers_of(options):
     """Runs of teachers, and of those of the other direction where the recipe needs them; seconds and target tokens of the former."""
+    if options.recipe == "rounds":
+        first = first_round(options)
+        runs, backward, *_ = teachers_of(first)
+        texts = teach(first, runs, backward)
+        found = in_turn(options, train, [(first, first.recipe, 1 + number, texts) for number in range(options.teachers)])
+        return [result[0] for result in found], [], *(sum(result[index] for result in found) for index in (1, 2))
     other = argparse.Namespace(**{**vars(options), "source": options.target, "target": options.source})
     is_taught = all(path.exists() for path in texts_of(options).values())
     backward_teachers = options.backward_teachers if options.recipe in BOTH_WAYS and not is_taught else 0
@@ -159,6 +179,11 @@ def teachers_of(options):
     backward = [result[0] for result, (side, *_) in zip(found, arguments, strict=True) if side is other]
     seconds, tokens = (sum(result[index] for result in forward) for index in (1, 2))
     return [result[0] for result in forward], backward, seconds, tokens
+
+
+def first_round(options):
+    """The options of the students that teach in the second round."""
+    return argparse.Namespace(**{**vars(options), "recipe": "roundtrip"})
 
 
 def teach(options, runs, backward):
@@ -176,11 +201,15 @@ def teach(options, runs, backward):
     arguments = [(options, run, given["source"]) for run in runs] + [(options, run, given["target"]) for run in backward]
     said = in_turn(options, translations, arguments)
     given = [read(given[side]) for side in ("source", "target")]
-    pairs = dict.fromkeys(zip(*given, strict=True))
+    known = given if options.recipe != "rounds" else map(read, texts_of(first_round(options)).values())
+    pairs = dict.fromkeys(zip(*known, strict=True))
     for lines in said[: len(runs)]:
         pairs |= dict.fromkeys(zip(given[0], lines, strict=True))
     for lines in said[len(runs) :]:
         pairs |= dict.fromkeys(zip(lines, given[1], strict=True))
+    if options.recipe == "rounds":
+        for found in in_turn(options, closest, [(options, run) for run in runs]):
+            pairs |= dict.fromkeys(found)
     if options.recipe == "roundtrip":
         pairs |= dict.fromkeys(round_trips(options, runs, given[0], said[len(runs) :]))
     sources, targets = zip(*(pair for pair in pairs if all(pair)), strict=True)
@@ -200,6 +229,18 @@ def round_trips(options, runs, given, texts):
         arguments.append((options, runs[(len(texts) - 1 - number) % len(runs)], path))
     said = in_turn(options, translations, arguments)
     return [pair for (*_, path), lines in zip(arguments, said, strict=True) for pair in zip(read(path), lines, strict=True)]
+
+
+def closest(options, run):
+    """Pairs of each given source and that translation of a run's beam which is most like the given target."""
+    languages = (options.source, options.target)
+    texts = [run / f"closest.{language}" for language in languages]
+    if not all(path.exists() for path in texts):
+        source, reference = (options.data / f"train.{language}" for language in languages)
+        arguments = ["--source", source, "--reference", reference, "--closest", "--output-source", texts[0], "--output-target", texts[1]]
+        arguments += ["--beam-size", 5, "--length-penalty", TEACHERS_PENALTY, *LIMITS, "--batch-size", 256]
+        kformer(options, "distill", run, *arguments)
+    return list(zip(*map(read, texts), strict=True))
 
 
 def translations(options, run, source):
