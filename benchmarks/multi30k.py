@@ -22,7 +22,8 @@ DATA is a folder with `train`, `val` and `test2016` in both languages (`train.en
 | rounds | a second round, with a dropout of 0.1: roundtrip's pairs, and what `--teachers` runs of it say to the given source, |
 | | the likeliest of the beam and the one most like the target; in the end on the given pairs alone |
 
-The epochs of a recipe are as many as make about the time of plain's (a third more for the last three), or with `--epochs` those given.
+The epochs of a recipe are as many as make about the time of plain's (a third more for diversified and roundtrip, two thirds for rounds), or
+with `--epochs` those given.
 Every run is that of the preset `tiny`, in a folder of its own under DIR. What is there already is used again, and a training that was
 interrupted goes on, so that the command can be given again after any interruption. With `--jobs 2` two trainings run at a time, best
 with `--threads 1`: small models gain little by a second thread; the seconds are those of trainings side by side. Scores are those of a
