@@ -106,7 +106,7 @@ def train(
         int | None, option("--max-length", help="Longest sentence in tokens; longer pairs are left out and counted. Default: 256.")
     ] = None,
     dropout: Annotated[
-        float | None, option("--dropout", help="Default: 0.3 up to 200,000 pairs, less for more text.")
+        float | None, option("--dropout", help="Default: 0.3 up to 200,000 pairs, less for more text; with --start-from its model's.")
     ] = None,
     attention_dropout: Annotated[float | None, option("--attention-dropout", help="On attention probabilities. Default: 0.")] = None,
     activation_dropout: Annotated[float | None, option("--activation-dropout", help="In feed-forward networks. Default: 0.")] = None,

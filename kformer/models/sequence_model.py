@@ -151,6 +151,32 @@ class SequenceModel(keras.Model):
             return self.get_metrics_result()
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
+    def with_dropout(self, **rates):
+        """A copy of the model with other rates of dropout, as for training it further on another amount of text.
+
+        Args:
+            **rates: `dropout`, `attention_dropout`, `activation_dropout` or `stochastic_depth`; the others stay as they are.
+
+        Returns:
+            A model of the same class with the same weights, not compiled.
+
+        Raises:
+            TypeError: the model has no such rate.
+
+        Example:
+            >>> model = kformer.Transformer(1000, dropout=0.1).with_dropout(dropout=0.3)
+        """
+        unknown = rates.keys() - ({"dropout", "attention_dropout", "activation_dropout", "stochastic_depth"} & self._config.keys())
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no rate {', '.join(sorted(unknown))} that could be chosen anew.")
+        copy = type(self).from_config({**self.get_config(), **rates})
+        own = {weight.path: weight for weight in self.weights}
+        for weight in copy.weights:
+            # Without a rate a layer of dropout has no counter.
+            if weight.path in own:
+                weight.assign(own[weight.path])
+        return copy
+
     def get_config(self):
         return {**self._config, "name": self.name, "trainable": self.trainable, "dtype": self.policy_name}
 

@@ -36,8 +36,10 @@ class TrainOptions:
         max_shapes: most distinct shapes of batches, each of which costs JAX a compilation [8].
         packed: whether several pairs stand behind each other in each row of batches that all have one shape [False].
         max_length: longest sequence in tokens; longer pairs are left out and reported [256].
-        dropout: rate [0.3 up to 200,000 pairs, 0.2 up to 2,000,000, then at most 0.1; 0.3 for the preset "big"].
-        attention_dropout, activation_dropout: rates on attention probabilities and inside the feed-forward networks [0].
+        dropout: rate [0.3 up to 200,000 pairs, 0.2 up to 2,000,000, then at most 0.1; 0.3 for the preset "big"; with start_from as
+            it was].
+        attention_dropout, activation_dropout: rates on attention probabilities and inside the feed-forward networks [0; with start_from
+            as they were].
         word_dropout: probability that a token the model reads is hidden from it [0].
         subword_sampling: how much words are cut anew each time, see `kformer.text.SubwordSampler` [`None`, not at all].
         consistency: weight of R-Drop, which runs every batch twice; 5 is usual [0].
@@ -147,7 +149,7 @@ class TrainOptions:
             raise ValueError("A validation needs both sides: give valid_source and valid_target, or neither.")
         if self.start_from is not None:
             fixed = ("preset", "norm", "tokenizer", "tokenizer_type", "vocabulary_size", "separate_vocabularies", "max_length", "precision")
-            for name in (*fixed, "dropout", "attention_dropout", "activation_dropout"):
+            for name in fixed:
                 if getattr(self, name) is not None:
                     raise ValueError(f"With start_from the model is the one of {self.start_from}, so {name} cannot be chosen.")
         for name in ("select", "patience"):

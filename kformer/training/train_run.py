@@ -150,7 +150,7 @@ def _set_up(path, options, kept, num_pairs, resumes, report):
             raise ValueError(f"The text in the files of {path} is not the text that its training began with: put it back, or begin anew.")
         report(f"resume: at step {state.step:,} of {total_steps:,}, in epoch {state.epoch + 1}")
     else:
-        model = start[0] if start else _new_model(options, tokenizer)
+        model = _trained_model(options, start[0]) if start else _new_model(options, tokenizer)
         if model.trainable_weights[0].dtype == "float16":
             raise ValueError(
                 f"The weights of {options.start_from} are float16, whose gradients overflow: import the model as float32 (or bfloat16) to "
@@ -324,6 +324,13 @@ def _usual(options):
         values |= {"preset": "tiny", "norm": "pre", "max_length": 256, "precision": "float32"}
         values |= {"attention_dropout": 0.0, "activation_dropout": 0.0}
     return {name: value for name, value in values.items() if getattr(options, name) is None}
+
+
+def _trained_model(options, model):
+    """The model to train further, with the rates of dropout that are given."""
+    rates = {name: getattr(options, name) for name in ("dropout", "attention_dropout", "activation_dropout")}
+    rates = {name: rate for name, rate in rates.items() if rate is not None}
+    return model.with_dropout(**rates) if rates else model
 
 
 def _new_model(options, tokenizer):

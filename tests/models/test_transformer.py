@@ -186,6 +186,22 @@ def test_dropout_in_training_alone(tiny_transformer, random_batch):
     np.testing.assert_array_equal(logits(model, batch), expected)
 
 
+@pytest.mark.parametrize("rate, other", [(0.0, 0.5), (0.5, 0.0), (0.2, 0.5)])
+def test_a_copy_with_other_dropout_has_the_same_weights(tiny_transformer, random_batch, rate, other):
+    model = tiny_transformer(dropout=rate, activation_dropout=0.1, trainable=False)
+    copy = model.with_dropout(dropout=other, attention_dropout=0.3)
+    assert copy.get_config() == {**model.get_config(), "dropout": other, "attention_dropout": 0.3}
+    batch = random_batch()
+    expected = logits(model, batch)
+    np.testing.assert_array_equal(logits(copy, batch), expected)
+    rates = {layer.rate for layer in copy._flatten_layers() if isinstance(layer, Dropout)}
+    assert rates == {other, 0.3, 0.1} and np.abs(to_numpy(copy(batch, training=True)) - expected).max() > 1e-2
+    # The model itself stays as it was.
+    assert model.get_config()["dropout"] == rate
+    with pytest.raises(TypeError, match="Transformer has no rate hidden_dim that"):
+        model.with_dropout(hidden_dim=8)
+
+
 def test_initial_logits_have_about_unit_variance(random_batch):
     """So training begins near the loss of a uniform guess."""
     sizes = {"num_encoder_layers": 2, "num_decoder_layers": 2, "hidden_dim": D, "intermediate_dim": 16, "num_heads": N}

@@ -4,11 +4,13 @@ import csv
 import dataclasses
 import importlib
 
+import numpy as np
 import pytest
 
 import kformer
 from kformer.training import choices, load_run, paper_recipe, train_options, train_run
 from kformer.training.train_options import TrainOptions, resume_options
+from tests.peers import to_numpy
 
 
 def write_pairs(folder):
@@ -84,6 +86,23 @@ def test_the_length_of_a_training_with_a_cooldown_is_settled(tmp_path):
     assert max(rates) == rates[1] and rates[7] < 0.15 * rates[3] and any("and to 0 over the last 4" in sentence for sentence in said)
     with pytest.raises(ValueError, match="falls to 0 at its end, so steps stays 8"):
         train_run(path, resume=True, steps=12, report=said.append, show_progress=False)
+
+
+def test_a_training_further_may_have_another_dropout(tmp_path):
+    options = {name: path for name, path in write_pairs(tmp_path).items() if not name.startswith("valid")}
+    start = write_small_run(tmp_path / "small", [options["train_source"], options["train_target"]])
+    options |= {"start_from": start, "batch_tokens": 512, "max_shapes": 1, "learning_rate": 1e-9, "report": len, "show_progress": False}
+    train_run(tmp_path / "other", **options, dropout=0.0, steps=2)
+    train_run(tmp_path / "other", resume=True, steps=3, report=len, show_progress=False)
+    train_run(tmp_path / "same", **options, steps=3)
+    (model, _, config), (same, *_) = (load_run(tmp_path / name) for name in ("other", "same"))
+    assert config["training"]["dropout"] == 0.0
+    assert model.get_config() == {**same.get_config(), "dropout": 0.0} and same.get_config()["dropout"] == 0.2
+    # The weights hardly move: only dropout makes the loss another one.
+    losses, others = (np.array(losses_of(tmp_path / name), float) for name in ("other", "same"))
+    assert np.abs(losses - others).min() > 1e-3
+    for weight, start_weight in zip(model.trainable_weights, load_run(start)[0].trainable_weights, strict=True):
+        np.testing.assert_allclose(to_numpy(weight), to_numpy(start_weight), atol=1e-6)
 
 
 def test_the_average_of_the_weights_is_validated_and_kept_and_resumed(tmp_path):
