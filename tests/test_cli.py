@@ -195,6 +195,8 @@ def bad_inputs(folder):
         (train(good, good, "--preset", "huge"), "preset must be one of tiny, small, base, big, but 'huge' was given"),
         (train(good, good, "--norm", "both"), "norm must be one of pre, post, but 'both' was given"),
         (train(good, good, "--dropout", "1.5"), "dropout must be in [0, 1), but 1.5 was given"),
+        (train(good, good, "--model-option", "rope"), "a model option is NAME=VALUE, as gated=true, but 'rope' was given"),
+        (train(good, good, "--model-option", "gate=true"), "There is no model option 'gate': choose among activation, attention_"),
         (train(good, good, "--epochs", "0"), "epochs must be a whole number of at least 1, but 0 was given"),
         (train(good, good, "--precision", "int8"), "precision must be one of float32"),
         (train(good, good, "--start-from", RUN, "--preset", "tiny"), "so preset cannot be chosen"),
@@ -433,6 +435,17 @@ def test_packed_batches_are_a_choice(kformer_main, monkeypatch, tmp_path, flags,
     monkeypatch.setattr(kformer.training, "train_run", lambda output, **options: asked.update(options) or argparse.Namespace(path=output))
     code, _, err = kformer_main("train", "--output", tmp_path / "run", *flags)
     assert code == 0 and asked["packed"] is packed, err
+
+
+@pytest.mark.any_backend
+def test_model_options_are_read_as_json_or_text(kformer_main, monkeypatch, tmp_path):
+    asked = {}
+    monkeypatch.setattr(kformer.training, "train_run", lambda output, **options: asked.update(options) or argparse.Namespace(path=output))
+    pairs = ("position_encoding=rope", "gated=true", "num_heads=8", "head_dim=null", "attention_scale=0.5")
+    code, _, err = kformer_main("train", "--output", tmp_path / "run", *(part for pair in pairs for part in ("--model-option", pair)))
+    expected = {"position_encoding": "rope", "gated": True, "num_heads": 8, "head_dim": None, "attention_scale": 0.5}
+    assert code == 0 and asked["model_options"] == expected, err
+    assert kformer_main("train", "--output", tmp_path / "run")[0] == 0 and asked["model_options"] is None
 
 
 def test_a_training_that_is_killed_goes_on_through_the_same_losses(kformer_main, corpus, small_run, tmp_path):

@@ -1,8 +1,11 @@
 """The commands that train: `quickstart` and `train`."""
 
+import json
 import pathlib
 import sys
 from typing import Annotated
+
+import typer
 
 from kformer_command import Interrupted, quiet_imports
 
@@ -62,6 +65,14 @@ def train(
     preset: Annotated[
         str | None,
         option("--preset", help="Size of the model: tiny (default, right for some 10,000 pairs), small, base or big (millions of pairs)."),
+    ] = None,
+    model_option: Annotated[
+        list[str] | None,
+        option(
+            "--model-option",
+            metavar="NAME=VALUE",
+            help="A further argument of kformer.Transformer, such as position_encoding=rope or gated=true. Give the option again for more.",
+        ),
     ] = None,
     norm: Annotated[
         str | None,
@@ -230,6 +241,7 @@ def train(
     options = {name: value for name, value in locals().items() if name not in ("output", "resume", *_MACHINE)}
     options["separate_vocabularies"] = separate_vocabularies or None
     options["teachers"] = options.pop("teacher") or None
+    options["model_options"] = dict(map(_name_and_value, options.pop("model_option") or ())) or None
     with quiet_imports():
         from kformer.training import configure_machine, train_run
         machine = configure_machine(matmul_precision, keep_memory)
@@ -239,6 +251,17 @@ def train(
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; `kformer train --output {output} --resume` goes on from the latest checkpoint.") from None
     print(result.path)
+
+
+def _name_and_value(text):
+    """The two sides of NAME=VALUE; the value as JSON has it, or a string."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise typer.BadParameter(f"a model option is NAME=VALUE, as gated=true, but {text!r} was given", param_hint="'--model-option'")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
 
 
 def average(

@@ -10,6 +10,7 @@ from kformer.models import PRESETS
 from kformer.text import Tokenizer
 from kformer.text.sentencepiece_training import MODEL_TYPES
 from kformer.training.choices import TOKENIZER_TYPE, default_vocabulary_size
+from kformer.training.model_options import check_model_options
 
 # Options that may differ when a training is resumed: they say how long and how often, not what is computed at a step.
 CHANGEABLE = frozenset({"epochs", "steps", "valid_every", "checkpoint_every", "keep", "patience"})
@@ -25,6 +26,7 @@ class TrainOptions:
         train_source, train_target: paths of UTF-8 text files; line n of one is the translation of line n of the other.
         valid_source, valid_target: the same, to measure the model with after an epoch; `None` for none.
         preset: size of the model, one of `kformer.models.PRESETS` ["tiny"].
+        model_options: dict of further arguments of `kformer.Transformer`, such as `{"position_encoding": "rope"}` [none but the preset's].
         norm: "post" for layer norms behind each sub-layer, as in the paper, or "pre" for norms before it ["pre", which learns faster].
         tokenizer: folder of a tokenizer to use as it is; `None` trains one.
         start_from: a run directory whose model and tokenizer are trained further, with a new optimizer.
@@ -69,6 +71,7 @@ class TrainOptions:
     valid_source: str | None = None
     valid_target: str | None = None
     preset: str | None = None
+    model_options: dict | None = None
     norm: str | None = None
     tokenizer: str | None = None
     start_from: str | None = None
@@ -122,6 +125,8 @@ class TrainOptions:
         self._check("teachers", is_list, "a list of run directories")
         # As the config of a run has it; none are no option.
         object.__setattr__(self, "teachers", [str(run) for run in self.teachers or ()] or None)
+        self._check("model_options", lambda value: isinstance(value, dict), "a dict of names and values")
+        object.__setattr__(self, "model_options", self.model_options or None)
         self._check("subword_sampling", lambda value: 0 < value < math.inf, "above 0")
         self._check("select", lambda value: value in ("nll", "bleu"), "nll or bleu")
         self._check("tokenizer_type", lambda value: value in MODEL_TYPES, f"one of {', '.join(MODEL_TYPES)}")
@@ -148,10 +153,12 @@ class TrainOptions:
         if (self.valid_source is None) != (self.valid_target is None):
             raise ValueError("A validation needs both sides: give valid_source and valid_target, or neither.")
         if self.start_from is not None:
-            fixed = ("preset", "norm", "tokenizer", "tokenizer_type", "vocabulary_size", "separate_vocabularies", "max_length", "precision")
-            for name in fixed:
+            sizes = ("preset", "model_options", "norm", "max_length", "precision")
+            for name in (*sizes, "tokenizer", "tokenizer_type", "vocabulary_size", "separate_vocabularies"):
                 if getattr(self, name) is not None:
                     raise ValueError(f"With start_from the model is the one of {self.start_from}, so {name} cannot be chosen.")
+        if self.model_options:
+            check_model_options(self.model_options, self.preset or "tiny")
         for name in ("select", "patience"):
             if self.valid_source is None and getattr(self, name) is not None:
                 raise ValueError(f"{name} is about the validation: give valid_source and valid_target, or leave it out.")

@@ -348,7 +348,7 @@ def _new_model(options, tokenizer):
     }
     if not tokenizer.joint:
         settings.update(target_vocabulary_size=tokenizer.target_vocabulary_size, share_embeddings=False)
-    return Transformer.from_preset(options.preset, vocabulary_size=tokenizer.vocabulary_size, **settings)
+    return Transformer.from_preset(options.preset, vocabulary_size=tokenizer.vocabulary_size, **settings, **options.model_options or {})
 
 
 def _compile(model, options, total_steps, report):
@@ -365,7 +365,8 @@ def _compile(model, options, total_steps, report):
     if options.teachers:
         recipe["teacher_weight"] = options.teacher_weight
     model.compile(**paper_recipe(model, learning_rate=schedule, **recipe))
-    name = options.start_from or f"preset {options.preset}, {options.norm}-norm"
+    further = "".join(f", {name} {value}" for name, value in (options.model_options or {}).items())
+    name = options.start_from or f"preset {options.preset}, {options.norm}-norm{further}"
     report(f"model: {name}, {model.count_params():,} parameters, {keras.backend.backend()} backend")
     report(describe_schedule(options, peak, warmup, cooldown, model.hidden_dim))
     return dataclasses.replace(options, warmup_steps=warmup, learning_rate=peak)

@@ -208,6 +208,38 @@ def test_packed_batches_have_one_shape_alone():
         TrainOptions("a", "b", packed=True, max_shapes=4).check_whole()
 
 
+def test_a_new_model_may_be_of_another_kind(tmp_path):
+    options = {name: path for name, path in write_pairs(tmp_path).items() if not name.startswith("valid")}
+    kind = {"position_encoding": "rope", "gated": True, "num_encoder_layers": 1, "num_decoder_layers": 1, "hidden_dim": 16}
+    said = []
+    options |= {"vocabulary_size": 380, "batch_tokens": 512, "max_shapes": 1, "report": said.append, "show_progress": False}
+    train_run(tmp_path / "run", **options, model_options={**kind, "intermediate_dim": 24}, steps=1)
+    model, _, config = load_run(tmp_path / "run")
+    assert {**model.get_config(), **kind, "intermediate_dim": 24, "num_heads": 4} == model.get_config()
+    assert config["training"]["model_options"] == {**kind, "intermediate_dim": 24}
+    assert any("position_encoding rope, gated True" in sentence for sentence in said)
+    with pytest.raises(ValueError, match="began with model_options={'position_encoding': 'rope'.* not with {'gated': True}"):
+        train_run(tmp_path / "run", resume=True, model_options={"gated": True})
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"dropout": 0.1}, "There is no model option 'dropout'"),
+        ({"gated": "yes"}, "The model option gated must be true or false, but 'yes' was given"),
+        ({"hidden_dim": "wide"}, "The model option hidden_dim must be a number, but 'wide' was given"),
+        ({"num_heads": 3}, "num_heads must divide hidden_dim, but 128 / 3 is not whole"),
+        ({"num_encoder_layers": 0}, "num_encoder_layers must be a positive whole number, but 0 was given"),
+        ({"num_decoder_layers": 2.5}, "num_decoder_layers must be a positive whole number, but 2.5 was given"),
+        ({"position_encoding": "rotary"}, "position_encoding"),
+    ],
+)
+def test_a_wrong_kind_of_model_is_known_before_the_work(options, message):
+    with pytest.raises(ValueError, match=message):
+        TrainOptions("a", "b", model_options=options).check_whole()
+
+
 @pytest.mark.any_backend
 def test_a_mistake_leaves_nothing_behind(tmp_path):
     options = write_pairs(tmp_path)
