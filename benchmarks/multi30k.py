@@ -11,6 +11,7 @@ DATA is a folder with `train`, `val` and `test2016` in both languages (`train.en
 |---|---|
 | default | `kformer train` with the four files and nothing else |
 | plain | dropout 0.3, label smoothing 0.1, an average of the weights, a cooldown |
+| rope | plain, with rotary positions |
 | words | plain, and a tenth of the tokens hidden from the model that reads them |
 | subwords | plain, and words cut anew in every epoch (BPE-dropout) |
 | consistency | plain, and every batch twice with predictions drawn together (R-Drop) |
@@ -18,12 +19,11 @@ DATA is a folder with `train`, `val` and `test2016` in both languages (`train.en
 | taught | plain of its seed, trained on: the given pairs, each teacher's translations, and at each token what all teachers expect there |
 | diversified | plain with a dropout of 0.2, on the given pairs, on what each of these runs says to their source, and on what |
 | | `--backward-teachers` runs of plain of the other direction say to their target, as its source |
-| roundtrip | diversified, and on what one of these runs says to each source that the other direction's made |
-| rounds | a second round, with a dropout of 0.1: roundtrip's pairs, and what `--teachers` runs of it say to the given source, |
-| | the likeliest of the beam and the one most like the target; in the end on the given pairs alone |
+| roundtrip | on diversified's pairs and on what one of these runs says to each source that the other direction's made; with rotary |
+| | positions and a dropout of 0.1; in the end on the given pairs alone |
 
-The epochs of a recipe are as many as make about the time of plain's (a third more for diversified and roundtrip, two thirds for rounds), or
-with `--epochs` those given.
+The epochs of a recipe are as many as make about the time of plain's (a third more for diversified, half as much more for roundtrip), or with
+`--epochs` those given.
 Every run is that of the preset `tiny`, in a folder of its own under DIR. What is there already is used again, and a training that was
 interrupted goes on, so that the command can be given again after any interruption. With `--jobs 2` two trainings run at a time, best
 with `--threads 1`: small models gain little by a second thread; the seconds are those of trainings side by side. Scores are those of a
@@ -51,24 +51,25 @@ from benchmarks.inference import processor  # noqa: E402
 EVERY = ["--batch-tokens", "2048", "--ema", "0.999", "--select", "bleu"]
 COMMON = [*EVERY, "--learning-rate", "0.005", "--warmup-steps", "1000", "--cooldown", "0.3"]
 PLAIN = [*COMMON, "--dropout", "0.3"]
+ROPE = ["--model-option", "position_encoding=rope"]
 # From the weights of a trained run, whose dropout stays.
 FURTHER = [*EVERY, "--learning-rate", "0.004", "--warmup-steps", "1000", "--cooldown", "0.4"]
 # Options of `kformer train`, and epochs.
 RECIPES = {
     "default": ([], None),
     "plain": (PLAIN, 28),
+    "rope": ([*PLAIN, *ROPE], 28),
     "words": ([*PLAIN, "--word-dropout", "0.1"], 28),
     "subwords": ([*PLAIN, "--subword-sampling", "0.1", "--packed"], 22),
     "consistency": ([*PLAIN, "--consistency", "5"], 13),
     "student": (PLAIN, 14),
     "taught": (FURTHER, 9),
     "diversified": ([*COMMON, "--dropout", "0.2"], 8),
-    "roundtrip": ([*COMMON, "--dropout", "0.2"], 6),
-    "rounds": ([*COMMON, "--dropout", "0.1"], 5),
+    "roundtrip": ([*COMMON, *ROPE, "--dropout", "0.1"], 6),
 }
 # What follows, from the weights of a recipe's run, on the given pairs alone: of most others one side is what a model wrote.
-LAST = {"rounds": ([*EVERY, "--learning-rate", "0.003", "--warmup-steps", "200", "--cooldown", "0.5"], 8)}
-BOTH_WAYS = ("diversified", "roundtrip", "rounds")
+LAST = {"roundtrip": ([*EVERY, "--learning-rate", "0.003", "--warmup-steps", "200", "--cooldown", "0.5"], 8)}
+BOTH_WAYS = ("diversified", "roundtrip")
 LEARN_FROM_TEACHERS = ("student", "taught", *BOTH_WAYS)
 VOCABULARY = 10_000
 TEACHERS_PENALTY = 1.4  # The best of two of three runs of plain on the validation text; 4 % too short on the training text, with 0.6 5 %.
@@ -163,12 +164,6 @@ def texts_of(options):
 
 def teachers_of(options):
     """Runs of teachers, and of those of the other direction where the recipe needs them; seconds and target tokens of the former."""
-    if options.recipe == "rounds":
-        first = first_round(options)
-        runs, backward, *_ = teachers_of(first)
-        texts = teach(first, runs, backward)
-        found = in_turn(options, train, [(first, first.recipe, 1 + number, texts) for number in range(options.teachers)])
-        return [result[0] for result in found], [], *(sum(result[index] for result in found) for index in (1, 2))
     other = argparse.Namespace(**{**vars(options), "source": options.target, "target": options.source})
     is_taught = all(path.exists() for path in texts_of(options).values())
     backward_teachers = options.backward_teachers if options.recipe in BOTH_WAYS and not is_taught else 0
@@ -180,11 +175,6 @@ def teachers_of(options):
     backward = [result[0] for result, (side, *_) in zip(found, arguments, strict=True) if side is other]
     seconds, tokens = (sum(result[index] for result in forward) for index in (1, 2))
     return [result[0] for result in forward], backward, seconds, tokens
-
-
-def first_round(options):
-    """The options of the students that teach in the second round."""
-    return argparse.Namespace(**{**vars(options), "recipe": "roundtrip"})
 
 
 def teach(options, runs, backward):
@@ -202,15 +192,11 @@ def teach(options, runs, backward):
     arguments = [(options, run, given["source"]) for run in runs] + [(options, run, given["target"]) for run in backward]
     said = in_turn(options, translations, arguments)
     given = [read(given[side]) for side in ("source", "target")]
-    known = given if options.recipe != "rounds" else map(read, texts_of(first_round(options)).values())
-    pairs = dict.fromkeys(zip(*known, strict=True))
+    pairs = dict.fromkeys(zip(*given, strict=True))
     for lines in said[: len(runs)]:
         pairs |= dict.fromkeys(zip(given[0], lines, strict=True))
     for lines in said[len(runs) :]:
         pairs |= dict.fromkeys(zip(lines, given[1], strict=True))
-    if options.recipe == "rounds":
-        for found in in_turn(options, closest, [(options, run) for run in runs]):
-            pairs |= dict.fromkeys(found)
     if options.recipe == "roundtrip":
         pairs |= dict.fromkeys(round_trips(options, runs, given[0], said[len(runs) :]))
     sources, targets = zip(*(pair for pair in pairs if all(pair)), strict=True)
@@ -230,18 +216,6 @@ def round_trips(options, runs, given, texts):
         arguments.append((options, runs[(len(texts) - 1 - number) % len(runs)], path))
     said = in_turn(options, translations, arguments)
     return [pair for (*_, path), lines in zip(arguments, said, strict=True) for pair in zip(read(path), lines, strict=True)]
-
-
-def closest(options, run):
-    """Pairs of each given source and that translation of a run's beam which is most like the given target."""
-    languages = (options.source, options.target)
-    texts = [run / f"closest.{language}" for language in languages]
-    if not all(path.exists() for path in texts):
-        source, reference = (options.data / f"train.{language}" for language in languages)
-        arguments = ["--source", source, "--reference", reference, "--closest", "--output-source", texts[0], "--output-target", texts[1]]
-        arguments += ["--beam-size", 5, "--length-penalty", TEACHERS_PENALTY, *LIMITS, "--batch-size", 256]
-        kformer(options, "distill", run, *arguments)
-    return list(zip(*map(read, texts), strict=True))
 
 
 def translations(options, run, source):
