@@ -22,8 +22,8 @@ DATA is a folder with `train`, `val` and `test2016` in both languages (`train.en
 | roundtrip | on diversified's pairs and on what one of these runs says to each source that the other direction's made; with rotary |
 | | positions and a dropout of 0.1; in the end on the given pairs alone |
 
-The epochs of a recipe are as many as make about the time of plain's (a third more for diversified, half as much more for roundtrip), or with
-`--epochs` those given.
+The epochs of a recipe are as many as make about the time of plain's (a third more for diversified, half as much more for roundtrip), or
+with `--epochs` those given.
 Every run is that of the preset `tiny`, in a folder of its own under DIR. What is there already is used again, and a training that was
 interrupted goes on, so that the command can be given again after any interruption. With `--jobs 2` two trainings run at a time, best
 with `--threads 1`: small models gain little by a second thread; the seconds are those of trainings side by side. Scores are those of a
