@@ -1,6 +1,7 @@
 """The benchmark of training: does every part of it work, and are the numbers possible?"""
 
 import argparse
+import json
 import math
 import os
 import pathlib
@@ -90,5 +91,10 @@ def test_a_student_of_two_teachers(tmp_path, recipe):
     paths = [tmp_path / "work" / f"{recipe}-tok-en-zh-2{backward}.{side}" for side in ("source", "target")]
     taught = [path.read_text(encoding="utf-8").splitlines() for path in paths]
     given = [(data / f"train.{language}").read_text(encoding="utf-8").splitlines() for language in ("en", "zh")]
+    last = tmp_path / "work" / "tok-en-zh-roundtrip-1-last"
+    assert last.exists() == (recipe == "roundtrip")
+    if last.exists():
+        options = json.loads((last / "config.json").read_text(encoding="utf-8"))["training"]
+        assert options["start_from"] == str(last.with_name("tok-en-zh-roundtrip-1")) and options["train_source"] == str(data / "train.en")
     # A pair that stands there twice is learnt once; what the teachers say after one epoch may be nothing.
     assert len(taught[0]) == len(taught[1]) and set(zip(*given, strict=True)) <= set(zip(*taught, strict=True))

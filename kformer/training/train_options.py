@@ -153,8 +153,8 @@ class TrainOptions:
         if (self.valid_source is None) != (self.valid_target is None):
             raise ValueError("A validation needs both sides: give valid_source and valid_target, or neither.")
         if self.start_from is not None:
-            sizes = ("preset", "model_options", "norm", "max_length", "precision")
-            for name in (*sizes, "tokenizer", "tokenizer_type", "vocabulary_size", "separate_vocabularies"):
+            fixed = ("preset", "model_options", "norm", "max_length", "precision")
+            for name in (*fixed, "tokenizer", "tokenizer_type", "vocabulary_size", "separate_vocabularies"):
                 if getattr(self, name) is not None:
                     raise ValueError(f"With start_from the model is the one of {self.start_from}, so {name} cannot be chosen.")
         if self.model_options:
