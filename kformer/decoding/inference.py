@@ -28,6 +28,7 @@ from kformer.layers import (
     padding_mask,
 )
 from kformer.layers.full_attention import MASKED
+from kformer.layers.relative_positions import rotary_factors
 from kformer.models import Transformer, variants_of
 
 
@@ -46,7 +47,8 @@ class InferenceCache(NamedTuple):
     values: Any
     cross: Any  # [2 layers, B, N, S, H]: keys and values of the source, layer by layer, as the kernels arrange them
     bias: Any  # float [B, 1, 1, S]: added to the scores, very small at padding
-    positions: Any  # [steps, D]; a model without them has (), which loops pass over, unlike None
+    # [steps, D], with rotary positions [steps, 2 H]: cosines and sines; a model without has (), which loops pass over, unlike None
+    positions: Any
     projection: Any  # [D, V], or () if it is not carried
 
     def reorder(self, rows):
@@ -63,12 +65,12 @@ class InferenceCache(NamedTuple):
 def can_infer(model):
     """Whether `InferenceModel` computes what a model computes, and the backend gains by it.
 
-    It does for a `Transformer` as in the paper, or as published descendants are, of this package's own layers in float32. A layer of
-    another class may compute anything.
+    It does for a `Transformer` as in the paper, or as published descendants are, or with rotary positions, of this package's own layers
+    in float32. A layer of another class may compute anything.
     """
     methods = ("encode", "init_cache", "decode_step")
     own = any(getattr(type(model), name) is not getattr(Transformer, name) for name in methods)
-    if not has_kernels() or own or model.policy_name != "float32" or variants_of(model.get_config()):
+    if not has_kernels() or own or model.policy_name != "float32" or variants_of(model.get_config(), known=("rope",)):
         return False
     network = model._network
     layers = [*network.encoder_layers, *network.decoder_layers]
@@ -135,6 +137,7 @@ class InferenceModel:
         first = self._network.decoder_layers[0]
         self._heads, self._head_dim, self._hidden_dim = first.self_attention.num_heads, first.self_attention._head_dim, model.hidden_dim
         self._scale, self._normalize_first = first.self_attention._scale, first.normalize_first
+        self._rotary = first.self_attention.rotary
         self._encoder = [
             (self._attention(layer, "self_attention"), self._feed_forward_of(layer)) for layer in self._network.encoder_layers
         ]
@@ -186,8 +189,11 @@ class InferenceModel:
             x = x + take(placed._position_vectors(length, self._hidden_dim, 0), places % length)
         if network.source_positions is not None:
             x = run.layer_norm(x, *self._norm_of(network.source_positions.norm))
+        turned = None if self._rotary is None else rotary_factors(ops.arange(length, dtype="int32"), self._head_dim, **self._rotary)
         for attention, feed_forward in self._encoder:
             query, key, value = self._by_head(encoded._replace(rows=self._before(attention, x)), attention.inputs, 3)
+            if turned is not None:
+                query, key = self._turn(query, turned), self._turn(key, turned)
             context = run.transpose(run.attend(query, key, value, self._scale, bias), (0, 2, 1, 3))
             context = take(run.reshape(context, (-1, self._heads * self._head_dim)), places)
             x = self._after(attention, x, run.product(context, *attention.output))
@@ -214,6 +220,9 @@ class InferenceModel:
             positions = ops.convert_to_tensor(placed.position_embeddings)
         elif placed.position_encoding is not None:
             positions = placed._position_vectors(steps, self._hidden_dim, 0)
+        elif self._rotary is not None:
+            factors = rotary_factors(ops.arange(steps, dtype="int32"), self._head_dim, **self._rotary)
+            positions = ops.concatenate(factors, axis=-1)
         carried = run.begin_projection(self._projection)
         cross = run.arrange_source(ops.stack(cross), self._width)
         return InferenceCache(empty, empty, cross, self._bias(mask), positions, carried)
@@ -222,8 +231,10 @@ class InferenceModel:
         """Logits `[R, V]` after the tokens `ids` `[R]`, which stand at place `index`, and the cache with them."""
         run, network = self._run, self._network
         x = self._embed(ids, self._target_table, network.target_embedding)
-        if not isinstance(cache.positions, tuple):
-            x = x + run.gather(cache.positions, index)
+        placed = None if isinstance(cache.positions, tuple) else run.gather(cache.positions, index)
+        if placed is not None and self._rotary is None:
+            x = x + placed
+        turned = None if self._rotary is None else run.split(placed, 2)
         if network.target_positions is not None:
             x = run.layer_norm(x, *self._norm_of(network.target_positions.norm))
         cross = run.unstack(cache.cross, 2 * len(self._decoder))
@@ -231,6 +242,8 @@ class InferenceModel:
         for number, (attention, cross_attention, feed_forward) in enumerate(self._decoder):
             parts = run.reshape(run.product(self._before(attention, x), *attention.inputs), (-1, 3 * self._heads, 1, self._head_dim))
             query, key, value = run.split(parts, 3, 1)
+            if turned is not None:
+                query, key = self._turn(query, turned), self._turn(key, turned)
             keys[number], values[number] = run.extend(keys[number], key, index), run.extend(values[number], value, index)
             context = run.attend_cache(query, keys[number], values[number], self._scale, index)
             x = self._after(attention, x, run.product(context, *attention.output))
@@ -247,6 +260,11 @@ class InferenceModel:
 
     def _bias(self, mask):
         return self._run.reshape(ops.where(mask, 0.0, MASKED), (ops.shape(mask)[0], 1, 1, ops.shape(mask)[1]))
+
+    def _turn(self, x, factors):
+        """Queries or keys `[..., H]` turned by `rotary_factors`."""
+        cosines, sines = factors
+        return x * cosines + self._run.swap(x, self._rotary["interleaved"]) * sines
 
     def _embed(self, ids, table, embedding):
         vectors = self._run.gather(table, ids)

@@ -125,6 +125,15 @@ class TensorFlowKernels:
         """Rows of a table."""
         return self._tf.gather(table, places)
 
+    def swap(self, x, interleaved):
+        """The two numbers of each pair of the last axis change places: neighbours, or the number i and i + H / 2."""
+        tf = self._tf
+        if interleaved:
+            size = x.shape[-1]
+            pairs = tf.reshape(x, (*tf.unstack(tf.shape(x))[:-1], size // 2, 2))
+            return tf.reshape(tf.reverse(pairs, [-1]), tf.shape(x))
+        return tf.concat(tf.split(x, 2, axis=-1)[::-1], -1)
+
     def pack(self, mask):
         """Where a vector `[C]` is `True`, int32 `[P]`; and how many are before each place or there, less one, int32 `[C]`."""
         tf = self._tf
@@ -201,6 +210,12 @@ class TorchKernels:
 
     def gather(self, table, places):
         return table[places]
+
+    def swap(self, x, interleaved):
+        size = x.shape[-1]
+        if interleaved:
+            return x.unflatten(-1, (size // 2, 2)).flip(-1).flatten(-2)
+        return x.roll(size // 2, -1)
 
     def pack(self, mask):
         return mask.nonzero()[:, 0].to(self._torch.int32), mask.cumsum(0, dtype=self._torch.int32) - 1

@@ -77,19 +77,22 @@ def export_ctranslate2(translator, path, *, quantization="float32"):
 
 def build_spec(translator):
     """The model and its vocabularies as a `ctranslate2.specs.TransformerSpec` in float32, not validated yet."""
-    from ctranslate2.specs import TransformerSpec, common_spec
+    from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec, TransformerSpec, common_spec
 
     model = translator.model
     config = model.get_config()
     # Not Keras's public list of layers: what shares what, and in which order, only the network knows.
     network = model._network
     activations = {"relu": common_spec.Activation.RELU, "gelu": common_spec.Activation.GELU, "silu": common_spec.Activation.SWISH}
-    spec = TransformerSpec.from_config(
-        (config["num_encoder_layers"], config["num_decoder_layers"]),
-        config["num_heads"],
-        pre_norm=config["normalize_first"],
-        activation=activations[config["activation"]],
-        layernorm_embedding=network.source_positions is not None,
+    options = {
+        "pre_norm": config["normalize_first"],
+        "activation": activations[config["activation"]],
+        "layernorm_embedding": network.source_positions is not None,
+        **_rotary_options(network.encoder_layers[0].self_attention),
+    }
+    spec = TransformerSpec(
+        TransformerEncoderSpec(config["num_encoder_layers"], config["num_heads"], **options),
+        TransformerDecoderSpec(config["num_decoder_layers"], config["num_heads"], **options),
     )
     _set_tables(spec, network)
     for side, embedding, positions, norm in (
@@ -97,7 +100,8 @@ def build_spec(translator):
         (spec.decoder, network.target_embedding, network.target_positions, network.decoder.norm),
     ):
         side.scale_embeddings = embedding.scale
-        side.position_encodings.encodings = _position_table(embedding if positions is None else positions, model)
+        if hasattr(side, "position_encodings"):  # A decoder with rotary positions has none.
+            side.position_encodings.encodings = _position_table(embedding if positions is None else positions, model)
         if positions is not None:
             _set_norm(side.layernorm_embedding, positions.norm)
         if norm is not None:
@@ -112,6 +116,17 @@ def build_spec(translator):
     return spec
 
 
+def _rotary_options(attention):
+    """What both sides of the engine are told of rotary positions, if the model has any."""
+    if attention.rotary is None:
+        return {}
+    return {
+        "rotary_dim": attention._head_dim,
+        "rotary_interleave": attention.rotary["interleaved"],
+        "rotary_base": attention.rotary["base"],
+    }
+
+
 def _check(translator, path, quantization):
     """Refuses what cannot be written, before anything is."""
     if quantization not in QUANTIZATIONS:
@@ -122,7 +137,7 @@ def _check(translator, path, quantization):
             f"CTranslate2 runs the model that it knows, and what {type(translator.model).__name__} does differently would be lost: "
             "only a kformer.Transformer itself, not a class of your own, can be exported to it."
         )
-    check_layers(translator.model, "CTranslate2")
+    check_layers(translator.model, "CTranslate2", known=("rope",))
     tables = [_tokens(translator, side) for side in ("source", "target")]
     for name, token_id in (("unknown", translator.tokenizer.unknown_id), ("end", translator.model.end_id)):
         pieces = [tokens[token_id] for tokens in tables]

@@ -36,18 +36,19 @@ def check_free(path):
         raise ValueError(f"{path} exists already: give another path, or remove it first.")
 
 
-def check_layers(model, format):
+def check_layers(model, format, known=()):
     """Refuses a model that other programs cannot run: of an architecture that they do not know, or with layers that are more than weights.
 
     Args:
         model: a `Transformer`.
         format: what to call the format in error messages.
+        known: positions beyond the paper's that the format has, as in `variants_of`.
 
     Raises:
         ValueError: an option of the model is none of the paper's Transformer; or a layer is quantized: its weights are whole numbers, and
             scales beside them say what those mean.
     """
-    variants = variants_of(model.get_config())
+    variants = variants_of(model.get_config(), known)
     if variants:
         raise ValueError(f"The model has {', '.join(variants)}, which {format} does not know here; export a SavedModel.")
     for layer in model._flatten_layers(include_self=False):

@@ -113,7 +113,7 @@ def check_model(model):
             )
         if getattr(layer, "lora_enabled", False):
             raise ValueError(f"The layer '{layer.name}' has LoRA weights, which the export to ONNX does not know; export a SavedModel.")
-    check_layers(model, "ONNX")
+    check_layers(model, "ONNX", known=("rope",))
 
 
 def _write_graphs(onnx_graph, model, folder, dtype):

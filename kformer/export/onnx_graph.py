@@ -11,6 +11,8 @@ import onnx
 from keras import ops
 from onnx import TensorProto, helper, numpy_helper
 
+from kformer.layers.relative_positions import rotary_frequencies
+
 # The lowest that has LayerNormalization, and the file format of its time: old runtimes read them, too.
 _OPSET = 17
 _IR_VERSION = 8
@@ -161,10 +163,12 @@ def build_encoder(network, weights):
     keys_mask, attends = _padding(graph, mask)
     positions = graph("Range", graph.constant(0, "int64"), graph.size(ids, 1), graph.constant(1, "int64"))
     x = _embed(graph, network.source_embedding, network.source_positions, ids, positions)
+    factors = _rotary_factors(graph, network.encoder_layers[0].self_attention, positions)
     for layer in network.encoder_layers:
 
         def self_attention(x, attention=layer.self_attention):
             query, key, value = _heads(graph, attention, x, "query_key_value", 3)
+            query, key = (_turn(graph, attention, part, factors) for part in (query, key))
             return _attend(graph, attention, query, key, value, keys_mask, attends)
 
         x = _residual(graph, layer, "self_attention", x, self_attention)
@@ -197,11 +201,13 @@ def build_decoder_step(network, weights):
     all_positions = graph("Range", graph.constant(0, "int64"), end, one)  # [P + T]
     causal = graph("LessOrEqual", all_positions, graph.expand_dims(positions, [1]))  # [T, P + T]
     x = _embed(graph, network.target_embedding, network.target_positions, ids, positions)
+    factors = _rotary_factors(graph, network.decoder_layers[0].self_attention, positions)
     present = []
     for layer, cache in zip(network.decoder_layers, caches, strict=True):
 
         def self_attention(x, attention=layer.self_attention, cache=cache):
             query, key, value = _heads(graph, attention, x, "query_key_value", 3)
+            query, key = (_turn(graph, attention, part, factors) for part in (query, key))
             key = graph("Concat", cache["past_key"], key, axis=2)
             value = graph("Concat", cache["past_value"], value, axis=2)
             present.append((key, value))
@@ -290,6 +296,34 @@ def _sinusoids(graph, position_encoding, positions, hidden_dim):
     if missing < 0:
         return graph("Slice", vectors, *(graph.constant([value], "int64") for value in (0, hidden_dim, 1)))
     return vectors
+
+
+def _rotary_factors(graph, attention, positions):
+    """What `kformer.layers.relative_positions.rotary_factors` computes: two float32 `[T, H]`; `None` without rotary positions."""
+    if attention.rotary is None:
+        return None
+    frequencies = rotary_frequencies(attention._head_dim, attention.rotary["base"])
+    # Each angle twice, once for each number of its pair.
+    is_interleaved = attention.rotary["interleaved"]
+    frequencies, signs = (np.repeat(part, 2) if is_interleaved else np.tile(part, 2) for part in (frequencies, np.ones_like(frequencies)))
+    signs[slice(0, None, 2) if is_interleaved else slice(0, len(signs) // 2)] = -1
+    angles = graph.expand_dims(graph.cast(positions, "float32"), [1])
+    angles = graph("Mul", angles, graph.constant(frequencies, "float32"))
+    return graph("Cos", angles), graph("Mul", graph("Sin", angles), graph.constant(signs, "float32"))
+
+
+def _turn(graph, attention, x, factors):
+    """Queries or keys `[B, N, T, H]`, turned by their positions; as they are without factors."""
+    if factors is None:
+        return x
+    x = graph.cast(x, "float32", graph.dtype)
+    size = attention._head_dim
+    pairs = graph.reshape(x, [0, 0, 0, size // 2, 2]) if attention.rotary["interleaved"] else x
+    first, second = graph("Split", pairs, outputs=2, axis=-1)
+    swapped = graph("Concat", second, first, axis=-1)
+    swapped = graph.reshape(swapped, [0, 0, 0, size]) if attention.rotary["interleaved"] else swapped
+    turned = graph("Add", graph("Mul", x, factors[0]), graph("Mul", swapped, factors[1]))
+    return graph.cast(turned, graph.dtype, "float32")
 
 
 def _layer_norm(graph, norm, x):

@@ -38,11 +38,9 @@ def rotate_positions(x, positions, base=10_000.0, interleaved=False):
     """
     size = x.shape[-1]
     check_rotary_size(size)
-    frequencies = ops.convert_to_tensor((base ** (-np.arange(0, size, 2) / size)).astype("float32"))
-    angles = ops.expand_dims(ops.cast(positions, "float32"), -1) * frequencies  # [..., T, H / 2]
-    if len(angles.shape) == 3:
-        angles = ops.expand_dims(angles, 1)  # [B, 1, T, H / 2]
-    cosines, sines = ops.cos(angles), ops.sin(angles)
+    cosines, sines = _rotations(positions, size, base)
+    if len(cosines.shape) == 3:
+        cosines, sines = ops.expand_dims(cosines, 1), ops.expand_dims(sines, 1)  # [B, 1, T, H / 2]
     if interleaved:
         pairs = ops.reshape(ops.cast(x, "float32"), (*ops.shape(x)[:-1], size // 2, 2))
         first, second = pairs[..., 0], pairs[..., 1]
@@ -54,6 +52,35 @@ def rotate_positions(x, positions, base=10_000.0, interleaved=False):
     else:
         turned = ops.concatenate(turned, axis=-1)
     return ops.cast(turned, x.dtype)
+
+
+def _rotations(positions, size, base):
+    """Cosines and sines of each pair's angle, float32 `[..., T, H / 2]`."""
+    frequencies = ops.convert_to_tensor(rotary_frequencies(size, base).astype("float32"))
+    angles = ops.expand_dims(ops.cast(positions, "float32"), -1) * frequencies
+    return ops.cos(angles), ops.sin(angles)
+
+
+def rotary_frequencies(size, base):
+    """The angle of one position for each pair of a head's numbers, `[H / 2]`."""
+    return base ** (-np.arange(0, size, 2) / size)
+
+
+def rotary_factors(positions, size, base=10_000.0, interleaved=False):
+    """The same rotation as two products: `x * cosines + x with the numbers of each pair swapped * sines`.
+
+    Args:
+        positions: integer tensor `[T]`.
+        size: H.
+        base, interleaved: as in `rotate_positions`.
+
+    Returns:
+        Two float32 tensors `[T, H]`; of a pair's two sines the first is negative.
+    """
+    cosines, sines = _rotations(positions, size, base)
+    if not interleaved:
+        return ops.concatenate([cosines, cosines], axis=-1), ops.concatenate([-sines, sines], axis=-1)
+    return tuple(ops.reshape(ops.stack(pair, axis=-1), (-1, size)) for pair in ((cosines, cosines), (-sines, sines)))
 
 
 def check_rotary_size(head_dim):

@@ -19,6 +19,8 @@ OPTIONS = {
     "Marian": {"position_encoding": "sinusoidal_halves", "output_bias": True, "activation": "silu"},
     "M2M100": {"position_encoding": "sinusoidal_fairseq", "position_offset": 2, "normalize_first": True},
     "mBART": {"position_encoding": "learned", "normalize_embeddings": True, "normalize_first": True, "output_bias": True},
+    "rotary": {"position_encoding": "rope", "rotary_base": 50.0},
+    "rotary, neighbours": {"position_encoding": "rope", "rotary_base": 50.0, "rotary_interleaved": True, "normalize_first": True},
     "two vocabularies": {"target_vocabulary_size": 23},
     "separate tables": {"share_embeddings": False, "share_output": False},
 }

@@ -35,6 +35,8 @@ CONFIGURATIONS = {
         "layer_norm_epsilon": 1e-6,
     },
     "as M2M100's": {"position_encoding": "sinusoidal_fairseq", "position_offset": 2, "normalize_first": True},
+    "rotary": {"position_encoding": "rope", "rotary_base": 50.0},
+    "rotary, neighbours": {"position_encoding": "rope", "rotary_base": 50.0, "rotary_interleaved": True, "normalize_first": True},
     "no positions, half precision": {"position_encoding": None, "dtype": "mixed_bfloat16"},
 }
 

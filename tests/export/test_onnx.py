@@ -147,6 +147,8 @@ def test_graphs_equal_the_model(make_translator, tmp_path, batch):
         {"position_encoding": "sinusoidal_fairseq", "hidden_dim": 9, "num_heads": 3, "normalize_embeddings": True},
         {"position_encoding": "sinusoidal_halves", "hidden_dim": 9, "num_heads": 1},
         {"position_encoding": "sinusoidal", "hidden_dim": 9, "num_heads": 9},
+        {"position_encoding": "rope", "rotary_base": 50.0},
+        {"position_encoding": "rope", "rotary_base": 50.0, "rotary_interleaved": True, "normalize_first": True},
         {"position_encoding": None, "target_vocabulary_size": 700, "share_output": False, "num_encoder_layers": 1},
         {"pad_id": 3, "start_id": 0, "end_id": 2, "num_decoder_layers": 3, "layer_norm_epsilon": 0.1},
     ],
@@ -212,8 +214,9 @@ def test_large_weights_lie_once_in_a_file_beside_the_graphs(make_translator, tmp
 
 
 @pytest.mark.any_backend
-def test_float16_is_half_the_size_and_near(make_translator, tmp_path, batch):
-    translator = make_translator(**BART)
+@pytest.mark.parametrize("positions", ["learned", "rope"])
+def test_float16_is_half_the_size_and_near(make_translator, tmp_path, batch, positions):
+    translator = make_translator(**BART) if positions == "learned" else make_translator(position_encoding=positions)
     folder = onnx_export.export_onnx(translator, tmp_path / "half", dtype="float16")
     assert 0 < largest_difference(translator.model, folder, batch(4, 6, 5)) < 0.05
     onnx.checker.check_model(str(folder / "decoder_step.onnx"), full_check=True)

@@ -44,6 +44,22 @@ def test_beams_and_shortlists(translator, tmp_path, mode):
     check(translator.export(tmp_path / "beams", single=True, beam_size=3, shortlist=few, mode=mode))
 
 
+@pytest.mark.slow
+def test_rotary_positions(translator, tmp_path):
+    model = translator.model
+    ids = {"pad_id": model.pad_id, "start_id": model.start_id, "end_id": model.end_id}
+    sizes = {"hidden_dim": 16, "intermediate_dim": 32, "num_heads": 2, "num_encoder_layers": 1, "num_decoder_layers": 2, "max_length": 64}
+    keras.utils.set_random_seed(1)
+    rotary = kformer.Transformer(model.vocabulary_size, position_encoding="rope", rotary_base=50.0, **sizes, **ids)
+    for weight in rotary.weights:
+        weight.assign(weight + 0.5 * keras.random.normal(weight.shape))
+    rotary = kformer.Translator(rotary, translator.tokenizer)
+    folder = rotary.export(tmp_path / "rotary", single=True, beam_size=3, max_length=12)
+    check(folder)
+    said = SavedModelTranslator(folder)(TEXTS)
+    assert said == rotary(TEXTS, beam_size=3, max_length=12) and len({*said}) > 3
+
+
 def test_warming_up(translator, greedy, tmp_path):
     warm = SavedModelTranslator(greedy, warm_up=16)
     compiled, asked = warm._module.signatures["single"], []

@@ -7,6 +7,7 @@ from keras import ops
 
 import kformer
 from kformer.decoding.inference import can_infer
+from kformer.decoding.kernels import has_kernels
 from kformer.export.formats import check_layers
 from kformer.models import variants_of
 from tests.models.test_packed_rows import LONGEST, batch_of, draw_pairs, logits_of, plain
@@ -81,11 +82,17 @@ def test_what_is_no_variant_is_not_in_the_file(tiny_transformer):
 @by_variant
 def test_programs_that_do_not_know_it_refuse_it(tiny_transformer, name):
     model = tiny_transformer(**VARIANTS[name])
-    assert not can_infer(model)
+    # A search's short way, CTranslate2 and ONNX know rotary positions; Marian and BART do not.
+    assert can_infer(model) == (name == "rope" and has_kernels())
     with pytest.raises(ValueError, match="does not know here; export a SavedModel") as error:
         check_layers(model, "ONNX")
     option, value = list(VARIANTS[name].items())[0]
     assert f"{option}={value!r}" in str(error.value)
+    if name == "rope":
+        check_layers(model, "ONNX", known=("rope",))
+    else:
+        with pytest.raises(ValueError, match="does not know here"):
+            check_layers(model, "ONNX", known=("rope",))
 
 
 def test_stochastic_depth_leaves_out_whole_rows():
