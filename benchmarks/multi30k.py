@@ -10,8 +10,8 @@ DATA is a folder with `train`, `val` and `test2016` in both languages (`train.en
 | recipe | what it is |
 |---|---|
 | default | `kformer train` with the four files and nothing else |
-| plain | dropout 0.3, label smoothing 0.1, an average of the weights, a cooldown |
-| rope | plain, with rotary positions |
+| plain | the paper's positions, dropout 0.3, label smoothing 0.1, an average of the weights, a cooldown |
+| rope | plain, with rotary positions, which are `kformer train`'s default |
 | words | plain, and a tenth of the tokens hidden from the model that reads them |
 | subwords | plain, and words cut anew in every epoch (BPE-dropout) |
 | consistency | plain, and every batch twice with predictions drawn together (R-Drop) |
@@ -50,22 +50,22 @@ from benchmarks.inference import processor  # noqa: E402
 
 EVERY = ["--batch-tokens", "2048", "--ema", "0.999", "--select", "bleu"]
 COMMON = [*EVERY, "--learning-rate", "0.005", "--warmup-steps", "1000", "--cooldown", "0.3"]
-PLAIN = [*COMMON, "--dropout", "0.3"]
-ROPE = ["--model-option", "position_encoding=rope"]
+SINUSOIDAL = ["--model-option", "position_encoding=sinusoidal"]
+PLAIN = [*COMMON, *SINUSOIDAL, "--dropout", "0.3"]
 # From the weights of a trained run, whose dropout stays.
 FURTHER = [*EVERY, "--learning-rate", "0.004", "--warmup-steps", "1000", "--cooldown", "0.4"]
 # Options of `kformer train`, and epochs.
 RECIPES = {
     "default": ([], None),
     "plain": (PLAIN, 28),
-    "rope": ([*PLAIN, *ROPE], 28),
+    "rope": ([*COMMON, "--dropout", "0.3"], 28),
     "words": ([*PLAIN, "--word-dropout", "0.1"], 28),
     "subwords": ([*PLAIN, "--subword-sampling", "0.1", "--packed"], 22),
     "consistency": ([*PLAIN, "--consistency", "5"], 13),
     "student": (PLAIN, 14),
     "taught": (FURTHER, 9),
-    "diversified": ([*COMMON, "--dropout", "0.2"], 8),
-    "roundtrip": ([*COMMON, *ROPE, "--dropout", "0.1"], 6),
+    "diversified": ([*COMMON, *SINUSOIDAL, "--dropout", "0.2"], 8),
+    "roundtrip": ([*COMMON, "--dropout", "0.1"], 6),
 }
 # What follows, from the weights of a recipe's run, on the given pairs alone: of most others one side is what a model wrote.
 LAST = {"roundtrip": ([*EVERY, "--learning-rate", "0.003", "--warmup-steps", "200", "--cooldown", "0.5"], 8)}

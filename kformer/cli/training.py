@@ -71,7 +71,8 @@ def train(
         option(
             "--model-option",
             metavar="NAME=VALUE",
-            help="A further argument of kformer.Transformer, such as position_encoding=rope or gated=true. Give the option again for more.",
+            help="A further argument of kformer.Transformer, such as gated=true, or position_encoding=sinusoidal in place of rope (rotary "
+            "positions). Give the option again for more.",
         ),
     ] = None,
     norm: Annotated[

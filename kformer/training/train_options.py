@@ -9,7 +9,7 @@ import re
 from kformer.models import PRESETS
 from kformer.text import Tokenizer
 from kformer.text.sentencepiece_training import MODEL_TYPES
-from kformer.training.choices import TOKENIZER_TYPE, default_vocabulary_size
+from kformer.training.choices import POSITIONS, TOKENIZER_TYPE, default_vocabulary_size
 from kformer.training.model_options import check_model_options
 
 # Options that may differ when a training is resumed: they say how long and how often, not what is computed at a step.
@@ -26,7 +26,8 @@ class TrainOptions:
         train_source, train_target: paths of UTF-8 text files; line n of one is the translation of line n of the other.
         valid_source, valid_target: the same, to measure the model with after an epoch; `None` for none.
         preset: size of the model, one of `kformer.models.PRESETS` ["tiny"].
-        model_options: dict of further arguments of `kformer.Transformer`, such as `{"position_encoding": "rope"}` [none but the preset's].
+        model_options: dict of further arguments of `kformer.Transformer`, such as `{"gated": True}` [the preset's, with rotary positions,
+            `{"position_encoding": "rope"}`].
         norm: "post" for layer norms behind each sub-layer, as in the paper, or "pre" for norms before it ["pre", which learns faster].
         tokenizer: folder of a tokenizer to use as it is; `None` trains one.
         start_from: a run directory whose model and tokenizer are trained further, with a new optimizer.
@@ -123,8 +124,10 @@ class TrainOptions:
         self._check("teacher_weight", lambda value: 0 <= value <= 1, "from 0 to 1")
         is_list = lambda value: isinstance(value, list | tuple) and all(isinstance(run, str | os.PathLike) for run in value)  # noqa: E731
         self._check("teachers", is_list, "a list of run directories")
-        # As the config of a run has it; none are no option.
-        object.__setattr__(self, "teachers", [str(run) for run in self.teachers or ()] or None)
+        # As the config of a run has them; no teachers are no option.
+        object.__setattr__(self, "teachers", self.teachers or None)
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, _plain(getattr(self, field.name)))
         self._check("model_options", lambda value: isinstance(value, dict), "a dict of names and values")
         object.__setattr__(self, "model_options", self.model_options or None)
         self._check("subword_sampling", lambda value: 0 < value < math.inf, "above 0")
@@ -157,7 +160,7 @@ class TrainOptions:
             for name in (*fixed, "tokenizer", "tokenizer_type", "vocabulary_size", "separate_vocabularies"):
                 if getattr(self, name) is not None:
                     raise ValueError(f"With start_from the model is the one of {self.start_from}, so {name} cannot be chosen.")
-        if self.model_options:
+        if self.model_options and self.model_options != usual_model_options():
             check_model_options(self.model_options, self.preset or "tiny")
         for name in ("select", "patience"):
             if self.valid_source is None and getattr(self, name) is not None:
@@ -172,6 +175,18 @@ class TrainOptions:
             raise ValueError(f"Packed batches all have one shape: leave out max_shapes={self.max_shapes}, or packed.")
         if self.tokenizer is not None and (self.vocabulary_size or self.separate_vocabularies or self.tokenizer_type):
             raise ValueError(f"The tokenizer in {self.tokenizer} has its vocabularies already: leave the other vocabulary options out.")
+
+
+def _plain(value):
+    """The value with paths as strings, which JSON has a form for."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def usual_model_options(options=None):
+    """The model options of a new model: those given, and rotary positions where they name none."""
+    return {"position_encoding": POSITIONS, **(options or {})}
 
 
 def resume_options(stored, given, path):
@@ -191,10 +206,12 @@ def resume_options(stored, given, path):
     names = {field.name for field in dataclasses.fields(TrainOptions)}
     options = {name: value for name, value in stored.items() if name in names}
     for name, value in given.items():
-        value = [str(run) for run in value] if name == "teachers" else value
-        if name not in CHANGEABLE and value != options.get(name):
+        value = _plain(value)
+        began = options.get(name)
+        is_same = value == began or (name == "model_options" and isinstance(value, dict) and usual_model_options(value) == began)
+        if name not in CHANGEABLE and not is_same:
             raise ValueError(
-                f"The training in {path} began with {name}={options.get(name)} and can only go on with that, not with {value}: "
+                f"The training in {path} began with {name}={began} and can only go on with that, not with {value}: "
                 "leave the option out, or begin a new training in another folder."
             )
     for name in ("epochs", "steps"):
@@ -205,7 +222,7 @@ def resume_options(stored, given, path):
             )
     if "epochs" in given or "steps" in given:
         options.update(epochs=None, steps=None)
-    return TrainOptions(**{**options, **given})
+    return TrainOptions(**{**options, **{name: value for name, value in given.items() if name in CHANGEABLE}})
 
 
 def train_tokenizer(options, num_pairs, report):

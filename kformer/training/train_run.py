@@ -40,7 +40,7 @@ from kformer.training.recipe import paper_recipe
 from kformer.training.run_directory import FORMAT_VERSION, load_run, read_config
 from kformer.training.schedules import WarmupInverseSqrt
 from kformer.training.teaching import soft_targets
-from kformer.training.train_options import TrainOptions, resume_options, train_tokenizer
+from kformer.training.train_options import TrainOptions, resume_options, train_tokenizer, usual_model_options
 
 # Within a run directory: what the teachers said of the training text.
 _SOFT_TARGETS = pathlib.Path("data", "soft-targets")
@@ -98,6 +98,10 @@ def train_run(output, *, resume=False, report=None, show_progress=True, **option
     config = _begin(path, resume)
     options = TrainOptions(**given) if config is None else resume_options(config["training"], given, path)
     options.check_whole()
+    if config is None and options.start_from is None:
+        if "position_encoding" not in (options.model_options or {}):
+            report("positions: rotary, from which a model learns faster; model option position_encoding=sinusoidal for the paper's")
+        options = dataclasses.replace(options, model_options=usual_model_options(options.model_options))
     num_pairs = _count_pairs(options)
     kept = _kept(config or (read_config(options.start_from) if options.start_from else {}))
     if config is not None:

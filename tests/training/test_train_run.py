@@ -210,16 +210,36 @@ def test_packed_batches_have_one_shape_alone():
 
 def test_a_new_model_may_be_of_another_kind(tmp_path):
     options = {name: path for name, path in write_pairs(tmp_path).items() if not name.startswith("valid")}
-    kind = {"position_encoding": "rope", "gated": True, "num_encoder_layers": 1, "num_decoder_layers": 1, "hidden_dim": 16}
+    kind = {"position_encoding": "alibi", "gated": True, "num_encoder_layers": 1, "num_decoder_layers": 1, "hidden_dim": 16}
     said = []
     options |= {"vocabulary_size": 380, "batch_tokens": 512, "max_shapes": 1, "report": said.append, "show_progress": False}
     train_run(tmp_path / "run", **options, model_options={**kind, "intermediate_dim": 24}, steps=1)
     model, _, config = load_run(tmp_path / "run")
     assert {**model.get_config(), **kind, "intermediate_dim": 24, "num_heads": 4} == model.get_config()
     assert config["training"]["model_options"] == {**kind, "intermediate_dim": 24}
-    assert any("position_encoding rope, gated True" in sentence for sentence in said)
-    with pytest.raises(ValueError, match="began with model_options={'position_encoding': 'rope'.* not with {'gated': True}"):
+    assert any("position_encoding alibi, gated True" in sentence for sentence in said)
+    assert not any(sentence.startswith("positions:") for sentence in said)
+    with pytest.raises(ValueError, match="began with model_options={'position_encoding': 'alibi'.* not with {'gated': True}"):
         train_run(tmp_path / "run", resume=True, model_options={"gated": True})
+
+
+def test_a_new_model_has_rotary_positions(tmp_path):
+    said, (source, target) = [], [write_pairs(tmp_path)[f"train_{side}"] for side in ("source", "target")]
+    options = {"train_source": source, "train_target": target, "vocabulary_size": 380, "report": said.append, "show_progress": False}
+    small = {"num_encoder_layers": 1, "num_decoder_layers": 1, "hidden_dim": 16}
+    train_run(tmp_path / "run", **options, model_options=small, steps=1)
+    model, _, config = load_run(tmp_path / "run")
+    assert model.get_config()["position_encoding"] == "rope"
+    assert config["training"]["model_options"] == {"position_encoding": "rope", **small}
+    assert sum(sentence.startswith("positions: rotary") for sentence in said) == 1
+    # The same command once more, and with what it chose.
+    for model_options in (small, {"position_encoding": "rope", **small}):
+        assert train_run(tmp_path / "run", resume=True, **options, model_options=model_options, steps=1).steps == 1
+    with pytest.raises(ValueError, match="began with model_options="):
+        train_run(tmp_path / "run", resume=True, model_options={**small, "position_encoding": "sinusoidal"})
+    # Trained further it stays what it is, of which the config says nothing.
+    train_run(tmp_path / "further", **{**options, "vocabulary_size": None}, start_from=tmp_path / "run", steps=1)
+    assert load_run(tmp_path / "further")[2]["training"]["model_options"] is None
 
 
 @pytest.mark.any_backend
