@@ -188,7 +188,7 @@ def teach(options, runs, backward):
         arguments += ["--output-source", texts["source"], "--output-target", texts["target"]]
         kformer(options, "distill", *runs, *arguments, "--beam-size", 5)
         return texts
-    # `kformer distill --separately --backward` does this at once; teacher by teacher it can be interrupted.
+    # `kformer distill --separately --backward RUN --round-trips --keep-original` does this at once; run by run it can be interrupted.
     arguments = [(options, run, given["source"]) for run in runs] + [(options, run, given["target"]) for run in backward]
     said = in_turn(options, translations, arguments)
     given = [read(given[side]) for side in ("source", "target")]

@@ -23,7 +23,17 @@ class DistilledText(NamedTuple):
 
 
 def distill(
-    translator, sources, references=None, *, backward=(), closest=False, keep_original=False, batch_size=64, progress=None, **options
+    translator,
+    sources,
+    references=None,
+    *,
+    backward=(),
+    round_trips=False,
+    closest=False,
+    keep_original=False,
+    batch_size=64,
+    progress=None,
+    **options,
 ):
     """Translates a training text by a teacher, for a student to be trained on.
 
@@ -37,17 +47,21 @@ def distill(
         sources: list of strings, the source side of the training text.
         references: list of strings, its target side, which `backward`, `closest` and `keep_original` need.
         backward: `kformer.Translator` from the target's language to the source's, or a list of them.
+        round_trips: whether a teacher translates, too, what those of the other direction made: sentences that are new on both sides, the
+            likeliest of each beam. The first text is translated by the last teacher that comes in turn, and so on backwards.
         closest: whether to take, of all hypotheses of the beam, the one most like the given sentence (by its BLEU) in place of the best.
         keep_original: whether the given pairs come along, behind the new ones.
         batch_size: as in `Translator.translate`.
-        progress: function that is called with the number of sentences done by all teachers after each batch.
+        progress: function that is called with the number of sentences done by all teachers after each batch, of as many as there are
+            sources for each teacher, and at most as many for each text of `round_trips`.
         **options: fields of `kformer.decoding.SearchOptions`; a beam of 5 by default.
 
     Returns:
         `DistilledText`: teacher by teacher, and of a pair that an earlier one has made already nothing more.
 
     Raises:
-        ValueError: there are no sources or no teachers, or no references where they are needed, or not as many.
+        ValueError: there are no sources or no teachers (for `round_trips`, of a direction), or no references where they are needed, or not
+            as many.
 
     Example:
         >>> teacher = kformer.Translator.load(["runs/1", "runs/2", "runs/3"])
@@ -70,31 +84,47 @@ def distill(
     if references is not None and len(references) != len(sources):
         counts = f"{len(sources)} sources but {len(references)} references"
         raise ValueError(f"There are {counts}; line n of one belongs to line n of the other.")
+    if round_trips and not (forward and backward):
+        raise ValueError("round_trips go back and forth: give teachers of both directions, those of the other one by backward.")
     options = {"beam_size": 5, **options}
     if closest:
         options["n_best"] = options["beam_size"]
-    pairs, known, num_empty, num_truncated = [], set(), 0, 0
+    pairs, known, begun, num_empty, num_truncated = [], set(), 0, 0, 0
 
     def add(new):
-        new = [pair for pair in new if pair not in known]
+        new = [pair for pair in new if None not in pair and pair not in known]
         pairs.extend(new)
         known.update(new)
 
-    for number, teacher in enumerate(forward + backward):
-        is_forward = number < len(forward)
-        texts, others = (sources, references) if is_forward else (references, sources)
-        begun = number * len(sources)
+    def ask(teacher, texts, others=None):
+        """What a teacher says to each text, or of its beam what is most like the other text; `None` where that is of no use."""
+        nonlocal begun, num_empty, num_truncated
         advance = progress and (lambda done, begun=begun: progress(begun + done))
         results = teacher.translate(texts, batch_size=batch_size, progress=advance, **options)
-        new = []
-        for index, (text, result) in enumerate(zip(texts, results, strict=True)):
+        begun += len(texts)
+        said = []
+        for index, result in enumerate(results):
             found = [hypothesis.text for hypothesis in result.hypotheses]
-            chosen = _closest(found, others[index]) if closest else found[0]
+            chosen = found[0] if others is None else _closest(found, others[index])
             num_truncated += result.truncated
             num_empty += not (result.truncated or chosen.strip())
-            if chosen.strip() and not result.truncated:
-                new.append((text, chosen) if is_forward else (chosen, text))
-        add(new)
+            said.append(None if result.truncated or not chosen.strip() else chosen)
+        return said
+
+    for teacher in forward:
+        add(zip(sources, ask(teacher, sources, references if closest else None), strict=True))
+    made = []
+    for teacher in backward:
+        made.append(ask(teacher, references, sources if closest else None))
+        add(zip(made[-1], references, strict=True))
+    if round_trips:
+        known_sources = {None, *sources}
+        for number, said in enumerate(made):
+            new = [text for text in dict.fromkeys(said) if text not in known_sources]
+            known_sources.update(new)
+            # From the last on: runs of both directions are often given by their seeds, and those of one seed began alike.
+            teacher = forward[(len(made) - 1 - number) % len(forward)]
+            add(zip(new, ask(teacher, new) if new else [], strict=True))
     if keep_original:
         add(zip(sources, references, strict=True))
     return DistilledText([source for source, _ in pairs], [target for _, target in pairs], num_empty, num_truncated)

@@ -71,6 +71,26 @@ def test_teachers_by_themselves_and_backwards():
 
 
 @pytest.mark.any_backend
+def test_round_trips_are_new_on_both_sides():
+    done = []
+    teachers = {"backward": [Echo("5"), Echo("6")], "round_trips": True, "progress": done.append}
+    found = distill([Echo("1"), Echo("2")], ["a", "5B", "c"], ["A", "B", "A"], **teachers)
+    # Of sources that stand in the text already, or were made before, there are no more translations.
+    assert list(zip(found.sources, found.targets, strict=True))[6:] == [
+        ("5A", "A"), ("5B", "B"), ("5A", "A"), ("6A", "A"), ("6B", "B"), ("6A", "A"), ("5A", "25A"), ("6A", "16A"), ("6B", "16B"),
+    ]  # fmt: skip
+    assert done == [*range(1, 16)] and (found.num_empty, found.num_truncated) == (0, 0)
+    # One teacher makes all the trips; with nothing new there is none to make, and what is empty is none.
+    alone = distill(Echo("1"), ["a"], ["A"], backward=[Echo("5"), Echo("5"), Echo("6")], round_trips=True, progress=done.append)
+    assert list(zip(alone.sources, alone.targets, strict=True))[-2:] == [("5A", "15A"), ("6A", "16A")]
+    found = distill(Echo("1"), SOURCES, REFERENCES, backward=Teacher(), round_trips=True, progress=done.append)
+    assert list(zip(found.sources, found.targets, strict=True))[4:] == [("A X", "A B C"), ("D", "D"), ("A X", "1A X"), ("D", "1D")]
+    for arguments in ((Echo("1"), SOURCES, REFERENCES), ([], SOURCES, REFERENCES)):
+        with pytest.raises(ValueError, match="round_trips go back and forth: give teachers of both directions"):
+            distill(*arguments, backward=[Echo("5")] if arguments[0] == [] else (), round_trips=True)
+
+
+@pytest.mark.any_backend
 def test_what_cannot_be_distilled():
     for arguments, message in (
         (([],), "nothing to distill"),
@@ -109,6 +129,11 @@ def test_the_command_writes_both_sides(tmp_path):
     translator = kformer.Translator.load(FROZEN)
     assert found[0][:6] == [pair.source for pair in pairs] and found[1][:6] == translator(found[0][:6], beam_size=2)
     assert (found[0][6:], found[1][6:]) == (translator(targets, beam_size=2), targets)
+    process = subprocess.run([*command, "--round-trips"], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    again = [path.read_text(encoding="utf-8").splitlines() for path in outputs]
+    trips = translator(list(dict.fromkeys(found[0][6:])), beam_size=2)
+    assert again == [found[0] + list(dict.fromkeys(found[0][6:])), found[1] + trips]
     command = [part for part in command if part not in ("--reference", str(tmp_path / "target"))]
     process = subprocess.run(command, capture_output=True, text=True)
     assert process.returncode != 0 and "give it by --reference" in " ".join(process.stderr.split())

@@ -30,6 +30,10 @@ def distill(
             "translate together.",
         ),
     ] = None,
+    round_trips: Annotated[
+        bool,
+        option("--round-trips", help="What --backward makes is translated again, by a run of the first: pairs that are new on both sides."),
+    ] = False,
     separately: Annotated[
         bool, option("--separately", help="Let each run translate by itself, in place of all together: as many texts as runs.")
     ] = False,
@@ -66,15 +70,20 @@ def distill(
     if backward and references is None:
         raise ValueError("--backward translates the target side of the training text: give it by --reference.")
 
+    if round_trips and not backward:
+        raise ValueError("--round-trips go back and forth: give a run of the other direction by --backward.")
+
     def loaded(runs):
         groups = [[run] for run in runs] if separately else [runs] if runs else []
         return [Translator.load(group) for group in groups]
 
     forward, back = loaded(teachers), loaded(backward or [])
-    settings = {"closest": closest, "keep_original": keep_original, "batch_size": batch_size, "beam_size": beam_size}
+    settings = {"round_trips": round_trips, "closest": closest, "keep_original": keep_original}
+    settings |= {"batch_size": batch_size, "beam_size": beam_size}
     search = {"length_penalty": length_penalty, "length_ratio": length_ratio, "length_offset": length_offset}
     settings |= {name: value for name, value in search.items() if value is not None}
-    with streaming.LineProgress(len(sources) * len(forward + back)) as progress:
+    texts = len(forward) + len(back) * (2 if round_trips else 1)
+    with streaming.LineProgress(len(sources) * texts) as progress:
         text = distill(forward, sources, references, backward=back, progress=progress, **settings)
     with streaming.open_output(output_source) as first, streaming.open_output(output_target) as second:
         for file, lines in ((first, text.sources), (second, text.targets)):
