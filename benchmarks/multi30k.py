@@ -24,8 +24,10 @@ DATA is a folder with `train`, `val` and `test2016` in both languages (`train.en
 
 The epochs of a recipe are as many as make about the time of plain's (a third more for diversified, half as much more for roundtrip), or
 with `--epochs` those given.
+The students of one command share their teachers and their text.
 Every run is that of the preset `tiny`, in a folder of its own under DIR. What is there already is used again, and a training that was
-interrupted goes on, so that the command can be given again after any interruption. With `--jobs 2` two trainings run at a time, best
+interrupted goes on, so that the command can be given again after any interruption; a run that was begun with other options is an error,
+but after a change of this file DIR must be a new one. With `--jobs 2` two trainings run at a time, best
 with `--threads 1`: small models gain little by a second thread; the seconds are those of trainings side by side. Scores are those of a
 beam of 5, translations at most 1.2 times as long as the source and four tokens, with the length penalty of 1.0; of several that are
 given the best on the validation text is taken, which is longer for its source than the test set is, so that it asks for too high a penalty.
@@ -54,7 +56,7 @@ SINUSOIDAL = ["--model-option", "position_encoding=sinusoidal"]
 PLAIN = [*COMMON, *SINUSOIDAL, "--dropout", "0.3"]
 # From the weights of a trained run, whose dropout stays.
 FURTHER = [*EVERY, "--learning-rate", "0.004", "--warmup-steps", "1000", "--cooldown", "0.4"]
-# Options of `kformer train`, and epochs.
+# Options of `kformer train`, and epochs: `None` leaves them to it, or to `PAIRS`.
 RECIPES = {
     "default": ([], None),
     "plain": (PLAIN, 28),
@@ -94,12 +96,13 @@ def kformer(options, *arguments, capture=False):
 
 
 def tokenizer_of(options):
-    """The folder of the tokenizer that all runs but the default's share."""
-    folder = options.work / f"tokenizer-{options.protocol}"
+    """The folder of the tokenizer that all runs of two languages but the default's share."""
+    languages = sorted((options.source, options.target))
+    folder = options.work / f"tokenizer-{options.protocol}-{'-'.join(languages)}-{options.vocabulary}"
     if not (folder / "tokenizer.json").exists():
         from kformer import Tokenizer
 
-        files = [str(options.data / f"train.{language}") for language in (options.source, options.target)]
+        files = [str(options.data / f"train.{language}") for language in languages]
         Tokenizer.train(files, vocabulary_size=options.vocabulary, model_type="bpe").save(folder)
     return folder
 
@@ -133,14 +136,12 @@ def train(options, recipe, seed, texts=None):
 
 
 def train_run(options, run, settings, epochs, seed, texts):
-    """One training, or the rest of it: on `texts`, or on the given pairs."""
-    arguments = ["--resume"]
-    if not (run / "config.json").exists():
-        epochs = options.epochs or epochs
-        arguments = [*settings, "--seed", seed, *(["--epochs", epochs] if epochs else [])]
-        for side, language in (("source", options.source), ("target", options.target)):
-            arguments += [f"--train-{side}", texts.get(side, options.data / f"train.{language}")]
-            arguments += [f"--valid-{side}", options.data / f"val.{language}"]
+    """One training, or the rest of it, which refuses other options than it began with: on `texts`, or on the given pairs."""
+    epochs = options.epochs or epochs
+    arguments = ["--resume", *settings, "--seed", seed, *(["--epochs", epochs] if epochs else [])]
+    for side, language in (("source", options.source), ("target", options.target)):
+        arguments += [f"--train-{side}", texts.get(side, options.data / f"train.{language}")]
+        arguments += [f"--valid-{side}", options.data / f"val.{language}"]
     if options.matmul_precision:
         arguments += ["--matmul-precision", options.matmul_precision]
     kformer(options, "train", "--output", run, *arguments)
@@ -192,7 +193,8 @@ def teach(options, runs, backward):
         arguments += ["--output-source", texts["source"], "--output-target", texts["target"]]
         kformer(options, "distill", *runs, *arguments, "--beam-size", 5)
         return texts
-    # `kformer distill --separately --backward RUN --round-trips --keep-original` does this at once; run by run it can be interrupted.
+    # `kformer distill --separately --backward RUN --round-trips --keep-original`, with the penalty and limits of `translations`, does this
+    # at once; run by run it can be interrupted.
     arguments = [(options, run, given["source"]) for run in runs] + [(options, run, given["target"]) for run in backward]
     said = in_turn(options, translations, arguments)
     given = [read(given[side]) for side in ("source", "target")]
@@ -293,12 +295,21 @@ def report(options):
         tokenizer_of(options)
     found = in_turn(options, train, [(options, options.recipe, seed, texts) for seed in options.seeds])
     if texts:
-        row(f"{len(runs)} teachers together", f"1 to {len(runs)}", runs, seconds, tokens)
+        together = "teachers together" if len(runs) > 1 else "teacher"
+        row(f"{len(runs)} {together}", f"1 to {len(runs)}", runs, seconds, tokens)
     for seed, (run, seconds, tokens) in zip(options.seeds, found, strict=True):
         result = row(options.recipe, seed, [run], seconds, tokens)
         if result:
             tests.append(result["bleu"])
             signature = result["bleu_signature"]
+    if texts and options.recipe in BOTH_WAYS:
+        other = argparse.Namespace(**{**vars(options), "source": options.target, "target": options.source})
+        spent = [spent_on(run_of(other, "plain", 1 + number)) for number in range(options.backward_teachers)]
+        seconds, tokens = (sum(part) for part in zip(*spent, strict=True))
+        print(
+            f"\n{len(spent)} of the other direction: {tokens:,} target tokens in {seconds:,.0f} s; the text has "
+            f"{len(read(texts['source'])):,} pairs"
+        )
     if tests:
         print(f"\nmean of {len(tests)} seeds on test2016: {statistics.mean(tests):.2f} BLEU, {signature}")
 

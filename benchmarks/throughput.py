@@ -47,10 +47,10 @@ def make(options, folder):
     from kformer.interop import export_huggingface
 
     translator = kformer.Translator.load(options.run)
-    if not (folder / "hf").exists():
+    if "hf" in options.systems and not (folder / "hf").exists():
         export_huggingface(translator, folder / "hf")
     for quantization in ("float32", "int8"):
-        if not (folder / f"ctranslate2-{quantization}").exists():
+        if f"ctranslate2-{quantization}" in options.systems and not (folder / f"ctranslate2-{quantization}").exists():
             export_ctranslate2(translator, folder / f"ctranslate2-{quantization}", quantization=quantization)
     for name in options.systems:
         for beams in options.beams:

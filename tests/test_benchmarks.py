@@ -96,5 +96,7 @@ def test_a_student_of_two_teachers(tmp_path, recipe):
     if last.exists():
         options = json.loads((last / "config.json").read_text(encoding="utf-8"))["training"]
         assert options["start_from"] == str(last.with_name("tok-en-zh-roundtrip-1")) and options["train_source"] == str(data / "train.en")
+    refused = subprocess.run([*command, "--epochs", "2"], capture_output=True, text=True)
+    assert refused.returncode != 0 and "so there stay 1 epochs" in " ".join(refused.stderr.split())
     # A pair that stands there twice is learnt once; what the teachers say after one epoch may be nothing.
     assert len(taught[0]) == len(taught[1]) and set(zip(*given, strict=True)) <= set(zip(*taught, strict=True))

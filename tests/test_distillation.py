@@ -134,6 +134,11 @@ def test_the_command_writes_both_sides(tmp_path):
     again = [path.read_text(encoding="utf-8").splitlines() for path in outputs]
     trips = translator(list(dict.fromkeys(found[0][6:])), beam_size=2)
     assert again == [found[0] + list(dict.fromkeys(found[0][6:])), found[1] + trips]
+    # Where it cannot write is known before it translates.
+    nowhere = str(tmp_path / "nowhere" / "kd.target")
+    process = subprocess.run([*command, "--output-target", nowhere], capture_output=True, text=True)
+    assert process.returncode != 0 and "of the output file does not exist" in " ".join(process.stderr.split())
+    assert "lines" not in process.stderr and [path.read_text(encoding="utf-8").splitlines() for path in outputs] == again
     command = [part for part in command if part not in ("--reference", str(tmp_path / "target"))]
     process = subprocess.run(command, capture_output=True, text=True)
     assert process.returncode != 0 and "give it by --reference" in " ".join(process.stderr.split())

@@ -83,9 +83,10 @@ def distill(
     search = {"length_penalty": length_penalty, "length_ratio": length_ratio, "length_offset": length_offset}
     settings |= {name: value for name, value in search.items() if value is not None}
     texts = len(forward) + len(back) * (2 if round_trips else 1)
-    with streaming.LineProgress(len(sources) * texts) as progress:
-        text = distill(forward, sources, references, backward=back, progress=progress, **settings)
+    # Opened first, so that a path that cannot be written is known before the long work.
     with streaming.open_output(output_source) as first, streaming.open_output(output_target) as second:
+        with streaming.LineProgress(len(sources) * texts) as progress:
+            text = distill(forward, sources, references, backward=back, progress=progress, **settings)
         for file, lines in ((first, text.sources), (second, text.targets)):
             file.writelines(streaming.one_line(line).encode() + b"\n" for line in lines)
     print(

@@ -133,7 +133,7 @@ def import_(
     threads: Threads = None,
     backend: Backend = None,
 ):
-    """Make a run of a published translation model: OPUS-MT (Marian), M2M100, NLLB-200, mBART or BART.
+    """Make a run of a published translation model: OPUS-MT (Marian), M2M100, NLLB-200, mBART, BART, T5 or mT5.
 
     The run translates, fine-tunes (`kformer train --start-from`) and exports like any other. By default it searches as the model's
     generation_config.json says, so that `kformer translate RUN` says what the model's own library says.

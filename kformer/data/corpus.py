@@ -1,5 +1,6 @@
 """A parallel corpus as flat arrays of token ids on disk."""
 
+import hashlib
 import json
 import os
 import pathlib
@@ -52,6 +53,7 @@ class PreparedCorpus:
             "vocabulary_size", "target_vocabulary_size",
         ):  # fmt: skip
             setattr(self, name, meta[name])
+        self._vocabulary = meta.get("vocabulary")
         self._ids, self._offsets = {}, {}
         for side in SIDES:
             id_type = ID_TYPES[meta[f"{side}_id_type"]]
@@ -67,6 +69,19 @@ class PreparedCorpus:
             ValueError: when it was written by a newer version, or a file of it is cut short.
         """
         return cls(folder)
+
+    def check_tokenizer(self, tokenizer):
+        """Makes sure that the corpus was prepared with this tokenizer, as far as can be known.
+
+        Args:
+            tokenizer: a `kformer.Tokenizer`.
+
+        Raises:
+            ValueError: it has other pieces.
+        """
+        pieces = vocabulary_fingerprint(tokenizer)
+        if None not in (pieces, self._vocabulary) and pieces != self._vocabulary:
+            raise ValueError(f"'{self.folder}' was prepared with another tokenizer than the one given: prepare it again with this one.")
 
     def __len__(self):
         return self.num_pairs
@@ -171,6 +186,14 @@ class FlatFile:
         return np.frombuffer(
             b"".join([os.pread(self._file, count * size, begin * size) for begin, count in spans]), self.dtype
         )
+
+
+def vocabulary_fingerprint(tokenizer):
+    """Tells one vocabulary's pieces from another's: a string; `None` for a tokenizer that is none of this package."""
+    if not hasattr(tokenizer, "vocabulary"):
+        return None
+    pieces = [tokenizer.vocabulary(side).pieces for side in SIDES]
+    return hashlib.sha256(json.dumps(pieces).encode()).hexdigest()[:32]
 
 
 def is_prepared(folder):

@@ -44,6 +44,8 @@ class Noise:
 
     def __init__(self, corpus, tokenizer, subword_sampling, word_dropout, seed):
         check_noise(tokenizer, subword_sampling, word_dropout)
+        if tokenizer is not None:
+            corpus.check_tokenizer(tokenizer)
         self.corpus, self.seed = corpus, int(seed)
         self.samples, self.word_dropout = bool(subword_sampling), float(word_dropout)
         self._unknown_id = tokenizer.unknown_id if word_dropout else None

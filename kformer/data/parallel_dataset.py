@@ -146,10 +146,11 @@ class ParallelDataset(keras.utils.PyDataset):
                 also have `soft_target_ids`, int32 `[B, T, K]`, and `soft_targets`, float32 `[B, T, K]`, from which a
                 `kformer.Transformer` learns by `kformer.training.MaskedCrossentropy`. They belong to the words as they were cut once, so
                 they do not go with subword sampling.
+            batch_tokens, seed, shuffle, max_shapes, packed, subword_sampling, word_dropout, host, num_hosts: as for the class.
 
         Raises:
-            ValueError: the soft targets are of another corpus, or there is subword sampling, too; or as for the class.
-            batch_tokens, seed, shuffle, max_shapes, packed, subword_sampling, word_dropout, host, num_hosts: as for the class.
+            ValueError: the soft targets are of another corpus, or there is subword sampling, too; the corpus was prepared with another
+                tokenizer; or as for the class.
         """
         _check_options(batch_tokens, seed, max_shapes, host, num_hosts)
         dataset = cls.__new__(cls)

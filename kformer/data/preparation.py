@@ -12,7 +12,7 @@ import warnings
 
 import numpy as np
 
-from kformer.data.corpus import FORMAT_VERSION, ID_TYPES, OFFSET_TYPE, SIDES, PreparedCorpus, is_prepared
+from kformer.data.corpus import FORMAT_VERSION, ID_TYPES, OFFSET_TYPE, SIDES, PreparedCorpus, is_prepared, vocabulary_fingerprint
 from kformer.data.lines import check_readable, count_lines, describe, is_path, read_chunks
 
 CHUNK_LINES = 20_000
@@ -190,6 +190,7 @@ def _write(source, target, tokenizer, folder, max_length, num_threads, progress,
         "source_id_type": kinds["source"], "target_id_type": kinds["target"],
         "max_length": int(max_length),
         "vocabulary_size": vocabulary["source"], "target_vocabulary_size": vocabulary["target"],
+        "vocabulary": vocabulary_fingerprint(tokenizer),
         "pad_id": int(tokenizer.pad_id), "start_id": int(tokenizer.start_id), "end_id": int(tokenizer.end_id),
     }  # fmt: skip
 

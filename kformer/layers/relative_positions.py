@@ -86,7 +86,9 @@ def rotary_factors(positions, size, base=10_000.0, interleaved=False):
 def check_rotary_size(head_dim):
     """Raises a ValueError where a head cannot be turned by `rotate_positions`."""
     if head_dim % 2:
-        raise ValueError(f"Rotary positions turn pairs of numbers, so the head size must be even, but it is {head_dim}.")
+        raise ValueError(
+            f"Rotary positions turn pairs of numbers, so the head size must be even, but it is {head_dim}: change it, or position_encoding."
+        )
 
 
 def distances(query_length, key_length, offset=0):

@@ -1,5 +1,6 @@
 """Functional models built of the layers."""
 
+from kformer.models.architecture import check_packing
 from kformer.models.encoder_model import DualEncoder, Pooling, TransformerEncoder
 from kformer.models.ensemble import Ensemble
 from kformer.models.forecaster import Forecaster
@@ -22,5 +23,6 @@ __all__ = [
     "Transformer",
     "TransformerDecoder",
     "TransformerEncoder",
+    "check_packing",
     "variants_of",
 ]

@@ -52,6 +52,24 @@ def architecture_of(options, **sizes):
     return found
 
 
+def check_packing(options):
+    """Makes sure that a model keeps the sequences of packed rows apart.
+
+    Args:
+        options: dict, what was given; names as in `kformer.Transformer`.
+
+    Raises:
+        ValueError: linear attention sums over all of a row, or global tokens are the first of a row, whatever sequence they belong to.
+    """
+    what = None
+    if options.get("attention_kind") == "linear":
+        what = "attention_kind='linear'"
+    elif options.get("global_tokens"):
+        what = f"global_tokens={options['global_tokens']}"
+    if what is not None:
+        raise ValueError(f"A model with {what} cannot keep apart the sequences of packed rows: give it rows of one, or other attention.")
+
+
 def check_sizes(**sizes):
     """Raises a ValueError where a size is not a positive whole number."""
     for name, value in sizes.items():

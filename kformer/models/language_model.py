@@ -9,7 +9,7 @@ from keras import ops
 
 from kformer.layers import padding_mask, segment_mask, segment_positions
 from kformer.layers.counter_hash import drawn_seed
-from kformer.models.architecture import architecture_of, check_sizes
+from kformer.models.architecture import architecture_of, check_packing, check_sizes
 from kformer.models.output import TokenOutput
 from kformer.models.sequence_model import SequenceModel
 from kformer.models.stacks import DecoderStack, embedding_and_layers
@@ -124,12 +124,18 @@ class TransformerDecoder(SequenceModel):
     def call(self, inputs, training=None, mask=None):
         if not isinstance(inputs, dict) or "token_ids" not in inputs:
             return super().call(inputs, training=training, mask=mask)
-        segments = ops.cast(inputs["segments"], "int32") if "segments" in inputs else None
+        segments = self._segments(inputs)
         hidden = self._network.hidden(ops.cast(inputs["token_ids"], "int32"), training=training, segments=segments)
         return self._network.output.before_projection(hidden) if self._projects_loss else self._network.output.project(hidden)
 
     def _output_table(self):
         return self._network.output.table()
+
+    def _segments(self, inputs):
+        if "segments" not in inputs:
+            return None
+        check_packing(self._config)
+        return ops.cast(inputs["segments"], "int32")
 
     def inspect(self, inputs):
         """One forward pass that also returns what every layer saw; the model stays as it is.
@@ -143,7 +149,7 @@ class TransformerDecoder(SequenceModel):
         """
         record = {}
         token_ids = ops.convert_to_tensor(inputs["token_ids"], dtype="int32")
-        segments = ops.cast(inputs["segments"], "int32") if "segments" in inputs else None
+        segments = self._segments(inputs)
         hidden = self._network.hidden(token_ids, training=False, record=record, segments=segments)
         return {"logits": self._network.output.project(hidden), **record}
 

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from kformer.layers.products import training_products
+from kformer.models.architecture import check_packing
 
 # The model whose training step needs no logits, in the thread that runs the step: a strategy with several devices has a thread each.
 _PROJECTING = contextvars.ContextVar("projecting", default=None)
@@ -61,8 +62,11 @@ class SequenceModel(keras.Model):
         if getattr(x, "is_ordered", False):
             kwargs["shuffle"] = False
         data = getattr(x, "dataset", x)
+        is_packed = getattr(data, "packed", False)
+        if is_packed:
+            check_packing(self._config)
         # Rows of packed pairs say nothing of the longest position.
-        if getattr(data, "packed", False) and self._config["position_encoding"] == "learned" and data.longest > self.max_length:
+        if is_packed and self._config["position_encoding"] == "learned" and data.longest > self.max_length:
             raise ValueError(
                 f"The data has a sequence of {data.longest} tokens, longer than the model's {self.max_length} learned positions: "
                 f"prepare it with max_length={self.max_length}."
@@ -151,10 +155,11 @@ class SequenceModel(keras.Model):
             return self.get_metrics_result()
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
-    def with_dropout(self, **rates):
+    def with_dropout(self, *, seed=None, **rates):
         """A copy of the model with other rates of dropout, as for training it further on another amount of text.
 
         Args:
+            seed: int, what the noise is drawn from in place of the model's seed; `None` leaves that.
             **rates: `dropout`, `attention_dropout`, `activation_dropout` or `stochastic_depth`; the others stay as they are.
 
         Returns:
@@ -169,7 +174,8 @@ class SequenceModel(keras.Model):
         unknown = rates.keys() - ({"dropout", "attention_dropout", "activation_dropout", "stochastic_depth"} & self._config.keys())
         if unknown:
             raise TypeError(f"{type(self).__name__} has no rate {', '.join(sorted(unknown))} that could be chosen anew.")
-        copy = type(self).from_config({**self.get_config(), **rates})
+        changes = rates if seed is None else {**rates, "seed": seed}
+        copy = type(self).from_config({**self.get_config(), **changes})
         own = {weight.path: weight for weight in self.weights}
         for weight in copy.weights:
             # Without a rate a layer of dropout has no counter.

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from kformer.layers.counter_hash import drawn_seed
-from kformer.models.architecture import check_heads, check_sizes
+from kformer.models.architecture import check_heads, check_packing, check_sizes
 from kformer.models.network import DecoderCache, Network
 from kformer.models.presets import PRESETS
 from kformer.models.sequence_model import SequenceModel
@@ -282,7 +282,7 @@ class Transformer(SequenceModel):
         """
         record = {}
         source_ids, target_ids = (ops.convert_to_tensor(inputs[key], dtype="int32") for key in ("source_ids", "target_ids"))
-        source_segments, segments = _segments(inputs)
+        source_segments, segments = self._segments(inputs)
         encoded, source_mask = self._network.encode(source_ids, training=False, record=record, segments=source_segments)
         logits = self._network.decode(target_ids, encoded, source_mask, training=False, record=record, segments=segments)
         return {"logits": logits, **record}
@@ -292,7 +292,7 @@ class Transformer(SequenceModel):
             return super().call(inputs, training=training, mask=mask)
         # Not by the functional graph, whose order of the two embeddings is another one: shared, they draw their dropout in turn.
         source_ids, target_ids = (ops.cast(inputs[key], "int32") for key in ("source_ids", "target_ids"))
-        source_segments, segments = _segments(inputs)
+        source_segments, segments = self._segments(inputs)
         encoded, source_mask = self._network.encode(source_ids, training=training, segments=source_segments)
         return self._network.decode(
             target_ids, encoded, source_mask, training=training, project=not self._projects_loss, segments=segments
@@ -301,13 +301,13 @@ class Transformer(SequenceModel):
     def _output_table(self):
         return self._network.output.table()
 
-
-def _segments(inputs):
-    """The source's segments of a packed batch, and those of both sides as a pair; `None` twice for other batches."""
-    given = [inputs[key] for key in ("source_segments", "target_segments") if key in inputs]
-    if not given:
-        return None, None
-    if len(given) == 1:
-        raise ValueError("Packed rows need the segments of both sides: give source_segments and target_segments, or neither.")
-    pair = tuple(ops.cast(part, "int32") for part in given)
-    return pair[0], pair
+    def _segments(self, inputs):
+        """The source's segments of a packed batch, and those of both sides as a pair; `None` twice for other batches."""
+        given = [inputs[key] for key in ("source_segments", "target_segments") if key in inputs]
+        if not given:
+            return None, None
+        if len(given) == 1:
+            raise ValueError("Packed rows need the segments of both sides: give source_segments and target_segments, or neither.")
+        check_packing(self._config)
+        pair = tuple(ops.cast(part, "int32") for part in given)
+        return pair[0], pair

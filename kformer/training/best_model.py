@@ -41,7 +41,9 @@ class BestModel(keras.callbacks.Callback):
 
     def _is_better(self, validation):
         sign = -1 if self.measure == "nll" else 1
-        is_better = self.best is None or sign * validation[self.measure] > sign * self.value
+        value = validation[self.measure]
+        # No number is better than one that is none.
+        is_better = self.best is None or sign * value > sign * self.value or (np.isnan(self.value) and not np.isnan(value))
         self._waited = 0 if is_better else self._waited + 1
         if is_better:
             self.best = validation

@@ -35,7 +35,8 @@ def soft_targets(teachers, corpus, output, *, num_classes=NUM_CLASSES, progress=
 
     Raises:
         FileExistsError: there is something at `output`.
-        ValueError: `num_classes` is no such number, or a teacher has other special tokens or fewer tokens than the corpus.
+        ValueError: `num_classes` is no such number, or a teacher has other special tokens or fewer tokens than the corpus, or
+            a translator's tokenizer is another.
 
     Example:
         >>> corpus = kformer.data.prepare("train.en", "train.de", tokenizer, "data/train")
@@ -47,6 +48,8 @@ def soft_targets(teachers, corpus, output, *, num_classes=NUM_CLASSES, progress=
         Hinton et al. 2015, "Distilling the knowledge in a neural network".
         Kim and Rush 2016, "Sequence-level knowledge distillation", section 3.1.
     """
+    if hasattr(teachers, "tokenizer"):
+        corpus.check_tokenizer(teachers.tokenizer)
     model = getattr(teachers, "model", teachers)
     models = list(model) if isinstance(model, list | tuple) else getattr(model, "models", [model])
     model = Ensemble(models)  # It also looks whether they go together.

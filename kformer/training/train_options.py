@@ -6,7 +6,7 @@ import numbers
 import os
 import re
 
-from kformer.models import PRESETS
+from kformer.models import PRESETS, check_packing
 from kformer.text import Tokenizer
 from kformer.text.sentencepiece_training import MODEL_TYPES
 from kformer.training.choices import POSITIONS, TOKENIZER_TYPE, default_vocabulary_size
@@ -59,7 +59,8 @@ class TrainOptions:
         ema: momentum of a moving average of the weights, which is then what is validated and saved; 0 for none [0.999, of a tenth of
             the steps where these are under 10,000; with start_from 0].
         precision: "float32", "mixed_float16" or "mixed_bfloat16" ["float32"].
-        seed: of the weights, the order of the batches, dropout and the tokenizer's sample [0].
+        seed: of the weights, the order of the batches, dropout and the tokenizer's sample [0]. With start_from a given seed is that of
+            dropout, too; without one the model's stays.
         valid_every: epochs between two validations [1].
         select: what makes a validated model the better one, "nll" (of its tokens) or "bleu" (of its translations) ["nll"].
         patience: validations without a better one after which the training stops; 0 for its planned end in any case [10].
@@ -110,9 +111,11 @@ class TrainOptions:
     keep: int | None = None
 
     def __post_init__(self):
-        sizes = ("vocabulary_size", "epochs", "steps", "batch_tokens", "max_shapes", "max_length", "warmup_steps")
+        sizes = ("vocabulary_size", "epochs", "steps", "batch_tokens", "max_shapes", "warmup_steps")
         for name in (*sizes, "accumulate", "valid_every", "checkpoint_every", "keep"):
             self._check(name, lambda value: isinstance(value, numbers.Integral) and value >= 1, "a whole number of at least 1")
+        is_length = lambda value: isinstance(value, numbers.Integral) and value >= 2  # noqa: E731
+        self._check("max_length", is_length, "a whole number of at least 2, one token and the end")
         is_count = lambda value: isinstance(value, numbers.Integral) and value >= 0  # noqa: E731
         self._check("patience", is_count, "a whole number of at least 0 (0 for none)")
         is_seed = lambda value: isinstance(value, numbers.Integral) and 0 <= value < 2**31  # noqa: E731
@@ -162,11 +165,20 @@ class TrainOptions:
                     raise ValueError(f"With start_from the model is the one of {self.start_from}, so {name} cannot be chosen.")
         if self.model_options and self.model_options != usual_model_options():
             check_model_options(self.model_options, self.preset or "tiny")
-        for name in ("select", "patience"):
-            if self.valid_source is None and getattr(self, name) is not None:
+        if self.packed and self.model_options:
+            check_packing(self.model_options)
+        # Each epoch's validation is what the configs of runs without any say.
+        for name, none in (("select", None), ("patience", None), ("valid_every", 1)):
+            if self.valid_source is None and getattr(self, name) not in (None, none):
                 raise ValueError(f"{name} is about the validation: give valid_source and valid_target, or leave it out.")
         if self.teacher_weight is not None and not self.teachers:
             raise ValueError("teacher_weight is about what teachers say: give teachers, or leave it out.")
+        is_new_bpe = self.tokenizer is None and self.start_from is None and (self.tokenizer_type or TOKENIZER_TYPE) == "bpe"
+        if is_new_bpe and not self.teachers and (self.subword_sampling or 0) >= 1:
+            raise ValueError(
+                f"subword_sampling must be below 1 with a tokenizer of type bpe, whose merges it leaves out, but {self.subword_sampling} "
+                "was given; 0.1 is usual."
+            )
         if self.teachers and self.subword_sampling:
             raise ValueError("What teachers say belongs to words as they were cut once: leave out subword_sampling, or teachers.")
         if self.teachers and not self.tokenizer and (self.vocabulary_size or self.separate_vocabularies or self.tokenizer_type):
@@ -216,11 +228,13 @@ def resume_options(stored, given, path):
             )
     for name in ("epochs", "steps"):
         if stored.get("cooldown") and given.get(name, stored.get(name)) != stored.get(name):
+            stays = "there is no limit of" if stored.get(name) is None else f"there stay {stored[name]}"
             raise ValueError(
-                f"The learning rate of the training in {path} falls to 0 at its end, so {name} stays {stored.get(name)}: leave the option "
-                "out, or train the finished model further by start_from. (With cooldown 0 the length stays open.)"
+                f"The learning rate of the training in {path} falls to 0 at its end, so {stays} {name}: leave the option out, or train "
+                "the finished model further by start_from. (With cooldown 0 the length stays open.)"
             )
-    if "epochs" in given or "steps" in given:
+    # With a cooldown the end is where it was, also if one of two limits is given once more.
+    if ("epochs" in given or "steps" in given) and not stored.get("cooldown"):
         options.update(epochs=None, steps=None)
     return TrainOptions(**{**options, **{name: value for name, value in given.items() if name in CHANGEABLE}})
 

@@ -14,7 +14,7 @@ import keras
 from kformer.data import ParallelDataset, SoftTargets
 from kformer.data.lines import check_readable, count_lines, read_chunks
 from kformer.data.preparation import prepare_cached
-from kformer.models import Transformer
+from kformer.models import Transformer, check_packing
 from kformer.text import Tokenizer
 from kformer.training import files
 from kformer.training.best_model import BestModel
@@ -97,11 +97,13 @@ def train_run(output, *, resume=False, report=None, show_progress=True, **option
         raise TypeError(f"Unknown training option {', '.join(sorted(unknown))}; kformer.training.TrainOptions lists them.")
     config = _begin(path, resume)
     options = TrainOptions(**given) if config is None else resume_options(config["training"], given, path)
-    options.check_whole()
-    if config is None and options.start_from is None:
-        if "position_encoding" not in (options.model_options or {}):
-            report("positions: rotary, from which a model learns faster; model option position_encoding=sinusoidal for the paper's")
+    says_positions = "position_encoding" in (options.model_options or {})
+    is_new = config is None and options.start_from is None
+    if is_new:
         options = dataclasses.replace(options, model_options=usual_model_options(options.model_options))
+    options.check_whole()
+    if is_new and not says_positions:
+        report("positions: rotary, from which a model learns faster; model option position_encoding=sinusoidal for the paper's")
     num_pairs = _count_pairs(options)
     kept = _kept(config or (read_config(options.start_from) if options.start_from else {}))
     if config is not None:
@@ -132,8 +134,10 @@ class _Ready(NamedTuple):
 
 
 def _set_up(path, options, kept, num_pairs, resumes, report):
+    given_seed = options.seed
     options = dataclasses.replace(options, **_usual(options))
-    start = load_run(options.start_from) if options.start_from else None
+    model, state = load_checkpoint(path) if resumes and latest_checkpoint(path) is not None else (None, None)
+    start = load_run(options.start_from) if options.start_from and model is None else None
     teachers = [load_run(run) for run in options.teachers or ()] if not (path / _SOFT_TARGETS).exists() else []
     tokenizer = _tokenizer(path, options, start or (teachers and teachers[0]), resumes, num_pairs, report)
     for run, (_, other, _) in zip(options.teachers or (), teachers, strict=False):
@@ -141,20 +145,20 @@ def _set_up(path, options, kept, num_pairs, resumes, report):
             raise ValueError(
                 f"The teacher {run} has another tokenizer than the model: a teacher and its student need one (kformer train --tokenizer)."
             )
-    train, valid = _datasets(path, options, tokenizer, start, [model for model, *_ in teachers], report)
+    trained = model or (start and start[0])
+    max_length = trained.max_length if trained else options.max_length or 256
+    train, valid = _datasets(path, options, tokenizer, max_length, [teacher for teacher, *_ in teachers], state, report)
     del teachers
     options = dataclasses.replace(options, batch_tokens=train.batch_tokens)
     options = dataclasses.replace(options, **_chosen(options, num_pairs, train.steps_per_epoch, report))
     total_steps = min(options.steps or math.inf, (options.epochs or math.inf) * train.steps_per_epoch)
     data = {"corpus": train.corpus.folder.name, "batch_tokens": options.batch_tokens, "seed": train.seed}
-    state = None
-    if resumes and latest_checkpoint(path) is not None:
-        model, state = load_checkpoint(path)
-        if state.data != data:
-            raise ValueError(f"The text in the files of {path} is not the text that its training began with: put it back, or begin anew.")
+    if state is not None:
         report(f"resume: at step {state.step:,} of {total_steps:,}, in epoch {state.epoch + 1}")
     else:
-        model = _trained_model(options, start[0]) if start else _new_model(options, tokenizer)
+        model = _trained_model(options, given_seed, start[0]) if start else _new_model(options, tokenizer)
+        if options.packed:
+            check_packing(model.get_config())
         if model.trainable_weights[0].dtype == "float16":
             raise ValueError(
                 f"The weights of {options.start_from} are float16, whose gradients overflow: import the model as float32 (or bfloat16) to "
@@ -171,8 +175,11 @@ def _begin(path, resume):
         raise NotADirectoryError(f"{path} is a file, so no run directory can be made there.")
     if (path / "config.json").exists():
         config = read_config(path)
-        if "training" not in config:
-            raise ValueError(f"{path} holds a model that was not trained by this command: choose another folder, with start_from={path}.")
+        # An average of checkpoints, or what a translator has saved, keeps the options of its training, but has no history.
+        if "training" not in config or ((path / "model.keras").exists() and not (path / "history.csv").exists()):
+            raise ValueError(
+                f"{path} holds a model that was not trained there by this command: choose another folder, with start_from={path}."
+            )
         if not resume:
             raise ValueError(f"{path} holds a training already: go on with it by resume (--resume), or choose another folder.")
         return config
@@ -228,15 +235,16 @@ def _tokenizer(path, options, start, resumes, num_pairs, report):
     return tokenizer
 
 
-def _datasets(path, options, tokenizer, start, teachers, report):
+def _datasets(path, options, tokenizer, max_length, teachers, state, report):
     """Training data and validation data, or `None` for the latter."""
-    max_length = start[0].max_length if start else options.max_length or 256
 
     def prepared(source, target):
         options = {"max_length": max_length, "report": report, "progress": _Progress(report)}
         return prepare_cached(str(source), str(target), tokenizer, path / "data", **options)
 
     corpus = prepared(options.train_source, options.train_target)
+    if state is not None and state.data["corpus"] != corpus.folder.name:
+        raise ValueError(f"The text in the files of {path} is not the text that its training began with: put it back, or begin anew.")
     batch_tokens = options.batch_tokens or choose_batch_tokens(max(corpus.num_source_tokens, corpus.num_target_tokens))
     max_shapes = options.max_shapes or 8
     settings = {"batch_tokens": batch_tokens, "packed": bool(options.packed)}
@@ -307,8 +315,9 @@ def _chosen(options, num_pairs, steps_per_epoch, report):
         sentence = f"stopping: before that end, if {PATIENCE} validations in a row bring no better {what}"
         choose("patience", PATIENCE, sentence)
     total_steps = min(options.steps or math.inf, (options.epochs or values.get("epochs") or math.inf) * steps_per_epoch)
-    ema = 0.0 if options.start_from else choose_ema(total_steps // options.accumulate)
-    sentence = f"average: the weights that are validated and saved average the latest {1 / (1 - ema):,.0f} updates, which translate better"
+    # It moves with every batch, also where several make one update.
+    ema = 0.0 if options.start_from else choose_ema(total_steps)
+    sentence = f"average: the weights that are validated and saved average the latest {1 / (1 - ema):,.0f} steps, which translate better"
     choose("ema", ema, sentence if ema else "average: none, as the training is short or begins with a trained model")
     return values
 
@@ -330,11 +339,11 @@ def _usual(options):
     return {name: value for name, value in values.items() if getattr(options, name) is None}
 
 
-def _trained_model(options, model):
-    """The model to train further, with the rates of dropout that are given."""
+def _trained_model(options, seed, model):
+    """The model to train further, with the rates of dropout and the seed that are given."""
     rates = {name: getattr(options, name) for name in ("dropout", "attention_dropout", "activation_dropout")}
     rates = {name: rate for name, rate in rates.items() if rate is not None}
-    return model.with_dropout(**rates) if rates else model
+    return model if seed is None and not rates else model.with_dropout(seed=seed, **rates)
 
 
 def _new_model(options, tokenizer):
@@ -403,7 +412,7 @@ def _fit(path, ready, report, show_progress):
             steps=state.step if best_model.has_waited else options.steps,
             callbacks=[*callbacks, progress] if show_progress else callbacks,
             validation_data=valid,
-            validation_freq=options.valid_every,
+            validation_freq=options.valid_every or 1,
             verbose=0,
         )
     if best_model.has_waited:

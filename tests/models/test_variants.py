@@ -51,6 +51,28 @@ def test_packed_pairs_have_the_logits_that_they_have_alone(tiny_transformer, rng
     np.testing.assert_allclose(logits[0, 4:10], alone[0, :6], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name in ("global", "linear")])
+def test_what_cannot_keep_packed_pairs_apart_is_refused(tiny_transformer, rng, name):
+    model = tiny_transformer(**VARIANTS[name])
+    inputs, labels = batch_of(draw_pairs(rng))
+    what = {"global": "global_tokens=2", "linear": "attention_kind='linear'"}[name]
+    with pytest.raises(ValueError, match=f"A model with {what} cannot keep apart the sequences of packed rows"):
+        model(inputs)
+    model.compile("sgd", kformer.MaskedCrossentropy())
+
+    class Packed(keras.utils.PyDataset):
+        packed = True
+
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, index):
+            return inputs, labels
+
+    with pytest.raises(ValueError, match=f"A model with {what} cannot"):
+        model.fit(Packed())
+
+
 @by_variant
 def test_saved_trained_and_in_half_precision(tiny_transformer, random_batch, tmp_path, quick_compile, name):
     model, batch = tiny_transformer(**VARIANTS[name], stochastic_depth=0.2), random_batch()

@@ -12,6 +12,7 @@ import kformer
 from kformer.evaluation import evaluate, suitable_tokenizer
 from kformer.training import TranslationQuality, load_run, paper_recipe, train_run
 from kformer.training.averages import averaged_weights
+from kformer.training.best_model import BestModel
 
 FROZEN = pathlib.Path(__file__).parents[1] / "frozen_run"
 
@@ -67,6 +68,14 @@ def test_words_by_script():
     assert suitable_tokenizer(["A man rides a horse.", "Ein Mann, 3 Pferde."]) == "13a"
     assert suitable_tokenizer(["一个男人骑着马。", "iPhone 很好"]) == "zh"
     assert suitable_tokenizer(["馬に乗っている男の人。"]) == "char" == suitable_tokenizer(["ผู้ชายขี่ม้า"])
+
+
+@pytest.mark.any_backend
+def test_what_is_no_number_is_worse_than_any(tmp_path):
+    validations = [{"epoch": 1 + index, "nll": value} for index, value in enumerate([float("nan"), 3.0, float("nan"), 4.0])]
+    best = BestModel(tmp_path, patience=2, validations=validations)
+    assert best.best == {"epoch": 2, "nll": 3.0} and best.has_waited
+    assert BestModel(tmp_path, "bleu", validations=[{"epoch": 1, "bleu": 2.0}, {"epoch": 2, "bleu": float("nan")}]).value == 2.0
 
 
 def test_the_best_bleu_is_kept_and_patience_ends(pairs, tmp_path):

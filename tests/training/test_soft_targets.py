@@ -144,6 +144,25 @@ def test_teachers_say_what_their_models_say(prepared, tmp_path):
         assert not probabilities[~real].any()
 
 
+@pytest.mark.any_backend
+def test_a_corpus_knows_its_tokenizer(prepared, tmp_path):
+    folder, tokenizer, corpus = prepared
+    lines = [line for side in ("en", "de") for line in (folder / f"train.{side}").read_text(encoding="utf-8").upper().splitlines()]
+    other = kformer.Tokenizer.train(texts=[*lines, "Q5 7"], vocabulary_size=35, byte_fallback=False)
+    assert other.vocabulary_size == tokenizer.vocabulary_size
+    with pytest.raises(ValueError, match="was prepared with another tokenizer than the one given"):
+        soft_targets(kformer.Translator(small_model(other, 1), other), corpus, tmp_path / "soft")
+    assert not (tmp_path / "soft").exists()
+    with pytest.raises(ValueError, match="was prepared with another tokenizer than the one given"):
+        kformer.data.ParallelDataset.from_prepared(corpus, tokenizer=other, word_dropout=0.1)
+    # One that was written before corpora knew theirs is taken at its user's word.
+    shutil.copytree(corpus.folder, tmp_path / "old")
+    meta = json.loads((tmp_path / "old" / "meta.json").read_text(encoding="utf-8"))
+    del meta["vocabulary"]
+    (tmp_path / "old" / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
+    kformer.data.ParallelDataset.from_prepared(tmp_path / "old", tokenizer=other, word_dropout=0.1)
+
+
 def _together(models, inputs):
     """The logarithms of the mean probabilities, also of packed rows, which an ensemble passes on as they are."""
     return Ensemble(models)({name: ops.convert_to_tensor(part) for name, part in inputs.items()}, training=False)

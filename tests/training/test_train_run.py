@@ -3,6 +3,8 @@
 import csv
 import dataclasses
 import importlib
+import json
+import shutil
 
 import numpy as np
 import pytest
@@ -84,7 +86,7 @@ def test_the_length_of_a_training_with_a_cooldown_is_settled(tmp_path):
     with open(path / "history.csv", encoding="utf-8", newline="") as file:
         rates = [float(row["learning_rate"]) for row in csv.DictReader(file)]
     assert max(rates) == rates[1] and rates[7] < 0.15 * rates[3] and any("and to 0 over the last 4" in sentence for sentence in said)
-    with pytest.raises(ValueError, match="falls to 0 at its end, so steps stays 8"):
+    with pytest.raises(ValueError, match="falls to 0 at its end, so there stay 8 steps"):
         train_run(path, resume=True, steps=12, report=said.append, show_progress=False)
 
 
@@ -98,6 +100,9 @@ def test_a_training_further_may_have_another_dropout(tmp_path):
     (model, _, config), (same, *_) = (load_run(tmp_path / name) for name in ("other", "same"))
     assert config["training"]["dropout"] == 0.0
     assert model.get_config() == {**same.get_config(), "dropout": 0.0} and same.get_config()["dropout"] == 0.2
+    # Another seed draws another noise; without one the model's stays.
+    train_run(tmp_path / "seeded", **options, seed=8, steps=1)
+    assert load_run(tmp_path / "seeded")[0].get_config() == {**same.get_config(), "seed": 8}
     # The weights hardly move: only dropout makes the loss another one.
     losses, others = (np.array(losses_of(tmp_path / name), float) for name in ("other", "same"))
     assert np.abs(losses - others).min() > 1e-3
@@ -126,6 +131,7 @@ def test_the_average_of_the_weights_is_validated_and_kept_and_resumed(tmp_path):
     steps = whole.steps // 2 + 1
     part = train_run(tmp_path / "parts", steps=steps, **settings)
     assert part.steps == steps
+    shutil.rmtree(start)  # A checkpoint has all that is needed of it.
     rest = train_run(tmp_path / "parts", resume=True, epochs=2, report=said.append, show_progress=False)
     assert rest.steps == whole.steps
     assert losses_of(tmp_path / "parts") == losses_of(tmp_path / "whole")
@@ -171,6 +177,10 @@ def test_what_was_left_open_is_chosen_and_said_with_its_reason():
     assert chosen == {"dropout": 0.3, "epochs": 30, "patience": 10, "ema": 0.9987}
     beginnings = ["dropout: 0.3, as there are", "length: 30 epochs, 7,620 steps: more", "stopping: before that end, if 10", "average: "]
     assert all(sentence.startswith(beginning) for sentence, beginning in zip(said, beginnings, strict=True))
+    # The average moves with every batch, also where four make an update.
+    accumulating = dataclasses.replace(options, accumulate=4)
+    assert module._chosen(accumulating, 29_000, 254, said.append)["ema"] == 0.9987 and "the latest 769 steps" in said.pop()
+    del said[4:]
     # What is given is neither changed nor spoken of; a training further keeps its model's dropout and short course.
     given = dataclasses.replace(options, dropout=0.1, steps=40, patience=0, ema=0.0)
     assert module._chosen(given, 29_000, 254, said.append) == {} and len(said) == 4
@@ -198,6 +208,12 @@ def test_only_the_end_may_change_when_a_training_goes_on():
     stored = {**dataclasses.asdict(TrainOptions("a", "b", epochs=5, seed=3)), "from_the_future": 1}
     assert resume_options(stored, {"seed": 3, "keep": 9}, "run") == TrainOptions("a", "b", epochs=5, seed=3, keep=9)
     assert resume_options(stored, {"steps": 7}, "run") == TrainOptions("a", "b", steps=7, seed=3)
+    # With a cooldown it is settled, whichever of its limits is given once more.
+    settled = {**stored, "cooldown": 0.25, "steps": 30}
+    for given in ({"epochs": 5}, {"steps": 30}, {"epochs": 5, "steps": 30}):
+        assert resume_options(settled, given, "run") == TrainOptions("a", "b", epochs=5, steps=30, seed=3, cooldown=0.25)
+    with pytest.raises(ValueError, match="falls to 0 at its end, so there is no limit of epochs: leave the option out"):
+        resume_options({**settled, "epochs": None}, {"epochs": 5}, "run")
     with pytest.raises(ValueError, match="began with seed=3 and can only go on with that, not with 4"):
         resume_options(stored, {"seed": 4}, "run")
 
@@ -266,6 +282,23 @@ def test_a_mistake_leaves_nothing_behind(tmp_path):
     with pytest.raises(ValueError, match="vocabulary_size=100000 is too large"):
         train_run(tmp_path / "run", **options, vocabulary_size=100_000)
     assert not (tmp_path / "run").exists()
+    # What can be known is known before the tokenizer is trained.
+    for wrong, message in (
+        ({"model_options": {"head_dim": 15}}, "'position_encoding': 'rope'.*the head size must be even, but it is 15: change it, or pos"),
+        ({"subword_sampling": 1.0}, "subword_sampling must be below 1 with a tokenizer of type bpe"),
+        ({"max_length": 1}, "max_length must be a whole number of at least 2"),
+        ({"packed": True, "model_options": {"attention_kind": "linear"}}, "attention_kind='linear' cannot keep apart the sequences of"),
+        ({"valid_source": None, "valid_target": None, "valid_every": 2}, "valid_every is about the validation"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            train_run(tmp_path / "run", **{**options, **wrong}, report=pytest.fail)
+    # An average of checkpoints, or what a translator has saved, is no training to go on with.
+    saved = write_small_run(tmp_path / "saved", [options["train_source"], options["train_target"]])
+    config = json.loads((tmp_path / "saved" / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "saved" / "config.json").write_text(json.dumps({**config, "training": {}}), encoding="utf-8")
+    for resume in (False, True):
+        with pytest.raises(ValueError, match="was not trained there by this command: choose another folder, with start_from"):
+            train_run(saved, **options, resume=resume)
     with pytest.raises(TypeError, match="Unknown training option batch_size"):
         train_run(tmp_path / "run", **options, batch_size=3)
 
