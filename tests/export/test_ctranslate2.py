@@ -145,7 +145,9 @@ def test_the_frozen_run_says_the_same(frozen, texts, tmp_path):
         assert np.allclose(result.scores, [hypothesis.rank for hypothesis in own.hypotheses], atol=1e-4)
 
     for quantization in ("int8", "float16"):
-        small = ctranslate2.Translator(str(export_ctranslate2(frozen, tmp_path / quantization, quantization=quantization)))
+        written = export_ctranslate2(frozen, tmp_path / quantization, quantization=quantization)
+        # The rounded weights alone: what a processor's own products of 8 bits round is no matter of the export.
+        small = ctranslate2.Translator(str(written), compute_type="float32")
         scored = small.score_batch(tokens[:8], [result.hypotheses[0][:-1] for result in found[:8]])
         sums = [sum(result.log_probs) for result in scored]
         assert np.allclose(sums, [own.hypotheses[0].score for own in expected[:8]], atol=0.3)
