@@ -10,6 +10,7 @@ import argparse
 import concurrent.futures
 import os
 import pathlib
+import queue
 import subprocess
 import sys
 import time
@@ -18,6 +19,14 @@ BACKENDS = ("tensorflow", "jax", "torch")
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 _ANY = "any"  # The process of the tests that need no particular backend.
 _NO_TESTS = 5  # pytest's exit code when all were deselected
+
+
+def shares(jobs):
+    """The processors of each of so many processes, as text; none where there are too few, or no way to choose."""
+    processors = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if jobs == 1 or len(processors) < jobs:
+        return [""] * jobs
+    return [",".join(map(str, processors[index::jobs])) for index in range(jobs)]
 
 
 def main(arguments=None):
@@ -34,10 +43,22 @@ def main(arguments=None):
     if unknown or not backends:
         parser.error(f"unknown backend {', '.join(unknown)!r}: choose among {', '.join(BACKENDS)}")
 
+    # Each process has processors of its own: threads that wait for each other on shared ones double the time.
+    free = queue.SimpleQueue()
+    for share in shares(max(1, options.jobs)):
+        free.put(share)
+
     def test(name):
         """Runs one process's tests: its line of the summary, and whether they passed."""
+        share = free.get()
+        try:
+            return test_on(name, share)
+        finally:
+            free.put(share)
+
+    def test_on(name, share):
         backend, part = (backends[0], "only") if name == _ANY else (name, "not")
-        environment = {**os.environ, "KERAS_BACKEND": backend, "KFORMER_ANY_BACKEND_TESTS": part}
+        environment = {**os.environ, "KERAS_BACKEND": backend, "KFORMER_ANY_BACKEND_TESTS": part, "KFORMER_TEST_PROCESSORS": share}
         keeps = subprocess.PIPE if options.jobs > 1 else None
         start = time.perf_counter()
         command = [sys.executable, "-m", "pytest", *pytest_arguments]

@@ -5,6 +5,8 @@ import pathlib
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+if os.environ.get("KFORMER_TEST_PROCESSORS"):  # Before a backend counts them.
+    os.sched_setaffinity(0, map(int, os.environ["KFORMER_TEST_PROCESSORS"].split(",")))
 if os.environ.get("KERAS_BACKEND") == "jax":
     # JAX compiles each operation for each shape, and most of them run once: that is what takes the time.
     if "optimization_level" not in os.environ.get("XLA_FLAGS", ""):

@@ -41,6 +41,19 @@ CONFIGURATIONS = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def same_threads():
+    """The engine sets the number of OpenMP's threads, which is PyTorch's as well, and changes its sums in the last bit."""
+    if keras.backend.backend() != "torch":
+        yield
+        return
+    import torch
+
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="module")
 def tokenizer():
     return kformer.Tokenizer.train(texts=["the cat sat on the mat", "a dog ran to the hat"], vocabulary_size=19, byte_fallback=False)
