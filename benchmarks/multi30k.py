@@ -13,6 +13,7 @@ DATA is a folder with `train`, `val` and `test2016` in both languages (`train.en
 | plain | the paper's positions, dropout 0.3, label smoothing 0.1, an average of the weights, a cooldown |
 | rope | plain, with rotary positions, which are `kformer train`'s default |
 | words | plain, and a tenth of the tokens hidden from the model that reads them |
+| unsmoothed | plain without label smoothing |
 | subwords | plain, and words cut anew in every epoch (BPE-dropout) |
 | consistency | plain, and every batch twice with predictions drawn together (R-Drop) |
 | student | plain, on what the runs of plain with the first `--teachers` seeds translate together, and on the given pairs |
@@ -62,6 +63,7 @@ RECIPES = {
     "plain": (PLAIN, 28),
     "rope": ([*COMMON, "--dropout", "0.3"], 28),
     "words": ([*PLAIN, "--word-dropout", "0.1"], 28),
+    "unsmoothed": ([*PLAIN, "--label-smoothing", "0"], 28),
     "subwords": ([*PLAIN, "--subword-sampling", "0.1", "--packed"], 22),
     "consistency": ([*PLAIN, "--consistency", "5"], 13),
     "student": (PLAIN, 14),
