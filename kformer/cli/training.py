@@ -162,7 +162,7 @@ def train(
         ),
     ] = None,
     warmup_steps: Annotated[
-        int | None, option("--warmup-steps", help="Steps in which the learning rate rises. Default: a fifth of all, at most 4,000.")
+        int | None, option("--warmup-steps", help="Updates in which the learning rate rises. Default: a fifth of all, at most 4,000.")
     ] = None,
     cooldown: Annotated[
         float | None, option("--cooldown", metavar="SHARE", help="Share of the training at whose end the rate falls to 0. Default: 0.25.")
@@ -190,7 +190,8 @@ def train(
         str | None,
         option(
             "--precision",
-            help="float32 (default), mixed_float16 or mixed_bfloat16: the mixed ones are faster on GPUs and slower on processors.",
+            help="float32 (default), mixed_float16 or mixed_bfloat16: the mixed ones are faster on GPUs and slower on processors. With "
+            "--start-from its model's.",
         ),
     ] = None,
     seed: Annotated[int | None, option("--seed", help="The same seed, text and backend give the same training. Default: 0.")] = None,
@@ -200,8 +201,25 @@ def train(
     select: Annotated[
         str | None, option("--select", help="What a validation is judged by: nll (default), or bleu, which translates the validation text.")
     ] = None,
+    quality_every: Annotated[
+        int | None,
+        option(
+            "--quality-every",
+            metavar="STEPS",
+            help="Translate the validation text after so many steps and with each validation; history.csv has BLEU and chrF.",
+        ),
+    ] = None,
+    log_dir: Annotated[
+        str | None,
+        option("--log-dir", metavar="FOLDER", help="Write BLEU and chrF of the validation text for TensorBoard (package tensorboard)."),
+    ] = None,
     patience: Annotated[
-        int | None, option("--patience", metavar="VALIDATIONS", help="Stop after so many without a better one; 0 for never. Default: 10.")
+        int | None,
+        option(
+            "--patience",
+            metavar="VALIDATIONS",
+            help="Stop after so many without a better one; 0 for never. Default: 10, or those of 1,000 steps where an epoch has so few.",
+        ),
     ] = None,
     checkpoint_every: Annotated[
         int | None,

@@ -85,7 +85,8 @@ class Noise:
             return self.corpus.gather(side, pairs, shape, counts)
         plain = [self.corpus.ids(side, pair) for pair in pairs.tolist()]
         lengths = np.array([len(row) for row in plain], np.int64)
-        room = np.full(len(plain), shape[1]) if counts is None else self._room_for(side, lengths)
+        # Not what this batch has room for: how a line is cut shall not depend on the lines beside it.
+        room = self._room_for(side, lengths)
         rows, left = list(plain), np.arange(len(plain))
         for attempt in range(_ATTEMPTS):
             keys = (np.uint64(epoch) << np.uint64(_PAIR_BITS)) + pairs[left].astype(np.uint64) * np.uint64(_ATTEMPTS) + np.uint64(attempt)

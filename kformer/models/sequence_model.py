@@ -174,7 +174,23 @@ class SequenceModel(keras.Model):
         unknown = rates.keys() - ({"dropout", "attention_dropout", "activation_dropout", "stochastic_depth"} & self._config.keys())
         if unknown:
             raise TypeError(f"{type(self).__name__} has no rate {', '.join(sorted(unknown))} that could be chosen anew.")
-        changes = rates if seed is None else {**rates, "seed": seed}
+        return self._copy(rates if seed is None else {**rates, "seed": seed})
+
+    def with_precision(self, dtype):
+        """A copy of the model that computes in another precision, as for training it further on a GPU.
+
+        Args:
+            dtype: a Keras dtype policy or its name, such as "mixed_bfloat16". The weights are rounded where it has smaller ones.
+
+        Returns:
+            A model of the same class with the same weights, not compiled.
+
+        Example:
+            >>> model = kformer.Transformer(1000).with_precision("mixed_bfloat16")
+        """
+        return self._copy({"dtype": dtype})
+
+    def _copy(self, changes):
         copy = type(self).from_config({**self.get_config(), **changes})
         own = {weight.path: weight for weight in self.weights}
         for weight in copy.weights:

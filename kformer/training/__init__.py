@@ -1,6 +1,7 @@
 """Loss, metrics, schedule and callbacks for training with `model.fit`; checkpoints and run directories."""
 
 from kformer.training.averages import average_checkpoints
+from kformer.training.best_model import BestModel
 from kformer.training.callbacks import Checkpoint, StepHistory
 from kformer.training.checkpoints import TrainingState, latest_checkpoint, load_checkpoint, save_checkpoint
 from kformer.training.contrastive import ContrastiveLoss, RetrievalAccuracy
@@ -17,6 +18,7 @@ from kformer.training.train_options import TrainOptions
 from kformer.training.train_run import train_run
 
 __all__ = [
+    "BestModel",
     "Checkpoint",
     "ContrastiveLoss",
     "LatestValue",

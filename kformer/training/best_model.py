@@ -13,17 +13,33 @@ class BestModel(keras.callbacks.Callback):
     """Replaces `model.keras` of a run directory at the end of each epoch that was better than those before.
 
     Without validation every epoch counts as better. Where the optimizer keeps a moving average of the weights, it is the average
-    that is validated and saved.
+    that is validated and saved (`keras.callbacks.ModelCheckpoint` and `EarlyStopping` know the weights that are averaged alone).
 
     Args:
-        run_dir: the run directory.
-        measure: what the validation is judged by, "nll" (less is better) or "bleu" (more is).
+        run_dir: the run directory, or another folder for the model; it is made if it is not there.
+        measure: what the validation is judged by, "nll" (less is better; a metric of `paper_recipe`) or "bleu" (more is; a
+            `TranslationQuality` before this callback in the list).
         patience: int, the validations without a better one after which the training stops; `None` for none.
         validations: list of dicts with `epoch` and the measure, those before this training goes on.
+
+    Attributes:
+        best: dict with the `epoch` (from 1) and the measure of the best validation so far; `None` before the first.
+
+    Raises:
+        ValueError: an unknown measure, or a patience below 1.
+
+    Example:
+        >>> best = kformer.training.BestModel("runs/best", patience=5)
+        >>> model.fit(train, validation_data=valid, epochs=30, callbacks=[best])
+        >>> model = keras.models.load_model("runs/best/model.keras")
     """
 
     def __init__(self, run_dir, measure="nll", patience=None, validations=()):
         super().__init__()
+        if measure not in ("nll", "bleu"):
+            raise ValueError(f"measure must be nll or bleu, but {measure!r} was given.")
+        if patience is not None and (isinstance(patience, bool) or not isinstance(patience, int) or patience < 1):
+            raise ValueError(f"patience must be a whole number of at least 1, or None, but {patience!r} was given.")
         self.path = pathlib.Path(run_dir) / "model.keras"
         self.measure, self.patience = measure, patience
         self.best, self._waited = None, 0
@@ -48,6 +64,9 @@ class BestModel(keras.callbacks.Callback):
         if is_better:
             self.best = validation
         return is_better
+
+    def on_train_begin(self, logs=None):
+        self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def on_test_begin(self, logs=None):
         swap_average(self.model)

@@ -139,7 +139,8 @@ class StepHistory(StepCounter):
                 "The history needs the loss of each batch: give the model a "
                 "kformer.training.LatestValue(name='batch_loss') that its compute_loss updates."
             )
-        self._add_columns([f"val_{name}" for name in logs if name not in _NO_METRICS])
+        measured = {name: _shortest(value) for name, value in logs.items() if name.startswith("val_")}  # By a callback before this one.
+        self._add_columns([*(f"val_{name}" for name in logs if name not in (*_NO_METRICS, *measured)), *measured])
         now = time.perf_counter()
         tokens = self.count_tokens(self.step) if self.count_tokens else logs.get("batch_tokens")
         self._rows.append(
@@ -149,6 +150,7 @@ class StepHistory(StepCounter):
                 "loss": _shortest(logs["batch_loss"]),
                 "target_tokens": "" if tokens is None else int(tokens),
                 "seconds": f"{now - self._clock:.4f}",
+                **measured,
             }
         )
         self._clock = now

@@ -7,7 +7,8 @@ import math
 
 FEW_PAIRS, MANY_PAIRS = 200_000, 2_000_000
 USUAL_BATCH_TOKENS = 4096
-PATIENCE = 10
+# Validations in a row without a better one, after which nothing is to be hoped for; with a small corpus they lie close to each other.
+PATIENCE, PATIENT_STEPS = 10, 1000
 # Towards its end a training gains most while the rate falls to zero: 2 to 3 BLEU on Multi30k.
 COOLDOWN = 0.25
 # Its pieces are longer than unigram's: 4 % fewer tokens on Multi30k as written, 10 % tokenised, 2 % on Tatoeba in English and Chinese.
@@ -46,14 +47,27 @@ def choose_batch_tokens(num_tokens):
     return tokens
 
 
-def choose_epochs(steps_per_epoch):
-    """Epochs, and why: 20; up to 30 where these are under 7,500 steps; from 2,000 steps to 100,000 in all."""
+def choose_epochs(steps_per_epoch, accumulate=1):
+    """Epochs, and why: 20; up to 30 where these are under 7,500 steps; from 2,000 updates to 100,000 steps in all.
+
+    Args:
+        steps_per_epoch: int, batches of an epoch.
+        accumulate: int, batches of an update.
+    """
     epochs = max(20, min(30, math.ceil(7500 / steps_per_epoch)))
-    if epochs * steps_per_epoch < 2000:
-        return math.ceil(2000 / steps_per_epoch), "as many as make 2,000 steps, the least in which a model learns to translate"
+    if epochs * steps_per_epoch < 2000 * accumulate:
+        what = "steps" if accumulate == 1 else "updates"
+        epochs = math.ceil(2000 * accumulate / steps_per_epoch)
+        return epochs, f"as many as make 2,000 {what}, the least in which a model learns to translate"
     if epochs * steps_per_epoch > 100_000:
         return math.ceil(100_000 / steps_per_epoch), "as many as make 100,000 steps; give epochs or steps if there is time for more"
     return epochs, "the usual number" if epochs == 20 else "more than the usual 20, towards 7,500 steps"
+
+
+def choose_patience(steps_per_epoch, valid_every):
+    """Validations, and why: 10, or those of 1,000 steps, as a model that is still warming up says nothing for many epochs of a few."""
+    patience = max(PATIENCE, math.ceil(PATIENT_STEPS / (steps_per_epoch * valid_every)))
+    return patience, "" if patience == PATIENCE else f": those of {PATIENT_STEPS:,} steps, as an epoch has so few"
 
 
 def choose_warmup(total_steps):
@@ -61,15 +75,20 @@ def choose_warmup(total_steps):
     return max(1, min(4000, total_steps // 5))
 
 
-def describe_schedule(options, peak, warmup, cooldown, hidden_dim):
+def describe_schedule(options, peak, warmup, cooldown, hidden_dim, total_updates=math.inf):
     """The learning rate in a sentence: what was chosen and, where it was left open, why.
 
     Args:
-        options: `TrainOptions`, of which `learning_rate`, `warmup_steps` and `start_from` tell what was given.
+        options: `TrainOptions`, of which `learning_rate`, `warmup_steps`, `accumulate` and `start_from` tell what was given.
         peak, warmup, cooldown: the rate, and numbers of updates.
         hidden_dim: D of the model.
+        total_updates: int, those of the whole training.
     """
+    step = "step" if (options.accumulate or 1) == 1 else "update"
     reasons = []
+    if warmup >= total_updates:
+        never = f"that peak is never reached, as the training ends after {total_updates:,} {step}s"
+        reasons.append(f"{never}: give fewer warm-up steps, or train longer")
     if options.learning_rate is None and options.start_from:
         reasons.append("a tenth of a new model's rate, which keeps what the model knows")
     elif options.learning_rate is None and hidden_dim <= 256:
@@ -77,10 +96,10 @@ def describe_schedule(options, peak, warmup, cooldown, hidden_dim):
     elif options.learning_rate is None:
         reasons.append("the peak is the paper's, at most 0.64 / hidden size")
     if options.warmup_steps is None:
-        reasons.append("the warm-up is a fifth of the steps, at most 4,000")
+        reasons.append(f"the warm-up is a fifth of the {step}s, at most 4,000")
     if cooldown and options.cooldown == COOLDOWN:
         reasons.append("the fall to 0 takes a quarter of them, in which a model gains most")
-    sentence = f"learning rate: up to {peak:.3g} at step {warmup:,}, then falling with the root of the step"
+    sentence = f"learning rate: up to {peak:.3g} at {step} {warmup:,}, then falling with the root of the {step}"
     sentence += f", and to 0 over the last {cooldown:,}" if cooldown else ""
     return "; ".join([sentence, *reasons])
 

@@ -8,14 +8,15 @@ class TranslationQuality(StepCounter):
     """Measures BLEU and chrF of a validation set in training, by sacreBLEU.
 
     The values stand in the logs of each epoch as `val_bleu` and `val_chrf`: in the history that `fit` returns, for callbacks behind
-    this one (`keras.callbacks.EarlyStopping("val_bleu", mode="max")`, `keras.callbacks.TensorBoard`, `StepHistory`). An epoch without
-    a measurement has none. Where the optimizer keeps a moving average of the weights, it is the average that translates.
+    this one (`BestModel`, `StepHistory`, `keras.callbacks.TensorBoard`). An epoch without a measurement has none, and of several it has
+    the last; `StepHistory` has each in the row of its step. Where the optimizer keeps a moving average of the weights, it is the average
+    that translates; `BestModel` saves that, while `keras.callbacks.EarlyStopping` would bring back the weights that are averaged.
 
     Args:
         tokenizer: the model's `kformer.Tokenizer`.
         sources, references: lists of strings, the validation set.
-        every: int, steps between two measurements; `None` measures at the end of epochs.
-        epochs: int, epochs between two measurements where `every` is `None`.
+        every: int, steps between two measurements; `None` for none within epochs.
+        epochs: int, epochs between two measurements at the end of one; `None` for none where `every` is given, else for each.
         tokenize, lowercase: as for `kformer.evaluation.evaluate`; without `tokenize` the one that suits the references' script.
         log_dir: folder for TensorBoard, which then shows `bleu` and `chrf` by steps; needs the package tensorboard.
         resume_from: a `TrainingState`, or `None`.
@@ -26,11 +27,11 @@ class TranslationQuality(StepCounter):
 
     Example:
         >>> quality = kformer.training.TranslationQuality(tokenizer, valid_sources, valid_targets, beam_size=4)
-        >>> model.fit(train, epochs=20, callbacks=[quality, keras.callbacks.EarlyStopping("val_bleu", mode="max", patience=3)])
+        >>> model.fit(train, epochs=20, callbacks=[quality, kformer.training.BestModel("runs/best", "bleu", patience=3)])
     """
 
     def __init__(
-        self, tokenizer, sources, references, *, every=None, epochs=1, tokenize=None, lowercase=False, log_dir=None, resume_from=None,
+        self, tokenizer, sources, references, *, every=None, epochs=None, tokenize=None, lowercase=False, log_dir=None, resume_from=None,
         **options,
     ):  # fmt: skip
         super().__init__(resume_from)
@@ -43,7 +44,7 @@ class TranslationQuality(StepCounter):
         if not self.sources or len(self.sources) != len(self.references):
             counts = f"{len(self.sources)} sources and {len(self.references)} references"
             raise ValueError(f"There are {counts}; give as many of both, and at least one.")
-        self.every, self.epochs, self.lowercase = every, epochs, lowercase
+        self.every, self.epochs, self.lowercase = every, epochs or (1 if every is None else None), lowercase
         self.tokenize = tokenize or suitable_tokenizer(self.references)
         self.options = {"beam_size": 1, **options}
         self.results = []
@@ -58,12 +59,19 @@ class TranslationQuality(StepCounter):
         before = self.step
         super().on_train_batch_end(batch, logs)
         if self.every is not None and before // self.every != self.step // self.every:
-            self.measure()
+            result = self.measure()
+            if logs is not None:
+                logs.update(val_bleu=result.bleu, val_chrf=result.chrf)
 
     def on_epoch_end(self, epoch, logs=None):
-        if self.every is None and (epoch + 1) % self.epochs == 0:
-            self.measure()
-        if logs is not None and self.results and self.results[-1][0] > self._steps_before:
+        latest = self.results[-1][0] if self.results else 0
+        if self.epochs is None:
+            has_value = latest > self._steps_before
+        else:
+            has_value = (epoch + 1) % self.epochs == 0
+            if has_value and latest != self.step:
+                self.measure()
+        if logs is not None and has_value:
             result = self.results[-1][1]
             logs.update(val_bleu=result.bleu, val_chrf=result.chrf)
 

@@ -1,6 +1,7 @@
 """How a training is set up: its options, and values for those that were left open, by the size of the corpus."""
 
 import dataclasses
+import importlib.util
 import math
 import numbers
 import os
@@ -13,7 +14,7 @@ from kformer.training.choices import POSITIONS, TOKENIZER_TYPE, default_vocabula
 from kformer.training.model_options import check_model_options
 
 # Options that may differ when a training is resumed: they say how long and how often, not what is computed at a step.
-CHANGEABLE = frozenset({"epochs", "steps", "valid_every", "checkpoint_every", "keep", "patience"})
+CHANGEABLE = frozenset({"epochs", "steps", "valid_every", "checkpoint_every", "keep", "patience", "quality_every", "log_dir"})
 NORMS = ("pre", "post")
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 
@@ -34,7 +35,8 @@ class TrainOptions:
         tokenizer_type: "bpe" or "unigram" ["bpe"].
         vocabulary_size: pieces of the tokenizer, of each where the sides have one each [by the number of pairs].
         separate_vocabularies: one tokenizer for each side, and nothing shared between them [joint].
-        epochs, steps: when to stop; of both, what comes first counts [20 to 30 epochs, at least 2,000 and at most 100,000 steps].
+        epochs, steps: when to stop; of both, what comes first counts [20 to 30 epochs, at least 2,000 updates and at
+            most 100,000 steps].
         batch_tokens: most padded tokens of a batch, on the longer side [4096; less if an epoch had under 200 steps].
         max_shapes: most distinct shapes of batches, each of which costs JAX a compilation [8].
         packed: whether several pairs stand behind each other in each row of batches that all have one shape [False].
@@ -51,19 +53,23 @@ class TrainOptions:
         teacher_weight: how far their word replaces the text's, from 0 to 1 [0.8].
         label_smoothing: [0.1, as in the paper].
         learning_rate: its peak, at the end of the warm-up [0.64 / hidden size up to 256, above that the paper's; with start_from a tenth].
-        warmup_steps: [a fifth of the steps, at most 4,000].
+        warmup_steps: updates [a fifth of all, at most 4,000].
         cooldown: share of the training at whose end the learning rate falls to 0 [0.25; with start_from 0].
         accumulate: batches whose gradients make one update [1]. Warm-up and cooldown count updates, `steps` counts batches.
         weight_decay: the share of each weight, times the learning rate, that an update takes off it [0].
         clip_norm: the gradient's largest norm, 0 for no limit [1].
         ema: momentum of a moving average of the weights, which is then what is validated and saved; 0 for none [0.999, of a tenth of
             the steps where these are under 10,000; with start_from 0].
-        precision: "float32", "mixed_float16" or "mixed_bfloat16" ["float32"].
+        precision: "float32", "mixed_float16" or "mixed_bfloat16" ["float32"; with start_from as it was].
         seed: of the weights, the order of the batches, dropout and the tokenizer's sample [0]. With start_from a given seed is that of
             dropout, too; without one the model's stays.
         valid_every: epochs between two validations [1].
         select: what makes a validated model the better one, "nll" (of its tokens) or "bleu" (of its translations) ["nll"].
-        patience: validations without a better one after which the training stops; 0 for its planned end in any case [10].
+        quality_every: steps after which the validation text is translated, for `val_bleu` and `val_chrf` in `history.csv`, as with each
+            validation then [not; with select "bleu" with each validation].
+        log_dir: folder for TensorBoard, which shows this BLEU and chrF by steps [none].
+        patience: validations without a better one after which the training stops; 0 for its planned end in any case [10, or those
+            of 1,000 steps where an epoch has so few].
         checkpoint_every: steps between two checkpoints, the most that an interruption loses [500].
         keep: checkpoints kept [2].
     """
@@ -106,13 +112,15 @@ class TrainOptions:
     seed: int | None = None
     valid_every: int | None = None
     select: str | None = None
+    quality_every: int | None = None
+    log_dir: str | None = None
     patience: int | None = None
     checkpoint_every: int | None = None
     keep: int | None = None
 
     def __post_init__(self):
         sizes = ("vocabulary_size", "epochs", "steps", "batch_tokens", "max_shapes", "warmup_steps")
-        for name in (*sizes, "accumulate", "valid_every", "checkpoint_every", "keep"):
+        for name in (*sizes, "accumulate", "valid_every", "quality_every", "checkpoint_every", "keep"):
             self._check(name, lambda value: isinstance(value, numbers.Integral) and value >= 1, "a whole number of at least 1")
         is_length = lambda value: isinstance(value, numbers.Integral) and value >= 2  # noqa: E731
         self._check("max_length", is_length, "a whole number of at least 2, one token and the end")
@@ -159,7 +167,7 @@ class TrainOptions:
         if (self.valid_source is None) != (self.valid_target is None):
             raise ValueError("A validation needs both sides: give valid_source and valid_target, or neither.")
         if self.start_from is not None:
-            fixed = ("preset", "model_options", "norm", "max_length", "precision")
+            fixed = ("preset", "model_options", "norm", "max_length")
             for name in (*fixed, "tokenizer", "tokenizer_type", "vocabulary_size", "separate_vocabularies"):
                 if getattr(self, name) is not None:
                     raise ValueError(f"With start_from the model is the one of {self.start_from}, so {name} cannot be chosen.")
@@ -168,9 +176,11 @@ class TrainOptions:
         if self.packed and self.model_options:
             check_packing(self.model_options)
         # Each epoch's validation is what the configs of runs without any say.
-        for name, none in (("select", None), ("patience", None), ("valid_every", 1)):
+        for name, none in (("select", None), ("patience", None), ("valid_every", 1), ("quality_every", None), ("log_dir", None)):
             if self.valid_source is None and getattr(self, name) not in (None, none):
                 raise ValueError(f"{name} is about the validation: give valid_source and valid_target, or leave it out.")
+        if self.log_dir is not None and importlib.util.find_spec("tensorboard") is None:
+            raise ValueError("log_dir is for TensorBoard, which is not installed: pip install tensorboard, or leave log_dir out.")
         if self.teacher_weight is not None and not self.teachers:
             raise ValueError("teacher_weight is about what teachers say: give teachers, or leave it out.")
         is_new_bpe = self.tokenizer is None and self.start_from is None and (self.tokenizer_type or TOKENIZER_TYPE) == "bpe"

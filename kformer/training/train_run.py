@@ -22,13 +22,13 @@ from kformer.training.callbacks import Checkpoint, StepHistory
 from kformer.training.checkpoints import TrainingState, latest_checkpoint, load_checkpoint
 from kformer.training.choices import (
     COOLDOWN,
-    PATIENCE,
     USUAL_BATCH_TOKENS,
     choose_batch_tokens,
     choose_dropout,
     choose_ema,
     choose_epochs,
     choose_learning_rate,
+    choose_patience,
     choose_warmup,
     describe_schedule,
 )
@@ -134,7 +134,6 @@ class _Ready(NamedTuple):
 
 
 def _set_up(path, options, kept, num_pairs, resumes, report):
-    given_seed = options.seed
     options = dataclasses.replace(options, **_usual(options))
     model, state = load_checkpoint(path) if resumes and latest_checkpoint(path) is not None else (None, None)
     start = load_run(options.start_from) if options.start_from and model is None else None
@@ -156,7 +155,7 @@ def _set_up(path, options, kept, num_pairs, resumes, report):
     if state is not None:
         report(f"resume: at step {state.step:,} of {total_steps:,}, in epoch {state.epoch + 1}")
     else:
-        model = _trained_model(options, given_seed, start[0]) if start else _new_model(options, tokenizer)
+        model = _trained_model(options, start[0]) if start else _new_model(options, tokenizer)
         if options.packed:
             check_packing(model.get_config())
         if model.trainable_weights[0].dtype == "float16":
@@ -308,12 +307,12 @@ def _chosen(options, num_pairs, steps_per_epoch, report):
         dropout, reason = choose_dropout(options.preset, num_pairs)
         choose("dropout", dropout, f"dropout: {dropout}, {reason}")
     if options.steps is None:
-        epochs, reason = choose_epochs(steps_per_epoch)
+        epochs, reason = choose_epochs(steps_per_epoch, options.accumulate)
         choose("epochs", epochs, f"length: {epochs:,} epochs, {epochs * steps_per_epoch:,} steps: {reason}")
     if options.valid_source is not None:
         what = "BLEU" if options.select == "bleu" else "negative log-likelihood"
-        sentence = f"stopping: before that end, if {PATIENCE} validations in a row bring no better {what}"
-        choose("patience", PATIENCE, sentence)
+        patience, reason = choose_patience(steps_per_epoch, options.valid_every)
+        choose("patience", patience, f"stopping: before that end, if {patience} validations in a row bring no better {what}{reason}")
     total_steps = min(options.steps or math.inf, (options.epochs or values.get("epochs") or math.inf) * steps_per_epoch)
     # It moves with every batch, also where several make one update.
     ema = 0.0 if options.start_from else choose_ema(total_steps)
@@ -324,7 +323,7 @@ def _chosen(options, num_pairs, steps_per_epoch, report):
 
 def _usual(options):
     """Values for open options that do not depend on the corpus, so that the config tells all that a training was made with."""
-    values = {"seed": 0, "packed": False, "valid_every": 1, "checkpoint_every": 500, "keep": 2, "label_smoothing": 0.1, "clip_norm": 1.0}
+    values = {"packed": False, "valid_every": 1, "checkpoint_every": 500, "keep": 2, "label_smoothing": 0.1, "clip_norm": 1.0}
     values |= {"weight_decay": 0.0, "consistency": 0.0, "word_dropout": 0.0, "accumulate": 1}
     values["cooldown"] = 0.0 if options.start_from else COOLDOWN
     if options.valid_source is not None:
@@ -334,16 +333,18 @@ def _usual(options):
     if not options.packed:
         values["max_shapes"] = 8
     if options.start_from is None:
-        values |= {"preset": "tiny", "norm": "pre", "max_length": 256, "precision": "float32"}
+        values |= {"seed": 0, "preset": "tiny", "norm": "pre", "max_length": 256, "precision": "float32"}
         values |= {"attention_dropout": 0.0, "activation_dropout": 0.0}
     return {name: value for name, value in values.items() if getattr(options, name) is None}
 
 
-def _trained_model(options, seed, model):
-    """The model to train further, with the rates of dropout and the seed that are given."""
+def _trained_model(options, model):
+    """The model to train further, with the rates of dropout, the seed and the precision that are given."""
     rates = {name: getattr(options, name) for name in ("dropout", "attention_dropout", "activation_dropout")}
     rates = {name: rate for name, rate in rates.items() if rate is not None}
-    return model if seed is None and not rates else model.with_dropout(seed=seed, **rates)
+    if options.seed is not None or rates:
+        model = model.with_dropout(seed=options.seed, **rates)
+    return model.with_precision(options.precision) if options.precision else model
 
 
 def _new_model(options, tokenizer):
@@ -381,7 +382,7 @@ def _compile(model, options, total_steps, report):
     further = "".join(f", {name} {value}" for name, value in (options.model_options or {}).items())
     name = options.start_from or f"preset {options.preset}, {options.norm}-norm{further}"
     report(f"model: {name}, {model.count_params():,} parameters, {keras.backend.backend()} backend")
-    report(describe_schedule(options, peak, warmup, cooldown, model.hidden_dim))
+    report(describe_schedule(options, peak, warmup, cooldown, model.hidden_dim, total_updates))
     return dataclasses.replace(options, warmup_steps=warmup, learning_rate=peak)
 
 
@@ -395,10 +396,11 @@ def _fit(path, ready, report, show_progress):
     best_model = BestModel(path, options.select or "nll", options.patience or None, _validations(path, options.select, state))
     checkpoint = Checkpoint(path, every=options.checkpoint_every, keep=options.keep, resume_from=state, history=history, data=data)
     callbacks = [history, best_model, checkpoint]
-    if options.select == "bleu":
+    if options.select == "bleu" or options.quality_every or options.log_dir:
         texts = (_lines(getattr(options, name)) for name in ("valid_source", "valid_target"))
         tokenizer = Tokenizer.load(path / "tokenizer")
-        callbacks.insert(0, TranslationQuality(tokenizer, *texts, epochs=options.valid_every, resume_from=state))
+        measured = {"every": options.quality_every, "epochs": options.valid_every, "log_dir": options.log_dir}
+        callbacks.insert(0, TranslationQuality(tokenizer, *texts, **measured, resume_from=state))
     if state is not None and state.step >= total_steps:
         report(f"The training has reached its end, step {total_steps:,}, already: give more epochs or steps to go on.")
     if best_model.has_waited:
@@ -436,4 +438,6 @@ def _validations(path, measure, state):
     name, measure = f"val_{measure or 'nll'}", measure or "nll"
     with open(path / "history.csv", encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row.get(name) and int(row["step"]) <= state.step]
+    # Every validation has a likelihood; within an epoch there is only what `quality_every` translates.
+    rows = [row for row in rows if row.get("val_nll")]
     return [{"epoch": int(row["epoch"]), measure: float(row[name])} for row in rows]

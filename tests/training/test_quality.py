@@ -7,12 +7,13 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util.tensor_util import make_ndarray
 
 import kformer
 from kformer.evaluation import evaluate, suitable_tokenizer
-from kformer.training import TranslationQuality, load_run, paper_recipe, train_run
+from kformer.training import BestModel, TranslationQuality, load_run, paper_recipe, train_run
 from kformer.training.averages import averaged_weights
-from kformer.training.best_model import BestModel
 
 FROZEN = pathlib.Path(__file__).parents[1] / "frozen_run"
 
@@ -37,7 +38,11 @@ def test_measures_while_the_model_is_trained(pairs, tmp_path):
     assert all(result.bleu == before.bleu and result.chrf == before.chrf for _, result in steps.results)
     assert history["val_bleu"] == [before.bleu] * 2 and history["val_chrf"] == [before.chrf] * 2
     assert [step for step, _ in epochs.results] == [2 * per_epoch]
-    assert list(tmp_path.glob("events*"))
+    events = EventAccumulator(str(tmp_path)).Reload()
+    for name, value in (("bleu", before.bleu), ("chrf", before.chrf)):
+        shown = events.Tensors(name)
+        assert [event.step for event in shown] == [step for step, _ in steps.results]
+        np.testing.assert_allclose([make_ndarray(event.tensor_proto) for event in shown], value, rtol=1e-6)
 
 
 def test_it_is_the_average_that_translates():
@@ -54,6 +59,21 @@ def test_it_is_the_average_that_translates():
         np.testing.assert_array_equal(ops.convert_to_numpy(variable), value)
 
 
+def test_the_best_average_is_kept_by_fit(pairs, tmp_path):
+    model, tokenizer, _ = load_run(FROZEN)
+    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    train = kformer.data.ParallelDataset(sources[:32], targets[:32], tokenizer, batch_tokens=100, max_shapes=1)
+    valid = kformer.data.ParallelDataset(sources[32:], targets[32:], tokenizer, max_shapes=1, shuffle=False)
+    # At this rate the model forgets: its first epoch is the best.
+    model.compile(**paper_recipe(model, learning_rate=0.01, ema_momentum=0.5))
+    best = BestModel(tmp_path / "best", patience=2)
+    history = model.fit(train, validation_data=valid, epochs=9, callbacks=[best], verbose=0).history["val_nll"]
+    assert best.best["nll"] == pytest.approx(min(history)) and best.best["epoch"] == np.argmin(history) + 1 == len(history) - 2
+    kept = keras.models.load_model(tmp_path / "best" / "model.keras")
+    kept.compile(**paper_recipe(kept))
+    assert kept.evaluate(valid, verbose=0, return_dict=True)["nll"] == pytest.approx(min(history), rel=1e-5)
+
+
 @pytest.mark.any_backend
 def test_wrong_settings(pairs):
     tokenizer = kformer.Tokenizer.load(FROZEN / "tokenizer")
@@ -61,6 +81,10 @@ def test_wrong_settings(pairs):
         TranslationQuality(tokenizer, ["a"], ["b", "c"])
     with pytest.raises(ValueError, match="every must be a whole number of at least 1, but 0"):
         TranslationQuality(tokenizer, ["a"], ["b"], every=0)
+    with pytest.raises(ValueError, match="measure must be nll or bleu, but 'loss'"):
+        BestModel("run", "loss")
+    with pytest.raises(ValueError, match="patience must be a whole number of at least 1, or None, but 0"):
+        BestModel("run", patience=0)
 
 
 @pytest.mark.any_backend
@@ -88,11 +112,20 @@ def test_the_best_bleu_is_kept_and_patience_ends(pairs, tmp_path):
     said = []
     settings = {"start_from": str(FROZEN), "batch_tokens": 200, "max_shapes": 1, "learning_rate": 1e-9, "seed": 3}
     settings |= {"select": "bleu", "patience": 2, "epochs": 9, "ema": 0.5, "report": said.append, "show_progress": False}
+    settings |= {"quality_every": 2, "log_dir": tmp_path / "log", "checkpoint_every": 1}
     result = train_run(tmp_path / "run", **files, **settings)
     # A model that stays as it is: the first validation is the best, and two more are no better.
     with open(tmp_path / "run" / "history.csv", encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["val_bleu"]]
+        measured = [row for row in csv.DictReader(file) if row["val_bleu"]]
+    rows = [row for row in measured if row["val_nll"]]
     assert [int(row["epoch"]) for row in rows] == [1, 2, 3]
+    # What is measured within epochs stands at its steps, and no epoch is judged by it.
+    per_epoch = result.steps // 3
+    assert per_epoch > 2
+    expected = [step for step in range(1, result.steps + 1) if step % 2 == 0 or step % per_epoch == 0]
+    assert [int(row["step"]) for row in measured] == expected
+    assert len({row["val_bleu"] for row in measured}) == 1 and all(row["val_chrf"] for row in measured)
+    assert [event.step for event in EventAccumulator(str(tmp_path / "log")).Reload().Tensors("bleu")] == expected
     assert result.best == pytest.approx({"epoch": 1, "bleu": float(rows[0]["val_bleu"])})
     assert any("2 validations in a row were no better" in sentence for sentence in said)
     again = train_run(tmp_path / "run", resume=True, report=said.append, show_progress=False)

@@ -103,11 +103,29 @@ def test_a_training_further_may_have_another_dropout(tmp_path):
     # Another seed draws another noise; without one the model's stays.
     train_run(tmp_path / "seeded", **options, seed=8, steps=1)
     assert load_run(tmp_path / "seeded")[0].get_config() == {**same.get_config(), "seed": 8}
+    # Killed before its first checkpoint it begins anew with that noise, and not with another seed's.
+    (tmp_path / "killed").mkdir()
+    shutil.copy(tmp_path / "same" / "config.json", tmp_path / "killed")
+    train_run(tmp_path / "killed", resume=True, report=len, show_progress=False)
+    assert losses_of(tmp_path / "killed") == losses_of(tmp_path / "same") != losses_of(tmp_path / "seeded")
     # The weights hardly move: only dropout makes the loss another one.
     losses, others = (np.array(losses_of(tmp_path / name), float) for name in ("other", "same"))
     assert np.abs(losses - others).min() > 1e-3
     for weight, start_weight in zip(model.trainable_weights, load_run(start)[0].trainable_weights, strict=True):
         np.testing.assert_allclose(to_numpy(weight), to_numpy(start_weight), atol=1e-6)
+
+
+def test_a_training_further_may_be_in_mixed_precision(tmp_path):
+    options = {name: path for name, path in write_pairs(tmp_path).items() if not name.startswith("valid")}
+    start = write_small_run(tmp_path / "small", [options["train_source"], options["train_target"]])
+    options |= {"start_from": start, "batch_tokens": 512, "max_shapes": 1, "learning_rate": 1e-9, "steps": 2, "dropout": 0.0}
+    for name, precision in (("mixed", "mixed_bfloat16"), ("plain", None)):
+        train_run(tmp_path / name, **options, precision=precision, report=len, show_progress=False)
+    model, plain = (load_run(tmp_path / name)[0] for name in ("mixed", "plain"))
+    assert model.policy_name == "mixed_bfloat16" and plain.policy_name == "float32"
+    assert {weight.dtype for weight in model.trainable_weights} == {"float32"}
+    losses, exact = (np.array(losses_of(tmp_path / name), float) for name in ("mixed", "plain"))
+    assert (losses != exact).all() and losses == pytest.approx(exact, rel=0.01)
 
 
 def test_the_average_of_the_weights_is_validated_and_kept_and_resumed(tmp_path):
@@ -179,8 +197,16 @@ def test_what_was_left_open_is_chosen_and_said_with_its_reason():
     assert all(sentence.startswith(beginning) for sentence, beginning in zip(said, beginnings, strict=True))
     # The average moves with every batch, also where four make an update.
     accumulating = dataclasses.replace(options, accumulate=4)
-    assert module._chosen(accumulating, 29_000, 254, said.append)["ema"] == 0.9987 and "the latest 769 steps" in said.pop()
+    chosen = module._chosen(accumulating, 29_000, 254, said.append)
+    assert chosen["ema"] == 0.9988 and "the latest 833 steps" in said.pop()
+    # Four times as many batches make the fewest updates that teach a model to translate.
+    assert chosen["epochs"] == 32 and said[5] == (
+        "length: 32 epochs, 8,128 steps: as many as make 2,000 updates, the least in which a model learns to translate"
+    )
     del said[4:]
+    # Ten epochs of a small corpus are still the warm-up: no end of hope.
+    few, said_of_few = dataclasses.replace(options, valid_every=2), []
+    assert module._chosen(few, 300, 8, said_of_few.append)["patience"] == 63 and "those of 1,000 steps" in said_of_few[2]
     # What is given is neither changed nor spoken of; a training further keeps its model's dropout and short course.
     given = dataclasses.replace(options, dropout=0.1, steps=40, patience=0, ema=0.0)
     assert module._chosen(given, 29_000, 254, said.append) == {} and len(said) == 4
@@ -317,4 +343,8 @@ def test_the_learning_rate_in_a_sentence():
     sentence = choices.describe_schedule(tuned, 5e-4, 9, 0, 128)
     assert sentence.endswith("of the step; a tenth of a new model's rate, which keeps what the model knows")
     given = train_options.TrainOptions(**files, learning_rate=0.01, warmup_steps=9, cooldown=0.5)
-    assert choices.describe_schedule(given, 0.01, 9, 50, 128).endswith("and to 0 over the last 50")
+    assert choices.describe_schedule(given, 0.01, 9, 50, 128, 10).endswith("and to 0 over the last 50")
+    assert choices.describe_schedule(dataclasses.replace(given, accumulate=2), 0.01, 9, 0, 128, 9) == (
+        "learning rate: up to 0.01 at update 9, then falling with the root of the update; that peak is never reached, as the training ends "
+        "after 9 updates: give fewer warm-up steps, or train longer"
+    )
