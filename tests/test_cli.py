@@ -13,6 +13,7 @@ import sys
 import time
 
 import keras
+import numpy as np
 import pytest
 import sacrebleu
 
@@ -21,6 +22,7 @@ import kformer_command
 from kformer import streaming
 from kformer.evaluation import EvaluationResult
 from kformer.export.saved_model_translator import read_metadata
+from kformer.training import average_checkpoints, load_run
 from kformer.training.checkpoints import fingerprint
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -448,6 +450,42 @@ def test_model_options_are_read_as_json_or_text(kformer_main, monkeypatch, tmp_p
     assert kformer_main("train", "--output", tmp_path / "run")[0] == 0 and asked["model_options"] is None
 
 
+@pytest.mark.any_backend
+def test_what_keeps_a_model_from_learning_by_heart_is_passed_on(kformer_main, monkeypatch, tmp_path):
+    asked = {}
+    monkeypatch.setattr(kformer.training, "train_run", lambda output, **options: asked.update(options) or argparse.Namespace(path=output))
+    numbers = {"dropout": 0.2, "attention_dropout": 0.1, "activation_dropout": 0.15, "word_dropout": 0.05, "subword_sampling": 0.3}
+    numbers |= {"label_smoothing": 0.2, "consistency": 4.0, "weight_decay": 0.01, "ema": 0.99, "cooldown": 0.4, "teacher_weight": 0.5}
+    numbers |= {"accumulate": 3, "quality_every": 50, "patience": 7, "valid_every": 2}
+    words = {"select": "bleu", "precision": "mixed_bfloat16", "log_dir": "board"}
+    flags = [part for name, value in (numbers | words).items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    code, _, err = kformer_main("train", "--output", tmp_path / "run", *flags, "--teacher", "a", "--teacher", "b")
+    assert code == 0 and {**asked, **numbers, **words, "teachers": ["a", "b"]} == asked, err
+
+
+@pytest.mark.any_backend
+def test_an_ensemble_on_the_command_line(kformer_main, tmp_path):
+    model, tokenizer, _ = load_run(RUN)
+    random = np.random.default_rng(4)
+    for weight in model.trainable_weights:
+        weight.assign(weight + 0.05 * random.normal(size=weight.shape))
+    other = kformer.Translator(model, tokenizer).save(tmp_path / "other")
+    together, pairs = kformer.Translator.load([RUN, other]), kformer.data.generate_pairs(20, split="test", categories="time")
+    for side in ("source", "target"):
+        (tmp_path / side).write_text("".join(getattr(pair, side) + "\n" for pair in pairs), encoding="utf-8")
+    code, out, err = kformer_main("translate", RUN, "--ensemble", other, "--scores", "--input", tmp_path / "source")
+    rows = [line.split("\t") for line in out.decode().splitlines()]
+    expected = [translation.hypotheses[0] for translation in together.translate([pair.source for pair in pairs])]
+    assert code == 0 and [row[0] for row in rows] == [hypothesis.text for hypothesis in expected], err
+    assert [float(row[1]) for row in rows] == pytest.approx([hypothesis.score for hypothesis in expected], abs=1e-3)
+    alone = kformer_main("translate", RUN, "--scores", "--input", tmp_path / "source")[1]
+    assert alone != out
+    files = ("--source", tmp_path / "source", "--reference", tmp_path / "target", "--tokenize", "zh", "--json")
+    code, out, err = kformer_main("evaluate", RUN, "--ensemble", other, *files)
+    result = kformer.evaluation.evaluate(together, [pair.source for pair in pairs], [pair.target for pair in pairs], tokenize="zh")
+    assert code == 0 and json.loads(out)["bleu"] == pytest.approx(result.bleu), err
+
+
 def test_a_training_that_is_killed_goes_on_through_the_same_losses(kformer_main, corpus, small_run, tmp_path):
     options = {
         "start_from": small_run,
@@ -486,6 +524,15 @@ def test_a_training_that_is_killed_goes_on_through_the_same_losses(kformer_main,
     assert code == 0 and f"resume: at step {step} of {len(expected)}" in err
     assert losses(killed) == expected
     assert fingerprint(kformer.Translator.load(killed).model) == fingerprint(kformer.Translator.load(tmp_path / "whole").model)
+
+    # The mean of the checkpoints that were kept translates as a run of its own.
+    code, out, err = kformer_main("average", killed, "--last", "2", "--output", tmp_path / "averaged")
+    assert code == 0 and out.decode() == f"{tmp_path / 'averaged'}\n", err
+    averaged, steps = average_checkpoints(killed, 2)
+    model, _, config = load_run(tmp_path / "averaged")
+    assert fingerprint(model) == fingerprint(averaged) != fingerprint(load_run(killed)[0]) and config["averaged_steps"] == steps
+    assert kformer_main("translate", tmp_path / "averaged", stdin=b"noon\n")[0] == 0
+    assert "whose model the average would replace" in error_of(kformer_main("average", killed, "--output", killed))
 
     # The text must be the one that it began with.
     (tmp_path / "changed").write_text(corpus["train_source"].read_text().replace("past", "after"))

@@ -8,6 +8,7 @@ import pytest
 
 import kformer
 from kformer.distillation import distill
+from kformer.training import train_run
 from kformer.translator import Hypothesis, Translation
 
 FROZEN = pathlib.Path(__file__).parent / "frozen_run"
@@ -142,3 +143,26 @@ def test_the_command_writes_both_sides(tmp_path):
     command = [part for part in command if part not in ("--reference", str(tmp_path / "target"))]
     process = subprocess.run(command, capture_output=True, text=True)
     assert process.returncode != 0 and "give it by --reference" in " ".join(process.stderr.split())
+
+
+@pytest.mark.any_backend
+def test_a_student_teaches_the_next(tmp_path):
+    pairs = kformer.data.generate_pairs(30, seed=6, split="train", categories=("time",))
+    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    runs = [FROZEN]
+    for turn in (1, 2):
+        # First one teacher, then that and its student together.
+        teachers = kformer.Translator.load(runs)
+        found = distill(teachers, sources, targets, keep_original=True, beam_size=2)
+        says = teachers(sources, beam_size=2)
+        expected = [*zip(sources, says, strict=True), *zip(sources, targets, strict=True)]
+        assert set(zip(found.sources, found.targets, strict=True)) == set(expected)
+        files = {}
+        for side, texts in (("source", found.sources), ("target", found.targets)):
+            files[f"train_{side}"] = tmp_path / f"{turn}.{side}"
+            files[f"train_{side}"].write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+        settings = {"batch_tokens": 256, "max_shapes": 1, "steps": 12, "learning_rate": 0.02, "report": len, "show_progress": False}
+        runs.append(train_run(tmp_path / f"run-{turn}", start_from=runs[-1], **files, **settings).path)
+    # Each of the three says something else of the same text.
+    scores = {tuple(round(beam.hypotheses[0].score, 3) for beam in kformer.Translator.load(run).translate(sources[:4])) for run in runs}
+    assert len(scores) == 3

@@ -297,6 +297,8 @@ def average(
     """
     with quiet_imports():
         from kformer.training import average_checkpoints, load_run, save_run
+    if (output / "history.csv").exists():
+        raise ValueError(f"{output} holds a training, whose model the average would replace: choose another folder.")
     _, tokenizer, config = load_run(run)
     model, steps = average_checkpoints(run, last)
     print(save_run(output, model, tokenizer, {**config, "averaged_steps": steps}))
