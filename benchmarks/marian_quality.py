@@ -57,6 +57,7 @@ def train_kformer(options, seed):
 
 def score_kformer(options, run, part, penalty):
     found, _ = score(options, [run], part, penalty, limits=())
+    options.signatures = f"BLEU: {found['bleu_signature']}; chrF: {found['chrf_signature']}"
     return found["bleu"], found["chrf"]
 
 
@@ -221,6 +222,7 @@ def report(options):
             # Of the rates the validation text has chosen one; what the others come to on the test set is nobody's business.
             row += [f"{peer[name]:.2f}" for name in ("bleu", "chrf")] if peer is chosen else ["", ""]
             print(f"| {' | '.join(map(str, row))} |", flush=True)
+    print(f"\n{options.signatures}")
 
 
 def main():

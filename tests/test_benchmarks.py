@@ -87,6 +87,7 @@ def test_a_student_of_two_teachers(tmp_path, recipe):
     assert first.returncode == 0, first.stderr[-3000:]
     rows = [[line for line in run.stdout.splitlines() if line.startswith(("| 2 teachers", f"| {recipe}"))] for run in (first, again)]
     assert len(rows[0]) == 2 and rows[0] == rows[1], "a second call finds everything done"
+    assert "BLEU: nrefs:1|case:mixed|eff:no|tok:none|" in first.stdout and "chrF: nrefs:1|case:mixed|eff:yes|nc:6|nw:0" in first.stdout
     backward = "-2" if recipe in ("diversified", "roundtrip") else ""
     paths = [tmp_path / "work" / f"{recipe}-tok-en-zh-2{backward}.{side}" for side in ("source", "target")]
     taught = [path.read_text(encoding="utf-8").splitlines() for path in paths]
