@@ -1,5 +1,6 @@
 """A callback that keeps the best model of a training, and ends the training when none is better for long."""
 
+import numbers
 import pathlib
 
 import keras
@@ -38,7 +39,7 @@ class BestModel(keras.callbacks.Callback):
         super().__init__()
         if measure not in ("nll", "bleu"):
             raise ValueError(f"measure must be nll or bleu, but {measure!r} was given.")
-        if patience is not None and (isinstance(patience, bool) or not isinstance(patience, int) or patience < 1):
+        if patience is not None and (isinstance(patience, bool) or not isinstance(patience, numbers.Integral) or patience < 1):
             raise ValueError(f"patience must be a whole number of at least 1, or None, but {patience!r} was given.")
         self.path = pathlib.Path(run_dir) / "model.keras"
         self.measure, self.patience = measure, patience
