@@ -59,20 +59,22 @@ class TranslationQuality(StepCounter):
         before = self.step
         super().on_train_batch_end(batch, logs)
         if self.every is not None and before // self.every != self.step // self.every:
-            result = self.measure()
-            if logs is not None:
-                logs.update(val_bleu=result.bleu, val_chrf=result.chrf)
+            self.measure()
+            self._tell(logs)
 
     def on_epoch_end(self, epoch, logs=None):
         latest = self.results[-1][0] if self.results else 0
-        if self.epochs is None:
-            has_value = latest > self._steps_before
-        else:
-            has_value = (epoch + 1) % self.epochs == 0
-            if has_value and latest != self.step:
-                self.measure()
-        if logs is not None and has_value:
-            result = self.results[-1][1]
+        is_due = self.epochs is not None and (epoch + 1) % self.epochs == 0
+        if is_due and latest != self.step:
+            self.measure()
+        # Where ends of epochs are measured, what was measured before an end is not the epoch's value.
+        if is_due or (self.epochs is None and latest > self._steps_before):
+            self._tell(logs)
+
+    def _tell(self, logs):
+        """Adds the latest measurement to Keras's logs."""
+        if logs is not None:
+            _, result = self.results[-1]
             logs.update(val_bleu=result.bleu, val_chrf=result.chrf)
 
     def measure(self):

@@ -27,10 +27,10 @@ def write_pairs(folder):
     return options
 
 
-def write_small_run(folder, texts):
+def write_small_run(folder, texts, seed=0):
     tokenizer = kformer.Tokenizer.train(texts, vocabulary_size=380)
     sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "hidden_dim": 16, "intermediate_dim": 16, "num_heads": 2}
-    model = kformer.Transformer(tokenizer.vocabulary_size, **sizes, dropout=0.2, max_length=48)
+    model = kformer.Transformer(tokenizer.vocabulary_size, **sizes, dropout=0.2, max_length=48, seed=seed)
     return str(kformer.Translator(model, tokenizer).save(folder))
 
 
@@ -92,7 +92,7 @@ def test_the_length_of_a_training_with_a_cooldown_is_settled(tmp_path):
 
 def test_a_training_further_may_have_another_dropout(tmp_path):
     options = {name: path for name, path in write_pairs(tmp_path).items() if not name.startswith("valid")}
-    start = write_small_run(tmp_path / "small", [options["train_source"], options["train_target"]])
+    start = write_small_run(tmp_path / "small", [options["train_source"], options["train_target"]], seed=5)
     options |= {"start_from": start, "batch_tokens": 512, "max_shapes": 1, "learning_rate": 1e-9, "report": len, "show_progress": False}
     train_run(tmp_path / "other", **options, dropout=0.0, steps=2)
     train_run(tmp_path / "other", resume=True, steps=3, report=len, show_progress=False)
@@ -108,6 +108,7 @@ def test_a_training_further_may_have_another_dropout(tmp_path):
     shutil.copy(tmp_path / "same" / "config.json", tmp_path / "killed")
     train_run(tmp_path / "killed", resume=True, report=len, show_progress=False)
     assert losses_of(tmp_path / "killed") == losses_of(tmp_path / "same") != losses_of(tmp_path / "seeded")
+    assert same.get_config()["seed"] == 5, "another seed than a new training has"
     # The weights hardly move: only dropout makes the loss another one.
     losses, others = (np.array(losses_of(tmp_path / name), float) for name in ("other", "same"))
     assert np.abs(losses - others).min() > 1e-3
