@@ -24,7 +24,9 @@ BACKENDS = ("tensorflow", "jax", "torch")
 # What each backend reads when it is imported. PyTorch and NumPy read OMP_NUM_THREADS.
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "NPROC")
 # Lines that TensorFlow's libraries print on import whatever the log level is.
-_CHATTER = re.compile(r"WARNING: All log messages before absl|[IW]\d{4} \d\d:|[IW]0000 |To enable the following instructions|\s*$")
+_CHATTER = re.compile(
+    r"WARNING: All log messages before absl|[IW]\d{4} \d\d:|[IW]0000 |To enable the following instructions|\s*$"
+)
 
 
 class UsageError(ValueError):
@@ -41,7 +43,9 @@ def main(arguments=None):
     warnings.showwarning = _show_warning
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
-            stream.reconfigure(errors="replace")  # A terminal that cannot show a character is no reason to stop.
+            stream.reconfigure(
+                errors="replace"
+            )  # A terminal that cannot show a character is no reason to stop.
     try:
         prepare_environment(arguments)
         code = load_app()(args=arguments or ["--help"], prog_name="kformer", standalone_mode=False)
@@ -76,19 +80,25 @@ def prepare_environment(arguments):
         if backend not in BACKENDS:
             raise UsageError(f"{where} is '{backend}', but must be one of {', '.join(BACKENDS)}.")
         if importlib.util.find_spec(backend) is None:
-            raise UsageError(f"The backend '{backend}' is not installed here: run `pip install {backend}`, or choose another {where}.")
+            raise UsageError(
+                f"The backend '{backend}' is not installed here: run `pip install {backend}`, or choose another {where}."
+            )
         os.environ["KERAS_BACKEND"] = backend
     threads = _value_of("--threads", arguments)
     if threads is not None:
         if not threads.isdecimal() or int(threads) < 1:
-            raise UsageError(f"--threads must be a whole number of at least 1, but '{threads}' was given.")
+            raise UsageError(
+                f"--threads must be a whole number of at least 1, but '{threads}' was given."
+            )
         os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(int(threads))))
 
 
 def load_app():
     """The commands of `kformer/cli`, without the import of the package around it."""
     package = importlib.util.find_spec("kformer")
-    spec = importlib.util.spec_from_file_location("kformer_cli", pathlib.Path(package.origin).parent / "cli" / "__init__.py")
+    spec = importlib.util.spec_from_file_location(
+        "kformer_cli", pathlib.Path(package.origin).parent / "cli" / "__init__.py"
+    )
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -112,7 +122,10 @@ def describe(error):
         return "there is not enough memory: try a smaller --batch-tokens or --batch-size.", 1
     if isinstance(error, ValueError | OSError | ImportError | RuntimeError) and str(error):
         return _one_line(str(error)), 1
-    return f"{type(error).__name__}: {_one_line(str(error))} (Run again with KFORMER_TRACEBACK=1 to see where.)", 1
+    return (
+        f"{type(error).__name__}: {_one_line(str(error))} (Run again with KFORMER_TRACEBACK=1 to see where.)",
+        1,
+    )
 
 
 @contextlib.contextmanager

@@ -72,10 +72,15 @@ def torch_step(layer, x, causal):
 def jax_step(layer, x, causal):
     import jax
 
-    variables = [variable.value for variable in layer.trainable_variables], [variable.value for variable in layer.non_trainable_variables]
+    variables = (
+        [variable.value for variable in layer.trainable_variables],
+        [variable.value for variable in layer.non_trainable_variables],
+    )
 
     def loss(trainable):
-        output, _ = layer.stateless_call(trainable, variables[1], x, use_causal_mask=causal, training=True)
+        output, _ = layer.stateless_call(
+            trainable, variables[1], x, use_causal_mask=causal, training=True
+        )
         return (output**2).sum()
 
     step = jax.jit(jax.grad(loss))
@@ -102,7 +107,9 @@ def report(options):
 
     command = " ".join([pathlib.Path(__file__).name, *sys.argv[1:]])
     print(f"{processor()}, {os.cpu_count()} processors\n\ncommand: python benchmarks/{command}\n")
-    print(f"| backend | length | {' | '.join(f'{kind}, ms | {kind}, MiB' for kind in KINDS)} | local / full | linear / full |")
+    print(
+        f"| backend | length | {' | '.join(f'{kind}, ms | {kind}, MiB' for kind in KINDS)} | local / full | linear / full |"
+    )
     print("|---" * (4 + 2 * len(KINDS)) + "|", flush=True)
     curves = {"seconds": {}, "mebibytes": {}}
     for backend in options.backends:
@@ -110,28 +117,48 @@ def report(options):
             found = {kind: run(options, backend, kind, length) for kind in KINDS}
             cells = []
             for kind, row in found.items():
-                cells += ["-", "-"] if row is None else [f"{1000 * row['seconds']:.1f}", f"{row['mebibytes']:.0f}"]
+                cells += (
+                    ["-", "-"]
+                    if row is None
+                    else [f"{1000 * row['seconds']:.1f}", f"{row['mebibytes']:.0f}"]
+                )
                 if row is not None:
                     for name in curves:
                         curves[name].setdefault(f"{kind}, {backend}", {})[length] = row[name]
             for kind in KINDS[1:]:
                 both = found["full"] is not None and found[kind] is not None
-                ratios = [found[kind][name] / max(found["full"][name], 1e-9) for name in ("seconds", "mebibytes")] if both else None
-                cells.append("-" if ratios is None else f"{ratios[0]:.2f} time, {ratios[1]:.2f} memory")
+                ratios = (
+                    [
+                        found[kind][name] / max(found["full"][name], 1e-9)
+                        for name in ("seconds", "mebibytes")
+                    ]
+                    if both
+                    else None
+                )
+                cells.append(
+                    "-" if ratios is None else f"{ratios[0]:.2f} time, {ratios[1]:.2f} memory"
+                )
             print(f"| {backend} | {length:,} | {' | '.join(cells)} |", flush=True)
     if options.plot:
         from kformer import plots
 
         memory = options.plot.with_stem(f"{options.plot.stem}-memory")
         for (name, lines), path in zip(curves.items(), (options.plot, memory), strict=True):
-            plots.save(plots.plot_lengths(lines, name, title="a layer of attention, forward and backward"), path)
+            plots.save(
+                plots.plot_lengths(lines, name, title="a layer of attention, forward and backward"),
+                path,
+            )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--backends", type=lambda text: text.split(","), default=list(STEPS))
     lengths = [2**power for power in range(8, 14)]
-    parser.add_argument("--lengths", type=lambda text: [int(part) for part in text.split(",")], default=lengths)
+    parser.add_argument(
+        "--lengths", type=lambda text: [int(part) for part in text.split(",")], default=lengths
+    )
     parser.add_argument("--window", type=int, default=128)
     parser.add_argument("--hidden", type=int, default=512)
     parser.add_argument("--heads", type=int, default=8)

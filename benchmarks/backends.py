@@ -54,17 +54,29 @@ def curves(options):
         kformer.Tokenizer.train(files, vocabulary_size=8000).save(work / "tokenizer")
     tokenizer = kformer.Tokenizer.load(work / "tokenizer")
     if not (work / "start.keras").exists():
-        kformer.Transformer.from_preset("tiny", vocabulary_size=tokenizer.vocabulary_size, dropout=0.0).save(work / "start.keras")
+        kformer.Transformer.from_preset(
+            "tiny", vocabulary_size=tokenizer.vocabulary_size, dropout=0.0
+        ).save(work / "start.keras")
     model = keras.saving.load_model(work / "start.keras")
     data = kformer.data.ParallelDataset(*files, tokenizer, batch_tokens=2048, seed=0)
     schedule = kformer.WarmupInverseSqrt(model.hidden_dim, warmup_steps=2000)
     model.compile(
-        optimizer=keras.optimizers.Adam(schedule, beta_2=0.98, epsilon=1e-9), loss=kformer.MaskedCrossentropy(label_smoothing=0.1)
+        optimizer=keras.optimizers.Adam(schedule, beta_2=0.98, epsilon=1e-9),
+        loss=kformer.MaskedCrossentropy(label_smoothing=0.1),
     )
     model.loss_observer = LatestValue(name="batch_loss")
     losses = []
-    note = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: losses.append(float(logs["batch_loss"])))
-    model.fit(data.from_step(0), steps_per_epoch=options.steps, epochs=1, verbose=0, callbacks=[note], shuffle=False)
+    note = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda step, logs: losses.append(float(logs["batch_loss"]))
+    )
+    model.fit(
+        data.from_step(0),
+        steps_per_epoch=options.steps,
+        epochs=1,
+        verbose=0,
+        callbacks=[note],
+        shuffle=False,
+    )
     np.save(work / f"curve-{keras.backend.backend()}.npy", losses)
 
 
@@ -80,7 +92,9 @@ def search(options):
     results = {}
     for name, beam_size in (("greedy", 1), ("beam 4", 4)):
         found = translator.translate(lines, beam_size=beam_size)
-        results[f"{name} ids"] = np.array([" ".join(map(str, result.hypotheses[0].ids)) for result in found])
+        results[f"{name} ids"] = np.array(
+            [" ".join(map(str, result.hypotheses[0].ids)) for result in found]
+        )
         results[f"{name} scores"] = np.array([result.score for result in found])
     rows = translator.tokenizer.tokenize(lines[:64], special_tokens=True)
     padded = np.full((len(rows), max(map(len, rows))), translator.model.pad_id, "int32")
@@ -113,26 +127,62 @@ def export(options):
         different = len({*mine})
         print(f"| {backend} | {name} | {sum(equal)} of {len(lines)} | {different} |", flush=True)
         for index in np.flatnonzero(np.logical_not(equal)):
-            print(f"  line {index + 1}: {mine[index]!r}, SavedModel {json.loads(served.read_text())[index]!r}")
+            print(
+                f"  line {index + 1}: {mine[index]!r}, SavedModel {json.loads(served.read_text())[index]!r}"
+            )
 
 
 def train(options):
     """`kformer train` on each backend from one start, and the curves side by side."""
     work = pathlib.Path(options.work)
-    command = [sys.executable, "-m", "kformer_command", "train", "--resume", "--batch-tokens", "2048"]
+    command = [
+        sys.executable,
+        "-m",
+        "kformer_command",
+        "train",
+        "--resume",
+        "--batch-tokens",
+        "2048",
+    ]
     command += ["--train-source", options.train_source, "--train-target", options.train_target]
-    start = ["--output", str(work / "start"), "--preset", "tiny", "--dropout", "0", "--steps", "1", "--backend", BACKENDS[0]]
+    start = [
+        "--output",
+        str(work / "start"),
+        "--preset",
+        "tiny",
+        "--dropout",
+        "0",
+        "--steps",
+        "1",
+        "--backend",
+        BACKENDS[0],
+    ]
     subprocess.run([*command, *start], check=True)
     rows = {}
     for backend in BACKENDS:
-        more = ["--output", str(work / backend), "--start-from", str(work / "start"), "--epochs", str(options.epochs)]
-        subprocess.run([*command, *more, "--learning-rate", "0.001", "--backend", backend], check=True)
+        more = [
+            "--output",
+            str(work / backend),
+            "--start-from",
+            str(work / "start"),
+            "--epochs",
+            str(options.epochs),
+        ]
+        subprocess.run(
+            [*command, *more, "--learning-rate", "0.001", "--backend", backend], check=True
+        )
         with open(work / backend / "history.csv", encoding="utf-8", newline="") as file:
             rows[backend] = list(csv.DictReader(file))
-    losses = {backend: np.array([float(row["loss"]) for row in rows[backend]]) for backend in BACKENDS}
+    losses = {
+        backend: np.array([float(row["loss"]) for row in rows[backend]]) for backend in BACKENDS
+    }
     epochs = np.array([int(row["epoch"]) for row in rows[BACKENDS[0]]])
     spread = np.ptp(np.stack(list(losses.values())), axis=0)
-    print("| epoch, mean loss | " + " | ".join(BACKENDS) + " | largest difference of a batch |\n|---|---|---|---|---|")
+    print(
+        "| epoch, mean loss | "
+        + " | ".join(BACKENDS)
+        + " | largest difference of a batch |\n|---|---|---|---|---|"
+    )
     for epoch in np.unique(epochs):
         cells = [f"{losses[backend][epochs == epoch].mean():.4f}" for backend in BACKENDS]
         print(f"| {epoch} | " + " | ".join(cells) + f" | {spread[epochs == epoch].max():.1e} |")
@@ -140,17 +190,29 @@ def train(options):
 
 
 def compare_curves(options):
-    losses = {backend: np.load(pathlib.Path(options.work) / f"curve-{backend}.npy") for backend in BACKENDS}
+    losses = {
+        backend: np.load(pathlib.Path(options.work) / f"curve-{backend}.npy")
+        for backend in BACKENDS
+    }
     print("| step | " + " | ".join(BACKENDS) + " | largest difference |\n|---|---|---|---|---|")
     spread = np.ptp(np.stack(list(losses.values())), axis=0)
     for step in sorted({0, 1, 4, 9, 19, 29, 39, options.steps - 1} & set(range(options.steps))):
-        print(f"| {step + 1} | " + " | ".join(f"{losses[backend][step]:.6f}" for backend in BACKENDS) + f" | {spread[step]:.1e} |")
+        print(
+            f"| {step + 1} | "
+            + " | ".join(f"{losses[backend][step]:.6f}" for backend in BACKENDS)
+            + f" | {spread[step]:.1e} |"
+        )
     print(f"\nlargest difference over {options.steps} steps: {spread.max():.2e}")
 
 
 def compare_search(options):
-    found = {backend: np.load(pathlib.Path(options.work) / f"search-{backend}.npz") for backend in BACKENDS}
-    print("| pair | largest difference of logits | greedy ids equal | ties | beam 4 ids equal | ties |\n|---|---|---|---|---|---|")
+    found = {
+        backend: np.load(pathlib.Path(options.work) / f"search-{backend}.npz")
+        for backend in BACKENDS
+    }
+    print(
+        "| pair | largest difference of logits | greedy ids equal | ties | beam 4 ids equal | ties |\n|---|---|---|---|---|---|"
+    )
     for other in BACKENDS[1:]:
         first, second = found[BACKENDS[0]], found[other]
         cells = [f"{np.abs(first['logits'] - second['logits']).max():.1e}"]
@@ -159,13 +221,21 @@ def compare_search(options):
             differs = np.flatnonzero(first[f"{name} ids"] != second[f"{name} ids"])
             gaps = np.abs(first[f"{name} scores"] - second[f"{name} scores"])[differs]
             total = len(first[f"{name} ids"])
-            cells += [f"{total - len(differs)} of {total}", f"{(gaps < 1e-4).sum()} of {len(differs)}"]
-            listed += [f"  {name}, line {line + 1}: scores differ by {gap:.1e}" for line, gap in zip(differs, gaps, strict=True)]
+            cells += [
+                f"{total - len(differs)} of {total}",
+                f"{(gaps < 1e-4).sum()} of {len(differs)}",
+            ]
+            listed += [
+                f"  {name}, line {line + 1}: scores differ by {gap:.1e}"
+                for line, gap in zip(differs, gaps, strict=True)
+            ]
         print(f"| {BACKENDS[0]}, {other} | " + " | ".join(cells) + " |", *listed, sep="\n")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("curves")
     one.add_argument("--train-source", required=True)
@@ -178,11 +248,16 @@ def main():
     two = commands.add_parser("search")
     four = commands.add_parser("export")
     for command in (two, four):
-        command.add_argument("run", help="`export`: the folder with the runs" if command is four else "a run directory")
+        command.add_argument(
+            "run",
+            help="`export`: the folder with the runs" if command is four else "a run directory",
+        )
         command.add_argument("--source", required=True)
         command.add_argument("--limit", type=int, default=None)
     for command in (one, two, three, four):
-        command.add_argument("--work", required=True, help="folder for what the processes hand over")
+        command.add_argument(
+            "--work", required=True, help="folder for what the processes hand over"
+        )
         command.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -193,9 +268,16 @@ def main():
         train(options)
         return
     if options.command == "export":
-        print("| trained and translated on | search | strings equal | different strings |\n|---|---|---|---|", flush=True)
+        print(
+            "| trained and translated on | search | strings equal | different strings |\n|---|---|---|---|",
+            flush=True,
+        )
     for backend in BACKENDS:
-        subprocess.run([sys.executable, *sys.argv, "--worker"], env={**os.environ, "KERAS_BACKEND": backend}, check=True)
+        subprocess.run(
+            [sys.executable, *sys.argv, "--worker"],
+            env={**os.environ, "KERAS_BACKEND": backend},
+            check=True,
+        )
     if options.command != "export":
         {"curves": compare_curves, "search": compare_search}[options.command](options)
 

@@ -21,7 +21,11 @@ import numpy as np
 import kformer
 
 CHUNK = 100_000
-SYLLABLES = [a + b for a in ("b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "sch", "tr") for b in "aeiou"]
+SYLLABLES = [
+    a + b
+    for a in ("b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "sch", "tr")
+    for b in "aeiou"
+]
 
 
 def make_words(random, count=20_000):
@@ -39,7 +43,9 @@ def write_lines(file, words, lengths, random):
     letters, begins, sizes = words
     ranks = np.minimum(random.zipf(1.2, lengths.sum()), len(sizes)) - 1
     ends = np.cumsum(sizes[ranks])
-    text = letters[np.arange(ends[-1]) + np.repeat(begins[ranks] - (ends - sizes[ranks]), sizes[ranks])]
+    text = letters[
+        np.arange(ends[-1]) + np.repeat(begins[ranks] - (ends - sizes[ranks]), sizes[ranks])
+    ]
     text[ends[np.cumsum(lengths) - 1] - 1] = ord("\n")
     file.write(text.tobytes())
 
@@ -49,9 +55,16 @@ def generate(folder, pairs, seed=0):
     vocabularies = make_words(random), make_words(random)
     with open(folder / "source.txt", "wb") as source, open(folder / "target.txt", "wb") as target:
         for begin in range(0, pairs, CHUNK):
-            lengths = np.clip(random.lognormal(2.3, 0.5, min(CHUNK, pairs - begin)), 1, 60).astype(int)
+            lengths = np.clip(random.lognormal(2.3, 0.5, min(CHUNK, pairs - begin)), 1, 60).astype(
+                int
+            )
             write_lines(source, vocabularies[0], lengths, random)
-            write_lines(target, vocabularies[1], np.maximum(1, lengths + random.integers(-2, 4, len(lengths))), random)
+            write_lines(
+                target,
+                vocabularies[1],
+                np.maximum(1, lengths + random.integers(-2, 4, len(lengths))),
+                random,
+            )
     return folder / "source.txt", folder / "target.txt"
 
 
@@ -62,7 +75,9 @@ def first_lines(path, count):
 
 def peak_memory():
     """The largest resident set so far, in MiB (Linux counts in KiB, macOS in bytes)."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024**2 if sys.platform == "darwin" else 1024)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
+        1024**2 if sys.platform == "darwin" else 1024
+    )
 
 
 class Table:
@@ -80,12 +95,19 @@ class Table:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=1_000_000)
-    parser.add_argument("--batches", type=int, default=500, help="batches to read from each of two epochs")
+    parser.add_argument(
+        "--batches", type=int, default=500, help="batches to read from each of two epochs"
+    )
     parser.add_argument("--batch-tokens", type=int, default=4096)
     parser.add_argument("--train-steps", type=int, default=0, help="steps of fit with a tiny model")
     parser.add_argument("--num-threads", type=int, help="threads of the tokenizer")
     parser.add_argument("--folder", help="where to put the files (a temporary folder by default)")
-    parser.add_argument("--memory-limit", type=float, default=float("inf"), help="MiB of peak memory that count as failure when exceeded")
+    parser.add_argument(
+        "--memory-limit",
+        type=float,
+        default=float("inf"),
+        help="MiB of peak memory that count as failure when exceeded",
+    )
     arguments = parser.parse_args()
 
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
@@ -97,9 +119,13 @@ def main():
         texts, target_texts = (first_lines(path, 20_000) for path in files)
         tokenizer = kformer.Tokenizer.train(texts=texts + target_texts, vocabulary_size=8000)
         table.row("train tokenizer on 20,000 pairs")
-        corpus = kformer.data.prepare(*files, tokenizer, folder / "pairs", num_threads=arguments.num_threads)
+        corpus = kformer.data.prepare(
+            *files, tokenizer, folder / "pairs", num_threads=arguments.num_threads
+        )
         table.row("prepare", arguments.pairs, "pairs")
-        dataset = kformer.data.ParallelDataset.from_prepared(corpus, batch_tokens=arguments.batch_tokens)
+        dataset = kformer.data.ParallelDataset.from_prepared(
+            corpus, batch_tokens=arguments.batch_tokens
+        )
         table.row("choose shapes")
         for epoch in range(2):
             dataset.set_epoch(epoch)
@@ -109,20 +135,31 @@ def main():
             tokens = sum(int((dataset[i][1] != dataset.pad_id).sum()) for i in range(steps))
             table.row(f"read {steps} batches of epoch {epoch}", tokens, "target tokens")
         if arguments.train_steps:
-            model = kformer.Transformer.from_preset("tiny", vocabulary_size=tokenizer.vocabulary_size)
+            model = kformer.Transformer.from_preset(
+                "tiny", vocabulary_size=tokenizer.vocabulary_size
+            )
             model.compile(
                 optimizer=keras.optimizers.Adam(1e-3),
                 loss=kformer.MaskedCrossentropy(),
                 metrics=[kformer.MaskedAccuracy()],
             )
-            model.fit(dataset.from_step(0), steps_per_epoch=arguments.train_steps, shuffle=False, verbose=0)
+            model.fit(
+                dataset.from_step(0),
+                steps_per_epoch=arguments.train_steps,
+                shuffle=False,
+                verbose=0,
+            )
             name = f"{arguments.train_steps} steps of fit, tiny, {keras.backend.backend()}"
             table.row(name, arguments.train_steps, "steps")
         size = sum(path.stat().st_size for path in (folder / "pairs").iterdir()) / 2**20
         peak = peak_memory()
-        print(f"\n{dataset.summary()}\n\nText {sum(p.stat().st_size for p in files) / 2**20:,.0f} MiB, ids {size:,.0f} MiB.")
+        print(
+            f"\n{dataset.summary()}\n\nText {sum(p.stat().st_size for p in files) / 2**20:,.0f} MiB, ids {size:,.0f} MiB."
+        )
         if peak > arguments.memory_limit:
-            sys.exit(f"The peak of {peak:,.0f} MiB is above the limit of {arguments.memory_limit:,.0f} MiB.")
+            sys.exit(
+                f"The peak of {peak:,.0f} MiB is above the limit of {arguments.memory_limit:,.0f} MiB."
+            )
 
 
 if __name__ == "__main__":

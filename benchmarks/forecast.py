@@ -35,11 +35,19 @@ def kformer_model(seed):
 
     keras.utils.set_random_seed(seed)
     layers = {"num_encoder_layers": LAYERS, "num_decoder_layers": LAYERS}
-    model = kformer.Forecaster(1, **SIZES, **layers, dropout=DROPOUT, normalize_first=False, final_norm=True, seed=seed)
+    model = kformer.Forecaster(
+        1, **SIZES, **layers, dropout=DROPOUT, normalize_first=False, final_norm=True, seed=seed
+    )
     model.compile(keras.optimizers.Adam(RATE), "mean_squared_error")
 
     def fit(past, previous, answers, epochs):
-        model.fit({"past": past, "previous": previous}, answers, batch_size=BATCH, epochs=epochs, verbose=0)
+        model.fit(
+            {"past": past, "previous": previous},
+            answers,
+            batch_size=BATCH,
+            epochs=epochs,
+            verbose=0,
+        )
 
     def answer(past, previous):
         return model.predict({"past": past, "previous": previous}, verbose=0)
@@ -57,20 +65,37 @@ def torch_model(seed, is_causal):
     class Peer(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.enter_past, self.enter_previous = torch.nn.Linear(1, size), torch.nn.Linear(1, size)
+            self.enter_past, self.enter_previous = (
+                torch.nn.Linear(1, size),
+                torch.nn.Linear(1, size),
+            )
             self.transformer = torch.nn.Transformer(
-                size, SIZES["num_heads"], LAYERS, LAYERS, SIZES["intermediate_dim"], DROPOUT, batch_first=True
+                size,
+                SIZES["num_heads"],
+                LAYERS,
+                LAYERS,
+                SIZES["intermediate_dim"],
+                DROPOUT,
+                batch_first=True,
             )
             self.leave = torch.nn.Linear(size, 1)
-            angles = torch.arange(100)[:, None] * torch.exp(torch.arange(0, size, 2) * (-math.log(10_000.0) / size))
-            self.register_buffer("positions", torch.stack([angles.sin(), angles.cos()], -1).flatten(1))
+            angles = torch.arange(100)[:, None] * torch.exp(
+                torch.arange(0, size, 2) * (-math.log(10_000.0) / size)
+            )
+            self.register_buffer(
+                "positions", torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
+            )
 
         def forward(self, past, previous):
             steps = previous.shape[1]
-            mask = torch.nn.Transformer.generate_square_subsequent_mask(steps) if is_causal else None
+            mask = (
+                torch.nn.Transformer.generate_square_subsequent_mask(steps) if is_causal else None
+            )
             past = self.enter_past(past) + self.positions[: past.shape[1]]
             previous = self.enter_previous(previous) + self.positions[:steps]
-            return self.leave(self.transformer(past, previous, tgt_mask=mask, tgt_is_causal=is_causal))
+            return self.leave(
+                self.transformer(past, previous, tgt_mask=mask, tgt_is_causal=is_causal)
+            )
 
     model = Peer()
     optimizer = torch.optim.Adam(model.parameters(), RATE, eps=1e-7)
@@ -104,10 +129,19 @@ def error(said, truth):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--epochs", type=int, default=40)
-    parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1, 2, 3])
-    parser.add_argument("--threads", type=int, default=1, help="of PyTorch; run kformer on that backend for a fair time")
+    parser.add_argument(
+        "--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1, 2, 3]
+    )
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=1,
+        help="of PyTorch; run kformer on that backend for a fair time",
+    )
     options = parser.parse_args()
     import keras
     import torch
@@ -117,25 +151,46 @@ def main():
     torch.set_num_threads(options.threads)
     backend = keras.backend.backend()
     names = dict.fromkeys(("keras", backend, "torch"))
-    print(f"{processor()}; {', '.join(f'{name} {importlib.metadata.version(name)}' for name in names)}\n")
+    print(
+        f"{processor()}; {', '.join(f'{name} {importlib.metadata.version(name)}' for name in names)}\n"
+    )
     setting = f"KERAS_BACKEND={os.environ.get('KERAS_BACKEND', backend)} "
-    print(f"command: {setting}python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n")
-    head = ["system", "seed", "leak, forced", "leak, free", "without, forced", "without, free", "training, s"]
+    print(
+        f"command: {setting}python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n"
+    )
+    head = [
+        "system",
+        "seed",
+        "leak, forced",
+        "leak, free",
+        "without, forced",
+        "without, free",
+        "training, s",
+    ]
     print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|", flush=True)
     for seed in options.seeds:
         generator = np.random.default_rng(seed)
-        leaky, series = waves(generator, 1000, LENGTH + 1, np.pi), waves(generator, 2000, 2 * LENGTH, 2 * np.pi)
+        leaky, series = (
+            waves(generator, 1000, LENGTH + 1, np.pi),
+            waves(generator, 2000, 2 * LENGTH, 2 * np.pi),
+        )
         past, future = series[:, :LENGTH], series[:, LENGTH:]
         held = len(past) - 200
         last = np.repeat(past[held:, -1:], LENGTH, axis=1)
         slopes = np.polyfit(np.arange(5), past[held:, -5:, 0].T, 1)
         line = (slopes[1][:, None] + slopes[0][:, None] * np.arange(5, 5 + LENGTH))[..., None]
         stays = error(leaky[800:, :-1], leaky[800:, 1:])
-        print(f"| the last number stays | {seed} | {stays:.4f} | - | - | {error(last, future[held:]):.4f} | - |")
-        print(f"| a line through the last five | {seed} | - | - | - | {error(line, future[held:]):.4f} | - |")
+        print(
+            f"| the last number stays | {seed} | {stays:.4f} | - | - | {error(last, future[held:]):.4f} | - |"
+        )
+        print(
+            f"| a line through the last five | {seed} | - | - | - | {error(line, future[held:]):.4f} | - |"
+        )
         sizes = {}
         for name in ("kformer", "torch.nn.Transformer"):
-            fit, answer, _, sizes[name] = kformer_model(seed) if name == "kformer" else torch_model(seed, is_causal=False)
+            fit, answer, _, sizes[name] = (
+                kformer_model(seed) if name == "kformer" else torch_model(seed, is_causal=False)
+            )
             begin = time.perf_counter()
             fit(leaky[:800, :-1], leaky[:800, :-1], leaky[:800, 1:], options.epochs)
             seconds = time.perf_counter() - begin
@@ -145,7 +200,9 @@ def main():
             for _ in range(LENGTH):
                 known = np.concatenate([known, answer(seen, known)[:, -1:]], axis=1)
             found.append(error(known[:, 1:], truth))
-            fit, answer, forecast, _ = kformer_model(seed) if name == "kformer" else torch_model(seed, is_causal=True)
+            fit, answer, forecast, _ = (
+                kformer_model(seed) if name == "kformer" else torch_model(seed, is_causal=True)
+            )
             previous = np.concatenate([past[:, -1:], future[:, :-1]], axis=1)
             begin = time.perf_counter()
             fit(past[:held], previous[:held], future[:held], options.epochs)
@@ -153,7 +210,10 @@ def main():
             found.append(error(answer(past[held:], previous[held:]), future[held:]))
             found.append(error(forecast(past[held:], LENGTH), future[held:]))
             assert len(set(sizes.values())) == 1, f"models of different sizes: {sizes}"
-            print(f"| {name} | {seed} | {' | '.join(f'{value:.4f}' for value in found)} | {seconds:.0f} |", flush=True)
+            print(
+                f"| {name} | {seed} | {' | '.join(f'{value:.4f}' for value in found)} | {seconds:.0f} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -36,19 +36,37 @@ class Found(NamedTuple):
 
 def search_options(model, search, beam_size):
     """kformer's side: fields of `SearchOptions`. The limit of length is one for all sentences, as elsewhere."""
-    options = {"beam_size": beam_size, "n_best": beam_size, "max_length": model.max_length - 1, "length_offset": model.max_length}
+    options = {
+        "beam_size": beam_size,
+        "n_best": beam_size,
+        "max_length": model.max_length - 1,
+        "length_offset": model.max_length,
+    }
     if search == "kformer":
         return {**options, "length_penalty": 0.0}
-    return {**options, "length_penalty": 1.0, "mode": "huggingface", "early_stopping": True, "forced_end": False}
+    return {
+        **options,
+        "length_penalty": 1.0,
+        "mode": "huggingface",
+        "early_stopping": True,
+        "forced_end": False,
+    }
 
 
 def by_kformer(translator, lines, options, beam_size):
     """The run itself, on this process's backend."""
     start = time.perf_counter()
-    found = translator.translate(lines, **search_options(translator.model, options.search, beam_size))
+    found = translator.translate(
+        lines, **search_options(translator.model, options.search, beam_size)
+    )
     seconds = time.perf_counter() - start
-    ids = [[without_end(hypothesis.ids, translator) for hypothesis in result.hypotheses] for result in found]
-    return Found(ids, [[hypothesis.rank for hypothesis in result.hypotheses] for result in found], seconds)
+    ids = [
+        [without_end(hypothesis.ids, translator) for hypothesis in result.hypotheses]
+        for result in found
+    ]
+    return Found(
+        ids, [[hypothesis.rank for hypothesis in result.hypotheses] for result in found], seconds
+    )
 
 
 class CTranslate2Format:
@@ -68,12 +86,19 @@ class CTranslate2Format:
         import ctranslate2
 
         engine = ctranslate2.Translator(str(folder), inter_threads=1, intra_threads=options.threads)
-        model, vocabulary, target = translator.model, translator.tokenizer.vocabulary("source"), translator.tokenizer.vocabulary("target")
+        model, vocabulary, target = (
+            translator.model,
+            translator.tokenizer.vocabulary("source"),
+            translator.tokenizer.vocabulary("target"),
+        )
         number = {piece: i for i, piece in enumerate(target.pieces)}
         arguments = {"length_penalty": 1.0, "return_end_token": True}
         if options.search == "kformer":
             banned = {model.start_id, model.pad_id} - {model.end_id}
-            arguments = {"length_penalty": 0.0, "suppress_sequences": [[target.pieces[i]] for i in banned]}
+            arguments = {
+                "length_penalty": 0.0,
+                "suppress_sequences": [[target.pieces[i]] for i in banned],
+            }
         start = time.perf_counter()
         rows = [vocabulary.tokens(row) for row in translator.tokenizer.tokenize(lines)]
         results = engine.translate_batch(
@@ -88,7 +113,13 @@ class CTranslate2Format:
             **arguments,
         )
         seconds = time.perf_counter() - start
-        ids = [[without_end([number[token] for token in tokens], translator) for tokens in result.hypotheses] for result in results]
+        ids = [
+            [
+                without_end([number[token] for token in tokens], translator)
+                for tokens in result.hypotheses
+            ]
+            for result in results
+        ]
         return Found(ids, [result.scores for result in results], seconds)
 
 
@@ -138,20 +169,30 @@ class HuggingFaceFormat:
         with torch.inference_mode():
             for first in range(0, len(lines), 32):
                 batch = order[first : first + 32]
-                inputs = tokenizer([lines[i] for i in batch], padding=True, truncation=True, return_tensors="pt")
+                inputs = tokenizer(
+                    [lines[i] for i in batch], padding=True, truncation=True, return_tensors="pt"
+                )
                 found = model.generate(**inputs, generation_config=generation)
                 sequences = found.sequences[:, 1:].reshape(len(batch), beam_size, -1).tolist()
                 if beam_size > 1:
                     scores = found.sequences_scores.reshape(len(batch), beam_size).tolist()
                 else:
-                    steps = model.compute_transition_scores(found.sequences, found.scores, normalize_logits=True)
+                    steps = model.compute_transition_scores(
+                        found.sequences, found.scores, normalize_logits=True
+                    )
                     lengths = [length_with_end(hypotheses[0], special) for hypotheses in sequences]
-                    scores = [[float(row[:length].sum())] for row, length in zip(steps, lengths, strict=True)]
+                    scores = [
+                        [float(row[:length].sum())]
+                        for row, length in zip(steps, lengths, strict=True)
+                    ]
                 for i, hypotheses, values in zip(batch, sequences, scores, strict=True):
                     kept = [row[: length_with_end(row, special)] for row in hypotheses]
                     ids[i] = [without_end(row, translator) for row in kept]
                     divides = beam_size == 1 and not ours
-                    ranks[i] = [value / len(row) if divides else value for value, row in zip(values, kept, strict=True)]
+                    ranks[i] = [
+                        value / len(row) if divides else value
+                        for value, row in zip(values, kept, strict=True)
+                    ]
         return Found(ids, ranks, time.perf_counter() - start)
 
 
@@ -160,7 +201,10 @@ def length_with_end(row, special):
     return row.index(special["eos_token_id"]) + 1 if special["eos_token_id"] in row else len(row)
 
 
-FORMATS = {f"ctranslate2-{quantization}": CTranslate2Format(quantization) for quantization in ("float32", "float16", "int8")}
+FORMATS = {
+    f"ctranslate2-{quantization}": CTranslate2Format(quantization)
+    for quantization in ("float32", "float16", "int8")
+}
 FORMATS |= {"hf": HuggingFaceFormat(), "hf-again": HuggingFaceFormat(again=True)}
 
 
@@ -170,7 +214,12 @@ def without_end(ids, translator):
 
 def size_on_disk(*paths):
     """Bytes of files and of folders with all that is in them."""
-    files = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file()]
+    files = [
+        file
+        for path in paths
+        for file in ([path] if path.is_file() else path.rglob("*"))
+        if file.is_file()
+    ]
     return sum(file.stat().st_size for file in files)
 
 
@@ -186,7 +235,11 @@ def compare(expected, found):
     gaps = []
     for sentence in zip(expected.ids, expected.ranks, found.ids, found.ranks, strict=True):
         theirs = dict(zip(map(tuple, sentence[2]), sentence[3], strict=True))
-        gaps += [abs(rank - theirs[tuple(ids)]) for ids, rank in zip(sentence[0], sentence[1], strict=True) if tuple(ids) in theirs]
+        gaps += [
+            abs(rank - theirs[tuple(ids)])
+            for ids, rank in zip(sentence[0], sentence[1], strict=True)
+            if tuple(ids) in theirs
+        ]
     total = len(expected.ids)
     return [f"{best} of {total}", f"{lists} of {total}", f"{max(gaps, default=np.nan):.1e}"]
 
@@ -200,16 +253,25 @@ def differences(name, search, expected, found):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("run", help="a run directory")
     parser.add_argument("--source", required=True)
     parser.add_argument("--reference", required=True)
     parser.add_argument("--work", required=True, help="folder for the exported models")
-    parser.add_argument("--threads", type=int, default=1, help="of the other libraries; kformer's own are $OMP_NUM_THREADS")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=1,
+        help="of the other libraries; kformer's own are $OMP_NUM_THREADS",
+    )
     parser.add_argument("--limit", type=int, default=None, help="so many lines of the files")
     parser.add_argument("--search", choices=("alike", "kformer"), default="alike")
     parser.add_argument("--formats", default=",".join(FORMATS), help=f"of {', '.join(FORMATS)}")
-    parser.add_argument("--differences", action="store_true", help="also list the sentences that differ")
+    parser.add_argument(
+        "--differences", action="store_true", help="also list the sentences that differ"
+    )
     options = parser.parse_args()
 
     import keras
@@ -223,19 +285,29 @@ def main():
     work.mkdir(parents=True, exist_ok=True)
     translator = kformer.Translator.load(run)
     lines, references = (
-        pathlib.Path(file).read_text(encoding="utf-8").split("\n")[: options.limit] for file in (options.source, options.reference)
+        pathlib.Path(file).read_text(encoding="utf-8").split("\n")[: options.limit]
+        for file in (options.source, options.reference)
     )
     pairs = [pair for pair in zip(lines, references, strict=True) if pair[0]]
     lines, references = [line for line, _ in pairs], [reference for _, reference in pairs]
 
-    print("| format | search | MB on disk | BLEU | seconds | best ids equal | lists of ids equal | largest difference of a score |")
+    print(
+        "| format | search | MB on disk | BLEU | seconds | best ids equal | lists of ids equal | largest difference of a score |"
+    )
     print("|---|---|---|---|---|---|---|---|", flush=True)
     expected, listed = {}, []
     mine = f"kformer, {keras.backend.backend()}"
 
     def row(name, search, size, found, *cells):
         score = bleu(translator, found, references)
-        print("|", " | ".join([name, search, f"{size / 1e6:.2f}", f"{score:.2f}", f"{found.seconds:.1f}", *cells]), "|", flush=True)
+        print(
+            "|",
+            " | ".join(
+                [name, search, f"{size / 1e6:.2f}", f"{score:.2f}", f"{found.seconds:.1f}", *cells]
+            ),
+            "|",
+            flush=True,
+        )
 
     size = size_on_disk(run / "model.keras", run / "tokenizer")
     for search, beam_size in SEARCHES.items():
@@ -248,8 +320,16 @@ def main():
             found = FORMATS[name].translate(translator, work / name, lines, options, beam_size)
             row(name, search, size_on_disk(work / name), found, *compare(expected[search], found))
             listed += differences(name, search, expected[search], found)
-    packages = dict.fromkeys(["keras", keras.backend.backend(), *(package for name in names for package in FORMATS[name].packages)])
-    print(f"\n{len(lines)} sentences; {', '.join(f'{package} {importlib.metadata.version(package)}' for package in packages)}")
+    packages = dict.fromkeys(
+        [
+            "keras",
+            keras.backend.backend(),
+            *(package for name in names for package in FORMATS[name].packages),
+        ]
+    )
+    print(
+        f"\n{len(lines)} sentences; {', '.join(f'{package} {importlib.metadata.version(package)}' for package in packages)}"
+    )
     if options.differences:
         print(*listed, sep="\n")
 

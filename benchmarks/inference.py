@@ -35,7 +35,15 @@ STEPS = 24
 SHAPES = {"tiny": 10_000, "small": 10_000, "base": 32_000}
 SEARCHES = {"greedy": 1, "beam4": 4, "beam5": 5}
 CORES = ("core", "core-jax", "core-torch", "core-torch-compiled")
-SYSTEMS = ("saved_model", "saved_model-single", "saved_model-bfloat16", *CORES, "hf", "ctranslate2-float32", "ctranslate2-int8")
+SYSTEMS = (
+    "saved_model",
+    "saved_model-single",
+    "saved_model-bfloat16",
+    *CORES,
+    "hf",
+    "ctranslate2-float32",
+    "ctranslate2-int8",
+)
 PACKAGES = ("tensorflow", "keras", "torch", "jax", "transformers", "ctranslate2")
 
 
@@ -48,7 +56,9 @@ def make(options, shape, folder):
     from kformer.interop import export_huggingface
 
     pairs = kformer.data.generate_pairs(4000, split="train")
-    tokenizer = kformer.Tokenizer.train(texts=[text for pair in pairs for text in (pair.source, pair.target)], vocabulary_size=1000)
+    tokenizer = kformer.Tokenizer.train(
+        texts=[text for pair in pairs for text in (pair.source, pair.target)], vocabulary_size=1000
+    )
     keras.utils.set_random_seed(0)
     model = kformer.Transformer.from_preset(shape, SHAPES[shape])
     translator = kformer.Translator(model, tokenizer)
@@ -57,12 +67,19 @@ def make(options, shape, folder):
         for suffix, dtype in (("", None), ("-bfloat16", "bfloat16")):
             single = dtype is None and 1 in options.batches
             translator.export(
-                folder / f"saved-{search}{suffix}", beam_size=SEARCHES[search], n_best=1, dtype=dtype, single=single, **limits
+                folder / f"saved-{search}{suffix}",
+                beam_size=SEARCHES[search],
+                n_best=1,
+                dtype=dtype,
+                single=single,
+                **limits,
             )
     translator.save(folder / "run")
     export_huggingface(translator, folder / "hf")
     for quantization in ("float32", "int8"):
-        export_ctranslate2(translator, folder / f"ctranslate2-{quantization}", quantization=quantization)
+        export_ctranslate2(
+            translator, folder / f"ctranslate2-{quantization}", quantization=quantization
+        )
     words = " ".join(pair.source for pair in pairs).split()
     rng, texts = np.random.default_rng(0), []
     while len(texts) < max(options.batches):
@@ -81,7 +98,9 @@ class SavedModel:
 
         tf.config.threading.set_intra_op_parallelism_threads(options.threads)
         self._constant = tf.constant
-        self._serve = tf.saved_model.load(str(folder / f"saved-{search}{suffix}" / "1")).signatures[signature]
+        self._serve = tf.saved_model.load(str(folder / f"saved-{search}{suffix}" / "1")).signatures[
+            signature
+        ]
 
     def __call__(self, texts):
         return self._serve(text=self._constant(texts))["translation"].numpy()
@@ -104,7 +123,10 @@ class Core:
         limits = {"min_length": STEPS - 1, "max_length": STEPS - 1, "length_offset": STEPS}
         self.translator = kformer.Translator.load(folder / "run")
         search_options = self.translator.search_options({"beam_size": SEARCHES[search], **limits})
-        self.search, self.rows = kformer.decoding.Searcher(self.translator.model, search_options), {}
+        self.search, self.rows = (
+            kformer.decoding.Searcher(self.translator.model, search_options),
+            {},
+        )
 
     def __call__(self, texts):
         key = len(texts)
@@ -125,9 +147,14 @@ class HuggingFace:
         self._torch = torch
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "hf")
         self.model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder / "hf").eval()
-        special = {f"{name}_token_id": getattr(self.model.config, f"{name}_token_id") for name in ("pad", "eos", "decoder_start")}
+        special = {
+            f"{name}_token_id": getattr(self.model.config, f"{name}_token_id")
+            for name in ("pad", "eos", "decoder_start")
+        }
         beams = SEARCHES[search]
-        self.generation = transformers.GenerationConfig(**special, num_beams=beams, min_new_tokens=STEPS, max_new_tokens=STEPS)
+        self.generation = transformers.GenerationConfig(
+            **special, num_beams=beams, min_new_tokens=STEPS, max_new_tokens=STEPS
+        )
         self.inputs = {}
 
     def __call__(self, texts):
@@ -147,15 +174,23 @@ class CTranslate2:
         import kformer
 
         self.tokenizer = kformer.Tokenizer.load(folder / "run" / "tokenizer")
-        self.engine = ctranslate2.Translator(str(folder / f"ctranslate2-{quantization}"), inter_threads=1, intra_threads=options.threads)
+        self.engine = ctranslate2.Translator(
+            str(folder / f"ctranslate2-{quantization}"),
+            inter_threads=1,
+            intra_threads=options.threads,
+        )
         self.beams, self.rows = SEARCHES[search], {}
 
     def __call__(self, texts):
         key = len(texts)
         if key not in self.rows:
-            self.rows[key] = [self.tokenizer.tokens(row, side="source") for row in self.tokenizer.tokenize(texts)]
+            self.rows[key] = [
+                self.tokenizer.tokens(row, side="source") for row in self.tokenizer.tokenize(texts)
+            ]
         lengths = {"min_decoding_length": STEPS, "max_decoding_length": STEPS}
-        return self.engine.translate_batch(self.rows[key], beam_size=self.beams, max_batch_size=0, **lengths)
+        return self.engine.translate_batch(
+            self.rows[key], beam_size=self.beams, max_batch_size=0, **lengths
+        )
 
 
 def open_system(name, folder, options, search):
@@ -166,8 +201,12 @@ def open_system(name, folder, options, search):
     if name.startswith("saved_model-"):
         return SavedModel(folder, options, search, suffix="-" + name.partition("-")[2])
     if name.startswith("core-"):
-        return Core(folder, options, search, *name.split("-")[1:2], compiled=name.endswith("compiled"))
-    return {"saved_model": SavedModel, "core": Core, "hf": HuggingFace}[name](folder, options, search)
+        return Core(
+            folder, options, search, *name.split("-")[1:2], compiled=name.endswith("compiled")
+        )
+    return {"saved_model": SavedModel, "core": Core, "hf": HuggingFace}[name](
+        folder, options, search
+    )
 
 
 def work(options, system, folder):
@@ -192,7 +231,15 @@ class System(Worker):
     """A system's process, its peak memory and the seconds that it took to load."""
 
     def __init__(self, options, system, folder):
-        command = [sys.executable, __file__, *sys.argv[1:], "--part", system, "--folder", str(folder)]
+        command = [
+            sys.executable,
+            __file__,
+            *sys.argv[1:],
+            "--part",
+            system,
+            "--folder",
+            str(folder),
+        ]
         backend = system.split("-")[1] if system.startswith("core-") else "tensorflow"
         super().__init__(system, command, {**environment(options), "KERAS_BACKEND": backend})
         self.memory, self.loads = 0, {}
@@ -222,7 +269,9 @@ def floor(options):
     import torch
 
     torch.set_num_threads(options.threads)
-    torch.set_float32_matmul_precision("medium")  # The faster of the libraries on every maker's processors.
+    torch.set_float32_matmul_precision(
+        "medium"
+    )  # The faster of the libraries on every maker's processors.
     a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
     numbers = torch.randn(2**26)
     speeds, rates = [], []
@@ -241,7 +290,11 @@ def floor_of(machine, shape, batch, beams):
     from kformer.models import PRESETS
 
     config = PRESETS[shape].config
-    hidden, inner, layers = config["hidden_dim"], config["intermediate_dim"], config["num_decoder_layers"]
+    hidden, inner, layers = (
+        config["hidden_dim"],
+        config["intermediate_dim"],
+        config["num_decoder_layers"],
+    )
     # Queries, keys, values and output of self-attention; query and output of cross-attention; feed-forward.
     weights = layers * (6 * hidden**2 + 2 * hidden * inner) + hidden * SHAPES[shape]
     step = max(2 * weights * batch * beams / machine["flops"], 4 * weights / machine["bytes"])
@@ -250,9 +303,16 @@ def floor_of(machine, shape, batch, beams):
 
 def environment(options, pinned=True):
     """The environment of a process."""
-    variables = {**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "HF_HUB_OFFLINE": "1"}
+    variables = {
+        **os.environ,
+        "KERAS_BACKEND": "tensorflow",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "HF_HUB_OFFLINE": "1",
+    }
     if pinned:
-        variables |= dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), str(options.threads))
+        variables |= dict.fromkeys(
+            ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), str(options.threads)
+        )
         variables["TF_NUM_INTEROP_THREADS"] = "1"
     return variables
 
@@ -261,7 +321,9 @@ def run_part(options, arguments, kind):
     """Runs a part in a process of its own with the processors that it may use, and returns what it printed as JSON."""
     with tempfile.NamedTemporaryFile("r", suffix=".json") as file:
         command = [sys.executable, __file__, *sys.argv[1:], *arguments, "--result", file.name]
-        process = subprocess.run(command, env=environment(options, kind != "make"), capture_output=True, text=True)
+        process = subprocess.run(
+            command, env=environment(options, kind != "make"), capture_output=True, text=True
+        )
         if process.returncode:
             raise SystemExit(f"{' '.join(arguments)} failed:\n{process.stderr[-3000:]}")
         return json.loads(file.read() or "null")
@@ -274,16 +336,30 @@ def pin(options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     names = lambda text: text.split(",")  # noqa: E731
     parser.add_argument("--shapes", type=names, default=["tiny", "base"])
-    parser.add_argument("--batches", type=lambda text: [int(size) for size in text.split(",")], default=[1, 8, 32, 64])
+    parser.add_argument(
+        "--batches",
+        type=lambda text: [int(size) for size in text.split(",")],
+        default=[1, 8, 32, 64],
+    )
     parser.add_argument("--searches", type=names, default=["greedy", "beam4"])
     parser.add_argument("--systems", type=names, default=list(SYSTEMS))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--work", type=pathlib.Path, help="folder for the exports; those that are there are used again")
-    parser.add_argument("--quick", action="store_true", help="the smallest shape, two batch sizes: a minute, for tests")
+    parser.add_argument(
+        "--work",
+        type=pathlib.Path,
+        help="folder for the exports; those that are there are used again",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="the smallest shape, two batch sizes: a minute, for tests",
+    )
     parser.add_argument("--part", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=pathlib.Path, help=argparse.SUPPRESS)
     parser.add_argument("--result", type=pathlib.Path, help=argparse.SUPPRESS)
@@ -304,11 +380,25 @@ def main():
 
 def report(options, work):
     versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in PACKAGES)
-    print(f"{processor()}, {options.threads} thread(s); {versions}; {STEPS} tokens per sentence, float32 unless named otherwise\n")
+    print(
+        f"{processor()}, {options.threads} thread(s); {versions}; {STEPS} tokens per sentence, float32 unless named otherwise\n"
+    )
     print(f"command: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n")
     machine = run_part(options, ["--part", "floor"], "floor")
     print(f"floor: {machine['flops'] / 1e9:.0f} GFLOP/s, {machine['bytes'] / 1e9:.1f} GB/s\n")
-    head = ["shape", "search", "batch", "system", "tokens/s, median", "spread", "of floor", "/ hf", "/ ct2", "/ ct2 int8", "first, s"]
+    head = [
+        "shape",
+        "search",
+        "batch",
+        "system",
+        "tokens/s, median",
+        "spread",
+        "of floor",
+        "/ hf",
+        "/ ct2",
+        "/ ct2 int8",
+        "first, s",
+    ]
     print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|", flush=True)
     for shape in options.shapes:
         folder = work / shape
@@ -318,13 +408,21 @@ def report(options, work):
         workers = [System(options, name, folder) for name in options.systems]
         for search in options.searches:
             for batch in options.batches:
-                able = [worker for worker in workers if batch == 1 or worker.system != "saved_model-single"]
+                able = [
+                    worker
+                    for worker in workers
+                    if batch == 1 or worker.system != "saved_model-single"
+                ]
                 print_cells(machine, shape, search, batch, *measure(options, able, search, batch))
         for worker in workers:
             worker.close()
-            loads = ", ".join(f"{search} {seconds:.1f} s" for search, seconds in worker.loads.items())
+            loads = ", ".join(
+                f"{search} {seconds:.1f} s" for search, seconds in worker.loads.items()
+            )
             memory = f"peak memory {worker.memory / 2**20:.0f} MiB"
-            print(f"<!-- {shape} {worker.system}: loaded in {loads}; {memory}; {disk(folder, worker.system)} -->")
+            print(
+                f"<!-- {shape} {worker.system}: loaded in {loads}; {memory}; {disk(folder, worker.system)} -->"
+            )
 
 
 def disk(folder, name):
@@ -340,15 +438,27 @@ def print_cells(machine, shape, search, batch, first, seconds):
     best = floor_of(machine, shape, batch, SEARCHES[search])
     for name, values in seconds.items():
         low, high = (batch * STEPS / edge(values) for edge in (max, min))
-        ratios = [f"{speed[name] / speed[peer]:.2f}" if peer in speed else "" for peer in ("hf", "ctranslate2-float32", "ctranslate2-int8")]
+        ratios = [
+            f"{speed[name] / speed[peer]:.2f}" if peer in speed else ""
+            for peer in ("hf", "ctranslate2-float32", "ctranslate2-int8")
+        ]
         numbers = [f"{speed[name]:,.0f}", f"{low:,.0f} to {high:,.0f}", f"{speed[name] / best:.2f}"]
-        print("| " + " | ".join(map(str, [shape, search, batch, name, *numbers, *ratios, f"{first[name]:.2f}"])) + " |", flush=True)
+        print(
+            "| "
+            + " | ".join(
+                map(str, [shape, search, batch, name, *numbers, *ratios, f"{first[name]:.2f}"])
+            )
+            + " |",
+            flush=True,
+        )
 
 
 def processor():
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
-            return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+            return next(
+                line.partition(":")[2].strip() for line in file if line.startswith("model name")
+            )
     except (OSError, StopIteration):
         return platform.processor()
 

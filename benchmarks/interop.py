@@ -28,30 +28,75 @@ BACKENDS = ("tensorflow", "jax", "torch")
 SHAPES = {
     "small": (
         "marian",
-        {"vocab_size": 16_000, "hidden_dim": 128, "intermediate_dim": 256, "layers": 4, "heads": 4, "positions": 512},
+        {
+            "vocab_size": 16_000,
+            "hidden_dim": 128,
+            "intermediate_dim": 256,
+            "layers": 4,
+            "heads": 4,
+            "positions": 512,
+        },
     ),
     "opus-mt": (
         "marian",
-        {"vocab_size": 58_101, "hidden_dim": 512, "intermediate_dim": 2048, "layers": 6, "heads": 8, "positions": 512},
+        {
+            "vocab_size": 58_101,
+            "hidden_dim": 512,
+            "intermediate_dim": 2048,
+            "layers": 6,
+            "heads": 8,
+            "positions": 512,
+        },
     ),
     "nllb": (
         "m2m_100",
-        {"vocab_size": 256_206, "hidden_dim": 1024, "intermediate_dim": 4096, "layers": 12, "heads": 16, "positions": 1024},
+        {
+            "vocab_size": 256_206,
+            "hidden_dim": 1024,
+            "intermediate_dim": 4096,
+            "layers": 12,
+            "heads": 16,
+            "positions": 1024,
+        },
     ),
     "t5-small": (
         "t5",
-        {"vocab_size": 32_128, "hidden_dim": 512, "intermediate_dim": 2048, "layers": 6, "heads": 8, "positions": 512, **T5},
+        {
+            "vocab_size": 32_128,
+            "hidden_dim": 512,
+            "intermediate_dim": 2048,
+            "layers": 6,
+            "heads": 8,
+            "positions": 512,
+            **T5,
+        },
     ),
     "t5-v1.1-small": (
         "t5-v1.1",
-        {"vocab_size": 32_128, "hidden_dim": 512, "intermediate_dim": 1024, "layers": 8, "heads": 6, "positions": 512, **T5},
+        {
+            "vocab_size": 32_128,
+            "hidden_dim": 512,
+            "intermediate_dim": 1024,
+            "layers": 8,
+            "heads": 6,
+            "positions": 512,
+            **T5,
+        },
     ),
 }
-T5_CONFIG = {"d_kv": 64, "relative_attention_num_buckets": 32, "relative_attention_max_distance": 128}
+T5_CONFIG = {
+    "d_kv": 64,
+    "relative_attention_num_buckets": 32,
+    "relative_attention_max_distance": 128,
+}
 T5_EXTRA_IDS = 100
 SENTENCES, LONGEST = 64, 40
 # Of the weights, as in tests/interop/published.py; where `spread_of` begins.
-SPREADS = {"small": (0.7, 3.5, 0.3, 40, 4), "opus-mt": (0.7, 3, 0.3, 93, 4), "nllb": (0.5, 8, 0.5, 10, 1)}
+SPREADS = {
+    "small": (0.7, 3.5, 0.3, 40, 4),
+    "opus-mt": (0.7, 3, 0.3, 93, 4),
+    "nllb": (0.5, 8, 0.5, 10, 1),
+}
 SPREADS |= {"t5-small": (1, 2, 0.5, None, 6.5), "t5-v1.1-small": (1, 2, 0.5, None, 4)}
 
 
@@ -64,12 +109,23 @@ def make(options):
     model, spread = spread_of(options, kind, sizes)
     write_tokenizer(folder, kind, sizes, options)
     model.save_pretrained(folder)
-    source_ids, target_ids = random_sources(model, SENTENCES, LONGEST, shortest=10), random_targets(model, 8)
+    source_ids, target_ids = (
+        random_sources(model, SENTENCES, LONGEST, shortest=10),
+        random_targets(model, 8),
+    )
     encoded, logits = forward(model, source_ids[:8], target_ids)
     expected = {}
     for name, beams in (("greedy", 1), ("beam", 4)):
-        expected[name] = [list(map(int, row)) for row in their_ids(model, source_ids, beams, options.steps)]
-    np.savez(options.work / "numbers.npz", source_ids=source_ids, target_ids=target_ids, encoded=encoded, logits=logits)
+        expected[name] = [
+            list(map(int, row)) for row in their_ids(model, source_ids, beams, options.steps)
+        ]
+    np.savez(
+        options.work / "numbers.npz",
+        source_ids=source_ids,
+        target_ids=target_ids,
+        encoded=encoded,
+        logits=logits,
+    )
     texts = {}
     if options.source:
         lines = read_lines(options)
@@ -81,7 +137,12 @@ def make(options):
 
 def made_as(options):
     """What the folder depends on, as JSON."""
-    return {"shape": options.shape, "steps": options.steps, "source": options.source and str(options.source), "limit": options.limit}
+    return {
+        "shape": options.shape,
+        "steps": options.steps,
+        "source": options.source and str(options.source),
+        "limit": options.limit,
+    }
 
 
 def read_lines(options):
@@ -90,8 +151,14 @@ def read_lines(options):
 
 
 def settings_of(model, beams, steps):
-    special = {f"{name}_token_id": getattr(model.config, f"{name}_token_id") for name in ("pad", "eos", "decoder_start")}
-    forced = {"bad_words_ids": [[special["pad_token_id"]]], "forced_eos_token_id": special["eos_token_id"]}
+    special = {
+        f"{name}_token_id": getattr(model.config, f"{name}_token_id")
+        for name in ("pad", "eos", "decoder_start")
+    }
+    forced = {
+        "bad_words_ids": [[special["pad_token_id"]]],
+        "forced_eos_token_id": special["eos_token_id"],
+    }
     return {**special, **forced, "max_length": steps, "num_beams": beams}
 
 
@@ -110,15 +177,30 @@ def spread_of(options, kind, sizes):
     end = None if is_t5 else end  # T5 has no bias of its outputs to change.
     low, high = 0.0, None
     for _ in range(20):
-        model = published_model(kind, spread=(*matrices, end, length), sizes=sizes, **(T5_CONFIG if kind.startswith("t5") else {}))
+        model = published_model(
+            kind,
+            spread=(*matrices, end, length),
+            sizes=sizes,
+            **(T5_CONFIG if kind.startswith("t5") else {}),
+        )
         source_ids, counts = random_sources(model, SENTENCES, LONGEST, shortest=10), []
         for beams in (1, 4):
             ids = their_ids(model, source_ids, beams, options.steps)
-            counts.append((len(set(map(tuple, ids))), sum(len(row) < options.steps - 1 for row in ids)))
-            print(f"end {end}, beams {beams}: {counts[-1][0]} distinct, {counts[-1][1]} end in time", file=sys.stderr, flush=True)
+            counts.append(
+                (len(set(map(tuple, ids))), sum(len(row) < options.steps - 1 for row in ids))
+            )
+            print(
+                f"end {end}, beams {beams}: {counts[-1][0]} distinct, {counts[-1][1]} end in time",
+                file=sys.stderr,
+                flush=True,
+            )
             if not accept and (counts[-1][1] < SENTENCES // 2 or counts[-1][0] < 50):
                 break
-        if accept or len(counts) == 2 and all(distinct >= 50 and ended >= SENTENCES // 2 for distinct, ended in counts):
+        if (
+            accept
+            or len(counts) == 2
+            and all(distinct >= 50 and ended >= SENTENCES // 2 for distinct, ended in counts)
+        ):
             return model, (*matrices, end, length)
         if is_t5:
             break
@@ -138,8 +220,15 @@ def write_tokenizer(folder, kind, sizes, options):
 
     def train(*files, model_type, size, **settings):
         out = io.BytesIO()
-        settings |= {"model_type": model_type, "vocab_size": size, "hard_vocab_limit": False, "minloglevel": 2}
-        sentencepiece.SentencePieceTrainer.train(input=",".join(map(str, files)), model_writer=out, **settings)
+        settings |= {
+            "model_type": model_type,
+            "vocab_size": size,
+            "hard_vocab_limit": False,
+            "minloglevel": 2,
+        }
+        sentencepiece.SentencePieceTrainer.train(
+            input=",".join(map(str, files)), model_writer=out, **settings
+        )
         return out.getvalue()
 
     def pieces(model):
@@ -150,22 +239,37 @@ def write_tokenizer(folder, kind, sizes, options):
         (folder / name).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
 
     if kind == "marian":
-        models = [train(file, model_type="unigram", size=8000) for file in (options.train_source, options.train_target)]
+        models = [
+            train(file, model_type="unigram", size=8000)
+            for file in (options.train_source, options.train_target)
+        ]
         for side, model in zip(("source", "target"), models, strict=True):
             (folder / f"{side}.spm").write_bytes(model)
         vocabulary = list(dict.fromkeys(["</s>", "<unk>", *pieces(models[0]), *pieces(models[1])]))
-        vocabulary += [f"\u2581invented{i}" for i in range(sizes["vocab_size"] - 1 - len(vocabulary))] + ["<pad>"]
+        vocabulary += [
+            f"\u2581invented{i}" for i in range(sizes["vocab_size"] - 1 - len(vocabulary))
+        ] + ["<pad>"]
         write("vocab.json", {piece: i for i, piece in enumerate(vocabulary)})
-        write("tokenizer_config.json", {"tokenizer_class": "MarianTokenizer", "source_lang": "en", "target_lang": "de"})
+        write(
+            "tokenizer_config.json",
+            {"tokenizer_class": "MarianTokenizer", "source_lang": "en", "target_lang": "de"},
+        )
     elif kind.startswith("t5"):
         ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
-        model = train(options.train_source, options.train_target, model_type="unigram", size=8000, **ids)
+        model = train(
+            options.train_source, options.train_target, model_type="unigram", size=8000, **ids
+        )
         (folder / "spiece.model").write_bytes(filled_up(model, sizes["vocab_size"] - T5_EXTRA_IDS))
-        write("tokenizer_config.json", {"tokenizer_class": "T5Tokenizer", "extra_ids": T5_EXTRA_IDS})
+        write(
+            "tokenizer_config.json", {"tokenizer_class": "T5Tokenizer", "extra_ids": T5_EXTRA_IDS}
+        )
     else:
         model = train(options.train_source, options.train_target, model_type="bpe", size=8000)
         (folder / "sentencepiece.bpe.model").write_bytes(model)
-        write("tokenizer_config.json", {"tokenizer_class": "NllbTokenizer", "src_lang": "eng_Latn", "tgt_lang": "deu_Latn"})
+        write(
+            "tokenizer_config.json",
+            {"tokenizer_class": "NllbTokenizer", "src_lang": "eng_Latn", "tgt_lang": "deu_Latn"},
+        )
 
 
 def filled_up(model, size):
@@ -203,7 +307,10 @@ def check(options):
 
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
     translator = kformer.interop.load_checkpoint(options.work / "folder")
-    seconds, memory = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    seconds, memory = (
+        time.perf_counter() - start,
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before,
+    )
     model, numbers = translator.model, np.load(options.work / "numbers.npz")
     expected = json.loads((options.work / "expected.json").read_text())
     source_ids = numbers["source_ids"]
@@ -223,11 +330,19 @@ def check(options):
     )
     for name, beams in (("greedy", 1), ("beam", 4)):
         searcher = kformer.decoding.Searcher(model, dataclasses.replace(search, beam_size=beams))
-        rows = [row for start in range(0, SENTENCES, 16) for row in searcher(source_ids[start : start + 16]).ids[:, 0]]
+        rows = [
+            row
+            for start in range(0, SENTENCES, 16)
+            for row in searcher(source_ids[start : start + 16]).ids[:, 0]
+        ]
         ours = [trim(row, model.end_id, model.pad_id) for row in rows]
-        result[name] = sum(one == other for one, other in zip(ours, expected["ids"][name], strict=True))
+        result[name] = sum(
+            one == other for one, other in zip(ours, expected["ids"][name], strict=True)
+        )
         if options.source and options.part == "tensorflow":
-            saved = kformer.Translator(model, translator.tokenizer, search).export(options.work / f"saved-{name}", beam_size=beams)
+            saved = kformer.Translator(model, translator.tokenizer, search).export(
+                options.work / f"saved-{name}", beam_size=beams
+            )
             result[f"{name} texts"] = served(saved, options, expected["texts"][name], name)
     (options.work / f"{options.part}.json").write_text(json.dumps(result))
 
@@ -239,20 +354,38 @@ def served(saved, options, expected, name):
     files = [str(options.work / file) for file in (f"lines-{name}.json", f"texts-{name}.json")]
     pathlib.Path(files[0]).write_text(json.dumps(read_lines(options)))
     subprocess.run([sys.executable, "-c", SERVE, str(saved), *files], check=True)
-    return sum(one.strip() == other for one, other in zip(json.loads(pathlib.Path(files[1]).read_text()), expected, strict=True))
+    return sum(
+        one.strip() == other
+        for one, other in zip(json.loads(pathlib.Path(files[1]).read_text()), expected, strict=True)
+    )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shape", choices=SHAPES, required=True)
-    parser.add_argument("--train-source", type=pathlib.Path, required=True, help="text for the SentencePiece models")
+    parser.add_argument(
+        "--train-source", type=pathlib.Path, required=True, help="text for the SentencePiece models"
+    )
     parser.add_argument("--train-target", type=pathlib.Path, required=True)
     parser.add_argument("--source", type=pathlib.Path, help="lines to translate end to end")
     parser.add_argument("--limit", type=int, help="of these lines, so many")
     parser.add_argument("--work", type=pathlib.Path, required=True)
-    parser.add_argument("--spread", type=float, nargs=5, help="of the weights: see tests/interop/published.py")
-    parser.add_argument("--steps", type=int, default=128, help="most tokens of a translation, its start and end token included")
-    parser.add_argument("--accept", action="store_true", help="take the weights as they come, however alike the outputs are")
+    parser.add_argument(
+        "--spread", type=float, nargs=5, help="of the weights: see tests/interop/published.py"
+    )
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=128,
+        help="most tokens of a translation, its start and end token included",
+    )
+    parser.add_argument(
+        "--accept",
+        action="store_true",
+        help="take the weights as they come, however alike the outputs are",
+    )
     parser.add_argument("--backends", default=",".join(BACKENDS))
     parser.add_argument("--part", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -266,14 +399,37 @@ def main():
     backends = options.backends.split(",")
     for part in parts + backends:
         backend = "torch" if part == "make" else part
-        environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "HF_HUB_OFFLINE": "1"}
-        subprocess.run([sys.executable, __file__, *sys.argv[1:], "--part", part], check=True, env=environment)
+        environment = {
+            **os.environ,
+            "KERAS_BACKEND": backend,
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "HF_HUB_OFFLINE": "1",
+        }
+        subprocess.run(
+            [sys.executable, __file__, *sys.argv[1:], "--part", part], check=True, env=environment
+        )
     print(f"command: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}")
-    head = ["backend", "encoder output", "logits", "greedy ids equal", "beam-4 ids equal", "import, s", "memory / weights", "texts equal"]
+    head = [
+        "backend",
+        "encoder output",
+        "logits",
+        "greedy ids equal",
+        "beam-4 ids equal",
+        "import, s",
+        "memory / weights",
+        "texts equal",
+    ]
     print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|")
     for backend in backends:
         row = json.loads((options.work / f"{backend}.json").read_text())
-        texts = ", ".join(f"{name} {row[f'{name} texts']}" for name in ("greedy", "beam") if f"{name} texts" in row) or "-"
+        texts = (
+            ", ".join(
+                f"{name} {row[f'{name} texts']}"
+                for name in ("greedy", "beam")
+                if f"{name} texts" in row
+            )
+            or "-"
+        )
         print(
             f"| {backend} | {row['encoded']:.1e} | {row['logits']:.1e} | {row['greedy']} of {SENTENCES} | {row['beam']} of {SENTENCES} | "
             f"{row['seconds']:.1f} | {row['memory'] * 1024 / row['weights']:.2f} | {texts} |"

@@ -53,13 +53,19 @@ def measure(options):
     layers = [layer.self_attention for layer in model._network.decoder_layers]
     heads, head_dim = layers[0].num_heads, layers[0]._head_dim
     fast = can_infer(model)
-    source_ids = np.random.default_rng(0).integers(4, VOCABULARY, (options.batch, 8)).astype("int32")
+    source_ids = (
+        np.random.default_rng(0).integers(4, VOCABULARY, (options.batch, 8)).astype("int32")
+    )
 
     def zeros(length):
         return ops.zeros((options.batch, heads, length, head_dim), dtype="float32")
 
     def loop(body, state, steps):
-        return drivers.while_loop(lambda state: state[0] < steps, lambda state: (state[0] + 1, *body(*state[1:])), (zero(), *state))
+        return drivers.while_loop(
+            lambda state: state[0] < steps,
+            lambda state: (state[0] + 1, *body(*state[1:])),
+            (zero(), *state),
+        )
 
     def zero():
         return ops.zeros((), dtype="int32")
@@ -82,14 +88,21 @@ def measure(options):
 
     def attention(source_ids, length=None, steps=None):
         """What of `cached` may grow."""
-        new = ops.ones((options.batch, heads, 1, head_dim), dtype="float32") * ops.cast(source_ids[0, 0], "float32")
+        new = ops.ones((options.batch, heads, 1, head_dim), dtype="float32") * ops.cast(
+            source_ids[0, 0], "float32"
+        )
         if fast:
             run = kernels()
 
             def body(total, keys, values, index):
-                pairs = [(run.extend(key, new, index), run.extend(value, new, index)) for key, value in zip(keys, values, strict=True)]
+                pairs = [
+                    (run.extend(key, new, index), run.extend(value, new, index))
+                    for key, value in zip(keys, values, strict=True)
+                ]
                 for key, value in pairs:
-                    total = total + ops.sum(run.attend_cache(new + 0 * total, key, value, 1.0, index))
+                    total = total + ops.sum(
+                        run.attend_cache(new + 0 * total, key, value, 1.0, index)
+                    )
                 return total, *(tuple(part) for part in zip(*pairs, strict=True)), index + 1
 
             caches = tuple(zeros(length) for _ in layers)
@@ -123,7 +136,9 @@ def measure(options):
             for steps in numbers:
                 start = time.perf_counter()
                 run(source_ids, length=length, steps=steps)
-                values[steps] += [time.perf_counter() - start] if repeat else []  # The first compiles.
+                values[steps] += (
+                    [time.perf_counter() - start] if repeat else []
+                )  # The first compiles.
         return [min(values[steps]) for steps in numbers]
 
     names = ("length", "steps")
@@ -140,13 +155,19 @@ def measure(options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     names = lambda text: text.split(",")  # noqa: E731
     installed = [name for name in ("tensorflow", "jax", "torch") if importlib.util.find_spec(name)]
     parser.add_argument("--backends", type=names, default=installed)
     parser.add_argument("--shape", default="small")
     parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--lengths", type=lambda text: [int(length) for length in text.split(",")], default=[16, 64, 128, 256, 512])
+    parser.add_argument(
+        "--lengths",
+        type=lambda text: [int(length) for length in text.split(",")],
+        default=[16, 64, 128, 256, 512],
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--plot", type=pathlib.Path)
@@ -156,12 +177,20 @@ def main():
         pin(options)
         print("RESULT " + json.dumps(measure(options)))
         return
-    print(f"{processor()}, {options.threads} thread(s); shape {options.shape}, {options.batch} rows; milliseconds per step of a batch\n")
+    print(
+        f"{processor()}, {options.threads} thread(s); shape {options.shape}, {options.batch} rows; milliseconds per step of a batch\n"
+    )
     print(f"command: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n")
-    print("| backend | tokens in the cache | cached | attention | growth | uncached |\n|---|---|---|---|---|---|", flush=True)
+    print(
+        "| backend | tokens in the cache | cached | attention | growth | uncached |\n|---|---|---|---|---|---|",
+        flush=True,
+    )
     results = {}
     for backend in options.backends:
-        threads = dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), str(options.threads))
+        threads = dict.fromkeys(
+            ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"),
+            str(options.threads),
+        )
         process = subprocess.run(
             [sys.executable, __file__, *sys.argv[1:], "--part"],
             env={**os.environ, **threads, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"},
@@ -172,10 +201,18 @@ def main():
             raise SystemExit(f"{backend} failed:\n{process.stderr[-3000:]}")
         results[backend] = found = json.loads(process.stdout.rpartition("RESULT ")[2])
         for place, length in enumerate(options.lengths):
-            step, attention, uncached = (1000 * found[name][place] for name in ("cached", "attention", "uncached"))
-            grown, allowed = step - 1000 * found["cached"][0], attention - 1000 * found["attention"][0]
+            step, attention, uncached = (
+                1000 * found[name][place] for name in ("cached", "attention", "uncached")
+            )
+            grown, allowed = (
+                step - 1000 * found["cached"][0],
+                attention - 1000 * found["attention"][0],
+            )
             growth = f"{grown / allowed:.2f}" if place and allowed > 0 else ""
-            print(f"| {backend} | {length} | {step:.2f} | {attention:.2f} | {growth} | {uncached:.1f} |", flush=True)
+            print(
+                f"| {backend} | {length} | {step:.2f} | {attention:.2f} | {growth} | {uncached:.1f} |",
+                flush=True,
+            )
     if options.plot:
         draw(options, results)
 
@@ -187,7 +224,9 @@ def draw(options, results):
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, charts = plt.subplots(1, len(results), figsize=(4.5 * len(results), 3.5), squeeze=False, layout="constrained")
+    figure, charts = plt.subplots(
+        1, len(results), figsize=(4.5 * len(results), 3.5), squeeze=False, layout="constrained"
+    )
     for chart, (backend, found) in zip(charts[0], results.items(), strict=True):
         for name, values in found.items():
             chart.plot(options.lengths, [1000 * value for value in values], marker="o", label=name)

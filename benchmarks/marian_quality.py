@@ -49,8 +49,22 @@ def train_kformer(options, seed):
         begin = time.perf_counter()
         arguments = []
         for side, language in (("source", options.source), ("target", options.target)):
-            arguments += [f"--train-{side}", options.data / f"train.{language}", f"--valid-{side}", options.data / f"val.{language}"]
-        kformer(options, "train", "--output", run, *arguments, "--seed", seed, *shlex.split(options.train_options))
+            arguments += [
+                f"--train-{side}",
+                options.data / f"train.{language}",
+                f"--valid-{side}",
+                options.data / f"val.{language}",
+            ]
+        kformer(
+            options,
+            "train",
+            "--output",
+            run,
+            *arguments,
+            "--seed",
+            seed,
+            *shlex.split(options.train_options),
+        )
         clock.write_text(f"{time.perf_counter() - begin:.1f}", encoding="utf-8")
     return run, float(clock.read_text(encoding="utf-8"))
 
@@ -79,10 +93,22 @@ class Peer:
         self.options = options
         self.settings = read_config(run)["training"]
         self.tokenizer = Tokenizer.load(run / "tokenizer")
-        files = {part: [options.data / f"{part}.{language}" for language in (options.source, options.target)] for part in ("train", "val")}
-        batches = {"batch_tokens": self.settings["batch_tokens"], "max_length": self.settings["max_length"]}
-        self.train_set = ParallelDataset(*map(str, files["train"]), self.tokenizer, **batches, seed=seed)
-        self.valid_set = ParallelDataset(*map(str, files["val"]), self.tokenizer, **batches, shuffle=False)
+        files = {
+            part: [
+                options.data / f"{part}.{language}" for language in (options.source, options.target)
+            ]
+            for part in ("train", "val")
+        }
+        batches = {
+            "batch_tokens": self.settings["batch_tokens"],
+            "max_length": self.settings["max_length"],
+        }
+        self.train_set = ParallelDataset(
+            *map(str, files["train"]), self.tokenizer, **batches, seed=seed
+        )
+        self.valid_set = ParallelDataset(
+            *map(str, files["val"]), self.tokenizer, **batches, shuffle=False
+        )
         config = {**PRESETS[self.settings["preset"]].config, "dropout": self.settings["dropout"]}
         model = marian_model(config, self.tokenizer.vocabulary_size, self.tokenizer.pad_id)
         self.loop = TorchLoop(model, self.tokenizer.pad_id, tuned=True, device="cpu")
@@ -98,7 +124,11 @@ class Peer:
             for _ in range(self.train_set.steps_per_epoch):
                 left = 1 - (spent + time.perf_counter() - begin) / seconds
                 for group in self.loop.optimizer.param_groups:
-                    group["lr"] = rate * min((step + 1) / warmup, (warmup / (step + 1)) ** 0.5) * max(0.0, min(1.0, left / COOLDOWN))
+                    group["lr"] = (
+                        rate
+                        * min((step + 1) / warmup, (warmup / (step + 1)) ** 0.5)
+                        * max(0.0, min(1.0, left / COOLDOWN))
+                    )
                 inputs, labels = self.train_set.batch_at(step)
                 self.loop.step(inputs, labels)
                 step += 1
@@ -112,7 +142,11 @@ class Peer:
             model.train()
             if loss < best:
                 best, weights = loss, copy.deepcopy(model.state_dict())
-            print(f"peer: step {step}, {spent:,.0f} of {seconds:,.0f} s, validation {loss:.4f}", file=sys.stderr, flush=True)
+            print(
+                f"peer: step {step}, {spent:,.0f} of {seconds:,.0f} s, validation {loss:.4f}",
+                file=sys.stderr,
+                flush=True,
+            )
         if weights is not None:  # At too high a rate no loss is a number.
             model.load_state_dict(weights)
         model.eval()
@@ -124,10 +158,14 @@ class Peer:
         total, count = 0.0, 0
         for index in range(self.valid_set.steps_per_epoch):
             inputs, labels = self.valid_set.batch_at(index)
-            source, target = (torch.from_numpy(inputs[name]) for name in ("source_ids", "target_ids"))
+            source, target = (
+                torch.from_numpy(inputs[name]) for name in ("source_ids", "target_ids")
+            )
             labels = torch.from_numpy(labels).to(torch.int64)
             real = labels != self.tokenizer.pad_id
-            logits = torch.nn.functional.linear(self.loop.model(source, target)[real], self.loop.model.table, self.loop.model.bias)
+            logits = torch.nn.functional.linear(
+                self.loop.model(source, target)[real], self.loop.model.table, self.loop.model.bias
+            )
             total += float(torch.nn.functional.cross_entropy(logits, labels[real], reduction="sum"))
             count += int(real.sum())
         return total / count
@@ -147,7 +185,12 @@ class Peer:
         for begin in range(0, len(order), 32):
             chosen = order[begin : begin + 32]
             width = max(len(ids[index]) for index in chosen)
-            batch = torch.tensor([ids[index] + [self.tokenizer.pad_id] * (width - len(ids[index])) for index in chosen])
+            batch = torch.tensor(
+                [
+                    ids[index] + [self.tokenizer.pad_id] * (width - len(ids[index]))
+                    for index in chosen
+                ]
+            )
             with torch.no_grad():
                 found = self.loop.model.marian.generate(
                     input_ids=batch,
@@ -162,7 +205,10 @@ class Peer:
                 )
             for index, row in zip(chosen, found.tolist(), strict=True):
                 outputs[index] = self.tokenizer.detokenize(row)
-        return [metric.corpus_score(outputs, [references]).score for metric in (BLEU(tokenize=self.options.tokenize), CHRF())]
+        return [
+            metric.corpus_score(outputs, [references]).score
+            for metric in (BLEU(tokenize=self.options.tokenize), CHRF())
+        ]
 
 
 def best_penalty(score):
@@ -176,9 +222,22 @@ def train_peer(options, run, seed, seconds):
     """Scores of the peer for each of the rates, each trained in a process of its own, the best on the validation text last."""
     results = []
     for rate in options.rates:
-        path = options.work / f"marian-{options.source}-{options.target}-{seed}-{rate}-{seconds:.0f}s.json"
+        path = (
+            options.work
+            / f"marian-{options.source}-{options.target}-{seed}-{rate}-{seconds:.0f}s.json"
+        )
         if not path.exists():
-            command = [sys.executable, __file__, *sys.argv[1:], "--peer", str(path), str(run), str(seed), str(rate), str(seconds)]
+            command = [
+                sys.executable,
+                __file__,
+                *sys.argv[1:],
+                "--peer",
+                str(path),
+                str(run),
+                str(seed),
+                str(rate),
+                str(seconds),
+            ]
             subprocess.run(command, env={**os.environ, "KERAS_BACKEND": "torch"}, check=True)
         results.append(json.loads(path.read_text(encoding="utf-8")))
     return sorted(results, key=lambda result: result["val"])
@@ -196,7 +255,14 @@ def peer_process(options, path, run, seed, rate, seconds):
     tokens = peer.train(float(rate), float(seconds))
     penalty, val = best_penalty(peer.score)
     bleu, chrf = peer.score("test", penalty)
-    result = {"rate": float(rate), "tokens": tokens, "penalty": penalty, "val": val, "bleu": bleu, "chrf": chrf}
+    result = {
+        "rate": float(rate),
+        "tokens": tokens,
+        "penalty": penalty,
+        "val": val,
+        "bleu": bleu,
+        "chrf": chrf,
+    }
     aside = pathlib.Path(f"{path}.partial")
     aside.write_text(json.dumps(result), encoding="utf-8")
     aside.rename(path)
@@ -204,37 +270,79 @@ def peer_process(options, path, run, seed, rate, seconds):
 
 def report(options):
     names = ("keras", options.backend, "torch", "transformers", "sacrebleu")
-    print(f"{processor()}; {', '.join(f'{name} {importlib.metadata.version(name)}' for name in names)}\n")
+    print(
+        f"{processor()}; {', '.join(f'{name} {importlib.metadata.version(name)}' for name in names)}\n"
+    )
     print(f"command: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n")
-    print("| system | seed | rate | training, s | target tokens seen | length penalty | val BLEU | test BLEU | chrF |")
+    print(
+        "| system | seed | rate | training, s | target tokens seen | length penalty | val BLEU | test BLEU | chrF |"
+    )
     print("|---|---|---|---|---|---|---|---|---|", flush=True)
     for seed in options.seeds:
         run, seconds = train_kformer(options, seed)
-        penalty, val = best_penalty(lambda part, penalty, run=run: score_kformer(options, run, part, penalty))
+        penalty, val = best_penalty(
+            lambda part, penalty, run=run: score_kformer(options, run, part, penalty)
+        )
         bleu, chrf = score_kformer(options, run, "test", penalty)
         _, tokens = spent_on(run)
-        rate = json.loads((run / "config.json").read_text(encoding="utf-8"))["training"]["learning_rate"]
-        row = ["kformer", seed, f"{rate:.3g}", f"{seconds:,.0f}", f"{tokens:,}", penalty, f"{val:.2f}", f"{bleu:.2f}", f"{chrf:.2f}"]
+        rate = json.loads((run / "config.json").read_text(encoding="utf-8"))["training"][
+            "learning_rate"
+        ]
+        row = [
+            "kformer",
+            seed,
+            f"{rate:.3g}",
+            f"{seconds:,.0f}",
+            f"{tokens:,}",
+            penalty,
+            f"{val:.2f}",
+            f"{bleu:.2f}",
+            f"{chrf:.2f}",
+        ]
         print(f"| {' | '.join(map(str, row))} |", flush=True)
         *others, chosen = train_peer(options, run, seed, seconds)
         for peer in (chosen, *reversed(others)):
-            row = ["Marian", seed, f"{peer['rate']:.3g}", f"{seconds:,.0f}", f"{peer['tokens']:,}", peer["penalty"], f"{peer['val']:.2f}"]
+            row = [
+                "Marian",
+                seed,
+                f"{peer['rate']:.3g}",
+                f"{seconds:,.0f}",
+                f"{peer['tokens']:,}",
+                peer["penalty"],
+                f"{peer['val']:.2f}",
+            ]
             # Of the rates the validation text has chosen one; what the others come to on the test set is nobody's business.
-            row += [f"{peer[name]:.2f}" for name in ("bleu", "chrf")] if peer is chosen else ["", ""]
+            row += (
+                [f"{peer[name]:.2f}" for name in ("bleu", "chrf")] if peer is chosen else ["", ""]
+            )
             print(f"| {' | '.join(map(str, row))} |", flush=True)
     print(f"\n{options.signatures}")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", type=pathlib.Path)
-    parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for runs and results")
+    parser.add_argument(
+        "--work", type=pathlib.Path, required=True, help="folder for runs and results"
+    )
     parser.add_argument("--from", dest="source", default="en")
     parser.add_argument("--to", dest="target", default="zh")
-    parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1])
-    parser.add_argument("--rates", type=lambda text: [float(rate) for rate in text.split(",")], default=[0.002, 0.001, 0.0005])
+    parser.add_argument(
+        "--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1]
+    )
+    parser.add_argument(
+        "--rates",
+        type=lambda text: [float(rate) for rate in text.split(",")],
+        default=[0.002, 0.001, 0.0005],
+    )
     parser.add_argument("--tokenize", help="sacreBLEU's tokenizer")
-    parser.add_argument("--train-options", default="", help="options of `kformer train`, in one string, for a trial or another setting")
+    parser.add_argument(
+        "--train-options",
+        default="",
+        help="options of `kformer train`, in one string, for a trial or another setting",
+    )
     parser.add_argument("--threads", type=int)
     parser.add_argument("--backend", default=os.environ.get("KERAS_BACKEND", "tensorflow"))
     parser.add_argument("--peer", nargs=5, help=argparse.SUPPRESS)

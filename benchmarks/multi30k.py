@@ -72,7 +72,12 @@ RECIPES = {
     "roundtrip": ([*COMMON, "--dropout", "0.1"], None),
 }
 # What follows, from the weights of a recipe's run, on the given pairs alone: of most others one side is what a model wrote.
-LAST = {"roundtrip": ([*EVERY, "--learning-rate", "0.003", "--warmup-steps", "200", "--cooldown", "0.5"], 8)}
+LAST = {
+    "roundtrip": (
+        [*EVERY, "--learning-rate", "0.003", "--warmup-steps", "200", "--cooldown", "0.5"],
+        8,
+    )
+}
 BOTH_WAYS = ("diversified", "roundtrip")
 # Pairs that these see, whatever the text that their teachers made: 8 epochs of diversified, 6 of roundtrip.
 PAIRS = 1_050_000
@@ -89,10 +94,20 @@ def kformer(options, *arguments, capture=False):
     """Runs the command; returns what it printed where that is wanted."""
     environment = {**os.environ, "KERAS_BACKEND": options.backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     root = str(pathlib.Path(__file__).resolve().parent.parent)
-    environment["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
     threads = ["--threads", str(options.threads)] if options.threads else []
-    command = [sys.executable, "-c", "import sys; from kformer_command import main; sys.exit(main())", *map(str, arguments), *threads]
-    process = subprocess.run(command, env=environment, text=True, stdout=subprocess.PIPE if capture else sys.stderr)
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from kformer_command import main; sys.exit(main())",
+        *map(str, arguments),
+        *threads,
+    ]
+    process = subprocess.run(
+        command, env=environment, text=True, stdout=subprocess.PIPE if capture else sys.stderr
+    )
     if process.returncode:
         raise SystemExit(f"kformer {arguments[0]} failed with exit code {process.returncode}.")
     return process.stdout
@@ -101,7 +116,9 @@ def kformer(options, *arguments, capture=False):
 def tokenizer_of(options):
     """The folder of the tokenizer that all runs of two languages but the default's share."""
     languages = sorted((options.source, options.target))
-    folder = options.work / f"tokenizer-{options.protocol}-{'-'.join(languages)}-{options.vocabulary}"
+    folder = (
+        options.work / f"tokenizer-{options.protocol}-{'-'.join(languages)}-{options.vocabulary}"
+    )
     if not (folder / "tokenizer.json").exists():
         from kformer import Tokenizer
 
@@ -121,7 +138,10 @@ def train(options, recipe, seed, texts=None):
     settings, epochs = RECIPES[recipe]
     if recipe == "taught":
         teachers = [run_of(options, "plain", 1 + number) for number in range(options.teachers)]
-        settings = [*settings, *(argument for teacher in teachers for argument in ("--teacher", teacher))]
+        settings = [
+            *settings,
+            *(argument for teacher in teachers for argument in ("--teacher", teacher)),
+        ]
         settings += ["--start-from", teachers[(seed - 1) % len(teachers)]]
     elif recipe != "default":
         settings = [*settings, "--tokenizer", tokenizer_of(options)]
@@ -154,7 +174,9 @@ def spent_on(run):
     """The seconds of a run's steps, and the target tokens that they saw."""
     with open(run / "history.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    return sum(float(row["seconds"]) for row in rows), sum(int(row["target_tokens"]) for row in rows)
+    return sum(float(row["seconds"]) for row in rows), sum(
+        int(row["target_tokens"]) for row in rows
+    )
 
 
 def in_turn(options, function, arguments):
@@ -165,22 +187,34 @@ def in_turn(options, function, arguments):
 
 def texts_of(options):
     """The files of what a student learns from."""
-    teachers = f"{options.teachers}-{options.backward_teachers}" if options.recipe in BOTH_WAYS else options.teachers
+    teachers = (
+        f"{options.teachers}-{options.backward_teachers}"
+        if options.recipe in BOTH_WAYS
+        else options.teachers
+    )
     name = f"{options.recipe}-{options.protocol}-{options.source}-{options.target}-{teachers}"
     return {side: options.work / f"{name}.{side}" for side in ("source", "target")}
 
 
 def teachers_of(options):
     """Runs of teachers, and of those of the other direction where the recipe needs them; seconds and target tokens of the former."""
-    other = argparse.Namespace(**{**vars(options), "source": options.target, "target": options.source})
+    other = argparse.Namespace(
+        **{**vars(options), "source": options.target, "target": options.source}
+    )
     is_taught = all(path.exists() for path in texts_of(options).values())
-    backward_teachers = options.backward_teachers if options.recipe in BOTH_WAYS and not is_taught else 0
+    backward_teachers = (
+        options.backward_teachers if options.recipe in BOTH_WAYS and not is_taught else 0
+    )
     tokenizer_of(options)  # Once, before several ask for it.
     counts = ((options, options.teachers), (other, backward_teachers))
     arguments = [(side, "plain", 1 + number) for side, count in counts for number in range(count)]
     found = in_turn(options, train, arguments)
-    forward = [result for result, (side, *_) in zip(found, arguments, strict=True) if side is options]
-    backward = [result[0] for result, (side, *_) in zip(found, arguments, strict=True) if side is other]
+    forward = [
+        result for result, (side, *_) in zip(found, arguments, strict=True) if side is options
+    ]
+    backward = [
+        result[0] for result, (side, *_) in zip(found, arguments, strict=True) if side is other
+    ]
     seconds, tokens = (sum(result[index] for result in forward) for index in (1, 2))
     return [result[0] for result in forward], backward, seconds, tokens
 
@@ -190,15 +224,27 @@ def teach(options, runs, backward):
     texts = texts_of(options)
     if all(path.exists() for path in texts.values()):
         return texts
-    given = {side: options.data / f"train.{language}" for side, language in (("source", options.source), ("target", options.target))}
+    given = {
+        side: options.data / f"train.{language}"
+        for side, language in (("source", options.source), ("target", options.target))
+    }
     if options.recipe == "student":
-        arguments = ["--source", given["source"], "--reference", given["target"], "--closest", "--keep-original"]
+        arguments = [
+            "--source",
+            given["source"],
+            "--reference",
+            given["target"],
+            "--closest",
+            "--keep-original",
+        ]
         arguments += ["--output-source", texts["source"], "--output-target", texts["target"]]
         kformer(options, "distill", *runs, *arguments, "--beam-size", 5)
         return texts
     # `kformer distill --separately --backward RUN --round-trips --keep-original`, with the penalty and limits of `translations`, does this
     # at once; run by run it can be interrupted.
-    arguments = [(options, run, given["source"]) for run in runs] + [(options, run, given["target"]) for run in backward]
+    arguments = [(options, run, given["source"]) for run in runs] + [
+        (options, run, given["target"]) for run in backward
+    ]
     said = in_turn(options, translations, arguments)
     given = [read(given[side]) for side in ("source", "target")]
     pairs = dict.fromkeys(zip(*given, strict=True))
@@ -218,13 +264,20 @@ def round_trips(options, runs, given, texts):
     """Pairs of each new sentence of `texts`, one text of each backward run, and what one of the teachers' runs says to it."""
     known, arguments = {*given, ""}, []
     for number, lines in enumerate(texts):
-        path = options.work / f"{options.protocol}-{options.source}-{options.target}.back-{1 + number}-of-{len(texts)}"
+        path = (
+            options.work
+            / f"{options.protocol}-{options.source}-{options.target}.back-{1 + number}-of-{len(texts)}"
+        )
         write(path, [line for line in dict.fromkeys(lines) if line not in known])
         known.update(lines)
         # In the reverse order: a run and that of its seed in the other direction began alike.
         arguments.append((options, runs[(len(texts) - 1 - number) % len(runs)], path))
     said = in_turn(options, translations, arguments)
-    return [pair for (*_, path), lines in zip(arguments, said, strict=True) for pair in zip(read(path), lines, strict=True)]
+    return [
+        pair
+        for (*_, path), lines in zip(arguments, said, strict=True)
+        for pair in zip(read(path), lines, strict=True)
+    ]
 
 
 def translations(options, run, source):
@@ -233,8 +286,31 @@ def translations(options, run, source):
     if not path.exists():
         saved = run / "saved_model"
         if not saved.exists():
-            kformer(options, "export", run, "--output", saved, "--beam-size", 5, "--length-penalty", TEACHERS_PENALTY, *LIMITS)
-        kformer(options, "translate", saved, "--input", source, "--output", path, "--beam-size", 5, "--batch-size", 256)
+            kformer(
+                options,
+                "export",
+                run,
+                "--output",
+                saved,
+                "--beam-size",
+                5,
+                "--length-penalty",
+                TEACHERS_PENALTY,
+                *LIMITS,
+            )
+        kformer(
+            options,
+            "translate",
+            saved,
+            "--input",
+            source,
+            "--output",
+            path,
+            "--beam-size",
+            5,
+            "--batch-size",
+            256,
+        )
     return read(path)
 
 
@@ -252,8 +328,22 @@ def score(options, runs, part, penalty, limits=LIMITS):
     """BLEU and chrF of a run, or of several together, on a part of the data; and what was said."""
     run, *others = runs
     output = run / f"{part}-{penalty}{f'-of-{len(runs)}' if others else ''}.out"
-    arguments = ["--source", options.data / f"{part}.{options.source}", "--reference", options.data / f"{part}.{options.target}"]
-    arguments += ["--beam-size", 5, "--length-penalty", penalty, *limits, "--json", "--output", output]
+    arguments = [
+        "--source",
+        options.data / f"{part}.{options.source}",
+        "--reference",
+        options.data / f"{part}.{options.target}",
+    ]
+    arguments += [
+        "--beam-size",
+        5,
+        "--length-penalty",
+        penalty,
+        *limits,
+        "--json",
+        "--output",
+        output,
+    ]
     arguments += [argument for other in others for argument in ("--ensemble", other)]
     if options.tokenize:
         arguments += ["--tokenize", options.tokenize]
@@ -271,23 +361,46 @@ def interval(options, output, part):
 
 
 def report(options):
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("keras", options.backend, "sacrebleu"))
-    print(f"{processor()}; {versions}\n\ncommand: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n")
-    head = ["recipe", "seed", "length penalty", "val BLEU", "chrF"] + ["test2016 BLEU", "±", "chrF"] * options.test
+    versions = ", ".join(
+        f"{name} {importlib.metadata.version(name)}"
+        for name in ("keras", options.backend, "sacrebleu")
+    )
+    print(
+        f"{processor()}; {versions}\n\ncommand: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n"
+    )
+    head = ["recipe", "seed", "length penalty", "val BLEU", "chrF"] + [
+        "test2016 BLEU",
+        "±",
+        "chrF",
+    ] * options.test
     head += ["target tokens seen", "training, s"]
     print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|", flush=True)
     tests, signatures = [], {}
 
     def row(name, seed, runs, seconds, tokens):
         """Prints a row; returns the scores on the test set, or `None`."""
-        found = in_turn(options, score, [(options, runs, "val", penalty) for penalty in options.length_penalties])
-        found = {penalty: scores for penalty, (scores, _) in zip(options.length_penalties, found, strict=True)}
+        found = in_turn(
+            options,
+            score,
+            [(options, runs, "val", penalty) for penalty in options.length_penalties],
+        )
+        found = {
+            penalty: scores
+            for penalty, (scores, _) in zip(options.length_penalties, found, strict=True)
+        }
         penalty = max(found, key=lambda penalty: found[penalty]["bleu"])
         signatures.update({name: found[penalty][f"{name}_signature"] for name in ("bleu", "chrf")})
-        row, result = [name, seed, penalty, f"{found[penalty]['bleu']:.2f}", f"{found[penalty]['chrf']:.2f}"], None
+        row, result = (
+            [name, seed, penalty, f"{found[penalty]['bleu']:.2f}", f"{found[penalty]['chrf']:.2f}"],
+            None,
+        )
         if options.test:
             result, output = score(options, runs, "test2016", penalty)
-            row += [f"{result['bleu']:.2f}", f"{interval(options, output, 'test2016'):.2f}", f"{result['chrf']:.2f}"]
+            row += [
+                f"{result['bleu']:.2f}",
+                f"{interval(options, output, 'test2016'):.2f}",
+                f"{result['chrf']:.2f}",
+            ]
         print(f"| {' | '.join(map(str, [*row, f'{tokens:,}', f'{seconds:,.0f}']))} |", flush=True)
         return result
 
@@ -297,7 +410,9 @@ def report(options):
         texts = teach(options, runs, backward)
     elif options.recipe != "default":
         tokenizer_of(options)
-    found = in_turn(options, train, [(options, options.recipe, seed, texts) for seed in options.seeds])
+    found = in_turn(
+        options, train, [(options, options.recipe, seed, texts) for seed in options.seeds]
+    )
     if texts:
         together = "teachers together" if len(runs) > 1 else "teacher"
         row(f"{len(runs)} {together}", f"1 to {len(runs)}", runs, seconds, tokens)
@@ -306,8 +421,13 @@ def report(options):
         if result:
             tests.append(result["bleu"])
     if texts and options.recipe in BOTH_WAYS:
-        other = argparse.Namespace(**{**vars(options), "source": options.target, "target": options.source})
-        spent = [spent_on(run_of(other, "plain", 1 + number)) for number in range(options.backward_teachers)]
+        other = argparse.Namespace(
+            **{**vars(options), "source": options.target, "target": options.source}
+        )
+        spent = [
+            spent_on(run_of(other, "plain", 1 + number))
+            for number in range(options.backward_teachers)
+        ]
         seconds, tokens = (sum(part) for part in zip(*spent, strict=True))
         print(
             f"\n{len(spent)} of the other direction: {tokens:,} target tokens in {seconds:,.0f} s; the text has "
@@ -319,26 +439,47 @@ def report(options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", type=pathlib.Path)
-    parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for tokenizer, runs and texts")
+    parser.add_argument(
+        "--work", type=pathlib.Path, required=True, help="folder for tokenizer, runs and texts"
+    )
     parser.add_argument("--recipe", choices=RECIPES, default="plain")
-    parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1, 2, 3])
-    parser.add_argument("--teachers", type=int, default=3, help="runs that teach a student together")
-    parser.add_argument("--backward-teachers", type=int, default=2, help="runs of the other direction that add sources")
+    parser.add_argument(
+        "--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1, 2, 3]
+    )
+    parser.add_argument(
+        "--teachers", type=int, default=3, help="runs that teach a student together"
+    )
+    parser.add_argument(
+        "--backward-teachers",
+        type=int,
+        default=2,
+        help="runs of the other direction that add sources",
+    )
     parser.add_argument("--from", dest="source", default="en")
     parser.add_argument("--to", dest="target", default="de")
     parser.add_argument("--protocol", choices=("tok", "raw"), default="tok")
-    parser.add_argument("--test", action="store_true", help="score the test set, too: once, when all is chosen")
+    parser.add_argument(
+        "--test", action="store_true", help="score the test set, too: once, when all is chosen"
+    )
     parser.add_argument("--epochs", type=int, help="in place of the recipe's")
     parser.add_argument("--vocabulary", type=int, default=VOCABULARY)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time")
-    parser.add_argument("--length-penalties", type=lambda text: [float(penalty) for penalty in text.split(",")], default=[1.0])
+    parser.add_argument(
+        "--length-penalties",
+        type=lambda text: [float(penalty) for penalty in text.split(",")],
+        default=[1.0],
+    )
     parser.add_argument("--matmul-precision", help="of `kformer train`")
     parser.add_argument("--backend", default=os.environ.get("KERAS_BACKEND", "tensorflow"))
     options = parser.parse_args()
-    options.tokenize = "none" if options.protocol == "tok" else None  # None leaves it to `kformer evaluate`.
+    options.tokenize = (
+        "none" if options.protocol == "tok" else None
+    )  # None leaves it to `kformer evaluate`.
     if options.jobs < 1:
         parser.error(f"--jobs must be at least 1, but {options.jobs} was given")
     options.work.mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,12 @@ OPTIONS = {
     "no positions": {"position_encoding": None},
     "RoPE": {"position_encoding": "rope"},
     "ALiBi": {"position_encoding": "alibi"},
-    "T5 bias": {"position_encoding": "t5", "attention_scale": 1.0, "scale_output": True, "scale_embeddings": False},
+    "T5 bias": {
+        "position_encoding": "t5",
+        "attention_scale": 1.0,
+        "scale_output": True,
+        "scale_embeddings": False,
+    },
     "GELU": {"activation": "gelu"},
     "GELU by tanh": {"activation": "gelu_tanh"},
     "SiLU": {"activation": "silu"},
@@ -55,7 +60,14 @@ OPTIONS = {
         "num_key_value_heads": 2,
     },
 }
-SIZES = {"num_encoder_layers": 2, "num_decoder_layers": 2, "hidden_dim": 32, "intermediate_dim": 64, "num_heads": 4, "max_length": 64}
+SIZES = {
+    "num_encoder_layers": 2,
+    "num_decoder_layers": 2,
+    "hidden_dim": 32,
+    "intermediate_dim": 64,
+    "num_heads": 4,
+    "max_length": 64,
+}
 TEXTS, STEPS = 12, 40
 
 
@@ -66,7 +78,9 @@ def data():
     pairs = kformer.data.generate_pairs(3000, seed=0, categories=["time"])
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
     tokenizer = kformer.Tokenizer.train(texts=sources[:1000] + targets[:1000], vocabulary_size=420)
-    train = kformer.data.ParallelDataset(sources, targets, tokenizer, batch_tokens=1024, seed=0, max_shapes=1)
+    train = kformer.data.ParallelDataset(
+        sources, targets, tokenizer, batch_tokens=1024, seed=0, max_shapes=1
+    )
     return tokenizer, train, sources[:TEXTS]
 
 
@@ -80,12 +94,19 @@ def check(work, names):
     found = {}
     for name in names:
         keras.utils.set_random_seed(0)
-        model = kformer.Transformer(tokenizer.vocabulary_size, **{"dropout": 0.0, **SIZES, **OPTIONS[name]}, seed=0)
+        model = kformer.Transformer(
+            tokenizer.vocabulary_size, **{"dropout": 0.0, **SIZES, **OPTIONS[name]}, seed=0
+        )
         model.compile(keras.optimizers.Adam(0.003, beta_2=0.98), kformer.MaskedCrossentropy())
         first = loss_of(model, train)
         model.fit(train, steps_per_epoch=STEPS, verbose=0)
         last = loss_of(model, train)
-        found[name] = {"first": first, "last": last, "cached": cached_difference(model, train), "half": half_difference(model, train)}
+        found[name] = {
+            "first": first,
+            "last": last,
+            "cached": cached_difference(model, train),
+            "half": half_difference(model, train),
+        }
         translator = kformer.Translator(model, tokenizer)
         said = {str(beams): translator(texts, beam_size=beams, max_length=24) for beams in (1, 4)}
         folder = work / keras.backend.backend() / name.replace(" ", "-")
@@ -107,7 +128,9 @@ def cached_difference(model, train):
     from keras import ops
 
     inputs, _ = train.batch_at(0)
-    source_ids, target_ids = (ops.convert_to_tensor(inputs[name][:4, :12]) for name in ("source_ids", "target_ids"))
+    source_ids, target_ids = (
+        ops.convert_to_tensor(inputs[name][:4, :12]) for name in ("source_ids", "target_ids")
+    )
     expected = ops.convert_to_numpy(model({"source_ids": source_ids, "target_ids": target_ids}))
     real = ops.convert_to_numpy(target_ids) != model.pad_id
     largest = 0.0
@@ -117,7 +140,9 @@ def cached_difference(model, train):
         cache = model.init_cache(encoded, mask, max_length=room)
         for place in range(target_ids.shape[1]):
             logits, cache = model.decode_step(target_ids[:, place : place + 1], cache, place)
-            difference = np.abs(ops.convert_to_numpy(logits)[:, 0] - expected[:, place])[real[:, place]]
+            difference = np.abs(ops.convert_to_numpy(logits)[:, 0] - expected[:, place])[
+                real[:, place]
+            ]
             largest = max(largest, float(difference.max(initial=0.0)))
     return largest
 
@@ -149,8 +174,13 @@ def exports(work, names, backends):
             said = json.loads((folder / "said.json").read_text(encoding="utf-8"))
             equal = 0
             for beams, expected in said.items():
-                path = kformer.Translator.load(folder).export(folder / f"saved-{beams}", beam_size=int(beams), max_length=24)
-                equal += sum(one == other for one, other in zip(SavedModelTranslator(path)(texts), expected, strict=True))
+                path = kformer.Translator.load(folder).export(
+                    folder / f"saved-{beams}", beam_size=int(beams), max_length=24
+                )
+                equal += sum(
+                    one == other
+                    for one, other in zip(SavedModelTranslator(path)(texts), expected, strict=True)
+                )
             found.setdefault(name, {})[backend] = equal
             print(backend, name, equal, file=sys.stderr, flush=True)
     return found
@@ -169,22 +199,42 @@ def report(options):
     found = {backend: part(options, backend, backend) for backend in options.backends}
     exported = part(options, "exports", "tensorflow")
     print(f"command: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n")
-    heads = [f"{backend}: {check}" for backend in options.backends for check in ("trains", "cached", "half", "exports")]
+    heads = [
+        f"{backend}: {check}"
+        for backend in options.backends
+        for check in ("trains", "cached", "half", "exports")
+    ]
     print(f"| option | {' | '.join(heads)} |\n{'|---' * (1 + len(heads))}|")
     good = True
     for name in options.options:
         cells = []
         for backend in options.backends:
             row, equal = found[backend][name], exported[name][backend]
-            cells += [f"{row['first']:.2f} → {row['last']:.2f}", f"{row['cached']:.0e}", f"{row['half']:.3f}", f"{equal} of {2 * TEXTS}"]
-            good &= row["last"] < 0.8 * row["first"] and row["cached"] < 1e-4 and row["half"] < 0.1 and equal == 2 * TEXTS
+            cells += [
+                f"{row['first']:.2f} → {row['last']:.2f}",
+                f"{row['cached']:.0e}",
+                f"{row['half']:.3f}",
+                f"{equal} of {2 * TEXTS}",
+            ]
+            good &= (
+                row["last"] < 0.8 * row["first"]
+                and row["cached"] < 1e-4
+                and row["half"] < 0.1
+                and equal == 2 * TEXTS
+            )
         print(f"| {name} | {' | '.join(cells)} |")
-    print("\nall checks hold" if good else "\nnot all checks hold: a loss fell too little, or a difference is too large")
+    print(
+        "\nall checks hold"
+        if good
+        else "\nnot all checks hold: a loss fell too little, or a difference is too large"
+    )
     return 0 if good else 1
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for models")
     parser.add_argument("--backends", type=lambda text: text.split(","), default=list(BACKENDS))
     parser.add_argument("--options", type=lambda text: text.split(","), default=list(OPTIONS))
@@ -196,7 +246,11 @@ def main():
     options.work.mkdir(parents=True, exist_ok=True)
     if options.part:
         arguments = (options.work, options.options)
-        found = exports(*arguments, options.backends) if options.part == "exports" else check(*arguments)
+        found = (
+            exports(*arguments, options.backends)
+            if options.part == "exports"
+            else check(*arguments)
+        )
         (options.work / f"{options.part}.json").write_text(json.dumps(found), encoding="utf-8")
         return 0
     return report(options)

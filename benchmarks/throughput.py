@@ -32,7 +32,13 @@ from benchmarks.inference import PACKAGES, pin, processor  # noqa: E402
 from benchmarks.turns import Worker, answer, in_turns  # noqa: E402
 
 BACKENDS = ("tensorflow", "jax", "torch")
-SYSTEMS = (*(f"translator-{backend}" for backend in BACKENDS), "saved_model", "hf", "ctranslate2-float32", "ctranslate2-int8")
+SYSTEMS = (
+    *(f"translator-{backend}" for backend in BACKENDS),
+    "saved_model",
+    "hf",
+    "ctranslate2-float32",
+    "ctranslate2-int8",
+)
 VARIANTS = {
     "early_stopping": {"early_stopping": True},
     "length": {"length_ratio": 1.2, "length_offset": 5},
@@ -50,13 +56,23 @@ def make(options, folder):
     if "hf" in options.systems and not (folder / "hf").exists():
         export_huggingface(translator, folder / "hf")
     for quantization in ("float32", "int8"):
-        if f"ctranslate2-{quantization}" in options.systems and not (folder / f"ctranslate2-{quantization}").exists():
-            export_ctranslate2(translator, folder / f"ctranslate2-{quantization}", quantization=quantization)
+        if (
+            f"ctranslate2-{quantization}" in options.systems
+            and not (folder / f"ctranslate2-{quantization}").exists()
+        ):
+            export_ctranslate2(
+                translator, folder / f"ctranslate2-{quantization}", quantization=quantization
+            )
     for name in options.systems:
         for beams in options.beams:
             if name.startswith("saved_model") and not (folder / f"{name}-{beams}").exists():
                 prepare(name)
-                translator.export(folder / f"{name}-{beams}", beam_size=beams, n_best=1, **variant(translator, options, name))
+                translator.export(
+                    folder / f"{name}-{beams}",
+                    beam_size=beams,
+                    n_best=1,
+                    **variant(translator, options, name),
+                )
 
 
 def variant(translator, options, name):
@@ -83,13 +99,17 @@ def translator_system(options, folder, name, beams):
     prepare(name)
     translator = kformer.Translator.load(options.run)
     batches = {"batch_size": options.batch_size, "batch_tokens": options.batch_tokens}
-    return functools.partial(translator, beam_size=beams, **batches, **variant(translator, options, name))
+    return functools.partial(
+        translator, beam_size=beams, **batches, **variant(translator, options, name)
+    )
 
 
 def saved_model_system(options, folder, name, beams):
     from kformer.export import SavedModelTranslator
 
-    return functools.partial(SavedModelTranslator(folder / f"{name}-{beams}"), batch_size=options.batch_size)
+    return functools.partial(
+        SavedModelTranslator(folder / f"{name}-{beams}"), batch_size=options.batch_size
+    )
 
 
 def hf_system(options, folder, name, beams):
@@ -107,8 +127,12 @@ def hf_system(options, folder, name, beams):
             batch = order[start : start + 32]
             inputs = tokenizer([texts[i] for i in batch], padding=True, return_tensors="pt")
             with torch.inference_mode():
-                found = model.generate(**inputs, num_beams=beams, max_new_tokens=2 * inputs["input_ids"].shape[1] + 32)
-            for i, text in zip(batch, tokenizer.batch_decode(found, skip_special_tokens=True), strict=True):
+                found = model.generate(
+                    **inputs, num_beams=beams, max_new_tokens=2 * inputs["input_ids"].shape[1] + 32
+                )
+            for i, text in zip(
+                batch, tokenizer.batch_decode(found, skip_special_tokens=True), strict=True
+            ):
                 results[i] = text
         return results
 
@@ -121,21 +145,43 @@ def ctranslate2_system(options, folder, name, beams):
     import kformer
 
     tokenizer = kformer.Tokenizer.load(pathlib.Path(options.run) / "tokenizer")
-    engine = ctranslate2.Translator(str(folder / name), inter_threads=1, intra_threads=options.threads)
-    ids = {token: i for i, token in enumerate(tokenizer.tokens(range(tokenizer.target_vocabulary_size), side="target"))}
+    engine = ctranslate2.Translator(
+        str(folder / name), inter_threads=1, intra_threads=options.threads
+    )
+    ids = {
+        token: i
+        for i, token in enumerate(
+            tokenizer.tokens(range(tokenizer.target_vocabulary_size), side="target")
+        )
+    }
 
     def translate(texts):
-        rows = [tokenizer.tokens(row, side="source") for row in tokenizer.tokenize(texts, side="source")]
-        found = engine.translate_batch(rows, beam_size=beams, max_batch_size=options.batch_tokens, batch_type="tokens")
-        return tokenizer.detokenize([[ids[token] for token in result.hypotheses[0]] for result in found])
+        rows = [
+            tokenizer.tokens(row, side="source") for row in tokenizer.tokenize(texts, side="source")
+        ]
+        found = engine.translate_batch(
+            rows, beam_size=beams, max_batch_size=options.batch_tokens, batch_type="tokens"
+        )
+        return tokenizer.detokenize(
+            [[ids[token] for token in result.hypotheses[0]] for result in found]
+        )
 
     return translate
 
 
 def work(options, name, folder):
     """One system's process: answers every request, a beam, with the seconds of a pass over the sentences and what it says."""
-    texts, kind, opened = read_lines(options.source)[: options.sentences], name.partition("+")[0].partition("-")[0], {}
-    systems = {"translator": translator_system, "saved_model": saved_model_system, "hf": hf_system, "ctranslate2": ctranslate2_system}
+    texts, kind, opened = (
+        read_lines(options.source)[: options.sentences],
+        name.partition("+")[0].partition("-")[0],
+        {},
+    )
+    systems = {
+        "translator": translator_system,
+        "saved_model": saved_model_system,
+        "hf": hf_system,
+        "ctranslate2": ctranslate2_system,
+    }
 
     def handle(beams):
         if beams not in opened:
@@ -153,8 +199,14 @@ def environment_of(options, name):
     """The environment of a system's process."""
     backend = name.partition("+")[0].removeprefix("translator-")
     environment = {**os.environ, "KERAS_BACKEND": backend if backend in BACKENDS else "tensorflow"}
-    environment |= {"TF_CPP_MIN_LOG_LEVEL": "3", "HF_HUB_OFFLINE": "1", "TF_NUM_INTEROP_THREADS": "1"}
-    return environment | dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), str(options.threads))
+    environment |= {
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "HF_HUB_OFFLINE": "1",
+        "TF_NUM_INTEROP_THREADS": "1",
+    }
+    return environment | dict.fromkeys(
+        ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), str(options.threads)
+    )
 
 
 def command_of(part, folder):
@@ -165,13 +217,33 @@ def report(options, folder):
     texts = read_lines(options.source)[: options.sentences]
     references = read_lines(options.reference)[: options.sentences] if options.reference else None
     versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in PACKAGES)
-    print(f"{processor()}, {options.threads} thread(s); {versions}; {len(texts)} sentences, {options.repeats} passes\n")
+    print(
+        f"{processor()}, {options.threads} thread(s); {versions}; {len(texts)} sentences, {options.repeats} passes\n"
+    )
     print(f"command: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n")
-    head = ["beam", "system", "sentences/s, median", "spread", "/ ct2 float32", "/ hf", "BLEU", "first pass, s", "memory, MiB"]
-    process = subprocess.run(command_of("make", folder), env=environment_of(options, "tensorflow"), capture_output=True, text=True)
+    head = [
+        "beam",
+        "system",
+        "sentences/s, median",
+        "spread",
+        "/ ct2 float32",
+        "/ hf",
+        "BLEU",
+        "first pass, s",
+        "memory, MiB",
+    ]
+    process = subprocess.run(
+        command_of("make", folder),
+        env=environment_of(options, "tensorflow"),
+        capture_output=True,
+        text=True,
+    )
     if process.returncode:
         raise SystemExit(f"make failed:\n{process.stderr[-3000:]}")
-    workers = [Worker(name, command_of(name, folder), environment_of(options, name)) for name in options.systems]
+    workers = [
+        Worker(name, command_of(name, folder), environment_of(options, name))
+        for name in options.systems
+    ]
     print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|", flush=True)
     for beams in options.beams:
         first = {worker.system: worker.ask(beams) for worker in workers}
@@ -181,9 +253,23 @@ def report(options, folder):
         speed = {name: len(texts) / statistics.median(values) for name, values in seconds.items()}
         for name, reply in first.items():
             low, high = (len(texts) / edge(seconds[name]) for edge in (max, min))
-            ratios = [f"{speed[name] / speed[peer]:.2f}" if peer in speed else "" for peer in ("ctranslate2-float32", "hf")]
-            numbers = [f"{speed[name]:,.0f}", f"{low:,.0f} to {high:,.0f}", *ratios, bleu(reply["translations"], references)]
-            row = [str(beams), name, *numbers, f"{reply['seconds']:.1f}", f"{reply['memory'] / 2**20:.0f}"]
+            ratios = [
+                f"{speed[name] / speed[peer]:.2f}" if peer in speed else ""
+                for peer in ("ctranslate2-float32", "hf")
+            ]
+            numbers = [
+                f"{speed[name]:,.0f}",
+                f"{low:,.0f} to {high:,.0f}",
+                *ratios,
+                bleu(reply["translations"], references),
+            ]
+            row = [
+                str(beams),
+                name,
+                *numbers,
+                f"{reply['seconds']:.1f}",
+                f"{reply['memory'] / 2**20:.0f}",
+            ]
             print("| " + " | ".join(row) + " |", flush=True)
     for worker in workers:
         worker.close()
@@ -204,11 +290,15 @@ def read_lines(path):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("run", help="a run directory")
     parser.add_argument("--source", required=True, help="the sentences")
     parser.add_argument("--reference", help="their translations, for BLEU")
-    parser.add_argument("--beams", type=lambda text: [int(size) for size in text.split(",")], default=[1, 5])
+    parser.add_argument(
+        "--beams", type=lambda text: [int(size) for size in text.split(",")], default=[1, 5]
+    )
     parser.add_argument("--systems", type=lambda text: text.split(","), default=list(SYSTEMS))
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--batch-tokens", type=int, default=4096)
@@ -216,8 +306,14 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--shortlist", help="a text in the target language, for +shortlist")
-    parser.add_argument("--work", type=pathlib.Path, help="folder for the exports; those that are there are used again")
-    parser.add_argument("--quick", action="store_true", help="100 sentences, greedy: a minute or two, for tests")
+    parser.add_argument(
+        "--work",
+        type=pathlib.Path,
+        help="folder for the exports; those that are there are used again",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="100 sentences, greedy: a minute or two, for tests"
+    )
     parser.add_argument("--part", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=pathlib.Path, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -58,14 +58,28 @@ from benchmarks.turns import Worker, answer, in_turns  # noqa: E402
 SHAPES = {"tiny": (9_712, 16), "small": (9_712, 8), "base": (32_000, 4), "big": (32_000, 4)}
 BACKENDS = ("tensorflow", "jax", "torch")
 KERAS = ("kformer", "keras_hub")
-SYSTEMS = [f"{name}{variant}" for name in KERAS for variant in ("", "-tuned", "-tuned-medium", "-tuned-jit")]
-SYSTEMS += [f"{name}{variant}" for name in ("torch", "marian") for variant in ("", "-tuned", "-tuned-medium")]
+SYSTEMS = [
+    f"{name}{variant}"
+    for name in KERAS
+    for variant in ("", "-tuned", "-tuned-medium", "-tuned-jit")
+]
+SYSTEMS += [
+    f"{name}{variant}"
+    for name in ("torch", "marian")
+    for variant in ("", "-tuned", "-tuned-medium")
+]
 PACKED = ["kformer-tuned-packed", "kformer-tuned-packed-jit"]
 # Modules and the names of their distributions; the module that a system needs beside Keras.
-PACKAGES = {name: name for name in (*BACKENDS, "keras", "transformers")} | {"keras_hub": "keras-hub"}
+PACKAGES = {name: name for name in (*BACKENDS, "keras", "transformers")} | {
+    "keras_hub": "keras-hub"
+}
 NEEDS = {"marian": "transformers", "keras_hub": "keras_hub", "torch": "torch"}
 # Memory that was freed stays with the process, where it need not be zeroed by the kernel and mapped anew at every step.
-MALLOC = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_TOP_PAD_": str(2**26)}
+MALLOC = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(2**40),
+    "MALLOC_TOP_PAD_": str(2**26),
+}
 SCANNED = 500  # Steps that are looked at to choose those of a window.
 
 
@@ -83,12 +97,23 @@ def make(options):
         for path, side in zip(files, ("source", "target"), strict=True):
             path.write_text("".join(f"{getattr(pair, side)}\n" for pair in pairs), encoding="utf-8")
         size = 1000
-    kformer.Tokenizer.train([str(path) for path in files], vocabulary_size=size).save(options.folder / "tokenizer")
+    kformer.Tokenizer.train([str(path) for path in files], vocabulary_size=size).save(
+        options.folder / "tokenizer"
+    )
     dataset = open_dataset(options)
     source, target = (dataset.corpus.lengths(side).astype(float) for side in ("source", "target"))
-    lengths = {"S": source, "T": target, "SS": source**2, "TT": target * (target + 1) / 2, "ST": source * target}
+    lengths = {
+        "S": source,
+        "T": target,
+        "SS": source**2,
+        "TT": target * (target + 1) / 2,
+        "ST": source * target,
+    }
     means = {name: float(values.mean()) for name, values in lengths.items()}
-    return {"summary": dataset.summary(), "operations": {shape: operations_of(shape, means) for shape in options.shapes}}
+    return {
+        "summary": dataset.summary(),
+        "operations": {shape: operations_of(shape, means) for shape in options.shapes},
+    }
 
 
 def operations_of(shape, means):
@@ -100,7 +125,11 @@ def operations_of(shape, means):
     source, target = means["S"], means["T"]
     # Queries, keys, values and output, feed-forward, scores and context; each query of the decoder sees what stands before it.
     encoder = source * (4 * hidden**2 + 2 * hidden * inner) + 2 * hidden * means["SS"]
-    decoder = target * (6 * hidden**2 + 2 * hidden * inner) + 2 * source * hidden**2 + 2 * hidden * (means["TT"] + means["ST"])
+    decoder = (
+        target * (6 * hidden**2 + 2 * hidden * inner)
+        + 2 * source * hidden**2
+        + 2 * hidden * (means["TT"] + means["ST"])
+    )
     layers = config["num_encoder_layers"] * encoder + config["num_decoder_layers"] * decoder
     products = layers + target * hidden * SHAPES[shape][0]
     # A product has two of its size in the backward pass, and two operations for each multiply-add.
@@ -120,7 +149,9 @@ def open_dataset(options, packed=False):
             batches = [self.batch_at(step) for step in range(min(self.steps_per_epoch, SCANNED))]
             shapes = [(*labels.shape, *inputs["source_ids"].shape) for inputs, labels in batches]
             order = sorted(range(len(shapes)), key=lambda step: shapes[step])
-            self.window = sorted(order[(2 * i + 1) * len(order) // (2 * steps)] for i in range(steps))
+            self.window = sorted(
+                order[(2 * i + 1) * len(order) // (2 * steps)] for i in range(steps)
+            )
             firsts = list({shapes[step]: step for step in self.window}.values())
             self.opening = [firsts[0], *firsts]
 
@@ -133,7 +164,13 @@ def open_dataset(options, packed=False):
     files = (str(options.folder / "source.txt"), str(options.folder / "target.txt"))
     tokenizer = kformer.Tokenizer.load(options.folder / "tokenizer")
     shapes = {"packed": True} if packed else {"max_shapes": options.max_shapes}
-    return Chosen(*files, tokenizer, batch_tokens=options.batch_tokens, cache_dir=options.folder / "data", **shapes)
+    return Chosen(
+        *files,
+        tokenizer,
+        batch_tokens=options.batch_tokens,
+        cache_dir=options.folder / "data",
+        **shapes,
+    )
 
 
 def work(options):
@@ -148,7 +185,9 @@ def work(options):
     opening, before = len(dataset.opening), peak()
     config, vocabulary_size = PRESETS[options.shape].config, SHAPES[options.shape][0]
     system = open_system(name, variants, config, vocabulary_size, dataset.pad_id, options.device)
-    tokens = [int((dataset.batch_at(step)[1] != dataset.pad_id).sum()) for step in range(opening + steps)]
+    tokens = [
+        int((dataset.batch_at(step)[1] != dataset.pad_id).sum()) for step in range(opening + steps)
+    ]
     windows = itertools.count()
 
     def train(first, count):
@@ -160,7 +199,12 @@ def work(options):
     def handle(request):
         if request == "open":
             start, warm = (train(first, count)[0] for first, count in ((0, 1), (1, opening - 1)))
-            return {"start": start, "warm": warm, "opening tokens": sum(tokens[:opening]), "tokens": sum(tokens[opening:])}
+            return {
+                "start": start,
+                "warm": warm,
+                "opening tokens": sum(tokens[:opening]),
+                "tokens": sum(tokens[opening:]),
+            }
         if request == "memory":
             return [gpu_peak()] if options.device == "gpu" else [peak(), peak() - before]
         return train(opening + next(windows) * steps, steps)[1]
@@ -195,7 +239,9 @@ def gpu_floor():
 def check_memory(workers):
     """Ends the run where one more process might not find room: a machine that swaps measures nothing."""
     found = re.search(r"MemAvailable: *(\d+) kB", pathlib.Path("/proc/meminfo").read_text())
-    if workers and int(found[1]) * 1024 < 2 * (needed := max(worker.ask("memory")[0] for worker in workers)):
+    if workers and int(found[1]) * 1024 < 2 * (
+        needed := max(worker.ask("memory")[0] for worker in workers)
+    ):
         raise SystemExit(
             f"{len(workers)} systems of up to {needed / 2**30:.1f} GiB each leave too little memory for one more: measure fewer together, "
             "by --systems and --backends."
@@ -204,8 +250,15 @@ def check_memory(workers):
 
 def open_worker(options, backend, arguments, tuned=False):
     """A part in a process of its own."""
-    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "HF_HUB_OFFLINE": "1"}
-    environment |= dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "NPROC"), str(options.threads))
+    environment = {
+        **os.environ,
+        "KERAS_BACKEND": backend,
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "HF_HUB_OFFLINE": "1",
+    }
+    environment |= dict.fromkeys(
+        ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "NPROC"), str(options.threads)
+    )
     environment["TF_NUM_INTEROP_THREADS"] = "1"
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)  # Compilations are measured.
     if options.device == "cpu":
@@ -216,21 +269,35 @@ def open_worker(options, backend, arguments, tuned=False):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     names = lambda text: text.split(",")  # noqa: E731
     parser.add_argument("--source", type=pathlib.Path)
     parser.add_argument("--target", type=pathlib.Path)
     parser.add_argument("--shapes", type=names)
-    parser.add_argument("--backends", type=names, help="of kformer and KerasHub; those that are installed")
-    parser.add_argument("--systems", type=names, help="of the table above; those that are installed")
+    parser.add_argument(
+        "--backends", type=names, help="of kformer and KerasHub; those that are installed"
+    )
+    parser.add_argument(
+        "--systems", type=names, help="of the table above; those that are installed"
+    )
     parser.add_argument("--packed", action="store_true", help="kformer's packed batches, too")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--steps", type=int, help="steps of a window; by default 16 for tiny, 8 for small, 4 for base")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        help="steps of a window; by default 16 for tiny, 8 for small, 4 for base",
+    )
     parser.add_argument("--repeats", type=int, help="windows; 5")
     parser.add_argument("--batch-tokens", type=int)
     parser.add_argument("--max-shapes", type=int, help="distinct shapes of batches; 8")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
-    parser.add_argument("--quick", action="store_true", help="tiny, as things come, small batches of one shape: a minute or two, for tests")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="tiny, as things come, small batches of one shape: a minute or two, for tests",
+    )
     for name in ("--part", "--shape"):
         parser.add_argument(name, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=pathlib.Path, help=argparse.SUPPRESS)
@@ -241,7 +308,15 @@ def main():
     if options.part:
         pin(options)
         if options.part in ("make", "floor"):
-            return answer(lambda: make(options) if options.part == "make" else gpu_floor() if options.device == "gpu" else floor(options))
+            return answer(
+                lambda: (
+                    make(options)
+                    if options.part == "make"
+                    else gpu_floor()
+                    if options.device == "gpu"
+                    else floor(options)
+                )
+            )
         return work(options)
     with tempfile.TemporaryDirectory() as folder:
         raise SystemExit(report(options, folder))
@@ -250,23 +325,35 @@ def main():
 def fill_in(options):
     """The options that were left open."""
     quick, gpu = options.quick, options.device == "gpu"
-    options.shapes = options.shapes or (["tiny"] if quick else ["base", "big"] if gpu else ["tiny", "small", "base"])
+    options.shapes = options.shapes or (
+        ["tiny"] if quick else ["base", "big"] if gpu else ["tiny", "small", "base"]
+    )
     options.repeats = options.repeats or (2 if quick else 5)
     options.batch_tokens = options.batch_tokens or (512 if quick else 4096)
     options.max_shapes = options.max_shapes or (1 if quick else 8)
     options.steps = options.steps or (2 if quick else None)
     possible = BACKENDS[1:] if gpu else BACKENDS
-    options.backends = options.backends or [name for name in possible if importlib.util.find_spec(name)]
+    options.backends = options.backends or [
+        name for name in possible if importlib.util.find_spec(name)
+    ]
     if gpu and "tensorflow" in options.backends:
-        raise SystemExit("On a GPU the JAX and PyTorch backends are measured: leave tensorflow out of --backends.")
+        raise SystemExit(
+            "On a GPU the JAX and PyTorch backends are measured: leave tensorflow out of --backends."
+        )
     if options.systems is None:
         plain = ("kformer", "keras_hub", "torch", "marian")
         systems = plain if quick else (*plain, "keras_hub-tuned", "torch-tuned") if gpu else SYSTEMS
-        options.systems = [name for name in systems if importlib.util.find_spec(NEEDS.get(name.partition("-")[0], "keras"))]
+        options.systems = [
+            name
+            for name in systems
+            if importlib.util.find_spec(NEEDS.get(name.partition("-")[0], "keras"))
+        ]
     options.systems += PACKED if options.packed else []
     known = {*SYSTEMS, *PACKED}
     if not known.issuperset(options.systems):
-        raise SystemExit(f"Unknown system in {', '.join(options.systems)}: choose of {', '.join(sorted(known))}.")
+        raise SystemExit(
+            f"Unknown system in {', '.join(options.systems)}: choose of {', '.join(sorted(known))}."
+        )
 
 
 def cells_of(options):
@@ -282,7 +369,11 @@ def cells_of(options):
 
 def report(options, folder):
     """Prints the table; returns the exit status."""
-    versions = [f"{name} {importlib.metadata.version(name)}" for module, name in PACKAGES.items() if importlib.util.find_spec(module)]
+    versions = [
+        f"{name} {importlib.metadata.version(name)}"
+        for module, name in PACKAGES.items()
+        if importlib.util.find_spec(module)
+    ]
     precision = "bfloat16 on a GPU" if options.device == "gpu" else "float32"
     print(f"{processor()}, {options.threads} thread(s), {precision}; {', '.join(versions)}\n")
     print(f"command: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n")
@@ -298,7 +389,16 @@ def report(options, folder):
     corpus = part("make")
     print(f"{corpus['summary']}\n", flush=True)
     head = ["shape", "backend", "system", "tokens/s, median", "spread", "of floor"]
-    head += ["/ torch", "/ torch tuned", "/ KerasHub", "/ KerasHub tuned", "/ Marian", "first step, s", "compile, s", "memory, MiB"]
+    head += [
+        "/ torch",
+        "/ torch tuned",
+        "/ KerasHub",
+        "/ KerasHub tuned",
+        "/ Marian",
+        "first step, s",
+        "compile, s",
+        "memory, MiB",
+    ]
     print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|", flush=True)
     failures = []
     for shape in options.shapes:
@@ -306,19 +406,30 @@ def report(options, folder):
         for name, backend in cells_of(options):
             if options.device == "cpu":
                 check_memory(workers)
-            worker = open_worker(options, backend, ["--part", name, "--folder", folder, "--shape", shape], "tuned" in name)
+            worker = open_worker(
+                options,
+                backend,
+                ["--part", name, "--folder", folder, "--shape", shape],
+                "tuned" in name,
+            )
             try:
                 cells[name, backend] = {**worker.ask("open"), "seconds": []}
                 workers[worker] = name, backend
             except SystemExit as error:
-                failures.append(f"<!-- {shape} {name} on {backend} failed: {str(error).strip().splitlines()[-1]} -->")
+                failures.append(
+                    f"<!-- {shape} {name} on {backend} failed: {str(error).strip().splitlines()[-1]} -->"
+                )
         for worker in in_turns(list(workers), options.repeats):
             cells[workers[worker]]["seconds"].append(worker.ask("window"))
         for worker, cell in workers.items():
             cells[cell]["memory"] = worker.ask("memory")
-            cells[cell]["speeds"] = sorted(cells[cell]["tokens"] / seconds for seconds in cells[cell]["seconds"])
+            cells[cell]["speeds"] = sorted(
+                cells[cell]["tokens"] / seconds for seconds in cells[cell]["seconds"]
+            )
             worker.close()
-        flops = max(flops, part("floor")["flops"])  # Whatever else the machine did at the beginning.
+        flops = max(
+            flops, part("floor")["flops"]
+        )  # Whatever else the machine did at the beginning.
         best = flops / corpus["operations"][shape]
         for name, backend in cells:
             print(f"| {' | '.join(row_of(shape, name, backend, cells, best))} |", flush=True)
@@ -331,16 +442,43 @@ def row_of(shape, name, backend, cells, best):
     cell = cells[name, backend]
     speed = statistics.median(cell["speeds"])
     ratios = []
-    for peer, tuned in (("torch", ""), ("torch", "-tuned"), ("keras_hub", ""), ("keras_hub", "-tuned"), ("marian", "*")):
+    for peer, tuned in (
+        ("torch", ""),
+        ("torch", "-tuned"),
+        ("keras_hub", ""),
+        ("keras_hub", "-tuned"),
+        ("marian", "*"),
+    ):
         home = backend if peer in KERAS else "torch"
-        names = [name for name in SYSTEMS if name.partition("-")[0] == peer and (tuned == "*" or ("tuned" in name) == bool(tuned))]
-        theirs = [statistics.median(cells[name, home]["speeds"]) for name in names if (name, home) in cells]
+        names = [
+            name
+            for name in SYSTEMS
+            if name.partition("-")[0] == peer and (tuned == "*" or ("tuned" in name) == bool(tuned))
+        ]
+        theirs = [
+            statistics.median(cells[name, home]["speeds"])
+            for name in names
+            if (name, home) in cells
+        ]
         ratios.append(f"{speed / max(theirs):.2f}" if theirs else "")
     compiling = cell["start"] + cell["warm"] - cell["opening tokens"] / speed
     total, *growth = (f"{size / 2**20:,.0f}" for size in cell["memory"])
     memory = total + "".join(f" (+{size})" for size in growth)
-    numbers = [f"{speed:,.0f}", f"{cell['speeds'][0]:,.0f} to {cell['speeds'][-1]:,.0f}", f"{speed / best:.2f}"]
-    return [shape, backend, name, *numbers, *ratios, f"{cell['start']:.1f}", f"{max(compiling, 0):.1f}", memory]
+    numbers = [
+        f"{speed:,.0f}",
+        f"{cell['speeds'][0]:,.0f} to {cell['speeds'][-1]:,.0f}",
+        f"{speed / best:.2f}",
+    ]
+    return [
+        shape,
+        backend,
+        name,
+        *numbers,
+        *ratios,
+        f"{cell['start']:.1f}",
+        f"{max(compiling, 0):.1f}",
+        memory,
+    ]
 
 
 if __name__ == "__main__":

@@ -27,7 +27,9 @@ def open_system(name, variants, config, vocabulary_size, pad_id, device):
         if device == "gpu":
             check_gpu("torch")
         build = {"torch": torch_model, "marian": marian_model}[name]
-        return TorchLoop(build(config, vocabulary_size, pad_id), pad_id, "tuned" in variants, device)
+        return TorchLoop(
+            build(config, vocabulary_size, pad_id), pad_id, "tuned" in variants, device
+        )
     import keras
 
     if device == "gpu":
@@ -48,7 +50,9 @@ def check_gpu(backend):
 
         found = backend == "torch" and torch.cuda.is_available()
     if not found:
-        raise SystemExit(f"There is no GPU that {backend} can use: run with --device cpu, or install its build for GPUs.")
+        raise SystemExit(
+            f"There is no GPU that {backend} can use: run with --device cpu, or install its build for GPUs."
+        )
 
 
 def gpu_peak():
@@ -93,9 +97,13 @@ def kformer_model(config, vocabulary_size, pad_id, tuned, jit):
     import kformer
     from kformer.training import paper_recipe
 
-    model = kformer.Transformer(vocabulary_size, **config, normalize_first=True, pad_id=pad_id, max_length=LONGEST)
+    model = kformer.Transformer(
+        vocabulary_size, **config, normalize_first=True, pad_id=pad_id, max_length=LONGEST
+    )
     options = {"jit_compile": True} if jit else {}
-    model.compile(**paper_recipe(model, label_smoothing=LABEL_SMOOTHING, clip_norm=CLIP_NORM), **options)
+    model.compile(
+        **paper_recipe(model, label_smoothing=LABEL_SMOOTHING, clip_norm=CLIP_NORM), **options
+    )
     return model
 
 
@@ -108,8 +116,15 @@ def keras_hub_model(config, vocabulary_size, pad_id, tuned, jit):
 
     hidden, rate = config["hidden_dim"], config["dropout"]
     initializer = keras.initializers.RandomNormal(stddev=hidden**-0.5)
-    embedding = keras_hub.layers.TokenAndPositionEmbedding(vocabulary_size, LONGEST, hidden, embeddings_initializer=initializer)
-    sizes = {"intermediate_dim": config["intermediate_dim"], "num_heads": config["num_heads"], "dropout": rate, "normalize_first": True}
+    embedding = keras_hub.layers.TokenAndPositionEmbedding(
+        vocabulary_size, LONGEST, hidden, embeddings_initializer=initializer
+    )
+    sizes = {
+        "intermediate_dim": config["intermediate_dim"],
+        "num_heads": config["num_heads"],
+        "dropout": rate,
+        "normalize_first": True,
+    }
     source = keras.Input((None,), dtype="int32", name="source_ids")
     target = keras.Input((None,), dtype="int32", name="target_ids")
     mask = keras.ops.not_equal(source, pad_id)
@@ -124,7 +139,9 @@ def keras_hub_model(config, vocabulary_size, pad_id, tuned, jit):
         layers.append(keras_hub.layers.TransformerDecoder(**sizes))
         y = layers[-1](y, x, encoder_padding_mask=mask)
     y = keras.layers.LayerNormalization(epsilon=1e-5)(y)
-    model = keras.Model({"source_ids": source, "target_ids": target}, embedding.token_embedding(y, reverse=True))
+    model = keras.Model(
+        {"source_ids": source, "target_ids": target}, embedding.token_embedding(y, reverse=True)
+    )
     if tuned:
         # The layers have no option for it: their dropout is on the attention probabilities, too.
         for attention in (part for layer in layers for part in layer._flatten_layers()):
@@ -162,12 +179,16 @@ class TorchLoop:
         begin = time.perf_counter()
         for step in range(first, first + count):
             loss = self.step(*dataset.batch_at(step))
-        return float(loss), time.perf_counter() - begin  # On a GPU, reading the loss waits for the step.
+        return float(
+            loss
+        ), time.perf_counter() - begin  # On a GPU, reading the loss waits for the step.
 
     def step(self, inputs, labels):
         import torch
 
-        source, target = (torch.from_numpy(inputs[name]).to(self.device) for name in ("source_ids", "target_ids"))
+        source, target = (
+            torch.from_numpy(inputs[name]).to(self.device) for name in ("source_ids", "target_ids")
+        )
         labels = torch.from_numpy(labels).to(self.device, torch.int64)
         with torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda"):
             hidden = self.hidden(source, target)
@@ -175,7 +196,9 @@ class TorchLoop:
                 hidden, labels = hidden[labels != self.pad_id], labels[labels != self.pad_id]
             logits = torch.nn.functional.linear(hidden, self.model.table, self.model.bias)
         options = {"ignore_index": self.pad_id, "label_smoothing": LABEL_SMOOTHING}
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2).float(), labels.flatten(), **options)
+        loss = torch.nn.functional.cross_entropy(
+            logits.flatten(0, -2).float(), labels.flatten(), **options
+        )
         self.optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP_NORM)
@@ -197,16 +220,22 @@ def torch_model(config, vocabulary_size, pad_id):
             self.dropout = torch.nn.Dropout(rate)
             layers = (config["num_encoder_layers"], config["num_decoder_layers"])
             options = {"dropout": rate, "batch_first": True, "norm_first": True}
-            self.transformer = torch.nn.Transformer(hidden, config["num_heads"], *layers, config["intermediate_dim"], **options)
+            self.transformer = torch.nn.Transformer(
+                hidden, config["num_heads"], *layers, config["intermediate_dim"], **options
+            )
             for module in self.transformer.modules():
                 if isinstance(module, torch.nn.MultiheadAttention):
                     module.dropout = 0.0
-                if isinstance(module, torch.nn.TransformerEncoderLayer | torch.nn.TransformerDecoderLayer):
+                if isinstance(
+                    module, torch.nn.TransformerEncoderLayer | torch.nn.TransformerDecoderLayer
+                ):
                     module.dropout.p = 0.0  # The one inside the feed-forward network.
             angles = np.arange(LONGEST)[:, None] / 10000 ** (np.arange(0, hidden, 2) / hidden)
             positions = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(LONGEST, hidden)
             self.register_buffer("positions", torch.tensor(positions, dtype=torch.float32))
-            self.register_buffer("later", torch.triu(torch.ones(LONGEST, LONGEST, dtype=torch.bool), diagonal=1))
+            self.register_buffer(
+                "later", torch.triu(torch.ones(LONGEST, LONGEST, dtype=torch.bool), diagonal=1)
+            )
             self.bias = None
 
         @property
@@ -218,10 +247,14 @@ def torch_model(config, vocabulary_size, pad_id):
 
         def forward(self, source, target):
             padding = source == pad_id
-            padding[:, 0] = False  # A row without a key would be NaN, and there are rows of padding only.
+            padding[:, 0] = (
+                False  # A row without a key would be NaN, and there are rows of padding only.
+            )
             masks = {"src_key_padding_mask": padding, "memory_key_padding_mask": padding}
             later = self.later[: target.shape[1], : target.shape[1]]
-            return self.transformer(self.embed(source), self.embed(target), tgt_mask=later, tgt_is_causal=True, **masks)
+            return self.transformer(
+                self.embed(source), self.embed(target), tgt_mask=later, tgt_is_causal=True, **masks
+            )
 
     return Model()
 
@@ -271,6 +304,8 @@ def marian_model(config, vocabulary_size, pad_id):
         def forward(self, source, target):
             mask = (source != pad_id).long()
             mask[:, 0] = 1
-            return self.marian.model(input_ids=source, attention_mask=mask, decoder_input_ids=target).last_hidden_state
+            return self.marian.model(
+                input_ids=source, attention_mask=mask, decoder_input_ids=target
+            ).last_hidden_state
 
     return Model()

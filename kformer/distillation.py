@@ -76,16 +76,22 @@ def distill(
     references = None if references is None else list(references)
     if not sources:
         raise ValueError("There is nothing to distill: the training text has no sentences.")
-    forward, backward = (list(part) if isinstance(part, list | tuple) else [part] for part in (translator, backward))
+    forward, backward = (
+        list(part) if isinstance(part, list | tuple) else [part] for part in (translator, backward)
+    )
     if not forward and not backward:
         raise ValueError("There is nobody to translate: give at least one teacher.")
     if references is None and (backward or closest or keep_original):
-        raise ValueError("backward, closest and keep_original need the target side of the training text: give references.")
+        raise ValueError(
+            "backward, closest and keep_original need the target side of the training text: give references."
+        )
     if references is not None and len(references) != len(sources):
         counts = f"{len(sources)} sources but {len(references)} references"
         raise ValueError(f"There are {counts}; line n of one belongs to line n of the other.")
     if round_trips and not (forward and backward):
-        raise ValueError("round_trips go back and forth: give teachers of both directions, those of the other one by backward.")
+        raise ValueError(
+            "round_trips go back and forth: give teachers of both directions, those of the other one by backward."
+        )
     options = {"beam_size": 5, **options}
     if closest:
         options["n_best"] = options["beam_size"]
@@ -127,7 +133,9 @@ def distill(
             add(zip(new, ask(teacher, new) if new else [], strict=True))
     if keep_original:
         add(zip(sources, references, strict=True))
-    return DistilledText([source for source, _ in pairs], [target for _, target in pairs], num_empty, num_truncated)
+    return DistilledText(
+        [source for source, _ in pairs], [target for _, target in pairs], num_empty, num_truncated
+    )
 
 
 def _closest(texts, reference):

@@ -26,10 +26,24 @@ class EvaluationResult:
     def as_dict(self):
         """The scores and their signatures, as JSON takes them."""
         names = ("bleu", "chrf", "bleu_signature", "chrf_signature", "bleu_details")
-        return {**{name: getattr(self, name) for name in names}, "sentences": len(self.hypotheses), "truncated": len(self.truncated)}
+        return {
+            **{name: getattr(self, name) for name in names},
+            "sentences": len(self.hypotheses),
+            "truncated": len(self.truncated),
+        }
 
 
-def evaluate(translator, sources, references, *, tokenize="13a", lowercase=False, batch_size=64, progress=None, **options):
+def evaluate(
+    translator,
+    sources,
+    references,
+    *,
+    tokenize="13a",
+    lowercase=False,
+    batch_size=64,
+    progress=None,
+    **options,
+):
     """Translates a test set and compares with its references.
 
     Args:
@@ -65,7 +79,9 @@ def evaluate(translator, sources, references, *, tokenize="13a", lowercase=False
         raise ValueError("There is nothing to evaluate: the test set has no sentences.")
     for texts in references or [[]]:
         if len(texts) != len(sources):
-            raise ValueError(f"There are {len(sources)} sources but {len(texts)} references; line n of one belongs to line n of the other.")
+            raise ValueError(
+                f"There are {len(sources)} sources but {len(texts)} references; line n of one belongs to line n of the other."
+            )
     metrics = _metrics(tokenize, lowercase)  # Before the long work.
     results = translator.translate(sources, batch_size=batch_size, progress=progress, **options)
     hypotheses = [result.text for result in results]
@@ -111,9 +127,13 @@ def _metrics(tokenize, lowercase):
     try:
         from sacrebleu.metrics import BLEU, CHRF
     except ImportError as error:
-        raise ImportError("BLEU and chrF need sacrebleu, which is not installed here: run `pip install sacrebleu`.") from error
+        raise ImportError(
+            "BLEU and chrF need sacrebleu, which is not installed here: run `pip install sacrebleu`."
+        ) from error
     if tokenize not in BLEU.TOKENIZERS:
-        raise ValueError(f"tokenize is '{tokenize}', but must be one of {', '.join(bleu_tokenizers())}.")
+        raise ValueError(
+            f"tokenize is '{tokenize}', but must be one of {', '.join(bleu_tokenizers())}."
+        )
     try:
         # `force` only silences a warning about hypotheses that look tokenized, which with "none" they are.
         return BLEU(tokenize=tokenize, lowercase=lowercase, force=True), CHRF(lowercase=lowercase)

@@ -26,7 +26,13 @@ VOCABULARY_SIZES = (600, 400)
 BATCH_TOKENS = 2048
 STEPS = 2_500
 PEAK_RATE = 3e-3
-MODEL_SIZE = {"num_encoder_layers": 3, "num_decoder_layers": 3, "hidden_dim": 128, "intermediate_dim": 256, "num_heads": 4}
+MODEL_SIZE = {
+    "num_encoder_layers": 3,
+    "num_decoder_layers": 3,
+    "hidden_dim": 128,
+    "intermediate_dim": 256,
+    "num_heads": 4,
+}
 NUM_TEST_PAIRS = 2_000
 QUICK_STEPS = 300
 
@@ -59,7 +65,15 @@ class QuickstartResult(NamedTuple):
     seconds: dict
 
 
-def quickstart(output="runs/quickstart", saved_model="saved_models/quickstart", *, steps=None, seed=0, quick=False, console=None):
+def quickstart(
+    output="runs/quickstart",
+    saved_model="saved_models/quickstart",
+    *,
+    steps=None,
+    seed=0,
+    quick=False,
+    console=None,
+):
     """Trains on the embedded corpus, measures on held-out values, exports a SavedModel and translates with it.
 
     Args:
@@ -93,13 +107,21 @@ def quickstart(output="runs/quickstart", saved_model="saved_models/quickstart", 
     clock = _Clock(seconds)
 
     num_pairs = min(NUM_PAIRS, max(20_000, steps * 140))
-    say(f"Generating {num_pairs:,} pairs of English dates, times, numbers and amounts of money with their Chinese ...")
+    say(
+        f"Generating {num_pairs:,} pairs of English dates, times, numbers and amounts of money with their Chinese ..."
+    )
     pairs = _training_pairs(num_pairs, seed)
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
     tokenizer = Tokenizer.train(
-        texts=sources[:20_000], target_texts=targets[:20_000], vocabulary_size=VOCABULARY_SIZES, character_coverage=1.0, seed=seed
+        texts=sources[:20_000],
+        target_texts=targets[:20_000],
+        vocabulary_size=VOCABULARY_SIZES,
+        character_coverage=1.0,
+        seed=seed,
     )
-    train = ParallelDataset(sources, targets, tokenizer, batch_tokens=BATCH_TOKENS, seed=seed, max_length=64)
+    train = ParallelDataset(
+        sources, targets, tokenizer, batch_tokens=BATCH_TOKENS, seed=seed, max_length=64
+    )
     clock("data")
 
     model = Transformer(
@@ -111,17 +133,33 @@ def quickstart(output="runs/quickstart", saved_model="saved_models/quickstart", 
         seed=seed,
     )
     model.compile(
-        optimizer=keras.optimizers.Adam(LinearWarmupDecay(PEAK_RATE, steps // 10, steps), beta_2=0.98, epsilon=1e-9, global_clipnorm=1.0),
+        optimizer=keras.optimizers.Adam(
+            LinearWarmupDecay(PEAK_RATE, steps // 10, steps),
+            beta_2=0.98,
+            epsilon=1e-9,
+            global_clipnorm=1.0,
+        ),
         loss=MaskedCrossentropy(),
         metrics=[MaskedAccuracy()],
     )
-    say(f"Training {model.count_params():,} parameters for {steps:,} steps with model.fit, {keras.backend.backend()} backend ...")
+    say(
+        f"Training {model.count_params():,} parameters for {steps:,} steps with model.fit, {keras.backend.backend()} backend ..."
+    )
     with TrainingProgress(steps) as progress:
-        model.fit(train.from_step(0), steps_per_epoch=steps, epochs=1, shuffle=False, callbacks=[progress], verbose=0)
+        model.fit(
+            train.from_step(0),
+            steps_per_epoch=steps,
+            epochs=1,
+            shuffle=False,
+            callbacks=[progress],
+            verbose=0,
+        )
     clock("training")
 
     translator = Translator(model, tokenizer, config={"quickstart": {"steps": steps, "seed": seed}})
-    test = generate_pairs(NUM_TEST_PAIRS if not quick else NUM_TEST_PAIRS // 10, seed=seed, split="test")
+    test = generate_pairs(
+        NUM_TEST_PAIRS if not quick else NUM_TEST_PAIRS // 10, seed=seed, split="test"
+    )
     accuracy = exact_match(translator, test)
     clock("measuring")
     say(f"Exactly right, of {len(test):,} pairs whose values never occurred in training:")
@@ -134,7 +172,10 @@ def quickstart(output="runs/quickstart", saved_model="saved_models/quickstart", 
     clock("reading back")
     say(f"Translated by the SavedModel in {folder}:")
     console.print(_translation_table(translations))
-    say(", ".join(f"{name} {duration:.0f} s" for name, duration in seconds.items()) + f"; in all {sum(seconds.values()):.0f} s")
+    say(
+        ", ".join(f"{name} {duration:.0f} s" for name, duration in seconds.items())
+        + f"; in all {sum(seconds.values()):.0f} s"
+    )
     say(f"The run is in {output}, the SavedModel in {folder}. Try your own:")
     say(f'    echo "{SENTENCES[1]}" | kformer translate {saved_model}')
     return QuickstartResult(output, folder, accuracy, translations, seconds)
@@ -156,7 +197,10 @@ def exact_match(translator, pairs, batch_size=128):
     for pair, text in zip(pairs, found, strict=True):
         for name in (pair.category, "all"):
             right[name].append(text == pair.target)
-    return {name: sum(values) / len(values) for name, values in sorted(right.items(), key=lambda item: (item[0] == "all", item[0]))}
+    return {
+        name: sum(values) / len(values)
+        for name, values in sorted(right.items(), key=lambda item: (item[0] == "all", item[0]))
+    }
 
 
 @keras.saving.register_keras_serializable(package="kformer")
@@ -170,21 +214,33 @@ class LinearWarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, peak, warmup_steps, total_steps):
-        self.peak, self.warmup_steps, self.total_steps = float(peak), max(1, int(warmup_steps)), int(total_steps)
+        self.peak, self.warmup_steps, self.total_steps = (
+            float(peak),
+            max(1, int(warmup_steps)),
+            int(total_steps),
+        )
 
     def __call__(self, step):
         number = ops.cast(step, "float32") + 1.0
-        falling = (self.total_steps + 1.0 - number) / max(1.0, self.total_steps + 1.0 - self.warmup_steps)
+        falling = (self.total_steps + 1.0 - number) / max(
+            1.0, self.total_steps + 1.0 - self.warmup_steps
+        )
         return self.peak * ops.maximum(ops.minimum(number / self.warmup_steps, falling), 0.0)
 
     def get_config(self):
-        return {"peak": self.peak, "warmup_steps": self.warmup_steps, "total_steps": self.total_steps}
+        return {
+            "peak": self.peak,
+            "warmup_steps": self.warmup_steps,
+            "total_steps": self.total_steps,
+        }
 
 
 def _training_pairs(count, seed):
     """Pairs of all categories, a part of them more numbers: what is hardest is practised more."""
     more = round(count * MORE_NUMBERS)
-    return generate_pairs(count - more, seed=seed) + generate_pairs(more, seed=seed + 1_000_003, categories="number")
+    return generate_pairs(count - more, seed=seed) + generate_pairs(
+        more, seed=seed + 1_000_003, categories="number"
+    )
 
 
 class _Clock:

@@ -41,14 +41,20 @@ def open_translator(path, source_language=None, target_language=None, ensemble=N
     if (path / "config.json").is_file():
         return load_run_translator(path, source_language, target_language, ensemble)
     if ensemble:
-        raise ValueError(f"{path} is no run directory, and only such translate together: leave --ensemble out, or give the run.")
+        raise ValueError(
+            f"{path} is no run directory, and only such translate together: leave --ensemble out, or give the run."
+        )
     versions = (folder / "saved_model.pb" for folder in [path, *path.glob("*")])
     if not any(file.is_file() for file in versions):
-        raise FileNotFoundError(f"{path} is neither a run directory (it lacks config.json) nor a SavedModel (it lacks saved_model.pb).")
+        raise FileNotFoundError(
+            f"{path} is neither a run directory (it lacks config.json) nor a SavedModel (it lacks saved_model.pb)."
+        )
     from kformer.export import SavedModelTranslator
 
     if source_language is not None or target_language is not None:
-        raise ValueError(f"The languages of the SavedModel {path} are fixed: export the run again with the languages that you want.")
+        raise ValueError(
+            f"The languages of the SavedModel {path} are fixed: export the run again with the languages that you want."
+        )
     return SavedModelTranslator(path)
 
 
@@ -59,8 +65,14 @@ def load_run_translator(path, source_language=None, target_language=None, ensemb
         FileNotFoundError, ValueError: as `Translator.load` and `Translator.for_languages`.
     """
     path = pathlib.Path(path)
-    if (path / "config.json").is_file() and not (path / "model.keras").exists() and (path / "tokenizer").is_dir():
-        raise FileNotFoundError(f"{path} has no model.keras yet: the training writes it at the end of its first epoch.")
+    if (
+        (path / "config.json").is_file()
+        and not (path / "model.keras").exists()
+        and (path / "tokenizer").is_dir()
+    ):
+        raise FileNotFoundError(
+            f"{path} has no model.keras yet: the training writes it at the end of its first epoch."
+        )
     translator = Translator.load([path, *ensemble] if ensemble else path)
     if source_language is None and target_language is None:
         return translator
@@ -246,7 +258,9 @@ def open_output(path):
         return
     path = pathlib.Path(path)
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"The folder {path.parent} of the output file does not exist; make it first.")
+        raise FileNotFoundError(
+            f"The folder {path.parent} of the output file does not exist; make it first."
+        )
     if path.exists() and not path.is_file():  # a device or a named pipe; a folder is an error here
         with open(path, "wb") as file:
             yield file
@@ -288,7 +302,9 @@ class LineProgress:
         if kind is None and self.done:
             seconds = time.perf_counter() - self._start
             what = self.what.removesuffix("s") if self.done == 1 else self.what
-            self.stream.write(f"{self.done:,} {what} in {seconds:.1f} s, {self.done / max(seconds, 1e-9):,.1f} per second\n")
+            self.stream.write(
+                f"{self.done:,} {what} in {seconds:.1f} s, {self.done / max(seconds, 1e-9):,.1f} per second\n"
+            )
         self.stream.flush()
 
     def describe(self, now):

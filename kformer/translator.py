@@ -106,7 +106,9 @@ class Translator:
                 )
         self.model = model
         self.tokenizer = tokenizer
-        options = SearchOptions(max_length=max(1, model.max_length - 1)) if options is None else options
+        options = (
+            SearchOptions(max_length=max(1, model.max_length - 1)) if options is None else options
+        )
         if tokenizer.target_language is not None:
             # The language is not for the search to choose.
             options = dataclasses.replace(options, prefix_ids=tokenizer.target_prefix)
@@ -117,7 +119,12 @@ class Translator:
 
     def __call__(self, texts, *, batch_size=64, batch_tokens=4096, **options):
         single = isinstance(texts, str | bytes)
-        results = self.translate([texts] if single else texts, batch_size=batch_size, batch_tokens=batch_tokens, **options)
+        results = self.translate(
+            [texts] if single else texts,
+            batch_size=batch_size,
+            batch_tokens=batch_tokens,
+            **options,
+        )
         if options.get("n_best", self.options.n_best) > 1:
             results = [[hypothesis.text for hypothesis in result.hypotheses] for result in results]
         else:
@@ -150,7 +157,9 @@ class Translator:
         lengths = [len(row) for row in rows]
         done = lengths.count(0)
         for batch in batches_by_length(lengths, batch_size, batch_tokens, self.model.max_length):
-            found = searcher(self._pad([rows[i] for i in batch]), row_numbers=batch, options=options)
+            found = searcher(
+                self._pad([rows[i] for i in batch]), row_numbers=batch, options=options
+            )
             for i, *hypotheses in zip(batch, found.ids, found.scores, found.ranks, strict=True):
                 results[i] = Translation(self._hypotheses(*hypotheses), truncated[i])
             done += len(batch)
@@ -173,7 +182,9 @@ class Translator:
         """
         sources, targets = _check_texts(sources), _check_texts(targets)
         if len(sources) != len(targets):
-            raise ValueError(f"There are {len(sources)} sources but {len(targets)} targets; give one target for each source.")
+            raise ValueError(
+                f"There are {len(sources)} sources but {len(targets)} targets; give one target for each source."
+            )
         if self._scorer is None:
             self._scorer = Scorer(self.model)
         rows, _ = self._source_rows(sources, keep_empty=True)
@@ -193,7 +204,9 @@ class Translator:
             batch = order[start : start + batch_size]
             chosen = [labels[i] for i in batch]
             lengths = np.array([len(row) - behind for row in chosen])
-            found = self._scorer(self._pad([rows[i] for i in batch]), self._pad(chosen), lengths, prefix)
+            found = self._scorer(
+                self._pad([rows[i] for i in batch]), self._pad(chosen), lengths, prefix
+            )
             for i, score in zip(batch, found, strict=True):
                 scores[i] = float(score)
             if progress is not None:
@@ -231,11 +244,20 @@ class Translator:
             for row in self.tokenizer.tokenize(chunk, side="target"):
                 counts.update(row)
         if not counts:
-            raise ValueError("There is no token in the texts of the shortlist; give text in the target language.")
+            raise ValueError(
+                "There is no token in the texts of the shortlist; give text in the target language."
+            )
         # Of equally frequent ones the first: the list must not depend on the order of the texts.
         found = sorted(counts, key=lambda token: (-counts[token], token))[:size]
         pieces = self.tokenizer.tokens(range(self.tokenizer.target_vocabulary_size), side="target")
-        return tuple(sorted({*found, *(token for token, piece in enumerate(pieces) if _BYTE_PIECE.fullmatch(piece))}))
+        return tuple(
+            sorted(
+                {
+                    *found,
+                    *(token for token, piece in enumerate(pieces) if _BYTE_PIECE.fullmatch(piece)),
+                }
+            )
+        )
 
     def attention(self, source, target=None, **options):
         """Where a translation looked: the cross-attention of every layer and head, from one forward pass.
@@ -256,7 +278,10 @@ class Translator:
         (row,), _ = self._source_rows(_check_texts([source]), keep_empty=True)
         if not labels:
             labels = [self.tokenizer.end_id]
-        inputs = {"source_ids": np.array([row]), "target_ids": np.array([[self.model.start_id, *labels[:-1]]])}
+        inputs = {
+            "source_ids": np.array([row]),
+            "target_ids": np.array([[self.model.start_id, *labels[:-1]]]),
+        }
         scores = self.model.inspect(inputs)["cross_attention_scores"]
         return AttentionMap(
             self.tokenizer.tokens(row, side="source"),
@@ -267,7 +292,12 @@ class Translator:
     def save(self, path):
         """Writes a run directory: model, tokenizer, configuration and search options. See `kformer.training.save_run`."""
         self._check_single("saved")
-        return save_run(path, self.model, self.tokenizer, {**self.config, "search": dataclasses.asdict(self.options)})
+        return save_run(
+            path,
+            self.model,
+            self.tokenizer,
+            {**self.config, "search": dataclasses.asdict(self.options)},
+        )
 
     @classmethod
     def load(cls, path):
@@ -289,12 +319,19 @@ class Translator:
                         "(kformer train --tokenizer)."
                     )
             first = translators[0]
-            return cls(Ensemble([each.model for each in translators]), first.tokenizer, first.options, first.config)
+            return cls(
+                Ensemble([each.model for each in translators]),
+                first.tokenizer,
+                first.options,
+                first.config,
+            )
         if isinstance(path, list | tuple):
             (path,) = path
         model, tokenizer, config = load_run(path)
         search = config.pop("search", None)
-        return cls(model, tokenizer, None if search is None else _options_from_config(search, path), config)
+        return cls(
+            model, tokenizer, None if search is None else _options_from_config(search, path), config
+        )
 
     def export(self, path, format="saved_model", **options):
         """Writes the model in a form that needs no kformer.
@@ -316,7 +353,9 @@ class Translator:
 
     def _check_single(self, what):
         if isinstance(self.model, Ensemble):
-            raise ValueError(f"An ensemble cannot be {what}: take one of its models, or train one to translate like it (kformer distill).")
+            raise ValueError(
+                f"An ensemble cannot be {what}: take one of its models, or train one to translate like it (kformer distill)."
+            )
 
     def for_languages(self, source=None, target=None):
         """The translator of a multilingual model for other languages; the model is shared.
@@ -342,7 +381,9 @@ class Translator:
         """The translator's `SearchOptions` with some fields changed; an unknown field is a `TypeError`."""
         unknown = set(changes) - {field.name for field in dataclasses.fields(SearchOptions)}
         if unknown:
-            raise TypeError(f"Unknown search option {', '.join(sorted(unknown))}; kformer.decoding.SearchOptions lists them.")
+            raise TypeError(
+                f"Unknown search option {', '.join(sorted(unknown))}; kformer.decoding.SearchOptions lists them."
+            )
         return dataclasses.replace(self.options, **changes) if changes else self.options
 
     def _searcher(self, options):
@@ -375,9 +416,15 @@ class Translator:
 
     def _hypotheses(self, ids, scores, ranks):
         """`Hypothesis` objects of one sentence, from arrays `[N, L]`, `[N]`, `[N]`."""
-        rows = [self._ended(row) if np.isfinite(score) else [] for row, score in zip(ids.tolist(), scores, strict=True)]
+        rows = [
+            self._ended(row) if np.isfinite(score) else []
+            for row, score in zip(ids.tolist(), scores, strict=True)
+        ]
         texts = self.tokenizer.detokenize(rows)
-        return [Hypothesis(*parts) for parts in zip(texts, scores.tolist(), ranks.tolist(), rows, strict=True)]
+        return [
+            Hypothesis(*parts)
+            for parts in zip(texts, scores.tolist(), ranks.tolist(), rows, strict=True)
+        ]
 
     def _ended(self, row):
         """A hypothesis' ids without the padding behind it."""

@@ -31,11 +31,17 @@ def shares(jobs):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
-        prog="python -m tests", description="Runs pytest once per backend; unknown arguments are passed on to it."
+        prog="python -m tests",
+        description="Runs pytest once per backend; unknown arguments are passed on to it.",
     )
-    parser.add_argument("--backends", default=",".join(BACKENDS), help="separated by commas (default: %(default)s)")
     parser.add_argument(
-        "--jobs", type=int, default=min(2, os.cpu_count() or 1), help="backends tested at the same time (default here: %(default)s)"
+        "--backends", default=",".join(BACKENDS), help="separated by commas (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=min(2, os.cpu_count() or 1),
+        help="backends tested at the same time (default here: %(default)s)",
     )
     options, pytest_arguments = parser.parse_known_args(arguments)
     backends = [name for name in options.backends.split(",") if name]
@@ -58,20 +64,33 @@ def main(arguments=None):
 
     def test_on(name, share):
         backend, part = (backends[0], "only") if name == _ANY else (name, "not")
-        environment = {**os.environ, "KERAS_BACKEND": backend, "KFORMER_ANY_BACKEND_TESTS": part, "KFORMER_TEST_PROCESSORS": share}
+        environment = {
+            **os.environ,
+            "KERAS_BACKEND": backend,
+            "KFORMER_ANY_BACKEND_TESTS": part,
+            "KFORMER_TEST_PROCESSORS": share,
+        }
         keeps = subprocess.PIPE if options.jobs > 1 else None
         start = time.perf_counter()
         command = [sys.executable, "-m", "pytest", *pytest_arguments]
-        run = subprocess.run(command, cwd=ROOT, env=environment, stdout=keeps, stderr=keeps and subprocess.STDOUT)
+        run = subprocess.run(
+            command, cwd=ROOT, env=environment, stdout=keeps, stderr=keeps and subprocess.STDOUT
+        )
         seconds = time.perf_counter() - start
         if run.returncode == _NO_TESTS:
             return f"{name:<12}{'no test of these':<24}{seconds:6.0f} s", None
         passed = run.returncode == 0
         print(f"== {name}", (run.stdout or b"").decode(errors="replace"), sep="\n", flush=True)
-        return f"{name:<12}{'passed' if passed else f'FAILED (exit code {run.returncode})':<24}{seconds:6.0f} s", passed
+        return (
+            f"{name:<12}{'passed' if passed else f'FAILED (exit code {run.returncode})':<24}{seconds:6.0f} s",
+            passed,
+        )
 
     if options.jobs > 1:
-        print(f"Testing {', '.join(backends)}, {options.jobs} at a time; what pytest prints follows as each ends.", flush=True)
+        print(
+            f"Testing {', '.join(backends)}, {options.jobs} at a time; what pytest prints follows as each ends.",
+            flush=True,
+        )
     with concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as pool:
         # TensorFlow's tests and those of no backend take the longest: what begins with them ends soonest.
         summary, passed = zip(*pool.map(test, [backends[0], _ANY, *backends[1:]]), strict=True)

@@ -10,8 +10,13 @@ if os.environ.get("KFORMER_TEST_PROCESSORS"):  # Before a backend counts them.
 if os.environ.get("KERAS_BACKEND") == "jax":
     # JAX compiles each operation for each shape, and most of them run once: that is what takes the time.
     if "optimization_level" not in os.environ.get("XLA_FLAGS", ""):
-        os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(pathlib.Path(__file__).parent.parent / ".pytest_cache" / "jax"))
+        os.environ["XLA_FLAGS"] = (
+            os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
+        )
+    os.environ.setdefault(
+        "JAX_COMPILATION_CACHE_DIR",
+        str(pathlib.Path(__file__).parent.parent / ".pytest_cache" / "jax"),
+    )
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 # `from tests.peers import ...` works under a bare `pytest` too, which does not put the working directory on the path.
@@ -29,7 +34,9 @@ POLICIES = ("float32", "mixed_float16", "mixed_bfloat16")
 
 def pytest_configure(config):
     # Keras reads PyTorch tensors by np.array, which NumPy 2 warns about.
-    config.addinivalue_line("filterwarnings", "ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
+    config.addinivalue_line(
+        "filterwarnings", "ignore:__array__ implementation doesn't accept a copy:DeprecationWarning"
+    )
 
 
 def pytest_collection_modifyitems(config, items):

@@ -25,7 +25,9 @@ def value_and_gradients(loss, variables):
             with keras.StatelessScope(state_mapping=zip(variables, values, strict=True)):
                 return loss()
 
-        value, found = jax.jit(jax.value_and_grad(as_function))([variable.value for variable in variables])
+        value, found = jax.jit(jax.value_and_grad(as_function))(
+            [variable.value for variable in variables]
+        )
     else:
         for variable in variables:
             variable.value.grad = None

@@ -29,7 +29,9 @@ def _attention(module, layer):
     if hasattr(layer, "query_key_value_kernel"):
         kernel, bias = to_numpy(layer.query_key_value_kernel), to_numpy(layer.query_key_value_bias)
     else:
-        kernel = np.concatenate([to_numpy(layer.query_kernel), to_numpy(layer.key_value_kernel)], axis=1)
+        kernel = np.concatenate(
+            [to_numpy(layer.query_kernel), to_numpy(layer.key_value_kernel)], axis=1
+        )
         bias = np.concatenate([to_numpy(layer.query_bias), to_numpy(layer.key_value_bias)])
     return [
         (module.in_proj_weight, kernel.T),
@@ -47,7 +49,11 @@ def torch_attention(layer, hidden_dim):
 
 
 def _layer_arguments(layer, hidden_dim):
-    activation = {"relu": torch.nn.functional.relu, "gelu": torch.nn.functional.gelu, "silu": torch.nn.functional.silu}
+    activation = {
+        "relu": torch.nn.functional.relu,
+        "gelu": torch.nn.functional.gelu,
+        "silu": torch.nn.functional.silu,
+    }
     return {
         "d_model": hidden_dim,
         "nhead": layer.num_heads,

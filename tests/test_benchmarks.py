@@ -18,10 +18,23 @@ BENCHMARKS = pathlib.Path(__file__).parent.parent / "benchmarks"
 
 def run_training(*options):
     """Rows of the table of benchmarks/training.py, as dicts of strings."""
-    command = [sys.executable, str(BENCHMARKS / "training.py"), "--quick", "--steps", "1", "--repeats", "1", *options]
-    process = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
+    command = [
+        sys.executable,
+        str(BENCHMARKS / "training.py"),
+        "--quick",
+        "--steps",
+        "1",
+        "--repeats",
+        "1",
+        *options,
+    ]
+    process = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    )
     assert process.returncode == 0, process.stdout + process.stderr[-2000:]
-    lines = [line.strip("|").split("|") for line in process.stdout.splitlines() if line.startswith("|")]
+    lines = [
+        line.strip("|").split("|") for line in process.stdout.splitlines() if line.startswith("|")
+    ]
     head, _, *rows = [[cell.strip() for cell in line] for line in lines]
     return [dict(zip(head, row, strict=True)) for row in rows]
 
@@ -37,13 +50,18 @@ def test_operations_are_those_of_the_weights():
     means = dict.fromkeys(("S", "T", "SS", "TT", "ST"), 1.0)  # Pairs of one token each.
     model = kformer.Transformer.from_preset("tiny", training.SHAPES["tiny"][0])
     # Each matrix is multiplied with one vector, the shared table as the projection; scores and contexts are twelve times two more.
-    forward = sum(math.prod(weight.shape) for weight in model.trainable_weights if len(weight.shape) == 2) + 12 * 2 * model.hidden_dim
+    forward = (
+        sum(math.prod(weight.shape) for weight in model.trainable_weights if len(weight.shape) == 2)
+        + 12 * 2 * model.hidden_dim
+    )
     assert training.operations_of("tiny", means) == 6 * forward
 
 
 @pytest.mark.any_backend
 def test_windows_repeat_after_a_step_of_each_shape(tmp_path):
-    options = argparse.Namespace(folder=tmp_path, source=None, target=None, shapes=["tiny"], batch_tokens=512, max_shapes=4)
+    options = argparse.Namespace(
+        folder=tmp_path, source=None, target=None, shapes=["tiny"], batch_tokens=512, max_shapes=4
+    )
     training.make(options)
     dataset = training.open_dataset(options)
     dataset.choose(8)
@@ -65,7 +83,11 @@ def test_training_of_a_peer():
 @pytest.mark.slow
 def test_training_of_kformer(backend):
     plain, packed = run_training("--backends", backend, "--systems", "kformer", "--packed")[:2]
-    assert (plain["system"], plain["backend"], packed["system"]) == ("kformer", backend, "kformer-tuned-packed")
+    assert (plain["system"], plain["backend"], packed["system"]) == (
+        "kformer",
+        backend,
+        "kformer-tuned-packed",
+    )
     check(plain)
     check(packed)
 
@@ -76,28 +98,74 @@ def test_training_of_kformer(backend):
 def test_a_student_of_two_teachers(tmp_path, recipe):
     data = tmp_path / "data"
     data.mkdir()
-    for name, split, count in (("train", "train", 300), ("val", "valid", 20), ("test2016", "test", 20)):
+    for name, split, count in (
+        ("train", "train", 300),
+        ("val", "valid", 20),
+        ("test2016", "test", 20),
+    ):
         pairs = kformer.data.generate_pairs(count, split=split, categories=("time",))
         for language, side in (("en", "source"), ("zh", "target")):
             text = "".join(f"{getattr(pair, side)}\n" for pair in pairs)
             (data / f"{name}.{language}").write_text(text, encoding="utf-8")
-    command = [sys.executable, str(BENCHMARKS / "multi30k.py"), str(data), "--work", str(tmp_path / "work"), "--to", "zh", "--test"]
-    command += ["--recipe", recipe, "--teachers", "2", "--seeds", "1", "--epochs", "1", "--vocabulary", "360", "--jobs", "2"]
+    command = [
+        sys.executable,
+        str(BENCHMARKS / "multi30k.py"),
+        str(data),
+        "--work",
+        str(tmp_path / "work"),
+        "--to",
+        "zh",
+        "--test",
+    ]
+    command += [
+        "--recipe",
+        recipe,
+        "--teachers",
+        "2",
+        "--seeds",
+        "1",
+        "--epochs",
+        "1",
+        "--vocabulary",
+        "360",
+        "--jobs",
+        "2",
+    ]
     first, again = (subprocess.run(command, capture_output=True, text=True) for _ in range(2))
     assert first.returncode == 0, first.stderr[-3000:]
-    rows = [[line for line in run.stdout.splitlines() if line.startswith(("| 2 teachers", f"| {recipe}"))] for run in (first, again)]
+    rows = [
+        [
+            line
+            for line in run.stdout.splitlines()
+            if line.startswith(("| 2 teachers", f"| {recipe}"))
+        ]
+        for run in (first, again)
+    ]
     assert len(rows[0]) == 2 and rows[0] == rows[1], "a second call finds everything done"
-    assert "BLEU: nrefs:1|case:mixed|eff:no|tok:none|" in first.stdout and "chrF: nrefs:1|case:mixed|eff:yes|nc:6|nw:0" in first.stdout
+    assert (
+        "BLEU: nrefs:1|case:mixed|eff:no|tok:none|" in first.stdout
+        and "chrF: nrefs:1|case:mixed|eff:yes|nc:6|nw:0" in first.stdout
+    )
     backward = "-2" if recipe in ("diversified", "roundtrip") else ""
-    paths = [tmp_path / "work" / f"{recipe}-tok-en-zh-2{backward}.{side}" for side in ("source", "target")]
+    paths = [
+        tmp_path / "work" / f"{recipe}-tok-en-zh-2{backward}.{side}"
+        for side in ("source", "target")
+    ]
     taught = [path.read_text(encoding="utf-8").splitlines() for path in paths]
-    given = [(data / f"train.{language}").read_text(encoding="utf-8").splitlines() for language in ("en", "zh")]
+    given = [
+        (data / f"train.{language}").read_text(encoding="utf-8").splitlines()
+        for language in ("en", "zh")
+    ]
     last = tmp_path / "work" / "tok-en-zh-roundtrip-1-last"
     assert last.exists() == (recipe == "roundtrip")
     if last.exists():
         options = json.loads((last / "config.json").read_text(encoding="utf-8"))["training"]
-        assert options["start_from"] == str(last.with_name("tok-en-zh-roundtrip-1")) and options["train_source"] == str(data / "train.en")
+        assert options["start_from"] == str(last.with_name("tok-en-zh-roundtrip-1")) and options[
+            "train_source"
+        ] == str(data / "train.en")
     refused = subprocess.run([*command, "--epochs", "2"], capture_output=True, text=True)
     assert refused.returncode != 0 and "so there stay 1 epochs" in " ".join(refused.stderr.split())
     # A pair that stands there twice is learnt once; what the teachers say after one epoch may be nothing.
-    assert len(taught[0]) == len(taught[1]) and set(zip(*given, strict=True)) <= set(zip(*taught, strict=True))
+    assert len(taught[0]) == len(taught[1]) and set(zip(*given, strict=True)) <= set(
+        zip(*taught, strict=True)
+    )

@@ -28,7 +28,12 @@ from kformer.training.checkpoints import fingerprint
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RUN = ROOT / "tests" / "frozen_run"
 SAVED_MODEL = ROOT / "saved_models" / "frozen"
-TIMES = ["half past four in the afternoon", "ten minutes to seven in the morning", "9:05 pm", "noon"]
+TIMES = [
+    "half past four in the afternoon",
+    "ten minutes to seven in the morning",
+    "9:05 pm",
+    "noon",
+]
 
 
 @pytest.fixture
@@ -57,15 +62,25 @@ def corpus(tmp_path_factory):
         pairs = kformer.data.generate_pairs(count, split=split, categories="time")
         for side in ("source", "target"):
             paths[f"{split}_{side}"] = folder / f"{split}.{side}"
-            paths[f"{split}_{side}"].write_text("".join(getattr(pair, side) + "\n" for pair in pairs), encoding="utf-8")
+            paths[f"{split}_{side}"].write_text(
+                "".join(getattr(pair, side) + "\n" for pair in pairs), encoding="utf-8"
+            )
     return paths
 
 
 @pytest.fixture(scope="module")
 def small_run(tmp_path_factory, corpus):
     """A run directory with a very small untrained model, from which trainings may start."""
-    tokenizer = kformer.Tokenizer.train([corpus["train_source"], corpus["train_target"]], vocabulary_size=400)
-    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "hidden_dim": 16, "intermediate_dim": 32, "num_heads": 2}
+    tokenizer = kformer.Tokenizer.train(
+        [corpus["train_source"], corpus["train_target"]], vocabulary_size=400
+    )
+    sizes = {
+        "num_encoder_layers": 1,
+        "num_decoder_layers": 1,
+        "hidden_dim": 16,
+        "intermediate_dim": 32,
+        "num_heads": 2,
+    }
     model = kformer.Transformer(tokenizer.vocabulary_size, **sizes, dropout=0.2, max_length=48)
     return kformer.Translator(model, tokenizer).save(tmp_path_factory.mktemp("small") / "run")
 
@@ -73,7 +88,14 @@ def small_run(tmp_path_factory, corpus):
 def train_arguments(corpus, output, **options):
     """The arguments of a `kformer train`."""
     options = {**corpus, "output": output, **options}
-    return ["train", *(part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value)))]
+    return [
+        "train",
+        *(
+            part
+            for name, value in options.items()
+            for part in (f"--{name.replace('_', '-')}", str(value))
+        ),
+    ]
 
 
 def error_of(result):
@@ -103,7 +125,16 @@ def test_help_needs_no_keras_and_the_backend_is_set_before_it_is_imported():
     """
     process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
-    for command in ("quickstart", "train", "translate", "evaluate", "score", "export", "--resume", "Passes over the"):
+    for command in (
+        "quickstart",
+        "train",
+        "translate",
+        "evaluate",
+        "score",
+        "export",
+        "--resume",
+        "Passes over the",
+    ):
         assert command in process.stdout
     assert process.stderr.startswith("error: The source file 'x' does not exist")
 
@@ -112,16 +143,28 @@ def test_help_needs_no_keras_and_the_backend_is_set_before_it_is_imported():
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--backend", "mxnet", "translate", "x"], "--backend is 'mxnet', but must be one of tensorflow, jax, torch."),
-        (["translate", "x", "--threads=none"], "--threads must be a whole number of at least 1, but 'none' was given."),
+        (
+            ["--backend", "mxnet", "translate", "x"],
+            "--backend is 'mxnet', but must be one of tensorflow, jax, torch.",
+        ),
+        (
+            ["translate", "x", "--threads=none"],
+            "--threads must be a whole number of at least 1, but 'none' was given.",
+        ),
         (["tarin"], "No such command 'tarin'"),
         (["train"], "Missing option '--output'"),
         (["translate"], "Missing argument 'RUN_OR_SAVED_MODEL'"),
         (["translate", "x", "--beam-size", "wide"], "Invalid value for '--beam-size'"),
         (["translate", "x", "--n-best", "0"], "Invalid value for '--n-best'"),
         (["translate", "x", "--temperature", "2"], "are for --sample"),
-        (["export", str(RUN), "--output", "x", "--format", "tflite"], "--format is 'tflite', but must be one of saved_model, ctranslate2"),
-        (["export", str(RUN), "--output", "x", "--format", "ctranslate2", "--beam-size", "4"], "ctranslate2 holds no search options"),
+        (
+            ["export", str(RUN), "--output", "x", "--format", "tflite"],
+            "--format is 'tflite', but must be one of saved_model, ctranslate2",
+        ),
+        (
+            ["export", str(RUN), "--output", "x", "--format", "ctranslate2", "--beam-size", "4"],
+            "ctranslate2 holds no search options",
+        ),
         (["import", "folder"], "Missing option '--output'"),
     ],
 )
@@ -135,7 +178,10 @@ def test_a_wrong_command_line_is_one_line_and_exit_code_2(kformer_main, argument
 def test_a_backend_that_is_not_installed_is_told(kformer_main, monkeypatch):
     monkeypatch.setattr(kformer_command.importlib.util, "find_spec", lambda name: None)
     result = kformer_main("translate", "x", "--backend", "jax")
-    assert error_of(result) == "The backend 'jax' is not installed here: run `pip install jax`, or choose another --backend."
+    assert (
+        error_of(result)
+        == "The backend 'jax' is not installed here: run `pip install jax`, or choose another --backend."
+    )
     assert result[0] == 2
 
 
@@ -146,7 +192,11 @@ def test_a_backend_that_is_not_installed_is_told(kformer_main, monkeypatch):
         (KeyboardInterrupt(), 130, "interrupted."),
         (MemoryError(), 1, "there is not enough memory"),
         (PermissionError(13, "Permission denied", "/there/x"), 1, "Permission denied: '/there/x'."),
-        (ZeroDivisionError("a\nb"), 1, "ZeroDivisionError: a b (Run again with KFORMER_TRACEBACK=1 to see where.)"),
+        (
+            ZeroDivisionError("a\nb"),
+            1,
+            "ZeroDivisionError: a b (Run again with KFORMER_TRACEBACK=1 to see where.)",
+        ),
     ],
 )
 def test_whatever_happens_is_one_line(kformer_main, monkeypatch, error, code, words):
@@ -167,10 +217,21 @@ def test_whatever_happens_is_one_line(kformer_main, monkeypatch, error, code, wo
 def bad_inputs(folder):
     """Command lines with something wrong in their files, and words of the error."""
     good = folder / "good.txt"
-    files = {"good": b"noon\n", "two": b"noon\nnoon\n", "empty": b"", "latin": b"noon\n", "bytes": b"noon\ncaf\xe9\n"}
+    files = {
+        "good": b"noon\n",
+        "two": b"noon\nnoon\n",
+        "empty": b"",
+        "latin": b"noon\n",
+        "bytes": b"noon\ncaf\xe9\n",
+    }
     for name, content in files.items():
         (folder / f"{name}.txt").write_bytes(content)
-    two, empty, invalid, missing = folder / "two.txt", folder / "empty.txt", folder / "bytes.txt", folder / "missing.txt"
+    two, empty, invalid, missing = (
+        folder / "two.txt",
+        folder / "empty.txt",
+        folder / "bytes.txt",
+        folder / "missing.txt",
+    )
     newer = folder / "newer"
     newer.mkdir()
     (newer / "config.json").write_text('{"format_version": 1000}')
@@ -182,7 +243,16 @@ def bad_inputs(folder):
     (other / "thesis.tex").write_text("")
 
     def train(source, target, *more, output=folder / "run"):
-        return ["train", "--output", output, "--train-source", source, "--train-target", target, *more]
+        return [
+            "train",
+            "--output",
+            output,
+            "--train-source",
+            source,
+            "--train-target",
+            target,
+            *more,
+        ]
 
     def compare(source, reference, *more, model=RUN):
         return ["evaluate", model, "--source", source, "--reference", reference, *more]
@@ -194,12 +264,27 @@ def bad_inputs(folder):
         (train(invalid, two), f"Line 2 of '{invalid}' is not valid UTF-8"),
         (train(folder, good), "is a folder"),
         (train(good, good, "--valid-source", good), "give valid_source and valid_target"),
-        (train(good, good, "--preset", "huge"), "preset must be one of tiny, small, base, big, but 'huge' was given"),
-        (train(good, good, "--norm", "both"), "norm must be one of pre, post, but 'both' was given"),
+        (
+            train(good, good, "--preset", "huge"),
+            "preset must be one of tiny, small, base, big, but 'huge' was given",
+        ),
+        (
+            train(good, good, "--norm", "both"),
+            "norm must be one of pre, post, but 'both' was given",
+        ),
         (train(good, good, "--dropout", "1.5"), "dropout must be in [0, 1), but 1.5 was given"),
-        (train(good, good, "--model-option", "rope"), "a model option is NAME=VALUE, as gated=true, but 'rope' was given"),
-        (train(good, good, "--model-option", "gate=true"), "There is no model option 'gate': choose among activation, attention_"),
-        (train(good, good, "--epochs", "0"), "epochs must be a whole number of at least 1, but 0 was given"),
+        (
+            train(good, good, "--model-option", "rope"),
+            "a model option is NAME=VALUE, as gated=true, but 'rope' was given",
+        ),
+        (
+            train(good, good, "--model-option", "gate=true"),
+            "There is no model option 'gate': choose among activation, attention_",
+        ),
+        (
+            train(good, good, "--epochs", "0"),
+            "epochs must be a whole number of at least 1, but 0 was given",
+        ),
         (train(good, good, "--precision", "int8"), "precision must be one of float32"),
         (train(good, good, "--start-from", RUN, "--preset", "tiny"), "so preset cannot be chosen"),
         (train(good, good, "--start-from", missing), "missing.txt"),
@@ -212,29 +297,56 @@ def bad_inputs(folder):
         (["translate", newer], "install a newer kformer"),
         (["translate", half], "has no model.keras yet"),
         (["translate", RUN, "--input", missing], "missing.txt' does not exist"),
-        (["translate", RUN, "--input", good, "--output", folder / "no" / "out.txt"], "of the output file does not exist"),
+        (
+            ["translate", RUN, "--input", good, "--output", folder / "no" / "out.txt"],
+            "of the output file does not exist",
+        ),
         (["translate", RUN, "--input", good, "--output", folder], "Is a directory"),
         (["translate", RUN, "--beam-size", "0"], "beam_size must be at least 1, but 0 was given"),
-        (["translate", RUN, "--beam-size", "2", "--n-best", "3"], "raise beam_size to 3, or lower n_best"),
+        (
+            ["translate", RUN, "--beam-size", "2", "--n-best", "3"],
+            "raise beam_size to 3, or lower n_best",
+        ),
         (["translate", SAVED_MODEL, "--beam-size", "5"], "was exported with beam_size=4"),
         (["translate", SAVED_MODEL, "--sample"], "was exported with sampling=False"),
         (["translate", SAVED_MODEL, "--n-best", "9"], "was exported with the 4 best"),
         (compare(good, two), "has 1 lines and"),
         (compare(empty, empty), "empty.txt' is empty"),
         (compare(invalid, two), "Line 2 of the source file"),
-        (compare(good, good, "--tokenize", "moses"), "tokenize is 'moses', but must be one of 13a, char"),
+        (
+            compare(good, good, "--tokenize", "moses"),
+            "tokenize is 'moses', but must be one of 13a, char",
+        ),
         (["score", RUN, "--source", good, "--target", two], "has 1 lines and"),
         (["score", SAVED_MODEL, "--source", good, "--target", good], "is no run directory"),
         (["export", folder / "nowhere", "--output", folder / "saved"], "There is no run directory"),
         (["export", RUN, "--output", folder, "--format", "onnx"], "exists already"),
-        (["export", RUN, "--output", folder / "x", "--dtype", "int8"], "dtype must be one of float32, bfloat16, but 'int8' was given"),
-        (["export", RUN, "--output", folder / "x", "--format", "hf", "--dtype", "int8"], "dtype must be float32, float16 or bfloat16"),
-        (["export", RUN, "--output", folder / "x", "--format", "ctranslate2", "--dtype", "int4"], "Unknown quantization 'int4'"),
+        (
+            ["export", RUN, "--output", folder / "x", "--dtype", "int8"],
+            "dtype must be one of float32, bfloat16, but 'int8' was given",
+        ),
+        (
+            ["export", RUN, "--output", folder / "x", "--format", "hf", "--dtype", "int8"],
+            "dtype must be float32, float16 or bfloat16",
+        ),
+        (
+            ["export", RUN, "--output", folder / "x", "--format", "ctranslate2", "--dtype", "int4"],
+            "Unknown quantization 'int4'",
+        ),
         (["import", folder / "nowhere", "--output", folder / "x"], "There is no folder"),
-        (["import", folder, "--output", folder / "x"], "has no config.json, so it is no folder of a published model"),
+        (
+            ["import", folder, "--output", folder / "x"],
+            "has no config.json, so it is no folder of a published model",
+        ),
         (["import", RUN, "--output", folder], "There is something at"),
-        (["import", RUN, "--output", folder / "x"], "has the model_type None; kformer imports t5, mt5, marian"),
-        (["translate", RUN, "--target-language", "fr"], "This tokenizer has no languages to choose from"),
+        (
+            ["import", RUN, "--output", folder / "x"],
+            "has the model_type None; kformer imports t5, mt5, marian",
+        ),
+        (
+            ["translate", RUN, "--target-language", "fr"],
+            "This tokenizer has no languages to choose from",
+        ),
         (["translate", SAVED_MODEL, "--target-language", "fr"], "The languages of the SavedModel"),
     ]
 
@@ -247,10 +359,14 @@ def test_bad_input_is_one_clear_line(kformer_main, tmp_path):
 
 
 @pytest.mark.any_backend
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may write everywhere")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may write everywhere"
+)
 def test_a_folder_that_cannot_be_written_is_one_clear_line(kformer_main, corpus, tmp_path):
     tmp_path.chmod(0o500)
-    assert error_of(kformer_main(*train_arguments(corpus, tmp_path / "run"))).startswith("Permission denied")
+    assert error_of(kformer_main(*train_arguments(corpus, tmp_path / "run"))).startswith(
+        "Permission denied"
+    )
 
 
 # ---- translate, score, evaluate, export ----
@@ -267,7 +383,9 @@ def test_every_input_line_has_exactly_one_output_line(kformer_main, tmp_path):
         b"noon\tnoon",
         TIMES[1].encode(),
     ]
-    text = b"\xef\xbb\xbf" + b"\n".join(lines)  # a byte order mark at the start, no newline at the end
+    text = b"\xef\xbb\xbf" + b"\n".join(
+        lines
+    )  # a byte order mark at the start, no newline at the end
     code, out, err = kformer_main("translate", RUN, "--beam-size", "1", stdin=text)
     assert code == 0, err
     found = out.decode().removesuffix("\n").split("\n")
@@ -275,17 +393,34 @@ def test_every_input_line_has_exactly_one_output_line(kformer_main, tmp_path):
     expected = kformer.Translator.load(RUN)(decoded, beam_size=1)
     assert len(found) == len(lines)
     assert found == [streaming.one_line(line) for line in expected]
-    assert found[0] == "下午四点半" and found[1] == "" and found[5] == "" and found[7] == "早上六点五十分"
+    assert (
+        found[0] == "下午四点半"
+        and found[1] == ""
+        and found[5] == ""
+        and found[7] == "早上六点五十分"
+    )
 
     (tmp_path / "in.txt").write_bytes(text)
-    code, out, err = kformer_main("translate", RUN, "--beam-size", "1", "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt")
+    code, out, err = kformer_main(
+        "translate",
+        RUN,
+        "--beam-size",
+        "1",
+        "--input",
+        tmp_path / "in.txt",
+        "--output",
+        tmp_path / "out.txt",
+    )
     assert (code, out) == (0, b"") and f"{len(lines)} lines in " in err
     assert (tmp_path / "out.txt").read_bytes().decode() == "".join(line + "\n" for line in found)
 
 
 def test_a_saved_model_translates_as_the_run_it_was_made_from(kformer_main):
     text = "".join(line + "\n" for line in TIMES).encode()
-    runs = [kformer_main("translate", model, "--n-best", "3", stdin=text) for model in (RUN, SAVED_MODEL)]
+    runs = [
+        kformer_main("translate", model, "--n-best", "3", stdin=text)
+        for model in (RUN, SAVED_MODEL)
+    ]
     assert [code for code, _, _ in runs] == [0, 0], runs
     assert runs[0][1] == runs[1][1]
     rows = [line.split("\t") for line in runs[0][1].decode().splitlines()]
@@ -296,17 +431,28 @@ def test_a_saved_model_translates_as_the_run_it_was_made_from(kformer_main):
 
 def test_scores_are_those_that_the_score_command_gives(kformer_main, tmp_path):
     (tmp_path / "source").write_text("".join(line + "\n" for line in TIMES))
-    code, out, _ = kformer_main("translate", RUN, "--n-best", "2", "--scores", "--input", tmp_path / "source")
+    code, out, _ = kformer_main(
+        "translate", RUN, "--n-best", "2", "--scores", "--input", tmp_path / "source"
+    )
     rows = [line.split("\t") for line in out.decode().splitlines()]
     assert code == 0 and [len(row) for row in rows] == [4] * len(TIMES)
     # Each source twice, with its two translations. (The second may be the first in other pieces, which no text can tell.)
-    pairs = [(line, row[i], float(row[i + 1])) for line, row in zip(TIMES, rows, strict=True) for i in (0, 2) if i == 0 or row[2] != row[0]]
+    pairs = [
+        (line, row[i], float(row[i + 1]))
+        for line, row in zip(TIMES, rows, strict=True)
+        for i in (0, 2)
+        if i == 0 or row[2] != row[0]
+    ]
     assert len(pairs) > len(TIMES)
     for i, name in enumerate(("source", "target")):
         (tmp_path / name).write_text("".join(pair[i] + "\n" for pair in pairs), encoding="utf-8")
-    code, out, _ = kformer_main("score", RUN, "--source", tmp_path / "source", "--target", tmp_path / "target")
+    code, out, _ = kformer_main(
+        "score", RUN, "--source", tmp_path / "source", "--target", tmp_path / "target"
+    )
     assert code == 0
-    assert [float(line) for line in out.decode().splitlines()] == pytest.approx([score for _, _, score in pairs], abs=1e-3)
+    assert [float(line) for line in out.decode().splitlines()] == pytest.approx(
+        [score for _, _, score in pairs], abs=1e-3
+    )
 
 
 @pytest.mark.any_backend
@@ -318,10 +464,29 @@ def test_length_limits_hold_in_every_command_that_searches(kformer_main, tmp_pat
     assert expected != translator(TIMES, beam_size=2)
     (tmp_path / "source").write_text("".join(line + "\n" for line in TIMES))
     source = ["--source", tmp_path / "source"]
-    outputs = ["--output-source", tmp_path / "students.en", "--output-target", tmp_path / "students.zh"]
+    outputs = [
+        "--output-source",
+        tmp_path / "students.en",
+        "--output-target",
+        tmp_path / "students.zh",
+    ]
     for command, name in (
-        (["translate", RUN, "--input", tmp_path / "source", "--output", tmp_path / "translated"], "translated"),
-        (["evaluate", RUN, *source, "--reference", tmp_path / "source", "--output", tmp_path / "evaluated"], "evaluated"),
+        (
+            ["translate", RUN, "--input", tmp_path / "source", "--output", tmp_path / "translated"],
+            "translated",
+        ),
+        (
+            [
+                "evaluate",
+                RUN,
+                *source,
+                "--reference",
+                tmp_path / "source",
+                "--output",
+                tmp_path / "evaluated",
+            ],
+            "evaluated",
+        ),
         (["distill", RUN, *source, *outputs], "students.zh"),
     ):
         code, _, err = kformer_main(*command, *arguments)
@@ -330,7 +495,9 @@ def test_length_limits_hold_in_every_command_that_searches(kformer_main, tmp_pat
 
 
 def test_a_source_that_was_cut_is_told(kformer_main):
-    code, out, err = kformer_main("translate", RUN, "--beam-size", "1", stdin=b"noon\n" + b"noon " * 60 + b"\nnoon\n")
+    code, out, err = kformer_main(
+        "translate", RUN, "--beam-size", "1", stdin=b"noon\n" + b"noon " * 60 + b"\nnoon\n"
+    )
     assert code == 0 and out.count(b"\n") == 3
     assert "warning: 1 source line was longer than the model's limit and cut (line 2)." in err
 
@@ -340,8 +507,17 @@ def test_evaluate_prints_what_sacrebleu_finds(kformer_main, tmp_path):
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
     for name, lines in (("source", sources), ("reference", targets)):
         (tmp_path / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    files = ["--source", tmp_path / "source", "--reference", tmp_path / "reference", "--output", tmp_path / "out"]
-    code, out, err = kformer_main("evaluate", RUN, *files, "--tokenize", "zh", "--beam-size", "1", "--json")
+    files = [
+        "--source",
+        tmp_path / "source",
+        "--reference",
+        tmp_path / "reference",
+        "--output",
+        tmp_path / "out",
+    ]
+    code, out, err = kformer_main(
+        "evaluate", RUN, *files, "--tokenize", "zh", "--beam-size", "1", "--json"
+    )
     assert code == 0, err
     hypotheses = (tmp_path / "out").read_text(encoding="utf-8").splitlines()
     bleu = sacrebleu.corpus_bleu(hypotheses, [targets], tokenize="zh")
@@ -353,12 +529,25 @@ def test_evaluate_prints_what_sacrebleu_finds(kformer_main, tmp_path):
 
 @pytest.mark.any_backend
 def test_evaluate_reads_well(kformer_main, monkeypatch, tmp_path):
-    result = EvaluationResult(12.345, 67.891, "nrefs:1|tok:13a", "nc:6", "BLEU = 12.35 70.0/20.0/9.0/4.0 (BP = 1.000)", ["x"], [])
+    result = EvaluationResult(
+        12.345,
+        67.891,
+        "nrefs:1|tok:13a",
+        "nc:6",
+        "BLEU = 12.35 70.0/20.0/9.0/4.0 (BP = 1.000)",
+        ["x"],
+        [],
+    )
     monkeypatch.setattr("kformer.evaluation.evaluate", lambda *_, **__: result)
     (tmp_path / "file").write_text("x\n")
-    code, out, err = kformer_main("evaluate", RUN, "--source", tmp_path / "file", "--reference", tmp_path / "file")
+    code, out, err = kformer_main(
+        "evaluate", RUN, "--source", tmp_path / "file", "--reference", tmp_path / "file"
+    )
     assert code == 0, err
-    assert out.decode() == "BLEU  12.35   70.0/20.0/9.0/4.0 (BP = 1.000)   nrefs:1|tok:13a\nchrF  67.89   nc:6\n"
+    assert (
+        out.decode()
+        == "BLEU  12.35   70.0/20.0/9.0/4.0 (BP = 1.000)   nrefs:1|tok:13a\nchrF  67.89   nc:6\n"
+    )
 
 
 @pytest.mark.any_backend
@@ -388,13 +577,19 @@ def test_export_writes_the_next_version_with_its_options(kformer_main, tmp_path)
     (tmp_path / "text").write_text("下午四点半\n")
     shortlist = ("--shortlist", tmp_path / "text", "--early-stopping")
     limits = ("--length-ratio", "1.5", "--length-offset", "9")
-    code, out, err = kformer_main("export", RUN, "--output", tmp_path / "times", "--beam-size", "2", *shortlist, *limits)
+    code, out, err = kformer_main(
+        "export", RUN, "--output", tmp_path / "times", "--beam-size", "2", *shortlist, *limits
+    )
     assert code == 0, err
     assert out.decode() == f"{tmp_path / 'times' / '1'}\n"
     options = read_metadata(tmp_path / "times" / "1")["search"]
     assert (options["length_ratio"], options["length_offset"]) == (1.5, 9)
-    assert options["early_stopping"] is True and options["shortlist"] == list(kformer.Translator.load(RUN).shortlist(["下午四点半"]))
-    code, out, err = kformer_main("translate", tmp_path / "times", "--beam-size", "2", stdin=TIMES[0].encode())
+    assert options["early_stopping"] is True and options["shortlist"] == list(
+        kformer.Translator.load(RUN).shortlist(["下午四点半"])
+    )
+    code, out, err = kformer_main(
+        "translate", tmp_path / "times", "--beam-size", "2", stdin=TIMES[0].encode()
+    )
     assert (code, out.decode()) == (0, "下午四点半\n"), err
 
 
@@ -408,7 +603,9 @@ def test_export_writes_the_next_version_with_its_options(kformer_main, tmp_path)
     ],
 )
 def test_other_formats_and_the_way_back(kformer_main, tmp_path, format, options, file):
-    code, out, err = kformer_main("export", RUN, "--output", tmp_path / "out", "--format", format, *options)
+    code, out, err = kformer_main(
+        "export", RUN, "--output", tmp_path / "out", "--format", format, *options
+    )
     assert (code, out.decode()) == (0, f"{tmp_path / 'out'}\n"), err
     assert (tmp_path / "out" / file).stat().st_size > 10_000
     if format != "hf":
@@ -431,10 +628,16 @@ def losses(run):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("flags, packed", [([], None), (["--packed"], True), (["--no-packed"], False)])
+@pytest.mark.parametrize(
+    "flags, packed", [([], None), (["--packed"], True), (["--no-packed"], False)]
+)
 def test_packed_batches_are_a_choice(kformer_main, monkeypatch, tmp_path, flags, packed):
     asked = {}
-    monkeypatch.setattr(kformer.training, "train_run", lambda output, **options: asked.update(options) or argparse.Namespace(path=output))
+    monkeypatch.setattr(
+        kformer.training,
+        "train_run",
+        lambda output, **options: asked.update(options) or argparse.Namespace(path=output),
+    )
     code, _, err = kformer_main("train", "--output", tmp_path / "run", *flags)
     assert code == 0 and asked["packed"] is packed, err
 
@@ -442,24 +645,73 @@ def test_packed_batches_are_a_choice(kformer_main, monkeypatch, tmp_path, flags,
 @pytest.mark.any_backend
 def test_model_options_are_read_as_json_or_text(kformer_main, monkeypatch, tmp_path):
     asked = {}
-    monkeypatch.setattr(kformer.training, "train_run", lambda output, **options: asked.update(options) or argparse.Namespace(path=output))
-    pairs = ("position_encoding=rope", "gated=true", "num_heads=8", "head_dim=null", "attention_scale=0.5")
-    code, _, err = kformer_main("train", "--output", tmp_path / "run", *(part for pair in pairs for part in ("--model-option", pair)))
-    expected = {"position_encoding": "rope", "gated": True, "num_heads": 8, "head_dim": None, "attention_scale": 0.5}
+    monkeypatch.setattr(
+        kformer.training,
+        "train_run",
+        lambda output, **options: asked.update(options) or argparse.Namespace(path=output),
+    )
+    pairs = (
+        "position_encoding=rope",
+        "gated=true",
+        "num_heads=8",
+        "head_dim=null",
+        "attention_scale=0.5",
+    )
+    code, _, err = kformer_main(
+        "train",
+        "--output",
+        tmp_path / "run",
+        *(part for pair in pairs for part in ("--model-option", pair)),
+    )
+    expected = {
+        "position_encoding": "rope",
+        "gated": True,
+        "num_heads": 8,
+        "head_dim": None,
+        "attention_scale": 0.5,
+    }
     assert code == 0 and asked["model_options"] == expected, err
-    assert kformer_main("train", "--output", tmp_path / "run")[0] == 0 and asked["model_options"] is None
+    assert (
+        kformer_main("train", "--output", tmp_path / "run")[0] == 0
+        and asked["model_options"] is None
+    )
 
 
 @pytest.mark.any_backend
-def test_what_keeps_a_model_from_learning_by_heart_is_passed_on(kformer_main, monkeypatch, tmp_path):
+def test_what_keeps_a_model_from_learning_by_heart_is_passed_on(
+    kformer_main, monkeypatch, tmp_path
+):
     asked = {}
-    monkeypatch.setattr(kformer.training, "train_run", lambda output, **options: asked.update(options) or argparse.Namespace(path=output))
-    numbers = {"dropout": 0.2, "attention_dropout": 0.1, "activation_dropout": 0.15, "word_dropout": 0.05, "subword_sampling": 0.3}
-    numbers |= {"label_smoothing": 0.2, "consistency": 4.0, "weight_decay": 0.01, "ema": 0.99, "cooldown": 0.4, "teacher_weight": 0.5}
+    monkeypatch.setattr(
+        kformer.training,
+        "train_run",
+        lambda output, **options: asked.update(options) or argparse.Namespace(path=output),
+    )
+    numbers = {
+        "dropout": 0.2,
+        "attention_dropout": 0.1,
+        "activation_dropout": 0.15,
+        "word_dropout": 0.05,
+        "subword_sampling": 0.3,
+    }
+    numbers |= {
+        "label_smoothing": 0.2,
+        "consistency": 4.0,
+        "weight_decay": 0.01,
+        "ema": 0.99,
+        "cooldown": 0.4,
+        "teacher_weight": 0.5,
+    }
     numbers |= {"accumulate": 3, "quality_every": 50, "patience": 7, "valid_every": 2}
     words = {"select": "bleu", "precision": "mixed_bfloat16", "log_dir": "board"}
-    flags = [part for name, value in (numbers | words).items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    code, _, err = kformer_main("train", "--output", tmp_path / "run", *flags, "--teacher", "a", "--teacher", "b")
+    flags = [
+        part
+        for name, value in (numbers | words).items()
+        for part in (f"--{name.replace('_', '-')}", str(value))
+    ]
+    code, _, err = kformer_main(
+        "train", "--output", tmp_path / "run", *flags, "--teacher", "a", "--teacher", "b"
+    )
     assert code == 0 and {**asked, **numbers, **words, "teachers": ["a", "b"]} == asked, err
 
 
@@ -470,23 +722,49 @@ def test_an_ensemble_on_the_command_line(kformer_main, tmp_path):
     for weight in model.trainable_weights:
         weight.assign(weight + 0.05 * random.normal(size=weight.shape))
     other = kformer.Translator(model, tokenizer).save(tmp_path / "other")
-    together, pairs = kformer.Translator.load([RUN, other]), kformer.data.generate_pairs(20, split="test", categories="time")
+    together, pairs = (
+        kformer.Translator.load([RUN, other]),
+        kformer.data.generate_pairs(20, split="test", categories="time"),
+    )
     for side in ("source", "target"):
-        (tmp_path / side).write_text("".join(getattr(pair, side) + "\n" for pair in pairs), encoding="utf-8")
-    code, out, err = kformer_main("translate", RUN, "--ensemble", other, "--scores", "--input", tmp_path / "source")
+        (tmp_path / side).write_text(
+            "".join(getattr(pair, side) + "\n" for pair in pairs), encoding="utf-8"
+        )
+    code, out, err = kformer_main(
+        "translate", RUN, "--ensemble", other, "--scores", "--input", tmp_path / "source"
+    )
     rows = [line.split("\t") for line in out.decode().splitlines()]
-    expected = [translation.hypotheses[0] for translation in together.translate([pair.source for pair in pairs])]
-    assert code == 0 and [row[0] for row in rows] == [hypothesis.text for hypothesis in expected], err
-    assert [float(row[1]) for row in rows] == pytest.approx([hypothesis.score for hypothesis in expected], abs=1e-3)
+    expected = [
+        translation.hypotheses[0]
+        for translation in together.translate([pair.source for pair in pairs])
+    ]
+    assert code == 0 and [row[0] for row in rows] == [hypothesis.text for hypothesis in expected], (
+        err
+    )
+    assert [float(row[1]) for row in rows] == pytest.approx(
+        [hypothesis.score for hypothesis in expected], abs=1e-3
+    )
     alone = kformer_main("translate", RUN, "--scores", "--input", tmp_path / "source")[1]
     assert alone != out
-    files = ("--source", tmp_path / "source", "--reference", tmp_path / "target", "--tokenize", "zh", "--json")
+    files = (
+        "--source",
+        tmp_path / "source",
+        "--reference",
+        tmp_path / "target",
+        "--tokenize",
+        "zh",
+        "--json",
+    )
     code, out, err = kformer_main("evaluate", RUN, "--ensemble", other, *files)
-    result = kformer.evaluation.evaluate(together, [pair.source for pair in pairs], [pair.target for pair in pairs], tokenize="zh")
+    result = kformer.evaluation.evaluate(
+        together, [pair.source for pair in pairs], [pair.target for pair in pairs], tokenize="zh"
+    )
     assert code == 0 and json.loads(out)["bleu"] == pytest.approx(result.bleu), err
 
 
-def test_a_training_that_is_killed_goes_on_through_the_same_losses(kformer_main, corpus, small_run, tmp_path):
+def test_a_training_that_is_killed_goes_on_through_the_same_losses(
+    kformer_main, corpus, small_run, tmp_path
+):
     options = {
         "start_from": small_run,
         "batch_tokens": 256,
@@ -501,7 +779,14 @@ def test_a_training_that_is_killed_goes_on_through_the_same_losses(kformer_main,
 
     killed = tmp_path / "killed"
     arguments = train_arguments(corpus, killed, **options, epochs=9)
-    command = [sys.executable, "-m", "kformer_command", *arguments, "--backend", keras.backend.backend()]
+    command = [
+        sys.executable,
+        "-m",
+        "kformer_command",
+        *arguments,
+        "--backend",
+        keras.backend.backend(),
+    ]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 300
     try:
@@ -513,26 +798,39 @@ def test_a_training_that_is_killed_goes_on_through_the_same_losses(kformer_main,
         process.send_signal(signal.SIGKILL)
         errors = process.communicate()[1].decode()
     assert process.returncode == -signal.SIGKILL, errors
-    step = max(int(path.name.removeprefix("step-")) for path in (killed / "checkpoints").glob("step-*"))
+    step = max(
+        int(path.name.removeprefix("step-")) for path in (killed / "checkpoints").glob("step-*")
+    )
     assert 0 < step < len(expected)
 
-    assert "holds a training already: go on with it by resume (--resume)" in error_of(kformer_main(*arguments))
+    assert "holds a training already: go on with it by resume (--resume)" in error_of(
+        kformer_main(*arguments)
+    )
     line = error_of(kformer_main("train", "--output", killed, "--resume", "--batch-tokens", "512"))
     assert "began with batch_tokens=256 and can only go on with that, not with 512" in line
     # It goes on with what it began with; when to stop may be said anew.
     code, _, err = kformer_main("train", "--output", killed, "--resume", "--epochs", "2")
     assert code == 0 and f"resume: at step {step} of {len(expected)}" in err
     assert losses(killed) == expected
-    assert fingerprint(kformer.Translator.load(killed).model) == fingerprint(kformer.Translator.load(tmp_path / "whole").model)
+    assert fingerprint(kformer.Translator.load(killed).model) == fingerprint(
+        kformer.Translator.load(tmp_path / "whole").model
+    )
 
     # The mean of the checkpoints that were kept translates as a run of its own.
-    code, out, err = kformer_main("average", killed, "--last", "2", "--output", tmp_path / "averaged")
+    code, out, err = kformer_main(
+        "average", killed, "--last", "2", "--output", tmp_path / "averaged"
+    )
     assert code == 0 and out.decode() == f"{tmp_path / 'averaged'}\n", err
     averaged, steps = average_checkpoints(killed, 2)
     model, _, config = load_run(tmp_path / "averaged")
-    assert fingerprint(model) == fingerprint(averaged) != fingerprint(load_run(killed)[0]) and config["averaged_steps"] == steps
+    assert (
+        fingerprint(model) == fingerprint(averaged) != fingerprint(load_run(killed)[0])
+        and config["averaged_steps"] == steps
+    )
     assert kformer_main("translate", tmp_path / "averaged", stdin=b"noon\n")[0] == 0
-    assert "whose model the average would replace" in error_of(kformer_main("average", killed, "--output", killed))
+    assert "whose model the average would replace" in error_of(
+        kformer_main("average", killed, "--output", killed)
+    )
 
     # The text must be the one that it began with.
     (tmp_path / "changed").write_text(corpus["train_source"].read_text().replace("past", "after"))
@@ -548,13 +846,28 @@ def test_a_training_that_is_killed_goes_on_through_the_same_losses(kformer_main,
 def test_plots(kformer_main, tmp_path):
     run = str(RUN)
     picture, page = tmp_path / "a.png", tmp_path / "a.html"
-    code, _, errors = kformer_main("plot", "attention", run, "--source", "twenty past five", "--layer", "1", "--output", str(picture))
+    code, _, errors = kformer_main(
+        "plot",
+        "attention",
+        run,
+        "--source",
+        "twenty past five",
+        "--layer",
+        "1",
+        "--output",
+        str(picture),
+    )
     assert code == 0 and str(picture) in errors and picture.read_bytes()[:4] == b"\x89PNG"
-    code, _, _ = kformer_main("plot", "attention", run, "--source", "twenty past five", "--output", str(page))
+    code, _, _ = kformer_main(
+        "plot", "attention", run, "--source", "twenty past five", "--output", str(page)
+    )
     assert code == 0 and "<table" not in page.read_text(encoding="utf-8").split("<script")[0]
     for arguments, words in (
         (["attention", run, "--source", "a", "--output", str(tmp_path / "a.txt")], "ends in .png"),
-        (["attention", run, "--source", "a", "--layer", "0", "--output", str(picture)], "--layer counts from 1, but 0"),
+        (
+            ["attention", run, "--source", "a", "--layer", "0", "--output", str(picture)],
+            "--layer counts from 1, but 0",
+        ),
         (["training", run, "--output", str(picture)], "history.csv does not exist"),
     ):
         code, _, errors = kformer_main("plot", *arguments)

@@ -52,7 +52,11 @@ def _imports(tree):
             if node.level:
                 names = [""]
             else:
-                names = [f"{node.module}.{alias.name}" for alias in node.names] if node.module == "kformer" else [node.module]
+                names = (
+                    [f"{node.module}.{alias.name}" for alias in node.names]
+                    if node.module == "kformer"
+                    else [node.module]
+                )
             for name in names:
                 yield name, id(node) in top
 
@@ -67,26 +71,40 @@ def test_imports_run_one_way(path):
     for name, is_at_top in _imports(ast.parse(path.read_text(encoding="utf-8"))):
         parts = name.split(".")
         # `kformer_command` runs the room of the commands without the package around it.
-        assert name or _room(path) == "cli", f"{path.name} must name the package in full where it imports"
-        assert not (is_at_top and parts[0] == "kformer" and _room(path) == "cli"), f"{path.name} imports {name} before a command needs it"
+        assert name or _room(path) == "cli", (
+            f"{path.name} must name the package in full where it imports"
+        )
+        assert not (is_at_top and parts[0] == "kformer" and _room(path) == "cli"), (
+            f"{path.name} imports {name} before a command needs it"
+        )
         if parts[0] == "kformer" and len(parts) > 1:
             # `Translator.export` calls the export room when it is asked to; at import time nothing looks forward.
-            assert ORDER.index(parts[1]) <= room or not is_at_top, f"{path.name} imports {name}, which stands after it"
+            assert ORDER.index(parts[1]) <= room or not is_at_top, (
+                f"{path.name} imports {name}, which stands after it"
+            )
         assert not (is_at_top and parts[0] in ("tensorflow", "tensorflow_text", "torch", "jax")), (
             f"{path.name} needs {name} to be imported"
         )
         if parts[0] in ("tensorflow", "torch", "jax"):
-            allowed = _room(path) == "export" or path.name in ("drivers.py", "kernels.py", "machine.py", "checkpoint.py")
+            allowed = _room(path) == "export" or path.name in (
+                "drivers.py",
+                "kernels.py",
+                "machine.py",
+                "checkpoint.py",
+            )
             assert allowed, f"{path.name} must do with keras.ops, but imports {name}"
 
 
 def test_backends_without_tensorflow():
     """`import kformer` on JAX and PyTorch works where TensorFlow is not installed."""
-    code = hiding("tensorflow", "tensorflow_text") + """
+    code = (
+        hiding("tensorflow", "tensorflow_text")
+        + """
 import kformer, kformer.export
 kformer.Transformer(50, num_encoder_layers=1, num_decoder_layers=1, hidden_dim=8, intermediate_dim=8, num_heads=2)
 assert "tensorflow" not in sys.modules
 """
+    )
     for backend in ("jax", "torch"):
         run = subprocess.run(
             [sys.executable, "-c", code],

@@ -76,10 +76,13 @@ def test_search_scores_are_what_score_gives(translator, pairs):
     canonical = [
         i
         for i, result in enumerate(found)
-        if translator.tokenizer.tokenize(result.text, side="target", special_tokens=True) == result.hypotheses[0].ids
+        if translator.tokenizer.tokenize(result.text, side="target", special_tokens=True)
+        == result.hypotheses[0].ids
     ]
     assert len(canonical) > len(sources) // 2
-    scores = translator.score([sources[i] for i in canonical], [found[i].text for i in canonical], batch_size=7)
+    scores = translator.score(
+        [sources[i] for i in canonical], [found[i].text for i in canonical], batch_size=7
+    )
     assert np.allclose(scores, [found[i].score for i in canonical], atol=1e-4)
     assert translator.score([], []) == []
 
@@ -88,7 +91,12 @@ def test_attention_adds_up_to_one(translator):
     source = "half past four in the afternoon"
     attention = translator.attention(source)
     layers, heads = 2, 2
-    assert attention.weights.shape == (layers, heads, len(attention.target_tokens), len(attention.source_tokens))
+    assert attention.weights.shape == (
+        layers,
+        heads,
+        len(attention.target_tokens),
+        len(attention.source_tokens),
+    )
     assert np.allclose(attention.weights.sum(-1), 1, atol=1e-5)
     forced = translator.attention(source, translator(source))
     assert np.allclose(forced.weights, attention.weights, atol=1e-6)
@@ -96,7 +104,12 @@ def test_attention_adds_up_to_one(translator):
 
 def test_save_and_load(translator, pairs, tmp_path):
     sources = [pair.source for pair in pairs]
-    changed = kformer.Translator(translator.model, translator.tokenizer, SearchOptions(beam_size=2, max_length=39), {"note": "x"})
+    changed = kformer.Translator(
+        translator.model,
+        translator.tokenizer,
+        SearchOptions(beam_size=2, max_length=39),
+        {"note": "x"},
+    )
     changed.save(tmp_path / "run")
     again = kformer.Translator.load(tmp_path / "run")
     assert again.options == changed.options and again.config == {"note": "x"}
@@ -106,7 +119,9 @@ def test_save_and_load(translator, pairs, tmp_path):
 def test_sampling_depends_on_seed_and_place_alone(translator):
     source = "ten minutes to nine in the evening"
     drawn = translator([source] * 3, sampling=True, temperature=3.0, n_best=4, seed=1)
-    assert drawn == translator([source] * 3, sampling=True, temperature=3.0, n_best=4, seed=1, batch_size=1)
+    assert drawn == translator(
+        [source] * 3, sampling=True, temperature=3.0, n_best=4, seed=1, batch_size=1
+    )
     assert drawn != translator([source] * 3, sampling=True, temperature=3.0, n_best=4, seed=2)
     assert len({text for texts in drawn for text in texts}) > 1
 
@@ -131,7 +146,12 @@ def test_bad_calls_say_what_is_wrong(translator, call, words):
 
 def test_a_foreign_tokenizer_is_refused(translator):
     small = kformer.Transformer(
-        300, num_encoder_layers=1, num_decoder_layers=1, hidden_dim=8, intermediate_dim=8, num_heads=1
+        300,
+        num_encoder_layers=1,
+        num_decoder_layers=1,
+        hidden_dim=8,
+        intermediate_dim=8,
+        num_heads=1,
     )
     with pytest.raises(ValueError, match="300"):
         kformer.Translator(small, translator.tokenizer)
@@ -146,8 +166,8 @@ def test_bad_runs_say_what_is_wrong(tmp_path):
     (tmp_path / "run" / "config.json").write_text(json.dumps({**config, "format_version": 99}))
     with pytest.raises(ValueError, match="newer"):
         kformer.Translator.load(tmp_path / "run")
-    (tmp_path / "run" / "config.json").write_text(json.dumps({**config, "search": {"beam_width": 4}}))
+    (tmp_path / "run" / "config.json").write_text(
+        json.dumps({**config, "search": {"beam_width": 4}})
+    )
     with pytest.raises(ValueError, match="beam_width"):
         kformer.Translator.load(tmp_path / "run")
-
-

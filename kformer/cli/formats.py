@@ -28,7 +28,11 @@ def export(
     run: Run,
     output: Annotated[
         pathlib.Path,
-        option("--output", metavar="FOLDER", help="Folder to write; a SavedModel is added to it as the next version."),
+        option(
+            "--output",
+            metavar="FOLDER",
+            help="Folder to write; a SavedModel is added to it as the next version.",
+        ),
     ],
     format: Annotated[
         str,
@@ -48,7 +52,12 @@ def export(
     ] = None,
     beam_size: BeamSize = None,
     n_best: Annotated[
-        int | None, option("--n-best", min=1, help="Translations that the signature `n_best` gives. Default: as many as the beam is wide.")
+        int | None,
+        option(
+            "--n-best",
+            min=1,
+            help="Translations that the signature `n_best` gives. Default: as many as the beam is wide.",
+        ),
     ] = None,
     length_penalty: LengthPenalty = None,
     max_length: MaxLength = None,
@@ -63,15 +72,28 @@ def export(
         ),
     ] = None,
     early_stopping: Annotated[
-        bool, option("--early-stopping", help="Stop a beam sooner, at the risk of a better translation that is longer.")
+        bool,
+        option(
+            "--early-stopping",
+            help="Stop a beam sooner, at the risk of a better translation that is longer.",
+        ),
     ] = False,
     single: Annotated[
-        bool, option("--single", help="saved_model: also a signature for one text at a time, which XLA compiles at its first calls.")
+        bool,
+        option(
+            "--single",
+            help="saved_model: also a signature for one text at a time, which XLA compiles at its first calls.",
+        ),
     ] = False,
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
     import_module: Annotated[
-        list[str] | None, option("--import", metavar="MODULE", help="A Python module to import first, which registers layers of your own.")
+        list[str] | None,
+        option(
+            "--import",
+            metavar="MODULE",
+            help="A Python module to import first, which registers layers of your own.",
+        ),
     ] = None,
     threads: Threads = None,
     backend: Backend = None,
@@ -89,13 +111,29 @@ def export(
         from kformer import streaming
         from kformer.export import FORMATS
     if format not in FORMATS:
-        raise typer.BadParameter(f"--format is '{format}', but must be one of {', '.join(FORMATS)}.")
+        raise typer.BadParameter(
+            f"--format is '{format}', but must be one of {', '.join(FORMATS)}."
+        )
     if format == "ctranslate2" and (
-        early_stopping or not (beam_size is n_best is length_penalty is max_length is length_ratio is length_offset is shortlist is None)
+        early_stopping
+        or not (
+            beam_size
+            is n_best
+            is length_penalty
+            is max_length
+            is length_ratio
+            is length_offset
+            is shortlist
+            is None
+        )
     ):
-        raise typer.BadParameter("The format ctranslate2 holds no search options: give them to ctranslate2.Translator.")
+        raise typer.BadParameter(
+            "The format ctranslate2 holds no search options: give them to ctranslate2.Translator."
+        )
     if single and format != "saved_model":
-        raise typer.BadParameter(f"--single adds a signature to a SavedModel; the format {format} has none.")
+        raise typer.BadParameter(
+            f"--single adds a signature to a SavedModel; the format {format} has none."
+        )
     for module in import_module or ():
         importlib.import_module(module)
     translator = streaming.load_run_translator(run, source_language, target_language)
@@ -106,7 +144,9 @@ def export(
         "max_length": max_length,
         "length_ratio": length_ratio,
         "length_offset": length_offset,
-        "shortlist": None if shortlist is None else translator.shortlist(streaming.read_lines(shortlist, "shortlist")),
+        "shortlist": None
+        if shortlist is None
+        else translator.shortlist(streaming.read_lines(shortlist, "shortlist")),
         "early_stopping": early_stopping or None,
         "single": single or None,
         "quantization" if format == "ctranslate2" else "dtype": dtype,
@@ -122,13 +162,23 @@ def export(
 def import_(
     path: Annotated[
         pathlib.Path,
-        typer.Argument(metavar="FOLDER", help="A downloaded model: config.json, model.safetensors or pytorch_model.bin, tokenizer files."),
+        typer.Argument(
+            metavar="FOLDER",
+            help="A downloaded model: config.json, model.safetensors or pytorch_model.bin, tokenizer files.",
+        ),
     ],
-    output: Annotated[pathlib.Path, option("--output", metavar="RUN", help="The run directory to make.")],
+    output: Annotated[
+        pathlib.Path, option("--output", metavar="RUN", help="The run directory to make.")
+    ],
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
     dtype: Annotated[
-        str, option("--dtype", show_default=True, help="float32; float16 or bfloat16 keep weights small, and compute in it.")
+        str,
+        option(
+            "--dtype",
+            show_default=True,
+            help="float32; float16 or bfloat16 keep weights small, and compute in it.",
+        ),
     ] = "float32",
     threads: Threads = None,
     backend: Backend = None,

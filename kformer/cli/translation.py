@@ -32,31 +32,61 @@ def translate(
     model: Model,
     input: Annotated[
         pathlib.Path | None,
-        option("--input", metavar="FILE", help="Text to translate. Default: standard input, line by line as it comes."),
+        option(
+            "--input",
+            metavar="FILE",
+            help="Text to translate. Default: standard input, line by line as it comes.",
+        ),
     ] = None,
     output: Annotated[
         pathlib.Path | None,
-        option("--output", metavar="FILE", help="Where the translations go; the file appears when it is whole. Default: standard output."),
+        option(
+            "--output",
+            metavar="FILE",
+            help="Where the translations go; the file appears when it is whole. Default: standard output.",
+        ),
     ] = None,
     beam_size: BeamSize = None,
     n_best: Annotated[
-        int, option("--n-best", min=1, help="Translations per line, best first, in columns with tabs between them. Default: 1.")
+        int,
+        option(
+            "--n-best",
+            min=1,
+            help="Translations per line, best first, in columns with tabs between them. Default: 1.",
+        ),
     ] = 1,
-    scores: Annotated[bool, option("--scores", help="After each translation a column with its log-probability.")] = False,
+    scores: Annotated[
+        bool, option("--scores", help="After each translation a column with its log-probability.")
+    ] = False,
     length_penalty: LengthPenalty = None,
     max_length: MaxLength = None,
     length_ratio: LengthRatio = None,
     length_offset: LengthOffset = None,
-    sample: Annotated[bool, option("--sample", help="Draw translations at random instead of searching for the best.")] = False,
+    sample: Annotated[
+        bool,
+        option("--sample", help="Draw translations at random instead of searching for the best."),
+    ] = False,
     temperature: Annotated[
-        float | None, option("--temperature", help="With --sample: below 1 draws likelier tokens, above 1 rarer ones. Default: 1.")
+        float | None,
+        option(
+            "--temperature",
+            help="With --sample: below 1 draws likelier tokens, above 1 rarer ones. Default: 1.",
+        ),
     ] = None,
-    top_k: Annotated[int | None, option("--top-k", help="With --sample: draw among the k likeliest tokens. Default: all.")] = None,
+    top_k: Annotated[
+        int | None,
+        option("--top-k", help="With --sample: draw among the k likeliest tokens. Default: all."),
+    ] = None,
     top_p: Annotated[
         float | None,
-        option("--top-p", help="With --sample: draw among the likeliest tokens that hold this much probability. Default: 1, all."),
+        option(
+            "--top-p",
+            help="With --sample: draw among the likeliest tokens that hold this much probability. Default: 1, all.",
+        ),
     ] = None,
-    seed: Annotated[int | None, option("--seed", help="With --sample: of the draws. Default: 0.")] = None,
+    seed: Annotated[
+        int | None, option("--seed", help="With --sample: of the draws. Default: 0.")
+    ] = None,
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
     ensemble: Ensemble = None,
@@ -91,7 +121,9 @@ def translate(
 
         def write(results):
             for result in results:
-                out.write(streaming.format_line(result, n_best=n_best, scores=scores).encode() + b"\n")
+                out.write(
+                    streaming.format_line(result, n_best=n_best, scores=scores).encode() + b"\n"
+                )
             out.flush()
 
         with open(input, "rb") if input is not None else sys.stdin.buffer as lines:
@@ -107,7 +139,11 @@ def evaluate(
     source: Annotated[pathlib.Path, option("--source", metavar="FILE", help="Text to translate.")],
     reference: Annotated[
         list[pathlib.Path],
-        option("--reference", metavar="FILE", help="Its translation by people. Give the option again for further references."),
+        option(
+            "--reference",
+            metavar="FILE",
+            help="Its translation by people. Give the option again for further references.",
+        ),
     ],
     tokenize: Annotated[
         str,
@@ -117,14 +153,21 @@ def evaluate(
             help="How BLEU splits words: 13a for languages with spaces, zh, ja-mecab, char, ...; none for text that is tokenized.",
         ),
     ] = "13a",
-    lowercase: Annotated[bool, option("--lowercase", help="Compare without regard to case.")] = False,
+    lowercase: Annotated[
+        bool, option("--lowercase", help="Compare without regard to case.")
+    ] = False,
     beam_size: BeamSize = None,
     length_penalty: LengthPenalty = None,
     max_length: MaxLength = None,
     length_ratio: LengthRatio = None,
     length_offset: LengthOffset = None,
-    output: Annotated[pathlib.Path | None, option("--output", metavar="FILE", help="Also write the translations to this file.")] = None,
-    as_json: Annotated[bool, option("--json", help="Print one JSON object instead of lines to read.")] = False,
+    output: Annotated[
+        pathlib.Path | None,
+        option("--output", metavar="FILE", help="Also write the translations to this file."),
+    ] = None,
+    as_json: Annotated[
+        bool, option("--json", help="Print one JSON object instead of lines to read.")
+    ] = False,
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
     ensemble: Ensemble = None,
@@ -150,7 +193,14 @@ def evaluate(
     )  # fmt: skip
     with streaming.LineProgress(len(sources)) as progress:
         result = evaluate(
-            translator, sources, references, tokenize=tokenize, lowercase=lowercase, batch_size=batch_size, progress=progress, **options
+            translator,
+            sources,
+            references,
+            tokenize=tokenize,
+            lowercase=lowercase,
+            batch_size=batch_size,
+            progress=progress,
+            **options,
         )
     streaming.warn_truncated([i + 1 for i in result.truncated])
     if output is not None:
@@ -159,14 +209,19 @@ def evaluate(
     if as_json:
         print(json.dumps(result.as_dict(), ensure_ascii=False))
     else:
-        print(f"BLEU  {result.bleu:.2f}   {result.bleu_details.partition('=')[2].strip().partition(' ')[2]}   {result.bleu_signature}")
+        print(
+            f"BLEU  {result.bleu:.2f}   {result.bleu_details.partition('=')[2].strip().partition(' ')[2]}   {result.bleu_signature}"
+        )
         print(f"chrF  {result.chrf:.2f}   {result.chrf_signature}")
 
 
 def score(
     run: Run,
     source: Annotated[pathlib.Path, option("--source", metavar="FILE", help="Source text.")],
-    target: Annotated[pathlib.Path, option("--target", metavar="FILE", help="The translations to score: line n of line n.")],
+    target: Annotated[
+        pathlib.Path,
+        option("--target", metavar="FILE", help="The translations to score: line n of line n."),
+    ],
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
     batch_size: BatchSize = 32,
@@ -181,7 +236,10 @@ def score(
     """
     with quiet_imports():
         from kformer import streaming
-    sources, targets = streaming.read_lines(source, "source"), streaming.read_lines(target, "target")
+    sources, targets = (
+        streaming.read_lines(source, "source"),
+        streaming.read_lines(target, "target"),
+    )
     streaming.check_same_length(source, sources, target, targets)
     translator = streaming.load_run_translator(run, source_language, target_language)
     with streaming.LineProgress(len(sources)) as progress:

@@ -7,4 +7,12 @@ from kformer.data.parallel_dataset import ParallelDataset
 from kformer.data.preparation import prepare
 from kformer.data.soft_targets import SoftTargets
 
-__all__ = ["ParallelDataset", "PreparedCorpus", "SoftTargets", "embedded", "generate_pairs", "iterate_pairs", "prepare"]
+__all__ = [
+    "ParallelDataset",
+    "PreparedCorpus",
+    "SoftTargets",
+    "embedded",
+    "generate_pairs",
+    "iterate_pairs",
+    "prepare",
+]

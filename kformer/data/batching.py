@@ -56,7 +56,9 @@ def choose_lengths(source_lengths, target_lengths, batch_tokens, max_shapes=8, n
     source_cells, target_cells = _rungs(sources), _rungs(targets)
     histogram = np.zeros(num_sources * num_targets, np.int64)
     for part in corpus_parts(len(source_lengths)):
-        cells = source_cells[source_lengths[part]] * num_targets + target_cells[target_lengths[part]]
+        cells = (
+            source_cells[source_lengths[part]] * num_targets + target_cells[target_lengths[part]]
+        )
         histogram += np.bincount(cells, minlength=len(histogram))
     # [i, j]: pairs that fit into (sources[i], targets[j])
     fitting = histogram.reshape(num_sources, num_targets).cumsum(0).cumsum(1)
@@ -74,7 +76,9 @@ def choose_lengths(source_lengths, target_lengths, batch_tokens, max_shapes=8, n
 
             least[0, i, j] = cost(fitting[i, j])
             if i and j:
-                added = cost(fitting[i, j] - fitting[:i, :j])  # every rung lower in both lengths may stand below
+                added = cost(
+                    fitting[i, j] - fitting[:i, :j]
+                )  # every rung lower in both lengths may stand below
                 for k in range(1, max_shapes):
                     total = least[k - 1, :i, :j] + added
                     below[k, i, j] = total.argmin()
@@ -131,7 +135,9 @@ class EpochPlan:
         epoch = epoch if self._shuffle else 0
         with self._lock:
             if epoch not in self._epochs:
-                if len(self._epochs) > 1:  # the last two are kept: readers ahead of an epoch's end want both
+                if (
+                    len(self._epochs) > 1
+                ):  # the last two are kept: readers ahead of an epoch's end want both
                     self._epochs.popitem(last=False)
                 self._epochs[epoch] = self._arrange(epoch)
             return self._epochs[epoch]
@@ -165,25 +171,41 @@ class BatchPlan(EpochPlan):
     """
 
     def __init__(
-        self, source_lengths, target_lengths, batch_tokens, *, max_shapes=8, num_hosts=1, seed=0, shuffle=True
+        self,
+        source_lengths,
+        target_lengths,
+        batch_tokens,
+        *,
+        max_shapes=8,
+        num_hosts=1,
+        seed=0,
+        shuffle=True,
     ):
         super().__init__(seed, shuffle)
         ladder = choose_lengths(source_lengths, target_lengths, batch_tokens, max_shapes, num_hosts)
         source_rungs, target_rungs = (_rungs(heights) for heights in zip(*ladder, strict=True))
         bucket_of = np.empty(len(source_lengths), np.uint16)
         for part in corpus_parts(len(bucket_of)):
-            bucket_of[part] = np.maximum(source_rungs[source_lengths[part]], target_rungs[target_lengths[part]])
+            bucket_of[part] = np.maximum(
+                source_rungs[source_lengths[part]], target_rungs[target_lengths[part]]
+            )
         self.buckets, members = [], []
         for index, (source_length, target_length) in enumerate(ladder):
             pairs = np.flatnonzero(bucket_of == index).astype(np.uint32)
             if not len(pairs):
                 continue
-            batches = _num_batches(len(pairs), source_length, target_length, batch_tokens, num_hosts)
-            self.buckets.append(Bucket(-(-len(pairs) // batches), source_length, target_length, len(pairs), batches))
+            batches = _num_batches(
+                len(pairs), source_length, target_length, batch_tokens, num_hosts
+            )
+            self.buckets.append(
+                Bucket(-(-len(pairs) // batches), source_length, target_length, len(pairs), batches)
+            )
             members.append(pairs)
         self._members = members
         self._num_hosts = num_hosts
-        self._steps = np.repeat(np.arange(len(self.buckets)), [b.num_batches // num_hosts for b in self.buckets])
+        self._steps = np.repeat(
+            np.arange(len(self.buckets)), [b.num_batches // num_hosts for b in self.buckets]
+        )
         self.steps_per_epoch = len(self._steps)
 
     def batch(self, step, host=0):
@@ -204,7 +226,9 @@ class BatchPlan(EpochPlan):
         members, steps = self._members, self._steps.copy()
         if self._shuffle:
             bits = self._random_bits(epoch)
-            members = [pairs[np.argsort(bits.random_raw(len(pairs)), kind="stable")] for pairs in members]
+            members = [
+                pairs[np.argsort(bits.random_raw(len(pairs)), kind="stable")] for pairs in members
+            ]
             steps = steps[np.argsort(bits.random_raw(len(steps)), kind="stable")]
         others = np.flatnonzero(steps != steps[0])
         if len(others) and others[0] > 1:

@@ -33,7 +33,9 @@ DIGITS = "零一二三四五六七八九"
 WEEKDAYS = ("星期一", "星期二", "星期三", "星期四", "星期五", "星期六", "星期日")
 LARGEST_INTEGER = 10**12 - 1
 
-_PARTS_OF_DAY = ("凌晨",) * 6 + ("早上",) * 3 + ("上午",) * 3 + ("中午",) + ("下午",) * 5 + ("晚上",) * 6
+_PARTS_OF_DAY = (
+    ("凌晨",) * 6 + ("早上",) * 3 + ("上午",) * 3 + ("中午",) + ("下午",) * 5 + ("晚上",) * 6
+)
 
 
 def _group(number):
@@ -77,7 +79,9 @@ def chinese_integer(number: int) -> str:
     '十万零一十'
     """
     if not 0 <= number <= LARGEST_INTEGER:
-        raise ValueError(f"{number} is out of the range that is spelled: pass a number from 0 to {LARGEST_INTEGER:,}.")
+        raise ValueError(
+            f"{number} is out of the range that is spelled: pass a number from 0 to {LARGEST_INTEGER:,}."
+        )
     if number == 0:
         return DIGITS[0]
     text = _inner(number)

@@ -81,7 +81,9 @@ class PreparedCorpus:
         """
         pieces = vocabulary_fingerprint(tokenizer)
         if None not in (pieces, self._vocabulary) and pieces != self._vocabulary:
-            raise ValueError(f"'{self.folder}' was prepared with another tokenizer than the one given: prepare it again with this one.")
+            raise ValueError(
+                f"'{self.folder}' was prepared with another tokenizer than the one given: prepare it again with this one."
+            )
 
     def __len__(self):
         return self.num_pairs
@@ -96,7 +98,9 @@ class PreparedCorpus:
     def lengths(self, side):
         """Number of tokens of every pair on `side`, special tokens included: uint32 array [num_pairs]."""
         lengths = np.empty(self.num_pairs, np.uint32)
-        for begin in range(0, self.num_pairs, CHUNK_PAIRS):  # piece by piece: the offsets are twice as wide
+        for begin in range(
+            0, self.num_pairs, CHUNK_PAIRS
+        ):  # piece by piece: the offsets are twice as wide
             part = lengths[begin : begin + CHUNK_PAIRS]
             part[:] = np.diff(self._offsets[side].read([(begin, len(part) + 1)]))
         return lengths
@@ -108,7 +112,12 @@ class PreparedCorpus:
             side: `"source"` or `"target"`.
             pairs: int array [n] of pair indices.
         """
-        offsets = self._offsets[side].read([(pair, 2) for pair in pairs.tolist()]).reshape(-1, 2).astype(np.int64)
+        offsets = (
+            self._offsets[side]
+            .read([(pair, 2) for pair in pairs.tolist()])
+            .reshape(-1, 2)
+            .astype(np.int64)
+        )
         return offsets[:, 0], offsets[:, 1] - offsets[:, 0]
 
     def gather(self, side, pairs, shape, counts=None):
@@ -181,10 +190,13 @@ class FlatFile:
     def read(self, spans):
         """The numbers of some spans, one span after the other: `spans` has pairs (begin, count)."""
         if not hasattr(os, "pread"):
-            return np.concatenate([self._map[begin : begin + count] for begin, count in spans] or [self._map[:0]])
+            return np.concatenate(
+                [self._map[begin : begin + count] for begin, count in spans] or [self._map[:0]]
+            )
         size = self.dtype.itemsize
         return np.frombuffer(
-            b"".join([os.pread(self._file, count * size, begin * size) for begin, count in spans]), self.dtype
+            b"".join([os.pread(self._file, count * size, begin * size) for begin, count in spans]),
+            self.dtype,
         )
 
 
@@ -198,7 +210,9 @@ def vocabulary_fingerprint(tokenizer):
 
 def is_prepared(folder):
     """Whether `folder` is one that `prepare` wrote (so that it may be replaced)."""
-    return os.path.isfile(os.path.join(folder, "meta.json")) and os.path.isfile(os.path.join(folder, "source.offsets"))
+    return os.path.isfile(os.path.join(folder, "meta.json")) and os.path.isfile(
+        os.path.join(folder, "source.offsets")
+    )
 
 
 def _read_meta(folder):
@@ -211,7 +225,9 @@ def _read_meta(folder):
         meta = json.loads(path.read_text(encoding="utf-8"))
         version = int(meta["format_version"])
     except (ValueError, KeyError, TypeError):
-        raise ValueError(f"'{path}' is not the meta.json of a prepared corpus; prepare it again.") from None
+        raise ValueError(
+            f"'{path}' is not the meta.json of a prepared corpus; prepare it again."
+        ) from None
     if version > FORMAT_VERSION:
         raise ValueError(
             f"The prepared corpus '{folder}' has format version {version}, but this kformer reads up to version "

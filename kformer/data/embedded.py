@@ -44,7 +44,14 @@ from kformer.data.chinese_forms import (
     chinese_percent,
     chinese_time,
 )
-from kformer.data.english_dates import DIGITAL, FACE, SPOKEN, join_date_and_time, spell_date, spell_time
+from kformer.data.english_dates import (
+    DIGITAL,
+    FACE,
+    SPOKEN,
+    join_date_and_time,
+    spell_date,
+    spell_time,
+)
 from kformer.data.english_numbers import (
     CURRENCIES,
     pick,
@@ -55,7 +62,15 @@ from kformer.data.english_numbers import (
     spell_percent,
 )
 
-__all__ = ["CATEGORIES", "SPLITS", "Pair", "count_possible_pairs", "generate_pairs", "iterate_pairs", "split_of"]
+__all__ = [
+    "CATEGORIES",
+    "SPLITS",
+    "Pair",
+    "count_possible_pairs",
+    "generate_pairs",
+    "iterate_pairs",
+    "split_of",
+]
 
 CATEGORIES = ("date", "time", "datetime", "number", "money")
 SPLITS = ("train", "valid", "test")
@@ -87,7 +102,11 @@ def split_of(value: datetime.date | datetime.time | int | str) -> str:
         return _split_of_key("date " + value.isoformat())
     if isinstance(value, datetime.time):
         on_face = value.hour % 12
-        return _split_of_key(f"time {on_face}:{value.minute:02d}") if on_face or value.minute else "train"
+        return (
+            _split_of_key(f"time {on_face}:{value.minute:02d}")
+            if on_face or value.minute
+            else "train"
+        )
     return _split_of_quantity(str(value))
 
 
@@ -161,7 +180,9 @@ def _datetime_pair(random, split):
 
 
 # How many digits an integer has: all magnitudes, the everyday ones more often.
-_LENGTHS = (1,) * 3 + (2,) * 4 + (3,) * 8 + (4,) * 9 + (5,) * 9 + (6,) * 8 + (7,) * 5 + (8,) * 5 + (9,) * 5
+_LENGTHS = (
+    (1,) * 3 + (2,) * 4 + (3,) * 8 + (4,) * 9 + (5,) * 9 + (6,) * 8 + (7,) * 5 + (8,) * 5 + (9,) * 5
+)
 
 
 def _integer(random, lengths=_LENGTHS):
@@ -207,7 +228,9 @@ def _number_pair(random, split):
         number = _quantity(random, split, _integer)
         source, target = spell_integer(number, random), chinese_integer(number)
         if kind > 0.62:
-            signs = ("-", "-", "minus ") if source[0].isdigit() else ("minus ", "minus ", "negative ")
+            signs = (
+                ("-", "-", "minus ") if source[0].isdigit() else ("minus ", "minus ", "negative ")
+            )
             return pick(signs, random) + source, "负" + target
         return source, target
     if kind < 0.78:
@@ -257,7 +280,9 @@ def _as_typed(source, random):
     return source.lower() if draw < 0.16 else source
 
 
-def iterate_pairs(*, seed: int = 0, split: str = "train", categories: Sequence[str] | None = None) -> Iterator[Pair]:
+def iterate_pairs(
+    *, seed: int = 0, split: str = "train", categories: Sequence[str] | None = None
+) -> Iterator[Pair]:
     """Generates pairs without end; `generate_pairs` says what of.
 
     Returns:
@@ -266,12 +291,22 @@ def iterate_pairs(*, seed: int = 0, split: str = "train", categories: Sequence[s
     """
     if split not in SPLITS:
         raise ValueError(f"split is {split!r}: pass one of {', '.join(map(repr, SPLITS))}.")
-    names = CATEGORIES if categories is None else (categories,) if isinstance(categories, str) else tuple(categories)
+    names = (
+        CATEGORIES
+        if categories is None
+        else (categories,)
+        if isinstance(categories, str)
+        else tuple(categories)
+    )
     for name in names:
         if name not in CATEGORIES:
-            raise ValueError(f"{name!r} is no category: pass some of {', '.join(map(repr, CATEGORIES))}.")
+            raise ValueError(
+                f"{name!r} is no category: pass some of {', '.join(map(repr, CATEGORIES))}."
+            )
     if not names:
-        raise ValueError(f"categories is empty: pass some of {', '.join(map(repr, CATEGORIES))}, or None for all.")
+        raise ValueError(
+            f"categories is empty: pass some of {', '.join(map(repr, CATEGORIES))}, or None for all."
+        )
     return _endless_pairs(Random(f"kformer embedded corpus {split} {seed}").random, split, names)
 
 

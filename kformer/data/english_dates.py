@@ -46,10 +46,12 @@ def _options(full, short, also):
 
 _ALSO = {"September": "Sept", "Tuesday": "Tues", "Thursday": "Thurs"}
 _MONTH_OPTIONS = tuple(
-    _options(full, short, _ALSO.get(full)) for full, short in zip(MONTHS, _MONTHS_SHORT, strict=True)
+    _options(full, short, _ALSO.get(full))
+    for full, short in zip(MONTHS, _MONTHS_SHORT, strict=True)
 )
 _WEEKDAY_OPTIONS = tuple(
-    _options(full, short, _ALSO.get(full)) for full, short in zip(WEEKDAYS, _WEEKDAYS_SHORT, strict=True)
+    _options(full, short, _ALSO.get(full))
+    for full, short in zip(WEEKDAYS, _WEEKDAYS_SHORT, strict=True)
 )
 
 
@@ -64,7 +66,9 @@ def year_words(year: int) -> tuple[str, ...]:
             last = integer_words(rest)
             return (f"nineteen oh {last}", f"nineteen hundred and {last}")
         return (f"nineteen {integer_words(rest)}",)
-    thousands = (integer_words(year), integer_words(year, british=True)) if rest else ("two thousand",)
+    thousands = (
+        (integer_words(year), integer_words(year, british=True)) if rest else ("two thousand",)
+    )
     if not rest:
         return thousands
     if rest < 10:
@@ -127,9 +131,13 @@ def spell_date(date: datetime.date, random, *, weekday: bool = False) -> str:
         )
     elif draw < 0.82:
         year = pick(year_words(year), random) if draw < 0.72 else year
-        text = pick(_DAY_IN_WORDS, random).format(m=MONTHS[month - 1], w=_DAYS_IN_WORDS[day], y=year)
+        text = pick(_DAY_IN_WORDS, random).format(
+            m=MONTHS[month - 1], w=_DAYS_IN_WORDS[day], y=year
+        )
     else:
-        text = pick(_FIGURES, random).format(y=year, month=month, d=day, short=_MONTHS_SHORT[month - 1])
+        text = pick(_FIGURES, random).format(
+            y=year, month=month, d=day, short=_MONTHS_SHORT[month - 1]
+        )
     if not weekday:
         return text
     name = pick(_WEEKDAY_OPTIONS[date.weekday()], random)
@@ -155,14 +163,18 @@ def _spoken_on_face(hour, minute):
     now, following = (integer_words(hours % 12 or 12) for hours in (hour, hour + 1))
     if minute == 0:
         return [f"{now} o'clock", f"{now} o'clock", f"{hour % 12 or 12} o'clock"]
-    texts = [f"{now} oh {integer_words(minute)}" if minute < 10 else f"{now} {integer_words(minute)}"]
+    texts = [
+        f"{now} oh {integer_words(minute)}" if minute < 10 else f"{now} {integer_words(minute)}"
+    ]
     if minute == 30:
         return [*texts, *[f"half past {now}"] * 3]
     past, to = ("past", "after"), ("to", "to", "till")
     words, hours = (past, now) if minute < 30 else (to, following)
     distance = minute if minute < 30 else 60 - minute
     if distance == 15:
-        return texts + [f"{article}quarter {word} {hours}" for word in words for article in ("a ", "")]
+        return texts + [
+            f"{article}quarter {word} {hours}" for word in words for article in ("a ", "")
+        ]
     minutes = "minute" if distance == 1 else "minutes"
     texts += [f"{integer_words(distance)} {minutes} {word} {hours}" for word in words]
     if distance % 5 == 0:
@@ -183,7 +195,9 @@ def _at_twelve(hour, minute):
 
 
 @cache
-def time_spellings(hour: int, minute: int) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+def time_spellings(
+    hour: int, minute: int
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """The spellings of a time of day.
 
     Args:
@@ -197,7 +211,14 @@ def time_spellings(hour: int, minute: int) -> tuple[tuple[str, ...], tuple[str, 
     """
     on_face = hour % 12 or 12
     half = "ap"[hour // 12]
-    marks = (f" {half}m", f" {half}m", f" {half}.m.", f"{half}m", f" {half.upper()}M", f"{half.upper()}M")
+    marks = (
+        f" {half}m",
+        f" {half}m",
+        f" {half}.m.",
+        f"{half}m",
+        f" {half.upper()}M",
+        f"{half.upper()}M",
+    )
     digital = [f"{hour:02d}:{minute:02d}"] * 4 + [f"{on_face}:{minute:02d}{mark}" for mark in marks]
     digital += [f"{on_face}.{minute:02d}{mark}" for mark in marks[:1] + marks[3:4]]
     face = _spoken_on_face(hour, minute)
@@ -225,8 +246,20 @@ def spell_time(hour: int, minute: int, random, *, family: int) -> str:
 
 
 _JOINERS = {
-    SPOKEN: ("{date}, {time}", "{date}, {time}", "{date} at {time}", "{date} at {time}", "{date}, at {time}"),
-    DIGITAL: ("{date}, {time}", "{date} {time}", "{date} {time}", "{date} at {time}", "{date} at {time}"),
+    SPOKEN: (
+        "{date}, {time}",
+        "{date}, {time}",
+        "{date} at {time}",
+        "{date} at {time}",
+        "{date}, at {time}",
+    ),
+    DIGITAL: (
+        "{date}, {time}",
+        "{date} {time}",
+        "{date} {time}",
+        "{date} at {time}",
+        "{date} at {time}",
+    ),
 }
 _TIME_FIRST = ("{time} on {date}", "{time}, {date}", "at {time} on {date}")
 

@@ -27,7 +27,18 @@ __all__ = [
 
 ONES = (
     *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
-    *("ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
+    *(
+        "ten",
+        "eleven",
+        "twelve",
+        "thirteen",
+        "fourteen",
+        "fifteen",
+        "sixteen",
+        "seventeen",
+        "eighteen",
+        "nineteen",
+    ),
 )
 TENS = ("zero", "ten", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 IRREGULAR_ORDINALS = {
@@ -61,13 +72,17 @@ def _below_thousand(number, joiner, hyphen):
 
 # The words of 0..999, by whether "and" follows the hundreds and by what joins tens and ones.
 _BELOW_THOUSAND = {
-    (british, hyphen): tuple(_below_thousand(number, " and " if british else " ", hyphen) for number in range(1000))
+    (british, hyphen): tuple(
+        _below_thousand(number, " and " if british else " ", hyphen) for number in range(1000)
+    )
     for british in (False, True)
     for hyphen in ("-", " ")
 }
 
 
-def integer_words(number: int, *, british: bool = False, commas: bool = False, hyphen: str = "-") -> str:
+def integer_words(
+    number: int, *, british: bool = False, commas: bool = False, hyphen: str = "-"
+) -> str:
     """Spells an integer from 0 to 999,999,999,999 in words.
 
     Args:
@@ -108,7 +123,9 @@ def ordinal_words(number: int, *, british: bool = False, hyphen: str = "-") -> s
 
 def ordinal_digits(number: int) -> str:
     """Writes an ordinal in digits: 23 is "23rd", 1012 is "1,012th"."""
-    suffix = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    suffix = (
+        "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    )
     return f"{number:,}{suffix}"
 
 
@@ -185,7 +202,11 @@ def _decimal_words(number, random):
     if not point:
         return words
     zero = "oh" if random() < 0.2 else "zero"
-    return words + " point " + " ".join(zero if digit == "0" else ONES[int(digit)] for digit in fraction)
+    return (
+        words
+        + " point "
+        + " ".join(zero if digit == "0" else ONES[int(digit)] for digit in fraction)
+    )
 
 
 def _decimal_digits(number, random):
@@ -261,11 +282,27 @@ CURRENCIES = (
         8,
     ),
     Currency(
-        "EUR", (("euro", "euros"),), (), ("€",), ("EUR",), _CENT, (("euro cent", "euro cents"),), "", "欧元", "欧分", 4
+        "EUR",
+        (("euro", "euros"),),
+        (),
+        ("€",),
+        ("EUR",),
+        _CENT,
+        (("euro cent", "euro cents"),),
+        "",
+        "欧元",
+        "欧分",
+        4,
     ),
     Currency(
         "GBP",
-        (_POUND, _POUND, _POUND, ("British pound", "British pounds"), ("pound sterling", "pounds sterling")),
+        (
+            _POUND,
+            _POUND,
+            _POUND,
+            ("British pound", "British pounds"),
+            ("pound sterling", "pounds sterling"),
+        ),
         (("quid", "quid"),),
         ("£",),
         ("GBP",),
@@ -278,12 +315,27 @@ CURRENCIES = (
     ),
     # Yuan's jiao and fen are spelled in `_yuan`.
     Currency("CNY", (("yuan", "yuan"),), (), ("CN¥",), ("CNY", "RMB"), (), (), "", "元", "分", 4),
-    _without_subunit("JPY", (("yen", "yen"), ("yen", "yen"), ("Japanese yen",) * 2), ("JP¥",), ("JPY",), "日元", 3),
-    _without_subunit("CAD", (("Canadian dollar", "Canadian dollars"),), ("C$", "CA$"), ("CAD",), "加元", 1),
-    _without_subunit("AUD", (("Australian dollar", "Australian dollars"),), ("A$",), ("AUD",), "澳元", 1),
-    _without_subunit("HKD", (("Hong Kong dollar", "Hong Kong dollars"),), ("HK$",), ("HKD",), "港元", 1),
+    _without_subunit(
+        "JPY",
+        (("yen", "yen"), ("yen", "yen"), ("Japanese yen",) * 2),
+        ("JP¥",),
+        ("JPY",),
+        "日元",
+        3,
+    ),
+    _without_subunit(
+        "CAD", (("Canadian dollar", "Canadian dollars"),), ("C$", "CA$"), ("CAD",), "加元", 1
+    ),
+    _without_subunit(
+        "AUD", (("Australian dollar", "Australian dollars"),), ("A$",), ("AUD",), "澳元", 1
+    ),
+    _without_subunit(
+        "HKD", (("Hong Kong dollar", "Hong Kong dollars"),), ("HK$",), ("HKD",), "港元", 1
+    ),
     _without_subunit("CHF", (("Swiss franc", "Swiss francs"),), (), ("CHF",), "瑞士法郎", 1),
-    _without_subunit("KRW", (("won", "won"), ("South Korean won",) * 2), ("₩",), ("KRW",), "韩元", 1),
+    _without_subunit(
+        "KRW", (("won", "won"), ("South Korean won",) * 2), ("₩",), ("KRW",), "韩元", 1
+    ),
 )
 
 
@@ -303,7 +355,9 @@ def _whole_money(units, currency, random):
             if scaled is not None and currency.symbols and scaled[0].isdigit():
                 return pick(currency.symbols, random) + scaled
         digits = _digits(units, random)
-        return _beside_digits(digits + ".00" if draw > 0.36 and currency.subunit else digits, currency, random)
+        return _beside_digits(
+            digits + ".00" if draw > 0.36 and currency.subunit else digits, currency, random
+        )
     singular, plural = pick(currency.names + currency.whole_names, random)
     if units == 1 and draw < 0.5:
         return "a " + singular
@@ -320,8 +374,16 @@ def _yuan(units, subunits, random):
     in_words = random() < 0.6
     tenths, hundredths = divmod(subunits, 10)
     counts = ((units, "yuan"), (tenths, "jiao"), (hundredths, "fen"))
-    parts = [_counted(count, ((name, name),), random, in_words=in_words) for count, name in counts if count]
-    return " ".join(parts) if len(parts) == 1 or random() < 0.5 else " ".join(parts[:-1]) + " and " + parts[-1]
+    parts = [
+        _counted(count, ((name, name),), random, in_words=in_words)
+        for count, name in counts
+        if count
+    ]
+    return (
+        " ".join(parts)
+        if len(parts) == 1 or random() < 0.5
+        else " ".join(parts[:-1]) + " and " + parts[-1]
+    )
 
 
 def spell_money(units: int, subunits: int, currency: Currency, random) -> str:

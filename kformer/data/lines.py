@@ -32,7 +32,9 @@ def check_readable(texts, side):
         return
     path = pathlib.Path(texts)
     if path.is_dir():
-        raise ValueError(f"The {side} '{path}' is a folder; give the path of a text file with one sentence per line.")
+        raise ValueError(
+            f"The {side} '{path}' is a folder; give the path of a text file with one sentence per line."
+        )
     if not path.exists():
         raise FileNotFoundError(
             f"The {side} file '{path}' does not exist; give the path of a UTF-8 text file with one sentence per line, "
@@ -88,7 +90,9 @@ def read_chunks(texts, side, chunk_lines):
 
 def _decode(raw, path, side, number):
     try:
-        text = b"".join(raw).decode("utf-8")  # one call for the whole chunk: several times faster than one per line
+        text = b"".join(raw).decode(
+            "utf-8"
+        )  # one call for the whole chunk: several times faster than one per line
     except UnicodeDecodeError:
         for offset, line in enumerate(raw):
             try:

@@ -23,7 +23,9 @@ def check_noise(tokenizer, subword_sampling, word_dropout):
     if isinstance(word_dropout, bool) or not 0 <= word_dropout < 1:
         raise ValueError(f"word_dropout must be in [0, 1), but it is {word_dropout!r}.")
     if tokenizer is None and (subword_sampling or word_dropout):
-        raise ValueError("Subword sampling and word dropout need the tokenizer that the corpus was prepared with: give tokenizer.")
+        raise ValueError(
+            "Subword sampling and word dropout need the tokenizer that the corpus was prepared with: give tokenizer."
+        )
     if subword_sampling:
         SubwordSampler(tokenizer.vocabulary("source"), subword_sampling)
 
@@ -52,7 +54,9 @@ class Noise:
         self._special = np.array([corpus.pad_id, corpus.start_id, corpus.end_id])
         self._samplers, self._growth, self._room = {}, {"source": 1.0, "target": 1.0}, {}
         for number, side in enumerate(("source", "target") if self.samples else ()):
-            self._samplers[side] = SubwordSampler(tokenizer.vocabulary(side), subword_sampling, seed=2 * self.seed + number)
+            self._samplers[side] = SubwordSampler(
+                tokenizer.vocabulary(side), subword_sampling, seed=2 * self.seed + number
+            )
             self._look(side)
 
     def _look(self, side):
@@ -77,7 +81,9 @@ class Noise:
 
     def _room_for(self, side, lengths):
         """The tokens that sentences of these lengths have room for once they are cut anew."""
-        return np.maximum(lengths, np.minimum(np.ceil(lengths * self._room[side]), self.corpus.max_length))
+        return np.maximum(
+            lengths, np.minimum(np.ceil(lengths * self._room[side]), self.corpus.max_length)
+        )
 
     def gather(self, side, pairs, shape, epoch, counts=None):
         """As `PreparedCorpus.gather`, the words cut as they are in this epoch."""
@@ -89,7 +95,11 @@ class Noise:
         room = self._room_for(side, lengths)
         rows, left = list(plain), np.arange(len(plain))
         for attempt in range(_ATTEMPTS):
-            keys = (np.uint64(epoch) << np.uint64(_PAIR_BITS)) + pairs[left].astype(np.uint64) * np.uint64(_ATTEMPTS) + np.uint64(attempt)
+            keys = (
+                (np.uint64(epoch) << np.uint64(_PAIR_BITS))
+                + pairs[left].astype(np.uint64) * np.uint64(_ATTEMPTS)
+                + np.uint64(attempt)
+            )
             drawn = self._samplers[side]([plain[i] for i in left], keys)
             fits = np.array([len(row) for row in drawn], np.int64) <= room[left]
             for i in np.flatnonzero(fits):
@@ -112,6 +122,8 @@ class Noise:
             bits = np.random.PCG64(np.random.SeedSequence([self.seed, number, 0x77D]))
             for name in ("source_ids", "target_ids"):
                 ids = inputs[name]
-                is_hidden = bits.random_raw(ids.size).reshape(ids.shape) < math.floor(self.word_dropout * 2.0**64)
+                is_hidden = bits.random_raw(ids.size).reshape(ids.shape) < math.floor(
+                    self.word_dropout * 2.0**64
+                )
                 ids[is_hidden & ~np.isin(ids, self._special)] = self._unknown_id
         return inputs

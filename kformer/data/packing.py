@@ -24,9 +24,17 @@ def choose_row_lengths(source_lengths, target_lengths):
     Returns:
         Tuple of the two ints, multiples of `LENGTH_STEP`.
     """
-    sides = [(int(lengths.max()), float(lengths.mean(dtype="float64"))) for lengths in (source_lengths, target_lengths)]
-    pairs = max(min(PAIRS_PER_ROW, len(source_lengths)), *(longest / mean for longest, mean in sides))
-    return tuple(LENGTH_STEP * max(-(-longest // LENGTH_STEP), round(pairs * mean / LENGTH_STEP)) for longest, mean in sides)
+    sides = [
+        (int(lengths.max()), float(lengths.mean(dtype="float64")))
+        for lengths in (source_lengths, target_lengths)
+    ]
+    pairs = max(
+        min(PAIRS_PER_ROW, len(source_lengths)), *(longest / mean for longest, mean in sides)
+    )
+    return tuple(
+        LENGTH_STEP * max(-(-longest // LENGTH_STEP), round(pairs * mean / LENGTH_STEP))
+        for longest, mean in sides
+    )
 
 
 def pack_cells(sources, targets, counts, room):
@@ -56,7 +64,13 @@ def pack_cells(sources, targets, counts, room):
     while True:
         if len(rows) % 64 == 0:  # Cells without pairs are passed over all the faster.
             kept = np.flatnonzero(left)
-            cells, sources, targets, left, first = cells[kept], sources[kept], targets[kept], left[kept], 0
+            cells, sources, targets, left, first = (
+                cells[kept],
+                sources[kept],
+                targets[kept],
+                left[kept],
+                0,
+            )
             sizes = sources + targets
         while first < len(left) and not left[first]:
             first += 1
@@ -98,7 +112,9 @@ class PackedPlan(EpochPlan):
         steps_per_epoch: int, the same on every host.
     """
 
-    def __init__(self, source_lengths, target_lengths, batch_tokens, *, num_hosts=1, seed=0, shuffle=True):
+    def __init__(
+        self, source_lengths, target_lengths, batch_tokens, *, num_hosts=1, seed=0, shuffle=True
+    ):
         super().__init__(seed, shuffle)
         num_pairs = len(source_lengths)
         row_lengths = choose_row_lengths(source_lengths, target_lengths)
@@ -109,7 +125,9 @@ class PackedPlan(EpochPlan):
         sizes = np.repeat([len(row) for row, _ in layout], [times for _, times in layout])
         self._row_begins = np.zeros(len(sizes) + 1, np.uint32)
         np.cumsum(sizes, out=self._row_begins[1:])
-        cell_at = np.concatenate([np.tile(row.astype(cell_of.dtype), times) for row, times in layout])
+        cell_at = np.concatenate(
+            [np.tile(row.astype(cell_of.dtype), times) for row, times in layout]
+        )
         # Places and pairs, both by cell: the n-th pair goes to the n-th place.
         self._places = np.argsort(cell_at, kind="stable").astype(np.uint32)
         self._pairs = np.argsort(cell_of, kind="stable").astype(np.uint32)
@@ -135,7 +153,11 @@ class PackedPlan(EpochPlan):
         rows = order[begin:end].astype(np.int64)
         begins, ends = self._row_begins[rows], self._row_begins[rows + 1]
         places = [np.arange(*span) for span in zip(begins.tolist(), ends.tolist(), strict=True)]
-        return bucket, pairs[np.concatenate([np.arange(0), *places])], (ends - begins).astype(np.int64)
+        return (
+            bucket,
+            pairs[np.concatenate([np.arange(0), *places])],
+            (ends - begins).astype(np.int64),
+        )
 
     def _arrange(self, epoch):
         """The pair at each place in this epoch, and the order of the rows."""

@@ -110,7 +110,9 @@ class ParallelDataset(keras.utils.PyDataset):
     ):
         _check_options(batch_tokens, seed, max_shapes, host, num_hosts)
         check_noise(tokenizer, subword_sampling, word_dropout)  # Before the long work.
-        options = dict(max_length=max_length, num_threads=num_threads, progress=progress, report=report)
+        options = dict(
+            max_length=max_length, num_threads=num_threads, progress=progress, report=report
+        )
         if cache_dir is not None:
             corpus = prepare_cached(source, target, tokenizer, cache_dir, **options)
         else:
@@ -156,15 +158,26 @@ class ParallelDataset(keras.utils.PyDataset):
         dataset = cls.__new__(cls)
         corpus = corpus if isinstance(corpus, PreparedCorpus) else PreparedCorpus.load(corpus)
         if soft_targets is not None and subword_sampling:
-            raise ValueError("Soft targets belong to words as they were cut once: leave out subword_sampling, or soft_targets.")
-        if soft_targets is not None and soft_targets.corpus.folder.resolve() != corpus.folder.resolve():
-            raise ValueError(f"The soft targets are those of '{soft_targets.corpus.folder}', not of '{corpus.folder}'.")
+            raise ValueError(
+                "Soft targets belong to words as they were cut once: leave out subword_sampling, or soft_targets."
+            )
+        if (
+            soft_targets is not None
+            and soft_targets.corpus.folder.resolve() != corpus.folder.resolve()
+        ):
+            raise ValueError(
+                f"The soft targets are those of '{soft_targets.corpus.folder}', not of '{corpus.folder}'."
+            )
         noise = Noise(corpus, tokenizer, subword_sampling, word_dropout, seed)
         dataset._soft_targets = soft_targets
-        dataset._build(corpus, noise, batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts)
+        dataset._build(
+            corpus, noise, batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts
+        )
         return dataset
 
-    def _build(self, corpus, noise, batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts):
+    def _build(
+        self, corpus, noise, batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts
+    ):
         super().__init__()
         self.corpus = corpus
         self._noise = noise
@@ -182,9 +195,17 @@ class ParallelDataset(keras.utils.PyDataset):
         self.shapes = [bucket.shape for bucket in self.buckets]
         self.steps_per_epoch = self._plan.steps_per_epoch
         self.pad_id, self.start_id, self.end_id = corpus.pad_id, corpus.start_id, corpus.end_id
-        self.num_pairs, self.num_too_long, self.num_empty = corpus.num_pairs, corpus.num_too_long, corpus.num_empty
+        self.num_pairs, self.num_too_long, self.num_empty = (
+            corpus.num_pairs,
+            corpus.num_too_long,
+            corpus.num_empty,
+        )
         self.num_tokens = corpus.num_target_tokens
-        self.fill = noise.growth("target") * self.num_tokens / sum(b.num_batches * b.rows * b.target_length for b in self.buckets)
+        self.fill = (
+            noise.growth("target")
+            * self.num_tokens
+            / sum(b.num_batches * b.rows * b.target_length for b in self.buckets)
+        )
         places = sum(b.num_batches * b.rows * b.source_length for b in self.buckets)
         self.source_fill = noise.growth("source") * corpus.num_source_tokens / places
         self._counts = {}
@@ -228,8 +249,12 @@ class ParallelDataset(keras.utils.PyDataset):
     def _bucket_batch(self, step):
         bucket, pairs = self._plan.batch(step, self.host)
         epoch = step // self.steps_per_epoch
-        source_ids, _ = self._noise.gather("source", pairs, (bucket.rows, bucket.source_length), epoch)
-        labels, lengths = self._noise.gather("target", pairs, (bucket.rows, bucket.target_length), epoch)
+        source_ids, _ = self._noise.gather(
+            "source", pairs, (bucket.rows, bucket.source_length), epoch
+        )
+        labels, lengths = self._noise.gather(
+            "target", pairs, (bucket.rows, bucket.target_length), epoch
+        )
         # Shifted right by one: the last token of each row is predicted, never read.
         target_ids = np.full_like(labels, self.pad_id)
         target_ids[: len(pairs), 0] = self.start_id
@@ -242,10 +267,15 @@ class ParallelDataset(keras.utils.PyDataset):
 
     def _packed_batch(self, step):
         bucket, pairs, counts = self._plan.batch(step, self.host)
-        shapes = {"source": (bucket.rows, bucket.source_length), "target": (bucket.rows, bucket.target_length)}
+        shapes = {
+            "source": (bucket.rows, bucket.source_length),
+            "target": (bucket.rows, bucket.target_length),
+        }
         ids, segments = {}, {}
         for side, shape in shapes.items():
-            ids[side], lengths = self._noise.gather(side, pairs, shape, step // self.steps_per_epoch, counts)
+            ids[side], lengths = self._noise.gather(
+                side, pairs, shape, step // self.steps_per_epoch, counts
+            )
             segments[side] = segment_numbers(lengths, counts, shape)
         labels, numbers = ids["target"], segments["target"]
         # Shifted right by one in each segment.
@@ -272,7 +302,11 @@ class ParallelDataset(keras.utils.PyDataset):
         kinds = "packed into one shape" if self.packed else f"{len(self.shapes)} shapes"
         left_out = f"{self.num_too_long:,} too long and {self.num_empty:,} empty left out"
         more = 100 * (self._noise.growth("target") - 1)
-        drawn = f" (and {more:.0f} % more, as words are cut anew in every epoch)" if self._noise.samples else ""
+        drawn = (
+            f" (and {more:.0f} % more, as words are cut anew in every epoch)"
+            if self._noise.samples
+            else ""
+        )
         return (
             f"{self.num_pairs:,} pairs ({left_out}), {self.steps_per_epoch:,} steps per epoch, {self.num_tokens:,} "
             f"target tokens{drawn}, {100 * self.fill:.1f} % full, {kinds} BxSxT: {shapes}"
@@ -367,4 +401,6 @@ def _check_options(batch_tokens, seed, max_shapes, host, num_hosts):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
             raise ValueError(f"{name} must be an integer of at least {least}, but it is {value!r}.")
     if host >= num_hosts:
-        raise ValueError(f"host must be below num_hosts={num_hosts} (hosts count from 0), but it is {host}.")
+        raise ValueError(
+            f"host must be below num_hosts={num_hosts} (hosts count from 0), but it is {host}."
+        )

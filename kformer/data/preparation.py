@@ -12,14 +12,32 @@ import warnings
 
 import numpy as np
 
-from kformer.data.corpus import FORMAT_VERSION, ID_TYPES, OFFSET_TYPE, SIDES, PreparedCorpus, is_prepared, vocabulary_fingerprint
+from kformer.data.corpus import (
+    FORMAT_VERSION,
+    ID_TYPES,
+    OFFSET_TYPE,
+    SIDES,
+    PreparedCorpus,
+    is_prepared,
+    vocabulary_fingerprint,
+)
 from kformer.data.lines import check_readable, count_lines, describe, is_path, read_chunks
 
 CHUNK_LINES = 20_000
 NUM_EXAMPLES = 10
 
 
-def prepare(source, target, tokenizer, output, *, max_length=256, num_threads=None, progress=None, report=None):
+def prepare(
+    source,
+    target,
+    tokenizer,
+    output,
+    *,
+    max_length=256,
+    num_threads=None,
+    progress=None,
+    report=None,
+):
     r"""Tokenizes a parallel corpus once and writes the ids into a folder, from which training reads them.
 
     The corpus streams through in chunks, so its size is bounded by the disk alone. The folder is written aside and
@@ -62,7 +80,9 @@ def prepare(source, target, tokenizer, output, *, max_length=256, num_threads=No
         check_readable(texts, side)
     total = _check_counts(source, target)
     output = pathlib.Path(output)
-    if output.exists() and not (output.is_dir() and (is_prepared(output) or not any(output.iterdir()))):
+    if output.exists() and not (
+        output.is_dir() and (is_prepared(output) or not any(output.iterdir()))
+    ):
         raise ValueError(
             f"'{output}' exists and is not a prepared corpus; remove it or choose another folder, so that nothing of "
             "it is overwritten."
@@ -100,15 +120,23 @@ def prepare_cached(source, target, tokenizer, cache_dir, *, max_length=256, **op
             raise ValueError(
                 f"cache_dir needs {describe(texts, side)} twice, but an iterator is read once; give a list."
             )
-    folder = pathlib.Path(cache_dir) / f"pairs-{_fingerprint(source, target, tokenizer, max_length)}"
+    folder = (
+        pathlib.Path(cache_dir) / f"pairs-{_fingerprint(source, target, tokenizer, max_length)}"
+    )
     if is_prepared(folder):
         return PreparedCorpus.load(folder)
     return prepare(source, target, tokenizer, folder, max_length=max_length, **options)
 
 
 def _check_length(max_length):
-    if isinstance(max_length, bool) or not isinstance(max_length, (int, np.integer)) or max_length < 2:
-        raise ValueError(f"max_length must be an integer of at least 2 tokens, but it is {max_length!r}.")
+    if (
+        isinstance(max_length, bool)
+        or not isinstance(max_length, (int, np.integer))
+        or max_length < 2
+    ):
+        raise ValueError(
+            f"max_length must be an integer of at least 2 tokens, but it is {max_length!r}."
+        )
 
 
 def _check_counts(source, target):
@@ -136,7 +164,10 @@ def _write(source, target, tokenizer, folder, max_length, num_threads, progress,
     def tokenize(texts, side):
         return tokenizer.tokenize(texts, side=side, special_tokens=True, **threads)
 
-    vocabulary = {"source": int(tokenizer.vocabulary_size), "target": int(tokenizer.target_vocabulary_size)}
+    vocabulary = {
+        "source": int(tokenizer.vocabulary_size),
+        "target": int(tokenizer.target_vocabulary_size),
+    }
     kinds = {side: "uint16" if vocabulary[side] <= 1 << 16 else "int32" for side in SIDES}
     # What the special tokens alone come to: a side with no more than that has no text.
     bare = {side: len(tokenize([""], side)[0]) for side in SIDES}
@@ -151,7 +182,10 @@ def _write(source, target, tokenizer, folder, max_length, num_threads, progress,
             np.zeros(1, OFFSET_TYPE).tofile(files[side][1])
 
         for chunk in _pairs(source, target):
-            tokens = [_flatten(tokenize(chunk[side], side), vocabulary[side], side, kinds[side]) for side in SIDES]
+            tokens = [
+                _flatten(tokenize(chunk[side], side), vocabulary[side], side, kinds[side])
+                for side in SIDES
+            ]
             lengths = [part[1] for part in tokens]
             empty = (lengths[0] <= bare["source"]) | (lengths[1] <= bare["target"])
             too_long = ~empty & (np.maximum(*lengths) > max_length)
@@ -197,7 +231,10 @@ def _write(source, target, tokenizer, folder, max_length, num_threads, progress,
 
 def _pairs(source, target):
     """Chunks of both sides, line for line; a side that ends early is an error that says both lengths."""
-    chunks = [read_chunks(texts, side, CHUNK_LINES) for texts, side in zip((source, target), SIDES, strict=True)]
+    chunks = [
+        read_chunks(texts, side, CHUNK_LINES)
+        for texts, side in zip((source, target), SIDES, strict=True)
+    ]
     counts = [0, 0]
     for pair in itertools.zip_longest(*chunks, fillvalue=[]):
         counts = [count + len(chunk) for count, chunk in zip(counts, pair, strict=True)]
@@ -247,7 +284,9 @@ def _rename(partial, output):
     try:
         os.rename(partial, output)
     except OSError:
-        if not is_prepared(output):  # another process prepared the same folder meanwhile: its work is as good
+        if not is_prepared(
+            output
+        ):  # another process prepared the same folder meanwhile: its work is as good
             raise
 
 
@@ -269,5 +308,7 @@ def _fingerprint(source, target, tokenizer, max_length):
         tokenizer.save(saved)
         for path in sorted(saved.rglob("*")):
             if path.is_file():
-                digest.update(f"file {path.relative_to(saved).as_posix()}".encode() + path.read_bytes())
+                digest.update(
+                    f"file {path.relative_to(saved).as_posix()}".encode() + path.read_bytes()
+                )
     return digest.hexdigest()[:32]

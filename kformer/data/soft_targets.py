@@ -37,29 +37,44 @@ class SoftTargets:
         self.folder = pathlib.Path(folder)
         path = self.folder / "meta.json"
         if not path.is_file():
-            raise FileNotFoundError(f"'{folder}' holds no soft targets (no meta.json): make them by kformer.distillation.soft_targets.")
+            raise FileNotFoundError(
+                f"'{folder}' holds no soft targets (no meta.json): make them by kformer.distillation.soft_targets."
+            )
         try:
             meta = json.loads(path.read_text(encoding="utf-8"))
-            version, kind, self.num_classes = int(meta["format_version"]), ID_TYPES[meta["id_type"]], int(meta["num_classes"])
+            version, kind, self.num_classes = (
+                int(meta["format_version"]),
+                ID_TYPES[meta["id_type"]],
+                int(meta["num_classes"]),
+            )
             fingerprint = str(meta["corpus"])
         except (ValueError, KeyError, TypeError):
-            raise ValueError(f"'{path}' is not the meta.json of soft targets: make them again.") from None
+            raise ValueError(
+                f"'{path}' is not the meta.json of soft targets: make them again."
+            ) from None
         if version > FORMAT_VERSION:
             raise ValueError(
                 f"The soft targets in '{folder}' have format version {version}, but this kformer reads up to {FORMAT_VERSION}: upgrade "
                 "kformer or make them again."
             )
         if fingerprint != corpus_fingerprint(corpus):
-            raise ValueError(f"The soft targets in '{folder}' were made for another text than that of '{corpus.folder}': make them again.")
+            raise ValueError(
+                f"The soft targets in '{folder}' were made for another text than that of '{corpus.folder}': make them again."
+            )
         self.corpus = corpus
         types = {"ids": kind, "probabilities": PROBABILITY_TYPE}
         self._parts = {}
         for name, file in _FILES.items():
-            path, expected = self.folder / file, corpus.num_target_tokens * self.num_classes * types[name].itemsize
+            path, expected = (
+                self.folder / file,
+                corpus.num_target_tokens * self.num_classes * types[name].itemsize,
+            )
             size = path.stat().st_size if path.is_file() else -1
             if size != expected:
                 what = "is missing" if size < 0 else f"has {size} bytes instead of {expected}"
-                raise ValueError(f"The soft targets in '{folder}' are damaged: '{file}' {what}; make them again.")
+                raise ValueError(
+                    f"The soft targets in '{folder}' are damaged: '{file}' {what}; make them again."
+                )
             self._parts[name] = FlatFile(path, types[name])
 
     def gather(self, pairs, shape, counts=None):
@@ -75,7 +90,10 @@ class SoftTargets:
         width = self.num_classes
         spans = list(zip((begins * width).tolist(), (lengths * width).tolist(), strict=True))
         arrays = {}
-        for key, name, dtype in (("soft_target_ids", "ids", np.int32), ("soft_targets", "probabilities", np.float32)):
+        for key, name, dtype in (
+            ("soft_target_ids", "ids", np.int32),
+            ("soft_targets", "probabilities", np.float32),
+        ):
             values = self._parts[name].read(spans).reshape(-1, width)
             arrays[key] = padded_rows(values, lengths, shape, counts, 0, dtype)
         return arrays
@@ -99,7 +117,10 @@ class SoftTargetWriter:
         self._id_type = "uint16" if corpus.target_vocabulary_size <= 1 << 16 else "int32"
         shape = (corpus.num_target_tokens, num_classes)
         types = {"ids": ID_TYPES[self._id_type], "probabilities": PROBABILITY_TYPE}
-        self._parts = {name: np.memmap(self._folder / file, types[name], "w+", shape=shape) for name, file in _FILES.items()}
+        self._parts = {
+            name: np.memmap(self._folder / file, types[name], "w+", shape=shape)
+            for name, file in _FILES.items()
+        }
 
     def write(self, pairs, ids, probabilities):
         """Takes the classes of some pairs and their probabilities, arrays `[rows, length, K]` with a row for each pair at least."""

@@ -24,13 +24,17 @@ def batches_by_length(lengths, batch_size, batch_tokens=None, longest=math.inf):
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, but {value} was given.")
     static = drivers.uses_static_shapes()
-    left = sorted((place for place, length in enumerate(lengths) if length), key=lambda place: -lengths[place])
+    left = sorted(
+        (place for place, length in enumerate(lengths) if length), key=lambda place: -lengths[place]
+    )
     batches, start = [], 0
     while start < len(left):
         rows = batch_size
         if batch_tokens is not None:
             length = lengths[left[start]]
-            fitting = max(1, batch_tokens // (drivers.padded_length(length, longest) if static else length))
+            fitting = max(
+                1, batch_tokens // (drivers.padded_length(length, longest) if static else length)
+            )
             if static:  # The rows would be padded up to a power of two.
                 fitting = drivers.padded_rows(fitting + 1) // 2
             rows = min(rows, fitting)

@@ -125,11 +125,17 @@ def beam_search(
         barred = {start_id, pad_id} - {end_id} if forbidden is None else set(forbidden)
         logits = ops.cast(logits, "float32")
         if renormalize:
-            logits = constrain(logits, beams.length, end_id, min_length, prefix, barred, renormalize)
+            logits = constrain(
+                logits, beams.length, end_id, min_length, prefix, barred, renormalize
+            )
         else:  # The search below does the same to the few logits that matter.
             logits = force_prefix(logits, beams.length, prefix)
-        end_scores, scores, tokens, parents = _proposals(logits, beams, beam_size, end_id, barred, min_length, len(prefix))
-        if early_stopping:  # Else nothing that comes can change the first places of a sentence that is done.
+        end_scores, scores, tokens, parents = _proposals(
+            logits, beams, beam_size, end_id, barred, min_length, len(prefix)
+        )
+        if (
+            early_stopping
+        ):  # Else nothing that comes can change the first places of a sentence that is done.
             end_scores = ops.where(ops.expand_dims(beams.is_open, 1), end_scores, IMPOSSIBLE)
         ended = write_token(beams.live_ids, beams.length, end_id)
         finished_ids, finished_scores, finished_ranks = merge_finished(
@@ -139,17 +145,23 @@ def beam_search(
         rows = ops.reshape(parents + row_offsets(ops.shape(parents)[0], beam_size), (-1,))
         return BeamState(
             length=length,
-            live_ids=write_token(pick(beams.live_ids, parents), beams.length, ops.expand_dims(tokens, 2)),
+            live_ids=write_token(
+                pick(beams.live_ids, parents), beams.length, ops.expand_dims(tokens, 2)
+            ),
             live_scores=scores,
             finished_ids=finished_ids,
             finished_scores=finished_scores,
             finished_ranks=finished_ranks,
             limits=beams.limits,
-            is_open=ops.logical_and(beams.is_open, can_win(length, scores, finished_ranks, beams.limits)),
+            is_open=ops.logical_and(
+                beams.is_open, can_win(length, scores, finished_ranks, beams.limits)
+            ),
             decoder=reorder(decoder, rows),
         )
 
-    found, is_done = run_steps(advance, is_open, finished, beams, steps, width=beam_size if drop_finished else None)
+    found, is_done = run_steps(
+        advance, is_open, finished, beams, steps, width=beam_size if drop_finished else None
+    )
     return (*found, is_done) if return_done else found
 
 
@@ -163,12 +175,16 @@ def _proposals(logits, beams, beam_size, end_id, barred, min_length, prefix_leng
     # A token of the prefix may be one that is barred elsewhere.
     unless = beams.length < prefix_length if prefix_length else None
     # log-probability = logit - normaliser: only the few logits that matter are normalised.
-    best, tokens, normaliser = best_tokens(logits, width, {*barred, end_id}, unless=unless)  # [B K, width], [B K, 1]
+    best, tokens, normaliser = best_tokens(
+        logits, width, {*barred, end_id}, unless=unless
+    )  # [B K, width], [B K, 1]
     log_ends = ops.reshape(logits[:, end_id : end_id + 1] - normaliser, (-1, beam_size))
     end_scores = beams.live_scores + log_ends
     if min_length:
         end_scores = ops.where(beams.length < min_length, IMPOSSIBLE, end_scores)
-    scores = ops.reshape(best - normaliser, (-1, beam_size, width)) + ops.expand_dims(beams.live_scores, 2)
+    scores = ops.reshape(best - normaliser, (-1, beam_size, width)) + ops.expand_dims(
+        beams.live_scores, 2
+    )
     at_limit = ops.expand_dims(beams.length >= beams.limits, 1)  # [B, 1]
     scores = ops.where(at_limit, IMPOSSIBLE, ops.reshape(scores, (-1, beam_size * width)))
     scores, places = stable_top_k(scores, beam_size)

@@ -53,7 +53,9 @@ def force_prefix(logits, length, prefix):
     """
     if not prefix:
         return logits
-    token = ops.take(ops.convert_to_tensor(prefix, dtype="int32"), ops.minimum(length, len(prefix) - 1))
+    token = ops.take(
+        ops.convert_to_tensor(prefix, dtype="int32"), ops.minimum(length, len(prefix) - 1)
+    )
     only = ops.where(ops.arange(logits.shape[-1], dtype="int32") == token, 0.0, IMPOSSIBLE)  # [V]
     return ops.where(length < len(prefix), only, logits)
 
@@ -87,19 +89,27 @@ def constrain(logits, length, end_id, min_length, prefix, forbidden, renormalize
         forbidden: ids that may not come behind them.
         renormalize: whether what is left sums to one again; otherwise each keeps its probability among all.
     """
-    log_probabilities = logits if renormalize else logits - ops.logsumexp(logits, axis=-1, keepdims=True)
+    log_probabilities = (
+        logits if renormalize else logits - ops.logsumexp(logits, axis=-1, keepdims=True)
+    )
     log_probabilities = forbid(log_probabilities, forbidden)
     if min_length:
         log_probabilities = forbid(log_probabilities, [end_id], unless=length >= min_length)
     if renormalize:
-        log_probabilities = log_probabilities - ops.logsumexp(log_probabilities, axis=-1, keepdims=True)
+        log_probabilities = log_probabilities - ops.logsumexp(
+            log_probabilities, axis=-1, keepdims=True
+        )
     return force_prefix(log_probabilities, length, prefix)
 
 
 def bar(logits, forbidden, too_soon=None, unless=None):
     """Logits with minus infinity at the tokens that may not come; the arguments are those of `best_tokens`."""
     logits = forbid(logits, forbidden, unless)
-    return logits if too_soon is None else forbid(logits, [too_soon[0]], unless=ops.logical_not(too_soon[1]))
+    return (
+        logits
+        if too_soon is None
+        else forbid(logits, [too_soon[0]], unless=ops.logical_not(too_soon[1]))
+    )
 
 
 def best_tokens(logits, k, forbidden, too_soon=None, unless=None):
@@ -118,7 +128,9 @@ def best_tokens(logits, k, forbidden, too_soon=None, unless=None):
     """
     forbidden, size = sorted(set(forbidden)), logits.shape[-1]
     if unless is not None or len(forbidden) > _FEW or not prefers_few_passes():
-        return *stable_top_k(bar(logits, forbidden, too_soon, unless), k), ops.logsumexp(logits, axis=-1, keepdims=True)
+        return *stable_top_k(bar(logits, forbidden, too_soon, unless), k), ops.logsumexp(
+            logits, axis=-1, keepdims=True
+        )
     # What may not come is struck out among the best, of which there are so many more: a pass over all logits less.
     values, tokens = stable_top_k(logits, min(k + len(forbidden) + (too_soon is not None), size))
     normaliser = log_normaliser(logits, values[:, :1], tokens[:, :1])
@@ -126,7 +138,9 @@ def best_tokens(logits, k, forbidden, too_soon=None, unless=None):
     if too_soon is not None:
         bars.append(ops.logical_and(tokens == too_soon[0], too_soon[1]))
     if bars:
-        values, places = stable_top_k(ops.where(functools.reduce(ops.logical_or, bars), IMPOSSIBLE, values), k)
+        values, places = stable_top_k(
+            ops.where(functools.reduce(ops.logical_or, bars), IMPOSSIBLE, values), k
+        )
         tokens = pick(tokens, places)
     return values, tokens, normaliser
 

@@ -49,11 +49,15 @@ def while_loop(condition, body, state):
         def invariant(tensor):
             shape = tensor.shape.as_list()
             changing = {4: {0, 2}, 5: {1}}.get(len(shape), {0})
-            return tf.TensorShape([None if axis in changing else size for axis, size in enumerate(shape)])
+            return tf.TensorShape(
+                [None if axis in changing else size for axis, size in enumerate(shape)]
+            )
 
         state = tf.nest.map_structure(tf.convert_to_tensor, state)
         invariants = tf.nest.map_structure(invariant, state)
-        return tf.while_loop(condition, lambda state: (body(state),), (state,), shape_invariants=(invariants,))[0]
+        return tf.while_loop(
+            condition, lambda state: (body(state),), (state,), shape_invariants=(invariants,)
+        )[0]
     if keras.backend.backend() == "jax":
         return ops.while_loop(condition, lambda state: (body(state),), (state,))[0]
     while condition(state):
@@ -88,7 +92,10 @@ def stable_top_k(x, k):
     tied = (values[:, 1:] == values[:, :-1]).any(dim=1)
     if tied.any():
         sorted_values, sorted_places = torch.sort(x[tied], dim=1, descending=True, stable=True)
-        values[tied], places[tied] = sorted_values[:, : values.shape[1]], sorted_places[:, : values.shape[1]]
+        values[tied], places[tied] = (
+            sorted_values[:, : values.shape[1]],
+            sorted_places[:, : values.shape[1]],
+        )
     return values[:, :k], places[:, :k].to(torch.int32)
 
 
@@ -98,7 +105,9 @@ def _groups_of(columns, k):
         return 0
     # At least as many groups as values are looked for: each may lie in a group of its own.
     sizes = [size for size in range(32, min(512, columns // k) + 1) if columns % size == 0]
-    return columns // min(sizes, key=lambda size: abs(size - math.sqrt(columns / k))) if sizes else 0
+    return (
+        columns // min(sizes, key=lambda size: abs(size - math.sqrt(columns / k))) if sizes else 0
+    )
 
 
 def _grouped_top_k(x, k, groups):
@@ -199,7 +208,9 @@ def _compile_jax(function, model, static_argnames):
             return function(*arrays, **static)
 
     compiled = jax.jit(pure, static_argnames=static_argnames)
-    return lambda *arrays, **static: compiled([variable.value for variable in variables], *arrays, **static)
+    return lambda *arrays, **static: compiled(
+        [variable.value for variable in variables], *arrays, **static
+    )
 
 
 def _compile_tensorflow(function):
@@ -210,9 +221,13 @@ def _compile_tensorflow(function):
     def run(*tensors, **static):
         key = tuple(sorted(static.items()))
         if key not in compiled:
-            signature = [tf.TensorSpec([None] * len(tensor.shape), tensor.dtype) for tensor in tensors]
+            signature = [
+                tf.TensorSpec([None] * len(tensor.shape), tensor.dtype) for tensor in tensors
+            ]
             # There is no Python control flow on tensors to rewrite, and rewriting takes as long as tracing.
-            compiled[key] = tf.function(lambda *args: function(*args, **static), input_signature=signature, autograph=False)
+            compiled[key] = tf.function(
+                lambda *args: function(*args, **static), input_signature=signature, autograph=False
+            )
         return compiled[key](*tensors)
 
     return run

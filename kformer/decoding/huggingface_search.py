@@ -107,25 +107,41 @@ def huggingface_beam_search(
         logits, decoder = step(ops.reshape(last, (-1,)), beams.decoder)
         at_limit = beams.length >= beams.limits  # [B]
         logits = ops.cast(logits, "float32")
-        log_probabilities = constrain(logits, beams.length, end_id, min_length, prefix, forbidden, renormalize)
+        log_probabilities = constrain(
+            logits, beams.length, end_id, min_length, prefix, forbidden, renormalize
+        )
         if forced_end:
             is_end = ops.arange(log_probabilities.shape[-1], dtype="int32") == end_id
             rows_at_limit = ops.expand_dims(ops.repeat(at_limit, beam_size), 1)
-            log_probabilities = ops.where(rows_at_limit, ops.where(is_end, 0.0, IMPOSSIBLE), log_probabilities)
+            log_probabilities = ops.where(
+                rows_at_limit, ops.where(is_end, 0.0, IMPOSSIBLE), log_probabilities
+            )
         scores, tokens, parents = _candidates(log_probabilities, beams.live_scores)  # [B, C]
-        ids = write_token(pick(beams.live_ids, parents), beams.length, ops.expand_dims(tokens, 2))  # [B, C, L]
+        ids = write_token(
+            pick(beams.live_ids, parents), beams.length, ops.expand_dims(tokens, 2)
+        )  # [B, C, L]
         ends = ops.logical_or(tokens == end_id, ops.expand_dims(at_limit, 1))
 
         is_among_first = ops.arange(tokens.shape[1], dtype="int32") < beam_size
-        counts = ops.logical_and(ops.logical_and(ends, is_among_first), ops.expand_dims(beams.is_open, 1))
+        counts = ops.logical_and(
+            ops.logical_and(ends, is_among_first), ops.expand_dims(beams.is_open, 1)
+        )
         length_then = ops.cast(beams.length + 1, "float32")
         counted = ops.where(counts, scores, IMPOSSIBLE)
-        finished_ids, finished_scores, finished_ranks = merge_finished(beams, ids, counted, counted / length_then**alpha)
+        finished_ids, finished_scores, finished_ranks = merge_finished(
+            beams, ids, counted, counted / length_then**alpha
+        )
 
         live_scores, places = stable_top_k(ops.where(ends, IMPOSSIBLE, scores), beam_size)
-        rows = ops.reshape(pick(parents, places) + row_offsets(ops.shape(parents)[0], beam_size), (-1,))
+        rows = ops.reshape(
+            pick(parents, places) + row_offsets(ops.shape(parents)[0], beam_size), (-1,)
+        )
         worst = finished_ranks[:, -1]  # minus infinity until K hypotheses are finished
-        longest = ops.cast(beams.limits + 1, "float32") if early_stopping == "never" and alpha > 0 else length_then
+        longest = (
+            ops.cast(beams.limits + 1, "float32")
+            if early_stopping == "never" and alpha > 0
+            else length_then
+        )
         can_win = live_scores[:, 0] / longest**alpha > worst
         if early_stopping is True:
             can_win = ops.logical_and(can_win, ops.isinf(worst))
@@ -137,11 +153,15 @@ def huggingface_beam_search(
             finished_scores=finished_scores,
             finished_ranks=finished_ranks,
             limits=beams.limits,
-            is_open=ops.logical_and(ops.logical_and(can_win, beams.is_open), ops.logical_not(at_limit)),
+            is_open=ops.logical_and(
+                ops.logical_and(can_win, beams.is_open), ops.logical_not(at_limit)
+            ),
             decoder=reorder(decoder, rows),
         )
 
-    found, is_done = run_steps(advance, is_open, finished, beams, steps, width=beam_size if drop_finished else None)
+    found, is_done = run_steps(
+        advance, is_open, finished, beams, steps, width=beam_size if drop_finished else None
+    )
     return (*found, is_done) if return_done else found
 
 
@@ -151,5 +171,11 @@ def _candidates(log_probabilities, live_scores):
     width = min(2 * beam_size, log_probabilities.shape[-1])
     best, tokens = stable_top_k(log_probabilities, width)  # [B K, width]
     scores = ops.reshape(best, (sentences, beam_size, width)) + ops.expand_dims(live_scores, 2)
-    scores, places = stable_top_k(ops.reshape(scores, (sentences, beam_size * width)), min(2 * beam_size, beam_size * width))
-    return scores, pick(ops.reshape(tokens, (sentences, beam_size * width)), places), places // width
+    scores, places = stable_top_k(
+        ops.reshape(scores, (sentences, beam_size * width)), min(2 * beam_size, beam_size * width)
+    )
+    return (
+        scores,
+        pick(ops.reshape(tokens, (sentences, beam_size * width)), places),
+        places // width,
+    )

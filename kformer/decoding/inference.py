@@ -53,7 +53,9 @@ class InferenceCache(NamedTuple):
 
     def reorder(self, rows):
         """The cache in which row i is what row `rows[i]` was; rows stay with their sentence."""
-        keys, values = (tuple(take(part, rows) for part in parts) for parts in (self.keys, self.values))
+        keys, values = (
+            tuple(take(part, rows) for part in parts) for parts in (self.keys, self.values)
+        )
         return self._replace(keys=keys, values=values)
 
     def select(self, sentences, rows):
@@ -70,19 +72,36 @@ def can_infer(model):
     """
     methods = ("encode", "init_cache", "decode_step")
     own = any(getattr(type(model), name) is not getattr(Transformer, name) for name in methods)
-    if not has_kernels() or own or model.policy_name != "float32" or variants_of(model.get_config(), known=("rope",)):
+    if (
+        not has_kernels()
+        or own
+        or model.policy_name != "float32"
+        or variants_of(model.get_config(), known=("rope",))
+    ):
         return False
     network = model._network
     layers = [*network.encoder_layers, *network.decoder_layers]
-    attentions = [layer.self_attention for layer in layers] + [layer.cross_attention for layer in network.decoder_layers]
+    attentions = [layer.self_attention for layer in layers] + [
+        layer.cross_attention for layer in network.decoder_layers
+    ]
     kinds = [(layer, EncoderLayer) for layer in network.encoder_layers]
     kinds += [(layer, DecoderLayer) for layer in network.decoder_layers]
     kinds += [(attention, MultiHeadAttention) for attention in attentions]
     kinds += [(layer.feed_forward, FeedForward) for layer in layers]
-    kinds += [(embedding, PositionalEmbedding) for embedding in (network.source_embedding, network.target_embedding)]
-    kinds += [(positions, NormalizedPositions) for positions in (network.source_positions, network.target_positions)]
+    kinds += [
+        (embedding, PositionalEmbedding)
+        for embedding in (network.source_embedding, network.target_embedding)
+    ]
+    kinds += [
+        (positions, NormalizedPositions)
+        for positions in (network.source_positions, network.target_positions)
+    ]
     kinds += [(network.output_bias, OutputBias), (network.output_projection, keras.layers.Dense)]
-    denses = [dense for layer in layers for dense in (layer.feed_forward.intermediate, layer.feed_forward.output_projection)]
+    denses = [
+        dense
+        for layer in layers
+        for dense in (layer.feed_forward.intermediate, layer.feed_forward.output_projection)
+    ]
     # A quantized or adapted Dense is one of Keras's own, but has more to it than its kernel.
     plain = all(dense.quantization_mode is None and not dense.lora_enabled for dense in denses)
     return plain and all(layer is None or type(layer) is kind for layer, kind in kinds)
@@ -135,24 +154,41 @@ class InferenceModel:
         self._network, self._width, self._pad_id = model._network, width, model.pad_id
         self._run = run = run or kernels()
         first = self._network.decoder_layers[0]
-        self._heads, self._head_dim, self._hidden_dim = first.self_attention.num_heads, first.self_attention._head_dim, model.hidden_dim
+        self._heads, self._head_dim, self._hidden_dim = (
+            first.self_attention.num_heads,
+            first.self_attention._head_dim,
+            model.hidden_dim,
+        )
         self._scale, self._normalize_first = first.self_attention._scale, first.normalize_first
         self._rotary = first.self_attention.rotary
         self._encoder = [
-            (self._attention(layer, "self_attention"), self._feed_forward_of(layer)) for layer in self._network.encoder_layers
+            (self._attention(layer, "self_attention"), self._feed_forward_of(layer))
+            for layer in self._network.encoder_layers
         ]
         self._decoder = [
-            (self._attention(layer, "self_attention"), self._attention(layer, "cross_attention"), self._feed_forward_of(layer))
+            (
+                self._attention(layer, "self_attention"),
+                self._attention(layer, "cross_attention"),
+                self._feed_forward_of(layer),
+            )
             for layer in self._network.decoder_layers
         ]
         norms = (self._network.encoder.norm, self._network.decoder.norm)
-        self._encoder_norm, self._decoder_norm = (None if norm is None else self._norm_of(norm) for norm in norms)
+        self._encoder_norm, self._decoder_norm = (
+            None if norm is None else self._norm_of(norm) for norm in norms
+        )
         embeddings = (self._network.source_embedding, self._network.target_embedding)
-        self._source_table, self._target_table = (run.bind_table(embedding.embeddings) for embedding in embeddings)
+        self._source_table, self._target_table = (
+            run.bind_table(embedding.embeddings) for embedding in embeddings
+        )
         projection = self._network.output_projection
         is_table = projection is None
-        self._projection = run.bind_projection(embeddings[1].embeddings if is_table else projection.kernel, is_table, shortlist)
-        self._output_bias = None if self._network.output_bias is None else run.bind(self._network.output_bias.bias)
+        self._projection = run.bind_projection(
+            embeddings[1].embeddings if is_table else projection.kernel, is_table, shortlist
+        )
+        self._output_bias = (
+            None if self._network.output_bias is None else run.bind(self._network.output_bias.bias)
+        )
         if shortlist is not None and self._output_bias is not None:
             self._output_bias = run.gather(self._output_bias, shortlist)
 
@@ -164,13 +200,23 @@ class InferenceModel:
 
     def _attention(self, layer, name):
         part = getattr(layer, name)
-        names = ("query_key_value", None, "output") if name == "self_attention" else ("query", "key_value", "output")
-        linears = [which and self._linear(getattr(part, f"{which}_kernel"), getattr(part, f"{which}_bias")) for which in names]
+        names = (
+            ("query_key_value", None, "output")
+            if name == "self_attention"
+            else ("query", "key_value", "output")
+        )
+        linears = [
+            which and self._linear(getattr(part, f"{which}_kernel"), getattr(part, f"{which}_bias"))
+            for which in names
+        ]
         return Attention(*linears, self._norm_of(getattr(layer, f"{name}_norm")))
 
     def _feed_forward_of(self, layer):
         part = layer.feed_forward
-        linears = [self._linear(dense.kernel, dense.bias) for dense in (part.intermediate, part.output_projection)]
+        linears = [
+            self._linear(dense.kernel, dense.bias)
+            for dense in (part.intermediate, part.output_projection)
+        ]
         return FeedForwardWeights(*linears, part.activation, self._norm_of(layer.feed_forward_norm))
 
     def encode(self, source_ids):
@@ -179,19 +225,31 @@ class InferenceModel:
         mask = padding_mask(source_ids, self._pad_id)
         sentences, length = ops.shape(source_ids)
         # The first place in any case, so that there is a row for padding to have.
-        is_computed = ops.logical_or(run.reshape(mask, (-1,)), ops.arange(sentences * length, dtype="int32") < 1)
+        is_computed = ops.logical_or(
+            run.reshape(mask, (-1,)), ops.arange(sentences * length, dtype="int32") < 1
+        )
         places, rows = run.pack(is_computed)  # [P], [B S]
         encoded = Encoded(None, rows, mask)
         bias = self._bias(mask)
-        x = self._embed(take(run.reshape(source_ids, (-1,)), places), self._source_table, network.source_embedding)  # [P, D]
+        x = self._embed(
+            take(run.reshape(source_ids, (-1,)), places),
+            self._source_table,
+            network.source_embedding,
+        )  # [P, D]
         placed = network.source_positions or network.source_embedding
         if placed.position_encoding is not None:
             x = x + take(placed._position_vectors(length, self._hidden_dim, 0), places % length)
         if network.source_positions is not None:
             x = run.layer_norm(x, *self._norm_of(network.source_positions.norm))
-        turned = None if self._rotary is None else rotary_factors(ops.arange(length, dtype="int32"), self._head_dim, **self._rotary)
+        turned = (
+            None
+            if self._rotary is None
+            else rotary_factors(ops.arange(length, dtype="int32"), self._head_dim, **self._rotary)
+        )
         for attention, feed_forward in self._encoder:
-            query, key, value = self._by_head(encoded._replace(rows=self._before(attention, x)), attention.inputs, 3)
+            query, key, value = self._by_head(
+                encoded._replace(rows=self._before(attention, x)), attention.inputs, 3
+            )
             if turned is not None:
                 query, key = self._turn(query, turned), self._turn(key, turned)
             context = run.transpose(run.attend(query, key, value, self._scale, bias), (0, 2, 1, 3))
@@ -221,7 +279,9 @@ class InferenceModel:
         elif placed.position_encoding is not None:
             positions = placed._position_vectors(steps, self._hidden_dim, 0)
         elif self._rotary is not None:
-            factors = rotary_factors(ops.arange(steps, dtype="int32"), self._head_dim, **self._rotary)
+            factors = rotary_factors(
+                ops.arange(steps, dtype="int32"), self._head_dim, **self._rotary
+            )
             positions = ops.concatenate(factors, axis=-1)
         carried = run.begin_projection(self._projection)
         cross = run.arrange_source(ops.stack(cross), self._width)
@@ -240,11 +300,17 @@ class InferenceModel:
         cross = run.unstack(cache.cross, 2 * len(self._decoder))
         keys, values = list(cache.keys), list(cache.values)
         for number, (attention, cross_attention, feed_forward) in enumerate(self._decoder):
-            parts = run.reshape(run.product(self._before(attention, x), *attention.inputs), (-1, 3 * self._heads, 1, self._head_dim))
+            parts = run.reshape(
+                run.product(self._before(attention, x), *attention.inputs),
+                (-1, 3 * self._heads, 1, self._head_dim),
+            )
             query, key, value = run.split(parts, 3, 1)
             if turned is not None:
                 query, key = self._turn(query, turned), self._turn(key, turned)
-            keys[number], values[number] = run.extend(keys[number], key, index), run.extend(values[number], value, index)
+            keys[number], values[number] = (
+                run.extend(keys[number], key, index),
+                run.extend(values[number], value, index),
+            )
             context = run.attend_cache(query, keys[number], values[number], self._scale, index)
             x = self._after(attention, x, run.product(context, *attention.output))
 
@@ -259,7 +325,9 @@ class InferenceModel:
         return logits, cache._replace(keys=tuple(keys), values=tuple(values))
 
     def _bias(self, mask):
-        return self._run.reshape(ops.where(mask, 0.0, MASKED), (ops.shape(mask)[0], 1, 1, ops.shape(mask)[1]))
+        return self._run.reshape(
+            ops.where(mask, 0.0, MASKED), (ops.shape(mask)[0], 1, 1, ops.shape(mask)[1])
+        )
 
     def _turn(self, x, factors):
         """Queries or keys `[..., H]` turned by `rotary_factors`."""
@@ -272,7 +340,11 @@ class InferenceModel:
 
     def _feed_forward(self, weights, x):
         hidden = self._run.product(self._before(weights, x), *weights.intermediate)
-        return self._after(weights, x, self._run.product(self._run.activate(hidden, weights.activation), *weights.output))
+        return self._after(
+            weights,
+            x,
+            self._run.product(self._run.activate(hidden, weights.activation), *weights.output),
+        )
 
     def _before(self, weights, x):
         return self._run.layer_norm(x, *weights.norm) if self._normalize_first else x
@@ -286,4 +358,9 @@ class InferenceModel:
         run = self._run
         sentences, length = ops.shape(encoded.mask)
         projected = run.split(take(run.product(encoded.rows, *linear), encoded.places), parts)
-        return [run.transpose(run.reshape(part, (sentences, length, self._heads, self._head_dim)), (0, 2, 1, 3)) for part in projected]
+        return [
+            run.transpose(
+                run.reshape(part, (sentences, length, self._heads, self._head_dim)), (0, 2, 1, 3)
+            )
+            for part in projected
+        ]

@@ -43,7 +43,9 @@ class TensorFlowKernels:
 
     def bind_projection(self, variable, is_table, tokens=None):
         """`bind` for the projection to the vocabulary, `[D, V]`, or a table `[V, D]`; with `tokens` for the projection to these."""
-        if tokens is not None:  # Once for each search: what a loop takes from outside is not computed in it.
+        if (
+            tokens is not None
+        ):  # Once for each search: what a loop takes from outside is not computed in it.
             return self.some_of(variable.value, is_table, tokens), False
         return self.bind(variable), is_table
 
@@ -59,7 +61,9 @@ class TensorFlowKernels:
 
     def project(self, x, projection, carried, bias=None):
         """Logits `[R, V]` of `[R, D]`."""
-        return self._large_product(x, projection[0] if isinstance(carried, tuple) else carried, bias)
+        return self._large_product(
+            x, projection[0] if isinstance(carried, tuple) else carried, bias
+        )
 
     def _large_product(self, x, kernel, bias):
         y = self._tf.matmul(x, kernel)
@@ -73,7 +77,11 @@ class TensorFlowKernels:
 
     def activate(self, x, name):
         tf = self._tf
-        return {"relu": tf.nn.relu, "gelu": lambda x: tf.nn.gelu(x, approximate=False), "silu": tf.nn.silu}[name](x)
+        return {
+            "relu": tf.nn.relu,
+            "gelu": lambda x: tf.nn.gelu(x, approximate=False),
+            "silu": tf.nn.silu,
+        }[name](x)
 
     def layer_norm(self, x, gamma, beta, epsilon):
         """Layer norm of rows."""
@@ -98,7 +106,11 @@ class TensorFlowKernels:
 
     def attend_cache(self, query, key, value, scale, index):
         """The same of one query per row, `[R, N, 1, H]`, over a cache that token `index` is the last of, as rows `[R, N H]`."""
-        return self._rows_of(self._by_eigen(self._tf.nn.softmax(self._by_eigen(query * scale, key, adj_y=True)), value))
+        return self._rows_of(
+            self._by_eigen(
+                self._tf.nn.softmax(self._by_eigen(query * scale, key, adj_y=True)), value
+            )
+        )
 
     def arrange_source(self, parts, width):
         """Keys and values of the source `[2 layers, B, N, S, H]`, as `attend_source` takes those of a layer with K rows per sentence."""
@@ -108,9 +120,13 @@ class TensorFlowKernels:
         """The same of K rows per sentence, `[R, N H]`, over keys and values of the source, with a bias `[B, 1, 1, S]`."""
         tf = self._tf
         heads, head_dim = key.shape[-3], key.shape[-1]
-        query = tf.reshape(query * scale, (-1, *((width,) if width > 1 else ()), heads, 1, head_dim))
+        query = tf.reshape(
+            query * scale, (-1, *((width,) if width > 1 else ()), heads, 1, head_dim)
+        )
         bias = tf.expand_dims(bias, 2) if width > 1 else bias
-        return self._rows_of(self._by_eigen(tf.nn.softmax(self._by_eigen(query, key, adj_y=True) + bias), value))
+        return self._rows_of(
+            self._by_eigen(tf.nn.softmax(self._by_eigen(query, key, adj_y=True) + bias), value)
+        )
 
     def _by_eigen(self, x, y, adj_y=False):
         """`tf.matmul` by Eigen on every processor. With oneDNN, which would run that, a product of few rows or of single rows takes two
@@ -187,7 +203,9 @@ class TorchKernels:
         return self._functional.layer_norm(x, gamma.shape, gamma, beta, epsilon)
 
     def attend(self, query, key, value, scale, bias):
-        return self._functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
+        return self._functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=bias, scale=scale
+        )
 
     def empty_cache(self, rows, heads, steps, head_dim):
         return keras.ops.zeros((rows, heads, 0, head_dim), dtype="float32")
@@ -206,7 +224,11 @@ class TorchKernels:
         sentences, heads, _, head_dim = key.shape
         # The rows of a sentence are queries of one attention.
         query = query.reshape(sentences, width, heads, head_dim).transpose(1, 2)
-        return self.attend(query, key, value, scale, bias).transpose(1, 2).reshape(sentences * width, -1)
+        return (
+            self.attend(query, key, value, scale, bias)
+            .transpose(1, 2)
+            .reshape(sentences * width, -1)
+        )
 
     def gather(self, table, places):
         return table[places]
@@ -218,7 +240,9 @@ class TorchKernels:
         return x.roll(size // 2, -1)
 
     def pack(self, mask):
-        return mask.nonzero()[:, 0].to(self._torch.int32), mask.cumsum(0, dtype=self._torch.int32) - 1
+        return mask.nonzero()[:, 0].to(self._torch.int32), mask.cumsum(
+            0, dtype=self._torch.int32
+        ) - 1
 
     def split(self, x, parts, axis=-1):
         return x.chunk(parts, axis)

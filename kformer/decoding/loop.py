@@ -67,10 +67,13 @@ def run_steps(advance, is_live, outcome, state, steps, width=None, per_row=False
         state = run_until(loop.state, count - ops.maximum(count // _SHARE, 1))
         places = ops.expand_dims(loop.places, 1)
         results = tuple(
-            ops.scatter_update(before, places, now) for before, now in zip(loop.results, result(state), strict=True)
+            ops.scatter_update(before, places, now)
+            for before, now in zip(loop.results, result(state), strict=True)
         )
         kept = ops.cast(ops.nonzero(is_live(state))[0], "int32")
-        return Shrinking(take(loop.places, kept), results, keep_sentences(state, kept, width, per_row))
+        return Shrinking(
+            take(loop.places, kept), results, keep_sentences(state, kept, width, per_row)
+        )
 
     results = result(state)
     loop = Shrinking(ops.arange(ops.shape(results[-1])[0], dtype="int32"), results, state)
@@ -89,7 +92,13 @@ def keep_sentences(state, sentences, width, per_row=False):
     """
     rows = sentences
     if width > 1:
-        rows = ops.reshape(ops.expand_dims(sentences * width, 1) + ops.arange(width, dtype="int32"), (-1,))
+        rows = ops.reshape(
+            ops.expand_dims(sentences * width, 1) + ops.arange(width, dtype="int32"), (-1,)
+        )
     chosen = rows if per_row else sentences
-    parts = {name: take(part, chosen) for name, part in state._asdict().items() if name not in ("length", "decoder")}
+    parts = {
+        name: take(part, chosen)
+        for name, part in state._asdict().items()
+        if name not in ("length", "decoder")
+    }
     return state._replace(**parts, decoder=select(state.decoder, sentences, rows))

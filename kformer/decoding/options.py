@@ -70,20 +70,38 @@ class SearchOptions:
             ids = getattr(self, name)
             if type(ids) is tuple and set(map(type, ids)) <= {int} and min(ids, default=0) >= 0:
                 continue  # Long lists come as they should, many times.
-            if not isinstance(ids, tuple | list) or any(not isinstance(i, numbers.Integral) or isinstance(i, bool) or i < 0 for i in ids):
+            if not isinstance(ids, tuple | list) or any(
+                not isinstance(i, numbers.Integral) or isinstance(i, bool) or i < 0 for i in ids
+            ):
                 raise ValueError(f"{name} must be a list of token ids, but {ids!r} was given.")
             # As a tuple, so that options can be compared and be keys.
             object.__setattr__(self, name, tuple(int(i) for i in ids))
         if self.shortlist and not set(self.shortlist) - set(self.forbidden_ids):
-            raise ValueError("The shortlist holds forbidden tokens alone; give tokens that may be generated.")
+            raise ValueError(
+                "The shortlist holds forbidden tokens alone; give tokens that may be generated."
+            )
         if self.mode not in MODES:
-            raise ValueError(f"mode must be one of {', '.join(MODES)}, but {self.mode!r} was given.")
+            raise ValueError(
+                f"mode must be one of {', '.join(MODES)}, but {self.mode!r} was given."
+            )
         if self.early_stopping != "never" and not isinstance(self.early_stopping, bool):
-            raise ValueError(f"early_stopping must be True, False or 'never', but {self.early_stopping!r} was given.")
+            raise ValueError(
+                f"early_stopping must be True, False or 'never', but {self.early_stopping!r} was given."
+            )
         for name in ("forced_end", "renormalize"):
             if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be True or False, but {getattr(self, name)!r} was given.")
-        for name in ("beam_size", "n_best", "min_length", "max_length", "length_offset", "top_k", "seed"):
+                raise ValueError(
+                    f"{name} must be True or False, but {getattr(self, name)!r} was given."
+                )
+        for name in (
+            "beam_size",
+            "n_best",
+            "min_length",
+            "max_length",
+            "length_offset",
+            "top_k",
+            "seed",
+        ):
             value = getattr(self, name)
             if not isinstance(value, numbers.Integral) or isinstance(value, bool):
                 raise ValueError(f"{name} must be a whole number, but {value!r} was given.")
@@ -96,13 +114,21 @@ class SearchOptions:
                 raise ValueError(f"{name} must be at least 1, but {getattr(self, name)} was given.")
         for name in ("min_length", "length_offset", "top_k", "length_ratio"):
             if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, but {getattr(self, name)} was given.")
+                raise ValueError(
+                    f"{name} must not be negative, but {getattr(self, name)} was given."
+                )
         if not 0 <= self.seed < 2**31:
-            raise ValueError(f"seed must be a number from 0 to {2**31 - 1}, but {self.seed} was given.")
+            raise ValueError(
+                f"seed must be a number from 0 to {2**31 - 1}, but {self.seed} was given."
+            )
         if self.min_length > self.max_length:
-            raise ValueError(f"min_length is {self.min_length}, above max_length, which is {self.max_length}; lower it.")
+            raise ValueError(
+                f"min_length is {self.min_length}, above max_length, which is {self.max_length}; lower it."
+            )
         if self.temperature <= 0:
-            raise ValueError(f"temperature must be above 0, but {self.temperature} was given; for no randomness use a beam.")
+            raise ValueError(
+                f"temperature must be above 0, but {self.temperature} was given; for no randomness use a beam."
+            )
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must lie in (0, 1], but {self.top_p} was given.")
         if not self.sampling and self.n_best > self.beam_size:
@@ -113,7 +139,9 @@ class SearchOptions:
     @property
     def compiled_part(self):
         """The options without what is told anew at each call, the limits and the seed: searches that share it are compiled once."""
-        return replace(self, seed=0, max_length=max(1, self.min_length), length_ratio=0.0, length_offset=0)
+        return replace(
+            self, seed=0, max_length=max(1, self.min_length), length_ratio=0.0, length_offset=0
+        )
 
     @property
     def rows_per_sentence(self):
@@ -130,5 +158,7 @@ class SearchOptions:
             Array of ints `[B]`.
         """
         # In 64 bits: a huge ratio stands for "no relative limit" and must not wrap around.
-        relative = (source_lengths * min(self.length_ratio, self.max_length)).astype("int64") + self.length_offset
+        relative = (source_lengths * min(self.length_ratio, self.max_length)).astype(
+            "int64"
+        ) + self.length_offset
         return relative.clip(max(1, self.min_length), self.max_length)

@@ -92,7 +92,9 @@ def sample(
         bars, unless = forbidden, state.length < len(prefix) if prefix else None
         too_soon = (end_id, state.length < min_length) if min_length else None
         if renormalize:
-            logits = constrain(logits, state.length, end_id, min_length, prefix, forbidden, renormalize)
+            logits = constrain(
+                logits, state.length, end_id, min_length, prefix, forbidden, renormalize
+            )
             bars, unless, too_soon = (), None, None
         else:  # What is forbidden cannot be chosen, but the score is the model's own.
             logits = force_prefix(logits, state.length, prefix)
@@ -102,7 +104,10 @@ def sample(
         else:
             allowed = bar(logits, bars, too_soon, unless)
             keys = fold_key(0, seed, state.row_numbers, state.length)
-            tokens, normaliser = _draw(allowed / temperature, top_k, top_p, keys), ops.logsumexp(logits, axis=-1)
+            tokens, normaliser = (
+                _draw(allowed / temperature, top_k, top_p, keys),
+                ops.logsumexp(logits, axis=-1),
+            )
         at_limit = state.length >= state.limits
         if forced_end:
             tokens = ops.where(at_limit, end_id, tokens)
@@ -124,7 +129,11 @@ def sample(
 
     def is_live(state):
         is_live = ops.logical_not(state.is_done)
-        return is_live if rows_per_sentence == 1 else ops.any(ops.reshape(is_live, (-1, rows_per_sentence)), axis=1)
+        return (
+            is_live
+            if rows_per_sentence == 1
+            else ops.any(ops.reshape(is_live, (-1, rows_per_sentence)), axis=1)
+        )
 
     def outcome(state):
         if rows_per_sentence == 1:

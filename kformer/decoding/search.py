@@ -26,7 +26,17 @@ class SearchResult(NamedTuple):
 
 
 def search(
-    model, source_ids, limits, row_numbers, *, options, steps, seed=None, drop_finished=None, return_done=False, kernels=None
+    model,
+    source_ids,
+    limits,
+    row_numbers,
+    *,
+    options,
+    steps,
+    seed=None,
+    drop_finished=None,
+    return_done=False,
+    kernels=None,
 ):
     """Searches with tensors; what `Searcher` compiles and the SavedModel holds.
 
@@ -57,7 +67,9 @@ def search(
         "prefix": columns.prefix,
         "forbidden": columns.forbidden,
         "renormalize": options.renormalize,
-        "drop_finished": not drivers.uses_static_shapes() if drop_finished is None else drop_finished,
+        "drop_finished": not drivers.uses_static_shapes()
+        if drop_finished is None
+        else drop_finished,
         "return_done": True,
     }
     if options.beam_size > 1 and not options.sampling:
@@ -116,13 +128,18 @@ def check_options(model, options):
     """
     for name in TOKEN_LISTS:
         if max(getattr(options, name), default=-1) >= model.target_vocabulary_size:
-            unknown = next(token for token in getattr(options, name) if token >= model.target_vocabulary_size)
+            unknown = next(
+                token for token in getattr(options, name) if token >= model.target_vocabulary_size
+            )
             raise ValueError(
                 f"{name} holds {unknown}, but the model's target vocabulary ends at {model.target_vocabulary_size - 1}; "
                 "give ids of that vocabulary."
             )
     # Beyond its table a learned position has no vector: the backends would fail obscurely, or go on with NaN.
-    if model.get_config()["position_encoding"] == "learned" and options.max_length >= model.max_length:
+    if (
+        model.get_config()["position_encoding"] == "learned"
+        and options.max_length >= model.max_length
+    ):
         raise ValueError(
             f"The model has {model.max_length} learned positions, which hold the start token and {model.max_length - 1} more, "
             f"but max_length is {options.max_length}; set it to at most {model.max_length - 1}."
@@ -157,7 +174,16 @@ class Searcher:
     def _search(self, source_ids, limits, row_numbers, seed, steps=None):
         if steps is None:
             steps = ops.max(limits, initial=0) + 1
-        return search(self.model, source_ids, limits, row_numbers, options=self.options, steps=steps, seed=seed, return_done=True)
+        return search(
+            self.model,
+            source_ids,
+            limits,
+            row_numbers,
+            options=self.options,
+            steps=steps,
+            seed=seed,
+            return_done=True,
+        )
 
     def __call__(self, source_ids, row_numbers=None, options=None):
         options = self.options if options is None else options
@@ -177,7 +203,11 @@ class Searcher:
             return self._run(source_ids, limits, row_numbers, seed)[0]
         # Few shapes, few compilations: a length is padded as far as to be one of few, and the steps depend on it alone.
         length = drivers.padded_length(source_ids.shape[1], self.model.max_length)
-        source_ids = np.pad(source_ids, ((0, 0), (0, length - source_ids.shape[1])), constant_values=self.model.pad_id)
+        source_ids = np.pad(
+            source_ids,
+            ((0, 0), (0, length - source_ids.shape[1])),
+            constant_values=self.model.pad_id,
+        )
         most = drivers.round_up(int(options.limits(np.array([length]))[0]) + 1, 16)
         # Every step costs as much as the cache is long, so the few sentences that need more steps are searched anew with room for them.
         steps = min(most, drivers.round_up(max(length + _SPARE, options.min_length + 16), 16))
@@ -186,7 +216,9 @@ class Searcher:
             return result
         left = np.flatnonzero(~is_done)
         rest, _ = self._search_padded(source_ids[left], limits[left], row_numbers[left], seed, most)
-        ids = np.pad(result.ids, ((0, 0), (0, 0), (0, most - steps)), constant_values=self.model.pad_id)
+        ids = np.pad(
+            result.ids, ((0, 0), (0, 0), (0, most - steps)), constant_values=self.model.pad_id
+        )
         result = SearchResult(ids, result.scores.copy(), result.ranks.copy())
         for part, theirs in zip(result, rest, strict=True):
             part[left] = theirs

@@ -49,12 +49,16 @@ def begin(model, source_ids, width, steps, kernels=None, shortlist=None):
         The step function for R = B K rows, and its state.
     """
     if isinstance(model, Ensemble):
-        return _begin_together([begin(each, source_ids, width, steps, kernels, shortlist) for each in model.models])
+        return _begin_together(
+            [begin(each, source_ids, width, steps, kernels, shortlist) for each in model.models]
+        )
     index = ops.zeros((), dtype="int32")
     if not can_infer(model):
         encoded, source_mask = model.encode(source_ids)
         rows, max_length = ops.shape(source_ids)[0] * width, steps if uses_static_shapes() else None
-        cache = model.init_cache(encoded, source_mask, rows=rows, max_length=max_length, shortlist=shortlist)
+        cache = model.init_cache(
+            encoded, source_mask, rows=rows, max_length=max_length, shortlist=shortlist
+        )
         return decoder_step(model), DecoderState(cache, index)
     inference = InferenceModel(model, width, kernels, shortlist)
 
@@ -70,7 +74,9 @@ def _begin_together(begun):
     steps, states = zip(*begun, strict=True)
 
     def step(ids, states):
-        logits, states = zip(*[one(ids, state) for one, state in zip(steps, states, strict=True)], strict=True)
+        logits, states = zip(
+            *[one(ids, state) for one, state in zip(steps, states, strict=True)], strict=True
+        )
         return mean_log_probabilities(logits), states
 
     return step, states
@@ -98,7 +104,9 @@ def select(state, sentences, rows):
     """
     if hasattr(state, "reorder"):  # PyTorch's tensors have a `select`, which is another thing.
         return state.select(sentences, rows) if hasattr(state, "select") else state.reorder(rows)
-    return _each_part(state, lambda part: select(part, sentences, rows), lambda tensor: take(tensor, rows))
+    return _each_part(
+        state, lambda part: select(part, sentences, rows), lambda tensor: take(tensor, rows)
+    )
 
 
 def _each_part(state, of_part, of_tensor):

@@ -14,7 +14,15 @@ from kformer.training.files import new_folder
 
 METADATA_FILE = "kformer.json"
 FORMAT_VERSION = 1
-QUANTIZATIONS = ("float32", "float16", "bfloat16", "int8", "int8_float32", "int8_float16", "int8_bfloat16")
+QUANTIZATIONS = (
+    "float32",
+    "float16",
+    "bfloat16",
+    "int8",
+    "int8_float32",
+    "int8_float16",
+    "int8_bfloat16",
+)
 # CTranslate2 cuts sources at so many tokens unless told otherwise; a shorter table of positions would make it fail before that.
 _DEFAULT_INPUT_LENGTH = 1024
 
@@ -77,13 +85,22 @@ def export_ctranslate2(translator, path, *, quantization="float32"):
 
 def build_spec(translator):
     """The model and its vocabularies as a `ctranslate2.specs.TransformerSpec` in float32, not validated yet."""
-    from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec, TransformerSpec, common_spec
+    from ctranslate2.specs import (
+        TransformerDecoderSpec,
+        TransformerEncoderSpec,
+        TransformerSpec,
+        common_spec,
+    )
 
     model = translator.model
     config = model.get_config()
     # Not Keras's public list of layers: what shares what, and in which order, only the network knows.
     network = model._network
-    activations = {"relu": common_spec.Activation.RELU, "gelu": common_spec.Activation.GELU, "silu": common_spec.Activation.SWISH}
+    activations = {
+        "relu": common_spec.Activation.RELU,
+        "gelu": common_spec.Activation.GELU,
+        "silu": common_spec.Activation.SWISH,
+    }
     options = {
         "pre_norm": config["normalize_first"],
         "activation": activations[config["activation"]],
@@ -101,7 +118,9 @@ def build_spec(translator):
     ):
         side.scale_embeddings = embedding.scale
         if hasattr(side, "position_encodings"):  # A decoder with rotary positions has none.
-            side.position_encodings.encodings = _position_table(embedding if positions is None else positions, model)
+            side.position_encodings.encodings = _position_table(
+                embedding if positions is None else positions, model
+            )
         if positions is not None:
             _set_norm(side.layernorm_embedding, positions.norm)
         if norm is not None:
@@ -130,7 +149,9 @@ def _rotary_options(attention):
 def _check(translator, path, quantization):
     """Refuses what cannot be written, before anything is."""
     if quantization not in QUANTIZATIONS:
-        raise ValueError(f"Unknown quantization {quantization!r}: choose one of {', '.join(QUANTIZATIONS)}.")
+        raise ValueError(
+            f"Unknown quantization {quantization!r}: choose one of {', '.join(QUANTIZATIONS)}."
+        )
     check_free(path)
     if type(translator.model) is not Transformer:
         raise ValueError(
@@ -139,7 +160,10 @@ def _check(translator, path, quantization):
         )
     check_layers(translator.model, "CTranslate2", known=("rope",))
     tables = [_tokens(translator, side) for side in ("source", "target")]
-    for name, token_id in (("unknown", translator.tokenizer.unknown_id), ("end", translator.model.end_id)):
+    for name, token_id in (
+        ("unknown", translator.tokenizer.unknown_id),
+        ("end", translator.model.end_id),
+    ):
         pieces = [tokens[token_id] for tokens in tables]
         if pieces[0] != pieces[1]:
             raise ValueError(
@@ -156,7 +180,9 @@ def _check(translator, path, quantization):
         from ctranslate2.specs import model_spec
 
         if not model_spec.torch_is_available:
-            raise ImportError(f"quantization={quantization!r} needs PyTorch, which is not installed here: run `pip install torch`.")
+            raise ImportError(
+                f"quantization={quantization!r} needs PyTorch, which is not installed here: run `pip install torch`."
+            )
 
 
 def _array(weight):
@@ -172,7 +198,9 @@ def _set_tables(spec, network):
     spec.encoder.embeddings[0].weight = source
     spec.decoder.embeddings.weight = target
     projection = network.output_projection
-    spec.decoder.projection.weight = target if projection is None else _array(ops.transpose(projection.kernel))  # [V, D]
+    spec.decoder.projection.weight = (
+        target if projection is None else _array(ops.transpose(projection.kernel))
+    )  # [V, D]
     if network.output_bias is not None:
         spec.decoder.projection.bias = _array(network.output_bias.bias)
 
@@ -196,12 +224,20 @@ def _set_layer(spec, layer):
     """What encoder and decoder layers share. A dense kernel is `[inputs, outputs]` here and `[outputs, inputs]` there."""
     attention = layer.self_attention
     # Queries, keys and values side by side in one kernel: both packages have them in this order.
-    _set_linear(spec.self_attention.linear[0], attention.query_key_value_kernel, attention.query_key_value_bias)
+    _set_linear(
+        spec.self_attention.linear[0],
+        attention.query_key_value_kernel,
+        attention.query_key_value_bias,
+    )
     _set_linear(spec.self_attention.linear[1], attention.output_kernel, attention.output_bias)
     _set_norm(spec.self_attention.layer_norm, layer.self_attention_norm)
     feed_forward = layer.feed_forward
     _set_linear(spec.ffn.linear_0, feed_forward.intermediate.kernel, feed_forward.intermediate.bias)
-    _set_linear(spec.ffn.linear_1, feed_forward.output_projection.kernel, feed_forward.output_projection.bias)
+    _set_linear(
+        spec.ffn.linear_1,
+        feed_forward.output_projection.kernel,
+        feed_forward.output_projection.bias,
+    )
     _set_norm(spec.ffn.layer_norm, layer.feed_forward_norm)
 
 
@@ -226,7 +262,10 @@ def _set_norm(spec, norm):
 
 def _tokens(translator, side):
     """One name for each row of the model's table: the tokenizer's pieces, then names for rows that it has no piece for."""
-    rows = {"source": translator.model.vocabulary_size, "target": translator.model.target_vocabulary_size}[side]
+    rows = {
+        "source": translator.model.vocabulary_size,
+        "target": translator.model.target_vocabulary_size,
+    }[side]
     tokens = list(translator.tokenizer.vocabulary(side).pieces)
     taken = set(tokens)
     number = 0
@@ -247,7 +286,9 @@ def _set_vocabularies(spec, translator):
     config.eos_token = target[model.end_id]
     config.decoder_start_token = target[model.start_id]
     # Never added to a source (a prefix is the caller's), but CTranslate2 appends a token that it misses to a vocabulary.
-    config.bos_token = target[model.start_id] if target[model.start_id] in source else config.eos_token
+    config.bos_token = (
+        target[model.start_id] if target[model.start_id] in source else config.eos_token
+    )
     config.add_source_bos = False
     config.add_source_eos = _adds_end(translator)
 
@@ -273,14 +314,20 @@ def _metadata(translator, quantization):
         "quantization": quantization,
         "normalization": tokenizer.normalization,
         "source_prefix": [source[token_id] for token_id in tokenizer.source_prefix],
-        "source_suffix": [] if _adds_end(translator) else [source[token_id] for token_id in tokenizer.source_suffix],
-        "target_prefix": [target[token_id] for token_id in options.prefix_ids or tokenizer.target_prefix],
+        "source_suffix": []
+        if _adds_end(translator)
+        else [source[token_id] for token_id in tokenizer.source_suffix],
+        "target_prefix": [
+            target[token_id] for token_id in options.prefix_ids or tokenizer.target_prefix
+        ],
         "translate_batch": {
             "max_input_length": model.max_length,
             # CTranslate2 counts the end token.
             "max_decoding_length": min(options.max_length + 1, _positions(model)),
             "min_decoding_length": options.min_length,
-            "suppress_sequences": [[target[token_id]] for token_id in forbidden_ids(model, options)],
+            "suppress_sequences": [
+                [target[token_id]] for token_id in forbidden_ids(model, options)
+            ],
         },
         "search": dataclasses.asdict(options),
         "versions": {"ctranslate2": ctranslate2.__version__, "keras": keras.__version__},

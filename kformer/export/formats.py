@@ -50,7 +50,9 @@ def check_layers(model, format, known=()):
     """
     variants = variants_of(model.get_config(), known)
     if variants:
-        raise ValueError(f"The model has {', '.join(variants)}, which {format} does not know here; export a SavedModel.")
+        raise ValueError(
+            f"The model has {', '.join(variants)}, which {format} does not know here; export a SavedModel."
+        )
     for layer in model._flatten_layers(include_self=False):
         if getattr(layer, "quantization_mode", None):
             raise ValueError(
@@ -66,7 +68,11 @@ def forbidden_ids(model, search):
     """
     ids = set(search.forbidden_ids)
     if search.shortlist:
-        ids |= set(range(model.target_vocabulary_size)) - {*search.shortlist, *search.prefix_ids, model.end_id}
+        ids |= set(range(model.target_vocabulary_size)) - {
+            *search.shortlist,
+            *search.prefix_ids,
+            model.end_id,
+        }
     if search.mode == "kformer":
         ids |= {model.start_id, model.pad_id} - {model.end_id}
     return sorted(ids)

@@ -19,6 +19,8 @@ def padded_rows(rows, limit, pad_id, suffix=()):
     ids = rows[:, :limit].to_tensor(default_value=pad_id)
     if suffix:
         columns = tf.range(tf.shape(ids)[1]) - (limit - len(suffix))
-        ends = tf.gather(tf.constant(suffix, tf.int32), tf.clip_by_value(columns, 0, len(suffix) - 1))
+        ends = tf.gather(
+            tf.constant(suffix, tf.int32), tf.clip_by_value(columns, 0, len(suffix) - 1)
+        )
         ids = tf.where(truncated[:, None] & (columns >= 0)[None, :], ends[None, :], ids)
     return ids, truncated

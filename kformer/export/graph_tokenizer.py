@@ -68,16 +68,22 @@ def _graph_tokenizer_class():
             self._normalization = vocabulary.normalization
             self._leading_space_signs = vocabulary.leading_space_signs
             self._size = len(vocabulary)
-            self._id_map = None if vocabulary.id_map is None else tf.constant(vocabulary.id_map, tf.int32)
+            self._id_map = (
+                None if vocabulary.id_map is None else tf.constant(vocabulary.id_map, tf.int32)
+            )
             self._unknown_id = vocabulary.unknown_id
             self._foreign_pieces = None
             if vocabulary.foreign_pieces:
                 keys = tf.constant([piece.encode("utf-8") for piece in vocabulary.foreign_pieces])
                 values = tf.constant(list(vocabulary.foreign_pieces.values()), tf.int32)
                 table = tf.lookup.KeyValueTensorInitializer(keys, values)
-                self._foreign_pieces = tf.lookup.StaticHashTable(table, default_value=vocabulary.unknown_id)
+                self._foreign_pieces = tf.lookup.StaticHashTable(
+                    table, default_value=vocabulary.unknown_id
+                )
                 # The op gives ids or pieces, as it was made.
-                self._piecewise = tf_text.SentencepieceTokenizer(vocabulary.model, out_type=tf.string)
+                self._piecewise = tf_text.SentencepieceTokenizer(
+                    vocabulary.model, out_type=tf.string
+                )
             self._surfaces = tf.constant(vocabulary.surfaces)
             pieces = [piece.encode("utf-8") for piece in vocabulary.pieces]
             self._pieces = tf.constant([*pieces, pieces[vocabulary.unknown_id]])
@@ -92,7 +98,9 @@ def _graph_tokenizer_class():
         def _look_up_unknown(self, texts, ids):
             """As `Vocabulary` does: only the rows that have an unknown id are cut once more, into pieces."""
             again = tf.reduce_any(ids.with_values(ids.values == self._unknown_id), axis=1)
-            found = self._foreign_pieces.lookup(self._piecewise.tokenize(tf.boolean_mask(texts, again)).values)
+            found = self._foreign_pieces.lookup(
+                self._piecewise.tokenize(tf.boolean_mask(texts, again)).values
+            )
             places = tf.where(tf.repeat(again, ids.row_lengths()))
             former = tf.gather_nd(ids.values, places)
             found = tf.where(former == self._unknown_id, found, former)
@@ -116,7 +124,10 @@ def _graph_tokenizer_class():
                 return ids.with_flat_values(self._look_up(table, ids.flat_values))
             ids = tf.convert_to_tensor(ids)
             # The last row of a table stands for ids outside of the vocabulary, such as a padded output layer's.
-            return tf.gather(table, tf.where((ids >= 0) & (ids < self._size), ids, tf.cast(self._size, ids.dtype)))
+            return tf.gather(
+                table,
+                tf.where((ids >= 0) & (ids < self._size), ids, tf.cast(self._size, ids.dtype)),
+            )
 
     class GraphTokenizerModule(tf.Module):
         def __init__(self, tokenizer):
@@ -125,7 +136,9 @@ def _graph_tokenizer_class():
             for side in ("source", "target"):
                 vocabulary = tokenizer.vocabulary(side)
                 if vocabulary.model not in models:
-                    models[vocabulary.model] = tf_text.SentencepieceTokenizer(vocabulary.model, out_type=tf.int32)
+                    models[vocabulary.model] = tf_text.SentencepieceTokenizer(
+                        vocabulary.model, out_type=tf.int32
+                    )
                 if vocabulary not in vocabularies:
                     vocabularies[vocabulary] = GraphVocabulary(vocabulary, models[vocabulary.model])
             self._source = vocabularies[tokenizer.vocabulary("source")]
@@ -152,7 +165,9 @@ def _graph_tokenizer_class():
             if special_tokens:
                 rows = tf.ones([ids.nrows()], tf.bool)
                 # A text's own tag takes the place of the prefix.
-                parts.insert(0, repeated(self._prefixes[side], rows if len(parts) == 1 else ~has_tag))
+                parts.insert(
+                    0, repeated(self._prefixes[side], rows if len(parts) == 1 else ~has_tag)
+                )
                 parts.append(repeated(self._suffixes[side], rows))
             return ids if len(parts) == 1 else tf.concat(parts, axis=1)
 
@@ -163,7 +178,11 @@ def _graph_tokenizer_class():
             sizes = tf.strings.length(texts) - tf.strings.length(rest)
             tags = tf.strings.substr(texts, tf.zeros_like(sizes), sizes)
             equal = tags[:, None] == self._tags[None, :]
-            ids = tf.where(tf.reduce_any(equal, axis=1), tf.gather(self._tag_ids, tf.argmax(equal, axis=1)), self._unknown_id)
+            ids = tf.where(
+                tf.reduce_any(equal, axis=1),
+                tf.gather(self._tag_ids, tf.argmax(equal, axis=1)),
+                self._unknown_id,
+            )
             has_tag = sizes > 0
             ids = tf.RaggedTensor.from_row_lengths(ids[has_tag], tf.cast(has_tag, tf.int64))
             return has_tag, ids, rest
@@ -181,12 +200,16 @@ def _graph_tokenizer_class():
 
     def repeated(ids, rows):
         """Ragged `[B, (S)]`: the ids in each row that is True, nothing in the others."""
-        added = tf.tile(tf.constant(ids, tf.int32, (len(ids),)), [tf.reduce_sum(tf.cast(rows, tf.int32))])
+        added = tf.tile(
+            tf.constant(ids, tf.int32, (len(ids),)), [tf.reduce_sum(tf.cast(rows, tf.int32))]
+        )
         return tf.RaggedTensor.from_row_lengths(added, tf.cast(rows, tf.int64) * len(ids))
 
     def valid_text(texts):
         # ICU puts one U+FFFD for each maximal invalid part, as Python does.
-        return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace", replacement_char=0xFFFD)
+        return tf.strings.unicode_transcode(
+            texts, "UTF-8", "UTF-8", errors="replace", replacement_char=0xFFFD
+        )
 
     def replace_all(texts, replacements):
         # Replacements of the rules have no backslash, which would mean something to RE2.

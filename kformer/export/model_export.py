@@ -7,7 +7,12 @@ import keras
 
 from kformer.decoding.search import check_options
 from kformer.export.graph_tokenizer import GraphTokenizer
-from kformer.export.saved_model import export_in_tensorflow, version_folder, write_aside, write_metadata
+from kformer.export.saved_model import (
+    export_in_tensorflow,
+    version_folder,
+    write_aside,
+    write_metadata,
+)
 from kformer.models import Forecaster, TransformerDecoder, TransformerEncoder
 from kformer.models.architecture import check_sizes
 from kformer.text import Tokenizer
@@ -78,13 +83,21 @@ def export_model(
         <tf.Tensor: shape=(1,), dtype=string, numpy=array([b'glad'], dtype=object)>
     """
     labels = None if labels is None else list(labels)
-    given = {"labels": labels, "steps": steps, "special_tokens": special_tokens, "max_new_tokens": max_new_tokens, **options}
+    given = {
+        "labels": labels,
+        "steps": steps,
+        "special_tokens": special_tokens,
+        "max_new_tokens": max_new_tokens,
+        **options,
+    }
     search = _checked(model, tokenizer, given)
     target = version_folder(path, version)
     if keras.backend.backend() != "tensorflow":
         settings = {**given, "version": int(target.name), "imports": list(imports)}
         packages = ("tensorflow",) if tokenizer is None else ("tensorflow", "tensorflow_text")
-        export_in_tensorflow("model", lambda folder: _save_parts(model, tokenizer, folder), path, settings, packages)
+        export_in_tensorflow(
+            "model", lambda folder: _save_parts(model, tokenizer, folder), path, settings, packages
+        )
         return target
     return write_aside(target, lambda folder: _write(model, tokenizer, search, given, folder))
 
@@ -103,7 +116,11 @@ def _checked(model, tokenizer, given):
             raise ValueError("A Forecaster reads numbers: leave the tokenizer out.")
         model.check_steps(given["steps"])
     elif tokenizer is not None:
-        size = tokenizer.vocabulary_size if isinstance(model, TransformerEncoder) else tokenizer.target_vocabulary_size
+        size = (
+            tokenizer.vocabulary_size
+            if isinstance(model, TransformerEncoder)
+            else tokenizer.target_vocabulary_size
+        )
         if size > model.vocabulary_size or tokenizer.pad_id != model.pad_id:
             raise ValueError(
                 f"The tokenizer has {size} tokens and pads with {tokenizer.pad_id}, the model {model.vocabulary_size} and "
@@ -112,36 +129,56 @@ def _checked(model, tokenizer, given):
     if isinstance(model, TransformerEncoder):
         known |= {"labels", "special_tokens"}
         if given["special_tokens"] and tokenizer is None:
-            raise ValueError("special_tokens are a tokenizer's, and none was given; give one, or leave them out.")
+            raise ValueError(
+                "special_tokens are a tokenizer's, and none was given; give one, or leave them out."
+            )
         labels = given["labels"]
         if labels is not None and model.head not in ("classification", "labelling"):
-            raise ValueError(f"labels name classes, but the model's head is {model.head!r}; leave them out.")
+            raise ValueError(
+                f"labels name classes, but the model's head is {model.head!r}; leave them out."
+            )
         if labels is not None and not all(isinstance(label, str) for label in labels):
             raise ValueError(f"labels must be strings, but {labels!r} was given.")
         if labels is not None and len(labels) != model.output_shape[-1]:
-            raise ValueError(f"{len(labels)} labels were given for the model's {model.output_shape[-1]} classes.")
+            raise ValueError(
+                f"{len(labels)} labels were given for the model's {model.output_shape[-1]} classes."
+            )
     if isinstance(model, TransformerDecoder):
         return _search_of(model, given)
-    unknown = [key for key, value in given.items() if key not in known and value not in (None, False)]
+    unknown = [
+        key for key, value in given.items() if key not in known and value not in (None, False)
+    ]
     if unknown:
         raise ValueError(f"{', '.join(unknown)}: a {name} has no use for this; leave it out.")
     return None
 
 
 def _search_of(model, given):
-    limit = min(64, model.max_length // 2) if given["max_new_tokens"] is None else given["max_new_tokens"]
+    limit = (
+        min(64, model.max_length // 2)
+        if given["max_new_tokens"] is None
+        else given["max_new_tokens"]
+    )
     check_sizes(max_new_tokens=limit)
     if limit >= model.max_length:
-        raise ValueError(f"max_new_tokens must lie between 1 and {model.max_length - 1} for this model, but {limit} was given.")
+        raise ValueError(
+            f"max_new_tokens must lie between 1 and {model.max_length - 1} for this model, but {limit} was given."
+        )
     unsuited = [name for name in ("labels", "steps", "special_tokens") if given[name]]
     if unsuited:
-        raise ValueError(f"{', '.join(unsuited)}: a TransformerDecoder has no use for this; leave it out.")
+        raise ValueError(
+            f"{', '.join(unsuited)}: a TransformerDecoder has no use for this; leave it out."
+        )
     ours = {"labels", "steps", "special_tokens", "max_new_tokens"}
     options = {name: value for name, value in given.items() if name not in ours}
     if options.get("sampling"):
-        raise ValueError("A SavedModel continues a text the same way each time, so sampling cannot be exported; use a beam.")
+        raise ValueError(
+            "A SavedModel continues a text the same way each time, so sampling cannot be exported; use a beam."
+        )
     if "n_best" in options:
-        raise ValueError("n_best: a SavedModel returns the best continuation alone; leave this out.")
+        raise ValueError(
+            "n_best: a SavedModel returns the best continuation alone; leave this out."
+        )
     search = model.continuation_options(limit, options)
     check_options(model, search)
     return search
@@ -160,10 +197,20 @@ def _write(model, tokenizer, search, given, folder):
     else:
         special = given["special_tokens"]
         suffix = list(tokenizer.source_suffix) if special else []
-        module, signatures = model_signatures.build_encoder_module(model, graph_tokenizer, special, suffix, given["labels"])
+        module, signatures = model_signatures.build_encoder_module(
+            model, graph_tokenizer, special, suffix, given["labels"]
+        )
     tf.saved_model.save(module, str(folder), signatures=signatures)
-    metadata = {"model": type(model).__name__, "dtype": model.policy_name, "labels": given["labels"], "steps": given["steps"]}
-    write_metadata(folder, metadata | ({} if search is None else {"language_search": dataclasses.asdict(search)}))
+    metadata = {
+        "model": type(model).__name__,
+        "dtype": model.policy_name,
+        "labels": given["labels"],
+        "steps": given["steps"],
+    }
+    write_metadata(
+        folder,
+        metadata | ({} if search is None else {"language_search": dataclasses.asdict(search)}),
+    )
 
 
 def _save_parts(model, tokenizer, folder):

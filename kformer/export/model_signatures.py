@@ -22,7 +22,9 @@ def build_encoder_module(model, graph_tokenizer, special_tokens, suffix, labels)
     def outputs_of(ids):
         length = tf.shape(ids)[1]
         # A layer needs a token to work on, also where no row has one.
-        ids = tf.pad(ids, [[0, 0], [0, tf.cast(length < 1, tf.int32)]], constant_values=model.pad_id)
+        ids = tf.pad(
+            ids, [[0, 0], [0, tf.cast(length < 1, tf.int32)]], constant_values=model.pad_id
+        )
         found = model({"token_ids": ids}, training=False)
         if model.head in ("classification", "labelling"):
             best = tf.argmax(found, axis=-1, output_type=tf.int32)
@@ -31,19 +33,28 @@ def build_encoder_module(model, graph_tokenizer, special_tokens, suffix, labels)
                 chosen = tf.where(ids != model.pad_id, chosen, -1 if labels is None else "")
             found = {"probabilities": tf.nn.softmax(found), "label": chosen}
         else:
-            found = {{"regression": "values", "embedding": "embedding"}.get(model.head, "hidden_states"): tf.cast(found, tf.float32)}
+            found = {
+                {"regression": "values", "embedding": "embedding"}.get(
+                    model.head, "hidden_states"
+                ): tf.cast(found, tf.float32)
+            }
         by_token = model.head in (None, "labelling")
         return {name: value[:, :length] if by_token else value for name, value in found.items()}
 
     def by_ids(ids):
-        return {**outputs_of(ids[:, : model.max_length]), "truncated": tf.reduce_any(ids[:, model.max_length :] != model.pad_id, axis=1)}
+        return {
+            **outputs_of(ids[:, : model.max_length]),
+            "truncated": tf.reduce_any(ids[:, model.max_length :] != model.pad_id, axis=1),
+        }
 
     def by_text(text):
         rows = graph_tokenizer.tokenize(text, side="source", special_tokens=special_tokens)
         ids, truncated = padded_rows(rows, model.max_length, model.pad_id, suffix)
         found = {**outputs_of(ids), "truncated": truncated}
         if model.head in (None, "labelling"):
-            found["tokens"] = tf.where(ids == model.pad_id, "", graph_tokenizer.tokens(ids, side="source"))
+            found["tokens"] = tf.where(
+                ids == model.pad_id, "", graph_tokenizer.tokens(ids, side="source")
+            )
         return found
 
     return _module(model, graph_tokenizer, by_ids, by_text)
@@ -64,7 +75,9 @@ def build_language_module(model, graph_tokenizer, options):
         prompts = tf.concat([starts, kept], axis=1).to_tensor(default_value=model.pad_id)
         count = tf.shape(prompts)[0]
         limits = tf.fill([count], options.max_length)
-        found = run_search(model, prompts, limits, tf.range(count), options=options, steps=options.max_length + 1)
+        found = run_search(
+            model, prompts, limits, tf.range(count), options=options, steps=options.max_length + 1
+        )
         best = found.ids[:, 0]
         # The end token and what stands behind it are no part of the text.
         is_open = tf.cumsum(tf.cast(best == model.end_id, tf.int32), axis=1) < 1
@@ -94,12 +107,19 @@ def build_forecast_module(model, steps):
 
     most = model.max_length if model.get_config()["position_encoding"] == "learned" else 2**31 - 1
 
-    @tf.function(input_signature=[tf.TensorSpec([None, None, model.num_features], tf.float32, name="past")], autograph=False)
+    @tf.function(
+        input_signature=[tf.TensorSpec([None, None, model.num_features], tf.float32, name="past")],
+        autograph=False,
+    )
     def serving_default(past):
         length = tf.shape(past)[1]
         checks = [
-            tf.debugging.assert_greater_equal(length, 1, "The past has no steps; give one at least."),
-            tf.debugging.assert_less_equal(length, most, f"The past is longer than the {most} learned positions; shorten it."),
+            tf.debugging.assert_greater_equal(
+                length, 1, "The past has no steps; give one at least."
+            ),
+            tf.debugging.assert_less_equal(
+                length, most, f"The past is longer than the {most} learned positions; shorten it."
+            ),
         ]
         with tf.control_dependencies(checks):
             past = tf.identity(past)
@@ -118,10 +138,18 @@ def _module(model, graph_tokenizer, by_ids, by_text):
     def texts_of_any_batch(text):
         return _with_a_row(by_text, text, tf.constant([""]))
 
-    ids = tf.function(ids_of_any_batch, input_signature=[tf.TensorSpec([None, None], tf.int32, name="token_ids")], autograph=False)
+    ids = tf.function(
+        ids_of_any_batch,
+        input_signature=[tf.TensorSpec([None, None], tf.int32, name="token_ids")],
+        autograph=False,
+    )
     if graph_tokenizer is None:
         return _owning(model, None, {TEXT: ids, IDS: ids})
-    text = tf.function(texts_of_any_batch, input_signature=[tf.TensorSpec([None], tf.string, name="text")], autograph=False)
+    text = tf.function(
+        texts_of_any_batch,
+        input_signature=[tf.TensorSpec([None], tf.string, name="text")],
+        autograph=False,
+    )
     return _owning(model, graph_tokenizer, {TEXT: text, IDS: ids})
 
 
@@ -140,6 +168,10 @@ def _owning(model, graph_tokenizer, functions):
     module = tf.Module()
     module.tokenizer = graph_tokenizer
     # What the graph reads, and no more: the optimiser's and the dropout's counters stay behind.
-    used = {id(variable) for function in functions.values() for variable in function.get_concrete_function().graph.variables}
+    used = {
+        id(variable)
+        for function in functions.values()
+        for variable in function.get_concrete_function().graph.variables
+    }
     module.model_variables = [weight.value for weight in model.weights if id(weight.value) in used]
     return module, functions

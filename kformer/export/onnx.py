@@ -89,7 +89,12 @@ def export_onnx(translator, path, *, dtype="float32", **options):
     with new_folder(path) as folder:
         signatures = _write_graphs(onnx_graph, translator.model, folder, dtype)
         translator.tokenizer.save(folder / "tokenizer")
-        metadata = json.dumps(_metadata(translator, search, signatures, dtype), indent=2, ensure_ascii=False) + "\n"
+        metadata = (
+            json.dumps(
+                _metadata(translator, search, signatures, dtype), indent=2, ensure_ascii=False
+            )
+            + "\n"
+        )
         (folder / METADATA_FILE).write_text(metadata, encoding="utf-8")
     return path
 
@@ -112,16 +117,25 @@ def check_model(model):
                 f"The layer '{layer.name}' is a {type(layer).__name__}, which the export to ONNX does not know; export a SavedModel."
             )
         if getattr(layer, "lora_enabled", False):
-            raise ValueError(f"The layer '{layer.name}' has LoRA weights, which the export to ONNX does not know; export a SavedModel.")
+            raise ValueError(
+                f"The layer '{layer.name}' has LoRA weights, which the export to ONNX does not know; export a SavedModel."
+            )
     check_layers(model, "ONNX", known=("rope",))
 
 
 def _write_graphs(onnx_graph, model, folder, dtype):
     """Writes both graphs and returns what `kformer.json` says of them: file, inputs, outputs."""
-    size = sum(math.prod(weight.shape) for weight in model.weights) * (4 if dtype == "float32" else 2)
+    size = sum(math.prod(weight.shape) for weight in model.weights) * (
+        4 if dtype == "float32" else 2
+    )
     signatures = {}
-    with onnx_graph.WeightStore(dtype, folder / _WEIGHTS_FILE if size > _INLINE_BYTES else None) as weights:
-        for name, build in (("encoder", onnx_graph.build_encoder), ("decoder_step", onnx_graph.build_decoder_step)):
+    with onnx_graph.WeightStore(
+        dtype, folder / _WEIGHTS_FILE if size > _INLINE_BYTES else None
+    ) as weights:
+        for name, build in (
+            ("encoder", onnx_graph.build_encoder),
+            ("decoder_step", onnx_graph.build_decoder_step),
+        ):
             graph = build(model._network, weights)
             graph.save(folder / f"{name}.onnx")
             signatures[name] = {"file": f"{name}.onnx", **graph.signature()}

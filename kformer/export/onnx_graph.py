@@ -16,7 +16,12 @@ from kformer.layers.relative_positions import rotary_frequencies
 # The lowest that has LayerNormalization, and the file format of its time: old runtimes read them, too.
 _OPSET = 17
 _IR_VERSION = 8
-_TYPES = {"bool": TensorProto.BOOL, "int64": TensorProto.INT64, "float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
+_TYPES = {
+    "bool": TensorProto.BOOL,
+    "int64": TensorProto.INT64,
+    "float32": TensorProto.FLOAT,
+    "float16": TensorProto.FLOAT16,
+}
 # Stands for minus infinity, as in MultiHeadAttention.
 _MASKED = -1e30
 # Offsets in the file of weights that every system can map into memory.
@@ -53,7 +58,12 @@ class WeightStore:
         if id(variable) not in self._stored:
             self._stored[id(variable)] = self._append(self._array(variable))
         place = self._stored[id(variable)]
-        tensor = TensorProto(name=name, data_type=_TYPES[self.dtype], dims=variable.shape, data_location=TensorProto.EXTERNAL)
+        tensor = TensorProto(
+            name=name,
+            data_type=_TYPES[self.dtype],
+            dims=variable.shape,
+            data_location=TensorProto.EXTERNAL,
+        )
         for key, value in {"location": self._path.name, **place}.items():
             tensor.external_data.add(key=key, value=str(value))
         return tensor
@@ -107,7 +117,9 @@ class Graph:
         array = np.asarray(value, dtype=dtype)
         key = (dtype, array.shape, array.tobytes())
         if key not in self._initializers:
-            self._initializers[key] = numpy_helper.from_array(array, f"constant_{len(self._initializers)}")
+            self._initializers[key] = numpy_helper.from_array(
+                array, f"constant_{len(self._initializers)}"
+            )
         return self._initializers[key].name
 
     def weight(self, variable):
@@ -142,11 +154,21 @@ class Graph:
     def save(self, path):
         """Writes the graph as a model."""
         inputs, outputs = (
-            [helper.make_tensor_value_info(name, _TYPES[value["dtype"]], value["shape"]) for name, value in values.items()]
+            [
+                helper.make_tensor_value_info(name, _TYPES[value["dtype"]], value["shape"])
+                for name, value in values.items()
+            ]
             for values in (self._inputs, self._outputs)
         )
-        graph = helper.make_graph(self._nodes, self.name, inputs, outputs, list(self._initializers.values()))
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION, producer_name="kformer")
+        graph = helper.make_graph(
+            self._nodes, self.name, inputs, outputs, list(self._initializers.values())
+        )
+        model = helper.make_model(
+            graph,
+            opset_imports=[helper.make_opsetid("", _OPSET)],
+            ir_version=_IR_VERSION,
+            producer_name="kformer",
+        )
         onnx.save(model, path)
 
 
@@ -161,7 +183,9 @@ def build_encoder(network, weights):
     ids = graph.input("source_ids", "int64", ("batch", "source_length"))
     mask = graph("Not", graph("Equal", ids, graph.constant(network.pad_id, "int64")))
     keys_mask, attends = _padding(graph, mask)
-    positions = graph("Range", graph.constant(0, "int64"), graph.size(ids, 1), graph.constant(1, "int64"))
+    positions = graph(
+        "Range", graph.constant(0, "int64"), graph.size(ids, 1), graph.constant(1, "int64")
+    )
     x = _embed(graph, network.source_embedding, network.source_positions, ids, positions)
     factors = _rotary_factors(graph, network.encoder_layers[0].self_attention, positions)
     for layer in network.encoder_layers:
@@ -174,12 +198,21 @@ def build_encoder(network, weights):
         x = _residual(graph, layer, "self_attention", x, self_attention)
         x = _feed_forward(graph, layer, x)
     x = x if network.encoder.norm is None else _layer_norm(graph, network.encoder.norm, x)
-    cross = [_heads(graph, layer.cross_attention, x, "key_value", 2) for layer in network.decoder_layers]
-    graph.output("encoded", x, graph.dtype, ("batch", "source_length", network.source_embedding.hidden_dim))
+    cross = [
+        _heads(graph, layer.cross_attention, x, "key_value", 2) for layer in network.decoder_layers
+    ]
+    graph.output(
+        "encoded", x, graph.dtype, ("batch", "source_length", network.source_embedding.hidden_dim)
+    )
     graph.output("source_mask", mask, "bool", ("batch", "source_length"))
     for i, (layer, pair) in enumerate(zip(network.decoder_layers, cross, strict=True)):
         for name, value in zip(("key", "value"), pair, strict=True):
-            graph.output(f"cross_{name}_{i}", value, graph.dtype, _cache_shape(layer.cross_attention, "source_length"))
+            graph.output(
+                f"cross_{name}_{i}",
+                value,
+                graph.dtype,
+                _cache_shape(layer.cross_attention, "source_length"),
+            )
     return graph
 
 
@@ -216,16 +249,34 @@ def build_decoder_step(network, weights):
 
         def cross_attention(x, attention=layer.cross_attention, cache=cache):
             query = _heads(graph, attention, x, "query", 1)
-            return _attend(graph, attention, query, cache["cross_key"], cache["cross_value"], keys_mask, attends)
+            return _attend(
+                graph,
+                attention,
+                query,
+                cache["cross_key"],
+                cache["cross_value"],
+                keys_mask,
+                attends,
+            )
 
         x = _residual(graph, layer, "self_attention", x, self_attention)
         x = _residual(graph, layer, "cross_attention", x, cross_attention)
         x = _feed_forward(graph, layer, x)
     x = x if network.decoder.norm is None else _layer_norm(graph, network.decoder.norm, x)
-    graph.output("logits", _project_output(graph, network, x, ids), "float32", ("batch", "target_length", _target_size(network)))
+    graph.output(
+        "logits",
+        _project_output(graph, network, x, ids),
+        "float32",
+        ("batch", "target_length", _target_size(network)),
+    )
     for i, (layer, pair) in enumerate(zip(network.decoder_layers, present, strict=True)):
         for name, value in zip(("key", "value"), pair, strict=True):
-            graph.output(f"present_{name}_{i}", value, graph.dtype, _cache_shape(layer.self_attention, "past_length + target_length"))
+            graph.output(
+                f"present_{name}_{i}",
+                value,
+                graph.dtype,
+                _cache_shape(layer.self_attention, "past_length + target_length"),
+            )
     return graph
 
 
@@ -235,7 +286,9 @@ def _declare_caches(graph, decoder_layers):
     for prefix, length in (("past", "past_length"), ("cross", "source_length")):
         for i, layer in enumerate(decoder_layers):
             for name in (f"{prefix}_key", f"{prefix}_value"):
-                caches[i][name] = graph.input(f"{name}_{i}", graph.dtype, _cache_shape(layer.self_attention, length))
+                caches[i][name] = graph.input(
+                    f"{name}_{i}", graph.dtype, _cache_shape(layer.self_attention, length)
+                )
     return caches
 
 
@@ -270,7 +323,11 @@ def _add_positions(graph, layer, x, positions, hidden_dim):
     if layer.position_encoding == "learned":
         vectors = graph("Gather", graph.weight(layer.position_embeddings), positions, axis=0)
     else:
-        vectors = graph.cast(_sinusoids(graph, layer.position_encoding, positions, hidden_dim), graph.dtype, "float32")
+        vectors = graph.cast(
+            _sinusoids(graph, layer.position_encoding, positions, hidden_dim),
+            graph.dtype,
+            "float32",
+        )
     return graph("Add", x, vectors)
 
 
@@ -281,20 +338,28 @@ def _sinusoids(graph, position_encoding, positions, hidden_dim):
     elif position_encoding in ("sinusoidal", "sinusoidal_halves"):
         exponents = np.arange(0, hidden_dim, 2) / hidden_dim
     else:
-        raise ValueError(f"The position encoding {position_encoding!r} cannot be exported to ONNX; export a SavedModel.")
+        raise ValueError(
+            f"The position encoding {position_encoding!r} cannot be exported to ONNX; export a SavedModel."
+        )
     angles = graph.expand_dims(graph.cast(positions, "float32"), [1])
     angles = graph("Mul", angles, graph.constant(10000.0**-exponents, "float32"))
     waves = graph("Sin", angles), graph("Cos", angles)
     if position_encoding == "sinusoidal":
-        pairs = graph("Concat", *(graph.expand_dims(wave, [2]) for wave in waves), axis=2)  # [T, ceil(D / 2), 2]
+        pairs = graph(
+            "Concat", *(graph.expand_dims(wave, [2]) for wave in waves), axis=2
+        )  # [T, ceil(D / 2), 2]
         vectors = graph.reshape(pairs, [-1, 2 * len(exponents)])
     else:
         vectors = graph("Concat", *waves, axis=1)
-    missing = hidden_dim - 2 * len(exponents)  # An odd D drops the last cosine or, in fairseq's layout, ends with 0.
+    missing = hidden_dim - 2 * len(
+        exponents
+    )  # An odd D drops the last cosine or, in fairseq's layout, ends with 0.
     if missing > 0:
         return graph("Pad", vectors, graph.constant([0, 0, 0, missing], "int64"))
     if missing < 0:
-        return graph("Slice", vectors, *(graph.constant([value], "int64") for value in (0, hidden_dim, 1)))
+        return graph(
+            "Slice", vectors, *(graph.constant([value], "int64") for value in (0, hidden_dim, 1))
+        )
     return vectors
 
 
@@ -305,11 +370,16 @@ def _rotary_factors(graph, attention, positions):
     frequencies = rotary_frequencies(attention._head_dim, attention.rotary["base"])
     # Each angle twice, once for each number of its pair.
     is_interleaved = attention.rotary["interleaved"]
-    frequencies, signs = (np.repeat(part, 2) if is_interleaved else np.tile(part, 2) for part in (frequencies, np.ones_like(frequencies)))
+    frequencies, signs = (
+        np.repeat(part, 2) if is_interleaved else np.tile(part, 2)
+        for part in (frequencies, np.ones_like(frequencies))
+    )
     signs[slice(0, None, 2) if is_interleaved else slice(0, len(signs) // 2)] = -1
     angles = graph.expand_dims(graph.cast(positions, "float32"), [1])
     angles = graph("Mul", angles, graph.constant(frequencies, "float32"))
-    return graph("Cos", angles), graph("Mul", graph("Sin", angles), graph.constant(signs, "float32"))
+    return graph("Cos", angles), graph(
+        "Mul", graph("Sin", angles), graph.constant(signs, "float32")
+    )
 
 
 def _turn(graph, attention, x, factors):
@@ -321,14 +391,24 @@ def _turn(graph, attention, x, factors):
     pairs = graph.reshape(x, [0, 0, 0, size // 2, 2]) if attention.rotary["interleaved"] else x
     first, second = graph("Split", pairs, outputs=2, axis=-1)
     swapped = graph("Concat", second, first, axis=-1)
-    swapped = graph.reshape(swapped, [0, 0, 0, size]) if attention.rotary["interleaved"] else swapped
+    swapped = (
+        graph.reshape(swapped, [0, 0, 0, size]) if attention.rotary["interleaved"] else swapped
+    )
     turned = graph("Add", graph("Mul", x, factors[0]), graph("Mul", swapped, factors[1]))
     return graph.cast(turned, graph.dtype, "float32")
 
 
 def _layer_norm(graph, norm, x):
     # Its statistics are float32 whatever the dtype (stash_type).
-    return graph("LayerNormalization", x, graph.weight(norm.gamma), graph.weight(norm.beta), axis=-1, epsilon=norm.epsilon, stash_type=1)
+    return graph(
+        "LayerNormalization",
+        x,
+        graph.weight(norm.gamma),
+        graph.weight(norm.beta),
+        axis=-1,
+        epsilon=norm.epsilon,
+        stash_type=1,
+    )
 
 
 def _residual(graph, layer, name, x, sublayer):
@@ -359,11 +439,15 @@ def _activate(graph, activation, x):
         return graph("Relu", x)
     if activation == "silu":
         return graph("Mul", x, graph("Sigmoid", x))
-    if activation == "gelu":  # x / 2 * (1 + erf(x / sqrt(2))), in the order of nodes in which runtimes recognise it.
+    if (
+        activation == "gelu"
+    ):  # x / 2 * (1 + erf(x / sqrt(2))), in the order of nodes in which runtimes recognise it.
         half, one, root = (graph.constant(value, graph.dtype) for value in (0.5, 1.0, math.sqrt(2)))
         erf = graph("Erf", graph("Div", x, root))
         return graph("Mul", graph("Mul", x, graph("Add", erf, one)), half)
-    raise ValueError(f"The activation {activation!r} cannot be exported to ONNX; export a SavedModel.")
+    raise ValueError(
+        f"The activation {activation!r} cannot be exported to ONNX; export a SavedModel."
+    )
 
 
 def _heads(graph, attention, x, name, parts):
@@ -404,5 +488,7 @@ def _project_output(graph, network, x, ids):
     bias = [] if network.output_bias is None else [graph.weight(network.output_bias.bias)]
     x = graph.reshape(x, [-1, network.target_embedding.hidden_dim])
     logits = graph("Gemm", x, graph.weight(table), *bias, transB=int(is_shared))
-    shape = graph("Concat", graph("Shape", ids), graph.constant([_target_size(network)], "int64"), axis=0)
+    shape = graph(
+        "Concat", graph("Shape", ids), graph.constant([_target_size(network)], "int64"), axis=0
+    )
     return graph.cast(graph("Reshape", logits, shape), "float32", graph.dtype)

@@ -17,7 +17,9 @@ METADATA_FILE = "assets.extra/kformer.json"
 FORMAT_VERSION = 1
 
 
-def export_saved_model(translator, path, *, version=None, imports=(), dtype=None, single=False, **options):
+def export_saved_model(
+    translator, path, *, version=None, imports=(), dtype=None, single=False, **options
+):
     """Writes `path/VERSION/`, which TensorFlow Serving and `tf.saved_model.load` read, with strings in and strings out.
 
     The graph has core TensorFlow and tensorflow_text ops only, and neither Keras nor this package is needed to load it. Signatures:
@@ -59,15 +61,26 @@ def export_saved_model(translator, path, *, version=None, imports=(), dtype=None
     """
     search = translator.search_options(options)
     if search.sampling:
-        raise ValueError("A SavedModel translates the same way each time, so sampling cannot be exported; use a beam.")
+        raise ValueError(
+            "A SavedModel translates the same way each time, so sampling cannot be exported; use a beam."
+        )
     if "n_best" not in options:
         search = dataclasses.replace(search, n_best=search.beam_size)
     if dtype not in (None, *DTYPES):
-        raise ValueError(f"A SavedModel's dtype must be one of {', '.join(DTYPES)}, but {dtype!r} was given.")
+        raise ValueError(
+            f"A SavedModel's dtype must be one of {', '.join(DTYPES)}, but {dtype!r} was given."
+        )
     target = version_folder(path, version)
     if keras.backend.backend() != "tensorflow":
-        others = {"version": int(target.name), "imports": list(imports), "dtype": dtype, "single": single}
-        export_in_tensorflow("translator", translator.save, path, {**dataclasses.asdict(search), **others})
+        others = {
+            "version": int(target.name),
+            "imports": list(imports),
+            "dtype": dtype,
+            "single": single,
+        }
+        export_in_tensorflow(
+            "translator", translator.save, path, {**dataclasses.asdict(search), **others}
+        )
         return target
     return write_aside(target, lambda folder: _write(translator, folder, search, dtype, single))
 
@@ -116,13 +129,27 @@ def export_in_tensorflow(kind, save, path, options, packages=("tensorflow", "ten
     for package in packages:
         if find_spec(package) is None:
             name = package.replace("_", "-")
-            raise ImportError(f"Exporting a SavedModel needs {name}, which is not installed here: run `pip install {name}`.")
+            raise ImportError(
+                f"Exporting a SavedModel needs {name}, which is not installed here: run `pip install {name}`."
+            )
     with tempfile.TemporaryDirectory() as folder:
         save(folder)
         process = subprocess.run(
-            [sys.executable, "-m", "kformer.export", kind, folder, str(pathlib.Path(path).absolute()), json.dumps(options)],
+            [
+                sys.executable,
+                "-m",
+                "kformer.export",
+                kind,
+                folder,
+                str(pathlib.Path(path).absolute()),
+                json.dumps(options),
+            ],
             # With this process's path, so that whatever can be imported here can be imported there.
-            env={**os.environ, "KERAS_BACKEND": "tensorflow", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={
+                **os.environ,
+                "KERAS_BACKEND": "tensorflow",
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            },
             capture_output=True,
             text=True,
         )
@@ -141,7 +168,9 @@ def _write(translator, folder, search, dtype, single):
     from kformer.export.translation_graph import build_translation_module
 
     graph_tokenizer = GraphTokenizer(translator.tokenizer)
-    module, signatures = build_translation_module(translator.model, graph_tokenizer, translator.tokenizer, search, dtype, single)
+    module, signatures = build_translation_module(
+        translator.model, graph_tokenizer, translator.tokenizer, search, dtype, single
+    )
     tf.saved_model.save(module, str(folder), signatures=signatures)
     metadata = {
         "search": dataclasses.asdict(search),
@@ -156,4 +185,7 @@ def write_metadata(folder, metadata):
     """Notes in a SavedModel what it was made from."""
     file = folder / METADATA_FILE
     file.parent.mkdir()
-    file.write_text(json.dumps({"format_version": FORMAT_VERSION, **metadata}, indent=2) + "\n", encoding="utf-8")
+    file.write_text(
+        json.dumps({"format_version": FORMAT_VERSION, **metadata}, indent=2) + "\n",
+        encoding="utf-8",
+    )

@@ -51,7 +51,9 @@ class SavedModelTranslator:
         if not self._is_warm:
             return
         if "single" not in self._module.signatures:
-            raise ValueError(f"{self.path} has no signature for single texts to warm up: export it again with single=True (--single).")
+            raise ValueError(
+                f"{self.path} has no signature for single texts to warm up: export it again with single=True (--single)."
+            )
         for words in range(0, warm_up, 8):  # A word is a token at least.
             self._module.signatures["single"](text=tf.constant([" ".join(["a"] * words)]))
 
@@ -73,19 +75,38 @@ class SavedModelTranslator:
             raise ValueError(
                 f"{self.path} was exported with the {self.options['n_best']} best; export it again with n_best={n_best} to get more."
             )
-        name = "n_best" if n_best > 1 else "single" if self._is_warm and len(texts) == 1 else "serving_default"
+        name = (
+            "n_best"
+            if n_best > 1
+            else "single"
+            if self._is_warm and len(texts) == 1
+            else "serving_default"
+        )
         run = self._module.signatures[name]
-        texts = [text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text for text in texts]
+        texts = [
+            text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+            for text in texts
+        ]
         results, done = [None] * len(texts), 0
         # How many tokens a text has, the graph alone knows. An empty text must have a result, too.
         for batch in batches_by_length([1 + len(text) for text in texts], batch_size):
-            found = {name: value.numpy() for name, value in run(text=tf.constant([texts[i] for i in batch])).items()}
+            found = {
+                name: value.numpy()
+                for name, value in run(text=tf.constant([texts[i] for i in batch])).items()
+            }
             if n_best == 1:
-                found["translations"], found["scores"] = found["translation"][:, None], found["score"][:, None]
+                found["translations"], found["scores"] = (
+                    found["translation"][:, None],
+                    found["score"][:, None],
+                )
             for row, place in enumerate(batch):
                 hypotheses = [
                     Hypothesis(text.decode("utf-8"), float(score), None, None)
-                    for text, score in zip(found["translations"][row][:n_best], found["scores"][row][:n_best], strict=True)
+                    for text, score in zip(
+                        found["translations"][row][:n_best],
+                        found["scores"][row][:n_best],
+                        strict=True,
+                    )
                 ]
                 results[place] = Translation(hypotheses, bool(found["truncated"][row]))
             done += len(batch)
@@ -103,9 +124,15 @@ def find_version(path):
     path = pathlib.Path(path)
     if (path / "saved_model.pb").is_file():
         return path
-    versions = [folder for folder in path.glob("*") if folder.name.isdigit() and (folder / "saved_model.pb").is_file()]
+    versions = [
+        folder
+        for folder in path.glob("*")
+        if folder.name.isdigit() and (folder / "saved_model.pb").is_file()
+    ]
     if not versions:
-        raise FileNotFoundError(f"There is no SavedModel in {path}: neither saved_model.pb nor a folder named by a version number.")
+        raise FileNotFoundError(
+            f"There is no SavedModel in {path}: neither saved_model.pb nor a folder named by a version number."
+        )
     return max(versions, key=lambda folder: int(folder.name))
 
 
@@ -115,11 +142,15 @@ def read_metadata(path):
         metadata = json.loads((path / METADATA_FILE).read_text(encoding="utf-8"))
         version = metadata["format_version"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} was not exported by kformer: it has no readable {METADATA_FILE}.") from error
+        raise ValueError(
+            f"{path} was not exported by kformer: it has no readable {METADATA_FILE}."
+        ) from error
     if version > FORMAT_VERSION:
         raise ValueError(
             f"{path} was exported by a newer kformer (format {version}, this one reads up to {FORMAT_VERSION}): install a newer one."
         )
     if "search" not in metadata:
-        raise ValueError(f"{path} holds a {metadata.get('model')}, which translates nothing: load it with tf.saved_model.load.")
+        raise ValueError(
+            f"{path} holds a {metadata.get('model')}, which translates nothing: load it with tf.saved_model.load."
+        )
     return metadata

@@ -31,7 +31,9 @@ class Float32Kernels(TensorFlowKernels):
         key = (id(variable), convert.__name__)
         if key not in self._stored:
             with self._tf.init_scope():  # outside of the graph that is being traced
-                self._stored[key] = self._tf.Variable(convert(self._tf.convert_to_tensor(variable.value)), trainable=False)
+                self._stored[key] = self._tf.Variable(
+                    convert(self._tf.convert_to_tensor(variable.value)), trainable=False
+                )
         return self._stored[key]
 
     def bind_projection(self, variable, is_table, tokens=None):

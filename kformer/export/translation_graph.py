@@ -15,7 +15,9 @@ from kformer.export.stored_kernels import XlaKernels, stored_kernels
 _LENGTHS = 16
 
 
-def build_translation_module(model, graph_tokenizer, tokenizer, options, dtype=None, single_too=False):
+def build_translation_module(
+    model, graph_tokenizer, tokenizer, options, dtype=None, single_too=False
+):
     """A `tf.Module` and its signatures.
 
     Args:
@@ -59,36 +61,54 @@ def build_translation_module(model, graph_tokenizer, tokenizer, options, dtype=N
         least = tf.fill(tf.shape(lengths), special_ids)
         if tags:
             first = rows[:, :1].to_tensor(default_value=-1, shape=[None, 1])
-            least += tf.cast(tf.reduce_any(first == tf.constant([tags], tf.int32), axis=1), tf.int32)
+            least += tf.cast(
+                tf.reduce_any(first == tf.constant([tags], tf.int32), axis=1), tf.int32
+            )
         return ids, tf.minimum(lengths, limit), truncated, lengths <= least
 
     def limits_of(lengths):
         """`SearchOptions.limits`, in the same 64 bits."""
         ratio = min(options.length_ratio, options.max_length)
         relative = tf.cast(tf.cast(lengths, tf.float64) * ratio, tf.int64) + options.length_offset
-        return tf.cast(tf.clip_by_value(relative, max(1, options.min_length), options.max_length), tf.int32)
+        return tf.cast(
+            tf.clip_by_value(relative, max(1, options.min_length), options.max_length), tf.int32
+        )
 
     def find(source_ids, limits, search_options):
         """The search, for padded ids `[B, S]`."""
         numbers, steps = tf.range(tf.shape(limits)[0]), tf.reduce_max(limits) + 1
-        return run_search(model, source_ids, limits, numbers, options=search_options, steps=steps, kernels=kernels)
+        return run_search(
+            model, source_ids, limits, numbers, options=search_options, steps=steps, kernels=kernels
+        )
 
     @tf.function(
-        input_signature=[tf.TensorSpec([1, None], tf.int32), tf.TensorSpec([1], tf.int32)], autograph=False, jit_compile=True
+        input_signature=[tf.TensorSpec([1, None], tf.int32), tf.TensorSpec([1], tf.int32)],
+        autograph=False,
+        jit_compile=True,
     )
     def find_single(source_ids, limits):
         # The room that the longest source of this shape may need: it depends on the shape alone.
         steps = limits_of(tf.shape(source_ids)[1]) + 1
         with static_shapes():
             return tuple(
-                run_search(model, source_ids, limits, tf.range(1), options=best_one, steps=steps, kernels=XlaKernels(kernels))
+                run_search(
+                    model,
+                    source_ids,
+                    limits,
+                    tf.range(1),
+                    options=best_one,
+                    steps=steps,
+                    kernels=XlaKernels(kernels),
+                )
             )
 
     def find_compiled(source_ids, limits, search_options):
         """The same for one sentence, whose length is rounded up: XLA compiles once for each."""
         length = tf.shape(source_ids)[1]
         rounded = tf.maximum(length, tf.minimum(-(-length // _LENGTHS) * _LENGTHS, limit))
-        source_ids = tf.pad(source_ids, [[0, 0], [0, rounded - length]], constant_values=model.pad_id)
+        source_ids = tf.pad(
+            source_ids, [[0, 0], [0, rounded - length]], constant_values=model.pad_id
+        )
         return SearchResult(*find_single(source_ids, limits))
 
     def translate(text, search_options, find=find):
@@ -112,7 +132,11 @@ def build_translation_module(model, graph_tokenizer, tokenizer, options, dtype=N
 
     def best_of(found):
         """What a signature with one translation per text returns."""
-        return {"translation": found["texts"][:, 0], "score": found["scores"][:, 0], "truncated": found["truncated"]}
+        return {
+            "translation": found["texts"][:, 0],
+            "score": found["scores"][:, 0],
+            "truncated": found["truncated"],
+        }
 
     # Without autograph: there is no Python control flow on tensors to rewrite, and rewriting takes as long as tracing.
     signature = [tf.TensorSpec([None], tf.string, name="text")]
@@ -133,7 +157,12 @@ def build_translation_module(model, graph_tokenizer, tokenizer, options, dtype=N
         # Row t of the weights is where the model looked when it predicted token t: its inputs are the tokens before.
         starts = tf.fill([tf.shape(ids)[0], 1], model.start_id)
         target_ids = tf.concat([starts, ids[:, :-1]], axis=1)
-        weights = ops.stack(model.inspect({"source_ids": source_ids, "target_ids": target_ids})["cross_attention_scores"], axis=1)
+        weights = ops.stack(
+            model.inspect({"source_ids": source_ids, "target_ids": target_ids})[
+                "cross_attention_scores"
+            ],
+            axis=1,
+        )
 
         def tokens(ids, side):
             return tf.where(ids == model.pad_id, "", graph_tokenizer.tokens(ids, side=side))
@@ -158,7 +187,11 @@ def build_translation_module(model, graph_tokenizer, tokenizer, options, dtype=N
     module = tf.Module()
     module.tokenizer = graph_tokenizer
     # What the graph reads, and no more: the optimiser's and the dropout's counters stay behind, and so does what was converted.
-    used = {id(variable) for function in functions for variable in function.get_concrete_function().graph.variables}
+    used = {
+        id(variable)
+        for function in functions
+        for variable in function.get_concrete_function().graph.variables
+    }
     module.model_variables = [weight.value for weight in model.weights if id(weight.value) in used]
     module.stored_variables = [] if kernels is None else kernels.variables
     # The functions are signatures only: as attributes of the module each would be stored once more.

@@ -74,17 +74,26 @@ def model_arguments(config, where="config.json"):
     if model_type in _T5:
         return _t5_arguments(config, where)
     if model_type not in _STYLES:
-        raise ValueError(f"{where} has the model_type {model_type!r}; kformer imports {', '.join(MODEL_TYPES[:-1])}.")
-    sizes = {name: _size(config, name, where) for name in ("d_model", "encoder_layers", "decoder_layers", "vocab_size")}
+        raise ValueError(
+            f"{where} has the model_type {model_type!r}; kformer imports {', '.join(MODEL_TYPES[:-1])}."
+        )
+    sizes = {
+        name: _size(config, name, where)
+        for name in ("d_model", "encoder_layers", "decoder_layers", "vocab_size")
+    }
     _same(config, "encoder_attention_heads", "decoder_attention_heads", where)
     _same(config, "encoder_ffn_dim", "decoder_ffn_dim", where)
     activation = config.get("activation_function", "gelu")
     if activation not in _ACTIVATIONS:
-        raise ValueError(f"{where} has the activation_function {activation!r}; kformer has {', '.join(_ACTIVATIONS)}.")
+        raise ValueError(
+            f"{where} has the activation_function {activation!r}; kformer has {', '.join(_ACTIVATIONS)}."
+        )
     shared = config.get("share_encoder_decoder_embeddings", True)
     target_size = config.get("decoder_vocab_size") or sizes["vocab_size"]
     if shared and target_size != sizes["vocab_size"]:
-        raise ValueError(f"{where} shares the embeddings of {sizes['vocab_size']} and {target_size} tokens, which cannot be.")
+        raise ValueError(
+            f"{where} shares the embeddings of {sizes['vocab_size']} and {target_size} tokens, which cannot be."
+        )
     return {
         "vocabulary_size": sizes["vocab_size"],
         "target_vocabulary_size": None if target_size == sizes["vocab_size"] else target_size,
@@ -95,7 +104,10 @@ def model_arguments(config, where="config.json"):
         "num_heads": _size(config, "encoder_attention_heads", where),
         "max_length": _size(config, "max_position_embeddings", where),
         "activation": _ACTIVATIONS[activation],
-        **{name: _rate(config, name, where) for name in ("dropout", "attention_dropout", "activation_dropout")},
+        **{
+            name: _rate(config, name, where)
+            for name in ("dropout", "attention_dropout", "activation_dropout")
+        },
         "scale_embeddings": bool(config.get("scale_embedding", False)),
         "share_embeddings": bool(shared),
         "share_output": bool(config.get("tie_word_embeddings", True)),
@@ -105,15 +117,28 @@ def model_arguments(config, where="config.json"):
 
 
 def _t5_arguments(config, where):
-    sizes = {name: _size(config, name, where) for name in ("d_model", "d_kv", "d_ff", "num_layers", "num_heads", "vocab_size")}
+    sizes = {
+        name: _size(config, name, where)
+        for name in ("d_model", "d_kv", "d_ff", "num_layers", "num_heads", "vocab_size")
+    }
     gate, _, activation = config.get("feed_forward_proj", "relu").rpartition("-")
     # The first of its kind was the approximation, and the name stayed.
-    activation = "gelu_tanh" if (gate, activation) == ("gated", "gelu") else {**_ACTIVATIONS, "gelu_new": "gelu_tanh"}.get(activation)
+    activation = (
+        "gelu_tanh"
+        if (gate, activation) == ("gated", "gelu")
+        else {**_ACTIVATIONS, "gelu_new": "gelu_tanh"}.get(activation)
+    )
     if activation is None or gate not in ("", "gated"):
         name = config["feed_forward_proj"]
-        raise ValueError(f"{where} has the feed_forward_proj {name!r}; kformer has {', '.join(_ACTIVATIONS)}, gated or not.")
+        raise ValueError(
+            f"{where} has the feed_forward_proj {name!r}; kformer has {', '.join(_ACTIVATIONS)}, gated or not."
+        )
     tied = bool(config.get("tie_word_embeddings", True))
-    numbers = {"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128, "num_decoder_layers": sizes["num_layers"]}
+    numbers = {
+        "relative_attention_num_buckets": 32,
+        "relative_attention_max_distance": 128,
+        "num_decoder_layers": sizes["num_layers"],
+    }
     given = {name: value for name, value in config.items() if value is not None}
     numbers = {name: _size({name: usual, **given}, name, where) for name, usual in numbers.items()}
     dropout = _rate({"dropout_rate": 0.1, **given}, "dropout_rate", where)
@@ -144,26 +169,38 @@ def _t5_arguments(config, where):
         # Models whose projection is a table of its own do not scale; newer configurations say so in words of their own.
         "scale_output": bool(config.get("scale_decoder_outputs", tied)),
         "share_output": tied,
-        **_special_ids({"decoder_start_token_id": config.get("pad_token_id"), **given}, sizes["vocab_size"], where),
+        **_special_ids(
+            {"decoder_start_token_id": config.get("pad_token_id"), **given},
+            sizes["vocab_size"],
+            where,
+        ),
     }
 
 
 def _special_ids(config, size, where):
     end_id = config.get("eos_token_id")
     end_id = end_id[0] if isinstance(end_id, list) and len(end_id) == 1 else end_id
-    special = {"pad_id": config.get("pad_token_id"), "end_id": end_id, "start_id": config.get("decoder_start_token_id")}
+    special = {
+        "pad_id": config.get("pad_token_id"),
+        "end_id": end_id,
+        "start_id": config.get("decoder_start_token_id"),
+    }
     if special["start_id"] is None:
         special["start_id"] = end_id  # What mBART's configuration leaves to the tokenizer.
     for name, value in special.items():
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < size:
-            raise ValueError(f"{where} gives {value!r} for the {name.replace('_', ' ')}, but a token id is needed.")
+            raise ValueError(
+                f"{where} gives {value!r} for the {name.replace('_', ' ')}, but a token id is needed."
+            )
     return special
 
 
 def _size(config, name, where):
     value = config.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{where} gives {value!r} for {name}, but a whole number of at least 1 is needed.")
+        raise ValueError(
+            f"{where} gives {value!r} for {name}, but a whole number of at least 1 is needed."
+        )
     return value
 
 
@@ -176,4 +213,6 @@ def _rate(config, name, where):
 
 def _same(config, one, other, where):
     if config.get(one) != config.get(other):
-        raise ValueError(f"{where} has {one}={config.get(one)} and {other}={config.get(other)}; kformer has one size for both sides.")
+        raise ValueError(
+            f"{where} has {one}={config.get(one)} and {other}={config.get(other)}; kformer has one size for both sides."
+        )

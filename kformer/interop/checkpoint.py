@@ -29,10 +29,14 @@ class CheckpointFolder:
     def __init__(self, path):
         self.path = pathlib.Path(path)
         if not self.path.is_dir():
-            raise FileNotFoundError(f"There is no folder {self.path}: give the folder of a downloaded model, with its config.json.")
+            raise FileNotFoundError(
+                f"There is no folder {self.path}: give the folder of a downloaded model, with its config.json."
+            )
         self.config = self.read_json("config.json")
         if self.config is None:
-            raise FileNotFoundError(f"{self.path} has no config.json, so it is no folder of a published model.")
+            raise FileNotFoundError(
+                f"{self.path} has no config.json, so it is no folder of a published model."
+            )
 
     def file(self, name):
         """The path of a file, or `None` if there is none.
@@ -74,9 +78,13 @@ class CheckpointFolder:
         try:
             value = json.loads(path.read_bytes())
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path} is not valid JSON ({error}): download the model again.") from None
+            raise ValueError(
+                f"{path} is not valid JSON ({error}): download the model again."
+            ) from None
         if not isinstance(value, dict):
-            raise ValueError(f"{path} holds {type(value).__name__} where a JSON object should be: download the model again.")
+            raise ValueError(
+                f"{path} holds {type(value).__name__} where a JSON object should be: download the model again."
+            )
         return value
 
     def open_weights(self):
@@ -103,14 +111,22 @@ class CheckpointFolder:
         if index is None:
             return []
         shards = index.get("weight_map")
-        if not isinstance(shards, dict) or not shards or not all(isinstance(shard, str) for shard in shards.values()):
-            raise ValueError(f"{self.path / name}.index.json has no weight_map: download the model again.")
+        if (
+            not isinstance(shards, dict)
+            or not shards
+            or not all(isinstance(shard, str) for shard in shards.values())
+        ):
+            raise ValueError(
+                f"{self.path / name}.index.json has no weight_map: download the model again."
+            )
         files = []
         for shard in sorted(set(shards.values())):
             # A plain name: an index must not point elsewhere.
             path = self.file(shard) if pathlib.PurePath(shard).name == shard else None
             if path is None:
-                raise FileNotFoundError(f"{self.path} lacks {shard!r}, which its index of weights names: download the model again.")
+                raise FileNotFoundError(
+                    f"{self.path} lacks {shard!r}, which its index of weights names: download the model again."
+                )
             files.append(path)
         return files
 
@@ -132,7 +148,9 @@ class Weights:
             shapes, read = open_file(path)
             for name, shape in shapes.items():
                 if name in self.shapes:
-                    raise ValueError(f"The tensor {name!r} stands in two files of weights, one of them {path}: download the model again.")
+                    raise ValueError(
+                        f"The tensor {name!r} stands in two files of weights, one of them {path}: download the model again."
+                    )
                 self.shapes[name] = tuple(shape)
                 self._readers[name] = read
 
@@ -144,21 +162,30 @@ class Weights:
         """
         try:
             return self._readers[name](name)
-        except (AttributeError, TypeError) as error:  # How the two libraries say it, of 8-bit numbers for example.
-            raise ValueError(f"The tensor {name!r} holds numbers that cannot be read ({error}); download weights in float32.") from None
+        except (
+            AttributeError,
+            TypeError,
+        ) as error:  # How the two libraries say it, of 8-bit numbers for example.
+            raise ValueError(
+                f"The tensor {name!r} holds numbers that cannot be read ({error}); download weights in float32."
+            ) from None
 
 
 def _open_safetensors(path):
     try:
         import safetensors
     except ImportError:
-        raise ImportError(f"Reading {path} needs safetensors, which is not installed here: run `pip install safetensors`.") from None
+        raise ImportError(
+            f"Reading {path} needs safetensors, which is not installed here: run `pip install safetensors`."
+        ) from None
     try:
         # Mapped into memory: a tensor's bytes are read when it is. The library checks the header's size and that it covers the file.
         file = safetensors.safe_open(str(path), framework="numpy")
         shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 - it is no dict
     except (safetensors.SafetensorError, OSError, ValueError) as error:
-        raise ValueError(f"{path} is damaged or no safetensors file ({error}): download it again.") from None
+        raise ValueError(
+            f"{path} is damaged or no safetensors file ({error}): download it again."
+        ) from None
     return shapes, file.get_tensor
 
 
@@ -172,12 +199,29 @@ def _open_pickle(path):
         ) from None
     try:
         # weights_only: of a pickle nothing but tensors is made. Older files are no archives and cannot be mapped.
-        tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, AttributeError, IndexError, TypeError) as error:
+        tensors = torch.load(
+            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
+        )
+    except (
+        pickle.UnpicklingError,
+        RuntimeError,
+        EOFError,
+        ValueError,
+        KeyError,
+        AttributeError,
+        IndexError,
+        TypeError,
+    ) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ValueError(f"{path} is damaged, or holds more than weights, and was not loaded ({reason}).") from None
-    if not isinstance(tensors, dict) or not all(isinstance(value, torch.Tensor) for value in tensors.values()):
-        raise ValueError(f"{path} holds something else than tensors by name, so it is no file of weights.")
+        raise ValueError(
+            f"{path} is damaged, or holds more than weights, and was not loaded ({reason})."
+        ) from None
+    if not isinstance(tensors, dict) or not all(
+        isinstance(value, torch.Tensor) for value in tensors.values()
+    ):
+        raise ValueError(
+            f"{path} holds something else than tensors by name, so it is no file of weights."
+        )
 
     def read(name):
         tensor = tensors[name].detach()

@@ -50,7 +50,9 @@ def export_huggingface(translator, path, *, dtype=None, **options):
     try:
         import safetensors.numpy
     except ImportError:
-        raise ImportError("Exporting to the format hf needs safetensors: run `pip install safetensors`.") from None
+        raise ImportError(
+            "Exporting to the format hf needs safetensors: run `pip install safetensors`."
+        ) from None
     path = pathlib.Path(path)
     check_free(path)
     model, tokenizer = translator.model, translator.tokenizer
@@ -58,7 +60,9 @@ def export_huggingface(translator, path, *, dtype=None, **options):
     check_model(model)
     check_tokenizer(tokenizer)
     if len(search.prefix_ids) > 1:
-        raise ValueError(f"The search begins with the tokens {list(search.prefix_ids)}, but the format hf can force one token alone.")
+        raise ValueError(
+            f"The search begins with the tokens {list(search.prefix_ids)}, but the format hf can force one token alone."
+        )
     dtype = dtype or next(slots(model)).variable.dtype
     number_type = _number_type(dtype)
     documents = {
@@ -74,7 +78,9 @@ def export_huggingface(translator, path, *, dtype=None, **options):
             (folder / f"{side}.spm").write_bytes(tokenizer.sentencepiece_model(side))
         _write_weights(model, search, number_type, folder, safetensors.numpy.save_file)
         for name, content in documents.items():
-            (folder / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            (folder / name).write_text(
+                json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+            )
     return path
 
 
@@ -85,7 +91,9 @@ def check_model(model):
         ValueError: with what stands in the way.
     """
     if type(model) is not Transformer:
-        raise ValueError(f"The format hf holds kformer's Transformer alone, but the model is a {type(model).__name__}.")
+        raise ValueError(
+            f"The format hf holds kformer's Transformer alone, but the model is a {type(model).__name__}."
+        )
     check_layers(model, "the format hf")
     config = model.get_config()
     reasons = {
@@ -126,12 +134,16 @@ def check_tokenizer(tokenizer):
         )
     for side, suffix in (("source", tokenizer.source_suffix), ("target", tokenizer.target_suffix)):
         if suffix != (tokenizer.end_id,):
-            raise ValueError(f"The tokenizer ends the {side} with {suffix}, but the format hf with the end token {tokenizer.end_id} alone.")
+            raise ValueError(
+                f"The tokenizer ends the {side} with {suffix}, but the format hf with the end token {tokenizer.end_id} alone."
+            )
     for name in ("pad", "unknown", "end"):
         token_id = tokenizer.special_ids[name]
         pieces = {tokenizer.id_to_token(token_id, side=side) for side in ("source", "target")}
         if len(pieces) > 1:
-            raise ValueError(f"The {name} token is {' on one side and '.join(sorted(pieces))} on the other; the format hf has one.")
+            raise ValueError(
+                f"The {name} token is {' on one side and '.join(sorted(pieces))} on the other; the format hf has one."
+            )
 
 
 def _num_positions(model, search):
@@ -177,7 +189,9 @@ def _generation_config(search, model):
         "num_return_sequences": search.n_best if search.n_best > 1 else None,
         "length_penalty": float(search.length_penalty),
         # The nearest to a search that stops when nothing better can come; or, stopping early, at its present length.
-        "early_stopping": ("never" if search.early_stopping is not True else False) if ours else search.early_stopping,
+        "early_stopping": ("never" if search.early_stopping is not True else False)
+        if ours
+        else search.early_stopping,
         # The start token and the end token are counted there.
         "max_length": search.max_length + 2,
         "min_length": search.min_length + 1 if search.min_length else 0,
@@ -192,7 +206,11 @@ def _generation_config(search, model):
         "forced_eos_token_id": model.end_id if ours or search.forced_end else None,
     }
     if search.sampling:
-        config |= {"do_sample": True, "num_beams": 1, **{name: getattr(search, name) for name in ("temperature", "top_k", "top_p")}}
+        config |= {
+            "do_sample": True,
+            "num_beams": 1,
+            **{name: getattr(search, name) for name in ("temperature", "top_k", "top_p")},
+        }
     return {name: value for name, value in config.items() if value is not None}
 
 
@@ -202,7 +220,9 @@ def _tokenizer_config(model, tokenizer):
         "tokenizer_class": "MarianTokenizer",
         "model_max_length": model.max_length,
         "separate_vocabs": not tokenizer.joint,
-        **{name: tokenizer.id_to_token(tokenizer.special_ids[ours]) for name, ours in names.items()},
+        **{
+            name: tokenizer.id_to_token(tokenizer.special_ids[ours]) for name, ours in names.items()
+        },
     }
 
 
@@ -230,15 +250,23 @@ def _write_weights(model, search, number_type, folder, save_file):
         for slot in shard:
             array = _permuted(ops.convert_to_numpy(ops.cast(slot.variable, "float32")), slot, order)
             parts = slot.split(array)
-            tensors |= {key: np.ascontiguousarray(part).astype(number_type) for key, part in zip(slot.names, parts, strict=True)}
+            tensors |= {
+                key: np.ascontiguousarray(part).astype(number_type)
+                for key, part in zip(slot.names, parts, strict=True)
+            }
         if shard is shards[0]:
-            tensors |= {key: array.astype(number_type) for key, array in _expected_besides(model, search, tensors).items()}
+            tensors |= {
+                key: array.astype(number_type)
+                for key, array in _expected_besides(model, search, tensors).items()
+            }
         save_file(tensors, str(folder / name), metadata={"format": "pt"})
         places |= dict.fromkeys(tensors, name)
         total += sum(tensor.nbytes for tensor in tensors.values())
     if len(shards) > 1:
         index = {"metadata": {"total_size": total}, "weight_map": places}
-        (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+        (folder / "model.safetensors.index.json").write_text(
+            json.dumps(index, indent=2) + "\n", encoding="utf-8"
+        )
 
 
 def _expected_besides(model, search, tensors):
@@ -249,7 +277,11 @@ def _expected_besides(model, search, tensors):
         extra["final_logits_bias"] = np.zeros((1, model.target_vocabulary_size), "float32")
     for side in ("encoder", "decoder"):
         if config["normalize_first"]:
-            positions = sinusoidal_positions(np.arange(_num_positions(model, search), dtype="int32"), config["hidden_dim"], layout="halves")
+            positions = sinusoidal_positions(
+                np.arange(_num_positions(model, search), dtype="int32"),
+                config["hidden_dim"],
+                layout="halves",
+            )
             extra[f"model.{side}.embed_positions.weight"] = ops.convert_to_numpy(positions)
         if config["share_embeddings"] and not config["share_output"]:
             # Where the projection is not tied to the table, it does not tie the sides' tables either.
@@ -272,7 +304,9 @@ def _residual_order(model):
     config = model.get_config()
     if config["position_encoding"] != "sinusoidal":
         return None
-    return np.concatenate([np.arange(0, config["hidden_dim"], 2), np.arange(1, config["hidden_dim"], 2)])
+    return np.concatenate(
+        [np.arange(0, config["hidden_dim"], 2), np.arange(1, config["hidden_dim"], 2)]
+    )
 
 
 def _permuted(array, slot, order):

@@ -56,20 +56,28 @@ def search_options(generation, config, model, where="generation_config.json"):
     """
     if generation is None:
         # What that library's configurations have where the file does not say otherwise.
-        usual = {} if config.get("model_type") == "m2m_100" else {"forced_eos_token_id": model.end_id}
+        usual = (
+            {} if config.get("model_type") == "m2m_100" else {"forced_eos_token_id": model.end_id}
+        )
         generation = {**usual, **{name: config[name] for name in _IN_CONFIG if name in config}}
         where = "config.json"
     left_out = [
-        f"{name}={generation[name]}" for name, nothing in _UNSUPPORTED.items() if generation.get(name) not in (None, nothing, [], {})
+        f"{name}={generation[name]}"
+        for name, nothing in _UNSUPPORTED.items()
+        if generation.get(name) not in (None, nothing, [], {})
     ]
     # That library counts the start token too, and stops at so many tokens with or without an end token.
     total = _number(generation, "max_length", where)
     if total is not None and total < 2:
-        raise ValueError(f"{where} gives {total} for max_length, which leaves no token behind the start token.")
+        raise ValueError(
+            f"{where} gives {total} for max_length, which leaves no token behind the start token."
+        )
     if _number(generation, "max_new_tokens", where) is not None:
         total = generation["max_new_tokens"] + 1
     elif total is None:
-        total = min(_DEFAULT_NEW_TOKENS + 1, config.get("max_position_embeddings", model.max_length))
+        total = min(
+            _DEFAULT_NEW_TOKENS + 1, config.get("max_position_embeddings", model.max_length)
+        )
     if model.get_config()["position_encoding"] == "learned":
         total = min(total, model.max_length + 1)  # The last token is never read.
     min_length = (_number(generation, "min_length", where) or 0) - 1
@@ -82,7 +90,10 @@ def search_options(generation, config, model, where="generation_config.json"):
     end_ids = _ids(generation, "eos_token_id", where)
     if end_ids and set(end_ids) != {model.end_id}:
         left_out.append(f"eos_token_id={generation['eos_token_id']}")
-    beams, sampling = _number(generation, "num_beams", where) or 1, bool(generation.get("do_sample", False))
+    beams, sampling = (
+        _number(generation, "num_beams", where) or 1,
+        bool(generation.get("do_sample", False)),
+    )
     n_best = _number(generation, "num_return_sequences", where) or 1
     if sampling and beams > 1:
         left_out.append(f"do_sample=True beside num_beams={beams}")
@@ -90,9 +101,15 @@ def search_options(generation, config, model, where="generation_config.json"):
     draws = {}
     if sampling:
         given = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}
-        draws = {name: default if generation.get(name) is None else generation[name] for name, default in given.items()}
+        draws = {
+            name: default if generation.get(name) is None else generation[name]
+            for name, default in given.items()
+        }
     first = _ids(generation, "forced_bos_token_id", where)
-    early_stopping, length_penalty = generation.get("early_stopping"), generation.get("length_penalty")
+    early_stopping, length_penalty = (
+        generation.get("early_stopping"),
+        generation.get("length_penalty"),
+    )
     try:
         options = SearchOptions(
             mode="huggingface",
@@ -123,7 +140,9 @@ def _forbidden(generation, left_out, where):
     forbidden = set(_ids(generation, "suppress_tokens", where))
     words = generation.get("bad_words_ids") or []
     if not isinstance(words, list) or not all(isinstance(word, list) for word in words):
-        raise ValueError(f"{where} gives {words!r} for bad_words_ids, but a list of lists of token ids is needed.")
+        raise ValueError(
+            f"{where} gives {words!r} for bad_words_ids, but a list of lists of token ids is needed."
+        )
     longer = 0
     for word in words:
         ids = _ids({"bad_words_ids": word}, "bad_words_ids", where)
@@ -138,7 +157,9 @@ def _forbidden(generation, left_out, where):
 
 def _number(generation, name, where):
     value = generation.get(name)
-    if value is not None and (not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < 0):
+    if value is not None and (
+        not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < 0
+    ):
         raise ValueError(f"{where} gives {value!r} for {name}, but a whole number is needed.")
     return value
 

@@ -14,7 +14,9 @@ from kformer.translator import Translator
 DTYPES = ("float32", "float16", "bfloat16")
 
 
-def load_checkpoint(path, *, source_language=None, target_language=None, dtype="float32", report=None):
+def load_checkpoint(
+    path, *, source_language=None, target_language=None, dtype="float32", report=None
+):
     """A published translation model as a `Translator`.
 
     Args:
@@ -46,7 +48,9 @@ def load_checkpoint(path, *, source_language=None, target_language=None, dtype="
     # What is quick to find wrong comes first.
     arguments = model_arguments(folder.config, str(folder.path / "config.json"))
     generation = folder.read_json("generation_config.json")
-    tokenizer = read_tokenizer(folder.path, folder.config, source_language=source_language, target_language=target_language)
+    tokenizer = read_tokenizer(
+        folder.path, folder.config, source_language=source_language, target_language=target_language
+    )
     for name, theirs in (("pad", tokenizer.pad_id), ("end", tokenizer.end_id)):
         if theirs != arguments[f"{name}_id"]:
             raise ValueError(
@@ -58,10 +62,17 @@ def load_checkpoint(path, *, source_language=None, target_language=None, dtype="
     arguments = settle_output(arguments, weights.shapes)
     model = Transformer(**{**arguments, "start_id": tokenizer.start_id}, dtype=dtype)
     load_weights(model, weights, str(folder.path))
-    options, left_out = search_options(generation, folder.config, model, str(folder.path / "generation_config.json"))
+    options, left_out = search_options(
+        generation, folder.config, model, str(folder.path / "generation_config.json")
+    )
     for setting in left_out if report is not None else ():
-        report(f"the folder's search has {setting}, which kformer has not: the run searches without it.")
-    about = {"model_type": folder.config["model_type"], "name": folder.config.get("_name_or_path") or folder.path.resolve().name}
+        report(
+            f"the folder's search has {setting}, which kformer has not: the run searches without it."
+        )
+    about = {
+        "model_type": folder.config["model_type"],
+        "name": folder.config.get("_name_or_path") or folder.path.resolve().name,
+    }
     return Translator(model, tokenizer, options, {"imported": about})
 
 
@@ -86,7 +97,9 @@ def import_checkpoint(path, output, **options):
     """
     output = pathlib.Path(output)
     if output.exists() or output.is_symlink():
-        raise FileExistsError(f"There is something at {output} already: give another folder, or remove it first.")
+        raise FileExistsError(
+            f"There is something at {output} already: give another folder, or remove it first."
+        )
     translator = load_checkpoint(path, **options)
     with new_folder(output) as folder:
         translator.save(folder)

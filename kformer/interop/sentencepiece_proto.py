@@ -61,15 +61,26 @@ def convert_tokenizer_json(data):
     """
     try:
         return _convert(data)
-    except (KeyError, TypeError, AttributeError, IndexError, OverflowError, binascii.Error) as error:
-        raise ValueError(f"tokenizer.json is not as the tokenizers library writes it ({error!r}); copy it again.") from None
+    except (
+        KeyError,
+        TypeError,
+        AttributeError,
+        IndexError,
+        OverflowError,
+        binascii.Error,
+    ) as error:
+        raise ValueError(
+            f"tokenizer.json is not as the tokenizers library writes it ({error!r}); copy it again."
+        ) from None
 
 
 def _convert(data):
     model = data["model"]
     # Byte-level tokenizers are told by this, not by what it makes of their normalizer and pieces.
     split = _check_pre_tokenizer(data.get("pre_tokenizer"))
-    kind = model.get("type") or ("Unigram" if "unk_id" in model else "BPE" if "merges" in model else None)
+    kind = model.get("type") or (
+        "Unigram" if "unk_id" in model else "BPE" if "merges" in model else None
+    )
     if kind not in _MODEL_TYPES:
         raise _inexpressible(f"the model {kind!r}", "Unigram and BPE have counterparts")
     charsmap, joins_spaces = _read_normalizers(data.get("normalizer"))
@@ -78,7 +89,9 @@ def _convert(data):
     added = {}
     for token in data.get("added_tokens") or []:
         if not (token["special"] or _is_bracketed(token["content"])):
-            raise _inexpressible(f"the added token {token['content']!r}", "only special tokens have counterparts")
+            raise _inexpressible(
+                f"the added token {token['content']!r}", "only special tokens have counterparts"
+            )
         added[token["content"]] = token["id"]
     read = _read_unigram if kind == "Unigram" else _read_bpe
     ids, scores, unknown = read(model, added)
@@ -86,13 +99,18 @@ def _convert(data):
         # A text is cut before each space: pieces with a space inside, or behind, are never used.
         scores = {piece: score for piece, score in scores.items() if SPACE_SIGN not in piece[1:]}
     byte_fallback = _has_bytes(model, scores)
-    types = {piece: BYTE if byte_fallback and _BYTE_PIECE.fullmatch(piece) else NORMAL for piece in scores}
+    types = {
+        piece: BYTE if byte_fallback and _BYTE_PIECE.fullmatch(piece) else NORMAL
+        for piece in scores
+    }
     pieces = [("<unk>", 0.0, UNKNOWN), ("<s>", 0.0, CONTROL), ("</s>", 0.0, CONTROL)]
     pieces += [(piece, score, types[piece]) for piece, score in scores.items()]
     names = {token_id: piece for piece, token_id in ids.items()}
     for token, token_id in added.items():
         if names.setdefault(token_id, token) != token:
-            raise ValueError(f"tokenizer.json gives the id {token_id} to both {names[token_id]!r} and {token!r}; copy it again.")
+            raise ValueError(
+                f"tokenizer.json gives the id {token_id} to both {names[token_id]!r} and {token!r}; copy it again."
+            )
     model = sentencepiece_model(
         pieces,
         model_type=_MODEL_TYPES[kind],
@@ -106,14 +124,18 @@ def _convert(data):
 
 def _has_bytes(model, scores):
     """Whether unknown characters become bytes: the flag alone does nothing without their pieces."""
-    count = sum(f"<0x{byte:02X}>" in scores for byte in range(256)) if model.get("byte_fallback") else 0
+    count = (
+        sum(f"<0x{byte:02X}>" in scores for byte in range(256)) if model.get("byte_fallback") else 0
+    )
     if count not in (0, 256):
         raise _inexpressible(f"byte_fallback with {count} of the 256 bytes", "it needs all")
     return count > 0
 
 
 def _inexpressible(what, why):
-    return ValueError(f"This tokenizer.json has {what}, which a SentencePiece model cannot express; {why}.")
+    return ValueError(
+        f"This tokenizer.json has {what}, which a SentencePiece model cannot express; {why}."
+    )
 
 
 def _is_bracketed(token):
@@ -130,7 +152,11 @@ def _read_unigram(model, added):
         raise _inexpressible("no unknown token", "every such model has one")
     unknown = vocabulary[model["unk_id"]][0]
     ids = _piece_ids((piece, i) for i, (piece, _) in enumerate(vocabulary))
-    return ids, {piece: score for piece, score in vocabulary if piece != unknown and piece not in added}, unknown
+    return (
+        ids,
+        {piece: score for piece, score in vocabulary if piece != unknown and piece not in added},
+        unknown,
+    )
 
 
 def _read_bpe(model, added):
@@ -139,15 +165,24 @@ def _read_bpe(model, added):
         if model.get(name):
             raise _inexpressible(f"{name}={model[name]!r}", "leave it out")
     if not (model.get("fuse_unk") or model.get("byte_fallback")):
-        raise _inexpressible("fuse_unk=false", "it makes one unknown token of several unknown characters")
+        raise _inexpressible(
+            "fuse_unk=false", "it makes one unknown token of several unknown characters"
+        )
     unknown = model.get("unk_token")
     if unknown is None:
         raise _inexpressible("no unknown token", "every such model has one")
     ids = _piece_ids(model["vocab"].items())
     outside = {unknown, *added}
-    merges = [tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]]
+    merges = [
+        tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge)
+        for merge in model["merges"]
+    ]
     merges = [(left, right) for left, right in merges if not outside & {left, right, left + right}]
-    scores = {piece: 0.0 for piece in ids if piece not in outside and (len(piece) == 1 or _BYTE_PIECE.fullmatch(piece))}
+    scores = {
+        piece: 0.0
+        for piece in ids
+        if piece not in outside and (len(piece) == 1 or _BYTE_PIECE.fullmatch(piece))
+    }
     for left, right in merges:
         scores.setdefault(left + right, -1.0 - len(scores))
     _check_merges(scores, set(merges))
@@ -159,7 +194,12 @@ def _check_merges(scores, merges):
     for piece in scores:
         for i in range(1, len(piece)):
             pair = piece[:i], piece[i:]
-            if pair[0] in scores and pair[1] in scores and pair not in merges and not _BYTE_PIECE.fullmatch(piece):
+            if (
+                pair[0] in scores
+                and pair[1] in scores
+                and pair not in merges
+                and not _BYTE_PIECE.fullmatch(piece)
+            ):
                 raise _inexpressible(
                     f"a BPE model that does not merge {pair[0]!r} with {pair[1]!r} although it has {piece!r}",
                     "SentencePiece's merges any pair that makes a piece",
@@ -191,15 +231,23 @@ def _check_pre_tokenizer(pre_tokenizer):
     if kinds not in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]):
         wrong = [kind for kind in kinds if kind not in ("Metaspace", "WhitespaceSplit")]
         named = f"the pre-tokenizer {wrong[0] if wrong else '+'.join(kinds) or None}"
-        raise _inexpressible(named, "Metaspace has a counterpart (a byte-level BPE, such as BART's, has none)")
+        raise _inexpressible(
+            named, "Metaspace has a counterpart (a byte-level BPE, such as BART's, has none)"
+        )
     metaspace = steps[-1]
     if metaspace.get("replacement", SPACE_SIGN) != SPACE_SIGN:
-        raise _inexpressible(f"the space sign {metaspace['replacement']!r}", f"it must be {SPACE_SIGN!r}")
+        raise _inexpressible(
+            f"the space sign {metaspace['replacement']!r}", f"it must be {SPACE_SIGN!r}"
+        )
     # Older releases wrote add_prefix_space.
-    scheme = metaspace.get("prepend_scheme", "always" if metaspace.get("add_prefix_space", True) else "never")
+    scheme = metaspace.get(
+        "prepend_scheme", "always" if metaspace.get("add_prefix_space", True) else "never"
+    )
     at_whitespace = len(steps) > 1
     if at_whitespace and scheme != "always":
-        raise _inexpressible(f"WhitespaceSplit with prepend_scheme={scheme!r}", "it must be 'always'")
+        raise _inexpressible(
+            f"WhitespaceSplit with prepend_scheme={scheme!r}", "it must be 'always'"
+        )
     return _Split(scheme != "never", metaspace.get("split", True), at_whitespace)
 
 
@@ -217,12 +265,19 @@ def _read_normalizers(normalizer):
             joins_spaces = True
         else:
             named = step["pattern"] if step["type"] == "Replace" else ""
-            raise _inexpressible(f"the normalizer {step['type']}{named}", "Precompiled, Strip and joined spaces have counterparts")
+            raise _inexpressible(
+                f"the normalizer {step['type']}{named}",
+                "Precompiled, Strip and joined spaces have counterparts",
+            )
     return charsmap, joins_spaces
 
 
 def _joins_spaces(step):
-    return step["type"] == "Replace" and step["pattern"] in ({"Regex": " {2,}"}, {"Regex": " +"}) and step["content"] in (" ", SPACE_SIGN)
+    return (
+        step["type"] == "Replace"
+        and step["pattern"] in ({"Regex": " {2,}"}, {"Regex": " +"})
+        and step["content"] in (" ", SPACE_SIGN)
+    )
 
 
 def _flat(step, key):
@@ -279,12 +334,22 @@ def sentencepiece_model(pieces, *, model_type, charsmap, adds_space, joins_space
     names = [piece for piece, _, _ in pieces]
     out = io.BytesIO()
     for piece, score, kind in pieces:
-        out.write(_block(1, _block(1, piece.encode("utf-8")) + _tag(2, 5) + struct.pack("<f", score) + _number(3, kind)))
+        out.write(
+            _block(
+                1,
+                _block(1, piece.encode("utf-8"))
+                + _tag(2, 5)
+                + struct.pack("<f", score)
+                + _number(3, kind),
+            )
+        )
     trainer = _number(3, model_type) + _number(4, len(pieces)) + _number(35, byte_fallback)
     for field, piece in ((40, "<unk>"), (41, "<s>"), (42, "</s>")):
         trainer += _number(field, names.index(piece) if piece in names else -1)
     trainer += _number(43, -1)  # no padding
-    normalizer = _block(1, b"user_defined" if charsmap else b"identity") + _block(2, charsmap or b"")
+    normalizer = _block(1, b"user_defined" if charsmap else b"identity") + _block(
+        2, charsmap or b""
+    )
     normalizer += _number(3, adds_space) + _number(4, joins_spaces) + _number(5, True)
     out.write(_block(2, trainer) + _block(3, normalizer))
     return out.getvalue()

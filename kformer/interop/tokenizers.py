@@ -10,7 +10,13 @@ import pathlib
 import re
 from dataclasses import dataclass
 
-from kformer.interop.published_languages import M2M100_LANGUAGES, MBART50_LANGUAGES, MBART_LANGUAGES, NLLB_LANGUAGES, WMT21_LANGUAGES
+from kformer.interop.published_languages import (
+    M2M100_LANGUAGES,
+    MBART50_LANGUAGES,
+    MBART_LANGUAGES,
+    NLLB_LANGUAGES,
+    WMT21_LANGUAGES,
+)
 from kformer.interop.sentencepiece_proto import convert_tokenizer_json
 from kformer.text import Tokenizer
 from kformer.text.languages import some_languages
@@ -51,9 +57,18 @@ def read_tokenizer(folder, config, *, source_language=None, target_language=None
     kind = config.get("model_type")
     if kind == "pegasus" and checkpoint.tokenizer_class == "MarianTokenizer":
         kind = "marian"  # a pre-norm model that kformer exported
-    readers = {"marian": _read_marian, "m2m_100": _read_m2m_100, "mbart": _read_mbart, "bart": _read_bart, "t5": _read_t5, "mt5": _read_t5}
+    readers = {
+        "marian": _read_marian,
+        "m2m_100": _read_m2m_100,
+        "mbart": _read_mbart,
+        "bart": _read_bart,
+        "t5": _read_t5,
+        "mt5": _read_t5,
+    }
     if kind not in readers:
-        raise ValueError(f"The tokenizer of the model_type {kind!r} is none that kformer reads; it reads those of {', '.join(readers)}.")
+        raise ValueError(
+            f"The tokenizer of the model_type {kind!r} is none that kformer reads; it reads those of {', '.join(readers)}."
+        )
     return readers[kind](checkpoint, {"source": source_language, "target": target_language})
 
 
@@ -64,12 +79,16 @@ class _Checkpoint:
         self.folder = folder
         self.config = config
         self.settings = self.json("tokenizer_config.json", default={})
-        self.tokenizer_class = self.settings.get("tokenizer_class") or config.get("tokenizer_class") or ""
+        self.tokenizer_class = (
+            self.settings.get("tokenizer_class") or config.get("tokenizer_class") or ""
+        )
 
     def path(self, name):
         path = self.folder / name
         if not path.is_file():
-            raise FileNotFoundError(f"The folder {str(self.folder)!r} has no {name}, which its tokenizer needs; copy it from the hub.")
+            raise FileNotFoundError(
+                f"The folder {str(self.folder)!r} has no {name}, which its tokenizer needs; copy it from the hub."
+            )
         return path
 
     def has(self, name):
@@ -89,14 +108,18 @@ class _Checkpoint:
         except (ValueError, RecursionError):
             content = None
         if not isinstance(content, dict):
-            raise ValueError(f"{str(path)!r} does not hold a JSON object; copy it from the hub again.")
+            raise ValueError(
+                f"{str(path)!r} does not hold a JSON object; copy it from the hub again."
+            )
         return content
 
     def vocabulary(self, name):
         """dict of id to piece, from a file of piece to id."""
         ids = self.json(name)
         if not all(type(token_id) is int and token_id >= 0 for token_id in ids.values()):
-            raise ValueError(f"{name} must give every piece a whole number; copy it from the hub again.")
+            raise ValueError(
+                f"{name} must give every piece a whole number; copy it from the hub again."
+            )
         pieces = {token_id: piece for piece, token_id in ids.items()}
         if len(pieces) < len(ids):
             raise ValueError(f"{name} gives one id to two pieces; copy it from the hub again.")
@@ -108,7 +131,10 @@ class _Checkpoint:
         for token_id, token in (self.settings.get("added_tokens_decoder") or {}).items():
             added[token["content"] if isinstance(token, dict) else token] = int(token_id)
         if self.has("tokenizer.json"):
-            added |= {token["content"]: token["id"] for token in self.json("tokenizer.json").get("added_tokens") or []}
+            added |= {
+                token["content"]: token["id"]
+                for token in self.json("tokenizer.json").get("added_tokens") or []
+            }
         return added
 
     def start_id(self, default):
@@ -118,7 +144,9 @@ class _Checkpoint:
             start = start[0] if isinstance(start, list) and len(start) == 1 else start
             if start is not None:
                 if type(start) is not int:
-                    raise ValueError(f"The checkpoint gives {start!r} for decoder_start_token_id, but a token id is needed.")
+                    raise ValueError(
+                        f"The checkpoint gives {start!r} for decoder_start_token_id, but a token id is needed."
+                    )
                 return start
         return default
 
@@ -128,7 +156,9 @@ class _Checkpoint:
             forced = config.get("forced_bos_token_id")
             forced = forced[0] if isinstance(forced, list) and len(forced) == 1 else forced
             if forced is not None:
-                return next((code for code, token_id in languages.items() if token_id == forced), None)
+                return next(
+                    (code for code, token_id in languages.items() if token_id == forced), None
+                )
         return None
 
 
@@ -151,7 +181,9 @@ def _exact(path):
     try:
         load_sentencepiece(content)
     except ValueError:
-        raise ValueError(f"{str(path)!r} is not a SentencePiece model; download the file itself, not a pointer to it.") from None
+        raise ValueError(
+            f"{str(path)!r} is not a SentencePiece model; download the file itself, not a pointer to it."
+        ) from None
     return quantize_scores(content, IMPORT_STEPS)
 
 
@@ -159,7 +191,9 @@ def _piece_list(pieces, limit):
     """The pieces in the order of their ids, and the ids that no piece has: those get names that no text becomes."""
     size = max(pieces) + 1
     if limit is not None and size > limit:
-        raise ValueError(f"The tokenizer's ids go up to {size - 1}, but the model has {limit} embeddings; the files do not fit.")
+        raise ValueError(
+            f"The tokenizer's ids go up to {size - 1}, but the model has {limit} embeddings; the files do not fit."
+        )
     gaps = [i for i in range(size) if i not in pieces]
     return [pieces.get(i, f"<no piece {i}>") for i in range(size)], gaps
 
@@ -168,7 +202,9 @@ def _id_of(pieces, token, where):
     for token_id, piece in pieces.items():
         if piece == token:
             return token_id
-    raise ValueError(f"{where} has no {token!r}, which the model needs; copy it from the hub again.")
+    raise ValueError(
+        f"{where} has no {token!r}, which the model needs; copy it from the hub again."
+    )
 
 
 # ---- Marian ----
@@ -178,17 +214,26 @@ def _read_marian(checkpoint, given):
     pieces, target_pieces = checkpoint.vocabulary("vocab.json"), None
     if checkpoint.settings.get("separate_vocabs"):
         target_pieces = checkpoint.vocabulary("target_vocab.json")
-    special_ids = {name: _id_of(pieces, token, "vocab.json") for name, token in (("pad", "<pad>"), ("unknown", "<unk>"), ("end", "</s>"))}
+    special_ids = {
+        name: _id_of(pieces, token, "vocab.json")
+        for name, token in (("pad", "<pad>"), ("unknown", "<unk>"), ("end", "</s>"))
+    }
     for name, token_id in special_ids.items():
         if target_pieces is not None and target_pieces.get(token_id) != pieces[token_id]:
-            raise ValueError(f"target_vocab.json gives {pieces[token_id]!r} another id than vocab.json; kformer has one {name} id.")
+            raise ValueError(
+                f"target_vocab.json gives {pieces[token_id]!r} another id than vocab.json; kformer has one {name} id."
+            )
     special_ids["start"] = checkpoint.start_id(special_ids["pad"])
-    tags = {piece: token_id for token_id, piece in pieces.items() if re.fullmatch(r"(?s)>>.*<<", piece)}
+    tags = {
+        piece: token_id for token_id, piece in pieces.items() if re.fullmatch(r"(?s)>>.*<<", piece)
+    }
     languages = {tag[2:-2]: token_id for tag, token_id in tags.items()}
     vocabulary, gaps = _piece_list(pieces, checkpoint.config.get("vocab_size"))
     target_vocabulary, target_gaps = None, None
     if target_pieces is not None:
-        target_vocabulary, target_gaps = _piece_list(target_pieces, checkpoint.config.get("decoder_vocab_size"))
+        target_vocabulary, target_gaps = _piece_list(
+            target_pieces, checkpoint.config.get("decoder_vocab_size")
+        )
     tokenizer = Tokenizer.from_sentencepiece(
         checkpoint.model("source.spm"),
         checkpoint.model("target.spm"),
@@ -207,12 +252,20 @@ def _read_marian(checkpoint, given):
 def _marian_target(checkpoint, languages, given):
     """The target language to set, or None. A bilingual model's own two languages may be named too: they change nothing."""
     for side, code in given.items():
-        if code is None or code == checkpoint.settings.get(f"{side}_lang") and code not in languages:
+        if (
+            code is None
+            or code == checkpoint.settings.get(f"{side}_lang")
+            and code not in languages
+        ):
             continue
         if side == "source":
-            raise ValueError(f"A Marian model is not told its source language; leave out source_language={code!r}.")
+            raise ValueError(
+                f"A Marian model is not told its source language; leave out source_language={code!r}."
+            )
         if not languages:
-            raise ValueError(f"This Marian model has no language tags, so it has one target language; leave out {code!r}.")
+            raise ValueError(
+                f"This Marian model has no language tags, so it has one target language; leave out {code!r}."
+            )
         return code
     return None
 
@@ -233,7 +286,13 @@ def _read_m2m_100(checkpoint, given):
         read = _converted(checkpoint) if has_json_alone else _m2m100_pieces(checkpoint)
         return _multilingual(checkpoint, read, r"__(.+)__", _PREFIXES, given)
     places = _NLLB_LEGACY if checkpoint.settings.get("legacy_behaviour") else _PREFIXES
-    return _multilingual(checkpoint, _fairseq_pieces(checkpoint, NLLB_LANGUAGES), r"([a-z]{3}_[A-Z][a-z]{3})", places, given)
+    return _multilingual(
+        checkpoint,
+        _fairseq_pieces(checkpoint, NLLB_LANGUAGES),
+        r"([a-z]{3}_[A-Z][a-z]{3})",
+        places,
+        given,
+    )
 
 
 def _m2m100_pieces(checkpoint):
@@ -241,7 +300,9 @@ def _m2m100_pieces(checkpoint):
     codes = {"m2m100": M2M100_LANGUAGES, "wmt21": WMT21_LANGUAGES}
     name = checkpoint.settings.get("language_codes") or "m2m100"
     if name not in codes:
-        raise ValueError(f"tokenizer_config.json has language_codes={name!r}; kformer knows {', '.join(codes)}.")
+        raise ValueError(
+            f"tokenizer_config.json has language_codes={name!r}; kformer knows {', '.join(codes)}."
+        )
     first = len(pieces)
     published = {f"__{code}__": first + i for i, code in enumerate(codes[name])}
     added = {**published, **checkpoint.added_tokens()}
@@ -252,7 +313,9 @@ def _with_added(checkpoint, model, pieces, added):
     """`_Pieces` with the added tokens that the model has embeddings for; ValueError if two claim one id."""
     limit = checkpoint.config.get("vocab_size")
     _piece_list(pieces, limit)  # an error if the model has too few
-    added = {token: token_id for token, token_id in added.items() if limit is None or token_id < limit}
+    added = {
+        token: token_id for token, token_id in added.items() if limit is None or token_id < limit
+    }
     pieces = dict(pieces)
     for token, token_id in added.items():
         if pieces.setdefault(token_id, token) != token:
@@ -284,7 +347,12 @@ def _converted(checkpoint):
     if not checkpoint.has("tokenizer.json"):
         checkpoint.path(MODEL_NAME)  # says which file is missing
     converted = convert_tokenizer_json(checkpoint.json("tokenizer.json"))
-    return _Pieces(quantize_scores(converted.model, IMPORT_STEPS), converted.pieces, converted.added, converted.unknown)
+    return _Pieces(
+        quantize_scores(converted.model, IMPORT_STEPS),
+        converted.pieces,
+        converted.added,
+        converted.unknown,
+    )
 
 
 def _multilingual(checkpoint, read, pattern, places, given):
@@ -294,7 +362,9 @@ def _multilingual(checkpoint, read, pattern, places, given):
         if found := re.fullmatch(pattern, token):
             languages[found[1]] = token_id
     if not languages:
-        raise ValueError("The tokenizer's files name no language, but the model needs one on each side; copy them from the hub again.")
+        raise ValueError(
+            "The tokenizer's files name no language, but the model needs one on each side; copy them from the hub again."
+        )
     tokenizer = _tokenizer(checkpoint, read, languages=languages, language_places=places)
     for side, setting in (("source", "src_lang"), ("target", "tgt_lang")):
         code = given[side] or checkpoint.settings.get(setting)
@@ -314,11 +384,16 @@ def _multilingual(checkpoint, read, pattern, places, given):
 
 def _tokenizer(checkpoint, read, *, prefix=(), languages=None, language_places=None):
     special_ids = {
-        name: _id_of(read.pieces, token, "The tokenizer") for name, token in (("pad", "<pad>"), ("unknown", read.unknown), ("end", "</s>"))
+        name: _id_of(read.pieces, token, "The tokenizer")
+        for name, token in (("pad", "<pad>"), ("unknown", read.unknown), ("end", "</s>"))
     }
     special_ids["start"] = checkpoint.start_id(special_ids["end"])
     vocabulary, gaps = _piece_list(read.pieces, checkpoint.config.get("vocab_size"))
-    controls = {*gaps, *read.added.values(), *(i for i, piece in read.pieces.items() if piece in ("<s>", "<pad>", "</s>"))}
+    controls = {
+        *gaps,
+        *read.added.values(),
+        *(i for i, piece in read.pieces.items() if piece in ("<s>", "<pad>", "</s>")),
+    }
     return Tokenizer.from_sentencepiece(
         read.model,
         vocabulary=vocabulary,
@@ -343,7 +418,9 @@ def _read_mbart(checkpoint, given):
     else:
         raise _unknown_class(checkpoint, "MBartTokenizer and MBart50Tokenizer")
     read = _fairseq_pieces(checkpoint, MBART50_LANGUAGES if is_mbart50 else MBART_LANGUAGES)
-    return _multilingual(checkpoint, read, r"([a-z]{2,3}_[A-Z]{2})", _PREFIXES if is_mbart50 else _MBART, given)
+    return _multilingual(
+        checkpoint, read, r"([a-z]{2,3}_[A-Z]{2})", _PREFIXES if is_mbart50 else _MBART, given
+    )
 
 
 def _has_mbart50_languages(checkpoint):
@@ -374,7 +451,9 @@ def _read_bart(checkpoint, given):
 def _read_t5(checkpoint, given):
     for side, code in given.items():
         if code is not None:
-            raise ValueError(f"A T5 model has no languages, its task stands in the text; leave out {side}_language={code!r}.")
+            raise ValueError(
+                f"A T5 model has no languages, its task stands in the text; leave out {side}_language={code!r}."
+            )
     if not checkpoint.has(_T5_MODEL_NAME) and checkpoint.has("tokenizer.json"):
         return _tokenizer(checkpoint, _converted(checkpoint))
     model = checkpoint.model(_T5_MODEL_NAME)
@@ -384,8 +463,14 @@ def _read_t5(checkpoint, given):
         # What stands for the gaps in a text that training left out, counted from the end.
         count = checkpoint.settings.get("extra_ids", _T5_EXTRA_IDS)
         if type(count) is not int or count < 0:
-            raise ValueError(f"tokenizer_config.json gives {count!r} for extra_ids, but a whole number is needed.")
-        missing = [f"<extra_id_{number}>" for number in reversed(range(count)) if f"<extra_id_{number}>" not in own]
+            raise ValueError(
+                f"tokenizer_config.json gives {count!r} for extra_ids, but a whole number is needed."
+            )
+        missing = [
+            f"<extra_id_{number}>"
+            for number in reversed(range(count))
+            if f"<extra_id_{number}>" not in own
+        ]
         added |= {token: len(own) + place for place, token in enumerate(missing)}
     return _tokenizer(checkpoint, _with_added(checkpoint, model, dict(enumerate(own)), added))
 

@@ -54,7 +54,9 @@ class Slot(NamedTuple):
         if self.is_row:
             return [array[None]]
         if self.skipped_rows:
-            array = np.concatenate([np.zeros((self.skipped_rows, *array.shape[1:]), array.dtype), array])
+            array = np.concatenate(
+                [np.zeros((self.skipped_rows, *array.shape[1:]), array.dtype), array]
+            )
         parts = np.split(array, len(self.names), axis=-1)
         return [np.ascontiguousarray(part.T if self.transposed else part) for part in parts]
 
@@ -66,10 +68,20 @@ def slots(model):
         yield from _t5_slots(network)
         return
     if network.source_embedding is network.target_embedding:
-        yield Slot(network.source_embedding.embeddings, ("model.shared.weight",), residual_axes=(1,))
+        yield Slot(
+            network.source_embedding.embeddings, ("model.shared.weight",), residual_axes=(1,)
+        )
     else:
-        yield Slot(network.source_embedding.embeddings, ("model.encoder.embed_tokens.weight",), residual_axes=(1,))
-        yield Slot(network.target_embedding.embeddings, ("model.decoder.embed_tokens.weight",), residual_axes=(1,))
+        yield Slot(
+            network.source_embedding.embeddings,
+            ("model.encoder.embed_tokens.weight",),
+            residual_axes=(1,),
+        )
+        yield Slot(
+            network.target_embedding.embeddings,
+            ("model.decoder.embed_tokens.weight",),
+            residual_axes=(1,),
+        )
     sides = (
         ("encoder", network.source_positions, network.encoder_layers, network.encoder.norm),
         ("decoder", network.target_positions, network.decoder_layers, network.decoder.norm),
@@ -78,14 +90,24 @@ def slots(model):
         if positions is not None:
             if positions.position_encoding == "learned":
                 name = f"model.{side}.embed_positions.weight"
-                yield Slot(positions.position_embeddings, (name,), skipped_rows=UNUSED_POSITIONS, residual_axes=(1,))
+                yield Slot(
+                    positions.position_embeddings,
+                    (name,),
+                    skipped_rows=UNUSED_POSITIONS,
+                    residual_axes=(1,),
+                )
             yield from _norm(positions.norm, f"model.{side}.layernorm_embedding")
         for index, layer in enumerate(layers):
             yield from _layer(layer, f"model.{side}.layers.{index}")
         if final_norm is not None:
             yield from _norm(final_norm, f"model.{side}.layer_norm")
     if network.output_projection is not None:
-        yield Slot(network.output_projection.kernel, ("lm_head.weight",), transposed=True, residual_axes=(0,))
+        yield Slot(
+            network.output_projection.kernel,
+            ("lm_head.weight",),
+            transposed=True,
+            residual_axes=(0,),
+        )
     if network.output_bias is not None:
         yield Slot(network.output_bias.bias, ("final_logits_bias",), is_row=True)
 
@@ -93,18 +115,26 @@ def slots(model):
 def _layer(layer, prefix):
     attention, name = layer.self_attention, f"{prefix}.self_attn"
     projections = [f"{name}.{part}_proj" for part in "qkv"]
-    yield from _linear_in(attention.query_key_value_kernel, attention.query_key_value_bias, projections)
+    yield from _linear_in(
+        attention.query_key_value_kernel, attention.query_key_value_bias, projections
+    )
     yield from _linear_out(attention.output_kernel, attention.output_bias, f"{name}.out_proj")
     yield from _norm(layer.self_attention_norm, f"{name}_layer_norm")
     if hasattr(layer, "cross_attention"):
         attention, name = layer.cross_attention, f"{prefix}.encoder_attn"
         yield from _linear_in(attention.query_kernel, attention.query_bias, [f"{name}.q_proj"])
-        yield from _linear_in(attention.key_value_kernel, attention.key_value_bias, [f"{name}.k_proj", f"{name}.v_proj"])
+        yield from _linear_in(
+            attention.key_value_kernel,
+            attention.key_value_bias,
+            [f"{name}.k_proj", f"{name}.v_proj"],
+        )
         yield from _linear_out(attention.output_kernel, attention.output_bias, f"{name}.out_proj")
         yield from _norm(layer.cross_attention_norm, f"{name}_layer_norm")
     dense = layer.feed_forward
     yield from _linear_in(dense.intermediate.kernel, dense.intermediate.bias, [f"{prefix}.fc1"])
-    yield from _linear_out(dense.output_projection.kernel, dense.output_projection.bias, f"{prefix}.fc2")
+    yield from _linear_out(
+        dense.output_projection.kernel, dense.output_projection.bias, f"{prefix}.fc2"
+    )
     yield from _norm(layer.feed_forward_norm, f"{prefix}.final_layer_norm")
 
 
@@ -114,25 +144,40 @@ def _t5_slots(network):
         for index, layer in enumerate(stack.layers):
             prefix = f"{side}.block.{index}.layer"
             attention, name = layer.self_attention, f"{prefix}.0.SelfAttention"
-            yield Slot(attention.query_key_value_kernel, tuple(f"{name}.{part}.weight" for part in "qkv"), transposed=True)
+            yield Slot(
+                attention.query_key_value_kernel,
+                tuple(f"{name}.{part}.weight" for part in "qkv"),
+                transposed=True,
+            )
             yield Slot(attention.output_kernel, (f"{name}.o.weight",), transposed=True)
             yield Slot(layer.self_attention_norm.scale, (f"{prefix}.0.layer_norm.weight",))
             place = 1
             if side == "decoder":
                 attention, name = layer.cross_attention, f"{prefix}.1.EncDecAttention"
                 yield Slot(attention.query_kernel, (f"{name}.q.weight",), transposed=True)
-                yield Slot(attention.key_value_kernel, (f"{name}.k.weight", f"{name}.v.weight"), transposed=True)
+                yield Slot(
+                    attention.key_value_kernel,
+                    (f"{name}.k.weight", f"{name}.v.weight"),
+                    transposed=True,
+                )
                 yield Slot(attention.output_kernel, (f"{name}.o.weight",), transposed=True)
                 yield Slot(layer.cross_attention_norm.scale, (f"{prefix}.1.layer_norm.weight",))
                 place = 2
             dense, name = layer.feed_forward, f"{prefix}.{place}.DenseReluDense"
             if dense.gated:
                 yield Slot(dense.gate.kernel, (f"{name}.wi_0.weight",), transposed=True)
-            yield Slot(dense.intermediate.kernel, (f"{name}.{'wi_1' if dense.gated else 'wi'}.weight",), transposed=True)
+            yield Slot(
+                dense.intermediate.kernel,
+                (f"{name}.{'wi_1' if dense.gated else 'wi'}.weight",),
+                transposed=True,
+            )
             yield Slot(dense.output_projection.kernel, (f"{name}.wo.weight",), transposed=True)
             yield Slot(layer.feed_forward_norm.scale, (f"{prefix}.{place}.layer_norm.weight",))
         # The first layer has it, and all use it.
-        yield Slot(stack.relative_bias.table, (f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",))
+        yield Slot(
+            stack.relative_bias.table,
+            (f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",),
+        )
         yield Slot(stack.norm.scale, (f"{side}.final_layer_norm.weight",))
     if network.output_projection is not None:
         yield Slot(network.output_projection.kernel, ("lm_head.weight",), transposed=True)
@@ -140,7 +185,9 @@ def _t5_slots(network):
 
 def _linear_in(kernel, bias, names):
     """Linear maps out of the residual stream, joined."""
-    yield Slot(kernel, tuple(f"{name}.weight" for name in names), transposed=True, residual_axes=(0,))
+    yield Slot(
+        kernel, tuple(f"{name}.weight" for name in names), transposed=True, residual_axes=(0,)
+    )
     yield Slot(bias, tuple(f"{name}.bias" for name in names))
 
 
@@ -169,15 +216,22 @@ def check_sizes(arguments, shapes, where):
     is_t5 = arguments["position_encoding"] == "t5"
     for side in ("encoder", "decoder"):
         prefix = f"{side}.block." if is_t5 else f"model.{side}.layers."
-        numbers = {name.removeprefix(prefix).partition(".")[0] for name in shapes if name.startswith(prefix)}
+        numbers = {
+            name.removeprefix(prefix).partition(".")[0]
+            for name in shapes
+            if name.startswith(prefix)
+        }
         stored, wanted = len(numbers), arguments[f"num_{side}_layers"]
         if stored != wanted:
-            raise ValueError(f"{where} has the weights of {stored} {side} layers, but config.json asks for {wanted}.")
+            raise ValueError(
+                f"{where} has the weights of {stored} {side} layers, but config.json asks for {wanted}."
+            )
     hidden_dim = arguments["hidden_dim"]
     sizes = {
         "model.shared.weight": arguments["vocabulary_size"],
         "model.encoder.embed_tokens.weight": arguments["vocabulary_size"],
-        "model.decoder.embed_tokens.weight": arguments["target_vocabulary_size"] or arguments["vocabulary_size"],
+        "model.decoder.embed_tokens.weight": arguments["target_vocabulary_size"]
+        or arguments["vocabulary_size"],
         "model.encoder.layers.0.fc1.weight": arguments["intermediate_dim"],
         "shared.weight": arguments["vocabulary_size"],
         "encoder.block.0.layer.1.DenseReluDense.wi_1.weight": arguments["intermediate_dim"],
@@ -198,7 +252,11 @@ def settle_output(arguments, shapes):
     Newer configurations of T5 v1.1 say that its projection is the shared table, and store another one; that its outputs are not scaled
     tells it from T5.
     """
-    has_own = arguments["position_encoding"] == "t5" and not arguments["scale_output"] and "lm_head.weight" in shapes
+    has_own = (
+        arguments["position_encoding"] == "t5"
+        and not arguments["scale_output"]
+        and "lm_head.weight" in shapes
+    )
     return {**arguments, "share_output": False} if has_own else arguments
 
 
@@ -221,7 +279,9 @@ def load_weights(model, weights, where):
             if stored is None:
                 if slot.is_row and name == "final_logits_bias":
                     continue  # A bias of zeros need not be published.
-                raise ValueError(f"{where} lacks the tensor {name!r}: the weights and config.json are not of one model.")
+                raise ValueError(
+                    f"{where} lacks the tensor {name!r}: the weights and config.json are not of one model."
+                )
             if shapes[stored] != slot.stored_shape():
                 raise ValueError(
                     f"{where}: the tensor {stored!r} has the shape {list(shapes[stored])}, but config.json asks for "
@@ -232,15 +292,25 @@ def load_weights(model, weights, where):
     extra = sorted(name for name, kind in copies.items() if kind is None)
     if extra:
         more = f" and {len(extra) - 1} more" if len(extra) > 1 else ""
-        raise ValueError(f"{where} has the tensor {extra[0]!r}{more}, for which the model of config.json has no place.")
+        raise ValueError(
+            f"{where} has the tensor {extra[0]!r}{more}, for which the model of config.json has no place."
+        )
     for slot in table:
         names = [_stored_name(name, shapes, model) for name in slot.names]
         if names != [None]:
             array = slot.join([_checked(weights.read(name), name, where) for name in names])
-            if array.dtype.name == "bfloat16":  # which NumPy itself does not know, nor every backend from NumPy
+            if (
+                array.dtype.name == "bfloat16"
+            ):  # which NumPy itself does not know, nor every backend from NumPy
                 array = array.astype("float32")
-            if slot.variable.dtype == "float16" and array.dtype.name != "float16" and np.abs(array).max(initial=0) > _LARGEST_FLOAT16:
-                raise ValueError(f"{where}: the tensor {slot.names[0]!r} holds numbers too large for float16; import it as bfloat16.")
+            if (
+                slot.variable.dtype == "float16"
+                and array.dtype.name != "float16"
+                and np.abs(array).max(initial=0) > _LARGEST_FLOAT16
+            ):
+                raise ValueError(
+                    f"{where}: the tensor {slot.names[0]!r} holds numbers too large for float16; import it as bfloat16."
+                )
             slot.variable.assign(ops.convert_to_tensor(array, dtype=slot.variable.dtype))
     for name, kind in copies.items():
         _check_copy(weights.read(name), kind, model, f"{where}: the tensor {name!r}")
@@ -251,8 +321,14 @@ def _stored_name(name, shapes, model):
     candidates = [name]
     if name.endswith("shared.weight"):
         prefix = name.removesuffix("shared.weight")
-        candidates += [f"{prefix}encoder.embed_tokens.weight", f"{prefix}decoder.embed_tokens.weight"]
-    if name in ("shared.weight", "model.shared.weight", "model.decoder.embed_tokens.weight") and model._network.output_projection is None:
+        candidates += [
+            f"{prefix}encoder.embed_tokens.weight",
+            f"{prefix}decoder.embed_tokens.weight",
+        ]
+    if (
+        name in ("shared.weight", "model.shared.weight", "model.decoder.embed_tokens.weight")
+        and model._network.output_projection is None
+    ):
         candidates.append("lm_head.weight")
     return next((candidate for candidate in candidates if candidate in shapes), None)
 
@@ -265,14 +341,24 @@ def _copy_of(name, model):
         return "unused"  # fairseq's stamp, which says nothing about the model
     if network.encoder.relative_bias is not None:
         if name == "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight":
-            return "unused"  # Old files have it; no version of the model ever added it to its scores.
+            return (
+                "unused"  # Old files have it; no version of the model ever added it to its scores.
+            )
         name = f"model.{name}" if name != "lm_head.weight" else name
-    if parts[-2:-1] == ["embed_positions"] and parts[-1] in ("weight", "weights") and network.source_embedding.position_encoding:
+    if (
+        parts[-2:-1] == ["embed_positions"]
+        and parts[-1] in ("weight", "weights")
+        and network.source_embedding.position_encoding
+    ):
         return "positions"
     if name == "lm_head.weight" and network.output_projection is None:
         return "target"
     shared = network.source_embedding is network.target_embedding
-    copies = {"model.shared.weight": "source", "model.encoder.embed_tokens.weight": "source", "model.decoder.embed_tokens.weight": "target"}
+    copies = {
+        "model.shared.weight": "source",
+        "model.encoder.embed_tokens.weight": "source",
+        "model.decoder.embed_tokens.weight": "target",
+    }
     return copies.get(name) if shared else None
 
 
@@ -280,11 +366,19 @@ def _check_copy(array, kind, model, what):
     """Makes sure that a tensor is the copy that it should be: tied tables may not differ, fixed positions are fixed."""
     if kind == "unused":
         return
-    embedding = model._network.source_embedding if kind == "source" else model._network.target_embedding
+    embedding = (
+        model._network.source_embedding if kind == "source" else model._network.target_embedding
+    )
     first = 0
     if kind == "positions":
-        layout = {"sinusoidal_halves": "halves", "sinusoidal_fairseq": "fairseq"}[embedding.position_encoding]
-        ours = ops.convert_to_numpy(sinusoidal_positions(np.arange(array.shape[0], dtype="int32"), embedding.hidden_dim, layout=layout))
+        layout = {"sinusoidal_halves": "halves", "sinusoidal_fairseq": "fairseq"}[
+            embedding.position_encoding
+        ]
+        ours = ops.convert_to_numpy(
+            sinusoidal_positions(
+                np.arange(array.shape[0], dtype="int32"), embedding.hidden_dim, layout=layout
+            )
+        )
         # Below the first position stands the padding's, which is zero.
         first = embedding.position_offset
     else:
@@ -292,14 +386,19 @@ def _check_copy(array, kind, model, what):
     blocks = [slice(start, start + _ROWS) for start in range(first, len(ours), _ROWS)]
     atol = 5e-3 if kind == "positions" else 1e-6  # Half precision is coarse.
     if tuple(array.shape) != tuple(ours.shape) or not all(
-        np.allclose(array[block].astype("float32"), ours[block], atol=atol, rtol=1e-2) for block in blocks
+        np.allclose(array[block].astype("float32"), ours[block], atol=atol, rtol=1e-2)
+        for block in blocks
     ):
-        raise ValueError(f"{what} differs from the weights that config.json says it repeats; such a model cannot be imported.")
+        raise ValueError(
+            f"{what} differs from the weights that config.json says it repeats; such a model cannot be imported."
+        )
 
 
 def _checked(array, name, where):
     if array.dtype.name not in ("float64", "float32", "float16", "bfloat16"):
-        raise ValueError(f"{where}: the tensor {name!r} holds {array.dtype.name} numbers; only float32, float16 and bfloat16 are read.")
+        raise ValueError(
+            f"{where}: the tensor {name!r} holds {array.dtype.name} numbers; only float32, float16 and bfloat16 are read."
+        )
     rows = array.reshape(array.shape[0] if array.ndim > 1 else 1, -1)
     for start in range(0, len(rows), _ROWS):
         if not np.isfinite(rows[start : start + _ROWS].astype("float32")).all():

@@ -1,6 +1,11 @@
 """The blocks of the Transformer, each usable in any Keras model on any backend."""
 
-from kformer.layers.cache import CrossAttentionCache, DecoderLayerCache, KeyValueCache, StaticKeyValueCache
+from kformer.layers.cache import (
+    CrossAttentionCache,
+    DecoderLayerCache,
+    KeyValueCache,
+    StaticKeyValueCache,
+)
 from kformer.layers.decoder_layer import DecoderLayer
 from kformer.layers.dropout import Dropout, StochasticDepth
 from kformer.layers.encoder_layer import EncoderLayer
@@ -11,7 +16,12 @@ from kformer.layers.local_attention import WindowCache, window_mask
 from kformer.layers.masks import causal_mask, combine_masks, padding_mask, segment_mask
 from kformer.layers.multi_head_attention import MultiHeadAttention
 from kformer.layers.output_bias import OutputBias
-from kformer.layers.positional_embedding import NormalizedPositions, PositionalEmbedding, segment_positions, sinusoidal_positions
+from kformer.layers.positional_embedding import (
+    NormalizedPositions,
+    PositionalEmbedding,
+    segment_positions,
+    sinusoidal_positions,
+)
 from kformer.layers.relative_positions import (
     Distances,
     RelativePositionBias,

@@ -34,7 +34,9 @@ class KeyValueCache(NamedTuple):
 
     def append(self, key, value):
         """The cache with the keys and values `[R, N, T, H]` of T more tokens."""
-        return KeyValueCache(ops.concatenate([self.key, key], axis=2), ops.concatenate([self.value, value], axis=2))
+        return KeyValueCache(
+            ops.concatenate([self.key, key], axis=2), ops.concatenate([self.value, value], axis=2)
+        )
 
     def reorder(self, rows):
         """The cache in which row i is what row `rows[i]` was."""
@@ -83,7 +85,9 @@ class StaticKeyValueCache(NamedTuple):
 
     def reorder(self, rows):
         """The cache in which row i is what row `rows[i]` was."""
-        return StaticKeyValueCache(ops.take(self.key, rows, axis=0), ops.take(self.value, rows, axis=0), self.length)
+        return StaticKeyValueCache(
+            ops.take(self.key, rows, axis=0), ops.take(self.value, rows, axis=0), self.length
+        )
 
     def view(self):
         """Keys, values, both `[R, N, S, H]`, the unfilled slots included."""
@@ -114,7 +118,9 @@ class CrossAttentionCache(NamedTuple):
 
     def select(self, sentences):
         """The cache of some sentences."""
-        return CrossAttentionCache(ops.take(self.key, sentences, axis=0), ops.take(self.value, sentences, axis=0))
+        return CrossAttentionCache(
+            ops.take(self.key, sentences, axis=0), ops.take(self.value, sentences, axis=0)
+        )
 
 
 class DecoderLayerCache(NamedTuple):

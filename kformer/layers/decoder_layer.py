@@ -102,7 +102,9 @@ class DecoderLayer(ResidualLayer):
         encoded_mask=None,
     ):
         if encoded is None and cache is None and self.cross_attention is not None:
-            raise ValueError("A decoder layer needs `encoded`, the encoder's output, or a `cache` made from it.")
+            raise ValueError(
+                "A decoder layer needs `encoded`, the encoder's output, or a `cache` made from it."
+            )
         outputs = self.self_attention(
             self._before("self_attention", x),
             padding_mask=padding_mask,
@@ -115,7 +117,9 @@ class DecoderLayer(ResidualLayer):
             training=training,
             query_mask=mask if mask is not None else x_mask,
         )
-        output, self_scores, self_cache = _unpack(outputs, return_attention_scores, cache is not None)
+        output, self_scores, self_cache = _unpack(
+            outputs, return_attention_scores, cache is not None
+        )
         x = self._after("self_attention", x, output, training)
 
         if self.cross_attention is None:
@@ -133,7 +137,9 @@ class DecoderLayer(ResidualLayer):
             training=training,
             value_mask=encoded_mask,
         )
-        output, cross_scores, cross_cache = _unpack(outputs, return_attention_scores, cache is not None)
+        output, cross_scores, cross_cache = _unpack(
+            outputs, return_attention_scores, cache is not None
+        )
         x = self._after("cross_attention", x, output, training)
         outputs = [self._feed_forward(x, training)]
         if return_attention_scores:
@@ -147,7 +153,9 @@ class DecoderLayer(ResidualLayer):
         if not return_attention_scores:
             return output
         scores = [
-            keras.KerasTensor((x.shape[0], self.num_heads, x.shape[1], keys), dtype=self.compute_dtype)
+            keras.KerasTensor(
+                (x.shape[0], self.num_heads, x.shape[1], keys), dtype=self.compute_dtype
+            )
             for keys in [x.shape[1]] + ([] if self.cross_attention is None else [encoded.shape[1]])
         ]
         return output, scores[0] if self.cross_attention is None else tuple(scores)

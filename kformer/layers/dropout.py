@@ -41,7 +41,9 @@ class Dropout(keras.layers.Layer):
 
     def build(self, input_shape=None):
         if self.rate > 0:
-            self.step = self.add_weight(shape=(), initializer="zeros", dtype="int32", trainable=False, name="step")
+            self.step = self.add_weight(
+                shape=(), initializer="zeros", dtype="int32", trainable=False, name="step"
+            )
         self.built = True
 
     def call(self, inputs, training=None):

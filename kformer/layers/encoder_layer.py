@@ -101,14 +101,23 @@ class ResidualLayer(keras.layers.Layer):
 
     def _add_residual(self, name):
         """The norm and the dropout around the sub-layer `name`."""
-        norm = make_norm(self.normalization, self.layer_norm_epsilon, dtype=self.dtype_policy, name=f"{name}_norm")
+        norm = make_norm(
+            self.normalization,
+            self.layer_norm_epsilon,
+            dtype=self.dtype_policy,
+            name=f"{name}_norm",
+        )
         setattr(self, f"{name}_norm", norm)
         kinds = [("dropout", Dropout, self.dropout, "residual")]
         if self.stochastic_depth:
             kinds.append(("depth", StochasticDepth, self.stochastic_depth, "depth"))
         for kind, layer_class, rate, label in kinds:
             label = derive_seed(self.seed, f"{name}_{label}")
-            setattr(self, f"{name}_{kind}", layer_class(rate, seed=label, dtype=self.dtype_policy, name=f"{name}_{kind}"))
+            setattr(
+                self,
+                f"{name}_{kind}",
+                layer_class(rate, seed=label, dtype=self.dtype_policy, name=f"{name}_{kind}"),
+            )
 
     def _build_residual(self, name, shape):
         for kind in ("norm", "dropout", *(["depth"] if self.stochastic_depth else [])):

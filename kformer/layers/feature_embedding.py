@@ -27,16 +27,33 @@ class FeatureEmbedding(PositionMixin, keras.layers.Layer):
         Float tensor `[B, T, D]`.
     """
 
-    def __init__(self, hidden_dim, *, position_encoding="sinusoidal", max_length=None, position_offset=0, dropout=0.0, seed=None, **kwargs):
+    def __init__(
+        self,
+        hidden_dim,
+        *,
+        position_encoding="sinusoidal",
+        max_length=None,
+        position_offset=0,
+        dropout=0.0,
+        seed=None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self._set_positions(position_encoding, max_length, position_offset)
         self.hidden_dim = hidden_dim
         self.seed = drawn_seed(seed)
-        self.feature_dropout = Dropout(dropout, seed=derive_seed(self.seed, "features"), dtype=self.dtype_policy, name="feature_dropout")
+        self.feature_dropout = Dropout(
+            dropout,
+            seed=derive_seed(self.seed, "features"),
+            dtype=self.dtype_policy,
+            name="feature_dropout",
+        )
 
     def build(self, input_shape):
         initializer = keras.initializers.GlorotUniform(seed=derive_seed(self.seed, "kernel"))
-        self.kernel = self.add_weight(shape=(input_shape[-1], self.hidden_dim), initializer=initializer, name="kernel")
+        self.kernel = self.add_weight(
+            shape=(input_shape[-1], self.hidden_dim), initializer=initializer, name="kernel"
+        )
         self.bias = self.add_weight(shape=(self.hidden_dim,), initializer="zeros", name="bias")
         self._build_positions(self.hidden_dim)
         self.feature_dropout.build()

@@ -58,7 +58,9 @@ class FeedForward(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         if activation not in ACTIVATIONS:
-            raise ValueError(f"Unknown activation {activation!r}: choose one of {', '.join(ACTIVATIONS)}.")
+            raise ValueError(
+                f"Unknown activation {activation!r}: choose one of {', '.join(ACTIVATIONS)}."
+            )
         self.intermediate_dim = intermediate_dim
         self.activation = activation
         self.gated = gated
@@ -67,13 +69,20 @@ class FeedForward(keras.layers.Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.supports_masking = True
         self.activation_dropout = Dropout(
-            dropout, seed=derive_seed(self.seed, "activation"), dtype=self.dtype_policy, name="activation_dropout"
+            dropout,
+            seed=derive_seed(self.seed, "activation"),
+            dtype=self.dtype_policy,
+            name="activation_dropout",
         )
 
     def _dense(self, units, name):
         initializer = seeded(self.kernel_initializer, derive_seed(self.seed, name))
         return keras.layers.Dense(
-            units, use_bias=self.use_bias, kernel_initializer=initializer, dtype=self.dtype_policy, name=name
+            units,
+            use_bias=self.use_bias,
+            kernel_initializer=initializer,
+            dtype=self.dtype_policy,
+            name=name,
         )
 
     def build(self, input_shape):
@@ -95,7 +104,10 @@ class FeedForward(keras.layers.Layer):
             hidden = self._activate(_dense(self.gate, x)) * _dense(self.intermediate, x)
         else:
             hidden = self._activate(_dense(self.intermediate, x))
-        return unflat(_dense(self.output_projection, self.activation_dropout(hidden, training=training)), inputs)
+        return unflat(
+            _dense(self.output_projection, self.activation_dropout(hidden, training=training)),
+            inputs,
+        )
 
     def _activate(self, x):
         if self.activation.startswith("gelu"):
@@ -121,7 +133,13 @@ class FeedForward(keras.layers.Layer):
 def _dense(dense, x):
     """What a `keras.layers.Dense` gives for rows `[rows, D]`."""
     special = dense.lora_enabled or dense.quantization_mode is not None
-    if special or keras.backend.backend() != "tensorflow" and product_dtype(dense.compute_dtype) == dense.compute_dtype:
+    if (
+        special
+        or keras.backend.backend() != "tensorflow"
+        and product_dtype(dense.compute_dtype) == dense.compute_dtype
+    ):
         return dense(x)
     bias = None if dense.bias is None else ops.cast(dense.bias, dense.compute_dtype)
-    return linear(ops.cast(x, dense.compute_dtype), ops.cast(dense.kernel, dense.compute_dtype), bias)
+    return linear(
+        ops.cast(x, dense.compute_dtype), ops.cast(dense.kernel, dense.compute_dtype), bias
+    )

@@ -13,7 +13,19 @@ MASKED = -1e30
 _SHORT = 256
 
 
-def full_attention(query, key, value, *, scale, mask=None, bias=None, is_causal=False, fused=False, dropout=None, scores=False):
+def full_attention(
+    query,
+    key,
+    value,
+    *,
+    scale,
+    mask=None,
+    bias=None,
+    is_causal=False,
+    fused=False,
+    dropout=None,
+    scores=False,
+):
     """Attention of every query over every key; zeros for a query whose keys are all masked.
 
     Args:
@@ -47,9 +59,16 @@ def full_attention(query, key, value, *, scale, mask=None, bias=None, is_causal=
         if bias is not None:
             # The kernels take a bias or a mask.
             lowest = -3e4 if keras.backend.standardize_dtype(dtype) == "float16" else MASKED
-            bias, shown = ops.cast(bias if mask is None else ops.where(mask, bias, lowest), dtype), None
+            bias, shown = (
+                ops.cast(bias if mask is None else ops.where(mask, bias, lowest), dtype),
+                None,
+            )
         context = ops.dot_product_attention(
-            *(ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value)), bias=bias, mask=shown, scale=scale, is_causal=is_causal
+            *(ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value)),
+            bias=bias,
+            mask=shown,
+            scale=scale,
+            is_causal=is_causal,
         )
         context, weights = ops.transpose(context, (0, 2, 1, 3)), None
     else:
@@ -57,13 +76,19 @@ def full_attention(query, key, value, *, scale, mask=None, bias=None, is_causal=
         # softmax sees them; the fused kernels sum in float32, too.
         query, key = ops.cast(query, "float32") * scale, ops.cast(key, "float32")
         # einsum spares the transposed copy of the keys.
-        weights = _ungrouped(ops.einsum("bnth,bnsh->bnts", _grouped(query, groups), key), num_heads, query_length)
+        weights = _ungrouped(
+            ops.einsum("bnth,bnsh->bnts", _grouped(query, groups), key), num_heads, query_length
+        )
         if bias is not None:
             weights = weights + bias
         if mask is not None:
             weights = ops.where(mask, weights, MASKED)
         # Over one key, which the first step of a search has, Keras warns that a softmax is of no use.
-        weights = ops.ones_like(weights) if isinstance(key_length, int) and key_length == 1 else ops.softmax(weights, axis=-1)
+        weights = (
+            ops.ones_like(weights)
+            if isinstance(key_length, int) and key_length == 1
+            else ops.softmax(weights, axis=-1)
+        )
         weights = ops.cast(weights, dtype)
         dropped = weights if dropout is None else dropout(weights)
         context = _ungrouped(ops.matmul(_grouped(dropped, groups), value), num_heads, query_length)
@@ -83,7 +108,12 @@ def prefers_fused(query, key_length, training):
     if backend == "jax" and keras.backend.standardize_dtype(query.dtype) == "float16":
         # The kernel's float16 product with float32 sums exists on GPUs only; elsewhere its compilation fails.
         return keras.distribution.list_devices()[0].startswith("gpu")
-    if backend == "torch" and training and getattr(query, "device", None) and query.device.type == "cpu":
+    if (
+        backend == "torch"
+        and training
+        and getattr(query, "device", None)
+        and query.device.type == "cpu"
+    ):
         # PyTorch's backward pass of the kernel is the slower one on processors. What it spares is memory, where sequences are long.
         return query.shape[2] * key_length > _SHORT**2
     return True
@@ -96,4 +126,8 @@ def _grouped(x, groups):
 
 def _ungrouped(x, num_heads, length):
     """The way back, for N heads and T queries."""
-    return x if x.shape[1] == num_heads else reshape(x, (ops.shape(x)[0], num_heads, length, ops.shape(x)[3]))
+    return (
+        x
+        if x.shape[1] == num_heads
+        else reshape(x, (ops.shape(x)[0], num_heads, length, ops.shape(x)[3]))
+    )

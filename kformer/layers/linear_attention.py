@@ -20,7 +20,9 @@ def features(x):
     return ops.where(x > 0, x + 1, ops.exp(ops.minimum(x, 0)))
 
 
-def linear_attention(query, key, value, *, padding_mask=None, is_causal=False, state=None, rotate=None):
+def linear_attention(
+    query, key, value, *, padding_mask=None, is_causal=False, state=None, rotate=None
+):
     """`phi(Q) (phi(K)^T V) / (phi(Q) sum(phi(K)))`, in time and memory that grow with the length, not its square.
 
     Args:
@@ -39,7 +41,11 @@ def linear_attention(query, key, value, *, padding_mask=None, is_causal=False, s
         Katharopoulos et al. 2020, "Transformers are RNNs: fast autoregressive Transformers with linear attention".
     """
     dtype = query.dtype
-    query, key, value = features(ops.cast(query, "float32")), features(ops.cast(key, "float32")), ops.cast(value, "float32")
+    query, key, value = (
+        features(ops.cast(query, "float32")),
+        features(ops.cast(key, "float32")),
+        ops.cast(value, "float32"),
+    )
     if padding_mask is not None:
         key = key * ops.cast(padding_mask, "float32")[:, None, :, None]
     turned_query, turned_key = (query, key) if rotate is None else (rotate(query), rotate(key))
@@ -56,7 +62,9 @@ def linear_attention(query, key, value, *, padding_mask=None, is_causal=False, s
         total = ops.einsum("bnth,bnh->bnt", query, keys)
         return _divided(context, total, dtype), LinearAttentionCache(sums, keys, state.length + 1)
     chunks = (length + _CHUNK - 1) // _CHUNK
-    parts = [_chunked(x, chunks, length) for x in (turned_query, turned_key, value, query, key)]  # [B, N, chunks, C, H]
+    parts = [
+        _chunked(x, chunks, length) for x in (turned_query, turned_key, value, query, key)
+    ]  # [B, N, chunks, C, H]
     turned_query, turned_key, values, query, key = parts
     # What the chunks before a chunk left behind: sums of what each adds.
     added, added_keys = ops.einsum("bncsh,bncsk->bnchk", turned_key, values), ops.sum(key, axis=3)
@@ -65,7 +73,10 @@ def linear_attention(query, key, value, *, padding_mask=None, is_causal=False, s
     if state is not None:
         first, first_keys = state.sums[:, :, None], state.keys[:, :, None]
         sums, keys = sums + first, keys + first_keys
-    before, keys_before = (ops.concatenate([start, x[:, :, :-1]], axis=2) for start, x in ((first, sums), (first_keys, keys)))
+    before, keys_before = (
+        ops.concatenate([start, x[:, :, :-1]], axis=2)
+        for start, x in ((first, sums), (first_keys, keys))
+    )
     causal = ops.cast(distances(_CHUNK, _CHUNK) <= 0, "float32")
     scores = ops.einsum("bncth,bncsh->bncts", turned_query, turned_key) * causal
     plain = scores if rotate is None else ops.einsum("bncth,bncsh->bncts", query, key) * causal
@@ -86,7 +97,9 @@ def linear_weights(query, key, mask):
         query, key: float tensors `[B, N, T, H]` and `[B, N, S, H]`.
         mask: boolean, broadcastable to `[B, N, T, S]`, or `None`.
     """
-    scores = ops.einsum("bnth,bnsh->bnts", features(ops.cast(query, "float32")), features(ops.cast(key, "float32")))
+    scores = ops.einsum(
+        "bnth,bnsh->bnts", features(ops.cast(query, "float32")), features(ops.cast(key, "float32"))
+    )
     scores = scores if mask is None else ops.where(mask, scores, 0.0)
     return scores / ops.maximum(ops.sum(scores, axis=-1, keepdims=True), _EPSILON)
 
@@ -119,4 +132,6 @@ class LinearAttentionCache(NamedTuple):
 
     def reorder(self, rows):
         """The cache in which row i is what row `rows[i]` was."""
-        return self._replace(sums=ops.take(self.sums, rows, axis=0), keys=ops.take(self.keys, rows, axis=0))
+        return self._replace(
+            sums=ops.take(self.sums, rows, axis=0), keys=ops.take(self.keys, rows, axis=0)
+        )

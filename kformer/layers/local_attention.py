@@ -13,7 +13,9 @@ from kformer.layers.full_attention import MASKED, full_attention
 from kformer.layers.relative_positions import distances
 
 
-def window_mask(query_length, key_length, window, *, dilation=1, global_tokens=0, is_causal=False, offset=0):
+def window_mask(
+    query_length, key_length, window, *, dilation=1, global_tokens=0, is_causal=False, offset=0
+):
     """Lets a position see those that are at most `window` steps away, and the sequence's first tokens.
 
         window_mask(5, 5, 1)    1 1 . . .     dilation=2   1 . 1 . .     global_tokens=1   1 1 1 1 1
@@ -40,7 +42,9 @@ def window_mask(query_length, key_length, window, *, dilation=1, global_tokens=0
     mask = sees(distance, window, dilation)
     if global_tokens:
         keys = ops.expand_dims(ops.arange(key_length, dtype="int32"), 0)
-        queries = ops.expand_dims(ops.arange(query_length, dtype="int32") + ops.cast(offset, "int32"), 1)
+        queries = ops.expand_dims(
+            ops.arange(query_length, dtype="int32") + ops.cast(offset, "int32"), 1
+        )
         mask = ops.logical_or(mask, ops.logical_or(keys < global_tokens, queries < global_tokens))
     return ops.logical_and(mask, distance <= 0) if is_causal else mask
 
@@ -48,11 +52,25 @@ def window_mask(query_length, key_length, window, *, dilation=1, global_tokens=0
 def sees(distance, window, dilation):
     """Whether a key at some distance (int32 tensor) is in the window."""
     near = ops.less_equal(ops.abs(distance), window * dilation)
-    return near if dilation == 1 else ops.logical_and(near, ops.equal(ops.mod(distance, dilation), 0))
+    return (
+        near if dilation == 1 else ops.logical_and(near, ops.equal(ops.mod(distance, dilation), 0))
+    )
 
 
 def local_attention(
-    query, key, value, *, scale, window, dilation=1, global_tokens=0, mask=None, padding_mask=None, bias=None, is_causal=False, dropout=None
+    query,
+    key,
+    value,
+    *,
+    scale,
+    window,
+    dilation=1,
+    global_tokens=0,
+    mask=None,
+    padding_mask=None,
+    bias=None,
+    is_causal=False,
+    dropout=None,
 ):
     """Attention under `window_mask`, over the band alone; zeros for a query whose keys are all masked.
 
@@ -81,7 +99,9 @@ def local_attention(
     query_positions = ops.expand_dims(blocks.split(positions, fill=-1), -1)  # [C, W, 1]
     key_positions = ops.expand_dims(blocks.neighbours(positions, fill=-1), -2)  # [C, 1, X]
     distance = key_positions - query_positions
-    shown = ops.logical_and(ops.less_equal(ops.abs(distance), window * dilation), key_positions >= global_tokens)
+    shown = ops.logical_and(
+        ops.less_equal(ops.abs(distance), window * dilation), key_positions >= global_tokens
+    )
     if is_causal:
         shown = ops.logical_and(shown, distance <= 0)
     shown = ops.logical_and(shown, query_positions >= 0)
@@ -94,22 +114,34 @@ def local_attention(
     values = blocks.neighbours(value)
     width = scores.shape[-1]
     if global_tokens:
-        first = ops.einsum("bncwh,bngh->bncwg", queries, ops.cast(key[:, :, :global_tokens], "float32"))
+        first = ops.einsum(
+            "bncwh,bngh->bncwg", queries, ops.cast(key[:, :, :global_tokens], "float32")
+        )
         places = ops.arange(ops.shape(first)[-1], dtype="int32")
-        is_global = ops.broadcast_to(query_positions >= 0, (*ops.shape(query_positions)[:-1], ops.shape(first)[-1]))
+        is_global = ops.broadcast_to(
+            query_positions >= 0, (*ops.shape(query_positions)[:-1], ops.shape(first)[-1])
+        )
         if is_causal:
             is_global = ops.logical_and(is_global, places <= query_positions)
         if padding_mask is not None:
-            is_global = ops.logical_and(is_global, padding_mask[:, None, None, None, :global_tokens])
+            is_global = ops.logical_and(
+                is_global, padding_mask[:, None, None, None, :global_tokens]
+            )
         if mask is not None:
-            is_global = ops.logical_and(is_global, _of_band(mask, query_positions, ops.zeros_like(query_positions) + places))
+            is_global = ops.logical_and(
+                is_global, _of_band(mask, query_positions, ops.zeros_like(query_positions) + places)
+            )
         scores = ops.concatenate([scores, ops.where(is_global, first, MASKED)], axis=-1)
-    weights = ops.softmax(scores, axis=-1) * ops.cast(ops.max(scores, axis=-1, keepdims=True) > 0.5 * MASKED, "float32")
+    weights = ops.softmax(scores, axis=-1) * ops.cast(
+        ops.max(scores, axis=-1, keepdims=True) > 0.5 * MASKED, "float32"
+    )
     weights = ops.cast(weights, dtype)
     weights = weights if dropout is None else dropout(weights)
     context = ops.einsum("bncwx,bncxh->bncwh", weights[..., :width], values)
     if global_tokens:
-        context = context + ops.einsum("bncwg,bngh->bncwh", weights[..., width:], value[:, :, :global_tokens])
+        context = context + ops.einsum(
+            "bncwg,bngh->bncwh", weights[..., width:], value[:, :, :global_tokens]
+        )
     context = blocks.join(context)
     if global_tokens and not is_causal:
         # The first tokens see everything.
@@ -117,7 +149,9 @@ def local_attention(
         if mask is not None:
             part = mask[:, :, :global_tokens] if mask.shape[2] != 1 else mask
             whole = part if whole is None else ops.logical_and(part, whole)
-        head, _ = full_attention(query[:, :, :global_tokens], key, value, scale=scale, mask=whole, dropout=dropout)
+        head, _ = full_attention(
+            query[:, :, :global_tokens], key, value, scale=scale, mask=whole, dropout=dropout
+        )
         context = ops.concatenate([head, context[:, :, global_tokens:]], axis=2)
     return context
 
@@ -129,8 +163,15 @@ class _Blocks:
     """
 
     def __init__(self, length, window, dilation, is_causal):
-        self.length, self.window, self.dilation, self.is_causal = length, window, dilation, is_causal
-        self.count = (length + window * dilation - 1) // (window * dilation)  # blocks of one of them
+        self.length, self.window, self.dilation, self.is_causal = (
+            length,
+            window,
+            dilation,
+            is_causal,
+        )
+        self.count = (length + window * dilation - 1) // (
+            window * dilation
+        )  # blocks of one of them
 
     def _apart(self, x, fill):
         """`[..., T, H]` -> `[..., d, C / d, W, H]` and the axis of d; without H for booleans and ints, whose last axis is T."""
@@ -138,11 +179,17 @@ class _Blocks:
         x = _padded(x, axis, 0, self.count * self.window * self.dilation - self.length, fill)
         lead, size = list(ops.shape(x)[:axis]), list(x.shape[axis + 1 :])
         if self.dilation > 1:
-            x = ops.swapaxes(ops.reshape(x, (*lead, self.count * self.window, self.dilation, *size)), axis, axis + 1)
+            x = ops.swapaxes(
+                ops.reshape(x, (*lead, self.count * self.window, self.dilation, *size)),
+                axis,
+                axis + 1,
+            )
         return ops.reshape(x, (*lead, self.dilation, self.count, self.window, *size)), axis
 
     def _together(self, x, axis):
-        return ops.reshape(x, (*ops.shape(x)[:axis], self.dilation * self.count, *ops.shape(x)[axis + 2 :]))
+        return ops.reshape(
+            x, (*ops.shape(x)[:axis], self.dilation * self.count, *ops.shape(x)[axis + 2 :])
+        )
 
     def split(self, x, fill=0):
         """`[..., T, H]` -> `[..., C, W, H]`; without H for booleans and ints."""
@@ -153,7 +200,10 @@ class _Blocks:
         x, axis = self._apart(x, fill)
         x = _padded(x, axis + 1, 1, 0 if self.is_causal else 1, fill)
         before = (slice(None),) * (axis + 1)
-        parts = [x[(*before, slice(start, start + self.count))] for start in range(2 if self.is_causal else 3)]
+        parts = [
+            x[(*before, slice(start, start + self.count))]
+            for start in range(2 if self.is_causal else 3)
+        ]
         return self._together(ops.concatenate(parts, axis=axis + 2), axis)
 
     def join(self, x):
@@ -161,7 +211,9 @@ class _Blocks:
         axis, size = len(x.shape) - 3, x.shape[-1]
         lead = list(ops.shape(x)[:axis])
         x = ops.reshape(x, (*lead, self.dilation, self.count * self.window, size))
-        x = ops.reshape(ops.swapaxes(x, axis, axis + 1), (*lead, self.count * self.window * self.dilation, size))
+        x = ops.reshape(
+            ops.swapaxes(x, axis, axis + 1), (*lead, self.count * self.window * self.dilation, size)
+        )
         return x[..., : self.length, :]
 
 
@@ -176,12 +228,16 @@ def _padded(x, axis, before, after, fill):
 
 def _of_band(mask, query_positions, key_positions):
     """A mask `[B or 1, N or 1, T or 1, T]` at pairs of positions: queries `[C, W, 1]`, keys `[C, 1 or W, X]`."""
-    queries = ops.maximum(query_positions, 0) if mask.shape[2] != 1 else ops.zeros_like(query_positions)
+    queries = (
+        ops.maximum(query_positions, 0) if mask.shape[2] != 1 else ops.zeros_like(query_positions)
+    )
     keys = ops.maximum(key_positions, 0)
     lead, columns = list(ops.shape(mask)[:2]), ops.shape(mask)[3]
     flat = ops.reshape(mask, (*lead, -1))
     index = queries * columns + keys  # [C, W, X]
-    return ops.reshape(ops.take(flat, ops.reshape(index, (-1,)), axis=2), (*lead, *ops.shape(index)))
+    return ops.reshape(
+        ops.take(flat, ops.reshape(index, (-1,)), axis=2), (*lead, *ops.shape(index))
+    )
 
 
 class WindowCache(NamedTuple):
@@ -201,7 +257,9 @@ class WindowCache(NamedTuple):
         """A cache that holds no token."""
         slots = global_tokens + window * dilation
         arrays = (ops.zeros((rows, num_heads, slots, head_dim), dtype=dtype) for _ in range(2))
-        return cls(*arrays, ops.zeros((), dtype="int32"), ops.zeros((0, global_tokens), dtype=dtype))
+        return cls(
+            *arrays, ops.zeros((), dtype="int32"), ops.zeros((0, global_tokens), dtype=dtype)
+        )
 
     def append(self, key, value):
         """The cache after T more tokens, `[R, G, T, H]`."""
@@ -209,13 +267,20 @@ class WindowCache(NamedTuple):
         length, added = self.length, ops.shape(key)[2]
         newest = _held(length + added, first, slots)
         # What a slot holds afterwards stands among the new tokens, or in the slot itself.
-        source = ops.where(newest >= length, slots + newest - length, ops.arange(slots, dtype="int32"))
-        keys, values = (ops.take(ops.concatenate(pair, axis=2), source, axis=2) for pair in ((self.key, key), (self.value, value)))
+        source = ops.where(
+            newest >= length, slots + newest - length, ops.arange(slots, dtype="int32")
+        )
+        keys, values = (
+            ops.take(ops.concatenate(pair, axis=2), source, axis=2)
+            for pair in ((self.key, key), (self.value, value))
+        )
         return self._replace(key=keys, value=values, length=length + added)
 
     def view(self, key, value):
         """Keys and values that the T next tokens, whose own are given, may see: those held and their own, `[R, G, slots + T, H]`."""
-        return ops.concatenate([self.key, key], axis=2), ops.concatenate([self.value, value], axis=2)
+        return ops.concatenate([self.key, key], axis=2), ops.concatenate(
+            [self.value, value], axis=2
+        )
 
     def distances(self, query_length):
         """Distances `[T, slots + T]` from the T next tokens to what `view` shows; large where a slot holds nothing."""
@@ -229,11 +294,18 @@ class WindowCache(NamedTuple):
         """Which of what `view` shows are the sequence's first tokens: boolean `[slots + T]`."""
         first, slots = self._sizes()
         new = self.length + ops.arange(query_length, dtype="int32")
-        return ops.concatenate([ops.arange(slots, dtype="int32"), ops.where(new < first, new, slots)], axis=0) < first
+        return (
+            ops.concatenate(
+                [ops.arange(slots, dtype="int32"), ops.where(new < first, new, slots)], axis=0
+            )
+            < first
+        )
 
     def reorder(self, rows):
         """The cache in which row i is what row `rows[i]` was."""
-        return self._replace(key=ops.take(self.key, rows, axis=0), value=ops.take(self.value, rows, axis=0))
+        return self._replace(
+            key=ops.take(self.key, rows, axis=0), value=ops.take(self.value, rows, axis=0)
+        )
 
     def _sizes(self):
         return self.global_slots.shape[1], ops.shape(self.key)[2]

@@ -115,9 +115,16 @@ class MultiHeadAttention(keras.layers.Layer):
                 "a whole number of at least 1."
             )
         if rotary is not None and not set(rotary) <= {"base", "interleaved"}:
-            raise ValueError(f"rotary has the entries base and interleaved, but {', '.join(map(str, rotary))} was given.")
+            raise ValueError(
+                f"rotary has the entries base and interleaved, but {', '.join(map(str, rotary))} was given."
+            )
         _check_kind(kind, window, dilation, global_tokens)
-        self.kind, self.window, self.dilation, self.global_tokens = kind, window, dilation, global_tokens
+        self.kind, self.window, self.dilation, self.global_tokens = (
+            kind,
+            window,
+            dilation,
+            global_tokens,
+        )
         self.num_heads = num_heads
         self.num_key_value_heads = groups
         self.rotary = None if rotary is None else dict(rotary)
@@ -129,7 +136,10 @@ class MultiHeadAttention(keras.layers.Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.supports_masking = True
         self.attention_dropout = Dropout(
-            dropout, seed=derive_seed(self.seed, "attention"), dtype=self.dtype_policy, name="attention_dropout"
+            dropout,
+            seed=derive_seed(self.seed, "attention"),
+            dtype=self.dtype_policy,
+            name="attention_dropout",
         )
 
     def build(self, query_shape, value_shape=None):
@@ -146,7 +156,9 @@ class MultiHeadAttention(keras.layers.Layer):
         inner, shared = self.num_heads * self._head_dim, self.num_key_value_heads * self._head_dim
         self._is_self_attention = value_shape is None
         if self.kind != "full" and not self._is_self_attention:
-            raise ValueError(f"Attention of the kind {self.kind!r} is self-attention: call the layer with one input, or choose 'full'.")
+            raise ValueError(
+                f"Attention of the kind {self.kind!r} is self-attention: call the layer with one input, or choose 'full'."
+            )
         if self._is_self_attention:
             self._add_projection("query_key_value", hidden_dim, (inner, shared, shared))
         else:
@@ -161,14 +173,22 @@ class MultiHeadAttention(keras.layers.Layer):
 
         def initial(shape, dtype=None):
             matrices = [
-                seeded(self.kernel_initializer, derive_seed(self.seed, f"{name}/{part}"))((inputs, size), dtype)
+                seeded(self.kernel_initializer, derive_seed(self.seed, f"{name}/{part}"))(
+                    (inputs, size), dtype
+                )
                 for part, size in enumerate(sizes)
             ]
             return ops.concatenate(matrices, axis=1)
 
-        kernel = self.add_weight(shape=(inputs, sum(sizes)), initializer=initial, name=f"{name}_kernel")
+        kernel = self.add_weight(
+            shape=(inputs, sum(sizes)), initializer=initial, name=f"{name}_kernel"
+        )
         setattr(self, f"{name}_kernel", kernel)
-        bias = self.add_weight(shape=(sum(sizes),), initializer="zeros", name=f"{name}_bias") if self.use_bias else None
+        bias = (
+            self.add_weight(shape=(sum(sizes),), initializer="zeros", name=f"{name}_bias")
+            if self.use_bias
+            else None
+        )
         setattr(self, f"{name}_bias", bias)
 
     def _project(self, inputs, name):
@@ -207,8 +227,14 @@ class MultiHeadAttention(keras.layers.Layer):
             return LinearAttentionCache.empty(rows, self.num_heads, self._head_dim)
         size = (rows, self.num_key_value_heads, self._head_dim, self.compute_dtype)
         if self.kind == "local":
-            return WindowCache.empty(*size, window=self.window, dilation=self.dilation, global_tokens=self.global_tokens)
-        return KeyValueCache.empty(*size) if max_length is None else StaticKeyValueCache.empty(*size, max_length)
+            return WindowCache.empty(
+                *size, window=self.window, dilation=self.dilation, global_tokens=self.global_tokens
+            )
+        return (
+            KeyValueCache.empty(*size)
+            if max_length is None
+            else StaticKeyValueCache.empty(*size, max_length)
+        )
 
     def compute_cache(self, value):
         """Projects the keys and values of a cross-attention once, for all steps of a search.
@@ -248,13 +274,20 @@ class MultiHeadAttention(keras.layers.Layer):
                 )
             # Splitting beats indexing: the gradient of a slice is a padded tensor.
             sizes = np.array([self.num_heads, self.num_key_value_heads]) * self._head_dim
-            parts = ops.split(self._project(query, "query_key_value"), [int(end) for end in np.cumsum(sizes)], axis=-1)
+            parts = ops.split(
+                self._project(query, "query_key_value"),
+                [int(end) for end in np.cumsum(sizes)],
+                axis=-1,
+            )
             query, key, value = (self._split_heads(part) for part in parts)
             start = 0 if cache is None else cache.length
             # With a cache an implicit mask would speak of the new tokens only; the cached ones are masked explicitly or not at all.
             implicit = None if cache is not None else mask if mask is not None else query_mask
             if left_padding is not None and (cache is None or self.kind == "linear"):
-                padding_mask = _both(padding_mask, _behind(left_padding, start + ops.arange(query_length, dtype="int32")))
+                padding_mask = _both(
+                    padding_mask,
+                    _behind(left_padding, start + ops.arange(query_length, dtype="int32")),
+                )
                 left_padding = None
         else:
             query = self._project(query, "query")
@@ -273,25 +306,56 @@ class MultiHeadAttention(keras.layers.Layer):
                 )
             query = self._split_heads(query)
 
-        masks = {"mask": combine_masks(attention_mask), "padding": _both(padding_mask, implicit), "left_padding": left_padding}
-        attend = {"full": self._attend_fully, "local": self._attend_locally, "linear": self._attend_linearly}[self.kind]
-        options = {"bias": attention_bias, "is_causal": use_causal_mask, "scores": return_attention_scores, "training": training}
+        masks = {
+            "mask": combine_masks(attention_mask),
+            "padding": _both(padding_mask, implicit),
+            "left_padding": left_padding,
+        }
+        attend = {
+            "full": self._attend_fully,
+            "local": self._attend_locally,
+            "linear": self._attend_linearly,
+        }[self.kind]
+        options = {
+            "bias": attention_bias,
+            "is_causal": use_causal_mask,
+            "scores": return_attention_scores,
+            "training": training,
+        }
         context, scores, cache = attend(query, key, value, cache, **masks, **options)
         if not (isinstance(ops.shape(context)[2], int) and ops.shape(context)[2] == 1):
             context = ops.transpose(context, (0, 2, 1, 3))  # [B, T, N, H]
         context = reshape(context, (rows, query_length, self.num_heads * self._head_dim))
         outputs = [self._project(context, "output")]
         if return_attention_scores:
-            if cache is not None and not self._is_self_attention:  # [B, N, K T, S] -> [B K, N, T, S]
+            if (
+                cache is not None and not self._is_self_attention
+            ):  # [B, N, K T, S] -> [B K, N, T, S]
                 scores = ops.transpose(scores, (0, 2, 1, 3))
-                scores = ops.reshape(scores, (rows, query_length, self.num_heads, ops.shape(scores)[3]))
+                scores = ops.reshape(
+                    scores, (rows, query_length, self.num_heads, ops.shape(scores)[3])
+                )
                 scores = ops.transpose(scores, (0, 2, 1, 3))
             outputs.append(scores)
         if cache is not None:
             outputs.append(cache)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    def _attend_fully(self, query, key, value, cache, *, mask, padding, left_padding, bias, is_causal, scores, training):
+    def _attend_fully(
+        self,
+        query,
+        key,
+        value,
+        cache,
+        *,
+        mask,
+        padding,
+        left_padding,
+        bias,
+        is_causal,
+        scores,
+        training,
+    ):
         """Attention over split heads `[B, N, T, H]`: the context `[B, N, T, H]`, the probabilities or `None`, and the cache."""
         if self._is_self_attention:
             start = 0 if cache is None else cache.length
@@ -302,43 +366,111 @@ class MultiHeadAttention(keras.layers.Layer):
                 key, value = cache.view()
                 mask, is_causal = combine_masks(mask, cache.causal_mask(query_length)), False
                 if left_padding is not None:
-                    padding = _both(padding, _behind(left_padding, ops.arange(ops.shape(key)[2], dtype="int32")))
+                    padding = _both(
+                        padding, _behind(left_padding, ops.arange(ops.shape(key)[2], dtype="int32"))
+                    )
         mask = combine_masks(mask, _over_keys(padding))
         return *self._full(query, key, value, mask, bias, is_causal, scores, training), cache
 
     def _full(self, query, key, value, mask, bias, is_causal, scores, training):
-        fused = prefers_fused(query, ops.shape(key)[2], training) if self.fused is None else self.fused
+        fused = (
+            prefers_fused(query, ops.shape(key)[2], training) if self.fused is None else self.fused
+        )
         dropout = self._dropout(training)
         return full_attention(
-            query, key, value, scale=self._scale, mask=mask, bias=bias, is_causal=is_causal, fused=fused, dropout=dropout, scores=scores
+            query,
+            key,
+            value,
+            scale=self._scale,
+            mask=mask,
+            bias=bias,
+            is_causal=is_causal,
+            fused=fused,
+            dropout=dropout,
+            scores=scores,
         )
 
-    def _attend_locally(self, query, key, value, cache, *, mask, padding, left_padding, bias, is_causal, scores, training):
+    def _attend_locally(
+        self,
+        query,
+        key,
+        value,
+        cache,
+        *,
+        mask,
+        padding,
+        left_padding,
+        bias,
+        is_causal,
+        scores,
+        training,
+    ):
         start = 0 if cache is None else cache.length
         query, key = self._rotate(query, start), self._rotate(key, start)
         length = ops.shape(query)[2]
         if cache is not None:
             if mask is not None or padding is not None:
-                raise ValueError("Local attention with a cache takes no masks: its cache keeps a window, not the whole sequence.")
+                raise ValueError(
+                    "Local attention with a cache takes no masks: its cache keeps a window, not the whole sequence."
+                )
             distance = cache.distances(length)
-            seen = ops.logical_or(sees(distance, self.window, self.dilation), cache.is_global(length))
+            seen = ops.logical_or(
+                sees(distance, self.window, self.dilation), cache.is_global(length)
+            )
             seen = ops.logical_and(seen, distance <= 0)
             if left_padding is not None:
-                positions = distance + ops.expand_dims(start + ops.arange(length, dtype="int32"), 1)  # of the keys, [T, S]
-                seen = ops.logical_and(seen, positions >= ops.cast(left_padding, "int32")[:, None, None])
+                positions = distance + ops.expand_dims(
+                    start + ops.arange(length, dtype="int32"), 1
+                )  # of the keys, [T, S]
+                seen = ops.logical_and(
+                    seen, positions >= ops.cast(left_padding, "int32")[:, None, None]
+                )
             seen = combine_masks(seen)
             keys, values = cache.view(key, value)
-            return *self._full(query, keys, values, seen, bias, False, scores, training), cache.append(key, value)
-        options = {"dilation": self.dilation, "global_tokens": self.global_tokens, "is_causal": is_causal}
+            return *self._full(
+                query, keys, values, seen, bias, False, scores, training
+            ), cache.append(key, value)
+        options = {
+            "dilation": self.dilation,
+            "global_tokens": self.global_tokens,
+            "is_causal": is_causal,
+        }
         if scores:
-            seen = combine_masks(mask, _over_keys(padding), window_mask(length, length, self.window, **options))
+            seen = combine_masks(
+                mask, _over_keys(padding), window_mask(length, length, self.window, **options)
+            )
             return *self._full(query, key, value, seen, bias, False, True, training), None
         if bias is not None and self.global_tokens:
-            raise ValueError(f"Local attention with global_tokens={self.global_tokens} has no attention_bias: choose other positions.")
-        options |= {"mask": mask, "padding_mask": padding, "bias": bias, "dropout": self._dropout(training)}
-        return local_attention(query, key, value, scale=self._scale, window=self.window, **options), None, None
+            raise ValueError(
+                f"Local attention with global_tokens={self.global_tokens} has no attention_bias: choose other positions."
+            )
+        options |= {
+            "mask": mask,
+            "padding_mask": padding,
+            "bias": bias,
+            "dropout": self._dropout(training),
+        }
+        return (
+            local_attention(query, key, value, scale=self._scale, window=self.window, **options),
+            None,
+            None,
+        )
 
-    def _attend_linearly(self, query, key, value, cache, *, mask, padding, left_padding, bias, is_causal, scores, training):
+    def _attend_linearly(
+        self,
+        query,
+        key,
+        value,
+        cache,
+        *,
+        mask,
+        padding,
+        left_padding,
+        bias,
+        is_causal,
+        scores,
+        training,
+    ):
         if mask is not None or bias is not None:
             raise ValueError(
                 "Linear attention has no scores that an attention_mask or an attention_bias could act on (packed rows and ALiBi need "
@@ -349,15 +481,24 @@ class MultiHeadAttention(keras.layers.Layer):
             key, value = (ops.repeat(x, group, axis=1) for x in (key, value))
         start = 0 if cache is None else cache.length
         rotate = None if self.rotary is None else lambda x: self._rotate(x, start)
-        options = {"padding_mask": padding, "is_causal": is_causal or cache is not None, "state": cache, "rotate": rotate}
+        options = {
+            "padding_mask": padding,
+            "is_causal": is_causal or cache is not None,
+            "state": cache,
+            "rotate": rotate,
+        }
         context = linear_attention(query, key, value, **options)
         context, cache = context if cache is not None else (context, None)
         weights = None
         if scores:
             if cache is not None:
-                raise ValueError("Linear attention with a cache has no scores: it keeps sums over the keys, not the keys.")
+                raise ValueError(
+                    "Linear attention with a cache has no scores: it keeps sums over the keys, not the keys."
+                )
             length = ops.shape(query)[2]
-            seen = combine_masks(_over_keys(padding), causal_mask(length, length) if is_causal else None)
+            seen = combine_masks(
+                _over_keys(padding), causal_mask(length, length) if is_causal else None
+            )
             weights = linear_weights(query, key, seen)
         return context, weights, cache
 
@@ -367,14 +508,20 @@ class MultiHeadAttention(keras.layers.Layer):
             return None
         return lambda weights: self.attention_dropout(weights, training=True)
 
-    def compute_output_spec(self, query, value=None, cache=None, return_attention_scores=False, **kwargs):
+    def compute_output_spec(
+        self, query, value=None, cache=None, return_attention_scores=False, **kwargs
+    ):
         output = keras.KerasTensor(query.shape, dtype=self.compute_dtype)
         if cache is not None:
-            raise ValueError("A cache belongs to a search; it cannot be an input of a functional model.")
+            raise ValueError(
+                "A cache belongs to a search; it cannot be an input of a functional model."
+            )
         if not return_attention_scores:
             return output
         keys = (query if value is None else value).shape[1]
-        return output, keras.KerasTensor((query.shape[0], self.num_heads, query.shape[1], keys), dtype=self.compute_dtype)
+        return output, keras.KerasTensor(
+            (query.shape[0], self.num_heads, query.shape[1], keys), dtype=self.compute_dtype
+        )
 
     def get_config(self):
         return {
@@ -415,8 +562,16 @@ def _check_kind(kind, window, dilation, global_tokens):
     if kind not in KINDS:
         raise ValueError(f"Unknown kind of attention {kind!r}: choose one of {', '.join(KINDS)}.")
     is_local = kind == "local"
-    for name, value, least in (("window", window, 1), ("dilation", dilation, 1), ("global_tokens", global_tokens, 0)):
+    for name, value, least in (
+        ("window", window, 1),
+        ("dilation", dilation, 1),
+        ("global_tokens", global_tokens, 0),
+    ):
         if is_local and (not isinstance(value, int) or value < least):
-            raise ValueError(f"Local attention needs a whole number of at least {least} for {name}, but {value!r} was given.")
+            raise ValueError(
+                f"Local attention needs a whole number of at least {least} for {name}, but {value!r} was given."
+            )
     if not is_local and (window is not None or dilation != 1 or global_tokens != 0):
-        raise ValueError(f"window, dilation and global_tokens belong to kind='local', but kind={kind!r} was given.")
+        raise ValueError(
+            f"window, dilation and global_tokens belong to kind='local', but kind={kind!r} was given."
+        )

@@ -22,7 +22,9 @@ def make_norm(normalization, epsilon, **kwargs):
         Ba et al. 2016, "Layer normalization"; Zhang and Sennrich 2019, "Root mean square layer normalization".
     """
     if normalization not in _LAYERS:
-        raise ValueError(f"Unknown normalization {normalization!r}: choose one of {', '.join(NORMALIZATIONS)}.")
+        raise ValueError(
+            f"Unknown normalization {normalization!r}: choose one of {', '.join(NORMALIZATIONS)}."
+        )
     return _LAYERS[normalization](epsilon=epsilon, **kwargs)
 
 
@@ -32,11 +34,17 @@ def normalize(norm, x):
     PyTorch has a kernel for it and XLA makes one. A TensorFlow graph runs each operation by itself: here a layer norm takes nine, where
     the layer has fifteen. Of a symbolic tensor, from which a functional model is built, the layer itself must be part.
     """
-    if keras.backend.backend() != "tensorflow" or isinstance(x, keras.KerasTensor) or type(norm) not in _LAYERS.values():
+    if (
+        keras.backend.backend() != "tensorflow"
+        or isinstance(x, keras.KerasTensor)
+        or type(norm) not in _LAYERS.values()
+    ):
         return norm(x)
     dtype, x = norm.compute_dtype, ops.cast(x, "float32")
     if type(norm) is keras.layers.RMSNormalization:
-        scale = ops.rsqrt(ops.mean(ops.square(x), axis=-1, keepdims=True) + norm.epsilon) * ops.cast(norm.scale, "float32")
+        scale = ops.rsqrt(
+            ops.mean(ops.square(x), axis=-1, keepdims=True) + norm.epsilon
+        ) * ops.cast(norm.scale, "float32")
         return ops.cast(x * scale, dtype)
     centered = x - ops.mean(x, axis=-1, keepdims=True)
     variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)

@@ -14,7 +14,11 @@ from kformer.layers.normalization import normalize
 from kformer.layers.products import product
 
 # How the sines and cosines of "sinusoidal..." are laid out.
-_LAYOUTS = {"sinusoidal": "interleaved", "sinusoidal_halves": "halves", "sinusoidal_fairseq": "fairseq"}
+_LAYOUTS = {
+    "sinusoidal": "interleaved",
+    "sinusoidal_halves": "halves",
+    "sinusoidal_fairseq": "fairseq",
+}
 POSITION_ENCODINGS = (*_LAYOUTS, "learned", None)
 
 
@@ -69,7 +73,9 @@ def segment_positions(segments):
         int32 tensor `[B, T]`: how many tokens of its segment stand before a token; 0 for padding.
     """
     length = ops.shape(segments)[1]
-    earlier = ops.logical_and(segment_mask(segments, segments), causal_mask(length, length, offset=-1))
+    earlier = ops.logical_and(
+        segment_mask(segments, segments), causal_mask(length, length, offset=-1)
+    )
     return ops.where(ops.not_equal(segments, 0), ops.sum(ops.cast(earlier, "int32"), axis=-1), 0)
 
 
@@ -79,11 +85,17 @@ class PositionMixin:
     def _set_positions(self, position_encoding, max_length, position_offset):
         if position_encoding not in POSITION_ENCODINGS:
             choices = ", ".join(repr(choice) for choice in POSITION_ENCODINGS[:-1])
-            raise ValueError(f"Unknown position encoding {position_encoding!r}: choose one of {choices}, or None (no positions).")
+            raise ValueError(
+                f"Unknown position encoding {position_encoding!r}: choose one of {choices}, or None (no positions)."
+            )
         if position_encoding == "learned" and not max_length:
-            raise ValueError("Learned positions need max_length, the number of positions in the table.")
+            raise ValueError(
+                "Learned positions need max_length, the number of positions in the table."
+            )
         if position_encoding == "learned" and position_offset:
-            raise ValueError(f"Learned positions begin at 0, so position_offset={position_offset} is for fixed positions alone.")
+            raise ValueError(
+                f"Learned positions begin at 0, so position_offset={position_offset} is for fixed positions alone."
+            )
         self.position_encoding = position_encoding
         self.max_length = max_length
         self.position_offset = position_offset
@@ -92,7 +104,9 @@ class PositionMixin:
         if self.position_encoding == "learned":
             self.position_embeddings = self.add_weight(
                 shape=(self.max_length, hidden_dim),
-                initializer=keras.initializers.RandomNormal(stddev=hidden_dim**-0.5, seed=derive_seed(self.seed, "positions")),
+                initializer=keras.initializers.RandomNormal(
+                    stddev=hidden_dim**-0.5, seed=derive_seed(self.seed, "positions")
+                ),
                 name="position_embeddings",
             )
 
@@ -110,12 +124,18 @@ class PositionMixin:
         elif self.position_offset:
             positions = positions + self.position_offset
         if self.position_encoding != "learned":
-            return sinusoidal_positions(positions, hidden_dim, layout=_LAYOUTS[self.position_encoding])
+            return sinusoidal_positions(
+                positions, hidden_dim, layout=_LAYOUTS[self.position_encoding]
+            )
         if len(positions.shape) == 1:
             return ops.take(self.position_embeddings, positions, axis=0)
         # Explicit positions are known in the middle of a step only, which cannot raise: beyond the table there is no number.
-        vectors = ops.take(self.position_embeddings, ops.clip(positions, 0, self.max_length - 1), axis=0)
-        return ops.where(ops.expand_dims(ops.less(positions, self.max_length), -1), vectors, float("nan"))
+        vectors = ops.take(
+            self.position_embeddings, ops.clip(positions, 0, self.max_length - 1), axis=0
+        )
+        return ops.where(
+            ops.expand_dims(ops.less(positions, self.max_length), -1), vectors, float("nan")
+        )
 
     def _position_config(self):
         names = ("position_encoding", "max_length", "position_offset")
@@ -193,7 +213,9 @@ class PositionalEmbedding(PositionMixin, keras.layers.Layer):
         self.pad_id = pad_id
         self.seed = drawn_seed(seed)
         self.embeddings_initializer = keras.initializers.get(
-            keras.initializers.RandomNormal(stddev=hidden_dim**-0.5) if embeddings_initializer is None else embeddings_initializer
+            keras.initializers.RandomNormal(stddev=hidden_dim**-0.5)
+            if embeddings_initializer is None
+            else embeddings_initializer
         )
         self._pretrained = pretrained
         self.supports_masking = True
@@ -201,7 +223,10 @@ class PositionalEmbedding(PositionMixin, keras.layers.Layer):
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
         self.embedding_dropout = Dropout(
-            dropout, seed=derive_seed(self.seed, "embedding"), dtype=self.dtype_policy, name="embedding_dropout"
+            dropout,
+            seed=derive_seed(self.seed, "embedding"),
+            dtype=self.dtype_policy,
+            name="embedding_dropout",
         )
 
     def build(self, input_shape=None):
@@ -212,7 +237,11 @@ class PositionalEmbedding(PositionMixin, keras.layers.Layer):
             def initializer(shape, dtype=None):
                 return ops.convert_to_tensor(vectors, dtype=dtype)
 
-        self.embeddings = self.add_weight(shape=(self.vocabulary_size, self.hidden_dim), initializer=initializer, name="embeddings")
+        self.embeddings = self.add_weight(
+            shape=(self.vocabulary_size, self.hidden_dim),
+            initializer=initializer,
+            name="embeddings",
+        )
         self._build_positions(self.hidden_dim)
         self.embedding_dropout.build()
         self.built = True
@@ -229,7 +258,9 @@ class PositionalEmbedding(PositionMixin, keras.layers.Layer):
         if self.scale:
             hidden = hidden * math.sqrt(self.hidden_dim)
         if self.position_encoding is not None:
-            vectors = self._position_vectors(ops.shape(ids)[1], self.hidden_dim, start_index, positions)
+            vectors = self._position_vectors(
+                ops.shape(ids)[1], self.hidden_dim, start_index, positions
+            )
             hidden = hidden + ops.cast(vectors, self.compute_dtype)
         return self.embedding_dropout(hidden, training=training)
 
@@ -237,7 +268,9 @@ class PositionalEmbedding(PositionMixin, keras.layers.Layer):
         is_ids = "int" in keras.backend.standardize_dtype(inputs.dtype)
         return ops.not_equal(inputs, self.pad_id) if self.pad_id is not None and is_ids else None
 
-    def compute_output_spec(self, inputs, reverse=False, start_index=0, positions=None, training=None):
+    def compute_output_spec(
+        self, inputs, reverse=False, start_index=0, positions=None, training=None
+    ):
         size = self.vocabulary_size if reverse else self.hidden_dim
         return keras.KerasTensor((*inputs.shape[:2], size), dtype=self.compute_dtype)
 
@@ -282,15 +315,30 @@ class NormalizedPositions(PositionMixin, keras.layers.Layer):
     """
 
     def __init__(
-        self, *, position_encoding="learned", max_length=None, position_offset=0, layer_norm_epsilon=1e-5, dropout=0.0, seed=None, **kwargs
+        self,
+        *,
+        position_encoding="learned",
+        max_length=None,
+        position_offset=0,
+        layer_norm_epsilon=1e-5,
+        dropout=0.0,
+        seed=None,
+        **kwargs,
     ):
         super().__init__(**kwargs)
         self._set_positions(position_encoding, max_length, position_offset)
         self.seed = drawn_seed(seed)
         self.layer_norm_epsilon = layer_norm_epsilon
         self.supports_masking = True
-        self.norm = keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="norm")
-        self.position_dropout = Dropout(dropout, seed=derive_seed(self.seed, "positions"), dtype=self.dtype_policy, name="position_dropout")
+        self.norm = keras.layers.LayerNormalization(
+            epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="norm"
+        )
+        self.position_dropout = Dropout(
+            dropout,
+            seed=derive_seed(self.seed, "positions"),
+            dtype=self.dtype_policy,
+            name="position_dropout",
+        )
 
     def build(self, input_shape):
         self._build_positions(input_shape[-1])
@@ -301,7 +349,9 @@ class NormalizedPositions(PositionMixin, keras.layers.Layer):
     def call(self, inputs, start_index=0, positions=None, training=None):
         hidden = inputs
         if self.position_encoding is not None:
-            vectors = self._position_vectors(ops.shape(inputs)[1], inputs.shape[-1], start_index, positions)
+            vectors = self._position_vectors(
+                ops.shape(inputs)[1], inputs.shape[-1], start_index, positions
+            )
             hidden = hidden + ops.cast(vectors, self.compute_dtype)
         return self.position_dropout(normalize(self.norm, hidden), training=training)
 

@@ -79,8 +79,13 @@ def rotary_factors(positions, size, base=10_000.0, interleaved=False):
     """
     cosines, sines = _rotations(positions, size, base)
     if not interleaved:
-        return ops.concatenate([cosines, cosines], axis=-1), ops.concatenate([-sines, sines], axis=-1)
-    return tuple(ops.reshape(ops.stack(pair, axis=-1), (-1, size)) for pair in ((cosines, cosines), (-sines, sines)))
+        return ops.concatenate([cosines, cosines], axis=-1), ops.concatenate(
+            [-sines, sines], axis=-1
+        )
+    return tuple(
+        ops.reshape(ops.stack(pair, axis=-1), (-1, size))
+        for pair in ((cosines, cosines), (-sines, sines))
+    )
 
 
 def check_rotary_size(head_dim):
@@ -104,7 +109,9 @@ def distances(query_length, key_length, offset=0):
     Returns:
         int32 tensor `[T, S]`.
     """
-    query_positions = ops.expand_dims(ops.arange(query_length, dtype="int32") + ops.cast(offset, "int32"), 1)
+    query_positions = ops.expand_dims(
+        ops.arange(query_length, dtype="int32") + ops.cast(offset, "int32"), 1
+    )
     return ops.expand_dims(ops.arange(key_length, dtype="int32"), 0) - query_positions
 
 
@@ -151,11 +158,18 @@ class Distances(keras.layers.Layer):
 
     def compute_output_spec(self, inputs):
         if self.window is not None:
-            return keras.KerasTensor((self.window, (2 if self.is_causal else 3) * self.window), dtype="int32")
+            return keras.KerasTensor(
+                (self.window, (2 if self.is_causal else 3) * self.window), dtype="int32"
+            )
         return keras.KerasTensor((inputs.shape[1], inputs.shape[1]), dtype="int32")
 
     def get_config(self):
-        return {**super().get_config(), "window": self.window, "dilation": self.dilation, "is_causal": self.is_causal}
+        return {
+            **super().get_config(),
+            "window": self.window,
+            "dilation": self.dilation,
+            "is_causal": self.is_causal,
+        }
 
 
 def alibi_slopes(num_heads):
@@ -186,7 +200,9 @@ def alibi_bias(num_heads, distance):
         Press et al. 2022, "Train short, test long: attention with linear biases enables input length extrapolation", section 3.
     """
     slopes = ops.convert_to_tensor(alibi_slopes(num_heads)[:, None, None])
-    return ops.cast(ops.abs(distance), "float32") * -slopes  # In this order: the distances may be symbolic.
+    return (
+        ops.cast(ops.abs(distance), "float32") * -slopes
+    )  # In this order: the distances may be symbolic.
 
 
 def relative_buckets(distance, num_buckets=32, max_distance=128, bidirectional=True):
@@ -217,11 +233,18 @@ def relative_buckets(distance, num_buckets=32, max_distance=128, bidirectional=T
 
     # A table by distance: backends differ in the last bit of a logarithm, and so in the bucket where it is whole.
     def bucket(apart):
-        return exact + int(math.log(apart / exact) / math.log(max_distance / exact) * (buckets - exact))
+        return exact + int(
+            math.log(apart / exact) / math.log(max_distance / exact) * (buckets - exact)
+        )
 
-    table = [apart if apart < exact else min(bucket(apart), buckets - 1) for apart in range(max_distance + 1)]
+    table = [
+        apart if apart < exact else min(bucket(apart), buckets - 1)
+        for apart in range(max_distance + 1)
+    ]
     apart = ops.abs(distance) if bidirectional else ops.maximum(-distance, 0)
-    found = ops.take(ops.convert_to_tensor(np.array(table, "int32")), ops.minimum(apart, max_distance), axis=0)
+    found = ops.take(
+        ops.convert_to_tensor(np.array(table, "int32")), ops.minimum(apart, max_distance), axis=0
+    )
     return found + buckets * ops.cast(distance > 0, "int32") if bidirectional else found
 
 
@@ -251,10 +274,20 @@ class RelativePositionBias(keras.layers.Layer):
     """
 
     def __init__(
-        self, num_heads, num_buckets=32, max_distance=128, bidirectional=True, *, initializer="glorot_uniform", seed=None, **kwargs
+        self,
+        num_heads,
+        num_buckets=32,
+        max_distance=128,
+        bidirectional=True,
+        *,
+        initializer="glorot_uniform",
+        seed=None,
+        **kwargs,
     ):
         super().__init__(**kwargs)
-        relative_buckets(np.zeros((), "int32"), num_buckets, max_distance, bidirectional)  # Says now what does not go together.
+        relative_buckets(
+            np.zeros((), "int32"), num_buckets, max_distance, bidirectional
+        )  # Says now what does not go together.
         self.num_heads = num_heads
         self.num_buckets = num_buckets
         self.max_distance = max_distance
@@ -265,12 +298,18 @@ class RelativePositionBias(keras.layers.Layer):
 
     def build(self, input_shape=None):
         initializer = seeded(self.initializer, derive_seed(self.seed, "table"))
-        self.table = self.add_weight(shape=(self.num_buckets, self.num_heads), initializer=initializer, name="table")
+        self.table = self.add_weight(
+            shape=(self.num_buckets, self.num_heads), initializer=initializer, name="table"
+        )
         self.built = True
 
     def call(self, distance):
-        buckets = relative_buckets(distance, self.num_buckets, self.max_distance, self.bidirectional)
-        return ops.transpose(ops.take(ops.cast(self.table, self.compute_dtype), buckets, axis=0), (2, 0, 1))
+        buckets = relative_buckets(
+            distance, self.num_buckets, self.max_distance, self.bidirectional
+        )
+        return ops.transpose(
+            ops.take(ops.cast(self.table, self.compute_dtype), buckets, axis=0), (2, 0, 1)
+        )
 
     def compute_output_spec(self, distance):
         return keras.KerasTensor((self.num_heads, *distance.shape), dtype=self.compute_dtype)

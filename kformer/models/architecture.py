@@ -45,9 +45,13 @@ def architecture_of(options, **sizes):
     """
     unknown = sorted(set(options) - set(ARCHITECTURE))
     if unknown:
-        raise ValueError(f"Unknown option {unknown[0]!r}: the options are {', '.join(ARCHITECTURE)}.")
+        raise ValueError(
+            f"Unknown option {unknown[0]!r}: the options are {', '.join(ARCHITECTURE)}."
+        )
     found = {**ARCHITECTURE, **options}
-    check_sizes(**{name: found[name] for name in ("hidden_dim", "intermediate_dim", "num_heads")}, **sizes)
+    check_sizes(
+        **{name: found[name] for name in ("hidden_dim", "intermediate_dim", "num_heads")}, **sizes
+    )
     check_heads(found["hidden_dim"], found["num_heads"], found["head_dim"])
     return found
 
@@ -67,7 +71,9 @@ def check_packing(options):
     elif options.get("global_tokens"):
         what = f"global_tokens={options['global_tokens']}"
     if what is not None:
-        raise ValueError(f"A model with {what} cannot keep apart the sequences of packed rows: give it rows of one, or other attention.")
+        raise ValueError(
+            f"A model with {what} cannot keep apart the sequences of packed rows: give it rows of one, or other attention."
+        )
 
 
 def check_sizes(**sizes):
@@ -80,4 +86,6 @@ def check_sizes(**sizes):
 def check_heads(hidden_dim, num_heads, head_dim):
     """Raises a ValueError where the hidden size cannot be split into heads."""
     if head_dim is None and hidden_dim % num_heads:
-        raise ValueError(f"num_heads must divide hidden_dim, but {hidden_dim} / {num_heads} is not whole.")
+        raise ValueError(
+            f"num_heads must divide hidden_dim, but {hidden_dim} / {num_heads} is not whole."
+        )

@@ -111,32 +111,51 @@ class TransformerEncoder(SequenceModel):
         options = architecture_of(options)
         check_sizes(vocabulary_size=vocabulary_size, num_layers=num_layers, max_length=max_length)
         if head not in (None, *HEADS):
-            raise ValueError(f"Unknown head {head!r}: choose one of {', '.join(HEADS)}, or None for hidden states.")
+            raise ValueError(
+                f"Unknown head {head!r}: choose one of {', '.join(HEADS)}, or None for hidden states."
+            )
         if head == "regression" and num_outputs is None:
             num_outputs = 1
         if head in ("classification", "labelling") or head is not None and num_outputs is not None:
             check_sizes(num_outputs=num_outputs)
         elif num_outputs is not None:
-            raise ValueError(f"num_outputs={num_outputs} needs a head: choose one of {', '.join(HEADS)}.")
+            raise ValueError(
+                f"num_outputs={num_outputs} needs a head: choose one of {', '.join(HEADS)}."
+            )
         seed = drawn_seed(seed)
         policy = keras.dtype_policies.get(keras.config.dtype_policy() if dtype is None else dtype)
-        network = EncoderNetwork(vocabulary_size, num_layers, max_length, scale_embeddings, pad_id, seed, policy, options)
+        network = EncoderNetwork(
+            vocabulary_size, num_layers, max_length, scale_embeddings, pad_id, seed, policy, options
+        )
         token_ids = keras.Input((None,), dtype="int32", name="token_ids")
         x, mask = network.encode(token_ids)
         if head is not None and head != "labelling":
             x = Pooling(pooling, dtype=policy, name="pooling")(x, padding_mask=mask)
         if head in ("classification", "labelling"):
-            x = Dropout(options["dropout"], seed=derive_seed(seed, "head"), dtype=policy, name="head_dropout")(x)
+            x = Dropout(
+                options["dropout"],
+                seed=derive_seed(seed, "head"),
+                dtype=policy,
+                name="head_dropout",
+            )(x)
         if num_outputs is not None:
-            initializer = keras.initializers.GlorotUniform(seed=derive_seed(seed, "head_projection"))
+            initializer = keras.initializers.GlorotUniform(
+                seed=derive_seed(seed, "head_projection")
+            )
             # Logits and numbers in float32, whatever the layers compute in.
-            x = keras.layers.Dense(num_outputs, kernel_initializer=initializer, dtype="float32", name="head")(x)
+            x = keras.layers.Dense(
+                num_outputs, kernel_initializer=initializer, dtype="float32", name="head"
+            )(x)
         if head == "embedding":
             x = keras.layers.UnitNormalization(dtype="float32", name="unit_length")(x)
         super().__init__(inputs={"token_ids": token_ids}, outputs=x, name=name, trainable=trainable)
         self._network = network
         self.pad_id, self.head, self.vocabulary_size = pad_id, head, vocabulary_size
-        self.hidden_dim, self.max_length, self.policy_name = options["hidden_dim"], max_length, policy.name
+        self.hidden_dim, self.max_length, self.policy_name = (
+            options["hidden_dim"],
+            max_length,
+            policy.name,
+        )
         self._config = {
             "vocabulary_size": vocabulary_size,
             "num_layers": num_layers,
@@ -161,17 +180,33 @@ class TransformerEncoder(SequenceModel):
             `encoder_attention_scores` `[B, N, S, S]`.
         """
         record = {}
-        self._network.encode(ops.convert_to_tensor(inputs["token_ids"], dtype="int32"), training=False, record=record)
+        self._network.encode(
+            ops.convert_to_tensor(inputs["token_ids"], dtype="int32"), training=False, record=record
+        )
         return record
 
 
 class EncoderNetwork:
     """The layers below a `TransformerEncoder`'s head; a plain object, as `kformer.models.network.Network` is."""
 
-    def __init__(self, vocabulary_size, num_layers, max_length, scale_embeddings, pad_id, seed, policy, options):
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        max_length,
+        scale_embeddings,
+        pad_id,
+        seed,
+        policy,
+        options,
+    ):
         self.pad_id = pad_id
-        self.embedding, layers = embedding_and_layers(vocabulary_size, max_length, scale_embeddings, seed, policy, options)
-        self.stack = EncoderStack(num_layers, "encoder", bidirectional=True, seed=seed, policy=policy, **layers)
+        self.embedding, layers = embedding_and_layers(
+            vocabulary_size, max_length, scale_embeddings, seed, policy, options
+        )
+        self.stack = EncoderStack(
+            num_layers, "encoder", bidirectional=True, seed=seed, policy=policy, **layers
+        )
 
     def encode(self, token_ids, training=None, record=None):
         """Ids `[B, S]` to hidden states `[B, S, D]` and the mask of real tokens `[B, S]`."""
@@ -201,7 +236,10 @@ class DualEncoder(keras.Model):
     def __init__(self, encoder, name="dual_encoder", **kwargs):
         if getattr(encoder, "head", None) != "embedding":
             raise ValueError("A DualEncoder needs a TransformerEncoder with head='embedding'.")
-        inputs = {side: keras.Input((None,), dtype="int32", name=side) for side in ("source_ids", "target_ids")}
+        inputs = {
+            side: keras.Input((None,), dtype="int32", name=side)
+            for side in ("source_ids", "target_ids")
+        }
         vectors = [encoder({"token_ids": ids}) for ids in inputs.values()]
         super().__init__(inputs=inputs, outputs=ops.stack(vectors, axis=1), name=name, **kwargs)
         self.encoder = encoder
@@ -212,4 +250,6 @@ class DualEncoder(keras.Model):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        return cls(**{**config, "encoder": keras.saving.deserialize_keras_object(config["encoder"])})
+        return cls(
+            **{**config, "encoder": keras.saving.deserialize_keras_object(config["encoder"])}
+        )

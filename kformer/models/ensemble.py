@@ -42,7 +42,9 @@ class Ensemble:
         for name in self._ALIKE:
             values = [getattr(model, name) for model in self.models]
             if len(set(values)) > 1:
-                raise ValueError(f"The models of an ensemble need one vocabulary, but their {name} is {', '.join(map(str, values))}.")
+                raise ValueError(
+                    f"The models of an ensemble need one vocabulary, but their {name} is {', '.join(map(str, values))}."
+                )
             setattr(self, name, values[0])
         self.max_length = min(model.max_length for model in self.models)
         self.policy_name = self.models[0].policy_name
@@ -55,7 +57,9 @@ class Ensemble:
     def get_config(self):
         """That of the first model with learned positions, which bound a search; or of the first."""
         configs = [model.get_config() for model in self.models]
-        return next((config for config in configs if config["position_encoding"] == "learned"), configs[0])
+        return next(
+            (config for config in configs if config["position_encoding"] == "learned"), configs[0]
+        )
 
     def __call__(self, inputs, training=None):
         return mean_log_probabilities([model(inputs, training=training) for model in self.models])

@@ -71,21 +71,38 @@ class Forecaster(keras.Model):
         trainable = options.pop("trainable", True)
         options = architecture_of(options)
         num_targets = num_features if num_targets is None else num_targets
-        sizes = {"num_encoder_layers": num_encoder_layers, "num_decoder_layers": num_decoder_layers, "max_length": max_length}
+        sizes = {
+            "num_encoder_layers": num_encoder_layers,
+            "num_decoder_layers": num_decoder_layers,
+            "max_length": max_length,
+        }
         check_sizes(num_features=num_features, num_targets=num_targets, **sizes)
         if num_targets > num_features:
-            raise ValueError(f"The past has {num_features} features, of which no {num_targets} can be the targets; lower num_targets.")
+            raise ValueError(
+                f"The past has {num_features} features, of which no {num_targets} can be the targets; lower num_targets."
+            )
         seed = drawn_seed(seed)
         policy = keras.dtype_policies.get(keras.config.dtype_policy() if dtype is None else dtype)
-        network = ForecastNetwork(num_targets, num_encoder_layers, num_decoder_layers, max_length, seed, policy, options)
-        inputs = {"past": keras.Input((None, num_features), name="past"), "previous": keras.Input((None, num_targets), name="previous")}
+        network = ForecastNetwork(
+            num_targets, num_encoder_layers, num_decoder_layers, max_length, seed, policy, options
+        )
+        inputs = {
+            "past": keras.Input((None, num_features), name="past"),
+            "previous": keras.Input((None, num_targets), name="previous"),
+        }
         found, _ = network.decode(inputs["previous"], network.encode(inputs["past"]))
         super().__init__(inputs=inputs, outputs=found, name=name, trainable=trainable)
         self._network = network
         self._compiled_forecasts = {}
         self.num_features, self.num_targets, self.max_length = num_features, num_targets, max_length
         self.hidden_dim, self.policy_name = options["hidden_dim"], policy.name
-        self._config = {"num_features": num_features, "num_targets": num_targets, **sizes, "seed": seed, **options}
+        self._config = {
+            "num_features": num_features,
+            "num_targets": num_targets,
+            **sizes,
+            "seed": seed,
+            **options,
+        }
 
     def teacher_forcing(self, past, future):
         """The inputs of a training step.
@@ -98,7 +115,10 @@ class Forecaster(keras.Model):
             Dict of `past` and of `previous`, `[B, T, G]`: the last step of the past and the future but for its last step.
         """
         last = past[:, -1:, : self.num_targets]
-        return {"past": past, "previous": ops.convert_to_numpy(ops.concatenate([last, future[:, :-1]], axis=1))}
+        return {
+            "past": past,
+            "previous": ops.convert_to_numpy(ops.concatenate([last, future[:, :-1]], axis=1)),
+        }
 
     def forecast(self, past, steps):
         """What follows, step by step, each read by the next.
@@ -119,12 +139,16 @@ class Forecaster(keras.Model):
         past = ops.convert_to_numpy(past).astype("float32")
         self.check_steps(steps)
         if past.ndim != 3 or past.shape[2] != self.num_features:
-            raise ValueError(f"The past must be [B, S, {self.num_features}], but {list(past.shape)} was given.")
+            raise ValueError(
+                f"The past must be [B, S, {self.num_features}], but {list(past.shape)} was given."
+            )
         if past.shape[1] < 1:
             raise ValueError("A past of no steps was given; a forecast needs one at least.")
         self._check_positions(past.shape[1], "past")
         if "forecast" not in self._compiled_forecasts:
-            self._compiled_forecasts["forecast"] = compile_function(self.forecast_in_graph, self, static_argnames=("steps",))
+            self._compiled_forecasts["forecast"] = compile_function(
+                self.forecast_in_graph, self, static_argnames=("steps",)
+            )
         return self._compiled_forecasts["forecast"](past, steps=steps)
 
     def check_steps(self, steps):
@@ -148,13 +172,21 @@ class Forecaster(keras.Model):
         from kformer.decoding.drivers import uses_static_shapes, while_loop
 
         network, (rows, length) = self._network, ops.shape(past)[:2]
-        past = ops.reshape(past, (rows, length, self.num_features))  # What is compiled for any shape must know this one.
-        caches = network.init_cache(network.encode(past, training=False), rows, steps if uses_static_shapes() else None)
+        past = ops.reshape(
+            past, (rows, length, self.num_features)
+        )  # What is compiled for any shape must know this one.
+        caches = network.init_cache(
+            network.encode(past, training=False), rows, steps if uses_static_shapes() else None
+        )
         found = ops.zeros((rows, steps, self.num_targets), dtype="float32")
-        state = _Forecast(ops.zeros((), dtype="int32"), past[:, -1:, : self.num_targets], caches, found)
+        state = _Forecast(
+            ops.zeros((), dtype="int32"), past[:, -1:, : self.num_targets], caches, found
+        )
 
         def advance(state):
-            value, caches = network.decode(state.value, None, training=False, caches=state.caches, start_index=state.index)
+            value, caches = network.decode(
+                state.value, None, training=False, caches=state.caches, start_index=state.index
+            )
             value = ops.cast(value, "float32")
             # Not an update in place of the step, which needs an index that every backend takes in a loop.
             is_now = ops.equal(ops.arange(steps, dtype="int32"), state.index)
@@ -173,13 +205,20 @@ class Forecaster(keras.Model):
             Dict with `outputs` `[B, T, G]` and the lists of `kformer.Transformer.inspect`.
         """
         record = {}
-        past, previous = (ops.convert_to_tensor(inputs[name], dtype="float32") for name in ("past", "previous"))
+        past, previous = (
+            ops.convert_to_tensor(inputs[name], dtype="float32") for name in ("past", "previous")
+        )
         encoded = self._network.encode(past, training=False, record=record)
         found, _ = self._network.decode(previous, encoded, training=False, record=record)
         return {"outputs": found, **record}
 
     def get_config(self):
-        return {**self._config, "name": self.name, "trainable": self.trainable, "dtype": self.policy_name}
+        return {
+            **self._config,
+            "name": self.name,
+            "trainable": self.trainable,
+            "dtype": self.policy_name,
+        }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
@@ -189,7 +228,9 @@ class Forecaster(keras.Model):
 class ForecastNetwork:
     """The layers of a `Forecaster`; a plain object, as `kformer.models.network.Network` is."""
 
-    def __init__(self, num_targets, num_encoder_layers, num_decoder_layers, max_length, seed, policy, options):
+    def __init__(
+        self, num_targets, num_encoder_layers, num_decoder_layers, max_length, seed, policy, options
+    ):
         positions = options["position_encoding"]
         check_positions(positions)
 
@@ -204,21 +245,35 @@ class ForecastNetwork:
                 name=name,
             )
 
-        self.past_embedding, self.future_embedding = embedding("past_embedding"), embedding("future_embedding")
+        self.past_embedding, self.future_embedding = (
+            embedding("past_embedding"),
+            embedding("future_embedding"),
+        )
         layers = {name: value for name, value in options.items() if name != "hidden_dim"}
-        self.encoder = EncoderStack(num_encoder_layers, "encoder", bidirectional=True, seed=seed, policy=policy, **layers)
-        self.decoder = DecoderStack(num_decoder_layers, "decoder", bidirectional=False, seed=seed, policy=policy, **layers)
+        self.encoder = EncoderStack(
+            num_encoder_layers, "encoder", bidirectional=True, seed=seed, policy=policy, **layers
+        )
+        self.decoder = DecoderStack(
+            num_decoder_layers, "decoder", bidirectional=False, seed=seed, policy=policy, **layers
+        )
         initializer = keras.initializers.GlorotUniform(seed=derive_seed(seed, "output"))
         # In float32, whatever the layers compute in: errors of a forecast add up.
-        self.output = keras.layers.Dense(num_targets, kernel_initializer=initializer, dtype="float32", name="output")
+        self.output = keras.layers.Dense(
+            num_targets, kernel_initializer=initializer, dtype="float32", name="output"
+        )
 
     def encode(self, past, training=None, record=None):
         """The past `[B, S, F]` to the encoder's output `[B, S, D]`."""
-        return self.encoder(self.past_embedding(past, training=training), {}, training=training, record=record)
+        return self.encoder(
+            self.past_embedding(past, training=training), {}, training=training, record=record
+        )
 
     def init_cache(self, encoded, rows, max_length):
         """The layers' caches before the first step."""
-        return tuple(layer.init_cache(encoded, rows=rows, max_length=max_length) for layer in self.decoder.layers)
+        return tuple(
+            layer.init_cache(encoded, rows=rows, max_length=max_length)
+            for layer in self.decoder.layers
+        )
 
     def decode(self, previous, encoded, training=None, record=None, caches=None, start_index=0):
         """What was true one step before, `[B, T, G]`, to what follows, `[B, T, G]`, and the caches."""

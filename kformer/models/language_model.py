@@ -27,7 +27,9 @@ class PromptCache(NamedTuple):
 
     def reorder(self, rows):
         """The cache in which row i is what row `rows[i]` was."""
-        left_padding, last_token = (ops.take(part, rows, axis=0) for part in (self.left_padding, self.last_token))
+        left_padding, last_token = (
+            ops.take(part, rows, axis=0) for part in (self.left_padding, self.last_token)
+        )
         layers = tuple(layer.reorder(rows) for layer in self.layers)
         return self._replace(layers=layers, left_padding=left_padding, last_token=last_token)
 
@@ -96,16 +98,33 @@ class TransformerDecoder(SequenceModel):
         options = architecture_of(options)
         check_sizes(vocabulary_size=vocabulary_size, num_layers=num_layers, max_length=max_length)
         if options["global_tokens"]:
-            raise ValueError("A language model cannot have global_tokens: prompts of a batch begin at different places; leave it at 0.")
+            raise ValueError(
+                "A language model cannot have global_tokens: prompts of a batch begin at different places; leave it at 0."
+            )
         seed = drawn_seed(seed)
         policy = keras.dtype_policies.get(keras.config.dtype_policy() if dtype is None else dtype)
-        network = LanguageNetwork(vocabulary_size, num_layers, max_length, share_output, scale_embeddings, seed, policy, options)
+        network = LanguageNetwork(
+            vocabulary_size,
+            num_layers,
+            max_length,
+            share_output,
+            scale_embeddings,
+            seed,
+            policy,
+            options,
+        )
         token_ids = keras.Input((None,), dtype="int32", name="token_ids")
         logits = network.output.project(network.hidden(token_ids))
-        super().__init__(inputs={"token_ids": token_ids}, outputs=logits, name=name, trainable=trainable)
+        super().__init__(
+            inputs={"token_ids": token_ids}, outputs=logits, name=name, trainable=trainable
+        )
         self.pad_id, self.start_id, self.end_id = pad_id, start_id, end_id
         self.vocabulary_size = self.target_vocabulary_size = vocabulary_size
-        self.hidden_dim, self.max_length, self.policy_name = options["hidden_dim"], max_length, policy.name
+        self.hidden_dim, self.max_length, self.policy_name = (
+            options["hidden_dim"],
+            max_length,
+            policy.name,
+        )
         self._network = network
         self._searchers = {}
         self._config = {
@@ -125,8 +144,14 @@ class TransformerDecoder(SequenceModel):
         if not isinstance(inputs, dict) or "token_ids" not in inputs:
             return super().call(inputs, training=training, mask=mask)
         segments = self._segments(inputs)
-        hidden = self._network.hidden(ops.cast(inputs["token_ids"], "int32"), training=training, segments=segments)
-        return self._network.output.before_projection(hidden) if self._projects_loss else self._network.output.project(hidden)
+        hidden = self._network.hidden(
+            ops.cast(inputs["token_ids"], "int32"), training=training, segments=segments
+        )
+        return (
+            self._network.output.before_projection(hidden)
+            if self._projects_loss
+            else self._network.output.project(hidden)
+        )
 
     def _output_table(self):
         return self._network.output.table()
@@ -183,10 +208,14 @@ class TransformerDecoder(SequenceModel):
         for prompt in prompts:
             for token in prompt[1:]:
                 if not 0 <= token < self.vocabulary_size or token == self.pad_id:
-                    raise ValueError(f"A prompt holds {token}, which is no token of this vocabulary of {self.vocabulary_size}.")
+                    raise ValueError(
+                        f"A prompt holds {token}, which is no token of this vocabulary of {self.vocabulary_size}."
+                    )
         room = self.max_length - longest
         if room < 1:
-            raise ValueError(f"A prompt of {longest - 1} tokens leaves no room in the model's max_length, which is {self.max_length}.")
+            raise ValueError(
+                f"A prompt of {longest - 1} tokens leaves no room in the model's max_length, which is {self.max_length}."
+            )
         check_sizes(max_new_tokens=max_new_tokens)
         settings = self.continuation_options(min(max_new_tokens, room), options)
         key = settings.compiled_part
@@ -211,13 +240,25 @@ class TransformerDecoder(SequenceModel):
 
         taken = options.keys() & {"max_length", "length_ratio", "length_offset"}
         if taken:
-            raise ValueError(f"{', '.join(sorted(taken))}: how long a continuation may be is said by max_new_tokens; leave this out.")
+            raise ValueError(
+                f"{', '.join(sorted(taken))}: how long a continuation may be is said by max_new_tokens; leave this out."
+            )
         unknown = options.keys() - {field.name for field in dataclasses.fields(SearchOptions)}
         if unknown:
-            raise TypeError(f"Unknown search option {', '.join(sorted(unknown))}; kformer.decoding.SearchOptions lists them.")
+            raise TypeError(
+                f"Unknown search option {', '.join(sorted(unknown))}; kformer.decoding.SearchOptions lists them."
+            )
         # That library counts the end token.
         limit = max_new_tokens - (options.get("mode") == "huggingface")
-        return SearchOptions(**{"beam_size": 1, "length_ratio": 0.0, **options, "max_length": limit, "length_offset": limit})
+        return SearchOptions(
+            **{
+                "beam_size": 1,
+                "length_ratio": 0.0,
+                **options,
+                "max_length": limit,
+                "length_offset": limit,
+            }
+        )
 
     def _padded(self, prompts, length):
         ids = np.full((len(prompts), length), self.pad_id, "int32")
@@ -246,13 +287,22 @@ class TransformerDecoder(SequenceModel):
         # To the right, so that all end at one place.
         left_padding = length - ops.sum(ops.cast(source_mask, "int32"), axis=1)
         places = ops.arange(length, dtype="int32") - ops.expand_dims(left_padding, 1)
-        prompts = ops.where(places >= 0, ops.take_along_axis(prompts, ops.maximum(places, 0), axis=1), self.pad_id)
+        prompts = ops.where(
+            places >= 0, ops.take_along_axis(prompts, ops.maximum(places, 0), axis=1), self.pad_id
+        )
         slots = None if max_length is None else length - 1 + max_length
-        layers = tuple(layer.init_cache(None, rows=sentences, max_length=slots) for layer in self._network.stack.layers)
-        _, layers = self._network.run(prompts[:, :-1], layers, left_padding, ops.maximum(places[:, :-1], 0))
+        layers = tuple(
+            layer.init_cache(None, rows=sentences, max_length=slots)
+            for layer in self._network.stack.layers
+        )
+        _, layers = self._network.run(
+            prompts[:, :-1], layers, left_padding, ops.maximum(places[:, :-1], 0)
+        )
         output = self._network.output
         kernel, bias = output.kernel(shortlist), output.bias_of(shortlist)
-        cache = PromptCache(layers, left_padding, prompts[:, -1], ops.cast(length, "int32"), kernel, bias)
+        cache = PromptCache(
+            layers, left_padding, prompts[:, -1], ops.cast(length, "int32"), kernel, bias
+        )
         if rows is None:
             return cache
         return cache.reorder(ops.arange(rows, dtype="int32") // (rows // sentences))
@@ -272,26 +322,69 @@ class TransformerDecoder(SequenceModel):
         target_ids = ops.cast(target_ids, "int32")
         first = ops.where(ops.equal(index, 0), cache.last_token, target_ids[:, 0])
         target_ids = ops.concatenate([ops.expand_dims(first, 1), target_ids[:, 1:]], axis=1)
-        slots = cache.prompt_length - 1 + ops.cast(index, "int32") + ops.arange(ops.shape(target_ids)[1], dtype="int32")
+        slots = (
+            cache.prompt_length
+            - 1
+            + ops.cast(index, "int32")
+            + ops.arange(ops.shape(target_ids)[1], dtype="int32")
+        )
         positions = ops.maximum(slots - ops.expand_dims(cache.left_padding, 1), 0)
         hidden, layers = self._network.run(target_ids, cache.layers, cache.left_padding, positions)
-        return self._network.output.project(hidden, cache.output_kernel, cache.output_bias), cache._replace(layers=layers)
+        return self._network.output.project(
+            hidden, cache.output_kernel, cache.output_bias
+        ), cache._replace(layers=layers)
 
 
 class LanguageNetwork:
     """The layers of a `TransformerDecoder`; a plain object, as `kformer.models.network.Network` is."""
 
-    def __init__(self, vocabulary_size, num_layers, max_length, share_output, scale_embeddings, seed, policy, options):
-        self.embedding, layers = embedding_and_layers(vocabulary_size, max_length, scale_embeddings, seed, policy, options)
-        self.stack = DecoderStack(num_layers, "decoder", cross_attention=False, bidirectional=False, seed=seed, policy=policy, **layers)
-        self.output = TokenOutput(vocabulary_size, options["hidden_dim"], self.embedding, share=share_output, seed=seed, policy=policy)
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        max_length,
+        share_output,
+        scale_embeddings,
+        seed,
+        policy,
+        options,
+    ):
+        self.embedding, layers = embedding_and_layers(
+            vocabulary_size, max_length, scale_embeddings, seed, policy, options
+        )
+        self.stack = DecoderStack(
+            num_layers,
+            "decoder",
+            cross_attention=False,
+            bidirectional=False,
+            seed=seed,
+            policy=policy,
+            **layers,
+        )
+        self.output = TokenOutput(
+            vocabulary_size,
+            options["hidden_dim"],
+            self.embedding,
+            share=share_output,
+            seed=seed,
+            policy=policy,
+        )
 
     def hidden(self, token_ids, training=None, record=None, segments=None):
         """Ids `[B, T]` to what is projected, `[B, T, D]`."""
         masks, placed = {}, {}
         if segments is not None:
-            masks, placed = {"attention_mask": segment_mask(segments, segments)}, {"positions": segment_positions(segments)}
-        hidden, _ = self.stack(self.embedding(token_ids, **placed, training=training), None, masks, training=training, record=record)
+            masks, placed = (
+                {"attention_mask": segment_mask(segments, segments)},
+                {"positions": segment_positions(segments)},
+            )
+        hidden, _ = self.stack(
+            self.embedding(token_ids, **placed, training=training),
+            None,
+            masks,
+            training=training,
+            record=record,
+        )
         return hidden
 
     def run(self, token_ids, caches, left_padding, positions):

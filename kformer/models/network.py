@@ -36,7 +36,9 @@ class DecoderCache(NamedTuple):
     def select(self, sentences, rows):
         """The cache of some sentences `[C]`, whose rows are `rows` `[R]`."""
         layers = tuple(layer.select(sentences, rows) for layer in self.layers)
-        return self._replace(layers=layers, source_mask=keras.ops.take(self.source_mask, sentences, axis=0))
+        return self._replace(
+            layers=layers, source_mask=keras.ops.take(self.source_mask, sentences, axis=0)
+        )
 
 
 class Network:
@@ -78,7 +80,9 @@ class Network:
     ):
         check_positions(position_encoding)
         positions = {
-            "position_encoding": None if position_encoding in RELATIVE_POSITIONS else position_encoding,
+            "position_encoding": None
+            if position_encoding in RELATIVE_POSITIONS
+            else position_encoding,
             "max_length": max_length if position_encoding == "learned" else None,
             "position_offset": position_offset,
             "dropout": dropout,
@@ -107,11 +111,17 @@ class Network:
             if not normalize_embeddings:
                 return None
             return NormalizedPositions(
-                **positions, layer_norm_epsilon=layer_norm_epsilon, seed=derive_seed(seed, label), dtype=policy, name=label
+                **positions,
+                layer_norm_epsilon=layer_norm_epsilon,
+                seed=derive_seed(seed, label),
+                dtype=policy,
+                name=label,
             )
 
         self.pad_id = pad_id
-        self.source_embedding = embedding(vocabulary_size, "embedding" if share_embeddings else "source_embedding")
+        self.source_embedding = embedding(
+            vocabulary_size, "embedding" if share_embeddings else "source_embedding"
+        )
         self.target_embedding = (
             self.source_embedding
             if share_embeddings
@@ -119,8 +129,12 @@ class Network:
         )
         self.source_positions = normalized_positions("source_positions")
         self.target_positions = normalized_positions("target_positions")
-        self.encoder = EncoderStack(num_encoder_layers, "encoder", bidirectional=True, **stack_options)
-        self.decoder = DecoderStack(num_decoder_layers, "decoder", bidirectional=False, **stack_options)
+        self.encoder = EncoderStack(
+            num_encoder_layers, "encoder", bidirectional=True, **stack_options
+        )
+        self.decoder = DecoderStack(
+            num_decoder_layers, "decoder", bidirectional=False, **stack_options
+        )
         self.output = TokenOutput(
             target_vocabulary_size or vocabulary_size,
             hidden_dim,
@@ -157,7 +171,10 @@ class Network:
         source_mask = padding_mask(source_ids, self.pad_id)  # [B, S]
         masks, placed = {"padding_mask": source_mask}, {}
         if segments is not None:
-            masks, placed = {"attention_mask": segment_mask(segments, segments)}, {"positions": segment_positions(segments)}
+            masks, placed = (
+                {"attention_mask": segment_mask(segments, segments)},
+                {"positions": segment_positions(segments)},
+            )
         x = _embed(self.source_embedding, self.source_positions, source_ids, placed, training)
         return self.encoder(x, masks, training=training, record=record), source_mask
 
@@ -180,7 +197,10 @@ class Network:
         """
         masks, placed = {"encoded_padding_mask": source_mask}, {"start_index": start_index}
         if segments is not None:
-            masks, placed = _packed_masks(*segments, joined=not self.decoder.is_local), {"positions": segment_positions(segments[1])}
+            masks, placed = (
+                _packed_masks(*segments, joined=not self.decoder.is_local),
+                {"positions": segment_positions(segments[1])},
+            )
         x = _embed(self.target_embedding, self.target_positions, target_ids, placed, training)
         caches = None if cache is None else cache.layers
         x, caches = self.decoder(x, encoded, masks, training=training, record=record, caches=caches)
@@ -190,7 +210,11 @@ class Network:
             logits = self.output.project(x)
         else:
             logits = self.output.project(x, cache.output_kernel, cache.output_bias)
-        return logits if cache is None else (logits, cache._replace(layers=caches, source_mask=source_mask))
+        return (
+            logits
+            if cache is None
+            else (logits, cache._replace(layers=caches, source_mask=source_mask))
+        )
 
 
 def _packed_masks(source_segments, target_segments, joined):

@@ -20,13 +20,21 @@ class TokenOutput:
         seed, policy: of the projection.
     """
 
-    def __init__(self, vocabulary_size, hidden_dim, embedding, *, share, bias=False, scale=None, seed, policy):
+    def __init__(
+        self, vocabulary_size, hidden_dim, embedding, *, share, bias=False, scale=None, seed, policy
+    ):
         self.embedding, self._scale = embedding, scale
         self.projection = None
         if not share:
-            initializer = keras.initializers.RandomNormal(stddev=hidden_dim**-0.5, seed=derive_seed(seed, "output_projection"))
+            initializer = keras.initializers.RandomNormal(
+                stddev=hidden_dim**-0.5, seed=derive_seed(seed, "output_projection")
+            )
             self.projection = keras.layers.Dense(
-                vocabulary_size, use_bias=False, kernel_initializer=initializer, dtype=policy, name="output_projection"
+                vocabulary_size,
+                use_bias=False,
+                kernel_initializer=initializer,
+                dtype=policy,
+                name="output_projection",
             )
         self.bias = OutputBias(dtype=policy, name="output_bias") if bias else None
 
@@ -46,7 +54,11 @@ class TokenOutput:
     def before_projection(self, x):
         """What `table` projects: the scaled hidden states, and a one that meets the bias."""
         x = self._scaled(x)
-        return x if self.bias is None else keras.ops.concatenate([x, keras.ops.ones_like(x[..., :1])], axis=-1)
+        return (
+            x
+            if self.bias is None
+            else keras.ops.concatenate([x, keras.ops.ones_like(x[..., :1])], axis=-1)
+        )
 
     def _scaled(self, x):
         return x if self._scale is None else x * self._scale
@@ -60,7 +72,9 @@ class TokenOutput:
         if keras.backend.backend() != "tensorflow" and tokens is None:
             return None
         if self.projection is not None:
-            kernel = ops.cast(ops.convert_to_tensor(self.projection.kernel), self.projection.compute_dtype)
+            kernel = ops.cast(
+                ops.convert_to_tensor(self.projection.kernel), self.projection.compute_dtype
+            )
             return kernel if tokens is None else ops.take(kernel, tokens, axis=1)
         table = ops.convert_to_tensor(self.embedding.embeddings)
         table = table if tokens is None else ops.take(table, tokens, axis=0)
@@ -70,7 +84,9 @@ class TokenOutput:
         """The output bias `[C]` of some tokens; an empty tuple where there is none, or where `tokens` is `None`."""
         if tokens is None or self.bias is None:
             return ()
-        return keras.ops.cast(keras.ops.take(self.bias.bias, tokens, axis=0), self.bias.compute_dtype)
+        return keras.ops.cast(
+            keras.ops.take(self.bias.bias, tokens, axis=0), self.bias.compute_dtype
+        )
 
     def table(self):
         """The projection to the vocabulary as a table, `[V, D]` in the compute dtype; with an output bias `[V, D + 1]`."""
@@ -81,4 +97,6 @@ class TokenOutput:
             table = ops.transpose(ops.cast(self.projection.kernel, self.projection.compute_dtype))
         if self.bias is None:
             return table
-        return ops.concatenate([table, ops.expand_dims(ops.cast(self.bias.bias, table.dtype), 1)], axis=1)
+        return ops.concatenate(
+            [table, ops.expand_dims(ops.cast(self.bias.bias, table.dtype), 1)], axis=1
+        )

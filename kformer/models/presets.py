@@ -21,7 +21,10 @@ class Preset:
 
     def parameters_at(self, vocabulary_size):
         """Trainable parameters with a joint vocabulary of another size."""
-        return self.parameters + (vocabulary_size - self.reference_vocabulary_size) * self.config["hidden_dim"]
+        return (
+            self.parameters
+            + (vocabulary_size - self.reference_vocabulary_size) * self.config["hidden_dim"]
+        )
 
 
 def _size(num_layers, hidden_dim, intermediate_dim, num_heads, dropout):

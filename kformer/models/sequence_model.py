@@ -23,6 +23,7 @@ class SequenceModel(keras.Model):
     """
 
     _token_inputs = None
+
     @property
     def _ignored_label(self):
         """What losses and metrics that were told nothing else leave out, beside negative labels."""
@@ -37,7 +38,11 @@ class SequenceModel(keras.Model):
         `jit_compile="auto"` compiles on JAX, and runs a graph (TensorFlow) or eagerly (PyTorch) elsewhere: there XLA would
         compile anew for every shape of batch.
         """
-        for part in [*_flatten(loss), *_flatten(kwargs.get("metrics")), *_flatten(kwargs.get("weighted_metrics"))]:
+        for part in [
+            *_flatten(loss),
+            *_flatten(kwargs.get("metrics")),
+            *_flatten(kwargs.get("weighted_metrics")),
+        ]:
             if getattr(part, "pad_id", 0) is None:
                 part.pad_id = self._ignored_label
         self._chooses_jit = jit_compile == "auto"
@@ -66,7 +71,11 @@ class SequenceModel(keras.Model):
         if is_packed:
             check_packing(self._config)
         # Rows of packed pairs say nothing of the longest position.
-        if is_packed and self._config["position_encoding"] == "learned" and data.longest > self.max_length:
+        if (
+            is_packed
+            and self._config["position_encoding"] == "learned"
+            and data.longest > self.max_length
+        ):
             raise ValueError(
                 f"The data has a sequence of {data.longest} tokens, longer than the model's {self.max_length} learned positions: "
                 f"prepare it with max_length={self.max_length}."
@@ -114,16 +123,24 @@ class SequenceModel(keras.Model):
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         own = next((base for base in type(self).__mro__ if "_output_table" in vars(base)), None)
         # A subclass of the user's that overrides one of these expects logits.
-        if own is None or any(getattr(type(self), name) is not getattr(own, name) for name in ("call", "compute_loss", "compute_metrics")):
+        if own is None or any(
+            getattr(type(self), name) is not getattr(own, name)
+            for name in ("call", "compute_loss", "compute_metrics")
+        ):
             return False
         if labels is None or sample_weight is not None or getattr(self.loss, "needs_logits", True):
             return False
         if not isinstance(inputs, dict) or not set(self._token_inputs) <= inputs.keys():
             return False
-        if self._compile_loss._user_loss_weights or (self._compile_metrics and self._compile_metrics._user_weighted_metrics):
+        if self._compile_loss._user_loss_weights or (
+            self._compile_metrics and self._compile_metrics._user_weighted_metrics
+        ):
             return False
         metrics = self._compiled_metrics()
-        return all(not getattr(metric, "needs_logits", True) and metric.pad_id == self.loss.pad_id for metric in metrics)
+        return all(
+            not getattr(metric, "needs_logits", True) and metric.pad_id == self.loss.pad_id
+            for metric in metrics
+        )
 
     def _compiled_metrics(self):
         return _flatten(self._compile_metrics and self._compile_metrics._user_metrics)
@@ -131,21 +148,41 @@ class SequenceModel(keras.Model):
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         soft_targets = _soft_targets(x) if training else None
         if soft_targets is not None and not hasattr(self.loss, "in_training"):
-            raise ValueError("A batch with soft targets needs kformer.training.MaskedCrossentropy as the model's loss.")
+            raise ValueError(
+                "A batch with soft targets needs kformer.training.MaskedCrossentropy as the model's loss."
+            )
         if self._projects_loss:
             table = self._output_table()
-            loss, sums = self.loss.of_projection(y, y_pred, table, training=training, soft_targets=soft_targets)
-            loss = sum((ops.cast(self._aggregate_additional_loss(part), "float32") for part in self.losses), loss)
+            loss, sums = self.loss.of_projection(
+                y, y_pred, table, training=training, soft_targets=soft_targets
+            )
+            loss = sum(
+                (
+                    ops.cast(self._aggregate_additional_loss(part), "float32")
+                    for part in self.losses
+                ),
+                loss,
+            )
             if self._compile_metrics is not None and not self._compile_metrics.built:
-                self._compile_metrics.build(y, keras.KerasTensor((*y_pred.shape[:2], table.shape[0])))
+                self._compile_metrics.build(
+                    y, keras.KerasTensor((*y_pred.shape[:2], table.shape[0]))
+                )
             # Here rather than in compute_metrics: on JAX the sums may not leave the function that is differentiated.
             for metric in self._compiled_metrics():
                 metric.update_sums(sums)
         elif soft_targets is not None or training and self._runs_twice:
             loss = self.loss.in_training(y, y_pred, sample_weight, soft_targets)
-            loss = sum((ops.cast(self._aggregate_additional_loss(part), "float32") for part in self.losses), loss)
+            loss = sum(
+                (
+                    ops.cast(self._aggregate_additional_loss(part), "float32")
+                    for part in self.losses
+                ),
+                loss,
+            )
         else:
-            loss = super().compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training)
+            loss = super().compute_loss(
+                x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training
+            )
         if self.loss_observer is not None:
             self.loss_observer.update_state(loss)
         return loss
@@ -171,9 +208,14 @@ class SequenceModel(keras.Model):
         Example:
             >>> model = kformer.Transformer(1000, dropout=0.1).with_dropout(dropout=0.3)
         """
-        unknown = rates.keys() - ({"dropout", "attention_dropout", "activation_dropout", "stochastic_depth"} & self._config.keys())
+        unknown = rates.keys() - (
+            {"dropout", "attention_dropout", "activation_dropout", "stochastic_depth"}
+            & self._config.keys()
+        )
         if unknown:
-            raise TypeError(f"{type(self).__name__} has no rate {', '.join(sorted(unknown))} that could be chosen anew.")
+            raise TypeError(
+                f"{type(self).__name__} has no rate {', '.join(sorted(unknown))} that could be chosen anew."
+            )
         return self._copy(rates if seed is None else {**rates, "seed": seed})
 
     def with_precision(self, dtype):
@@ -200,7 +242,12 @@ class SequenceModel(keras.Model):
         return copy
 
     def get_config(self):
-        return {**self._config, "name": self.name, "trainable": self.trainable, "dtype": self.policy_name}
+        return {
+            **self._config,
+            "name": self.name,
+            "trainable": self.trainable,
+            "dtype": self.policy_name,
+        }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
@@ -216,7 +263,9 @@ def _soft_targets(inputs):
 
 def _twice(data):
     """A batch of Keras's, its rows once more behind themselves."""
-    return keras.tree.map_structure(lambda part: None if part is None else ops.concatenate([part, part]), data)
+    return keras.tree.map_structure(
+        lambda part: None if part is None else ops.concatenate([part, part]), data
+    )
 
 
 def _flatten(parts):

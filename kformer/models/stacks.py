@@ -2,7 +2,14 @@
 
 import keras
 
-from kformer.layers import DecoderLayer, Distances, EncoderLayer, PositionalEmbedding, RelativePositionBias, alibi_bias
+from kformer.layers import (
+    DecoderLayer,
+    Distances,
+    EncoderLayer,
+    PositionalEmbedding,
+    RelativePositionBias,
+    alibi_bias,
+)
 from kformer.layers.counter_hash import derive_seed
 from kformer.layers.normalization import make_norm, normalize
 from kformer.layers.positional_embedding import POSITION_ENCODINGS
@@ -14,8 +21,12 @@ RELATIVE_POSITIONS = ("rope", "alibi", "t5")
 def check_positions(position_encoding):
     """Raises a ValueError for an unknown position encoding."""
     if position_encoding not in (*POSITION_ENCODINGS, *RELATIVE_POSITIONS):
-        named = ", ".join(repr(choice) for choice in (*POSITION_ENCODINGS, *RELATIVE_POSITIONS) if choice)
-        raise ValueError(f"Unknown position encoding {position_encoding!r}: choose one of {named}, or None (no positions).")
+        named = ", ".join(
+            repr(choice) for choice in (*POSITION_ENCODINGS, *RELATIVE_POSITIONS) if choice
+        )
+        raise ValueError(
+            f"Unknown position encoding {position_encoding!r}: choose one of {named}, or None (no positions)."
+        )
 
 
 def embedding_and_layers(vocabulary_size, max_length, scale, seed, policy, options):
@@ -97,7 +108,9 @@ class Stack:
                 normalization=normalization,
                 layer_norm_epsilon=layer_norm_epsilon,
                 stochastic_depth=stochastic_depth * (index + 1) / num_layers,
-                rotary={"base": rotary_base, "interleaved": rotary_interleaved} if is_rotary else None,
+                rotary={"base": rotary_base, "interleaved": rotary_interleaved}
+                if is_rotary
+                else None,
                 attention_kind=attention_kind,
                 attention_window=attention_window,
                 attention_dilation=attention_dilation,
@@ -112,15 +125,27 @@ class Stack:
         self.is_local = attention_kind == "local"
         self._band = None
         if self.is_local:
-            self._band = {"window": attention_window, "dilation": attention_dilation, "is_causal": not bidirectional}
+            self._band = {
+                "window": attention_window,
+                "dilation": attention_dilation,
+                "is_causal": not bidirectional,
+            }
         if position_encoding in ("alibi", "t5") and (attention_kind == "linear" or global_tokens):
-            other = "attention_kind='linear'" if attention_kind == "linear" else f"global_tokens={global_tokens}"
+            other = (
+                "attention_kind='linear'"
+                if attention_kind == "linear"
+                else f"global_tokens={global_tokens}"
+            )
             raise ValueError(
                 f"position_encoding={position_encoding!r} adds to the scores, which does not go with {other}: choose 'rope', or positions "
                 "that are added to the embeddings."
             )
         has_norm = normalize_first if final_norm is None else final_norm
-        self.norm = make_norm(normalization, layer_norm_epsilon, dtype=policy, name=f"{label}_norm") if has_norm else None
+        self.norm = (
+            make_norm(normalization, layer_norm_epsilon, dtype=policy, name=f"{label}_norm")
+            if has_norm
+            else None
+        )
         self._alibi_heads = num_heads if position_encoding == "alibi" else None
         self.relative_bias = None
         if position_encoding == "t5":
@@ -145,7 +170,11 @@ class Stack:
             distance = cache.distances(keras.ops.shape(x)[1])
         else:
             distance = Distances(**({} if self._band is None or scores else self._band))(x)
-        return alibi_bias(self._alibi_heads, distance) if self.relative_bias is None else self.relative_bias(distance)
+        return (
+            alibi_bias(self._alibi_heads, distance)
+            if self.relative_bias is None
+            else self.relative_bias(distance)
+        )
 
     def _finish(self, x):
         return x if self.norm is None else normalize(self.norm, x)
@@ -164,7 +193,13 @@ class EncoderStack(Stack):
         append(record, "encoder_hidden_states", x)
         bias = self.attention_bias(x, scores=record is not None)
         for layer in self.layers:
-            x = layer(x, **masks, attention_bias=bias, training=training, return_attention_scores=record is not None)
+            x = layer(
+                x,
+                **masks,
+                attention_bias=bias,
+                training=training,
+                return_attention_scores=record is not None,
+            )
             if record is not None:
                 x, scores = x
                 append(record, "encoder_attention_scores", scores)
@@ -180,7 +215,9 @@ class DecoderStack(Stack):
     def __call__(self, x, encoded, masks, training=None, record=None, caches=None):
         """`[R, T, D]` to the decoder's output and the layers' caches, which are `None` if none were given."""
         append(record, "decoder_hidden_states", x)
-        bias = self.attention_bias(x, None if caches is None else caches[0].self_attention, scores=record is not None)
+        bias = self.attention_bias(
+            x, None if caches is None else caches[0].self_attention, scores=record is not None
+        )
         found = []
         for index, layer in enumerate(self.layers):
             x = layer(
@@ -198,7 +235,9 @@ class DecoderStack(Stack):
                 x = x[0] if len(x) == 1 else x
             if record is not None:
                 x, scores = x
-                self_scores, cross_scores = scores if layer.cross_attention is not None else (scores, None)
+                self_scores, cross_scores = (
+                    scores if layer.cross_attention is not None else (scores, None)
+                )
                 append(record, "decoder_attention_scores", self_scores)
                 if cross_scores is not None:
                     append(record, "cross_attention_scores", cross_scores)

@@ -137,7 +137,9 @@ class Transformer(SequenceModel):
     ):
         check_sizes(
             vocabulary_size=vocabulary_size,
-            target_vocabulary_size=vocabulary_size if target_vocabulary_size is None else target_vocabulary_size,
+            target_vocabulary_size=vocabulary_size
+            if target_vocabulary_size is None
+            else target_vocabulary_size,
             hidden_dim=hidden_dim,
             intermediate_dim=intermediate_dim,
             num_heads=num_heads,
@@ -199,7 +201,10 @@ class Transformer(SequenceModel):
         encoded, source_mask = network.encode(source_ids)
         logits = network.decode(target_ids, encoded, source_mask)
         super().__init__(
-            inputs={"source_ids": source_ids, "target_ids": target_ids}, outputs=logits, name=name, **kwargs
+            inputs={"source_ids": source_ids, "target_ids": target_ids},
+            outputs=logits,
+            name=name,
+            **kwargs,
         )
         self.pad_id, self.start_id, self.end_id = pad_id, start_id, end_id
         self.hidden_dim = hidden_dim
@@ -210,7 +215,12 @@ class Transformer(SequenceModel):
         self._network = network
         # Options that came later stand in a file only where they are in use, so that older versions read what they can.
         config = {name: value for name, value in config.items() if value != VARIANTS.get(name, ...)}
-        self._config = {"vocabulary_size": vocabulary_size, **config, "start_id": start_id, "end_id": end_id}
+        self._config = {
+            "vocabulary_size": vocabulary_size,
+            **config,
+            "start_id": start_id,
+            "end_id": end_id,
+        }
 
     @classmethod
     def from_preset(cls, preset, vocabulary_size, **kwargs):
@@ -251,9 +261,17 @@ class Transformer(SequenceModel):
         Returns:
             `DecoderCache`.
         """
-        layers = (layer.init_cache(encoded, rows=rows, max_length=max_length) for layer in self._network.decoder_layers)
+        layers = (
+            layer.init_cache(encoded, rows=rows, max_length=max_length)
+            for layer in self._network.decoder_layers
+        )
         network = self._network
-        return DecoderCache(tuple(layers), source_mask, network.output.kernel(shortlist), network.output.bias_of(shortlist))
+        return DecoderCache(
+            tuple(layers),
+            source_mask,
+            network.output.kernel(shortlist),
+            network.output.bias_of(shortlist),
+        )
 
     def decode_step(self, target_ids, cache, index):
         """Runs the decoder over new target tokens.
@@ -266,7 +284,9 @@ class Transformer(SequenceModel):
         Returns:
             Logits `[R, T, V]` and the cache with the new tokens.
         """
-        return self._network.decode(target_ids, None, cache.source_mask, training=False, cache=cache, start_index=index)
+        return self._network.decode(
+            target_ids, None, cache.source_mask, training=False, cache=cache, start_index=index
+        )
 
     def inspect(self, inputs):
         """One forward pass that also returns what every layer saw; the model stays as it is.
@@ -281,21 +301,37 @@ class Transformer(SequenceModel):
             `cross_attention_scores` `[B, N, T, S]`.
         """
         record = {}
-        source_ids, target_ids = (ops.convert_to_tensor(inputs[key], dtype="int32") for key in ("source_ids", "target_ids"))
+        source_ids, target_ids = (
+            ops.convert_to_tensor(inputs[key], dtype="int32")
+            for key in ("source_ids", "target_ids")
+        )
         source_segments, segments = self._segments(inputs)
-        encoded, source_mask = self._network.encode(source_ids, training=False, record=record, segments=source_segments)
-        logits = self._network.decode(target_ids, encoded, source_mask, training=False, record=record, segments=segments)
+        encoded, source_mask = self._network.encode(
+            source_ids, training=False, record=record, segments=source_segments
+        )
+        logits = self._network.decode(
+            target_ids, encoded, source_mask, training=False, record=record, segments=segments
+        )
         return {"logits": logits, **record}
 
     def call(self, inputs, training=None, mask=None):
         if not isinstance(inputs, dict) or not {"source_ids", "target_ids"} <= inputs.keys():
             return super().call(inputs, training=training, mask=mask)
         # Not by the functional graph, whose order of the two embeddings is another one: shared, they draw their dropout in turn.
-        source_ids, target_ids = (ops.cast(inputs[key], "int32") for key in ("source_ids", "target_ids"))
+        source_ids, target_ids = (
+            ops.cast(inputs[key], "int32") for key in ("source_ids", "target_ids")
+        )
         source_segments, segments = self._segments(inputs)
-        encoded, source_mask = self._network.encode(source_ids, training=training, segments=source_segments)
+        encoded, source_mask = self._network.encode(
+            source_ids, training=training, segments=source_segments
+        )
         return self._network.decode(
-            target_ids, encoded, source_mask, training=training, project=not self._projects_loss, segments=segments
+            target_ids,
+            encoded,
+            source_mask,
+            training=training,
+            project=not self._projects_loss,
+            segments=segments,
         )
 
     def _output_table(self):
@@ -307,7 +343,9 @@ class Transformer(SequenceModel):
         if not given:
             return None, None
         if len(given) == 1:
-            raise ValueError("Packed rows need the segments of both sides: give source_segments and target_segments, or neither.")
+            raise ValueError(
+                "Packed rows need the segments of both sides: give source_segments and target_segments, or neither."
+            )
         check_packing(self._config)
         pair = tuple(ops.cast(part, "int32") for part in given)
         return pair[0], pair

@@ -10,7 +10,13 @@ _NAMES = """
 # Their values in such a model.
 VARIANTS = {**{name: ARCHITECTURE[name] for name in _NAMES}, "scale_output": False}
 # Those that matter in training alone, or to another option.
-_HARMLESS = {"stochastic_depth", "rotary_base", "rotary_interleaved", "relative_buckets", "relative_max_distance"}
+_HARMLESS = {
+    "stochastic_depth",
+    "rotary_base",
+    "rotary_interleaved",
+    "relative_buckets",
+    "relative_max_distance",
+}
 
 
 def variants_of(config, known=()):
@@ -26,7 +32,11 @@ def variants_of(config, known=()):
         List of strings like `"gated=True"`.
     """
     telling = {name: usual for name, usual in VARIANTS.items() if name not in _HARMLESS}
-    found = [f"{name}={config[name]!r}" for name, usual in telling.items() if config.get(name, usual) != usual]
+    found = [
+        f"{name}={config[name]!r}"
+        for name, usual in telling.items()
+        if config.get(name, usual) != usual
+    ]
     if config["position_encoding"] in {*RELATIVE_POSITIONS}.difference(known):
         found.append(f"position_encoding={config['position_encoding']!r}")
     if config["activation"] == "gelu_tanh":

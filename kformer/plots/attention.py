@@ -32,7 +32,9 @@ class AttentionMaps:
     def of(self, kind):
         """`(array [layers, N, queries, keys], labels of the queries, labels of the keys)` of `"cross"`, `"encoder"` or `"decoder"`."""
         if kind not in KINDS:
-            raise ValueError(f"Unknown kind of attention {kind!r}: choose one of {', '.join(KINDS)}.")
+            raise ValueError(
+                f"Unknown kind of attention {kind!r}: choose one of {', '.join(KINDS)}."
+            )
         queries, keys = {
             "encoder": (self.source, self.source),
             "decoder": (self.target, self.target),
@@ -61,21 +63,38 @@ def attention_maps(translator, source, target=None, **options):
     if not source.strip():
         raise ValueError("The source is empty, and nothing attends to nothing: give a sentence.")
     target = translator([source], **options)[0] if target is None else target
-    target_ids = [model.start_id, *tokenizer.tokenize([target], side="target", special_tokens=True)[0]]
+    target_ids = [
+        model.start_id,
+        *tokenizer.tokenize([target], side="target", special_tokens=True)[0],
+    ]
     # The end token is written, never read.
-    target_ids = target_ids[:-1] if target_ids[-1] == model.end_id and len(target_ids) > 1 else target_ids
-    inputs = {"source_ids": np.array([source_ids], "int32"), "target_ids": np.array([target_ids], "int32")}
+    target_ids = (
+        target_ids[:-1] if target_ids[-1] == model.end_id and len(target_ids) > 1 else target_ids
+    )
+    inputs = {
+        "source_ids": np.array([source_ids], "int32"),
+        "target_ids": np.array([target_ids], "int32"),
+    }
     seen = model.inspect(inputs)
 
     def stacked(name):
-        return np.stack([ops.convert_to_numpy(ops.cast(scores[0], "float32")) for scores in seen[f"{name}_attention_scores"]])
+        return np.stack(
+            [
+                ops.convert_to_numpy(ops.cast(scores[0], "float32"))
+                for scores in seen[f"{name}_attention_scores"]
+            ]
+        )
 
     labels = [tokenizer.id_to_token(token, "source") for token in source_ids]
     target_labels = [tokenizer.id_to_token(token, "target") for token in target_ids]
-    return AttentionMaps(labels, target_labels, stacked("encoder"), stacked("decoder"), stacked("cross"), target)
+    return AttentionMaps(
+        labels, target_labels, stacked("encoder"), stacked("decoder"), stacked("cross"), target
+    )
 
 
-def plot_attention(scores, queries=None, keys=None, *, layers=None, heads=None, mean=False, title=None):
+def plot_attention(
+    scores, queries=None, keys=None, *, layers=None, heads=None, mean=False, title=None
+):
     """Attention maps, a row of pictures for each layer and a column for each head.
 
     Args:
@@ -99,11 +118,18 @@ def plot_attention(scores, queries=None, keys=None, *, layers=None, heads=None, 
         scores, queries, keys = scores.of("cross")
     scores = np.asarray(scores, "float32")
     if not 2 <= scores.ndim <= 4:
-        raise ValueError(f"Attention scores have the shape [T, S], [N, T, S] or [layers, N, T, S], but {list(scores.shape)} was given.")
+        raise ValueError(
+            f"Attention scores have the shape [T, S], [N, T, S] or [layers, N, T, S], but {list(scores.shape)} was given."
+        )
     scores = scores.reshape((1,) * (4 - scores.ndim) + scores.shape)
-    for name, labels, size in (("queries", queries, scores.shape[2]), ("keys", keys, scores.shape[3])):
+    for name, labels, size in (
+        ("queries", queries, scores.shape[2]),
+        ("keys", keys, scores.shape[3]),
+    ):
         if labels is not None and len(labels) != size:
-            raise ValueError(f"There are {len(labels)} labels for {size} {name}; give one for each.")
+            raise ValueError(
+                f"There are {len(labels)} labels for {size} {name}; give one for each."
+            )
     layer_numbers = _chosen(layers, scores.shape[0], "layer")
     if mean:
         scores, heads = scores.mean(axis=1, keepdims=True), None
@@ -117,10 +143,23 @@ def plot_attention(scores, queries=None, keys=None, *, layers=None, heads=None, 
     for row, layer in enumerate(layer_numbers):
         for column, head in enumerate(head_numbers):
             axes = grid[row][column]
-            picture = axes.imshow(scores[layer, head], cmap=SEQUENTIAL, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+            picture = axes.imshow(
+                scores[layer, head],
+                cmap=SEQUENTIAL,
+                vmin=0,
+                vmax=1,
+                aspect="auto",
+                interpolation="nearest",
+            )
             _label(axes.xaxis, keys, families, rotation=90)
             _label(axes.yaxis, queries, families, shown=column == 0)
-            name = f"layer {layer + 1}" + ("" if scores.shape[1] == 1 and not mean else ", mean of heads" if mean else f", head {head + 1}")
+            name = f"layer {layer + 1}" + (
+                ""
+                if scores.shape[1] == 1 and not mean
+                else ", mean of heads"
+                if mean
+                else f", head {head + 1}"
+            )
             axes.set_title(name, fontsize=9)
     figure.colorbar(picture, ax=grid, shrink=0.6, label="attention")
     if title:
@@ -133,7 +172,9 @@ def _chosen(numbers, size, what):
         return list(range(size))
     for number in numbers:
         if not -size <= number < size:
-            raise ValueError(f"There is no {what} {number}: they are numbered from 0 to {size - 1}.")
+            raise ValueError(
+                f"There is no {what} {number}: they are numbered from 0 to {size - 1}."
+            )
     return [number % size for number in numbers]
 
 

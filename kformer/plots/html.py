@@ -61,10 +61,18 @@ def attention_html(maps):
         The page, text.
     """
     data = []
-    for name, kind in (("decoder on encoder", "cross"), ("encoder", "encoder"), ("decoder", "decoder")):
+    for name, kind in (
+        ("decoder on encoder", "cross"),
+        ("encoder", "encoder"),
+        ("decoder", "decoder"),
+    ):
         scores, queries, keys = maps.of(kind)
         thousandths = np.round(scores * 1000).astype(int).tolist()
-        data.append({"name": name, "scores": thousandths, "queries": list(queries), "keys": list(keys)})
+        data.append(
+            {"name": name, "scores": thousandths, "queries": list(queries), "keys": list(keys)}
+        )
     # Text of a user's may hold what would end the script.
     content = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
-    return _PAGE.replace("@TITLE@", html.escape(maps.text or "attention")).replace("@DATA@", content)
+    return _PAGE.replace("@TITLE@", html.escape(maps.text or "attention")).replace(
+        "@DATA@", content
+    )

@@ -20,7 +20,9 @@ def plot_positions(vectors, title="position encoding"):
     figure = matplotlib_figure(6, 4)
     axes = figure.subplots()
     bound = np.abs(vectors).max() or 1
-    picture = axes.imshow(vectors, cmap=DIVERGING, vmin=-bound, vmax=bound, aspect="auto", interpolation="nearest")
+    picture = axes.imshow(
+        vectors, cmap=DIVERGING, vmin=-bound, vmax=bound, aspect="auto", interpolation="nearest"
+    )
     axes.set(xlabel="dimension", ylabel="position", title=title)
     figure.colorbar(picture, ax=axes)
     return figure
@@ -49,5 +51,7 @@ def plot_similarity(vectors, title="similarity of positions"):
 def _matrix(vectors):
     vectors = ops.convert_to_numpy(vectors).astype("float32")
     if vectors.ndim != 2:
-        raise ValueError(f"Position vectors have the shape [positions, D], but {list(vectors.shape)} was given.")
+        raise ValueError(
+            f"Position vectors have the shape [positions, D], but {list(vectors.shape)} was given."
+        )
     return vectors

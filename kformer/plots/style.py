@@ -49,7 +49,9 @@ def save(figure, path):
 def check_suffix(path):
     """Raises a ValueError for a file that no figure is written to."""
     if path.suffix.lower() not in _SUFFIXES:
-        raise ValueError(f"A figure is written to a file that ends in {', '.join(_SUFFIXES)}, but {path} was given.")
+        raise ValueError(
+            f"A figure is written to a file that ends in {', '.join(_SUFFIXES)}, but {path} was given."
+        )
 
 
 def write_text(path, text):
@@ -66,7 +68,9 @@ def font_families(texts):
     from matplotlib import font_manager
 
     usual = "DejaVu Sans"
-    missing = {ord(sign) for text in texts for sign in text if not sign.isspace()} - _characters(font_manager.findfont(usual))
+    missing = {ord(sign) for text in texts for sign in text if not sign.isspace()} - _characters(
+        font_manager.findfont(usual)
+    )
     families = [usual]
     for path, family in _fonts() if missing else ():
         if missing & _characters(path):
@@ -76,7 +80,10 @@ def font_families(texts):
             break
     if missing:
         signs = "".join(sorted(map(chr, missing))[:8])
-        warnings.warn(f"No font here has {signs!r}, which are drawn as boxes: pip install kformer[cjk].", stacklevel=3)
+        warnings.warn(
+            f"No font here has {signs!r}, which are drawn as boxes: pip install kformer[cjk].",
+            stacklevel=3,
+        )
     return families
 
 
@@ -86,7 +93,11 @@ def _fonts():
     from matplotlib import font_manager
 
     # Fonts of formulas have letters at places of their own, and one draws a box for everything.
-    found = [(font.fname, font.name) for font in font_manager.fontManager.ttflist if not font.name.startswith(_NO_TEXT)]
+    found = [
+        (font.fname, font.name)
+        for font in font_manager.fontManager.ttflist
+        if not font.name.startswith(_NO_TEXT)
+    ]
     package = importlib.util.find_spec("mplfonts")
     for folder in package.submodule_search_locations if package else ():
         for path in sorted(pathlib.Path(folder, "fonts").glob("NotoSansCJK*.otf")):

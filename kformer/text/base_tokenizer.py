@@ -5,7 +5,13 @@ import functools
 
 from kformer.text import folder as tokenizer_folder
 from kformer.text.id_sequences import id_rows
-from kformer.text.languages import check_languages, cut_tag, find_language, place_language, placed_language
+from kformer.text.languages import (
+    check_languages,
+    cut_tag,
+    find_language,
+    place_language,
+    placed_language,
+)
 from kformer.text.normalization import valid_text
 
 
@@ -20,17 +26,32 @@ class BaseTokenizer:
     """
 
     def __init__(
-        self, source, target, *, special_ids, prefixes, suffixes, languages=None, language_places=None, language_tags=False
+        self,
+        source,
+        target,
+        *,
+        special_ids,
+        prefixes,
+        suffixes,
+        languages=None,
+        language_places=None,
+        language_tags=False,
     ):
         self._sides = {"source": source, "target": target}
         self.special_ids = {name: special_ids[name] for name in tokenizer_folder.SPECIAL_NAMES}
         self._prefixes = {side: tuple(prefixes[side]) for side in tokenizer_folder.SIDES}
         self._suffixes = {side: tuple(suffixes[side]) for side in tokenizer_folder.SIDES}
         self.normalization = source.normalization.name
-        self._languages, self._language_places = check_languages(languages, language_places, self._sides)
+        self._languages, self._language_places = check_languages(
+            languages, language_places, self._sides
+        )
         self.language_tags = bool(language_tags)
         for side, vocabulary in self._sides.items():
-            for token_id in (*self.special_ids.values(), *self._prefixes[side], *self._suffixes[side]):
+            for token_id in (
+                *self.special_ids.values(),
+                *self._prefixes[side],
+                *self._suffixes[side],
+            ):
                 if not 0 <= token_id < len(vocabulary):
                     raise ValueError(
                         f"The special id {token_id} is outside of the {side} vocabulary of {len(vocabulary)} pieces."
@@ -56,12 +77,18 @@ class BaseTokenizer:
             tokenizer.for_languages(source="eng_Latn", target="fra_Latn")
         """
         other = copy.copy(self)
-        other.special_ids, other._prefixes, other._suffixes = dict(self.special_ids), dict(self._prefixes), dict(self._suffixes)
+        other.special_ids, other._prefixes, other._suffixes = (
+            dict(self.special_ids),
+            dict(self._prefixes),
+            dict(self._suffixes),
+        )
         for role, code in (("source", source), ("target", target)):
             if code is not None:
                 token_id = find_language(self._languages, self._language_places, role, code)
                 places = self._language_places[role]
-                place_language(token_id, places, other.special_ids, other._prefixes, other._suffixes)
+                place_language(
+                    token_id, places, other.special_ids, other._prefixes, other._suffixes
+                )
         return other
 
     def tokenize(self, texts, side="source", special_tokens=False, num_threads=None):
@@ -85,15 +112,22 @@ class BaseTokenizer:
         vocabulary = self._side(side)
         single = isinstance(texts, str | bytes)
         if not single and not hasattr(texts, "__iter__"):
-            raise ValueError(f"texts must be a text or an iterable of texts, not {type(texts).__name__}.")
+            raise ValueError(
+                f"texts must be a text or an iterable of texts, not {type(texts).__name__}."
+            )
         texts = [texts] if single else texts
         own = None
         if self.language_tags and side == "source":
             own, texts = self._cut_tags(texts)
         rows = vocabulary.encode(texts, num_threads)
-        prefix, suffix = (list(self._prefixes[side]), list(self._suffixes[side])) if special_tokens else ([], [])
+        prefix, suffix = (
+            (list(self._prefixes[side]), list(self._suffixes[side])) if special_tokens else ([], [])
+        )
         if own is not None:
-            rows = [(prefix if tag is None else tag) + row + suffix for tag, row in zip(own, rows, strict=True)]
+            rows = [
+                (prefix if tag is None else tag) + row + suffix
+                for tag, row in zip(own, rows, strict=True)
+            ]
         elif special_tokens:
             rows = [prefix + row + suffix for row in rows]
         return rows[0] if single else rows
@@ -101,14 +135,20 @@ class BaseTokenizer:
     def _cut_tags(self, texts):
         """For each text the list of its own tag's id, None without a tag; and the texts without their tags."""
         cut = [cut_tag(valid_text(text)) for text in texts]
-        return [[self.tag_ids.get(tag, self.unknown_id)] if tag else None for tag, _ in cut], [text for _, text in cut]
+        return [[self.tag_ids.get(tag, self.unknown_id)] if tag else None for tag, _ in cut], [
+            text for _, text in cut
+        ]
 
     @functools.cached_property
     def tag_ids(self):
         """dict of a tag as it stands in a text, ">>fra<<", to its id; empty without `language_tags`."""
         if not self.language_tags:
             return {}
-        return {piece: i for i, piece in enumerate(self._sides["source"].pieces) if cut_tag(piece) == (piece, "")}
+        return {
+            piece: i
+            for i, piece in enumerate(self._sides["source"].pieces)
+            if cut_tag(piece) == (piece, "")
+        }
 
     def detokenize(self, ids, side="target"):
         """Ids to text. Control ids (pad, start, end, ...) write nothing; an id outside of the vocabulary writes what
@@ -136,7 +176,9 @@ class BaseTokenizer:
         """The piece of one id, as str; ValueError if the id is outside of the vocabulary."""
         pieces = self._side(side).pieces
         if not 0 <= id < len(pieces):
-            raise ValueError(f"The id {id} is outside of the {side} vocabulary of {len(pieces)} pieces.")
+            raise ValueError(
+                f"The id {id} is outside of the {side} vocabulary of {len(pieces)} pieces."
+            )
         return pieces[id]
 
     @property
@@ -157,7 +199,12 @@ class BaseTokenizer:
     def writes_like(self, other):
         """Whether another tokenizer gives the same ids for every text, and the same text for all ids."""
         parts = [
-            (each.special_ids, each._prefixes, each._suffixes, *((side.model, side.pieces) for side in each._sides.values()))
+            (
+                each.special_ids,
+                each._prefixes,
+                each._suffixes,
+                *((side.model, side.pieces) for side in each._sides.values()),
+            )
             for each in (self, other)
         ]
         return parts[0] == parts[1] and self.normalization == other.normalization
@@ -176,7 +223,14 @@ class BaseTokenizer:
     target_language = property(lambda self: self._placed_language("target"))
 
     def _placed_language(self, role):
-        return placed_language(self._languages, self._language_places, role, self.special_ids, self._prefixes, self._suffixes)
+        return placed_language(
+            self._languages,
+            self._language_places,
+            role,
+            self.special_ids,
+            self._prefixes,
+            self._suffixes,
+        )
 
     def sentencepiece_model(self, side="source"):
         """The serialised SentencePiece model of one side, bytes."""
@@ -192,5 +246,9 @@ class BaseTokenizer:
         return self._sides[side]
 
     def __repr__(self):
-        sizes = self.vocabulary_size if self.joint else (self.vocabulary_size, self.target_vocabulary_size)
+        sizes = (
+            self.vocabulary_size
+            if self.joint
+            else (self.vocabulary_size, self.target_vocabulary_size)
+        )
         return f"Tokenizer(vocabulary_size={sizes}, normalization={self.normalization!r}, joint={self.joint})"

@@ -44,9 +44,14 @@ def write_folder(folder, config, contents):
         contents: dict of file name to bytes.
     """
     folder = pathlib.Path(folder)
-    text = json.dumps({"format_version": FORMAT_VERSION, **config}, ensure_ascii=False, indent=2) + "\n"
+    text = (
+        json.dumps({"format_version": FORMAT_VERSION, **config}, ensure_ascii=False, indent=2)
+        + "\n"
+    )
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"Cannot save a tokenizer at {str(folder)!r}: a file is there; choose another folder.")
+        raise ValueError(
+            f"Cannot save a tokenizer at {str(folder)!r}: a file is there; choose another folder."
+        )
     if folder.exists():
         former = _file_names(folder)
         for name, content in (*contents.items(), (CONFIG_NAME, text.encode("utf-8"))):
@@ -100,7 +105,9 @@ def read_folder(folder):
         )
     kind = _field(config, "kind", str, where)
     if kind != "sentencepiece":
-        raise ValueError(f"{where!r} has the kind {kind!r}; this kformer reads 'sentencepiece' alone.")
+        raise ValueError(
+            f"{where!r} has the kind {kind!r}; this kformer reads 'sentencepiece' alone."
+        )
     _field(config, "normalization", str, where)
     special_ids = _field(config, "special_ids", dict, where)
     for name in SPECIAL_NAMES:
@@ -110,13 +117,17 @@ def read_folder(folder):
         for name in ("prefix", "suffix", "control_ids"):
             ids = _field(settings, name, list, where)
             if not all(type(token_id) is int for token_id in ids):
-                raise ValueError(f"{where!r}: {name!r} of {side!r} must be a list of whole numbers, not {ids!r}.")
+                raise ValueError(
+                    f"{where!r}: {name!r} of {side!r} must be a list of whole numbers, not {ids!r}."
+                )
         settings["model"] = _read_file(folder, _field(settings, "model", str, where))
         if settings.get("vocabulary") is not None:
             name = _field(settings, "vocabulary", str, where)
             pieces = _parse_json(_read_file(folder, name), str(folder / name))
             if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
-                raise ValueError(f"{str(folder / name)!r} must hold a JSON list of strings; save the tokenizer again.")
+                raise ValueError(
+                    f"{str(folder / name)!r} must hold a JSON list of strings; save the tokenizer again."
+                )
             settings["vocabulary"] = pieces
         else:
             settings["vocabulary"] = None
@@ -137,7 +148,9 @@ def _check_languages(config, where):
         for role in places:
             _field(places, role, list, where)
     if not isinstance(config.get("language_tags", False), bool):
-        raise ValueError(f"{where!r}: 'language_tags' must be true or false, not {config['language_tags']!r}.")
+        raise ValueError(
+            f"{where!r}: 'language_tags' must be true or false, not {config['language_tags']!r}."
+        )
 
 
 def _file_names(folder):
@@ -157,16 +170,22 @@ def _is_plain(name):
 def _read_file(folder, name):
     if not _is_plain(name):
         where = str(folder / CONFIG_NAME)
-        raise ValueError(f"{where!r} names the file {name!r}; only plain names of files in the folder may stand there.")
+        raise ValueError(
+            f"{where!r} names the file {name!r}; only plain names of files in the folder may stand there."
+        )
     path = folder / name
     try:
         inside = path.resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError):  # a loop of links
         inside = False
     if not inside:
-        raise ValueError(f"{str(path)!r} is a link that leads out of the folder; put the file itself there.")
+        raise ValueError(
+            f"{str(path)!r} is a link that leads out of the folder; put the file itself there."
+        )
     if not path.is_file():
-        raise FileNotFoundError(f"The tokenizer folder {str(folder)!r} has no file {name!r}; save or copy it again.")
+        raise FileNotFoundError(
+            f"The tokenizer folder {str(folder)!r} has no file {name!r}; save or copy it again."
+        )
     return path.read_bytes()
 
 
@@ -174,7 +193,9 @@ def _parse_json(content, where):
     try:
         return json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError):
-        raise ValueError(f"{where!r} is not valid JSON; save or copy the tokenizer again.") from None
+        raise ValueError(
+            f"{where!r} is not valid JSON; save or copy the tokenizer again."
+        ) from None
 
 
 def _field(mapping, key, kind, where):
@@ -182,5 +203,7 @@ def _field(mapping, key, kind, where):
     # bool is an int to Python, not to us.
     if not isinstance(value, kind) or isinstance(value, bool):
         wanted = {int: "a whole number", str: "a string", list: "a list", dict: "an object"}[kind]
-        raise ValueError(f"{where!r}: {key!r} must be {wanted}, not {value!r}; save the tokenizer again.")
+        raise ValueError(
+            f"{where!r}: {key!r} must be {wanted}, not {value!r}; save the tokenizer again."
+        )
     return value

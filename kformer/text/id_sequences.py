@@ -15,7 +15,9 @@ def id_rows(ids):
     """
     if hasattr(ids, "row_splits"):  # a ragged tensor of TensorFlow
         return ids.to_list(), False
-    if hasattr(ids, "detach"):  # a tensor of PyTorch, which may be on another device or hold a gradient
+    if hasattr(
+        ids, "detach"
+    ):  # a tensor of PyTorch, which may be on another device or hold a gradient
         ids = ids.detach().cpu()
     if hasattr(ids, "ndim") and hasattr(ids, "dtype"):
         ids = np.asarray(ids)

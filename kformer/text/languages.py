@@ -40,12 +40,16 @@ def check_languages(languages, places, sides):
     places = {role: list((places or {}).get(role, ())) for role in ROLES}
     for place in (*places["source"], *places["target"]):
         if place not in PLACES:
-            raise ValueError(f"The language place {place!r} is unknown; choose among {', '.join(PLACES)}.")
+            raise ValueError(
+                f"The language place {place!r} is unknown; choose among {', '.join(PLACES)}."
+            )
         # The start token is kept once for both sides.
         size = len(sides["source" if place.startswith("source") else "target"])
         for code, token_id in languages.items():
             if not 0 <= token_id < size:
-                raise ValueError(f"The id {token_id} of the language {code!r} is outside of the vocabulary of {size} pieces.")
+                raise ValueError(
+                    f"The id {token_id} of the language {code!r} is outside of the vocabulary of {size} pieces."
+                )
     return languages, places
 
 
@@ -56,14 +60,22 @@ def find_language(languages, places, role, code):
         ValueError: if there is no such language, or the model has no place for it.
     """
     if not languages:
-        raise ValueError(f"This tokenizer has no languages to choose from; leave out the {role} language {code!r}.")
+        raise ValueError(
+            f"This tokenizer has no languages to choose from; leave out the {role} language {code!r}."
+        )
     if not places[role]:
         raise ValueError(f"This model is not told the {role} language; leave out {code!r}.")
-    bare = re.sub(r"\A(?:>>(.*)<<|__(.*)__)\Z", lambda found: found[1] or found[2] or "", code) if isinstance(code, str) else code
+    bare = (
+        re.sub(r"\A(?:>>(.*)<<|__(.*)__)\Z", lambda found: found[1] or found[2] or "", code)
+        if isinstance(code, str)
+        else code
+    )
     for name in (code, bare):
         if isinstance(name, str) and name in languages:
             return languages[name]
-    raise ValueError(f"The {role} language {code!r} is unknown; choose one of {some_languages(languages)}.")
+    raise ValueError(
+        f"The {role} language {code!r} is unknown; choose one of {some_languages(languages)}."
+    )
 
 
 def some_languages(languages):

@@ -56,7 +56,9 @@ NORMALIZATIONS = {
 
 def get_normalization(name, *, trainable=False):
     """The `Normalization` called `name`; ValueError with the choices if there is none."""
-    choices = [rule.name for rule in NORMALIZATIONS.values() if rule.sentencepiece_rule or not trainable]
+    choices = [
+        rule.name for rule in NORMALIZATIONS.values() if rule.sentencepiece_rule or not trainable
+    ]
     if name not in choices:
         raise ValueError(f"normalization={name!r} is unknown; choose one of {', '.join(choices)}.")
     return NORMALIZATIONS[name]

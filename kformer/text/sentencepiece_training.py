@@ -60,7 +60,9 @@ def train_sentencepiece(
     _check_settings(vocabulary_size, model_type, character_coverage, max_sentences)
     sample = _sample(_sentence_parts(sentences, normalization), max_sentences, seed)
     if not sample:
-        raise ValueError(f"There is no text in {corpus}; a tokenizer needs at least one line that is not blank.")
+        raise ValueError(
+            f"There is no text in {corpus}; a tokenizer needs at least one line that is not blank."
+        )
     writer = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -103,7 +105,9 @@ def open_corpus(files, texts, files_name, texts_name):
         raise ValueError(f"Pass either {files_name} or {texts_name} to train a tokenizer.")
     if texts is not None:
         if isinstance(texts, str | bytes) or not hasattr(texts, "__iter__"):
-            raise ValueError(f"{texts_name} must be an iterable of texts, not one {type(texts).__name__}.")
+            raise ValueError(
+                f"{texts_name} must be an iterable of texts, not one {type(texts).__name__}."
+            )
         return texts, texts_name
     paths = [files] if isinstance(files, str | os.PathLike) else list(files)
     for path in paths:  # now, and not after a long training of the other side
@@ -136,9 +140,13 @@ def _check_settings(vocabulary_size, model_type, character_coverage, max_sentenc
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"{name} must be a positive whole number, not {value!r}.")
     if model_type not in MODEL_TYPES:
-        raise ValueError(f"model_type={model_type!r} is unknown; choose one of {', '.join(MODEL_TYPES)}.")
+        raise ValueError(
+            f"model_type={model_type!r} is unknown; choose one of {', '.join(MODEL_TYPES)}."
+        )
     if not 0.0 < character_coverage <= 1.0:
-        raise ValueError(f"character_coverage={character_coverage!r} must be above 0 and at most 1, such as 0.9995.")
+        raise ValueError(
+            f"character_coverage={character_coverage!r} must be above 0 and at most 1, such as 0.9995."
+        )
 
 
 def _sentence_parts(sentences, normalization):

@@ -54,10 +54,22 @@ class SubwordSampler:
     def __init__(self, vocabulary, strength, seed=0):
         kind = model_type(vocabulary.model)
         if kind not in (UNIGRAM, BPE):
-            raise ValueError("Pieces can be drawn from a unigram or a BPE model of SentencePiece; this one has words or characters.")
-        if isinstance(strength, bool) or not (0 < strength < math.inf) or (kind == BPE and strength >= 1):
-            what = "a probability below 1, as 0.1, with a BPE model" if kind == BPE else "an exponent above 0, as 0.3, with a unigram model"
-            raise ValueError(f"The strength of subword sampling must be {what}, but {strength!r} was given.")
+            raise ValueError(
+                "Pieces can be drawn from a unigram or a BPE model of SentencePiece; this one has words or characters."
+            )
+        if (
+            isinstance(strength, bool)
+            or not (0 < strength < math.inf)
+            or (kind == BPE and strength >= 1)
+        ):
+            what = (
+                "a probability below 1, as 0.1, with a BPE model"
+                if kind == BPE
+                else "an exponent above 0, as 0.3, with a unigram model"
+            )
+            raise ValueError(
+                f"The strength of subword sampling must be {what}, but {strength!r} was given."
+            )
         self.kind, self.strength, self.seed = kind, float(strength), int(seed)
         self._pieces = _ordinary_pieces(vocabulary)
         self._texts = {token: piece for piece, (token, _) in self._pieces.items()}
@@ -84,7 +96,10 @@ class SubwordSampler:
         is_begin[row_begins[lengths > 0]] = True
         begins = np.flatnonzero(is_begin)
         row_of = np.searchsorted(row_begins, begins, side="right") - 1
-        draws = _hash(np.asarray(keys, np.uint64)[row_of], begins - row_begins[row_of], self.seed) % _DRAWS
+        draws = (
+            _hash(np.asarray(keys, np.uint64)[row_of], begins - row_begins[row_of], self.seed)
+            % _DRAWS
+        )
         found, words = [[] for _ in rows], self._words
         edges = [*begins.tolist(), len(ids)]
         for number, (row, draw) in enumerate(zip(row_of.tolist(), draws.tolist(), strict=True)):
@@ -117,8 +132,16 @@ class SubwordSampler:
         text, before, inner, behind = word
         # Python keeps the numbers that a string as a seed gives.
         generator = random.Random(f"{self.seed}/{number}/{text}")
-        pieces = self._draw_unigram(text, generator) if self.kind == UNIGRAM else self._draw_bpe(text, generator)
-        ids = [self._pieces[piece][0] for piece in pieces] if all(piece in self._pieces for piece in pieces) else inner
+        pieces = (
+            self._draw_unigram(text, generator)
+            if self.kind == UNIGRAM
+            else self._draw_bpe(text, generator)
+        )
+        ids = (
+            [self._pieces[piece][0] for piece in pieces]
+            if all(piece in self._pieces for piece in pieces)
+            else inner
+        )
         return before + ids + behind
 
     def _draw_unigram(self, text, generator):
@@ -132,7 +155,9 @@ class SubwordSampler:
                     ways[end].append((begin, sums[begin] + self.strength * known[1]))
             if ways[end]:
                 highest = max(score for _, score in ways[end])
-                sums[end] = highest + math.log(sum(math.exp(score - highest) for _, score in ways[end]))
+                sums[end] = highest + math.log(
+                    sum(math.exp(score - highest) for _, score in ways[end])
+                )
         pieces, end = [], len(text)
         while end:
             if not ways[end]:  # A character that is no piece by itself: the word cannot be written.

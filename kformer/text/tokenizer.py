@@ -202,7 +202,10 @@ class Tokenizer(BaseTokenizer):
             [vocabularies[0], vocabularies[1] if vocabularies[1] is not None else vocabularies[0]],
             [
                 (*ids, *(special_ids[name] for name in ("pad", "start", "end")))
-                for ids in (control_ids, control_ids if target_control_ids is None else target_control_ids)
+                for ids in (
+                    control_ids,
+                    control_ids if target_control_ids is None else target_control_ids,
+                )
             ],
             languages=languages,
             language_places=language_places,
@@ -210,11 +213,15 @@ class Tokenizer(BaseTokenizer):
             normalization=normalization,
             special_ids=special_ids,
             prefixes={"source": source_prefix, "target": target_prefix},
-            suffixes={side: [special_ids["end"]] if ids is None else ids for side, ids in suffixes.items()},
+            suffixes={
+                side: [special_ids["end"]] if ids is None else ids for side, ids in suffixes.items()
+            },
         )
 
     @classmethod
-    def _from_parts(cls, models, vocabularies, control_ids, *, normalization, special_ids, **settings):
+    def _from_parts(
+        cls, models, vocabularies, control_ids, *, normalization, special_ids, **settings
+    ):
         rule = get_normalization(normalization)
         sides = []
         for model, pieces, controls in zip(models, vocabularies, control_ids, strict=True):
@@ -244,7 +251,11 @@ class Tokenizer(BaseTokenizer):
             ValueError: if a file stands at this path.
         """
         contents = {}
-        config = {"kind": "sentencepiece", "normalization": self.normalization, "special_ids": self.special_ids}
+        config = {
+            "kind": "sentencepiece",
+            "normalization": self.normalization,
+            "special_ids": self.special_ids,
+        }
         if self._languages:
             config["languages"], config["language_places"] = self._languages, self._language_places
         if self.language_tags:
@@ -255,7 +266,9 @@ class Tokenizer(BaseTokenizer):
             pieces_name = None
             if vocabulary.custom_pieces is not None:
                 text = json.dumps(vocabulary.custom_pieces, ensure_ascii=False, indent=0)
-                pieces_name = tokenizer_folder.content_name("vocabulary", text.encode("utf-8"), ".json")
+                pieces_name = tokenizer_folder.content_name(
+                    "vocabulary", text.encode("utf-8"), ".json"
+                )
                 contents[pieces_name] = text.encode("utf-8")
             config[side] = {
                 "model": model_name,
@@ -296,7 +309,9 @@ class Tokenizer(BaseTokenizer):
                 language_tags=config.get("language_tags", False),
             )
         except ValueError as error:
-            raise ValueError(f"The tokenizer folder {os.fspath(folder)!r} cannot be used: {error}") from None
+            raise ValueError(
+                f"The tokenizer folder {os.fspath(folder)!r} cannot be used: {error}"
+            ) from None
 
 
 def _model_bytes(model):
@@ -313,6 +328,8 @@ def _piece_list(vocabulary):
         return None
     if isinstance(vocabulary, dict):
         if sorted(vocabulary.values()) != list(range(len(vocabulary))):
-            raise ValueError("A vocabulary given as a dict must use each id from 0 to its size - 1 once.")
+            raise ValueError(
+                "A vocabulary given as a dict must use each id from 0 to its size - 1 once."
+            )
         return sorted(vocabulary, key=vocabulary.get)
     return list(vocabulary)

@@ -66,13 +66,19 @@ class Vocabulary:
         if len(set(self.pieces)) != len(self.pieces):
             seen = set()
             twice = next(piece for piece in self.pieces if piece in seen or seen.add(piece))
-            raise ValueError(f"The vocabulary has the piece {twice!r} twice; each piece needs one id.")
+            raise ValueError(
+                f"The vocabulary has the piece {twice!r} twice; each piece needs one id."
+            )
         for piece in self.pieces:
             if valid_text(piece) != piece:
-                raise ValueError(f"The vocabulary has the piece {piece!r}, which is not valid Unicode text.")
+                raise ValueError(
+                    f"The vocabulary has the piece {piece!r}, which is not valid Unicode text."
+                )
         for token_id in (self.unknown_id, *self.control_ids):
             if not 0 <= token_id < len(self.pieces):
-                raise ValueError(f"The id {token_id} is outside of the vocabulary of {len(self.pieces)} pieces.")
+                raise ValueError(
+                    f"The id {token_id} is outside of the vocabulary of {len(self.pieces)} pieces."
+                )
 
     def _map_ids(self):
         processor, control_ids = self.processor, set(self.control_ids)
@@ -85,16 +91,26 @@ class Vocabulary:
                 return None
         else:
             by_piece = {piece: i for i, piece in enumerate(self.pieces)}
-            ids = [by_piece.get(processor.id_to_piece(i), self.unknown_id) for i in range(len(processor))]
+            ids = [
+                by_piece.get(processor.id_to_piece(i), self.unknown_id)
+                for i in range(len(processor))
+            ]
         ids[processor.unk_id()] = self.unknown_id
-        return tuple(self.unknown_id if i in control_ids and n not in own_controls else i for n, i in enumerate(ids))
+        return tuple(
+            self.unknown_id if i in control_ids and n not in own_controls else i
+            for n, i in enumerate(ids)
+        )
 
     def _find_foreign_pieces(self):
         if self.custom_pieces is None:
             return {}
         own = set(model_pieces(self.processor))
         kept_out = {self.unknown_id, *self.control_ids}
-        return {piece: i for i, piece in enumerate(self.pieces) if piece not in own and i not in kept_out}
+        return {
+            piece: i
+            for i, piece in enumerate(self.pieces)
+            if piece not in own and i not in kept_out
+        }
 
     def _write_surfaces(self):
         processor = self.processor
@@ -118,7 +134,9 @@ class Vocabulary:
         # SentencePiece's Python interface does not show its normalizer settings; what they do to a text does.
         probe = self.processor.normalize("x  x")
         if probe.endswith(SPACE_SIGN):
-            raise ValueError("A SentencePiece model that writes the space after the word is not supported.")
+            raise ValueError(
+                "A SentencePiece model that writes the space after the word is not supported."
+            )
         if SPACE_SIGN * 2 not in probe:
             return sys.maxsize  # extra spaces are removed, thus all in front too
         return 1 if probe.startswith(SPACE_SIGN) else 0
@@ -143,12 +161,17 @@ class Vocabulary:
         pieces = self.processor.encode([texts[n] for n in numbers], out_type=str)
         find = self.foreign_pieces.get
         for n, named in zip(numbers, pieces, strict=True):
-            rows[n] = [find(piece, i) if i == self.unknown_id else i for i, piece in zip(rows[n], named, strict=True)]
+            rows[n] = [
+                find(piece, i) if i == self.unknown_id else i
+                for i, piece in zip(rows[n], named, strict=True)
+            ]
 
     def decode(self, ids):
         """The text that one sequence of ids writes; an id outside of the vocabulary writes what unknown writes."""
         surfaces, size = self.surfaces, len(self.pieces)
-        text = b"".join([surfaces[i if 0 <= i < size else size] for i in ids]).decode("utf-8", "replace")
+        text = b"".join([surfaces[i if 0 <= i < size else size] for i in ids]).decode(
+            "utf-8", "replace"
+        )
         if self.leading_space_signs == 1:
             text = text.removeprefix(SPACE_SIGN)
         elif self.leading_space_signs:
@@ -168,7 +191,9 @@ def load_sentencepiece(model):
             raise RuntimeError
         return sentencepiece.SentencePieceProcessor(model_proto=model)
     except RuntimeError:
-        raise ValueError(f"These {len(model)} bytes are not a SentencePiece model; train or copy it again.") from None
+        raise ValueError(
+            f"These {len(model)} bytes are not a SentencePiece model; train or copy it again."
+        ) from None
 
 
 def model_pieces(processor):

@@ -34,7 +34,9 @@ class WordVectors:
         """The coverage in a sentence."""
         total = len(self.found) + len(self.missing)
         some = ", ".join(repr(token) for token in self.missing[:5])
-        return f"{len(self.found):,} of {total:,} tokens have a vector ({self.coverage:.1%})" + (f"; not {some} ..." if some else "")
+        return f"{len(self.found):,} of {total:,} tokens have a vector ({self.coverage:.1%})" + (
+            f"; not {some} ..." if some else ""
+        )
 
 
 def load_word_vectors(path, tokens, *, format="auto", lowercase=False, std=None, seed=0):
@@ -81,7 +83,9 @@ def load_word_vectors(path, tokens, *, format="auto", lowercase=False, std=None,
     labels = tokens if isinstance(tokens, list | tuple) else _pieces(tokens)
     found = [label for label, row in zip(labels, rows, strict=True) if row is not None]
     if not found:
-        raise ValueError(f"{path} has a vector for none of the {len(names):,} tokens; is it of their language, and written as they are?")
+        raise ValueError(
+            f"{path} has a vector for none of the {len(names):,} tokens; is it of their language, and written as they are?"
+        )
     known = np.stack([row for row in rows if row is not None])
     spread = float(known.std()) or 1.0
     scale = 1.0 if std is None else std / spread
@@ -90,17 +94,23 @@ def load_word_vectors(path, tokens, *, format="auto", lowercase=False, std=None,
     for place, row in enumerate(rows):
         if row is not None:
             table[place] = row * scale
-    return WordVectors(table, found, [label for label, row in zip(labels, rows, strict=True) if row is None])
+    return WordVectors(
+        table, found, [label for label, row in zip(labels, rows, strict=True) if row is None]
+    )
 
 
 def _pieces(tokenizer):
-    return [tokenizer.id_to_token(token_id, "source") for token_id in range(tokenizer.vocabulary_size)]
+    return [
+        tokenizer.id_to_token(token_id, "source") for token_id in range(tokenizer.vocabulary_size)
+    ]
 
 
 def _names(tokens):
     """What each token is called in a file of words."""
     if isinstance(tokens, str | bytes):
-        raise ValueError("tokens must be a tokenizer or a list of words, but one text was given; split it.")
+        raise ValueError(
+            "tokens must be a tokenizer or a list of words, but one text was given; split it."
+        )
     if isinstance(tokens, list | tuple):
         return list(tokens)
     return [piece.removeprefix(SPACE_SIGN) or piece for piece in _pieces(tokens)]
@@ -115,7 +125,11 @@ def _format_of(path):
         sample = file.readline(1 << 16)
     try:
         parts = sample.decode("utf-8").split()
-        return "word2vec" if len(parts) > int(first.split()[1]) and float(parts[-1]) is not None else "word2vec_binary"
+        return (
+            "word2vec"
+            if len(parts) > int(first.split()[1]) and float(parts[-1]) is not None
+            else "word2vec_binary"
+        )
     except ValueError:
         return "word2vec_binary"
 
@@ -148,14 +162,21 @@ def _read_text(file, path, size, wanted):
             continue
         size = len(parts) - 1 if size is None else size
         # From the end: a word of GloVe's may hold spaces.
-        word, numbers = b" ".join(parts[:-size]).decode("utf-8", errors="replace").strip(), parts[-size:]
+        word, numbers = (
+            b" ".join(parts[:-size]).decode("utf-8", errors="replace").strip(),
+            parts[-size:],
+        )
         if size < 1 or len(parts) <= size:
-            raise ValueError(f"{path}, line {number}: there must be a word and {size} numbers, but there are {len(parts)} parts.")
+            raise ValueError(
+                f"{path}, line {number}: there must be a word and {size} numbers, but there are {len(parts)} parts."
+            )
         if word in wanted and word not in vectors:
             try:
                 vectors[word] = np.array(numbers, dtype="float32")
             except ValueError:
-                raise ValueError(f"{path}, line {number}: {b' '.join(numbers)[:40].decode(errors='replace')!r} are not numbers.") from None
+                raise ValueError(
+                    f"{path}, line {number}: {b' '.join(numbers)[:40].decode(errors='replace')!r} are not numbers."
+                ) from None
             _check_finite(vectors[word], path, word)
     return vectors
 
@@ -173,7 +194,9 @@ def _read_binary(file, path, count, size, wanted):
                 word += byte
         numbers = file.read(width)
         if len(numbers) < width:
-            raise ValueError(f"{path} ends in the midst of word {number + 1:,} of {count:,}; copy it again.")
+            raise ValueError(
+                f"{path} ends in the midst of word {number + 1:,} of {count:,}; copy it again."
+            )
         text = word.decode("utf-8", errors="replace")
         if text in wanted and text not in vectors:
             vectors[text] = np.frombuffer(numbers, dtype="<f4").astype("float32")

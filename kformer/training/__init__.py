@@ -3,7 +3,12 @@
 from kformer.training.averages import average_checkpoints
 from kformer.training.best_model import BestModel
 from kformer.training.callbacks import Checkpoint, StepHistory
-from kformer.training.checkpoints import TrainingState, latest_checkpoint, load_checkpoint, save_checkpoint
+from kformer.training.checkpoints import (
+    TrainingState,
+    latest_checkpoint,
+    load_checkpoint,
+    save_checkpoint,
+)
 from kformer.training.contrastive import ContrastiveLoss, RetrievalAccuracy
 from kformer.training.fitting import fit_from
 from kformer.training.losses import MaskedCrossentropy

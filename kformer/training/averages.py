@@ -27,7 +27,9 @@ def swap_average(model):
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     if not optimizer.use_ema:
         return
-    for variable, average in zip(model.trainable_variables, optimizer._model_variables_moving_average, strict=True):
+    for variable, average in zip(
+        model.trainable_variables, optimizer._model_variables_moving_average, strict=True
+    ):
         value = keras.ops.convert_to_numpy(variable).copy()
         variable.assign(average)
         average.assign(value)
@@ -58,16 +60,28 @@ def average_checkpoints(run_dir, last=10):
     if not paths:
         raise FileNotFoundError(f"{run_dir} has no whole checkpoint to average.")
     if len(paths) < last:
-        warnings.warn(f"{run_dir} has {len(paths)} checkpoints, not {last}: keep more of them (--keep).", stacklevel=2)
+        warnings.warn(
+            f"{run_dir} has {len(paths)} checkpoints, not {last}: keep more of them (--keep).",
+            stacklevel=2,
+        )
     sums = model = None
     for path in paths:
         model = load_weights(path)
         # In double precision: the mean of equal numbers is that number.
-        values = [keras.ops.convert_to_numpy(variable).astype("float64") for variable in model.trainable_variables]
+        values = [
+            keras.ops.convert_to_numpy(variable).astype("float64")
+            for variable in model.trainable_variables
+        ]
         shapes = [value.shape for value in values]
         if sums is not None and shapes != [value.shape for value in sums]:
-            raise ValueError(f"{path} is a checkpoint of another model than {paths[0]}, so they have no mean.")
-        sums = values if sums is None else [total + value for total, value in zip(sums, values, strict=True)]
+            raise ValueError(
+                f"{path} is a checkpoint of another model than {paths[0]}, so they have no mean."
+            )
+        sums = (
+            values
+            if sums is None
+            else [total + value for total, value in zip(sums, values, strict=True)]
+        )
     for variable, total in zip(model.trainable_variables, sums, strict=True):
         variable.assign((total / len(paths)).astype("float32"))
     return model, sorted(int(path.name.removeprefix("step-")) for path in paths)

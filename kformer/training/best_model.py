@@ -39,8 +39,12 @@ class BestModel(keras.callbacks.Callback):
         super().__init__()
         if measure not in ("nll", "bleu"):
             raise ValueError(f"measure must be nll or bleu, but {measure!r} was given.")
-        if patience is not None and (isinstance(patience, bool) or not isinstance(patience, numbers.Integral) or patience < 1):
-            raise ValueError(f"patience must be a whole number of at least 1, or None, but {patience!r} was given.")
+        if patience is not None and (
+            isinstance(patience, bool) or not isinstance(patience, numbers.Integral) or patience < 1
+        ):
+            raise ValueError(
+                f"patience must be a whole number of at least 1, or None, but {patience!r} was given."
+            )
         self.path = pathlib.Path(run_dir) / "model.keras"
         self.measure, self.patience = measure, patience
         self.best, self._waited = None, 0
@@ -60,7 +64,11 @@ class BestModel(keras.callbacks.Callback):
         sign = -1 if self.measure == "nll" else 1
         value = validation[self.measure]
         # No number is better than one that is none.
-        is_better = self.best is None or sign * value > sign * self.value or (np.isnan(self.value) and not np.isnan(value))
+        is_better = (
+            self.best is None
+            or sign * value > sign * self.value
+            or (np.isnan(self.value) and not np.isnan(value))
+        )
         self._waited = 0 if is_better else self._waited + 1
         if is_better:
             self.best = validation

@@ -113,7 +113,9 @@ class StepHistory(StepCounter):
         super().set_model(model)
         if getattr(model, "loss_observer", self) is None:
             model.loss_observer = LatestValue(name="batch_loss")
-            model.train_function = model.test_function = None  # Traced functions would not know of it.
+            model.train_function = model.test_function = (
+                None  # Traced functions would not know of it.
+            )
 
     def on_train_begin(self, logs=None):
         if self._columns is not None:
@@ -123,7 +125,9 @@ class StepHistory(StepCounter):
         rows = [row for row in rows if int(row["step"]) <= self.step]
         last_step = int(rows[-1]["step"]) if rows else 0
         if last_step != self.step:
-            raise ValueError(f"{self.path} does not reach up to step {self.step}, which the training resumes from.")
+            raise ValueError(
+                f"{self.path} does not reach up to step {self.step}, which the training resumes from."
+            )
         self._columns = columns if rows else []
         self._rewrite(rows)
 
@@ -139,8 +143,12 @@ class StepHistory(StepCounter):
                 "The history needs the loss of each batch: give the model a "
                 "kformer.training.LatestValue(name='batch_loss') that its compute_loss updates."
             )
-        measured = {name: _shortest(value) for name, value in logs.items() if name.startswith("val_")}  # By a callback before this one.
-        self._add_columns([*(f"val_{name}" for name in logs if name not in (*_NO_METRICS, *measured)), *measured])
+        measured = {
+            name: _shortest(value) for name, value in logs.items() if name.startswith("val_")
+        }  # By a callback before this one.
+        self._add_columns(
+            [*(f"val_{name}" for name in logs if name not in (*_NO_METRICS, *measured)), *measured]
+        )
         now = time.perf_counter()
         tokens = self.count_tokens(self.step) if self.count_tokens else logs.get("batch_tokens")
         self._rows.append(
@@ -159,7 +167,11 @@ class StepHistory(StepCounter):
             self._rows = self._rows[-1:]
 
     def on_epoch_end(self, epoch, logs=None):
-        values = {name: _shortest(value) for name, value in (logs or {}).items() if name.startswith("val_") and name[4:] not in _NO_METRICS}
+        values = {
+            name: _shortest(value)
+            for name, value in (logs or {}).items()
+            if name.startswith("val_") and name[4:] not in _NO_METRICS
+        }
         self._add_columns(values)
         if values and self._rows:
             self._rows[-1].update(values)
@@ -198,7 +210,10 @@ class StepHistory(StepCounter):
 
     def _rewrite(self, rows):
         with files.replacing(self.path) as aside, open(aside, "wb") as file:
-            for line in [self._columns, *([row.get(column, "") for column in self._columns] for row in rows)]:
+            for line in [
+                self._columns,
+                *([row.get(column, "") for column in self._columns] for row in rows),
+            ]:
                 file.write(_csv_line(line) if line else b"")
 
 
@@ -227,7 +242,9 @@ class Checkpoint(StepCounter):
     def __init__(self, run_dir, every=500, keep=3, resume_from=None, history=None, data=None):
         super().__init__(resume_from)
         if every < 1 or keep < 1:
-            raise ValueError(f"every and keep must be at least 1, but every={every} and keep={keep} were given.")
+            raise ValueError(
+                f"every and keep must be at least 1, but every={every} and keep={keep} were given."
+            )
         self.run_dir = pathlib.Path(run_dir)
         self.every = every
         self.keep = keep

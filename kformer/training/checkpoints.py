@@ -74,9 +74,13 @@ def save_checkpoint(run_dir, model, state, keep=3):
         ValueError: `keep` is below 1, or the model is not compiled.
     """
     if keep < 1:
-        raise ValueError(f"keep must be at least 1, the new checkpoint itself, but {keep} was given.")
+        raise ValueError(
+            f"keep must be at least 1, the new checkpoint itself, but {keep} was given."
+        )
     if getattr(model, "optimizer", None) is None:
-        raise ValueError("A checkpoint holds the optimizer's state: compile the model before saving one.")
+        raise ValueError(
+            "A checkpoint holds the optimizer's state: compile the model before saving one."
+        )
     folder = pathlib.Path(run_dir) / "checkpoints"
     folder.mkdir(parents=True, exist_ok=True)
     aside = folder / f".step-{state.step}.partial"
@@ -86,7 +90,9 @@ def save_checkpoint(run_dir, model, state, keep=3):
     seeds = _seed_states(model)
     if seeds:
         with files.replacing(aside / _SEEDS) as path:
-            np.savez(path, **{str(i): keras.ops.convert_to_numpy(seed) for i, seed in enumerate(seeds)})
+            np.savez(
+                path, **{str(i): keras.ops.convert_to_numpy(seed) for i, seed in enumerate(seeds)}
+            )
     description = {
         "format_version": FORMAT_VERSION,
         **dataclasses.asdict(state),
@@ -102,7 +108,9 @@ def save_checkpoint(run_dir, model, state, keep=3):
     os.rename(aside, path)
     files.sync_to_disk(folder)
     steps = _steps(folder)
-    for step in [step for step in steps if step > state.step] + [step for step in steps if step <= state.step][keep:]:
+    for step in [step for step in steps if step > state.step] + [
+        step for step in steps if step <= state.step
+    ][keep:]:
         files.remove_tree(folder / f"step-{step}")
     for remains in folder.glob(".step-*"):
         shutil.rmtree(remains, ignore_errors=True)
@@ -177,7 +185,10 @@ def load_checkpoint(path):
     description = _read_state(path)
     model = files.load_model(files.inside(path, _MODEL), compiled=True)
     _restore_seeds(model, path, description.get("num_seeds", 0))
-    if getattr(model, "optimizer", None) is None or fingerprint(model) != description["fingerprint"]:
+    if (
+        getattr(model, "optimizer", None) is None
+        or fingerprint(model) != description["fingerprint"]
+    ):
         raise ValueError(
             f"{path} cannot be gone on from: the weights or the optimizer's state did not come back as they were saved."
         )
@@ -195,10 +206,16 @@ def fingerprint(model):
     """
     digest = hashlib.blake2b(digest_size=16)
     optimizer = getattr(model, "optimizer", None)
-    for variable in [*model.weights, *_seed_states(model), *([] if optimizer is None else optimizer.variables)]:
+    for variable in [
+        *model.weights,
+        *_seed_states(model),
+        *([] if optimizer is None else optimizer.variables),
+    ]:
         value = np.ascontiguousarray(keras.ops.convert_to_numpy(variable))
         if np.issubdtype(value.dtype, np.integer):
-            value = value.astype("int64")  # TensorFlow counts iterations in 64 bits, the others in 32.
+            value = value.astype(
+                "int64"
+            )  # TensorFlow counts iterations in 64 bits, the others in 32.
         digest.update(f"{value.dtype}{value.shape}".encode())
         digest.update(value.tobytes())
     return digest.hexdigest()
@@ -213,7 +230,9 @@ def _seed_states(model):
 def _restore_seeds(model, path, count):
     seeds = _seed_states(model)
     if len(seeds) != count:
-        raise ValueError(f"{path} has the states of {count} seed generators, but the model in it has {len(seeds)}.")
+        raise ValueError(
+            f"{path} has the states of {count} seed generators, but the model in it has {len(seeds)}."
+        )
     if not seeds:
         return
     try:
@@ -246,7 +265,9 @@ def _read_state(path):
 
 
 def _training_state(description):
-    return TrainingState(**{field.name: description.get(field.name) for field in dataclasses.fields(TrainingState)})
+    return TrainingState(
+        **{field.name: description.get(field.name) for field in dataclasses.fields(TrainingState)}
+    )
 
 
 def _fault(path):

@@ -21,7 +21,13 @@ POSITIONS = "rope"
 
 def default_vocabulary_size(num_pairs):
     """Pieces that occur often enough to be learnt: 1,000 to 32,000 by the number of pairs."""
-    for size, most in ((1000, 2_000), (2000, 8_000), (4000, 20_000), (8000, FEW_PAIRS), (16_000, MANY_PAIRS)):
+    for size, most in (
+        (1000, 2_000),
+        (2000, 8_000),
+        (4000, 20_000),
+        (8000, FEW_PAIRS),
+        (16_000, MANY_PAIRS),
+    ):
         if num_pairs <= most:
             return size
     return 32_000
@@ -30,7 +36,10 @@ def default_vocabulary_size(num_pairs):
 def choose_dropout(preset, num_pairs):
     """A rate, and why: what a model can learn by heart needs more of it."""
     if num_pairs <= FEW_PAIRS:
-        return 0.3, f"as there are no more than {FEW_PAIRS:,} pairs, which a model soon knows by heart"
+        return (
+            0.3,
+            f"as there are no more than {FEW_PAIRS:,} pairs, which a model soon knows by heart",
+        )
     if num_pairs <= MANY_PAIRS:
         return 0.2, f"as there are between {FEW_PAIRS:,} and {MANY_PAIRS:,} pairs"
     return 0.3 if preset == "big" else 0.1, f"little, as there are more than {MANY_PAIRS:,} pairs"
@@ -58,16 +67,29 @@ def choose_epochs(steps_per_epoch, accumulate=1):
     if epochs * steps_per_epoch < 2000 * accumulate:
         what = "steps" if accumulate == 1 else "updates"
         epochs = math.ceil(2000 * accumulate / steps_per_epoch)
-        return epochs, f"as many as make 2,000 {what}, the least in which a model learns to translate"
+        return (
+            epochs,
+            f"as many as make 2,000 {what}, the least in which a model learns to translate",
+        )
     if epochs * steps_per_epoch > 100_000:
-        return math.ceil(100_000 / steps_per_epoch), "as many as make 100,000 steps; give epochs or steps if there is time for more"
-    return epochs, "the usual number" if epochs == 20 else "more than the usual 20, towards 7,500 steps"
+        return math.ceil(
+            100_000 / steps_per_epoch
+        ), "as many as make 100,000 steps; give epochs or steps if there is time for more"
+    return (
+        epochs,
+        "the usual number" if epochs == 20 else "more than the usual 20, towards 7,500 steps",
+    )
 
 
 def choose_patience(steps_per_epoch, valid_every):
     """Validations, and why: 10, or those of 1,000 steps, as a model that is still warming up says nothing for many epochs of a few."""
     patience = max(PATIENCE, math.ceil(PATIENT_STEPS / (steps_per_epoch * valid_every)))
-    return patience, "" if patience == PATIENCE else f": those of {PATIENT_STEPS:,} steps, as an epoch has so few"
+    return (
+        patience,
+        ""
+        if patience == PATIENCE
+        else f": those of {PATIENT_STEPS:,} steps, as an epoch has so few",
+    )
 
 
 def choose_warmup(total_steps):

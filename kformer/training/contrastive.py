@@ -54,7 +54,13 @@ class RetrievalAccuracy(keras.metrics.Mean):
         cosines = pair_cosines(y_pred)
         # Not by argmax: with equal embeddings everywhere it would favour the first pair.
         is_best = ops.equal(ops.diagonal(cosines), ops.max(cosines, axis=1))
-        is_alone = ops.equal(ops.sum(ops.cast(ops.equal(cosines, ops.max(cosines, axis=1, keepdims=True)), "int32"), axis=1), 1)
+        is_alone = ops.equal(
+            ops.sum(
+                ops.cast(ops.equal(cosines, ops.max(cosines, axis=1, keepdims=True)), "int32"),
+                axis=1,
+            ),
+            1,
+        )
         super().update_state(ops.cast(ops.logical_and(is_best, is_alone), "float32"), sample_weight)
 
 

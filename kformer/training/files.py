@@ -64,7 +64,9 @@ def new_folder(path):
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".partial-") as aside:
-        folder = pathlib.Path(aside) / "new"  # The one around it is for this user alone, as temporary folders are.
+        folder = (
+            pathlib.Path(aside) / "new"
+        )  # The one around it is for this user alone, as temporary folders are.
         folder.mkdir()
         yield folder
         for part in (*folder.rglob("*"), folder):
@@ -98,7 +100,9 @@ def read_json(path):
     except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are both ValueErrors.
         raise ValueError(f"{path} is damaged: it is not valid JSON ({error}).") from error
     if not isinstance(value, dict):
-        raise ValueError(f"{path} is damaged: it should hold a JSON object, but holds {type(value).__name__}.")
+        raise ValueError(
+            f"{path} is damaged: it should hold a JSON object, but holds {type(value).__name__}."
+        )
     return value
 
 
@@ -172,7 +176,9 @@ def load_model(path, *, compiled):
             # training.
             warnings.filterwarnings("error", message="Skipping variable loading")
             return keras.saving.load_model(path, compile=compiled, safe_mode=True)
-    except Exception as error:  # Keras raises many kinds here, most with a page of configuration in the message.
+    except (
+        Exception
+    ) as error:  # Keras raises many kinds here, most with a page of configuration in the message.
         reason = " ".join(str(error).split())
         reason = reason if len(reason) <= 300 else reason[:300] + "..."
         raise ValueError(
@@ -185,7 +191,14 @@ def zip_fault(path):
     try:
         with zipfile.ZipFile(path) as archive:
             member = archive.testzip()
-    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+    except (
+        zipfile.BadZipFile,
+        OSError,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+        ValueError,
+    ) as error:
         return f"it is not a whole archive ({error})"
     return f"the checksum of {member} is wrong" if member else None
 

@@ -7,7 +7,15 @@ from kformer.training.checkpoints import TrainingState
 
 
 def fit_from(
-    model, dataset, state=None, *, epochs=None, steps=None, steps_per_epoch=None, callbacks=None, **fit_arguments
+    model,
+    dataset,
+    state=None,
+    *,
+    epochs=None,
+    steps=None,
+    steps_per_epoch=None,
+    callbacks=None,
+    **fit_arguments,
 ):
     """Calls `model.fit` so that the training goes on from `state` exactly as if it had not been interrupted.
 
@@ -114,7 +122,9 @@ class _TrainedWeights(keras.callbacks.Callback):
         optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
         self._values = []
         if optimizer.use_ema and epoch + 1 == self.params["epochs"]:
-            self._values = [keras.ops.convert_to_numpy(v).copy() for v in self.model.trainable_variables]
+            self._values = [
+                keras.ops.convert_to_numpy(v).copy() for v in self.model.trainable_variables
+            ]
 
     def restore(self):
         for variable, value in zip(self.model.trainable_variables, self._values, strict=False):

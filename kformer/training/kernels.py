@@ -13,7 +13,9 @@ def has_kernels():
     return keras.backend.backend() == "torch"
 
 
-def class_sums(tokens, table, labels, shares, rest, weights, consistency, training, chunk_rows, multiplied):
+def class_sums(
+    tokens, table, labels, shares, rest, weights, consistency, training, chunk_rows, multiplied
+):
     """The forward pass of `projected_crossentropy` and what its backward pass will need, on PyTorch.
 
     The logits of all chunks are written into one buffer and turned in place into exponentials and then into slopes: a processor takes
@@ -38,7 +40,13 @@ def class_sums(tokens, table, labels, shares, rest, weights, consistency, traini
     # Padding counts nothing and need not be computed; to know how much of it there is would keep a GPU waiting.
     real = None if tokens.is_cuda else weights.nonzero()[:, 0]
     if real is not None and len(real) < len(weights):
-        tokens, labels, shares, rest, weights = tokens[:, real], labels[real], shares[real], rest[real], weights[real]
+        tokens, labels, shares, rest, weights = (
+            tokens[:, real],
+            labels[real],
+            shares[real],
+            rest[real],
+            weights[real],
+        )
     passes, rows, size = tokens.shape
     classes = table.shape[0]
     most = _GPU_ELEMENTS if tokens.is_cuda else _CPU_ELEMENTS
@@ -51,12 +59,17 @@ def class_sums(tokens, table, labels, shares, rest, weights, consistency, traini
         low = getattr(torch, multiplied)
         rounded = table.to(low)
         buffer = tokens.new_empty((passes * chunk_rows, classes), dtype=low)
-        wide = buffer if low == torch.float32 else tokens.new_empty(buffer.shape, dtype=torch.float32)
+        wide = (
+            buffer if low == torch.float32 else tokens.new_empty(buffer.shape, dtype=torch.float32)
+        )
         for start in range(0, rows, chunk_rows):
             rows_here = slice(start, start + chunk_rows)
             chunk = tokens[:, rows_here]
             chunk_labels = labels[rows_here].to(torch.int64).repeat(passes, 1)
-            chunk_shares, chunk_rest = shares[rows_here].repeat(passes, 1), rest[rows_here].repeat(passes, 1)
+            chunk_shares, chunk_rest = (
+                shares[rows_here].repeat(passes, 1),
+                rest[rows_here].repeat(passes, 1),
+            )
             chunk_weights = weights[rows_here].repeat(passes)[:, None]
             shape, chunk = chunk.shape, chunk.reshape(-1, size)
             products = torch.mm(chunk.to(low), rounded.t(), out=buffer[: len(chunk)])
@@ -72,14 +85,18 @@ def class_sums(tokens, table, labels, shares, rest, weights, consistency, traini
             nll = log_norm - label_logits
             # The mean of a token's logits is its logit at the mean of the classes.
             mean = (chunk.float() @ mean_class)[:, None] - highest
-            loss = log_norm - (chunk_shares * class_logits).sum(-1, keepdim=True) - chunk_rest * mean
+            loss = (
+                log_norm - (chunk_shares * class_logits).sum(-1, keepdim=True) - chunk_rest * mean
+            )
             if consistency:
                 divergence, pull = divergence_of(shifted, exponentials, norm)
                 loss = loss + consistency / 2 * divergence
             counted = torch.cat([loss, nll, (label_logits == 0).float()], -1)
             sums += (counted.masked_fill_(chunk_weights == 0, 0.0) * chunk_weights).sum(0)
             if training:
-                slope = exponentials.scatter_(-1, chunk_labels, class_logits.exp() - chunk_shares * norm)
+                slope = exponentials.scatter_(
+                    -1, chunk_labels, class_logits.exp() - chunk_shares * norm
+                )
                 if consistency:
                     slope.addcmul_(pull, norm, value=consistency)
                 if tokens.dtype != torch.float32:
@@ -92,5 +109,7 @@ def class_sums(tokens, table, labels, shares, rest, weights, consistency, traini
                 else:
                     table_slope += weighted.t() @ slope
         if training and tokens is not all_tokens:
-            tokens_slope = torch.zeros_like(all_tokens, dtype=torch.float32).index_copy_(1, real, tokens_slope)
+            tokens_slope = torch.zeros_like(all_tokens, dtype=torch.float32).index_copy_(
+                1, real, tokens_slope
+            )
         return sums, tokens_slope, table_slope

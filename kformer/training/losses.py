@@ -41,7 +41,9 @@ def token_weights(labels, pad_id=None, sample_weight=None):
     Returns:
         float32 tensor `[B, T]`.
     """
-    real = ops.logical_and(ops.not_equal(labels, 0 if pad_id is None else pad_id), ops.greater_equal(labels, 0))
+    real = ops.logical_and(
+        ops.not_equal(labels, 0 if pad_id is None else pad_id), ops.greater_equal(labels, 0)
+    )
     weights = ops.cast(real, "float32")
     if sample_weight is not None:
         sample_weight = ops.convert_to_tensor(sample_weight, dtype="float32")
@@ -180,11 +182,20 @@ class MaskedCrossentropy(keras.losses.Loss):
         Kim and Rush 2016, "Sequence-level knowledge distillation", section 3.1 (soft targets).
     """
 
-    def __init__(self, label_smoothing=0.0, pad_id=None, consistency=0.0, teacher_weight=TEACHER_WEIGHT, name="masked_crossentropy"):
+    def __init__(
+        self,
+        label_smoothing=0.0,
+        pad_id=None,
+        consistency=0.0,
+        teacher_weight=TEACHER_WEIGHT,
+        name="masked_crossentropy",
+    ):
         # Of Keras's reductions none gives the token mean under every kind of weight: `__call__` reduces.
         super().__init__(name=name, reduction=None, dtype="float32")
         if not 0 <= label_smoothing < 1:
-            raise ValueError(f"label_smoothing must lie in [0, 1), but {label_smoothing} was given.")
+            raise ValueError(
+                f"label_smoothing must lie in [0, 1), but {label_smoothing} was given."
+            )
         if not 0 <= consistency < float("inf"):
             raise ValueError(f"consistency must be at least 0, but {consistency} was given.")
         if not 0 <= teacher_weight <= 1:
@@ -198,7 +209,10 @@ class MaskedCrossentropy(keras.losses.Loss):
     @property
     def needs_logits(self):
         """Whether a subclass computes something else, so that `of_projection` is not its loss."""
-        return type(self).call is not MaskedCrossentropy.call or type(self).__call__ is not MaskedCrossentropy.__call__
+        return (
+            type(self).call is not MaskedCrossentropy.call
+            or type(self).__call__ is not MaskedCrossentropy.__call__
+        )
 
     def call(self, y_true, y_pred):
         """The loss of each token, float32 `[B, T]`; padding is not yet taken out."""
@@ -238,7 +252,9 @@ class MaskedCrossentropy(keras.losses.Loss):
             return loss
         first, second = ops.split(ops.log_softmax(ops.cast(y_pred, "float32"), axis=-1), 2)
         divergences = 0.5 * ops.sum((ops.exp(first) - ops.exp(second)) * (first - second), axis=-1)
-        weights = ops.split(token_weights(ops.cast(y_true, "int32"), self.pad_id, sample_weight), 2)[0]
+        weights = ops.split(
+            token_weights(ops.cast(y_true, "int32"), self.pad_id, sample_weight), 2
+        )[0]
         divergences = ops.where(ops.not_equal(weights, 0), divergences, 0.0)
         drawn = self._mean(ops.sum(divergences * weights), ops.sum(weights))
         return loss + self.consistency / 2 * drawn
@@ -265,14 +281,18 @@ class MaskedCrossentropy(keras.losses.Loss):
         """
         y_true = ops.cast(y_true, "int32")
         if tuple(hidden.shape)[-1] != table.shape[1]:
-            raise ValueError(f"Vectors of size {hidden.shape[-1]} cannot be projected by a table of shape {tuple(table.shape)}.")
+            raise ValueError(
+                f"Vectors of size {hidden.shape[-1]} cannot be projected by a table of shape {tuple(table.shape)}."
+            )
         check_shapes(y_true, hidden)
         weights = token_weights(y_true, self.pad_id)
         known = ops.less(y_true, table.shape[0])
         consistency = self.consistency if training else 0.0
         soft_targets = None if soft_targets is None else self._mixed(soft_targets)
         options = {"consistency": consistency, "soft_targets": soft_targets}
-        sums = projected_crossentropy(hidden, table, y_true, weights, self.label_smoothing, training, **options)
+        sums = projected_crossentropy(
+            hidden, table, y_true, weights, self.label_smoothing, training, **options
+        )
         sums = ops.where(ops.all(ops.logical_or(known, ops.equal(weights, 0))), sums, float("nan"))
         count = ops.sum(weights)
         told = ops.stop_gradient(sums)
@@ -283,6 +303,15 @@ class MaskedCrossentropy(keras.losses.Loss):
         return self._replica_mean(mean, mean)
 
     def get_config(self):
-        config = {"label_smoothing": self.label_smoothing, "pad_id": self.pad_id, "consistency": self.consistency, "name": self.name}
+        config = {
+            "label_smoothing": self.label_smoothing,
+            "pad_id": self.pad_id,
+            "consistency": self.consistency,
+            "name": self.name,
+        }
         # An option that came later stands in a file only where it is in use, so that older versions read what they can.
-        return config if self.teacher_weight == TEACHER_WEIGHT else {**config, "teacher_weight": self.teacher_weight}
+        return (
+            config
+            if self.teacher_weight == TEACHER_WEIGHT
+            else {**config, "teacher_weight": self.teacher_weight}
+        )

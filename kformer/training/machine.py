@@ -36,15 +36,28 @@ def configure_machine(matmul_precision=None, keep_memory=False):
     parts = [f"{backend} on {_processors()} processor(s)"]
     if matmul_precision is not None:
         if matmul_precision not in PRECISIONS:
-            raise ValueError(f"matmul_precision must be one of {', '.join(PRECISIONS)}, but {matmul_precision!r} was given.")
+            raise ValueError(
+                f"matmul_precision must be one of {', '.join(PRECISIONS)}, but {matmul_precision!r} was given."
+            )
         _set_precision(backend, matmul_precision)
-    rounds = backend != "jax" and matmul_precision == "medium" and not _has_gpu(backend) and has_bfloat16_products()
+    rounds = (
+        backend != "jax"
+        and matmul_precision == "medium"
+        and not _has_gpu(backend)
+        and has_bfloat16_products()
+    )
     set_training_products("bfloat16" if rounds else None)
-    parts.append(f"float32 products: {matmul_precision or 'the usual'} precision{', bfloat16 in training steps' if rounds else ''}")
+    parts.append(
+        f"float32 products: {matmul_precision or 'the usual'} precision{', bfloat16 in training steps' if rounds else ''}"
+    )
     if keep_memory:
-        parts.append("freed memory is kept" if _keep_memory() else "freed memory cannot be kept (no glibc)")
+        parts.append(
+            "freed memory is kept" if _keep_memory() else "freed memory cannot be kept (no glibc)"
+        )
     if backend == "tensorflow":
-        parts.append(f"oneDNN {'off' if os.environ.get('TF_ENABLE_ONEDNN_OPTS') == '0' else 'as TensorFlow chooses'}")
+        parts.append(
+            f"oneDNN {'off' if os.environ.get('TF_ENABLE_ONEDNN_OPTS') == '0' else 'as TensorFlow chooses'}"
+        )
     return f"Machine: {'; '.join(parts)}."
 
 
@@ -70,7 +83,13 @@ def _has_gpu(backend):
 
 def _processors():
     threads = os.environ.get("OMP_NUM_THREADS", "")
-    return threads if threads.isdecimal() else len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return (
+        threads
+        if threads.isdecimal()
+        else len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count()
+    )
 
 
 def _set_precision(backend, precision):
@@ -81,7 +100,9 @@ def _set_precision(backend, precision):
     elif backend == "jax":
         import jax
 
-        jax.config.update("jax_default_matmul_precision", {"medium": "default"}.get(precision, precision))
+        jax.config.update(
+            "jax_default_matmul_precision", {"medium": "default"}.get(precision, precision)
+        )
     else:
         import tensorflow as tf
 

@@ -158,7 +158,9 @@ class MaskedAccuracy(TokenMean):
     def token_values(self, labels, logits):
         # A label that shares the highest logit counts. (A search for the highest index is slow on TensorFlow.)
         inside = ops.expand_dims(ops.clip(labels, 0, logits.shape[-1] - 1), -1)
-        return ops.equal(ops.take_along_axis(logits, inside, axis=-1)[..., 0], ops.max(logits, axis=-1))
+        return ops.equal(
+            ops.take_along_axis(logits, inside, axis=-1)[..., 0], ops.max(logits, axis=-1)
+        )
 
 
 @keras.saving.register_keras_serializable(package="kformer")
@@ -185,7 +187,9 @@ class LatestValue(keras.metrics.Metric):
 
     def __init__(self, name="latest_value", dtype=None):
         super().__init__(name=name, dtype=dtype)
-        self.latest = self.add_variable((), "zeros", dtype="float32", aggregation="mean", name="latest")
+        self.latest = self.add_variable(
+            (), "zeros", dtype="float32", aggregation="mean", name="latest"
+        )
 
     def update_state(self, value, sample_weight=None):
         """Takes the place of the value before; a sample weight means nothing here."""

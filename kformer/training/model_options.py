@@ -7,7 +7,16 @@ from kformer.models import Transformer
 
 # Arguments that other options of a training choose, or its tokenizer.
 _CHOSEN_ELSEWHERE = (
-    *("vocabulary_size", "target_vocabulary_size", "share_embeddings", "max_length", "pad_id", "start_id", "end_id", "normalize_first"),
+    *(
+        "vocabulary_size",
+        "target_vocabulary_size",
+        "share_embeddings",
+        "max_length",
+        "pad_id",
+        "start_id",
+        "end_id",
+        "normalize_first",
+    ),
     *("dropout", "attention_dropout", "activation_dropout", "seed", "dtype", "name", "kwargs"),
 )
 
@@ -31,15 +40,23 @@ def check_model_options(options, preset):
     """
     for name, value in options.items():
         if name not in MODEL_OPTIONS:
-            raise ValueError(f"There is no model option {name!r}: choose among {', '.join(sorted(MODEL_OPTIONS))}.")
+            raise ValueError(
+                f"There is no model option {name!r}: choose among {', '.join(sorted(MODEL_OPTIONS))}."
+            )
         default = MODEL_OPTIONS[name]
         for kind, what in ((bool, "true or false"), (numbers.Real, "a number")):
-            if isinstance(default, kind) and (not isinstance(value, kind) or isinstance(value, bool) != isinstance(default, bool)):
-                raise ValueError(f"The model option {name} must be {what}, but {value!r} was given.")
+            if isinstance(default, kind) and (
+                not isinstance(value, kind) or isinstance(value, bool) != isinstance(default, bool)
+            ):
+                raise ValueError(
+                    f"The model option {name} must be {what}, but {value!r} was given."
+                )
     # A layer of each stack has all that may be wrong.
     sizes = {name: options.get(name, 2) for name in ("num_encoder_layers", "num_decoder_layers")}
     depths = {name: 1 for name, value in sizes.items() if isinstance(value, int) and value > 1}
     try:
         Transformer.from_preset(preset, vocabulary_size=8, **{**options, **depths})
     except (ValueError, TypeError) as error:
-        raise ValueError(f"No model can be made with the model options {options}: {error}") from error
+        raise ValueError(
+            f"No model can be made with the model options {options}: {error}"
+        ) from error

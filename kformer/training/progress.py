@@ -31,7 +31,9 @@ class TrainingProgress(StepCounter):
 
     _WINDOW = 100
 
-    def __init__(self, total_steps, resume_from=None, count_tokens=None, seconds=10.0, console=None):
+    def __init__(
+        self, total_steps, resume_from=None, count_tokens=None, seconds=10.0, console=None
+    ):
         super().__init__(resume_from)
         self.total_steps = total_steps
         self.count_tokens = count_tokens
@@ -57,7 +59,12 @@ class TrainingProgress(StepCounter):
 
     def on_train_begin(self, logs=None):
         if self._bar is None and (self.console.is_terminal or self.console.is_jupyter):
-            columns = [TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}")]
+            columns = [
+                TextColumn("training"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.description}"),
+            ]
             self._bar = Progress(*columns, console=self.console)
             self._task = self._bar.add_task("", total=self.total_steps, completed=self.step)
             self._bar.start()
@@ -78,8 +85,12 @@ class TrainingProgress(StepCounter):
         now = time.perf_counter()
         self._busy += now - self._clock
         self._clock = now
-        tokens = self.count_tokens(self.step) if self.count_tokens else (logs or {}).get("batch_tokens")
-        self._tokens = None if tokens is None or self._tokens is None else self._tokens + int(tokens)
+        tokens = (
+            self.count_tokens(self.step) if self.count_tokens else (logs or {}).get("batch_tokens")
+        )
+        self._tokens = (
+            None if tokens is None or self._tokens is None else self._tokens + int(tokens)
+        )
         self._marks.append((self._busy, self.step, self._tokens))
         text = self.describe(logs)
         if self._bar is not None:
@@ -89,10 +100,15 @@ class TrainingProgress(StepCounter):
             self._print(f"step {self.step}/{self.total_steps}  {text}")
 
     def on_epoch_end(self, epoch, logs=None):
-        shown = {name: value for name, value in (logs or {}).items() if name not in ("batch_loss", "batch_tokens")}
+        shown = {
+            name: value
+            for name, value in (logs or {}).items()
+            if name not in ("batch_loss", "batch_tokens")
+        }
         shown = {name: value for name, value in shown.items() if not name.startswith("val_batch_")}
         self._print(
-            f"epoch {epoch + 1}  step {self.step}  " + "  ".join(f"{name} {value:.4g}" for name, value in shown.items())
+            f"epoch {epoch + 1}  step {self.step}  "
+            + "  ".join(f"{name} {value:.4g}" for name, value in shown.items())
         )
 
     def on_train_end(self, logs=None):
@@ -101,7 +117,10 @@ class TrainingProgress(StepCounter):
     def describe(self, logs=None):
         """The line's changing part: loss, rate and time left."""
         parts = [f"loss {logs['loss']:.4f}"] if logs and "loss" in logs else []
-        (start, first_step, first_tokens), (end, last_step, last_tokens) = self._marks[0], self._marks[-1]
+        (start, first_step, first_tokens), (end, last_step, last_tokens) = (
+            self._marks[0],
+            self._marks[-1],
+        )
         if end > start:
             if last_tokens is None:
                 parts.append(f"{(last_step - first_step) / (end - start):,.1f} steps/s")

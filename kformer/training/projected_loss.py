@@ -13,7 +13,15 @@ _FEWEST_ROWS = 128
 
 
 def projected_crossentropy(
-    hidden, table, labels, weights, label_smoothing=0.0, training=True, chunk_rows=None, consistency=0.0, soft_targets=None
+    hidden,
+    table,
+    labels,
+    weights,
+    label_smoothing=0.0,
+    training=True,
+    chunk_rows=None,
+    consistency=0.0,
+    soft_targets=None,
 ):
     """Weighted sums of loss, negative log-likelihood and right guesses, of logits `hidden @ table.T` that are never kept.
 
@@ -72,9 +80,13 @@ def projected_crossentropy(
     num_chunks = max(num_chunks, 1) if isinstance(num_chunks, int) else ops.maximum(num_chunks, 1)
     chunk_rows = (rows + num_chunks - 1) // num_chunks
     missing = 0 if kernels.has_kernels() else num_chunks * chunk_rows - rows
-    labels, shares, rest = (ops.pad(part, [(0, missing), (0, 0)]) for part in (labels, shares, rest))  # [N, K], [N, K], [N, 1]
+    labels, shares, rest = (
+        ops.pad(part, [(0, missing), (0, 0)]) for part in (labels, shares, rest)
+    )  # [N, K], [N, K], [N, 1]
     weights = ops.pad(weights, [(0, missing)])  # [N]
-    tokens = ops.pad(ops.reshape(hidden, (passes, -1, size)), [(0, 0), (0, missing), (0, 0)])  # [P, N, D]
+    tokens = ops.pad(
+        ops.reshape(hidden, (passes, -1, size)), [(0, 0), (0, missing), (0, 0)]
+    )  # [P, N, D]
     table = ops.reshape(table, (classes, size))  # A tensor: TensorFlow takes no variable below.
 
     dtype = keras.backend.standardize_dtype(tokens.dtype)
@@ -90,7 +102,9 @@ def projected_crossentropy(
                 to_tokens = to_tokens - rest * ops.mean(ops.cast(table, "float32"), axis=0)
                 weighted = ops.sum(ops.cast(tokens, "float32") * (row_weights * rest), axis=(0, 1))
                 to_table = to_table - weighted / classes
-            return ops.cast(to_tokens * row_weights * upstream, dtype), ops.cast(to_table * upstream, dtype)
+            return ops.cast(to_tokens * row_weights * upstream, dtype), ops.cast(
+                to_table * upstream, dtype
+            )
 
         return gradient
 
@@ -102,10 +116,14 @@ def projected_crossentropy(
 
         def step(index, sums, tokens_slope, table_slope):
             start = index * chunk_rows
-            chunk = ops.reshape(ops.slice(tokens, (0, start, 0), (passes, chunk_rows, size)), (-1, size))
+            chunk = ops.reshape(
+                ops.slice(tokens, (0, start, 0), (passes, chunk_rows, size)), (-1, size)
+            )
 
             def part_of(values):
-                return ops.tile(ops.slice(values, (start, 0), (chunk_rows, values.shape[-1])), (passes, 1))
+                return ops.tile(
+                    ops.slice(values, (start, 0), (chunk_rows, values.shape[-1])), (passes, 1)
+                )
 
             chunk_labels, chunk_shares = part_of(labels), part_of(shares)
             chunk_weights = part_of(ops.expand_dims(weights, -1))
@@ -132,24 +150,35 @@ def projected_crossentropy(
             sums = sums + ops.sum(counted, axis=0)
             if training:
                 # exp(shifted) is p times its sum, by which the narrow matrices are divided; half precision lacks the range.
-                numbers = ops.broadcast_to(ops.expand_dims(ops.arange(passes * chunk_rows, dtype="int32"), -1), ops.shape(chunk_labels))
+                numbers = ops.broadcast_to(
+                    ops.expand_dims(ops.arange(passes * chunk_rows, dtype="int32"), -1),
+                    ops.shape(chunk_labels),
+                )
                 places = ops.reshape(ops.stack([numbers, chunk_labels], axis=-1), (-1, 2))
                 at_classes = ops.exp(class_logits) - chunk_shares * norm
-                slope = ops.scatter_update(probabilities, places, ops.reshape(at_classes, (-1,)))  # [P C, V]
+                slope = ops.scatter_update(
+                    probabilities, places, ops.reshape(at_classes, (-1,))
+                )  # [P C, V]
                 if consistency:
                     slope = slope + consistency * norm * pull
                 if dtype != "float32":
                     slope, norm = slope / norm, 1.0
                 slope = ops.cast(slope, multiplied)
                 to_tokens = ops.cast(ops.matmul(slope, rounded), "float32") / norm  # [P C, D]
-                tokens_slope = ops.slice_update(tokens_slope, (0, start, 0), ops.reshape(to_tokens, (passes, chunk_rows, size)))
+                tokens_slope = ops.slice_update(
+                    tokens_slope, (0, start, 0), ops.reshape(to_tokens, (passes, chunk_rows, size))
+                )
                 weighted = ops.cast(ops.cast(chunk, "float32") * (chunk_weights / norm), multiplied)
-                table_slope = table_slope + ops.cast(ops.matmul(ops.transpose(weighted), slope), "float32")  # [D, V]
+                table_slope = table_slope + ops.cast(
+                    ops.matmul(ops.transpose(weighted), slope), "float32"
+                )  # [D, V]
             return index + 1, sums, tokens_slope, table_slope
 
         if kernels.has_kernels():
             settings = (consistency, training, given_rows, multiplied)
-            sums, tokens_slope, table_slope = kernels.class_sums(tokens, table, labels, shares, rest, weights, *settings)
+            sums, tokens_slope, table_slope = kernels.class_sums(
+                tokens, table, labels, shares, rest, weights, *settings
+            )
             return sums, gradient_of(tokens, table, tokens_slope, table_slope)
         empty = (
             ops.zeros((3,), "float32"),

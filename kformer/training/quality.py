@@ -38,13 +38,21 @@ class TranslationQuality(StepCounter):
         from kformer.evaluation import suitable_tokenizer
 
         for name, value in (("every", every), ("epochs", epochs)):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise ValueError(f"{name} must be a whole number of at least 1, but {value!r} was given.")
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, int) or value < 1
+            ):
+                raise ValueError(
+                    f"{name} must be a whole number of at least 1, but {value!r} was given."
+                )
         self.tokenizer, self.sources, self.references = tokenizer, list(sources), list(references)
         if not self.sources or len(self.sources) != len(self.references):
             counts = f"{len(self.sources)} sources and {len(self.references)} references"
             raise ValueError(f"There are {counts}; give as many of both, and at least one.")
-        self.every, self.epochs, self.lowercase = every, epochs or (1 if every is None else None), lowercase
+        self.every, self.epochs, self.lowercase = (
+            every,
+            epochs or (1 if every is None else None),
+            lowercase,
+        )
         self.tokenize = tokenize or suitable_tokenizer(self.references)
         self.options = {"beam_size": 1, **options}
         self.results = []

@@ -65,8 +65,14 @@ def paper_recipe(
     References:
         Vaswani et al. 2017, "Attention is all you need", sections 5.3, 5.4 and 6.1.
     """
-    if isinstance(accumulation_steps, bool) or not isinstance(accumulation_steps, int) or accumulation_steps < 1:
-        raise ValueError(f"accumulation_steps must be a whole number of at least 1, but {accumulation_steps!r} was given.")
+    if (
+        isinstance(accumulation_steps, bool)
+        or not isinstance(accumulation_steps, int)
+        or accumulation_steps < 1
+    ):
+        raise ValueError(
+            f"accumulation_steps must be a whole number of at least 1, but {accumulation_steps!r} was given."
+        )
     hidden_dim = getattr(model_or_hidden_dim, "hidden_dim", model_or_hidden_dim)
     if learning_rate is None:
         if isinstance(hidden_dim, bool) or not isinstance(hidden_dim, int):
@@ -74,18 +80,30 @@ def paper_recipe(
                 f"The learning rate needs the model's hidden size: give a whole number, a model with the attribute "
                 f"`hidden_dim`, or a learning_rate, not {model_or_hidden_dim!r}."
             )
-        settings = {"warmup_steps": warmup_steps, "scale": scale, "batches_per_update": accumulation_steps}
+        settings = {
+            "warmup_steps": warmup_steps,
+            "scale": scale,
+            "batches_per_update": accumulation_steps,
+        }
         learning_rate = WarmupInverseSqrt(hidden_dim, **settings)
     elif not isinstance(learning_rate, keras.optimizers.schedules.LearningRateSchedule):
         learning_rate = float(learning_rate)
         if not 0 < learning_rate < float("inf"):
-            raise ValueError(f"learning_rate must be a finite number above 0, but {learning_rate} was given.")
+            raise ValueError(
+                f"learning_rate must be a finite number above 0, but {learning_rate} was given."
+            )
     if clip_norm is not None and not clip_norm > 0:
-        raise ValueError(f"clip_norm must be above 0, or None for no clipping, but {clip_norm} was given.")
+        raise ValueError(
+            f"clip_norm must be above 0, or None for no clipping, but {clip_norm} was given."
+        )
     if not 0 <= weight_decay < float("inf"):
-        raise ValueError(f"weight_decay must be at least 0 (0 for none), but {weight_decay} was given.")
+        raise ValueError(
+            f"weight_decay must be at least 0 (0 for none), but {weight_decay} was given."
+        )
     if ema_momentum is not None and not 0 < ema_momentum < 1:
-        raise ValueError(f"ema_momentum must lie in (0, 1), or be None for no average, but {ema_momentum} was given.")
+        raise ValueError(
+            f"ema_momentum must lie in (0, 1), or be None for no average, but {ema_momentum} was given."
+        )
     options = {} if ema_momentum is None else {"use_ema": True, "ema_momentum": float(ema_momentum)}
     if weight_decay:
         options["weight_decay"] = float(weight_decay)
@@ -93,8 +111,17 @@ def paper_recipe(
         options["gradient_accumulation_steps"] = accumulation_steps
     return {
         "optimizer": keras.optimizers.Adam(
-            learning_rate, beta_1=0.9, beta_2=0.98, epsilon=1e-9, global_clipnorm=clip_norm, **options
+            learning_rate,
+            beta_1=0.9,
+            beta_2=0.98,
+            epsilon=1e-9,
+            global_clipnorm=clip_norm,
+            **options,
         ),
         "loss": MaskedCrossentropy(label_smoothing, pad_id, consistency, teacher_weight),
-        "metrics": [NegativeLogLikelihood(pad_id=pad_id), Perplexity(pad_id=pad_id), MaskedAccuracy(pad_id=pad_id)],
+        "metrics": [
+            NegativeLogLikelihood(pad_id=pad_id),
+            Perplexity(pad_id=pad_id),
+            MaskedAccuracy(pad_id=pad_id),
+        ],
     }

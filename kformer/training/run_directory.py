@@ -41,7 +41,9 @@ def save_run(path, model, tokenizer, config=None):
     """
     config = {} if config is None else dict(config)
     if "format_version" in config:
-        raise ValueError("The config must not have the key 'format_version': it is written by save_run itself.")
+        raise ValueError(
+            "The config must not have the key 'format_version': it is written by save_run itself."
+        )
     path = pathlib.Path(path)
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"{path} is a file, so no run directory can be made there.")
@@ -67,9 +69,13 @@ def load_run(path):
     """
     path = pathlib.Path(path)
     config = read_config(path)
-    missing = [name for name in ("model.keras", "tokenizer/tokenizer.json") if not (path / name).is_file()]
+    missing = [
+        name for name in ("model.keras", "tokenizer/tokenizer.json") if not (path / name).is_file()
+    ]
     if missing:
-        raise FileNotFoundError(f"{path} is no whole run directory: it lacks {' and '.join(missing)}.")
+        raise FileNotFoundError(
+            f"{path} is no whole run directory: it lacks {' and '.join(missing)}."
+        )
     model = files.load_model(files.inside(path, "model.keras"), compiled=False)
     for part in sorted(files.inside(path, "tokenizer").rglob("*")):
         files.inside(path, part.relative_to(path))

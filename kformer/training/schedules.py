@@ -38,15 +38,31 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
         Zhai et al. 2022, "Scaling vision transformers", section 3.5 (the cooldown behind the inverse square root).
     """
 
-    def __init__(self, hidden_dim, warmup_steps=4000, scale=1.0, total_steps=None, cooldown_steps=0, batches_per_update=1):
-        sizes = {"hidden_dim": hidden_dim, "warmup_steps": warmup_steps, "batches_per_update": batches_per_update}
+    def __init__(
+        self,
+        hidden_dim,
+        warmup_steps=4000,
+        scale=1.0,
+        total_steps=None,
+        cooldown_steps=0,
+        batches_per_update=1,
+    ):
+        sizes = {
+            "hidden_dim": hidden_dim,
+            "warmup_steps": warmup_steps,
+            "batches_per_update": batches_per_update,
+        }
         for name, value in sizes.items():
             if value != int(value) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, but {value} was given.")
+                raise ValueError(
+                    f"{name} must be a whole number of at least 1, but {value} was given."
+                )
         if not 0 < scale < float("inf"):
             raise ValueError(f"scale must be a finite number above 0, but {scale} was given.")
         if cooldown_steps and (total_steps is None or not 0 < cooldown_steps <= total_steps):
-            raise ValueError(f"A cooldown of {cooldown_steps} steps needs a training as long at least, but total_steps is {total_steps}.")
+            raise ValueError(
+                f"A cooldown of {cooldown_steps} steps needs a training as long at least, but total_steps is {total_steps}."
+            )
         self.total_steps = None if total_steps is None else int(total_steps)
         self.cooldown_steps = int(cooldown_steps)
         self.batches_per_update = int(batches_per_update)
@@ -60,7 +76,9 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
             number = ops.ceil(number / self.batches_per_update)
         rate = ops.minimum(ops.rsqrt(number), number * self.warmup_steps**-1.5)
         if self.cooldown_steps:
-            rate = rate * ops.clip((self.total_steps + 1.0 - number) / (self.cooldown_steps + 1.0), 0.0, 1.0)
+            rate = rate * ops.clip(
+                (self.total_steps + 1.0 - number) / (self.cooldown_steps + 1.0), 0.0, 1.0
+            )
         return self.scale * self.hidden_dim**-0.5 * rate
 
     def get_config(self):

@@ -59,7 +59,9 @@ def soft_targets(teachers, corpus, output, *, num_classes=NUM_CLASSES, progress=
     ):
         theirs, own = getattr(model, name), getattr(corpus, name)
         if not fits(theirs, own):
-            raise ValueError(f"The teacher's {name} is {theirs}, but the corpus has {own}: prepare it with the teacher's tokenizer.")
+            raise ValueError(
+                f"The teacher's {name} is {theirs}, but the corpus has {own}: prepare it with the teacher's tokenizer."
+            )
     num_classes = operator.index(num_classes)
     if not 0 < num_classes < corpus.target_vocabulary_size:
         raise ValueError(
@@ -87,13 +89,22 @@ class _Asked(keras.Model):
 
     def __init__(self, models, num_classes, vocabulary_size):
         super().__init__(name="teachers")
-        self._models, self._num_classes, self._vocabulary_size = models, num_classes, vocabulary_size
+        self._models, self._num_classes, self._vocabulary_size = (
+            models,
+            num_classes,
+            vocabulary_size,
+        )
 
     def call(self, inputs):
         labels = ops.expand_dims(inputs["labels"], -1)
         given = {key: inputs[key] for key in ("source_ids", "target_ids")}
         # Rows of a table that is larger than the vocabulary stand for nothing.
-        parts = [ops.softmax(ops.cast(model(given, training=False)[..., : self._vocabulary_size], "float32")) for model in self._models]
+        parts = [
+            ops.softmax(
+                ops.cast(model(given, training=False)[..., : self._vocabulary_size], "float32")
+            )
+            for model in self._models
+        ]
         mean = sum(parts) / len(parts)
         probabilities, ids = ops.top_k(mean, self._num_classes + 1)
         ids = ops.cast(ids, "int32")
@@ -103,4 +114,6 @@ class _Asked(keras.Model):
         ids = ops.where(is_behind, ids[..., 1:], ids[..., :-1])
         probabilities = ops.where(is_behind, probabilities[..., 1:], probabilities[..., :-1])
         own = ops.take_along_axis(mean, labels, axis=-1)
-        return ops.concatenate([labels, ids], axis=-1), ops.concatenate([own, probabilities], axis=-1)
+        return ops.concatenate([labels, ids], axis=-1), ops.concatenate(
+            [own, probabilities], axis=-1
+        )

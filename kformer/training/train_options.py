@@ -14,7 +14,18 @@ from kformer.training.choices import POSITIONS, TOKENIZER_TYPE, default_vocabula
 from kformer.training.model_options import check_model_options
 
 # Options that may differ when a training is resumed: they say how long and how often, not what is computed at a step.
-CHANGEABLE = frozenset({"epochs", "steps", "valid_every", "checkpoint_every", "keep", "patience", "quality_every", "log_dir"})
+CHANGEABLE = frozenset(
+    {
+        "epochs",
+        "steps",
+        "valid_every",
+        "checkpoint_every",
+        "keep",
+        "patience",
+        "quality_every",
+        "log_dir",
+    }
+)
 NORMS = ("pre", "post")
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 
@@ -120,36 +131,67 @@ class TrainOptions:
 
     def __post_init__(self):
         sizes = ("vocabulary_size", "epochs", "steps", "batch_tokens", "max_shapes", "warmup_steps")
-        for name in (*sizes, "accumulate", "valid_every", "quality_every", "checkpoint_every", "keep"):
-            self._check(name, lambda value: isinstance(value, numbers.Integral) and value >= 1, "a whole number of at least 1")
+        for name in (
+            *sizes,
+            "accumulate",
+            "valid_every",
+            "quality_every",
+            "checkpoint_every",
+            "keep",
+        ):
+            self._check(
+                name,
+                lambda value: isinstance(value, numbers.Integral) and value >= 1,
+                "a whole number of at least 1",
+            )
         is_length = lambda value: isinstance(value, numbers.Integral) and value >= 2  # noqa: E731
         self._check("max_length", is_length, "a whole number of at least 2, one token and the end")
         is_count = lambda value: isinstance(value, numbers.Integral) and value >= 0  # noqa: E731
         self._check("patience", is_count, "a whole number of at least 0 (0 for none)")
         is_seed = lambda value: isinstance(value, numbers.Integral) and 0 <= value < 2**31  # noqa: E731
         self._check("seed", is_seed, f"a whole number from 0 to {2**31 - 1}")
-        for name in ("dropout", "attention_dropout", "activation_dropout", "word_dropout", "label_smoothing", "cooldown"):
+        for name in (
+            "dropout",
+            "attention_dropout",
+            "activation_dropout",
+            "word_dropout",
+            "label_smoothing",
+            "cooldown",
+        ):
             self._check(name, lambda value: 0 <= value < 1, "in [0, 1)")
         self._check("learning_rate", lambda value: 0 < value < math.inf, "above 0")
-        self._check("consistency", lambda value: 0 <= value < math.inf, "at least 0 (0 for none; 5 is usual)")
+        self._check(
+            "consistency",
+            lambda value: 0 <= value < math.inf,
+            "at least 0 (0 for none; 5 is usual)",
+        )
         self._check("teacher_weight", lambda value: 0 <= value <= 1, "from 0 to 1")
-        is_list = lambda value: isinstance(value, list | tuple) and all(isinstance(run, str | os.PathLike) for run in value)  # noqa: E731
+        is_list = lambda value: (
+            isinstance(value, list | tuple)
+            and all(isinstance(run, str | os.PathLike) for run in value)
+        )  # noqa: E731
         self._check("teachers", is_list, "a list of run directories")
         # As the config of a run has them; no teachers are no option.
         object.__setattr__(self, "teachers", self.teachers or None)
         for field in dataclasses.fields(self):
             object.__setattr__(self, field.name, _plain(getattr(self, field.name)))
-        self._check("model_options", lambda value: isinstance(value, dict), "a dict of names and values")
+        self._check(
+            "model_options", lambda value: isinstance(value, dict), "a dict of names and values"
+        )
         object.__setattr__(self, "model_options", self.model_options or None)
         self._check("subword_sampling", lambda value: 0 < value < math.inf, "above 0")
         self._check("select", lambda value: value in ("nll", "bleu"), "nll or bleu")
-        self._check("tokenizer_type", lambda value: value in MODEL_TYPES, f"one of {', '.join(MODEL_TYPES)}")
+        self._check(
+            "tokenizer_type", lambda value: value in MODEL_TYPES, f"one of {', '.join(MODEL_TYPES)}"
+        )
         self._check("weight_decay", lambda value: 0 <= value < math.inf, "at least 0 (0 for none)")
         self._check("clip_norm", lambda value: 0 <= value < math.inf, "at least 0 (0 for no limit)")
         self._check("ema", lambda value: 0 <= value < 1, "in [0, 1), such as 0.999, or 0 for none")
         self._check("preset", lambda value: value in PRESETS, f"one of {', '.join(PRESETS)}")
         self._check("norm", lambda value: value in NORMS, f"one of {', '.join(NORMS)}")
-        self._check("precision", lambda value: value in PRECISIONS, f"one of {', '.join(PRECISIONS)}")
+        self._check(
+            "precision", lambda value: value in PRECISIONS, f"one of {', '.join(PRECISIONS)}"
+        )
 
     def _check(self, name, is_right, what):
         value = getattr(self, name)
@@ -163,40 +205,82 @@ class TrainOptions:
             ValueError: something is missing, or two options contradict each other.
         """
         if self.train_source is None or self.train_target is None:
-            raise ValueError("A training needs both sides of the corpus: give train_source and train_target.")
+            raise ValueError(
+                "A training needs both sides of the corpus: give train_source and train_target."
+            )
         if (self.valid_source is None) != (self.valid_target is None):
-            raise ValueError("A validation needs both sides: give valid_source and valid_target, or neither.")
+            raise ValueError(
+                "A validation needs both sides: give valid_source and valid_target, or neither."
+            )
         if self.start_from is not None:
             fixed = ("preset", "model_options", "norm", "max_length")
-            for name in (*fixed, "tokenizer", "tokenizer_type", "vocabulary_size", "separate_vocabularies"):
+            for name in (
+                *fixed,
+                "tokenizer",
+                "tokenizer_type",
+                "vocabulary_size",
+                "separate_vocabularies",
+            ):
                 if getattr(self, name) is not None:
-                    raise ValueError(f"With start_from the model is the one of {self.start_from}, so {name} cannot be chosen.")
+                    raise ValueError(
+                        f"With start_from the model is the one of {self.start_from}, so {name} cannot be chosen."
+                    )
         if self.model_options and self.model_options != usual_model_options():
             check_model_options(self.model_options, self.preset or "tiny")
         if self.packed and self.model_options:
             check_packing(self.model_options)
         # Each epoch's validation is what the configs of runs without any say.
-        for name, none in (("select", None), ("patience", None), ("valid_every", 1), ("quality_every", None), ("log_dir", None)):
+        for name, none in (
+            ("select", None),
+            ("patience", None),
+            ("valid_every", 1),
+            ("quality_every", None),
+            ("log_dir", None),
+        ):
             if self.valid_source is None and getattr(self, name) not in (None, none):
-                raise ValueError(f"{name} is about the validation: give valid_source and valid_target, or leave it out.")
+                raise ValueError(
+                    f"{name} is about the validation: give valid_source and valid_target, or leave it out."
+                )
         if self.log_dir is not None and importlib.util.find_spec("tensorboard") is None:
-            raise ValueError("log_dir is for TensorBoard, which is not installed: pip install tensorboard, or leave log_dir out.")
+            raise ValueError(
+                "log_dir is for TensorBoard, which is not installed: pip install tensorboard, or leave log_dir out."
+            )
         if self.teacher_weight is not None and not self.teachers:
-            raise ValueError("teacher_weight is about what teachers say: give teachers, or leave it out.")
-        is_new_bpe = self.tokenizer is None and self.start_from is None and (self.tokenizer_type or TOKENIZER_TYPE) == "bpe"
+            raise ValueError(
+                "teacher_weight is about what teachers say: give teachers, or leave it out."
+            )
+        is_new_bpe = (
+            self.tokenizer is None
+            and self.start_from is None
+            and (self.tokenizer_type or TOKENIZER_TYPE) == "bpe"
+        )
         if is_new_bpe and not self.teachers and (self.subword_sampling or 0) >= 1:
             raise ValueError(
                 f"subword_sampling must be below 1 with a tokenizer of type bpe, whose merges it leaves out, but {self.subword_sampling} "
                 "was given; 0.1 is usual."
             )
         if self.teachers and self.subword_sampling:
-            raise ValueError("What teachers say belongs to words as they were cut once: leave out subword_sampling, or teachers.")
-        if self.teachers and not self.tokenizer and (self.vocabulary_size or self.separate_vocabularies or self.tokenizer_type):
-            raise ValueError("The student's tokenizer is that of its teachers: leave the vocabulary options out.")
+            raise ValueError(
+                "What teachers say belongs to words as they were cut once: leave out subword_sampling, or teachers."
+            )
+        if (
+            self.teachers
+            and not self.tokenizer
+            and (self.vocabulary_size or self.separate_vocabularies or self.tokenizer_type)
+        ):
+            raise ValueError(
+                "The student's tokenizer is that of its teachers: leave the vocabulary options out."
+            )
         if self.packed and self.max_shapes is not None:
-            raise ValueError(f"Packed batches all have one shape: leave out max_shapes={self.max_shapes}, or packed.")
-        if self.tokenizer is not None and (self.vocabulary_size or self.separate_vocabularies or self.tokenizer_type):
-            raise ValueError(f"The tokenizer in {self.tokenizer} has its vocabularies already: leave the other vocabulary options out.")
+            raise ValueError(
+                f"Packed batches all have one shape: leave out max_shapes={self.max_shapes}, or packed."
+            )
+        if self.tokenizer is not None and (
+            self.vocabulary_size or self.separate_vocabularies or self.tokenizer_type
+        ):
+            raise ValueError(
+                f"The tokenizer in {self.tokenizer} has its vocabularies already: leave the other vocabulary options out."
+            )
 
 
 def _plain(value):
@@ -230,7 +314,11 @@ def resume_options(stored, given, path):
     for name, value in given.items():
         value = _plain(value)
         began = options.get(name)
-        is_same = value == began or (name == "model_options" and isinstance(value, dict) and usual_model_options(value) == began)
+        is_same = value == began or (
+            name == "model_options"
+            and isinstance(value, dict)
+            and usual_model_options(value) == began
+        )
         if name not in CHANGEABLE and not is_same:
             raise ValueError(
                 f"The training in {path} began with {name}={began} and can only go on with that, not with {value}: "
@@ -238,7 +326,9 @@ def resume_options(stored, given, path):
             )
     for name in ("epochs", "steps"):
         if stored.get("cooldown") and given.get(name, stored.get(name)) != stored.get(name):
-            stays = "there is no limit of" if stored.get(name) is None else f"there stay {stored[name]}"
+            stays = (
+                "there is no limit of" if stored.get(name) is None else f"there stay {stored[name]}"
+            )
             raise ValueError(
                 f"The learning rate of the training in {path} falls to 0 at its end, so {stays} {name}: leave the option out, or train "
                 "the finished model further by start_from. (With cooldown 0 the length stays open.)"
@@ -246,7 +336,9 @@ def resume_options(stored, given, path):
     # With a cooldown the end is where it was, also if one of two limits is given once more.
     if ("epochs" in given or "steps" in given) and not stored.get("cooldown"):
         options.update(epochs=None, steps=None)
-    return TrainOptions(**{**options, **{name: value for name, value in given.items() if name in CHANGEABLE}})
+    return TrainOptions(
+        **{**options, **{name: value for name, value in given.items() if name in CHANGEABLE}}
+    )
 
 
 def train_tokenizer(options, num_pairs, report):
@@ -273,9 +365,19 @@ def train_tokenizer(options, num_pairs, report):
             raise
         size = int(possible[1])
         tokenizer = _train_fitting(files, size, settings)
-    which = "a source and a target vocabulary" if options.separate_vocabularies else "one vocabulary for both sides"
-    chosen = "" if options.vocabulary_size else f", few enough that each occurs often in {num_pairs:,} pairs"
-    reason = "" if options.tokenizer_type else ", which cuts a text into fewer pieces than unigram does"
+    which = (
+        "a source and a target vocabulary"
+        if options.separate_vocabularies
+        else "one vocabulary for both sides"
+    )
+    chosen = (
+        ""
+        if options.vocabulary_size
+        else f", few enough that each occurs often in {num_pairs:,} pairs"
+    )
+    reason = (
+        "" if options.tokenizer_type else ", which cuts a text into fewer pieces than unigram does"
+    )
     kind = f"{settings['model_type']}{reason}"
     report(f"tokenizer: {kind}; {which}, {tokenizer.vocabulary_size:,} pieces{chosen}")
     return tokenizer
@@ -290,7 +392,10 @@ def _train_fitting(files, size, settings):
         try:
             return Tokenizer.train(*files, vocabulary_size=tuple(sizes), **settings)
         except ValueError as error:
-            possible = re.search(r"vocabulary_size=(\d+) is too .* pass vocabulary_size=(\d+) or (less|more)", str(error))
+            possible = re.search(
+                r"vocabulary_size=(\d+) is too .* pass vocabulary_size=(\d+) or (less|more)",
+                str(error),
+            )
             if possible is None:
                 raise
             side = 0 if repr(str(files[0])) in str(error) else 1

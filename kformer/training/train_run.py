@@ -40,7 +40,12 @@ from kformer.training.recipe import paper_recipe
 from kformer.training.run_directory import FORMAT_VERSION, load_run, read_config
 from kformer.training.schedules import WarmupInverseSqrt
 from kformer.training.teaching import soft_targets
-from kformer.training.train_options import TrainOptions, resume_options, train_tokenizer, usual_model_options
+from kformer.training.train_options import (
+    TrainOptions,
+    resume_options,
+    train_tokenizer,
+    usual_model_options,
+)
 
 # Within a run directory: what the teachers said of the training text.
 _SOFT_TARGETS = pathlib.Path("data", "soft-targets")
@@ -94,16 +99,24 @@ def train_run(output, *, resume=False, report=None, show_progress=True, **option
     given = {name: value for name, value in options.items() if value is not None}
     unknown = set(given) - {field.name for field in dataclasses.fields(TrainOptions)}
     if unknown:
-        raise TypeError(f"Unknown training option {', '.join(sorted(unknown))}; kformer.training.TrainOptions lists them.")
+        raise TypeError(
+            f"Unknown training option {', '.join(sorted(unknown))}; kformer.training.TrainOptions lists them."
+        )
     config = _begin(path, resume)
-    options = TrainOptions(**given) if config is None else resume_options(config["training"], given, path)
+    options = (
+        TrainOptions(**given) if config is None else resume_options(config["training"], given, path)
+    )
     says_positions = "position_encoding" in (options.model_options or {})
     is_new = config is None and options.start_from is None
     if is_new:
-        options = dataclasses.replace(options, model_options=usual_model_options(options.model_options))
+        options = dataclasses.replace(
+            options, model_options=usual_model_options(options.model_options)
+        )
     options.check_whole()
     if is_new and not says_positions:
-        report("positions: rotary, from which a model learns faster; model option position_encoding=sinusoidal for the paper's")
+        report(
+            "positions: rotary, from which a model learns faster; model option position_encoding=sinusoidal for the paper's"
+        )
     num_pairs = _count_pairs(options)
     kept = _kept(config or (read_config(options.start_from) if options.start_from else {}))
     if config is not None:
@@ -135,10 +148,18 @@ class _Ready(NamedTuple):
 
 def _set_up(path, options, kept, num_pairs, resumes, report):
     options = dataclasses.replace(options, **_usual(options))
-    model, state = load_checkpoint(path) if resumes and latest_checkpoint(path) is not None else (None, None)
+    model, state = (
+        load_checkpoint(path) if resumes and latest_checkpoint(path) is not None else (None, None)
+    )
     start = load_run(options.start_from) if options.start_from and model is None else None
-    teachers = [load_run(run) for run in options.teachers or ()] if not (path / _SOFT_TARGETS).exists() else []
-    tokenizer = _tokenizer(path, options, start or (teachers and teachers[0]), resumes, num_pairs, report)
+    teachers = (
+        [load_run(run) for run in options.teachers or ()]
+        if not (path / _SOFT_TARGETS).exists()
+        else []
+    )
+    tokenizer = _tokenizer(
+        path, options, start or (teachers and teachers[0]), resumes, num_pairs, report
+    )
     for run, (_, other, _) in zip(options.teachers or (), teachers, strict=False):
         if not tokenizer.writes_like(other):
             raise ValueError(
@@ -146,12 +167,22 @@ def _set_up(path, options, kept, num_pairs, resumes, report):
             )
     trained = model or (start and start[0])
     max_length = trained.max_length if trained else options.max_length or 256
-    train, valid = _datasets(path, options, tokenizer, max_length, [teacher for teacher, *_ in teachers], state, report)
+    train, valid = _datasets(
+        path, options, tokenizer, max_length, [teacher for teacher, *_ in teachers], state, report
+    )
     del teachers
     options = dataclasses.replace(options, batch_tokens=train.batch_tokens)
-    options = dataclasses.replace(options, **_chosen(options, num_pairs, train.steps_per_epoch, report))
-    total_steps = min(options.steps or math.inf, (options.epochs or math.inf) * train.steps_per_epoch)
-    data = {"corpus": train.corpus.folder.name, "batch_tokens": options.batch_tokens, "seed": train.seed}
+    options = dataclasses.replace(
+        options, **_chosen(options, num_pairs, train.steps_per_epoch, report)
+    )
+    total_steps = min(
+        options.steps or math.inf, (options.epochs or math.inf) * train.steps_per_epoch
+    )
+    data = {
+        "corpus": train.corpus.folder.name,
+        "batch_tokens": options.batch_tokens,
+        "seed": train.seed,
+    }
     if state is not None:
         report(f"resume: at step {state.step:,} of {total_steps:,}, in epoch {state.epoch + 1}")
     else:
@@ -175,16 +206,22 @@ def _begin(path, resume):
     if (path / "config.json").exists():
         config = read_config(path)
         # An average of checkpoints, or what a translator has saved, keeps the options of its training, but has no history.
-        if "training" not in config or ((path / "model.keras").exists() and not (path / "history.csv").exists()):
+        if "training" not in config or (
+            (path / "model.keras").exists() and not (path / "history.csv").exists()
+        ):
             raise ValueError(
                 f"{path} holds a model that was not trained there by this command: choose another folder, with start_from={path}."
             )
         if not resume:
-            raise ValueError(f"{path} holds a training already: go on with it by resume (--resume), or choose another folder.")
+            raise ValueError(
+                f"{path} holds a training already: go on with it by resume (--resume), or choose another folder."
+            )
         return config
     others = sorted({entry.name for entry in path.glob("*")}) if path.exists() else []
     if others:
-        raise ValueError(f"{path} is not empty and holds no training (it has {', '.join(others[:3])}): choose another folder.")
+        raise ValueError(
+            f"{path} is not empty and holds no training (it has {', '.join(others[:3])}): choose another folder."
+        )
     return None
 
 
@@ -194,7 +231,10 @@ def _kept(config):
 
 
 def _write_config(path, options, kept):
-    files.write_json(path / "config.json", {"format_version": FORMAT_VERSION, **kept, "training": dataclasses.asdict(options)})
+    files.write_json(
+        path / "config.json",
+        {"format_version": FORMAT_VERSION, **kept, "training": dataclasses.asdict(options)},
+    )
 
 
 def _count_pairs(options):
@@ -243,23 +283,39 @@ def _datasets(path, options, tokenizer, max_length, teachers, state, report):
 
     corpus = prepared(options.train_source, options.train_target)
     if state is not None and state.data["corpus"] != corpus.folder.name:
-        raise ValueError(f"The text in the files of {path} is not the text that its training began with: put it back, or begin anew.")
-    batch_tokens = options.batch_tokens or choose_batch_tokens(max(corpus.num_source_tokens, corpus.num_target_tokens))
+        raise ValueError(
+            f"The text in the files of {path} is not the text that its training began with: put it back, or begin anew."
+        )
+    batch_tokens = options.batch_tokens or choose_batch_tokens(
+        max(corpus.num_source_tokens, corpus.num_target_tokens)
+    )
     max_shapes = options.max_shapes or 8
     settings = {"batch_tokens": batch_tokens, "packed": bool(options.packed)}
-    noise = {"subword_sampling": options.subword_sampling, "word_dropout": options.word_dropout or 0.0, "tokenizer": tokenizer}
+    noise = {
+        "subword_sampling": options.subword_sampling,
+        "word_dropout": options.word_dropout or 0.0,
+        "tokenizer": tokenizer,
+    }
     if options.teachers:
         noise["soft_targets"] = _ask(path, options, corpus, teachers, report)
-    train = ParallelDataset.from_prepared(corpus, **settings, **noise, max_shapes=max_shapes, seed=options.seed or 0)
+    train = ParallelDataset.from_prepared(
+        corpus, **settings, **noise, max_shapes=max_shapes, seed=options.seed or 0
+    )
     report(f"data: {train.summary()}")
     if options.batch_tokens is None:
         usual = batch_tokens == USUAL_BATCH_TOKENS
-        reason = "as is usual" if usual else f"less than the usual {USUAL_BATCH_TOKENS:,}, so that an epoch still has some 200 steps"
+        reason = (
+            "as is usual"
+            if usual
+            else f"less than the usual {USUAL_BATCH_TOKENS:,}, so that an epoch still has some 200 steps"
+        )
         report(f"batches: at most {batch_tokens:,} tokens, {reason}")
     valid = None
     if options.valid_source is not None:
         corpus = prepared(options.valid_source, options.valid_target)
-        valid = ParallelDataset.from_prepared(corpus, **settings, max_shapes=min(max_shapes, 4), shuffle=False)
+        valid = ParallelDataset.from_prepared(
+            corpus, **settings, max_shapes=min(max_shapes, 4), shuffle=False
+        )
     return train, valid
 
 
@@ -272,7 +328,9 @@ def _ask(path, options, corpus, teachers, report):
         soft_targets(teachers, corpus, path / _SOFT_TARGETS, progress=progress)
     found = SoftTargets(path / _SOFT_TARGETS, corpus)
     weight = options.teacher_weight
-    report(f"targets: {weight:g} of each is what the teachers expect, {round(1 - weight, 6):g} the given word")
+    report(
+        f"targets: {weight:g} of each is what the teachers expect, {round(1 - weight, 6):g} the given word"
+    )
     return found
 
 
@@ -308,22 +366,46 @@ def _chosen(options, num_pairs, steps_per_epoch, report):
         choose("dropout", dropout, f"dropout: {dropout}, {reason}")
     if options.steps is None:
         epochs, reason = choose_epochs(steps_per_epoch, options.accumulate)
-        choose("epochs", epochs, f"length: {epochs:,} epochs, {epochs * steps_per_epoch:,} steps: {reason}")
+        choose(
+            "epochs",
+            epochs,
+            f"length: {epochs:,} epochs, {epochs * steps_per_epoch:,} steps: {reason}",
+        )
     if options.valid_source is not None:
         what = "BLEU" if options.select == "bleu" else "negative log-likelihood"
         patience, reason = choose_patience(steps_per_epoch, options.valid_every)
-        choose("patience", patience, f"stopping: before that end, if {patience} validations in a row bring no better {what}{reason}")
-    total_steps = min(options.steps or math.inf, (options.epochs or values.get("epochs") or math.inf) * steps_per_epoch)
+        choose(
+            "patience",
+            patience,
+            f"stopping: before that end, if {patience} validations in a row bring no better {what}{reason}",
+        )
+    total_steps = min(
+        options.steps or math.inf,
+        (options.epochs or values.get("epochs") or math.inf) * steps_per_epoch,
+    )
     # It moves with every batch, also where several make one update.
     ema = 0.0 if options.start_from else choose_ema(total_steps)
     sentence = f"average: the weights that are validated and saved average the latest {1 / (1 - ema):,.0f} steps, which translate better"
-    choose("ema", ema, sentence if ema else "average: none, as the training is short or begins with a trained model")
+    choose(
+        "ema",
+        ema,
+        sentence
+        if ema
+        else "average: none, as the training is short or begins with a trained model",
+    )
     return values
 
 
 def _usual(options):
     """Values for open options that do not depend on the corpus, so that the config tells all that a training was made with."""
-    values = {"packed": False, "valid_every": 1, "checkpoint_every": 500, "keep": 2, "label_smoothing": 0.1, "clip_norm": 1.0}
+    values = {
+        "packed": False,
+        "valid_every": 1,
+        "checkpoint_every": 500,
+        "keep": 2,
+        "label_smoothing": 0.1,
+        "clip_norm": 1.0,
+    }
     values |= {"weight_decay": 0.0, "consistency": 0.0, "word_dropout": 0.0, "accumulate": 1}
     values["cooldown"] = 0.0 if options.start_from else COOLDOWN
     if options.valid_source is not None:
@@ -333,14 +415,23 @@ def _usual(options):
     if not options.packed:
         values["max_shapes"] = 8
     if options.start_from is None:
-        values |= {"seed": 0, "preset": "tiny", "norm": "pre", "max_length": 256, "precision": "float32"}
+        values |= {
+            "seed": 0,
+            "preset": "tiny",
+            "norm": "pre",
+            "max_length": 256,
+            "precision": "float32",
+        }
         values |= {"attention_dropout": 0.0, "activation_dropout": 0.0}
     return {name: value for name, value in values.items() if getattr(options, name) is None}
 
 
 def _trained_model(options, model):
     """The model to train further, with the rates of dropout, the seed and the precision that are given."""
-    rates = {name: getattr(options, name) for name in ("dropout", "attention_dropout", "activation_dropout")}
+    rates = {
+        name: getattr(options, name)
+        for name in ("dropout", "attention_dropout", "activation_dropout")
+    }
     rates = {name: rate for name, rate in rates.items() if rate is not None}
     if options.seed is not None or rates:
         model = model.with_dropout(seed=options.seed, **rates)
@@ -361,21 +452,40 @@ def _new_model(options, tokenizer):
         "dtype": options.precision,
     }
     if not tokenizer.joint:
-        settings.update(target_vocabulary_size=tokenizer.target_vocabulary_size, share_embeddings=False)
-    return Transformer.from_preset(options.preset, vocabulary_size=tokenizer.vocabulary_size, **settings, **options.model_options or {})
+        settings.update(
+            target_vocabulary_size=tokenizer.target_vocabulary_size, share_embeddings=False
+        )
+    return Transformer.from_preset(
+        options.preset,
+        vocabulary_size=tokenizer.vocabulary_size,
+        **settings,
+        **options.model_options or {},
+    )
 
 
 def _compile(model, options, total_steps, report):
     """Compiles the model; returns the options with what was chosen."""
     total_updates = max(1, total_steps // options.accumulate)
     warmup = options.warmup_steps or choose_warmup(total_updates)
-    peak = options.learning_rate or choose_learning_rate(model.hidden_dim, warmup, fine_tuning=options.start_from is not None)
+    peak = options.learning_rate or choose_learning_rate(
+        model.hidden_dim, warmup, fine_tuning=options.start_from is not None
+    )
     cooldown = math.ceil(options.cooldown * total_updates)
     ending = {"total_steps": total_updates, "cooldown_steps": cooldown} if cooldown else {}
     ending["batches_per_update"] = options.accumulate
-    schedule = WarmupInverseSqrt(model.hidden_dim, warmup, scale=peak * (model.hidden_dim * warmup) ** 0.5, **ending)
-    recipe = {"label_smoothing": options.label_smoothing, "clip_norm": options.clip_norm or None, "ema_momentum": options.ema or None}
-    recipe |= {"consistency": options.consistency, "accumulation_steps": options.accumulate, "weight_decay": options.weight_decay}
+    schedule = WarmupInverseSqrt(
+        model.hidden_dim, warmup, scale=peak * (model.hidden_dim * warmup) ** 0.5, **ending
+    )
+    recipe = {
+        "label_smoothing": options.label_smoothing,
+        "clip_norm": options.clip_norm or None,
+        "ema_momentum": options.ema or None,
+    }
+    recipe |= {
+        "consistency": options.consistency,
+        "accumulation_steps": options.accumulate,
+        "weight_decay": options.weight_decay,
+    }
     if options.teachers:
         recipe["teacher_weight"] = options.teacher_weight
     model.compile(**paper_recipe(model, learning_rate=schedule, **recipe))
@@ -393,16 +503,34 @@ def _fit(path, ready, report, show_progress):
         return train.count_tokens(step - 1)
 
     history = StepHistory(path, resume_from=state, count_tokens=count_tokens)
-    best_model = BestModel(path, options.select or "nll", options.patience or None, _validations(path, options.select, state))
-    checkpoint = Checkpoint(path, every=options.checkpoint_every, keep=options.keep, resume_from=state, history=history, data=data)
+    best_model = BestModel(
+        path,
+        options.select or "nll",
+        options.patience or None,
+        _validations(path, options.select, state),
+    )
+    checkpoint = Checkpoint(
+        path,
+        every=options.checkpoint_every,
+        keep=options.keep,
+        resume_from=state,
+        history=history,
+        data=data,
+    )
     callbacks = [history, best_model, checkpoint]
     if options.select == "bleu" or options.quality_every or options.log_dir:
         texts = (_lines(getattr(options, name)) for name in ("valid_source", "valid_target"))
         tokenizer = Tokenizer.load(path / "tokenizer")
-        measured = {"every": options.quality_every, "epochs": options.valid_every, "log_dir": options.log_dir}
+        measured = {
+            "every": options.quality_every,
+            "epochs": options.valid_every,
+            "log_dir": options.log_dir,
+        }
         callbacks.insert(0, TranslationQuality(tokenizer, *texts, **measured, resume_from=state))
     if state is not None and state.step >= total_steps:
-        report(f"The training has reached its end, step {total_steps:,}, already: give more epochs or steps to go on.")
+        report(
+            f"The training has reached its end, step {total_steps:,}, already: give more epochs or steps to go on."
+        )
     if best_model.has_waited:
         total_steps = state.step
     with TrainingProgress(total_steps, resume_from=state, count_tokens=count_tokens) as progress:
@@ -418,12 +546,16 @@ def _fit(path, ready, report, show_progress):
             verbose=0,
         )
     if best_model.has_waited:
-        report(f"stopped at step {history.step:,}: {options.patience} validations in a row were no better")
+        report(
+            f"stopped at step {history.step:,}: {options.patience} validations in a row were no better"
+        )
     if not (path / "model.keras").exists():
         best_model.save(model)
     if best_model.best is not None:
         epoch, measure = best_model.best["epoch"], best_model.measure
-        report(f"best: epoch {epoch}, with a validation {measure} of {best_model.value:.4f}, is in model.keras")
+        report(
+            f"best: epoch {epoch}, with a validation {measure} of {best_model.value:.4f}, is in model.keras"
+        )
     return TrainResult(path, history.step, metrics, best_model.best)
 
 
@@ -437,7 +569,9 @@ def _validations(path, measure, state):
         return []
     name, measure = f"val_{measure or 'nll'}", measure or "nll"
     with open(path / "history.csv", encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row.get(name) and int(row["step"]) <= state.step]
+        rows = [
+            row for row in csv.DictReader(file) if row.get(name) and int(row["step"]) <= state.step
+        ]
     # Every validation has a likelihood; within an epoch there is only what `quality_every` translates.
     rows = [row for row in rows if row.get("val_nll")]
     return [{"epoch": int(row["epoch"]), measure: float(row[name])} for row in rows]

@@ -41,7 +41,11 @@ def toy_pairs(num_pairs, seed=0, longest=40):
     sources, targets = [], []
     for i, length in enumerate(lengths):
         sources.append(f"{i:05d}" + "".join(chr(c) for c in random.integers(97, 123, length)))
-        targets.append("".join(chr(c) for c in random.integers(65, 91, max(1, length + random.integers(-3, 4)))))
+        targets.append(
+            "".join(
+                chr(c) for c in random.integers(65, 91, max(1, length + random.integers(-3, 4)))
+            )
+        )
     return sources, targets
 
 
@@ -49,11 +53,15 @@ def pairs_of(batch, tokenizer):
     """The pairs of texts in a batch, without its rows of padding."""
     inputs, labels = batch
     rows = zip(np.asarray(inputs["source_ids"]), np.asarray(labels), strict=True)
-    texts = [(tokenizer.detokenize(source), tokenizer.detokenize(target)) for source, target in rows]
+    texts = [
+        (tokenizer.detokenize(source), tokenizer.detokenize(target)) for source, target in rows
+    ]
     return [pair for pair in texts if pair != ("", "")]
 
 
 @pytest.fixture
 def toy():
     """What stands above, since test modules cannot import one another."""
-    return types.SimpleNamespace(CharacterTokenizer=CharacterTokenizer, pairs=toy_pairs, pairs_of=pairs_of)
+    return types.SimpleNamespace(
+        CharacterTokenizer=CharacterTokenizer, pairs=toy_pairs, pairs_of=pairs_of
+    )

@@ -3,7 +3,13 @@ import itertools
 import numpy as np
 import pytest
 
-from kformer.data.batching import BATCH_OVERHEAD, SOURCE_WEIGHT, TARGET_WEIGHT, BatchPlan, choose_lengths
+from kformer.data.batching import (
+    BATCH_OVERHEAD,
+    SOURCE_WEIGHT,
+    TARGET_WEIGHT,
+    BatchPlan,
+    choose_lengths,
+)
 
 pytestmark = pytest.mark.any_backend
 
@@ -25,7 +31,9 @@ def padded_cost(ladder, sources, targets, batch_tokens, num_hosts=1):
         most = max(1, batch_tokens // max(s, t))
         batches = -(-count // (most * num_hosts)) * num_hosts
         if batches:
-            cost += batches * (-(-count // batches) * (SOURCE_WEIGHT * s + TARGET_WEIGHT * t) + BATCH_OVERHEAD)
+            cost += batches * (
+                -(-count // batches) * (SOURCE_WEIGHT * s + TARGET_WEIGHT * t) + BATCH_OVERHEAD
+            )
     return cost
 
 
@@ -67,7 +75,9 @@ def test_more_shapes_waste_less():
     fills = []
     for max_shapes in (1, 2, 4, 8):
         plan = BatchPlan(sources, targets, 4096, max_shapes=max_shapes)
-        fills.append(targets.sum() / sum(b.num_batches * b.rows * b.target_length for b in plan.buckets))
+        fills.append(
+            targets.sum() / sum(b.num_batches * b.rows * b.target_length for b in plan.buckets)
+        )
     assert fills == sorted(fills) and fills[0] < 0.3 and fills[-1] > 0.8
 
 
@@ -98,7 +108,9 @@ def test_every_pair_exactly_once_per_epoch_over_all_hosts(num_pairs, num_hosts, 
             assert len({bucket for bucket, _ in batches}) == 1  # the same shape on all hosts
             for bucket, pairs in batches:
                 assert len(pairs) <= bucket.rows
-                assert (sources[pairs] <= bucket.source_length).all() and (targets[pairs] <= bucket.target_length).all()
+                assert (sources[pairs] <= bucket.source_length).all() and (
+                    targets[pairs] <= bucket.target_length
+                ).all()
                 seen += pairs.tolist()
         assert sorted(seen) == list(range(num_pairs))
 
@@ -114,7 +126,9 @@ def test_a_batch_is_a_function_of_seed_and_step():
     again = BatchPlan(*lengths, 500, seed=1)
     assert order(again, reversed(steps)) == reference[::-1]
     for epoch in (5, 1, 3, 0):  # epochs in any order, more than are kept
-        assert (order(again, [step + epoch * len(steps) for step in steps]) == reference) == (epoch == 0)
+        assert (order(again, [step + epoch * len(steps) for step in steps]) == reference) == (
+            epoch == 0
+        )
     assert order(BatchPlan(*lengths, 500, seed=2), steps) != reference
 
 

@@ -20,7 +20,9 @@ TRAIN_PAIRS, HELD_OUT_PAIRS = 100_000, 12_000
 @pytest.fixture(scope="module")
 def pairs():
     return {
-        split: generate_pairs(TRAIN_PAIRS if split == "train" else HELD_OUT_PAIRS, seed=11, split=split)
+        split: generate_pairs(
+            TRAIN_PAIRS if split == "train" else HELD_OUT_PAIRS, seed=11, split=split
+        )
         for split in SPLITS
     }
 
@@ -40,13 +42,17 @@ def values_of(pair):
     elif pair.category == "money":
         whole, hundredths = amount_of(target)
         values.add(whole + "点" + hundredths if hundredths else whole)
-    return {re.sub("(点.*?)零+$", r"\1", value) if "点" in value and "分" not in value else value for value in values}
+    return {
+        re.sub("(点.*?)零+$", r"\1", value) if "点" in value and "分" not in value else value
+        for value in values
+    }
 
 
 def amount_of(target):
     """Whole units as a numeral and hundredths as two numerals, from the Chinese of an amount of money."""
     units, _, rest = re.fullmatch(
-        r"(?:([^美欧英元日加澳港瑞韩]+)(美元|欧元|英镑|元|日元|加元|澳元|港元|瑞士法郎|韩元))?(.*)", target
+        r"(?:([^美欧英元日加澳港瑞韩]+)(美元|欧元|英镑|元|日元|加元|澳元|港元|瑞士法郎|韩元))?(.*)",
+        target,
     ).groups()
     units = {"两": "二", None: "零"}.get(units, units)
     digits = dict(zip("零一二三四五六七八九两", [*range(10), 2], strict=True))
@@ -64,7 +70,10 @@ def amount_of(target):
 
 def test_values_of_pairs_by_hand():
     pair = embedded.Pair
-    assert values_of(pair("", "2031年5月3日星期六下午四点半", "datetime")) == {"2031年5月3日", "四点半"}
+    assert values_of(pair("", "2031年5月3日星期六下午四点半", "datetime")) == {
+        "2031年5月3日",
+        "四点半",
+    }
     assert values_of(pair("", "凌晨零点零五分", "time")) == {"十二点零五分"}
     assert values_of(pair("", "百分之十二点五零", "number")) == {"十二点五"}
     assert values_of(pair("", "十二美元五十美分", "money")) == {"十二点五"}
@@ -119,7 +128,9 @@ def test_no_ambiguous_form_is_generated(pairs):
     for pair in pairs["train"]:
         assert not re.search(r"\b\d{1,2}/\d{1,2}/\d{2,4}\b", pair.source)
         assert not re.search(r"(?<![NP])¥", pair.source.upper())
-        assert pair.category not in ("time", "datetime") or not re.fullmatch(r"(at )?\d:\d\d", pair.source)
+        assert pair.category not in ("time", "datetime") or not re.fullmatch(
+            r"(at )?\d:\d\d", pair.source
+        )
 
 
 def test_pairs_are_a_function_of_the_arguments():
@@ -135,12 +146,21 @@ def test_splits_are_frozen():
     """A value must never change its split, so that what an older model was not trained on stays held out."""
 
     def held_out(values):
-        return {key: split for key, value in values.items() if (split := split_of(value)) != "train"}
+        return {
+            key: split for key, value in values.items() if (split := split_of(value)) != "train"
+        }
 
     dates = {day: datetime.date(2031, 5, day) for day in range(1, 32)}
     assert held_out(dates) == {5: "test", 18: "test", 22: "valid", 29: "valid"}
     times = {minute: datetime.time(16, minute) for minute in range(60)}
-    assert held_out(times) == {4: "test", 10: "valid", 15: "test", 34: "test", 35: "test", 59: "test"}
+    assert held_out(times) == {
+        4: "test",
+        10: "valid",
+        15: "test",
+        34: "test",
+        35: "test",
+        59: "test",
+    }
     numbers = {number: number for number in range(12_300, 12_340)}
     assert held_out(numbers) == {12_311: "valid", 12_321: "test", 12_334: "valid", 12_336: "valid"}
 
@@ -162,7 +182,9 @@ def test_ten_million_pairs_are_possible():
     counts = {split: count_possible_pairs(split) for split in SPLITS}
     assert counts["train"] >= 10_000_000
     assert count_possible_pairs() == sum(counts.values())
-    dates = [split_of(datetime.date(1900, 1, 1) + datetime.timedelta(days)) for days in range(73_049)]
+    dates = [
+        split_of(datetime.date(1900, 1, 1) + datetime.timedelta(days)) for days in range(73_049)
+    ]
     times = [split_of(datetime.time(minute // 60, minute % 60)) for minute in range(1440)]
     for split in SPLITS:
         bound = dates.count(split) * times.count(split)
@@ -180,16 +202,28 @@ def test_few_pairs_come_twice():
 def test_the_promised_examples_are_generated():
     draw = random.Random(0).random
     dates = {spell_date(datetime.date(2031, 5, 3), draw, weekday=True) for _ in range(4000)}
-    times = {spell_time(16, 30, draw, family=family) for family in (DIGITAL, SPOKEN) for _ in range(500)}
+    times = {
+        spell_time(16, 30, draw, family=family) for family in (DIGITAL, SPOKEN) for _ in range(500)
+    }
     assert {"4:30 pm", "16:30", "half past four in the afternoon", "four thirty p.m."} <= times
     assert {"Saturday, the 3rd of May 2031", "Sat, 3 May 2031", "2031-05-03 (Saturday)"} <= dates
     date, time = "Saturday, the 3rd of May 2031", "half past four in the afternoon"
     joined = {join_date_and_time(date, time, draw, family=SPOKEN) for _ in range(200)}
     assert "Saturday, the 3rd of May 2031, half past four in the afternoon" in joined
     dollars = {spell_money(12_305, 0, CURRENCIES[0], draw) for _ in range(2000)}
-    assert {"twelve thousand three hundred and five dollars", "$12,305", "USD 12,305", "12305 dollars"} <= dollars
+    assert {
+        "twelve thousand three hundred and five dollars",
+        "$12,305",
+        "USD 12,305",
+        "12305 dollars",
+    } <= dollars
     millions = {spell_integer(2_500_000, draw) for _ in range(500)}
-    assert {"2.5 million", "two and a half million", "two point five million", "2,500,000"} <= millions
+    assert {
+        "2.5 million",
+        "two and a half million",
+        "two point five million",
+        "2,500,000",
+    } <= millions
 
 
 @pytest.mark.parametrize(

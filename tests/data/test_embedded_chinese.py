@@ -23,7 +23,9 @@ def numeral_by_rewriting(number):
     """Another way to the numeral: every digit with its unit, then the rules of 零 as rewriting of the text."""
     units = ["", "十", "百", "千", "万", "十", "百", "千", "亿", "十", "百", "千"]
     digits = str(number)
-    text = "".join("零一二三四五六七八九"[int(d)] + units[len(digits) - 1 - i] for i, d in enumerate(digits))
+    text = "".join(
+        "零一二三四五六七八九"[int(d)] + units[len(digits) - 1 - i] for i, d in enumerate(digits)
+    )
     text = re.sub("零[千百十]", "零", text)
     text = re.sub("亿零+万", "亿零", text)
     text = re.sub("零+(?=[万亿])", "", text)
@@ -34,9 +36,19 @@ def numeral_by_rewriting(number):
 
 def test_numerals_agree_with_rewriting():
     draw = random.Random(1)
-    numbers = [*range(11_000), *(draw.randrange(10 ** draw.randrange(1, 13)) for _ in range(20_000))]
+    numbers = [
+        *range(11_000),
+        *(draw.randrange(10 ** draw.randrange(1, 13)) for _ in range(20_000)),
+    ]
     for _ in range(20_000):  # zeros in every place
-        numbers.append(int("".join(draw.choice("00" + draw.choice("123456789")) for _ in range(draw.randrange(1, 13)))))
+        numbers.append(
+            int(
+                "".join(
+                    draw.choice("00" + draw.choice("123456789"))
+                    for _ in range(draw.randrange(1, 13))
+                )
+            )
+        )
     for number in numbers:
         assert chinese_integer(number) == numeral_by_rewriting(number)
 
@@ -83,7 +95,10 @@ def test_numerals_by_hand(number, numeral):
 
 def test_chinese_forms_by_hand():
     saturday = datetime.date(2031, 5, 3)
-    assert chinese_date(saturday, weekday=True) + chinese_time(16, 30) == "2031年5月3日星期六下午四点半"
+    assert (
+        chinese_date(saturday, weekday=True) + chinese_time(16, 30)
+        == "2031年5月3日星期六下午四点半"
+    )
     assert chinese_date(datetime.date(2031, 5, 4), weekday=True) == "2031年5月4日星期日"
     assert chinese_date(datetime.date(1999, 12, 31)) == "1999年12月31日"
     assert chinese_time(0, 0) == "凌晨零点"

@@ -33,12 +33,18 @@ def read_numeral(text):
 
 
 def read_chinese_date(text):
-    year, month, day, weekday = re.fullmatch(r"(\d{4})年(\d{1,2})月(\d{1,2})日(?:星期(.))?", text).groups()
-    return datetime.date(int(year), int(month), int(day)), weekday and "一二三四五六日".index(weekday)
+    year, month, day, weekday = re.fullmatch(
+        r"(\d{4})年(\d{1,2})月(\d{1,2})日(?:星期(.))?", text
+    ).groups()
+    return datetime.date(int(year), int(month), int(day)), weekday and "一二三四五六日".index(
+        weekday
+    )
 
 
 def read_chinese_time(text):
-    part, hour, minute, half = re.fullmatch(r"([凌早上中下晚][晨午上])?(.+)点(?:(.+)分|(半))?", text).groups()
+    part, hour, minute, half = re.fullmatch(
+        r"([凌早上中下晚][晨午上])?(.+)点(?:(.+)分|(半))?", text
+    ).groups()
     hour, minute = read_numeral(hour), 30 if half else read_numeral(minute) if minute else 0
     if part is None:
         return hour % 12, minute, "face"
@@ -92,7 +98,10 @@ def words_of(text):
     return text.split()
 
 
-SMALL = {word: value for value, word in enumerate(words_of("zero one two three four five six seven eight nine ten"))}
+SMALL = {
+    word: value
+    for value, word in enumerate(words_of("zero one two three four five six seven eight nine ten"))
+}
 TEENS = words_of("eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen")
 SMALL |= {word: value for value, word in enumerate(TEENS, 11)}
 TENS = words_of("twenty thirty forty fifty sixty seventy eighty ninety")
@@ -128,7 +137,9 @@ def read_number(text):
     if match := re.fullmatch(r"(.+) and a half (million|billion)", text):
         return (read_words(match[1]) + 0.5) * SCALE[match[2]]
     if match := re.fullmatch(r"(.+) point ([a-z ]+?)(?: (thousand|million|billion))?", text):
-        fraction = "".join(str(SMALL["zero" if word == "oh" else word]) for word in match[2].split())
+        fraction = "".join(
+            str(SMALL["zero" if word == "oh" else word]) for word in match[2].split()
+        )
         return round(float(f"{read_words(match[1])}.{fraction}") * SCALE.get(match[3], 1), 4)
     return read_words(text)
 
@@ -153,7 +164,9 @@ def read_ordinal(text):
     text = text.removeprefix("the ")
     if match := re.fullmatch(r"([\d,]+)(st|nd|rd|th)", text):
         number = int(match[1].replace(",", ""))
-        ending = "th" if 10 < number % 100 < 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+        ending = (
+            "th" if 10 < number % 100 < 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+        )
         assert match[2] == ending, text
         return number
     before, last = re.fullmatch(r"(.*?)([a-z]+)", text).groups()
@@ -183,21 +196,72 @@ def read_chinese_number(text):
 
 
 SIGNS = {
-    **{"us$": "dollar", "hk$": "hong kong dollar", "ca$": "canadian dollar", "c$": "canadian dollar"},
-    **{"a$": "australian dollar", "$": "dollar", "€": "euro", "£": "pound", "cn¥": "yuan", "jp¥": "yen", "₩": "won"},
+    **{
+        "us$": "dollar",
+        "hk$": "hong kong dollar",
+        "ca$": "canadian dollar",
+        "c$": "canadian dollar",
+    },
+    **{
+        "a$": "australian dollar",
+        "$": "dollar",
+        "€": "euro",
+        "£": "pound",
+        "cn¥": "yuan",
+        "jp¥": "yen",
+        "₩": "won",
+    },
 }
 CODES = {
-    **{"usd": "dollar", "eur": "euro", "gbp": "pound", "cny": "yuan", "rmb": "yuan", "jpy": "yen", "krw": "won"},
-    **{"cad": "canadian dollar", "aud": "australian dollar", "hkd": "hong kong dollar", "chf": "swiss franc"},
+    **{
+        "usd": "dollar",
+        "eur": "euro",
+        "gbp": "pound",
+        "cny": "yuan",
+        "rmb": "yuan",
+        "jpy": "yen",
+        "krw": "won",
+    },
+    **{
+        "cad": "canadian dollar",
+        "aud": "australian dollar",
+        "hkd": "hong kong dollar",
+        "chf": "swiss franc",
+    },
 }
 NAMES = {
-    **{"us dollar": "dollar", "buck": "dollar", "dollar": "dollar", "euro": "euro", "pounds sterling": "pound"},
-    **{"pound sterling": "pound", "british pound": "pound", "pound": "pound", "quid": "pound", "yuan": "yuan"},
-    **{"japanese yen": "yen", "yen": "yen", "south korean won": "won", "won": "won", "swiss franc": "swiss franc"},
+    **{
+        "us dollar": "dollar",
+        "buck": "dollar",
+        "dollar": "dollar",
+        "euro": "euro",
+        "pounds sterling": "pound",
+    },
+    **{
+        "pound sterling": "pound",
+        "british pound": "pound",
+        "pound": "pound",
+        "quid": "pound",
+        "yuan": "yuan",
+    },
+    **{
+        "japanese yen": "yen",
+        "yen": "yen",
+        "south korean won": "won",
+        "won": "won",
+        "swiss franc": "swiss franc",
+    },
     **{name: name for name in ("canadian dollar", "australian dollar", "hong kong dollar")},
 }
 NAMED = "|".join(sorted(NAMES, key=len, reverse=True))
-SUBUNITS = {"cent": "dollar", "¢": "dollar", "euro cent": "euro", "pence": "pound", "penny": "pound", "p": "pound"}
+SUBUNITS = {
+    "cent": "dollar",
+    "¢": "dollar",
+    "euro cent": "euro",
+    "pence": "pound",
+    "penny": "pound",
+    "p": "pound",
+}
 
 
 def read_english_money(text):
@@ -210,7 +274,9 @@ def read_english_money(text):
         count, name = read_number(lone[1]), lone[2]
         assert name in ("¢", "p") or (count == 1) == (name in ("cent", "euro cent", "penny")), text
         return SUBUNITS[name.removesuffix("s")], count / 100
-    if match := re.fullmatch(r"(?:(.+?) (yuan)(?:(?:,| and)? )?)?(?:(\w+) jiao(?: and)? ?)?(?:(\w+) fen)?", text):
+    if match := re.fullmatch(
+        r"(?:(.+?) (yuan)(?:(?:,| and)? )?)?(?:(\w+) jiao(?: and)? ?)?(?:(\w+) fen)?", text
+    ):
         yuan, unit, jiao, fen = match.groups()
         if jiao or fen:
             assert yuan is None or unit
@@ -220,7 +286,10 @@ def read_english_money(text):
         rf"(.+?) ({NAMED})(s?)(?:(?:,| and|) (.+) (?:cents?|pence|penny))?", text
     ).groups()
     amount = 1 if units == "a" else read_number(units)
-    if name.split()[-1] in ("dollar", "buck", "euro", "franc") or name in ("pound", "british pound"):
+    if name.split()[-1] in ("dollar", "buck", "euro", "franc") or name in (
+        "pound",
+        "british pound",
+    ):
         assert (amount == 1) == (not plural), text
     return NAMES[name], amount + (read_number(subunits) / 100 if subunits else 0)
 
@@ -262,8 +331,14 @@ def read_english_date(text):
         if match := shape.fullmatch(text):
             found = match.groupdict()
             try:
-                month = int(found["number"]) if found.get("number") else MONTHS.index(found["month"]) + 1
-                day = int(found["day"]) if found.get("day") else ORDINALS.index(found["ordinal"]) + 1
+                month = (
+                    int(found["number"])
+                    if found.get("number")
+                    else MONTHS.index(found["month"]) + 1
+                )
+                day = (
+                    int(found["day"]) if found.get("day") else ORDINALS.index(found["ordinal"]) + 1
+                )
                 date = datetime.date(read_year(found["year"]), month, day)
             except (AssertionError, KeyError, ValueError):
                 continue
@@ -283,11 +358,17 @@ TIME_SHAPES = [
         (r"(?P<h>\d\d?)[:.](?P<m>\d\d)", lambda f: (int(f["h"]), int(f["m"]))),
         (rf"(?P<h>{COUNT})(?: o'clock)?", lambda f: (read_number(f["h"]), 0)),
         (rf"(?P<h>{COUNT}) oh (?P<m>[a-z]+)", lambda f: (read_number(f["h"]), read_number(f["m"]))),
-        (r"(?P<h>[a-z]+) (?P<m>[a-z]+(?:-[a-z]+)?)", lambda f: (read_number(f["h"]), read_number(f["m"]))),
+        (
+            r"(?P<h>[a-z]+) (?P<m>[a-z]+(?:-[a-z]+)?)",
+            lambda f: (read_number(f["h"]), read_number(f["m"])),
+        ),
         (rf"half past (?P<h>{COUNT})", lambda f: (read_hour(f["h"]), 30)),
         (rf"(?:a )?quarter (?:past|after) (?P<h>{COUNT})", lambda f: (read_hour(f["h"]), 15)),
         (rf"(?:a )?quarter (?:to|till) (?P<h>{COUNT})", lambda f: (read_hour(f["h"]) - 1, 45)),
-        (rf"(?P<m>{COUNT}){MINUTES} (?:past|after) (?P<h>{COUNT})", lambda f: (read_hour(f["h"]), read_number(f["m"]))),
+        (
+            rf"(?P<m>{COUNT}){MINUTES} (?:past|after) (?P<h>{COUNT})",
+            lambda f: (read_hour(f["h"]), read_number(f["m"])),
+        ),
         (
             rf"(?P<m>{COUNT}){MINUTES} (?:to|till) (?P<h>{COUNT})",
             lambda f: (read_hour(f["h"]) - 1, 60 - read_number(f["m"])),
@@ -332,7 +413,10 @@ def read_english_datetime(text):
     found = set()
     for space in re.finditer(" ", text):
         left, right = text[: space.start()].removesuffix(","), text[space.end() :]
-        for date, time in ((left, right.removeprefix("at ")), (right.removeprefix("on "), left.removeprefix("at "))):
+        for date, time in (
+            (left, right.removeprefix("at ")),
+            (right.removeprefix("on "), left.removeprefix("at ")),
+        ):
             read_date, read_time = read_english_date(date), read_english_time(time)
             if read_date and read_time and read_time[2] == "day":
                 found.add((*read_date, *read_time[:2]))
@@ -341,7 +425,11 @@ def read_english_datetime(text):
 
 def lowered(category, count=15_000):
     """Pairs of all splits, the English lowered and without a leading "on" or "at"."""
-    pairs = [pair for split in SPLITS for pair in generate_pairs(count // 3, seed=21, split=split, categories=category)]
+    pairs = [
+        pair
+        for split in SPLITS
+        for pair in generate_pairs(count // 3, seed=21, split=split, categories=category)
+    ]
     return [(re.sub("^(on|at) ", "", pair.source.lower()), pair.target) for pair in pairs]
 
 
@@ -375,7 +463,9 @@ def test_money_says_the_same_in_both_languages():
     for source, target in lowered("money"):
         currency, amount = read_english_money(source)
         chinese_currency, chinese_amount = read_chinese_money(target)
-        assert currency == chinese_currency and amount == pytest.approx(chinese_amount, rel=1e-12), source
+        assert currency == chinese_currency and amount == pytest.approx(
+            chinese_amount, rel=1e-12
+        ), source
 
 
 def test_chinese_numerals_are_read_back():
@@ -389,7 +479,12 @@ def test_english_words_are_read_back():
     draw = random.Random(2)
     for _ in range(20_000):
         number = draw.randrange(10 ** draw.randrange(1, 13))
-        words = integer_words(number, british=draw.random() < 0.5, commas=draw.random() < 0.5, hyphen=draw.choice("- "))
+        words = integer_words(
+            number,
+            british=draw.random() < 0.5,
+            commas=draw.random() < 0.5,
+            hyphen=draw.choice("- "),
+        )
         assert read_words(words) == number
 
 
@@ -404,10 +499,26 @@ def test_english_words_by_hand():
     assert integer_words(12_005, british=True, commas=True) == "twelve thousand and five"
     assert integer_words(1_000_001) == "one million one"
     assert integer_words(21, hyphen=" ") == "twenty one"
-    ordinals = {1: "first", 12: "twelfth", 20: "twentieth", 21: "twenty-first", 40: "fortieth", 100: "one hundredth"}
+    ordinals = {
+        1: "first",
+        12: "twelfth",
+        20: "twentieth",
+        21: "twenty-first",
+        40: "fortieth",
+        100: "one hundredth",
+    }
     assert {number: ordinal_words(number) for number in ordinals} == ordinals
     assert [ordinal_words(day) for day in range(1, 32)] == ORDINALS
-    digits = {1: "1st", 2: "2nd", 3: "3rd", 11: "11th", 12: "12th", 13: "13th", 22: "22nd", 111: "111th"}
+    digits = {
+        1: "1st",
+        2: "2nd",
+        3: "3rd",
+        11: "11th",
+        12: "12th",
+        13: "13th",
+        22: "22nd",
+        111: "111th",
+    }
     digits |= {1023: "1,023rd"}
     assert {number: ordinal_digits(number) for number in digits} == digits
 
@@ -418,7 +529,11 @@ def test_years_by_hand():
     assert set(year_words(1984)) == {"nineteen eighty-four"}
     assert set(year_words(2000)) == {"two thousand"}
     assert set(year_words(2005)) == {"two thousand five", "two thousand and five", "twenty oh five"}
-    assert set(year_words(2031)) == {"twenty thirty-one", "two thousand thirty-one", "two thousand and thirty-one"}
+    assert set(year_words(2031)) == {
+        "twenty thirty-one",
+        "two thousand thirty-one",
+        "two thousand and thirty-one",
+    }
     for year in range(1900, 2100):
         assert {read_year(words) for words in year_words(year)} == {year}
 
@@ -426,7 +541,11 @@ def test_years_by_hand():
 def test_times_by_hand():
     spoken = set(time_spellings(16, 30)[SPOKEN])
     assert {"half past four in the afternoon", "four thirty pm", "4:30 in the afternoon"} <= spoken
-    assert set(time_spellings(16, 45)[FACE]) >= {"a quarter to five", "quarter to five", "four forty-five"}
+    assert set(time_spellings(16, 45)[FACE]) >= {
+        "a quarter to five",
+        "quarter to five",
+        "four forty-five",
+    }
     assert {"noon", "12 noon"} <= set(time_spellings(12, 0)[SPOKEN])
     assert {"midnight"} <= set(time_spellings(0, 0)[SPOKEN])
     assert "ten to noon" in time_spellings(11, 50)[SPOKEN]

@@ -20,7 +20,9 @@ class LastBatch(keras.metrics.Metric):
     def update_state(self, y_true, y_pred, sample_weight=None):
         labels = keras.ops.cast(y_true, "float32")
         rows, columns = keras.ops.shape(labels)[0], keras.ops.shape(labels)[1]
-        places = keras.ops.arange(rows, dtype="float32")[:, None] + 3 * keras.ops.arange(columns, dtype="float32")
+        places = keras.ops.arange(rows, dtype="float32")[:, None] + 3 * keras.ops.arange(
+            columns, dtype="float32"
+        )
         self.value.assign(keras.ops.sum(keras.ops.mod(labels * (places + 1), 9973.0)))
 
     def reset_state(self):
@@ -43,7 +45,9 @@ def toy_model():
     context = keras.layers.GlobalAveragePooling1D(keepdims=True)(embed(source))
     outputs = keras.layers.Dense(1)(keras.layers.Add()([embed(target), context]))
     model = keras.Model({"source_ids": source, "target_ids": target}, outputs)
-    model.compile("sgd", loss=lambda labels, outputs: keras.ops.mean(outputs**2), metrics=[LastBatch()])
+    model.compile(
+        "sgd", loss=lambda labels, outputs: keras.ops.mean(outputs**2), metrics=[LastBatch()]
+    )
     return model
 
 
@@ -79,10 +83,16 @@ def expected(dataset, steps):
 def test_fit_reads_every_epoch_in_its_order(dataset, toy):
     size = len(dataset)
     assert size >= 6 and len(dataset.shapes) == 3
-    assert len(set(expected(dataset, range(3 * size)))) == 3 * size  # the checksums do tell batches apart
-    valid = ParallelDataset(*toy.pairs(20, seed=1), toy.CharacterTokenizer(), batch_tokens=100, shuffle=False)
+    assert (
+        len(set(expected(dataset, range(3 * size)))) == 3 * size
+    )  # the checksums do tell batches apart
+    valid = ParallelDataset(
+        *toy.pairs(20, seed=1), toy.CharacterTokenizer(), batch_tokens=100, shuffle=False
+    )
     model = toy_model()
-    assert train(model, dataset, epochs=2, validation_data=valid) == expected(dataset, range(2 * size))
+    assert train(model, dataset, epochs=2, validation_data=valid) == expected(
+        dataset, range(2 * size)
+    )
     assert dataset.epoch == 2
     # A second `fit` goes on with the next epoch, also without the trial step of a model that is not built yet.
     assert train(model, dataset, epochs=1) == expected(dataset, range(2 * size, 3 * size))
@@ -95,7 +105,9 @@ def test_fit_in_steps_per_epoch_does_not_cut_an_epoch_short(dataset):
     model = toy_model()
     train(model, dataset, epochs=1)
     dataset.set_epoch(0)
-    assert train(model, dataset, epochs=2, steps_per_epoch=size // 2) == expected(dataset, range(size // 2 * 2))
+    assert train(model, dataset, epochs=2, steps_per_epoch=size // 2) == expected(
+        dataset, range(size // 2 * 2)
+    )
     dataset.set_epoch(0)
     assert train(model, dataset, epochs=2, steps_per_epoch=2) == expected(dataset, range(4))
     assert dataset.epoch == 0
@@ -113,7 +125,9 @@ def test_stopping_early_starts_the_epoch_again(dataset):
 
 
 def test_one_step_per_epoch(toy):
-    dataset = ParallelDataset(*toy.pairs(9), toy.CharacterTokenizer(), batch_tokens=4000, max_shapes=1)
+    dataset = ParallelDataset(
+        *toy.pairs(9), toy.CharacterTokenizer(), batch_tokens=4000, max_shapes=1
+    )
     assert len(dataset) == 1
     assert train(toy_model(), dataset, epochs=3) == expected(dataset, range(3))
 
@@ -122,17 +136,24 @@ def test_fit_goes_on_at_any_step_whatever_shapes_come_next(toy):
     # Most batches have one shape, so at many steps the next two are alike and a later one is not.
     sources = ["aaa"] * 90 + ["a" * 12] * 6
     targets = ["bb" + chr(200 + i) for i in range(90)] + ["b" * 9 + chr(300 + i) for i in range(6)]
-    dataset = ParallelDataset(sources, targets, toy.CharacterTokenizer(), batch_tokens=40, max_shapes=2)
+    dataset = ParallelDataset(
+        sources, targets, toy.CharacterTokenizer(), batch_tokens=40, max_shapes=2
+    )
     assert len(dataset.shapes) == 2
     size = len(dataset)
     kinds = [dataset.batch_at(step)[1].shape for step in range(3 * size)]
     start = next(
-        s for s in range(1, size) if kinds[s] == kinds[s + 1] == kinds[s + 2] and len(set(kinds[s : s + size])) > 1
+        s
+        for s in range(1, size)
+        if kinds[s] == kinds[s + 1] == kinds[s + 2] and len(set(kinds[s : s + size])) > 1
     )
     uninterrupted = expected(dataset, range(3 * size))
     model = toy_model()
     view = dataset.from_step(start)
-    assert train(model, view, epochs=2, steps_per_epoch=size // 2) == uninterrupted[start : start + size // 2 * 2]
+    assert (
+        train(model, view, epochs=2, steps_per_epoch=size // 2)
+        == uninterrupted[start : start + size // 2 * 2]
+    )
     assert train(model, view, epochs=1, steps_per_epoch=size) == uninterrupted[start : start + size]
     assert all(np.array_equal(view[i][1], dataset.batch_at(start + i)[1]) for i in range(3))
 
@@ -163,5 +184,7 @@ def test_compilations_are_as_few_as_the_shapes(dataset):
     model.fit(dataset, epochs=1, shuffle=False, verbose=0)
     first = len(traces)
     model.fit(dataset, epochs=3, shuffle=False, verbose=0)
-    assert 0 < first <= 2 * len(dataset.shapes)  # the loss is traced once more while Keras builds the model
+    assert (
+        0 < first <= 2 * len(dataset.shapes)
+    )  # the loss is traced once more while Keras builds the model
     assert len(traces) == first  # later epochs bring no new shape

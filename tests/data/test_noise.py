@@ -20,7 +20,9 @@ def pairs():
 
 @pytest.fixture(scope="module", params=["unigram", "bpe"])
 def tokenizer(pairs, request):
-    return kformer.Tokenizer.train(texts=[*pairs[0], *pairs[1]], vocabulary_size=360, model_type=request.param)
+    return kformer.Tokenizer.train(
+        texts=[*pairs[0], *pairs[1]], vocabulary_size=360, model_type=request.param
+    )
 
 
 def strength_of(tokenizer):
@@ -32,21 +34,38 @@ def texts_of(batch, tokenizer):
     """The texts of both sides of a batch that is not packed."""
     inputs, labels = batch
     sides = [(inputs["source_ids"], "source"), (labels, "target")]
-    return list(zip(*([text for text in tokenizer.detokenize(ids.tolist(), side=side)] for ids, side in sides), strict=True))
+    return list(
+        zip(
+            *(
+                [text for text in tokenizer.detokenize(ids.tolist(), side=side)]
+                for ids, side in sides
+            ),
+            strict=True,
+        )
+    )
 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_every_epoch_has_all_pairs_and_cuts_them_anew(pairs, tokenizer, packed):
     plain = ParallelDataset(*pairs, tokenizer, batch_tokens=300, packed=packed)
-    dataset = ParallelDataset(*pairs, tokenizer, batch_tokens=300, packed=packed, subword_sampling=strength_of(tokenizer))
-    settings = {"batch_tokens": 300, "packed": packed, "tokenizer": tokenizer, "subword_sampling": strength_of(tokenizer)}
+    dataset = ParallelDataset(
+        *pairs, tokenizer, batch_tokens=300, packed=packed, subword_sampling=strength_of(tokenizer)
+    )
+    settings = {
+        "batch_tokens": 300,
+        "packed": packed,
+        "tokenizer": tokenizer,
+        "subword_sampling": strength_of(tokenizer),
+    }
     again = ParallelDataset.from_prepared(dataset.corpus, **settings)
     steps = dataset.steps_per_epoch
     rows = []
     for epoch in range(2):
         batches = [dataset.batch_at(epoch * steps + step) for step in range(steps)]
         if not packed:
-            texts = [pair for batch in batches for pair in texts_of(batch, tokenizer) if pair != ("", "")]
+            texts = [
+                pair for batch in batches for pair in texts_of(batch, tokenizer) if pair != ("", "")
+            ]
             assert sorted(texts) == sorted(zip(*pairs, strict=True))
         shapes = {(*labels.shape, *inputs["source_ids"].shape) for inputs, labels in batches}
         assert {(rows, source, target) for rows, target, _, source in shapes} == set(dataset.shapes)
@@ -59,13 +78,19 @@ def test_every_epoch_has_all_pairs_and_cuts_them_anew(pairs, tokenizer, packed):
     assert len(rows[0] & rows[1]) < 0.5 * len(rows[0])
     # A function of the step, whoever reads it and when.
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        for step, (inputs, labels) in zip(range(2 * steps), pool.map(again.batch_at, range(2 * steps)), strict=True):
+        for step, (inputs, labels) in zip(
+            range(2 * steps), pool.map(again.batch_at, range(2 * steps)), strict=True
+        ):
             expected = dataset.batch_at(step)
-            assert (labels == expected[1]).all() and all((inputs[name] == expected[0][name]).all() for name in inputs)
+            assert (labels == expected[1]).all() and all(
+                (inputs[name] == expected[0][name]).all() for name in inputs
+            )
 
 
 def test_targets_are_shifted_and_segments_told_as_they_were_cut(pairs, tokenizer):
-    dataset = ParallelDataset(*pairs, tokenizer, batch_tokens=300, packed=True, subword_sampling=strength_of(tokenizer))
+    dataset = ParallelDataset(
+        *pairs, tokenizer, batch_tokens=300, packed=True, subword_sampling=strength_of(tokenizer)
+    )
     inputs, labels = dataset.batch_at(3)
     numbers = inputs["target_segments"]
     assert ((labels != dataset.pad_id) == (numbers > 0)).all()
@@ -86,8 +111,13 @@ def test_hidden_words(pairs, tokenizer):
         for name, ids in inputs.items():
             changed = ids != expected[name]
             assert (ids[changed] == tokenizer.unknown_id).all()
-            assert not np.isin(expected[name][changed], [tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id]).any()
-            hidden, real = hidden + changed.sum(), real + (~np.isin(expected[name], [0, 2, 3])).sum()
+            assert not np.isin(
+                expected[name][changed], [tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id]
+            ).any()
+            hidden, real = (
+                hidden + changed.sum(),
+                real + (~np.isin(expected[name], [0, 2, 3])).sum(),
+            )
         again = dataset.batch_at(step)[0]
         assert all((again[name] == inputs[name]).all() for name in inputs)
     assert abs(hidden / real - 0.2) < 0.02

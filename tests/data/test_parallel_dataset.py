@@ -20,17 +20,27 @@ def pairs(toy):
 
 
 def same(first, second):
-    arrays = [(batch[0]["source_ids"], batch[0]["target_ids"], batch[1]) for batch in (first, second)]
-    return all(a.shape == b.shape and a.dtype == b.dtype and (a == b).all() for a, b in zip(*arrays, strict=True))
+    arrays = [
+        (batch[0]["source_ids"], batch[0]["target_ids"], batch[1]) for batch in (first, second)
+    ]
+    return all(
+        a.shape == b.shape and a.dtype == b.dtype and (a == b).all()
+        for a, b in zip(*arrays, strict=True)
+    )
 
 
 @any_backend
 def test_shift_padding_and_types(tokenizer):
-    dataset = ParallelDataset(["ab", "abcd"], ["x", "xyz"], tokenizer, batch_tokens=10, max_shapes=1, shuffle=False)
+    dataset = ParallelDataset(
+        ["ab", "abcd"], ["x", "xyz"], tokenizer, batch_tokens=10, max_shapes=1, shuffle=False
+    )
     assert len(dataset) == 1 and dataset.shapes == [(2, 5, 4)]
     inputs, labels = dataset[0]
     a, x, pad, start, end = 10 + ord("a"), 10 + ord("x"), 3, 5, 7
-    assert inputs["source_ids"].tolist() == [[a, a + 1, end, pad, pad], [a, a + 1, a + 2, a + 3, end]]
+    assert inputs["source_ids"].tolist() == [
+        [a, a + 1, end, pad, pad],
+        [a, a + 1, a + 2, a + 3, end],
+    ]
     assert inputs["target_ids"].tolist() == [[start, x, pad, pad], [start, x, x + 1, x + 2]]
     assert labels.tolist() == [[x, end, pad, pad], [x, x + 1, x + 2, end]]
     assert {array.dtype for array in (*inputs.values(), labels)} == {np.dtype("int32")}
@@ -40,10 +50,14 @@ def test_shift_padding_and_types(tokenizer):
 
 @any_backend
 def test_rows_of_padding_carry_nothing(tokenizer):
-    dataset = ParallelDataset(["a"] * 5, ["b"] * 5, tokenizer, batch_tokens=4, num_hosts=4, host=3, max_shapes=1)
+    dataset = ParallelDataset(
+        ["a"] * 5, ["b"] * 5, tokenizer, batch_tokens=4, num_hosts=4, host=3, max_shapes=1
+    )
     assert dataset.shapes == [(2, 2, 2)] and len(dataset) == 1
     hosts = [
-        ParallelDataset.from_prepared(dataset.corpus, batch_tokens=4, num_hosts=4, host=host, max_shapes=1)[0]
+        ParallelDataset.from_prepared(
+            dataset.corpus, batch_tokens=4, num_hosts=4, host=host, max_shapes=1
+        )[0]
         for host in range(4)
     ]
     empty = [(inputs["target_ids"] == 3).all(axis=1) for inputs, _ in hosts]
@@ -65,7 +79,11 @@ def test_an_epoch_is_every_pair_once_and_the_next_is_in_another_order(toy, token
         dataset.on_epoch_end()
     assert epochs[0] != epochs[1] != epochs[2]
     assert len(dataset) == dataset.steps_per_epoch == dataset.num_batches
-    assert len({batch[0]["source_ids"].shape + batch[1].shape for batch in dataset}) == len(dataset.shapes) <= 8
+    assert (
+        len({batch[0]["source_ids"].shape + batch[1].shape for batch in dataset})
+        == len(dataset.shapes)
+        <= 8
+    )
     assert dataset.num_tokens == sum(len(target) + 1 for target in pairs[1])
     with pytest.raises(IndexError):
         dataset[len(dataset)]
@@ -92,7 +110,10 @@ def test_without_shuffle_every_epoch_is_the_same(tokenizer, pairs):
 
 @any_backend
 def test_hosts_share_an_epoch(toy, tokenizer, pairs):
-    hosts = [ParallelDataset(*pairs, tokenizer, batch_tokens=200, num_hosts=3, host=host) for host in range(3)]
+    hosts = [
+        ParallelDataset(*pairs, tokenizer, batch_tokens=200, num_hosts=3, host=host)
+        for host in range(3)
+    ]
     assert len({len(host) for host in hosts}) == 1
     seen = []
     for step in range(len(hosts[0])):
@@ -111,7 +132,10 @@ def test_views_go_on_at_any_step(tokenizer, pairs):
         assert view.num_batches is None and not hasattr(view, "__len__")
         for i in (0, 1, 2, size):
             assert same(view[i], dataset.batch_at(step + i))
-        assert all(same(batch, dataset.batch_at(step + i)) for i, batch in enumerate(itertools.islice(view, 3)))
+        assert all(
+            same(batch, dataset.batch_at(step + i))
+            for i, batch in enumerate(itertools.islice(view, 3))
+        )
     dataset.set_epoch(2)
     assert same(dataset[3], dataset.batch_at(2 * size + 3))
 
@@ -137,7 +161,9 @@ def test_files_and_the_temporary_folder(tokenizer, tmp_path, monkeypatch):
     view = dataset.from_step(0)
     assert dataset.num_pairs == 2 and len(os.listdir(tmp_path / "tmp")) == 1
     del dataset
-    assert view[0][1].shape == (2, 2) and len(os.listdir(tmp_path / "tmp")) == 1  # the view still needs it
+    assert (
+        view[0][1].shape == (2, 2) and len(os.listdir(tmp_path / "tmp")) == 1
+    )  # the view still needs it
     del view
     assert os.listdir(tmp_path / "tmp") == []
 

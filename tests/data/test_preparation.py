@@ -52,11 +52,16 @@ def test_ids_come_back_from_the_folder(toy, tmp_path, as_files, monkeypatch):
     tokenizer = toy.CharacterTokenizer()
     given = sources, targets
     if as_files:
-        given = [write(tmp_path / name, "\n".join(side)) for name, side in (("s", sources), ("t", targets))]
+        given = [
+            write(tmp_path / name, "\n".join(side))
+            for name, side in (("s", sources), ("t", targets))
+        ]
     done = []
     prepare(*given, tokenizer, tmp_path / "pairs", progress=lambda *counts: done.append(counts))
     corpus = PreparedCorpus.load(tmp_path / "pairs")
-    assert corpus.num_pairs == corpus.num_lines == 40 and corpus.num_too_long == corpus.num_empty == 0
+    assert (
+        corpus.num_pairs == corpus.num_lines == 40 and corpus.num_too_long == corpus.num_empty == 0
+    )
     for side, texts in (("source", sources), ("target", targets)):
         ids = tokenizer.tokenize(texts, special_tokens=True)
         assert [corpus.ids(side, i).tolist() for i in range(40)] == ids
@@ -90,7 +95,9 @@ def test_long_and_empty_pairs_are_counted_and_reported(toy, tmp_path):
     targets = ["bbb", "bbb", "bbb", "bbbbbb", "bbb", "", "b"]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        corpus = prepare(sources, targets, toy.CharacterTokenizer(), tmp_path / "pairs", max_length=4)
+        corpus = prepare(
+            sources, targets, toy.CharacterTokenizer(), tmp_path / "pairs", max_length=4
+        )
     assert (corpus.num_lines, corpus.num_pairs) == (7, 2)
     assert (corpus.num_too_long, corpus.too_long_examples) == (2, [1, 4])
     assert (corpus.num_empty, corpus.empty_examples) == (3, [3, 5, 6])
@@ -99,19 +106,35 @@ def test_long_and_empty_pairs_are_counted_and_reported(toy, tmp_path):
         "raise max_length to keep them.",
         "3 of 7 pairs have an empty side and are left out (lines 3, 5, 6).",
     ]
-    assert corpus.lengths("source").tolist() == [4, 4] and corpus.lengths("target").tolist() == [4, 2]
+    assert corpus.lengths("source").tolist() == [4, 4] and corpus.lengths("target").tolist() == [
+        4,
+        2,
+    ]
 
 
 def test_report_takes_the_place_of_warnings(toy, tmp_path, recwarn):
     said = []
     sources = ["a" * 9] * 30 + ["a"]
-    corpus = prepare(sources, sources, toy.CharacterTokenizer(), tmp_path / "pairs", max_length=5, report=said.append)
+    corpus = prepare(
+        sources,
+        sources,
+        toy.CharacterTokenizer(),
+        tmp_path / "pairs",
+        max_length=5,
+        report=said.append,
+    )
     assert corpus.num_too_long == 30 and len(corpus.too_long_examples) == 10
-    assert len(said) == 1 and "(lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ...)" in said[0] and not recwarn.list
+    assert (
+        len(said) == 1
+        and "(lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ...)" in said[0]
+        and not recwarn.list
+    )
 
 
 def test_missing_file(toy, tmp_path):
-    with pytest.raises(FileNotFoundError, match="source file '.*none' does not exist; give the path"):
+    with pytest.raises(
+        FileNotFoundError, match="source file '.*none' does not exist; give the path"
+    ):
         prepare(tmp_path / "none", ["b"], toy.CharacterTokenizer(), tmp_path / "pairs")
     with pytest.raises(ValueError, match="is a folder"):
         prepare(["a"], tmp_path, toy.CharacterTokenizer(), tmp_path / "pairs")
@@ -119,7 +142,9 @@ def test_missing_file(toy, tmp_path):
 
 @pytest.mark.parametrize("given", [None, 3, b"text"])
 def test_neither_path_nor_texts(toy, tmp_path, given):
-    with pytest.raises(ValueError, match=f"list of strings, but it is of type {type(given).__name__}"):
+    with pytest.raises(
+        ValueError, match=f"list of strings, but it is of type {type(given).__name__}"
+    ):
         prepare(given, ["b"], toy.CharacterTokenizer(), tmp_path / "pairs")
 
 
@@ -137,8 +162,13 @@ def test_empty_corpus(toy, tmp_path, kind):
 
 
 def test_nothing_left(toy, tmp_path):
-    with pytest.raises(ValueError, match="of 2 pairs, 1 have an empty side and 1 have more than max_length=3 tokens"):
-        prepare(["", "aaaa"], ["b", "b"], toy.CharacterTokenizer(), tmp_path / "pairs", max_length=3)
+    with pytest.raises(
+        ValueError,
+        match="of 2 pairs, 1 have an empty side and 1 have more than max_length=3 tokens",
+    ):
+        prepare(
+            ["", "aaaa"], ["b", "b"], toy.CharacterTokenizer(), tmp_path / "pairs", max_length=3
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -148,7 +178,10 @@ def test_sides_of_unequal_length(toy, tmp_path, make, counts, monkeypatch):
     monkeypatch.setattr("kformer.data.preparation.CHUNK_LINES", 7)
     tokenizer = toy.CharacterTokenizer()
     sources, targets = make(["a"] * counts[0]), make(["b"] * counts[1])
-    with pytest.raises(ValueError, match=f"source texts has {counts[0]} lines and the target texts has {counts[1]};"):
+    with pytest.raises(
+        ValueError,
+        match=f"source texts has {counts[0]} lines and the target texts has {counts[1]};",
+    ):
         prepare(sources, targets, tokenizer, tmp_path / "pairs")
     assert list(tmp_path.iterdir()) == []
 
@@ -181,7 +214,8 @@ def test_a_character_cut_by_a_newline_is_not_valid(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("item", "message"), [(b"b", "Item 2 of the target texts is of type bytes"), ("\ud800", "Item 2 of .* surrogate")]
+    ("item", "message"),
+    [(b"b", "Item 2 of the target texts is of type bytes"), ("\ud800", "Item 2 of .* surrogate")],
 )
 def test_items_that_are_no_strings(toy, tmp_path, item, message):
     with pytest.raises(ValueError, match=message):
@@ -197,12 +231,19 @@ def test_max_length(toy, tmp_path, max_length):
 def test_an_older_corpus_is_replaced_and_anything_else_is_kept(toy, tmp_path):
     prepare(["a"], ["b"], toy.CharacterTokenizer(), tmp_path / "pairs")
     before = PreparedCorpus.load(tmp_path / "pairs")
-    assert prepare(["a", "c"], ["b", "d"], toy.CharacterTokenizer(), tmp_path / "pairs").num_pairs == 2
-    assert before.ids("source", 0).tolist() == [10 + ord("a"), 7]  # still readable by whoever had it open
+    assert (
+        prepare(["a", "c"], ["b", "d"], toy.CharacterTokenizer(), tmp_path / "pairs").num_pairs == 2
+    )
+    assert before.ids("source", 0).tolist() == [
+        10 + ord("a"),
+        7,
+    ]  # still readable by whoever had it open
     (tmp_path / "mine").mkdir()
     (tmp_path / "empty").mkdir()
     write(tmp_path / "mine" / "notes", "mine")
-    with pytest.raises(ValueError, match="mine' exists and is not a prepared corpus; remove it or choose another"):
+    with pytest.raises(
+        ValueError, match="mine' exists and is not a prepared corpus; remove it or choose another"
+    ):
         prepare(["a"], ["b"], toy.CharacterTokenizer(), tmp_path / "mine")
     prepare(["a"], ["b"], toy.CharacterTokenizer(), tmp_path / "empty")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "mine", "pairs"]
@@ -223,7 +264,9 @@ def test_damaged_folders(toy, tmp_path):
     prepare(["abc"], ["b"], toy.CharacterTokenizer(), folder)
     meta = json.loads((folder / "meta.json").read_text())
     write(folder / "meta.json", json.dumps(meta | {"format_version": 2}))
-    with pytest.raises(ValueError, match="format version 2, but this kformer reads up to version 1; upgrade"):
+    with pytest.raises(
+        ValueError, match="format version 2, but this kformer reads up to version 1; upgrade"
+    ):
         PreparedCorpus.load(folder)
     write(folder / "meta.json", "[1]")
     with pytest.raises(ValueError, match="not the meta.json of a prepared corpus"):

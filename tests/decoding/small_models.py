@@ -80,5 +80,8 @@ def search_once(model, options, source_ids, **arguments):
     def run(*arrays):
         return search(model, *arrays, options=options, steps=int(limits.max()) + 1, **arguments)
 
-    arrays = (ops.convert_to_tensor(array) for array in (source_ids, limits, np.arange(len(source_ids), dtype="int32")))
+    arrays = (
+        ops.convert_to_tensor(array)
+        for array in (source_ids, limits, np.arange(len(source_ids), dtype="int32"))
+    )
     return SearchResult(*map(ops.convert_to_numpy, run(*arrays)))

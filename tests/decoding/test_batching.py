@@ -18,7 +18,10 @@ LENGTHS = [*random.Random(0).choices(range(1, 60), k=200), 0, 7, 0, 300]
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize(("batch_size", "batch_tokens"), [(32, None), (1, None), (1000, None), (1000, 256), (16, 256), (8, 1)])
+@pytest.mark.parametrize(
+    ("batch_size", "batch_tokens"),
+    [(32, None), (1, None), (1000, None), (1000, 256), (16, 256), (8, 1)],
+)
 def test_every_sentence_once_and_long_ones_first(dynamic, batch_size, batch_tokens):
     batches = batches_by_length(LENGTHS, batch_size, batch_tokens)
     places = [place for batch in batches for place in batch]

@@ -9,7 +9,17 @@ import pytest
 from keras import ops
 
 from kformer.decoding import beam_search, length_penalty
-from tests.decoding.toys import LOOP_MODULE, Special, Toy, compiled, cut, oracle_beam, oracle_greedy, oracle_penalty, python_loop
+from tests.decoding.toys import (
+    LOOP_MODULE,
+    Special,
+    Toy,
+    compiled,
+    cut,
+    oracle_beam,
+    oracle_greedy,
+    oracle_penalty,
+    python_loop,
+)
 
 SENTENCES = 24
 
@@ -17,12 +27,37 @@ CASES = {
     "plain": {"seed": 0, "beam_size": 4},
     "no penalty, all places": {"seed": 1, "beam_size": 5, "n_best": 5, "alpha": 0.0},
     "strong penalty": {"seed": 3, "beam_size": 3, "alpha": 1.5, "n_best": 3},
-    "negative penalty, logits with an offset": {"seed": 4, "beam_size": 3, "alpha": -0.7, "n_best": 2, "offset": 3.0},
+    "negative penalty, logits with an offset": {
+        "seed": 4,
+        "beam_size": 3,
+        "alpha": -0.7,
+        "n_best": 2,
+        "offset": 3.0,
+    },
     "beam of one": {"seed": 6, "beam_size": 1},
-    "beam wider than the vocabulary": {"seed": 7, "beam_size": 8, "vocabulary_size": 6, "n_best": 8},
-    "start is padding": {"seed": 8, "beam_size": 3, "special": Special(pad_id=0, start_id=0, end_id=1)},
-    "end is padding": {"seed": 9, "beam_size": 3, "special": Special(pad_id=7, start_id=11, end_id=7)},
-    "min length, start is end": {"seed": 10, "beam_size": 4, "min_length": 3, "n_best": 2, "special": Special(1, 2, 2)},
+    "beam wider than the vocabulary": {
+        "seed": 7,
+        "beam_size": 8,
+        "vocabulary_size": 6,
+        "n_best": 8,
+    },
+    "start is padding": {
+        "seed": 8,
+        "beam_size": 3,
+        "special": Special(pad_id=0, start_id=0, end_id=1),
+    },
+    "end is padding": {
+        "seed": 9,
+        "beam_size": 3,
+        "special": Special(pad_id=7, start_id=11, end_id=7),
+    },
+    "min length, start is end": {
+        "seed": 10,
+        "beam_size": 4,
+        "min_length": 3,
+        "n_best": 2,
+        "special": Special(1, 2, 2),
+    },
 }
 
 
@@ -36,7 +71,15 @@ def run(toy, limits, *, beam_size, step=None, state=None, compile=compiled, **ar
 
     def search(state, limits):
         steps = int(max(limit_list, default=0)) + 1
-        return beam_search(step or toy.step, state, limits, beam_size=beam_size, steps=steps, **toy.special._asdict(), **arguments)
+        return beam_search(
+            step or toy.step,
+            state,
+            limits,
+            beam_size=beam_size,
+            steps=steps,
+            **toy.special._asdict(),
+            **arguments,
+        )
 
     limit_list = list(limits)
     limits = ops.convert_to_tensor(np.array(limit_list, dtype="int32"))
@@ -66,7 +109,11 @@ def assert_equals_oracle(toy, results, sentence, expected, n_best):
 def test_equals_numpy_beam(case):
     case = {"n_best": 1, "alpha": 0.6, "min_length": 0, **case}
     seed, n_best = case.pop("seed"), case["n_best"]
-    toy = Toy(seed, SENTENCES, **{key: case.pop(key) for key in ("vocabulary_size", "special", "offset") if key in case})
+    toy = Toy(
+        seed,
+        SENTENCES,
+        **{key: case.pop(key) for key in ("vocabulary_size", "special", "offset") if key in case},
+    )
     limits = limits_of(seed).clip(case["min_length"])
     results = run(toy, limits, **case)
     assert [result.dtype for result in results] == ["int32", "float32", "float32"]
@@ -85,7 +132,15 @@ def test_cases_are_hard():
         case = {"alpha": 0.6, **case}
         case.pop("n_best", None)
         seed = case.pop("seed")
-        toy = Toy(seed, SENTENCES, **{key: case.pop(key) for key in ("vocabulary_size", "special", "offset") if key in case})
+        toy = Toy(
+            seed,
+            SENTENCES,
+            **{
+                key: case.pop(key)
+                for key in ("vocabulary_size", "special", "offset")
+                if key in case
+            },
+        )
         for sentence, limit in enumerate(limits_of(seed).clip(case.get("min_length", 0))):
             expected, trace = oracle_beam(toy, sentence, int(limit), **case)
             greedy, _ = oracle_greedy(toy, sentence, int(limit), case.get("min_length", 0))
@@ -106,14 +161,27 @@ def test_cases_are_hard():
 def test_full_width_equals_exhaustive_enumeration(alpha, min_length):
     toy = Toy(seed=11, sentences=6, vocabulary_size=6, end=-0.5)
     words, limit = [3, 4, 5], 3
-    hypotheses = [(*ids, 2) for length in range(min_length, limit + 1) for ids in itertools.product(words, repeat=length)]
+    hypotheses = [
+        (*ids, 2)
+        for length in range(min_length, limit + 1)
+        for ids in itertools.product(words, repeat=length)
+    ]
     width = sum(3**length for length in range(limit + 1))  # nothing is ever pruned
-    results = run(toy, [limit] * 6, beam_size=width, n_best=len(hypotheses), alpha=alpha, min_length=min_length)
+    results = run(
+        toy,
+        [limit] * 6,
+        beam_size=width,
+        n_best=len(hypotheses),
+        alpha=alpha,
+        min_length=min_length,
+    )
     for sentence in range(6):
         scored = [(toy.score(sentence, ids), ids) for ids in hypotheses]
         scored.sort(key=lambda pair: -pair[0] / oracle_penalty(len(pair[1]), alpha))
         ids, scores, ranks = (result[sentence] for result in results)
-        assert [cut(row, toy.special) for row in ids[: len(scored)]] == [hypothesis for _, hypothesis in scored]
+        assert [cut(row, toy.special) for row in ids[: len(scored)]] == [
+            hypothesis for _, hypothesis in scored
+        ]
         np.testing.assert_allclose(scores[: len(scored)], [score for score, _ in scored], atol=1e-4)
         assert np.isneginf(scores[len(scored) :]).all()
 
@@ -146,8 +214,18 @@ def test_early_stop_changes_nothing_and_saves_steps(monkeypatch):
 @pytest.mark.parametrize(
     ("alpha", "end_first", "words", "winner"),
     [
-        (1.0, 0.6, 8, (3, 4, 5, 6, 7, 8, 9, 10, 2)),  # -0.92 falls behind -0.51 at first, but not over 9 tokens
-        (-1.0, 0.4, 1, (3, 2)),  # the longer, the worse: the limit is no measure of what may still come
+        (
+            1.0,
+            0.6,
+            8,
+            (3, 4, 5, 6, 7, 8, 9, 10, 2),
+        ),  # -0.92 falls behind -0.51 at first, but not over 9 tokens
+        (
+            -1.0,
+            0.4,
+            1,
+            (3, 2),
+        ),  # the longer, the worse: the limit is no measure of what may still come
         (1.0, 0.9, 8, (2,)),
     ],
 )
@@ -174,7 +252,9 @@ class HistoryState(NamedTuple):
     count: Any  # int32 scalar
 
     def reorder(self, rows):
-        return HistoryState(ops.take(self.hidden, rows, axis=0), ops.take(self.history, rows, axis=0), self.count)
+        return HistoryState(
+            ops.take(self.hidden, rows, axis=0), ops.take(self.history, rows, axis=0), self.count
+        )
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +268,11 @@ def recording():
         history = ops.where(is_here, ops.expand_dims(ids, 1), state.history)
         return logits, HistoryState(parts["hidden"], history, state.count + 1)
 
-    state = HistoryState(toy.state(3)["hidden"], ops.zeros((rows, limit + 1), dtype="int32"), ops.zeros((), dtype="int32"))
+    state = HistoryState(
+        toy.state(3)["hidden"],
+        ops.zeros((rows, limit + 1), dtype="int32"),
+        ops.zeros((), dtype="int32"),
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LOOP_MODULE, "while_loop", python_loop(states.append))
         run(toy, [limit] * 6, beam_size=3, step=step, state=state, n_best=3, compile=eager)
@@ -204,23 +288,34 @@ def test_sets_over_time(recording):
         known, before = {}, [()] * 3
         for state in states:
             length = int(state.length)
-            live_scores, ranks = list(state.live_scores[sentence]), list(state.finished_ranks[sentence])
+            live_scores, ranks = (
+                list(state.live_scores[sentence]),
+                list(state.finished_ranks[sentence]),
+            )
             assert live_scores == sorted(live_scores, reverse=True)
             assert ranks == sorted(ranks, reverse=True)
             now = {}
-            for row, score, rank in zip(state.finished_ids[sentence], state.finished_scores[sentence], ranks, strict=True):
+            for row, score, rank in zip(
+                state.finished_ids[sentence], state.finished_scores[sentence], ranks, strict=True
+            ):
                 if ids := cut(row, toy.special):
                     now[ids] = (score, rank)
-                    np.testing.assert_allclose(rank, score / oracle_penalty(len(ids), 0.6), rtol=1e-5)
+                    np.testing.assert_allclose(
+                        rank, score / oracle_penalty(len(ids), 0.6), rtol=1e-5
+                    )
             for ids in now.keys() - known.keys():
-                assert len(ids) == length and ids[:-1] in before  # ended just now, and was a live hypothesis
+                assert (
+                    len(ids) == length and ids[:-1] in before
+                )  # ended just now, and was a live hypothesis
             for ids in now.keys() & known.keys():
                 assert now[ids] == known[ids]
             for ids in known.keys() - now.keys():
                 assert known[ids][1] <= ranks[-1]  # only better ones take a place
                 exchanges += 1
             live = [tuple(row[:length].tolist()) for row in state.live_ids[sentence]]
-            alive = [ids for ids, score in zip(live, live_scores, strict=True) if np.isfinite(score)]
+            alive = [
+                ids for ids, score in zip(live, live_scores, strict=True) if np.isfinite(score)
+            ]
             assert len(set(alive)) == len(alive)
             assert not {token for ids in alive for token in ids} & set(toy.special)
             parents = [before.index(ids[:-1]) for ids in alive]
@@ -238,7 +333,9 @@ def test_state_follows_its_hypothesis(recording):
         alive = np.isfinite(state.live_scores)
         # The start token, then all of the hypothesis but its newest token, which has not been fed yet.
         assert (history[..., 0] == toy.special.start_id)[alive].all()
-        np.testing.assert_array_equal(history[..., 1:length][alive], state.live_ids[..., : length - 1][alive])
+        np.testing.assert_array_equal(
+            history[..., 1:length][alive], state.live_ids[..., : length - 1][alive]
+        )
 
 
 def test_score_is_the_sum_of_log_probabilities():
@@ -246,8 +343,14 @@ def test_score_is_the_sum_of_log_probabilities():
     ids, scores, ranks = run(toy, [10] * 8, beam_size=4, n_best=4, alpha=0.9)
     for sentence, place in itertools.product(range(8), range(4)):
         hypothesis = cut(ids[sentence, place], toy.special)
-        np.testing.assert_allclose(scores[sentence, place], toy.score(sentence, hypothesis), atol=1e-4)
-        np.testing.assert_allclose(ranks[sentence, place], scores[sentence, place] / oracle_penalty(len(hypothesis), 0.9), rtol=1e-5)
+        np.testing.assert_allclose(
+            scores[sentence, place], toy.score(sentence, hypothesis), atol=1e-4
+        )
+        np.testing.assert_allclose(
+            ranks[sentence, place],
+            scores[sentence, place] / oracle_penalty(len(hypothesis), 0.9),
+            rtol=1e-5,
+        )
     assert (np.diff(ranks, axis=1) <= 0).all()
     # The two orders differ somewhere, or this test could not tell them apart.
     assert (np.diff(scores, axis=1) > 0).any()
@@ -288,7 +391,9 @@ def test_impossible_tokens_and_sentences_without_hypotheses():
 
     def step(ids, state):
         # Sentence 0 can never end; sentence 1 goes 3, 4, end.
-        free = ops.convert_to_tensor(np.array([-np.inf, -np.inf, -np.inf, 0, 0, 0], dtype="float32"))
+        free = ops.convert_to_tensor(
+            np.array([-np.inf, -np.inf, -np.inf, 0, 0, 0], dtype="float32")
+        )
         table = np.full((6, 6), -np.inf, dtype="float32")
         table[1, 3] = table[3, 4] = table[4, 2] = table[2, 2] = table[5, 5] = table[0, 0] = 0
         chain = ops.take(ops.convert_to_tensor(table), ids, axis=0)

@@ -25,7 +25,11 @@ def compilations(monkeypatch):
     search = SEARCH_MODULE.search
 
     def counting(model, source_ids, *args, **kwargs):
-        shapes.append((*source_ids.shape, kwargs["steps"]) if keras.backend.backend() == "jax" else tuple(source_ids.shape))
+        shapes.append(
+            (*source_ids.shape, kwargs["steps"])
+            if keras.backend.backend() == "jax"
+            else tuple(source_ids.shape)
+        )
         return search(model, source_ids, *args, **kwargs)
 
     monkeypatch.setattr(SEARCH_MODULE, "search", counting)
@@ -47,7 +51,9 @@ def test_two_hundred_batches_of_mixed_size(compilations, backend):
     else:
         # Rows to 1, 2 or 4, lengths to 16 or 32; where hypotheses are long, the same once more with room for all steps.
         assert len(compilations) == len(set(compilations)) <= 3 * 2 * 2
-        assert {shape[:2] for shape in compilations} == {(rows, length) for rows in (1, 2, 4) for length in (16, 32)}
+        assert {shape[:2] for shape in compilations} == {
+            (rows, length) for rows in (1, 2, 4) for length in (16, 32)
+        }
         assert counts[99] == counts[-1], "nothing new after a while"
 
 
@@ -62,7 +68,9 @@ def test_nothing_is_compiled_beside_the_search():
         if event.endswith("backend_compile_duration"):
             events.append(event)
 
-    searcher = Searcher(transformer(num_decoder_layers=1), SearchOptions(beam_size=1, max_length=20))
+    searcher = Searcher(
+        transformer(num_decoder_layers=1), SearchOptions(beam_size=1, max_length=20)
+    )
     searcher(sentences(4, 8))
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
@@ -79,8 +87,12 @@ def test_seeds_and_limits_compile_nothing(compilations, backend):
     """What a caller changes from call to call: the draws' seed, and how long a translation may be."""
     translator = kformer.Translator.load(FROZEN)
     texts = ["half past four", "ten to six"]
-    options = [{"seed": seed, "max_length": 25 + seed, "length_offset": 3 * seed} for seed in range(6)]
-    drawn = {tuple(translator(texts, sampling=True, temperature=2.0, **changed)) for changed in options}
+    options = [
+        {"seed": seed, "max_length": 25 + seed, "length_offset": 3 * seed} for seed in range(6)
+    ]
+    drawn = {
+        tuple(translator(texts, sampling=True, temperature=2.0, **changed)) for changed in options
+    }
     assert len(drawn) >= 3
     if backend != "torch":
         assert len(compilations) == 1
@@ -91,6 +103,16 @@ def test_seeds_and_limits_compile_nothing(compilations, backend):
 @pytest.mark.any_backend
 def test_what_a_compiled_search_depends_on():
     options = SearchOptions(beam_size=2, seed=3, max_length=9)
-    assert options.compiled_part == dataclasses.replace(options, seed=7, max_length=99, length_ratio=1.0, length_offset=5).compiled_part
-    for change in ({"beam_size": 3}, {"min_length": 2}, {"length_penalty": 1.0}, {"shortlist": (5,)}):
+    assert (
+        options.compiled_part
+        == dataclasses.replace(
+            options, seed=7, max_length=99, length_ratio=1.0, length_offset=5
+        ).compiled_part
+    )
+    for change in (
+        {"beam_size": 3},
+        {"min_length": 2},
+        {"length_penalty": 1.0},
+        {"shortlist": (5,)},
+    ):
         assert options.compiled_part != dataclasses.replace(options, **change).compiled_part

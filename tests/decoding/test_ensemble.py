@@ -18,7 +18,11 @@ FROZEN = pathlib.Path(__file__).parents[1] / "frozen_run"
 
 @pytest.fixture(scope="module")
 def models():
-    return [transformer(), transformer(seed=5), transformer(seed=7, num_decoder_layers=1, hidden_dim=12, share_output=True)]
+    return [
+        transformer(),
+        transformer(seed=5),
+        transformer(seed=7, num_decoder_layers=1, hidden_dim=12, share_output=True),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +30,9 @@ def source_ids():
     return sentences(6)
 
 
-@pytest.mark.parametrize("options", [BEAM, SearchOptions(beam_size=1, **LIMITS)], ids=["beam", "greedy"])
+@pytest.mark.parametrize(
+    "options", [BEAM, SearchOptions(beam_size=1, **LIMITS)], ids=["beam", "greedy"]
+)
 def test_a_model_with_itself_is_itself(models, source_ids, options):
     alone = Searcher(models[0], options)(source_ids)
     assert_same(Searcher(Ensemble([models[0], models[0]]), options)(source_ids), alone)
@@ -36,12 +42,20 @@ def test_greedy_tokens_and_scores_are_those_of_the_mean_probability(models, sour
     """By whole passes without a cache, one token at a time, in NumPy."""
     found = Searcher(Ensemble(models), SearchOptions(beam_size=1, **LIMITS))(source_ids)
     limits = SearchOptions(beam_size=1, **LIMITS).limits((source_ids != 0).sum(axis=1))
-    for row, ids, score, limit in zip(source_ids, found.ids[:, 0], found.scores[:, 0], limits, strict=True):
+    for row, ids, score, limit in zip(
+        source_ids, found.ids[:, 0], found.scores[:, 0], limits, strict=True
+    ):
         said, total = [], 0.0
         while len(said) <= limit and END not in said:
             inputs = {"source_ids": row[None], "target_ids": np.array([[2, *said]], "int32")}
-            logits = [ops.convert_to_numpy(model(inputs, training=False))[0, -1].astype("float64") for model in models]
-            probabilities = np.mean([np.exp(part - part.max()) / np.exp(part - part.max()).sum() for part in logits], axis=0)
+            logits = [
+                ops.convert_to_numpy(model(inputs, training=False))[0, -1].astype("float64")
+                for model in models
+            ]
+            probabilities = np.mean(
+                [np.exp(part - part.max()) / np.exp(part - part.max()).sum() for part in logits],
+                axis=0,
+            )
             allowed = probabilities.copy()
             allowed[[0, 2]] = 0
             token = END if len(said) == limit else int(allowed.argmax())
@@ -55,7 +69,9 @@ def test_scores_of_a_search_are_those_of_the_scorer(models, source_ids):
     ensemble = Ensemble(models)
     found = Searcher(ensemble, dataclasses.replace(BEAM, n_best=1))(source_ids)
     lengths = (found.ids[:, 0] != 0).sum(axis=1)
-    np.testing.assert_allclose(Scorer(ensemble)(source_ids, found.ids[:, 0], lengths), found.scores[:, 0], atol=1e-4)
+    np.testing.assert_allclose(
+        Scorer(ensemble)(source_ids, found.ids[:, 0], lengths), found.scores[:, 0], atol=1e-4
+    )
 
 
 @pytest.mark.any_backend
@@ -71,12 +87,18 @@ def test_runs_translate_together(tmp_path):
     translator = kformer.Translator.load([FROZEN, tmp_path / "other"])
     texts = ["half past four", "seven o'clock"]
     assert translator(texts) == kformer.Translator.load([FROZEN])(texts)
-    for refused, argument in ((translator.save, tmp_path / "run"), (translator.export, tmp_path / "saved"), (translator.attention, "a")):
+    for refused, argument in (
+        (translator.save, tmp_path / "run"),
+        (translator.export, tmp_path / "saved"),
+        (translator.attention, "a"),
+    ):
         with pytest.raises(ValueError, match="An ensemble cannot be"):
             refused(argument)
     assert not (tmp_path / "run").exists() and not (tmp_path / "saved").exists()
     model = kformer.Translator.load(FROZEN).model
-    tokenizer = kformer.Tokenizer.train(texts=[pair.source for pair in kformer.data.generate_pairs(200)], vocabulary_size=330)
+    tokenizer = kformer.Tokenizer.train(
+        texts=[pair.source for pair in kformer.data.generate_pairs(200)], vocabulary_size=330
+    )
     kformer.Translator(model, tokenizer).save(tmp_path / "third")
     with pytest.raises(ValueError, match="third has another tokenizer than"):
         kformer.Translator.load([FROZEN, tmp_path / "third"])

@@ -9,7 +9,14 @@ import kformer
 from kformer.decoding.inference import InferenceModel, can_infer
 from kformer.decoding.kernels import has_kernels
 
-SIZES = {"hidden_dim": 16, "intermediate_dim": 32, "num_heads": 4, "num_encoder_layers": 2, "num_decoder_layers": 2, "max_length": 20}
+SIZES = {
+    "hidden_dim": 16,
+    "intermediate_dim": 32,
+    "num_heads": 4,
+    "num_encoder_layers": 2,
+    "num_decoder_layers": 2,
+    "max_length": 20,
+}
 OPTIONS = {
     "the paper's": {},
     "pre-norm, gelu": {"normalize_first": True, "activation": "gelu"},
@@ -17,10 +24,24 @@ OPTIONS = {
     "learned positions": {"position_encoding": "learned"},
     "no positions": {"position_encoding": None},
     "Marian": {"position_encoding": "sinusoidal_halves", "output_bias": True, "activation": "silu"},
-    "M2M100": {"position_encoding": "sinusoidal_fairseq", "position_offset": 2, "normalize_first": True},
-    "mBART": {"position_encoding": "learned", "normalize_embeddings": True, "normalize_first": True, "output_bias": True},
+    "M2M100": {
+        "position_encoding": "sinusoidal_fairseq",
+        "position_offset": 2,
+        "normalize_first": True,
+    },
+    "mBART": {
+        "position_encoding": "learned",
+        "normalize_embeddings": True,
+        "normalize_first": True,
+        "output_bias": True,
+    },
     "rotary": {"position_encoding": "rope", "rotary_base": 50.0},
-    "rotary, neighbours": {"position_encoding": "rope", "rotary_base": 50.0, "rotary_interleaved": True, "normalize_first": True},
+    "rotary, neighbours": {
+        "position_encoding": "rope",
+        "rotary_base": 50.0,
+        "rotary_interleaved": True,
+        "normalize_first": True,
+    },
     "two vocabularies": {"target_vocabulary_size": 23},
     "separate tables": {"share_embeddings": False, "share_output": False},
 }
@@ -34,7 +55,10 @@ def transformer(**options):
     rng = np.random.default_rng(2)
     for weight in model.weights:
         if weight.dtype == "float32":
-            weight.assign(ops.convert_to_numpy(weight) + 0.3 * rng.standard_normal(weight.shape).astype("float32"))
+            weight.assign(
+                ops.convert_to_numpy(weight)
+                + 0.3 * rng.standard_normal(weight.shape).astype("float32")
+            )
     return model
 
 
@@ -57,7 +81,9 @@ def test_every_step_equals_the_layers(name, width):
     np.testing.assert_array_equal(ops.convert_to_numpy(encoded.mask), real)
     rows, places = (ops.convert_to_numpy(part) for part in (encoded.rows, encoded.places))
     assert len(rows) == real.sum() + 1  # Padding is not computed, but in the first place.
-    np.testing.assert_allclose(rows[places].reshape(*real.shape, -1)[real], ops.convert_to_numpy(expected)[real], atol=2e-5)
+    np.testing.assert_allclose(
+        rows[places].reshape(*real.shape, -1)[real], ops.convert_to_numpy(expected)[real], atol=2e-5
+    )
 
     steps, rows = 6, 6 * width
     plain_cache = model.init_cache(expected, expected_mask, rows=rows)
@@ -67,15 +93,24 @@ def test_every_step_equals_the_layers(name, width):
         ids = ops.convert_to_tensor(rng.integers(0, 23, rows).astype("int32"))
         expected_logits, plain_cache = model.decode_step(ops.expand_dims(ids, 1), plain_cache, step)
         logits, cache = fast.step(ids, cache, step)
-        np.testing.assert_allclose(ops.convert_to_numpy(logits), ops.convert_to_numpy(expected_logits)[:, 0], atol=5e-5)
+        np.testing.assert_allclose(
+            ops.convert_to_numpy(logits), ops.convert_to_numpy(expected_logits)[:, 0], atol=5e-5
+        )
         # Beams change places within their sentence.
-        order = np.concatenate([width * sentence + rng.integers(0, width, width) for sentence in range(rows // width)]).astype("int32")
+        order = np.concatenate(
+            [width * sentence + rng.integers(0, width, width) for sentence in range(rows // width)]
+        ).astype("int32")
         order = ops.convert_to_tensor(order)
         plain_cache, cache = plain_cache.reorder(order), cache.reorder(order)
         if step == 3:  # Two sentences are done.
             sentences = np.asarray([1, 2, 5], "int32")
-            chosen = ops.convert_to_tensor((sentences[:, None] * width + np.arange(width)).reshape(-1).astype("int32"))
-            plain_cache, cache = (part.select(ops.convert_to_tensor(sentences), chosen) for part in (plain_cache, cache))
+            chosen = ops.convert_to_tensor(
+                (sentences[:, None] * width + np.arange(width)).reshape(-1).astype("int32")
+            )
+            plain_cache, cache = (
+                part.select(ops.convert_to_tensor(sentences), chosen)
+                for part in (plain_cache, cache)
+            )
             rows = 3 * width
 
 
@@ -88,4 +123,9 @@ def test_models_with_more_to_them_run_by_their_layers():
     adapted = transformer()
     adapted._network.encoder_layers[0].feed_forward.intermediate.enable_lora(2)
     half = transformer(dtype="mixed_bfloat16")
-    assert [can_infer(model) for model in (transformer(), own, adapted, half)] == [True, False, False, False]
+    assert [can_infer(model) for model in (transformer(), own, adapted, half)] == [
+        True,
+        False,
+        False,
+        False,
+    ]

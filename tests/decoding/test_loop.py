@@ -7,9 +7,26 @@ import numpy as np
 import pytest
 from keras import ops
 
-from kformer.decoding import Searcher, SearchOptions, SearchResult, beam_search, drivers, sample, search
+from kformer.decoding import (
+    Searcher,
+    SearchOptions,
+    SearchResult,
+    beam_search,
+    drivers,
+    sample,
+    search,
+)
 from kformer.decoding.huggingface_search import huggingface_beam_search
-from tests.decoding.small_models import BEAM, LIMITS, PAD, assert_same, limits_of, search_once, sentences, transformer
+from tests.decoding.small_models import (
+    BEAM,
+    LIMITS,
+    PAD,
+    assert_same,
+    limits_of,
+    search_once,
+    sentences,
+    transformer,
+)
 from tests.decoding.toys import Toy, compiled
 
 IMPORTED = dataclasses.replace(BEAM, mode="huggingface", length_penalty=1.0)
@@ -23,7 +40,9 @@ OPTIONS = {
     "huggingface, at once": dataclasses.replace(IMPORTED, early_stopping=True),
     "sampling": SearchOptions(sampling=True, n_best=3, temperature=1.5, seed=3, **LIMITS),
 }
-shrinks = pytest.mark.skipif(drivers.uses_static_shapes(), reason="no shape may change inside a loop")
+shrinks = pytest.mark.skipif(
+    drivers.uses_static_shapes(), reason="no shape may change inside a loop"
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +54,9 @@ def model():
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 def test_dropping_rows_changes_nothing(model, options):
     """Sentences in a row that end at different times; ids and scores are those of a search that keeps them all."""
-    results = [search_once(model, options, sentences(16), drop_finished=drops) for drops in (True, False)]
+    results = [
+        search_once(model, options, sentences(16), drop_finished=drops) for drops in (True, False)
+    ]
     assert_same(*results, atol=1e-5)
     assert len(set((results[0].ids[:, 0] != PAD).sum(axis=1))) >= 4, "else nothing is shown"
 
@@ -63,7 +84,9 @@ def test_what_is_done_is_not_computed(width):
     kept = run()
     for one, other in zip(dropped, kept, strict=True):
         one, other = (ops.convert_to_numpy(part) for part in (one, other))
-        np.testing.assert_allclose(one[:, :1] if width > 1 else one, other[:, :1] if width > 1 else other, atol=1e-5)
+        np.testing.assert_allclose(
+            one[:, :1] if width > 1 else one, other[:, :1] if width > 1 else other, atol=1e-5
+        )
     assert rows == [16] * 31
     # Sentence i ends at step 2 i.
     left = [sum(limit >= step for limit in limits) for step in range(31)]
@@ -80,18 +103,35 @@ def test_one_sentence_is_one_loop():
         rows.append(ids.shape[0])
         return toy.step(ids, state)
 
-    found, score = sample(step, toy.state(1), ops.convert_to_tensor([9]), steps=10, drop_finished=True, **toy.special._asdict())
+    found, score = sample(
+        step,
+        toy.state(1),
+        ops.convert_to_tensor([9]),
+        steps=10,
+        drop_finished=True,
+        **toy.special._asdict(),
+    )
     assert rows == [1] * len(rows) and found.shape == (1, 10) and np.isfinite(float(score[0]))
     rows.clear()
     nothing = ops.zeros((0,), dtype="int32")
-    sample(step, {"hidden": ops.zeros((0, 8))}, nothing, steps=10, drop_finished=True, **toy.special._asdict())
+    sample(
+        step,
+        {"hidden": ops.zeros((0, 8))},
+        nothing,
+        steps=10,
+        drop_finished=True,
+        **toy.special._asdict(),
+    )
     assert rows == []
 
 
 @pytest.mark.skipif(not drivers.uses_static_shapes(), reason="memory grows with the hypotheses")
 def test_sentences_that_need_more_steps_get_them(model):
     """Room is made for as many steps as translations take; the few that take more are searched anew, with the same result."""
-    options, source_ids = SearchOptions(sampling=True, n_best=2, temperature=4.0, seed=1, **LONG), sentences(16)
+    options, source_ids = (
+        SearchOptions(sampling=True, n_best=2, temperature=4.0, seed=1, **LONG),
+        sentences(16),
+    )
     calls, searcher = [], Searcher(model, options)
     run = searcher._run
 
@@ -104,7 +144,9 @@ def test_sentences_that_need_more_steps_get_them(model):
     assert [steps for _, steps in calls] == [48, 64] and calls[1][0] < 16
     limits = limits_of(source_ids, options)
     at_once = functools.partial(search, model, options=options, steps=64)
-    expected = compiled(at_once)(*map(ops.convert_to_tensor, (source_ids, limits, np.arange(16, dtype="int32"))))
+    expected = compiled(at_once)(
+        *map(ops.convert_to_tensor, (source_ids, limits, np.arange(16, dtype="int32")))
+    )
     assert_same(found, SearchResult(*map(ops.convert_to_numpy, expected)))
     assert (found.ids[:, :, 48:] != PAD).any()
 
@@ -116,7 +158,16 @@ def test_who_was_cut_off_is_told(mode):
     run = {"kformer": beam_search, "huggingface": huggingface_beam_search}[mode]
 
     def cut_off(state, limits):
-        return run(toy.step, state, limits, beam_size=2, steps=8, return_done=True, forbidden={0, 1}, **toy.special._asdict())
+        return run(
+            toy.step,
+            state,
+            limits,
+            beam_size=2,
+            steps=8,
+            return_done=True,
+            forbidden={0, 1},
+            **toy.special._asdict(),
+        )
 
     *_, is_done = compiled(cut_off)(toy.state(2), ops.convert_to_tensor(limits))
     assert ops.convert_to_numpy(is_done).tolist() == [True, False, True, False, False, True]

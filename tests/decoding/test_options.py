@@ -20,8 +20,14 @@ pytestmark = pytest.mark.any_backend
         ({"length_offset": -2}, "length_offset must not be negative, but -2 was given."),
         ({"length_ratio": -0.5}, "length_ratio must not be negative, but -0.5 was given."),
         ({"top_k": -1}, "top_k must not be negative, but -1 was given."),
-        ({"min_length": 9, "max_length": 8}, "min_length is 9, above max_length, which is 8; lower it."),
-        ({"temperature": 0.0}, "temperature must be above 0, but 0.0 was given; for no randomness use a beam."),
+        (
+            {"min_length": 9, "max_length": 8},
+            "min_length is 9, above max_length, which is 8; lower it.",
+        ),
+        (
+            {"temperature": 0.0},
+            "temperature must be above 0, but 0.0 was given; for no randomness use a beam.",
+        ),
         ({"top_p": 0.0}, "top_p must lie in (0, 1], but 0.0 was given."),
         ({"top_p": 1.5}, "top_p must lie in (0, 1], but 1.5 was given."),
         (
@@ -33,11 +39,20 @@ pytestmark = pytest.mark.any_backend
         ({"beam_size": 2.5}, "beam_size must be a whole number, but 2.5 was given."),
         ({"n_best": "3"}, "n_best must be a whole number, but '3' was given."),
         ({"top_k": True}, "top_k must be a whole number, but True was given."),
-        ({"length_penalty": float("nan")}, "length_penalty must be a finite number, but nan was given."),
-        ({"length_ratio": float("inf")}, "length_ratio must be a finite number, but inf was given."),
+        (
+            {"length_penalty": float("nan")},
+            "length_penalty must be a finite number, but nan was given.",
+        ),
+        (
+            {"length_ratio": float("inf")},
+            "length_ratio must be a finite number, but inf was given.",
+        ),
         ({"temperature": None}, "temperature must be a finite number, but None was given."),
         ({"mode": "fairseq"}, "mode must be one of kformer, huggingface, but 'fairseq' was given."),
-        ({"early_stopping": "soon"}, "early_stopping must be True, False or 'never', but 'soon' was given."),
+        (
+            {"early_stopping": "soon"},
+            "early_stopping must be True, False or 'never', but 'soon' was given.",
+        ),
         ({"early_stopping": 1}, "early_stopping must be True, False or 'never', but 1 was given."),
         ({"forced_end": None}, "forced_end must be True or False, but None was given."),
         ({"forbidden_ids": 5}, "forbidden_ids must be a list of token ids, but 5 was given."),
@@ -51,22 +66,34 @@ def test_errors_name_the_value_and_the_remedy(arguments, message):
 
 
 def test_limits_that_are_allowed():
-    SearchOptions(beam_size=np.int64(3), n_best=3, length_penalty=-0.5, temperature=np.float32(0.5), seed=2**31 - 1)
+    SearchOptions(
+        beam_size=np.int64(3),
+        n_best=3,
+        length_penalty=-0.5,
+        temperature=np.float32(0.5),
+        seed=2**31 - 1,
+    )
     SearchOptions(beam_size=1, n_best=5, sampling=True, min_length=4, max_length=4)
     options = SearchOptions()
     with pytest.raises(dataclasses.FrozenInstanceError):
         options.beam_size = 2
     assert hash(options) == hash(SearchOptions())
     # As JSON gives them back.
-    assert SearchOptions(prefix_ids=[7, 8]) == SearchOptions(prefix_ids=(7, 8)) and hash(SearchOptions(prefix_ids=[7]))
+    assert SearchOptions(prefix_ids=[7, 8]) == SearchOptions(prefix_ids=(7, 8)) and hash(
+        SearchOptions(prefix_ids=[7])
+    )
 
 
 def test_limits():
     """`length_ratio * tokens`, rounded down, plus `length_offset`; between `min_length` (at least 1) and `max_length`."""
     lengths = np.array([0, 1, 3, 7, 20])
-    assert SearchOptions(length_ratio=1.5, length_offset=2, max_length=20).limits(lengths).tolist() == [2, 3, 6, 12, 20]
+    assert SearchOptions(length_ratio=1.5, length_offset=2, max_length=20).limits(
+        lengths
+    ).tolist() == [2, 3, 6, 12, 20]
     assert SearchOptions(length_ratio=0.0, length_offset=0).limits(lengths).tolist() == [1] * 5
-    assert SearchOptions(length_ratio=1.0, length_offset=0, min_length=5).limits(lengths).tolist() == [5, 5, 5, 7, 20]
+    assert SearchOptions(length_ratio=1.0, length_offset=0, min_length=5).limits(
+        lengths
+    ).tolist() == [5, 5, 5, 7, 20]
     assert SearchOptions().limits(lengths).tolist() == [32, 34, 38, 46, 72]
     assert SearchOptions().limits(np.array([112, 1000])).tolist() == [255, 255]
     # A huge ratio means no relative limit.

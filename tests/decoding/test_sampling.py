@@ -18,11 +18,23 @@ def run(toy, limits, row_numbers=None, **arguments):
     steps = int(max(limits, default=0)) + 1
 
     def search(state, limits, row_numbers):
-        return sample(toy.step, state, limits, row_numbers=row_numbers, steps=steps, **toy.special._asdict(), **arguments)
+        return sample(
+            toy.step,
+            state,
+            limits,
+            row_numbers=row_numbers,
+            steps=steps,
+            **toy.special._asdict(),
+            **arguments,
+        )
 
     numbers = np.arange(len(limits)) if row_numbers is None else row_numbers
-    limits, numbers = (ops.convert_to_tensor(np.asarray(values, dtype="int32")) for values in (limits, numbers))
-    return [ops.convert_to_numpy(result) for result in compiled(search)(toy.state(1), limits, numbers)]
+    limits, numbers = (
+        ops.convert_to_tensor(np.asarray(values, dtype="int32")) for values in (limits, numbers)
+    )
+    return [
+        ops.convert_to_numpy(result) for result in compiled(search)(toy.state(1), limits, numbers)
+    ]
 
 
 class Table:
@@ -49,7 +61,10 @@ def log_softmax(logits):
 # Greedy search.
 
 
-@pytest.mark.parametrize(("min_length", "special"), [(0, Special()), (3, Special()), (0, Special(0, 0, 1)), (1, Special(7, 11, 7))])
+@pytest.mark.parametrize(
+    ("min_length", "special"),
+    [(0, Special()), (3, Special()), (0, Special(0, 0, 1)), (1, Special(7, 11, 7))],
+)
 def test_greedy_takes_the_most_probable_token(min_length, special):
     toy, rows = Toy(seed=22, sentences=40, special=special, end=2.5), 40
     limits = np.random.default_rng(0).integers(0, 13, rows).clip(min_length)
@@ -109,7 +124,9 @@ def numpy_sample(toy, limit, rows, *, seed, temperature=1.0, top_k=0, top_p=1.0)
             order = np.argsort(-logits, kind="stable")[: top_k or None]
             probabilities = np.exp(logits[order] - logits[order].max())
             probabilities /= probabilities.sum()
-            kept = np.searchsorted(np.cumsum(probabilities), top_p) + 1  # the fewest whose sum reaches p
+            kept = (
+                np.searchsorted(np.cumsum(probabilities), top_p) + 1
+            )  # the fewest whose sum reaches p
             order = order[:kept]
         noise = -np.log(-np.log1p(-numpy_uniform(len(logits), seed, rows, len(ids))[0]))
         token = int(order[np.argmax(logits[order] + noise[: len(order)])])
@@ -135,7 +152,9 @@ def test_draws_are_the_same_everywhere(arguments):
         assert drawn == numpy_sample(toy, 12, row, **arguments)
         np.testing.assert_allclose(scores[row], toy.score(row, drawn), atol=1e-4)
     greedy = [oracle_greedy(toy, row, 12)[0] for row in range(40)]
-    assert sum(cut(row, SPECIAL) != expected for row, expected in zip(ids, greedy, strict=True)) > 20
+    assert (
+        sum(cut(row, SPECIAL) != expected for row, expected in zip(ids, greedy, strict=True)) > 20
+    )
 
 
 def test_a_row_depends_on_its_number_alone():
@@ -158,7 +177,9 @@ def test_a_row_depends_on_its_number_alone():
 
 # The distribution. Seeds are fixed, so these tests give the same result every time.
 
-LOGITS = np.array([3.0, 2.0, 0.3, 1.0, -1.0, 0.2, 0.9, -0.4])  # padding and start are likely, but never drawn
+LOGITS = np.array(
+    [3.0, 2.0, 0.3, 1.0, -1.0, 0.2, 0.9, -0.4]
+)  # padding and start are likely, but never drawn
 WORDS = [2, 3, 4, 5, 6, 7]
 ROWS = 6000
 
@@ -199,7 +220,9 @@ def test_draws_follow_the_filtered_softmax(arguments, tokens):
     assert_frequencies(ids[:, 0], logits)
     # The second token does not depend on the first, nor on the row before.
     goes_on = ids[:, 0] != SPECIAL.end_id
-    second = only(tokens if "min_length" not in arguments else WORDS) / arguments.get("temperature", 1.0)
+    second = only(tokens if "min_length" not in arguments else WORDS) / arguments.get(
+        "temperature", 1.0
+    )
     for first in set(tokens) - {SPECIAL.end_id}:
         assert_frequencies(ids[goes_on & (ids[:, 0] == first), 1], second)
         assert_frequencies(ids[1:, 0][ids[:-1, 0] == first], logits)
@@ -215,7 +238,9 @@ def test_extreme_uniform_numbers_never_draw_a_forbidden_token(monkeypatch):
     assert largest == 1
 
     def uniform(rows, columns, key):
-        return ops.where(ops.arange(columns) < 3, largest, ops.full((rows, columns), 0.5, dtype="float32"))
+        return ops.where(
+            ops.arange(columns) < 3, largest, ops.full((rows, columns), 0.5, dtype="float32")
+        )
 
     monkeypatch.setattr(SAMPLING_MODULE, "uniform", uniform)
     for filters in ({}, {"top_k": 7}):

@@ -11,7 +11,19 @@ from keras import ops
 from kformer.decoding import Scorer, Searcher, SearchOptions, SearchResult, beam_search, drivers
 from kformer.decoding.beams import best_tokens
 from kformer.decoding.step import reorder
-from tests.decoding.small_models import BEAM, END, LIMITS, PAD, SPECIAL, START, assert_same, limits_of, rows_of, sentences, transformer
+from tests.decoding.small_models import (
+    BEAM,
+    END,
+    LIMITS,
+    PAD,
+    SPECIAL,
+    START,
+    assert_same,
+    limits_of,
+    rows_of,
+    sentences,
+    transformer,
+)
 from tests.decoding.toys import LOOP_MODULE, compiled, cut, oracle_penalty
 
 SEARCH_MODULE = importlib.import_module("kformer.decoding.search")
@@ -79,7 +91,10 @@ def test_outputs_are_worth_comparing(result, greedy, source_ids):
     limits = limits_of(source_ids)
     assert sum(len(ids) <= limit for ids, limit in zip(best, limits, strict=True)) >= len(best) / 2
     greedy_best = [cut(row, SPECIAL) for row in greedy.ids[:, 0]]
-    assert sum(len(ids) <= limit for ids, limit in zip(greedy_best, limits, strict=True)) >= len(best) / 2
+    assert (
+        sum(len(ids) <= limit for ids, limit in zip(greedy_best, limits, strict=True))
+        >= len(best) / 2
+    )
     assert len({len(ids) for ids in best}) >= 5 and len(set(best)) >= 10
     assert sum(one != other for one, other in zip(best, greedy_best, strict=True)) >= 5
 
@@ -92,7 +107,10 @@ def test_result_has_the_promised_form(result, source_ids):
         hypotheses = [cut(row, SPECIAL) for row in ids]
         assert len(set(hypotheses)) == 4
         assert all(len(row) <= limit + 1 and not {PAD, START} & set(row) for row in hypotheses)
-        expected = [score / oracle_penalty(len(row), 0.6) for row, score in zip(hypotheses, scores, strict=True)]
+        expected = [
+            score / oracle_penalty(len(row), 0.6)
+            for row, score in zip(hypotheses, scores, strict=True)
+        ]
         np.testing.assert_allclose(ranks, expected, rtol=1e-5)
 
 
@@ -115,15 +133,21 @@ def test_cached_search_equals_uncached_search(model, result, source_ids):
     def step(ids, state):
         is_here = ops.arange(steps, dtype="int32") == state.length
         prefix = ops.where(is_here, ops.expand_dims(ids, 1), state.ids)
-        logits = model({"source_ids": ops.convert_to_tensor(repeated), "target_ids": prefix}, training=False)
+        logits = model(
+            {"source_ids": ops.convert_to_tensor(repeated), "target_ids": prefix}, training=False
+        )
         return ops.take(logits, state.length, axis=1), PrefixState(prefix, state.length + 1)
 
     def search(limits):
-        state = PrefixState(ops.zeros((len(repeated), steps), dtype="int32"), ops.zeros((), dtype="int32"))
+        state = PrefixState(
+            ops.zeros((len(repeated), steps), dtype="int32"), ops.zeros((), dtype="int32")
+        )
         special = {"pad_id": PAD, "start_id": START, "end_id": END}
         return beam_search(step, state, limits, beam_size=4, steps=steps, n_best=4, **special)
 
-    uncached = SearchResult(*map(ops.convert_to_numpy, compiled(search)(ops.convert_to_tensor(limits))))
+    uncached = SearchResult(
+        *map(ops.convert_to_numpy, compiled(search)(ops.convert_to_tensor(limits)))
+    )
     assert_same(result, uncached)
 
 
@@ -132,8 +156,12 @@ def test_greedy_takes_the_most_probable_token(log_probabilities, greedy, source_
     for row, limit in enumerate(limits_of(source_ids)):
         ids = cut(greedy.ids[row, 0], SPECIAL)
         log_p = predictions[row, : len(ids)]
-        np.testing.assert_allclose(greedy.scores[row, 0], log_p[np.arange(len(ids)), ids].sum(), atol=1e-4)
-        np.testing.assert_allclose(greedy.ranks[row, 0], greedy.scores[row, 0] / oracle_penalty(len(ids), 0.6), rtol=1e-5)
+        np.testing.assert_allclose(
+            greedy.scores[row, 0], log_p[np.arange(len(ids)), ids].sum(), atol=1e-4
+        )
+        np.testing.assert_allclose(
+            greedy.ranks[row, 0], greedy.scores[row, 0] / oracle_penalty(len(ids), 0.6), rtol=1e-5
+        )
         log_p[:, [PAD, START]] = -np.inf
         assert tuple(log_p[:limit].argmax(axis=1)) == ids[:limit]
         assert len(ids) <= limit + 1
@@ -143,8 +171,12 @@ def test_scores_are_the_models_log_probabilities(log_probabilities, scorer, resu
     """A search's score, the scorer's, and the sum by hand over a pass without cache are one number."""
     np.testing.assert_allclose(scores_of(scorer, source_ids, result), result.scores, atol=1e-4)
     worst = result.ids[:, 3]
-    by_hand = np.take_along_axis(log_probabilities(source_ids, worst), worst[:, :, None], axis=2)[:, :, 0]
-    expected = [row[: len(cut(ids, SPECIAL))].sum() for row, ids in zip(by_hand, worst, strict=True)]
+    by_hand = np.take_along_axis(log_probabilities(source_ids, worst), worst[:, :, None], axis=2)[
+        :, :, 0
+    ]
+    expected = [
+        row[: len(cut(ids, SPECIAL))].sum() for row, ids in zip(by_hand, worst, strict=True)
+    ]
     np.testing.assert_allclose(result.scores[:, 3], expected, atol=1e-4)
 
 
@@ -152,7 +184,9 @@ def test_scorer_takes_any_batch(scorer, result, source_ids):
     """Other rows and more columns; what stands beyond the lengths does not count."""
     labels = np.pad(result.ids[3:, 0, :13], ((0, 0), (0, 3)), constant_values=5)
     lengths = [len(cut(row, SPECIAL)) for row in result.ids[3:, 0]]
-    np.testing.assert_allclose(scorer(source_ids[3:], labels, lengths), result.scores[3:, 0], atol=1e-4)
+    np.testing.assert_allclose(
+        scorer(source_ids[3:], labels, lengths), result.scores[3:, 0], atol=1e-4
+    )
     empty = scorer(source_ids[:0], labels[:0], [])
     assert empty.shape == (0,) and empty.dtype == "float32"
 
@@ -173,7 +207,9 @@ def test_rows_do_not_influence_each_other(searcher, result, source_ids):
     assert np.isfinite(with_nothing.scores[4]).all()
 
 
-@pytest.mark.parametrize("options", [BEAM, SearchOptions(beam_size=1), SearchOptions(sampling=True, n_best=3)])
+@pytest.mark.parametrize(
+    "options", [BEAM, SearchOptions(beam_size=1), SearchOptions(sampling=True, n_best=3)]
+)
 def test_empty_batch(model, options):
     result = Searcher(model, options)(np.zeros((0, 5), dtype="int32"))
     assert result.ids.shape[:2] == result.scores.shape == result.ranks.shape == (0, options.n_best)
@@ -196,10 +232,15 @@ def test_both_cache_layouts_find_the_same(model, backend, monkeypatch):
             return state
 
         def search(*arguments):
-            return SEARCH_MODULE.search(model, *arguments, options=options, steps=steps, drop_finished=False)
+            return SEARCH_MODULE.search(
+                model, *arguments, options=options, steps=steps, drop_finished=False
+            )
 
         monkeypatch.setattr(LOOP_MODULE, "while_loop", unrolled_loop)
-        arguments = (ops.convert_to_tensor(values) for values in (source, limits, np.arange(2, dtype="int32")))
+        arguments = (
+            ops.convert_to_tensor(values)
+            for values in (source, limits, np.arange(2, dtype="int32"))
+        )
         found = SearchResult(*map(ops.convert_to_numpy, compiled(search)(*arguments)))
     else:
         found = Searcher(model, options)(source)
@@ -223,7 +264,9 @@ def test_sampling_draws_by_seed_and_row_number(model, scorer, source_ids):
     order = np.random.default_rng(0).permutation(16)
     assert_same(searcher(source_ids[order], row_numbers=order), rows_of(draws, order))
     others = searcher(source_ids, row_numbers=np.arange(16) + 100)
-    assert (others.ids[:, :, : draws.ids.shape[2]] != draws.ids[:, :, : others.ids.shape[2]]).any(axis=(1, 2)).sum() >= 12
+    assert (others.ids[:, :, : draws.ids.shape[2]] != draws.ids[:, :, : others.ids.shape[2]]).any(
+        axis=(1, 2)
+    ).sum() >= 12
 
 
 @pytest.mark.parametrize(
@@ -240,7 +283,9 @@ def test_prefix_and_forbidden_tokens(model, scorer, options, source_ids):
     """Forced tokens stand first and cost nothing, also where they are forbidden elsewhere; forbidden ones stand nowhere else."""
     options = dataclasses.replace(options, prefix_ids=(7, 9), forbidden_ids=(5, 6, 7))
     found = Searcher(model, options)(source_ids)
-    plain = Searcher(model, dataclasses.replace(options, prefix_ids=(), forbidden_ids=()))(source_ids)
+    plain = Searcher(model, dataclasses.replace(options, prefix_ids=(), forbidden_ids=()))(
+        source_ids
+    )
     assert np.isin(plain.ids, (5, 6, 7)).any(), "else nothing is shown"
     filled = np.isfinite(found.scores)
     assert filled[:, 0].all()
@@ -257,7 +302,9 @@ def test_later_training_counts(model, searcher, scorer, result, source_ids):
     """A searcher reads the weights at each call: nothing is compiled in."""
     before = [ops.convert_to_numpy(weight.value) for weight in model.trainable_weights]
     try:
-        for weight, other in zip(model.trainable_weights, transformer(seed=3).trainable_weights, strict=True):
+        for weight, other in zip(
+            model.trainable_weights, transformer(seed=3).trainable_weights, strict=True
+        ):
             weight.assign(0.5 * (weight.value + other.value))
         after = searcher(source_ids)
         assert (after.ids[:, 0, :3] != result.ids[:, 0, :3]).any(axis=1).sum() >= 8
@@ -286,8 +333,12 @@ def test_learned_positions():
     searcher = Searcher(model, SearchOptions(beam_size=1, max_length=9, min_length=9))
     found = searcher(source)
     assert all(len(cut(ids, SPECIAL)) == 10 for ids in found.ids[:, 0])
-    np.testing.assert_allclose(Scorer(model)(source, found.ids[:, 0, :10], [10] * 3), found.scores[:, 0], atol=1e-4)
-    with pytest.raises(ValueError, match=r"10 learned positions.*max_length is 10; set it to at most 9\.$"):
+    np.testing.assert_allclose(
+        Scorer(model)(source, found.ids[:, 0, :10], [10] * 3), found.scores[:, 0], atol=1e-4
+    )
+    with pytest.raises(
+        ValueError, match=r"10 learned positions.*max_length is 10; set it to at most 9\.$"
+    ):
         Searcher(model, SearchOptions(max_length=10))
 
 
@@ -296,7 +347,10 @@ def test_tokens_outside_the_vocabulary_are_refused(name):
     model = transformer(num_decoder_layers=1)
     last = model.target_vocabulary_size - 1
     Searcher(model, SearchOptions(max_length=9, **{name: (last,)}))
-    with pytest.raises(ValueError, match=f"^{name} holds {last + 1}, but the model's target vocabulary ends at {last}; give ids of"):
+    with pytest.raises(
+        ValueError,
+        match=f"^{name} holds {last + 1}, but the model's target vocabulary ends at {last}; give ids of",
+    ):
         Searcher(model, SearchOptions(max_length=9, **{name: (last, last + 1)}))
 
 
@@ -327,14 +381,18 @@ def test_stable_top_k_breaks_ties_by_place():
     values[:5, :25] = -np.inf
     values[5:10] += np.random.default_rng(1).random((5, 30))  # no ties
     for k in (1, 4, 30):
-        found, places = map(ops.convert_to_numpy, drivers.stable_top_k(ops.convert_to_tensor(values), k))
+        found, places = map(
+            ops.convert_to_numpy, drivers.stable_top_k(ops.convert_to_tensor(values), k)
+        )
         expected = np.argsort(-values, axis=1, kind="stable")[:, :k]
         assert places.dtype == "int32"
         np.testing.assert_array_equal(places, expected)
         np.testing.assert_array_equal(found, np.take_along_axis(values, expected, axis=1))
 
 
-@pytest.mark.parametrize(("columns", "k"), [(2048, 1), (4100, 4), (10_000, 8), (2053, 3), (4072, 10), (10_000, 33)])
+@pytest.mark.parametrize(
+    ("columns", "k"), [(2048, 1), (4100, 4), (10_000, 8), (2053, 3), (4072, 10), (10_000, 33)]
+)
 def test_wide_rows_are_searched_in_groups(columns, k):
     """The quick way of wide rows finds what a sort finds, ties and minus infinities included; 2053 is prime, 4072 eight times a prime."""
     rng = np.random.default_rng(columns)
@@ -344,7 +402,9 @@ def test_wide_rows_are_searched_in_groups(columns, k):
     x[3] = rng.normal(size=columns)
     expected = np.argsort(-x, axis=1, kind="stable")[:, :k]
     values, places = drivers.stable_top_k(ops.convert_to_tensor(x), k)
-    np.testing.assert_array_equal(ops.convert_to_numpy(values), np.take_along_axis(x, expected, axis=1))
+    np.testing.assert_array_equal(
+        ops.convert_to_numpy(values), np.take_along_axis(x, expected, axis=1)
+    )
     finite = np.isfinite(np.take_along_axis(x, expected, axis=1))
     np.testing.assert_array_equal(ops.convert_to_numpy(places)[finite], expected[finite])
 
@@ -359,7 +419,9 @@ def test_best_tokens_without_those_that_may_not_come(columns, k, early):
     expected[:, [0, 5, 7] if early else [0, 5]] = -np.inf
     places = np.argsort(-expected, axis=1, kind="stable")[:, :k]
     too_soon = (7, ops.convert_to_tensor(early))
-    values, tokens, normaliser = map(ops.convert_to_numpy, best_tokens(ops.convert_to_tensor(x), k, {0, 5}, too_soon))
+    values, tokens, normaliser = map(
+        ops.convert_to_numpy, best_tokens(ops.convert_to_tensor(x), k, {0, 5}, too_soon)
+    )
     np.testing.assert_array_equal(tokens, places)
     np.testing.assert_array_equal(values, np.take_along_axis(expected, places, axis=1))
     exact = np.log(np.exp(x.astype("float64")).sum(axis=1, keepdims=True))

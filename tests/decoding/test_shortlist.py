@@ -11,14 +11,27 @@ import kformer
 from kformer.decoding import Searcher, SearchOptions
 from kformer.export.formats import forbidden_ids
 from kformer.export.stored_kernels import stored_kernels
-from tests.decoding.small_models import BEAM, END, LIMITS, PAD, START, VOCABULARY, assert_same, search_once, sentences, transformer
+from tests.decoding.small_models import (
+    BEAM,
+    END,
+    LIMITS,
+    PAD,
+    START,
+    VOCABULARY,
+    assert_same,
+    search_once,
+    sentences,
+    transformer,
+)
 
 FROZEN = pathlib.Path(__file__).parents[1] / "frozen_run"
 LISTED = (5, 6, 8, 9, 10, 12, 13, 15)
 OPTIONS = {
     "greedy": SearchOptions(beam_size=1, **LIMITS),
     "beam": dataclasses.replace(BEAM, min_length=2, prefix_ids=(4, 6), forbidden_ids=(8,)),
-    "huggingface": dataclasses.replace(BEAM, mode="huggingface", length_penalty=1.0, forced_end=False),
+    "huggingface": dataclasses.replace(
+        BEAM, mode="huggingface", length_penalty=1.0, forced_end=False
+    ),
 }
 MODELS = {
     "shared table": {"share_output": True},
@@ -43,7 +56,10 @@ def test_equals_a_search_in_which_all_others_are_forbidden(model, options):
     model, source_ids = transformer(num_decoder_layers=1, **model), sentences(8)
     source_ids = np.where(source_ids == PAD, model.pad_id, source_ids)
     listed, forbidden = listed_and_forbidden(OPTIONS[options])
-    found, expected = search_once(model, listed, source_ids), search_once(model, forbidden, source_ids)
+    found, expected = (
+        search_once(model, listed, source_ids),
+        search_once(model, forbidden, source_ids),
+    )
     if model.pad_id == PAD:
         assert_same(found, expected)
     else:
@@ -52,16 +68,26 @@ def test_equals_a_search_in_which_all_others_are_forbidden(model, options):
     prefix = len(listed.prefix_ids)
     generated = set(found.ids[:, :, prefix:].ravel().tolist())
     # Where outputs share the table, they repeat a token or two.
-    assert generated <= {*LISTED, END, model.pad_id} and len(generated) >= (3 if model._network.output_projection is None else 6)
+    assert generated <= {*LISTED, END, model.pad_id} and len(generated) >= (
+        3 if model._network.output_projection is None else 6
+    )
 
 
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a SavedModel is made by TensorFlow")
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="a SavedModel is made by TensorFlow"
+)
 @pytest.mark.parametrize(("dtype", "atol"), [("float32", 1e-4), ("bfloat16", 0.1)])
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_stored_weights_are_those_of_the_list(model, dtype, atol):
     """What an exported graph holds in place of the projection to all tokens."""
-    model, source_ids = transformer(num_decoder_layers=1, **model), np.array([[5, 6, 7, 3]], "int32")
-    kernels, options = stored_kernels(dtype), SearchOptions(beam_size=1, max_length=3, min_length=3, shortlist=LISTED)
+    model, source_ids = (
+        transformer(num_decoder_layers=1, **model),
+        np.array([[5, 6, 7, 3]], "int32"),
+    )
+    kernels, options = (
+        stored_kernels(dtype),
+        SearchOptions(beam_size=1, max_length=3, min_length=3, shortlist=LISTED),
+    )
     found = search_once(model, options, source_ids, kernels=kernels)
     assert len(LISTED) + 1 in {size for variable in kernels.variables for size in variable.shape}
     expected = search_once(model, options, source_ids)
@@ -74,15 +100,24 @@ def test_probabilities_are_those_among_the_listed():
     model, source_ids = transformer(num_decoder_layers=1), sentences(6)
     listed, _ = listed_and_forbidden(SearchOptions(beam_size=1, **LIMITS))
     expected = search_once(model, listed, source_ids)
-    assert_same(search_once(model, dataclasses.replace(listed, renormalize=False), source_ids), expected)
+    assert_same(
+        search_once(model, dataclasses.replace(listed, renormalize=False), source_ids), expected
+    )
     # The order in which the tokens are given, repetitions, and start, padding and end token among them are nothing to it.
     mixed = (*LISTED[::-1], 5, START, PAD, END)
-    assert_same(search_once(model, dataclasses.replace(listed, renormalize=False, shortlist=mixed), source_ids), expected)
+    assert_same(
+        search_once(
+            model, dataclasses.replace(listed, renormalize=False, shortlist=mixed), source_ids
+        ),
+        expected,
+    )
 
 
 def test_draws_are_of_the_listed():
     model, source_ids = transformer(num_decoder_layers=1), sentences(8)
-    options = SearchOptions(sampling=True, n_best=4, temperature=3.0, shortlist=LISTED, seed=2, **LIMITS)
+    options = SearchOptions(
+        sampling=True, n_best=4, temperature=3.0, shortlist=LISTED, seed=2, **LIMITS
+    )
     found = search_once(model, options, source_ids)
     drawn = set(found.ids.ravel().tolist())
     assert drawn <= {*LISTED, END, PAD} and len(drawn) >= 9
@@ -100,19 +135,27 @@ def test_one_token_only():
     """Fewer tokens than beams."""
     model = transformer(num_decoder_layers=1)
     found = Searcher(model, dataclasses.replace(BEAM, shortlist=(7,)))(sentences(3))
-    assert set(found.ids.ravel().tolist()) <= {7, END, PAD} and np.isfinite(found.scores[:, 0]).all()
+    assert (
+        set(found.ids.ravel().tolist()) <= {7, END, PAD} and np.isfinite(found.scores[:, 0]).all()
+    )
 
 
 def test_tokens_outside_the_vocabulary_are_refused():
     model = transformer(num_decoder_layers=1)
-    with pytest.raises(ValueError, match=f"^shortlist holds {VOCABULARY}, but the model's target vocabulary ends at {VOCABULARY - 1}"):
+    with pytest.raises(
+        ValueError,
+        match=f"^shortlist holds {VOCABULARY}, but the model's target vocabulary ends at {VOCABULARY - 1}",
+    ):
         Searcher(model, SearchOptions(shortlist=(5, VOCABULARY)))
 
 
 def test_a_translators_shortlist():
     """The tokens of texts, or the most frequent of them; with those of the very translations nothing changes but the scores."""
     translator = kformer.Translator.load(FROZEN)
-    sources = [pair.source for pair in kformer.data.generate_pairs(6, seed=5, split="test", categories=("time",))]
+    sources = [
+        pair.source
+        for pair in kformer.data.generate_pairs(6, seed=5, split="test", categories=("time",))
+    ]
     texts = translator(sources, beam_size=1)
     ids = translator.shortlist(texts)
     assert ids == tuple(sorted(set(ids))) == translator.shortlist(iter(texts[::-1]))
@@ -121,7 +164,9 @@ def test_a_translators_shortlist():
     assert translator(sources, beam_size=1, shortlist=ids) == texts
     counts = np.bincount([token for row in tokens for token in row])
     few = set(translator.shortlist(texts, size=3))
-    assert counts.argmax() in few and len(few & set(np.flatnonzero(counts).tolist())) < len(set(np.flatnonzero(counts)))
+    assert counts.argmax() in few and len(few & set(np.flatnonzero(counts).tolist())) < len(
+        set(np.flatnonzero(counts))
+    )
 
 
 @pytest.mark.any_backend
@@ -129,10 +174,16 @@ def test_bad_lists_say_what_is_wrong():
     translator = kformer.Translator.load(FROZEN)
     for call, words in (
         (lambda: translator.shortlist([""]), "no token"),
-        (lambda: translator.shortlist(["noon"], size=0), "size must be at least 1, but 0 was given"),
+        (
+            lambda: translator.shortlist(["noon"], size=0),
+            "size must be at least 1, but 0 was given",
+        ),
         (lambda: translator.shortlist("noon"), "list of texts"),
         (lambda: SearchOptions(shortlist=[5, -1]), "shortlist must be a list of token ids"),
-        (lambda: SearchOptions(shortlist=[5], forbidden_ids=[5]), "shortlist holds forbidden tokens alone"),
+        (
+            lambda: SearchOptions(shortlist=[5], forbidden_ids=[5]),
+            "shortlist holds forbidden tokens alone",
+        ),
     ):
         with pytest.raises((TypeError, ValueError), match=words):
             call()

@@ -30,21 +30,37 @@ class Toy:
     the end token's; `offset` adds to all logits of a row a number that its log-probabilities do not show.
     """
 
-    def __init__(self, seed, sentences, vocabulary_size=12, hidden_dim=8, special=None, sharpness=4.0, end=-1.5, offset=0.0):
+    def __init__(
+        self,
+        seed,
+        sentences,
+        vocabulary_size=12,
+        hidden_dim=8,
+        special=None,
+        sharpness=4.0,
+        end=-1.5,
+        offset=0.0,
+    ):
         rng = np.random.default_rng(seed)
         self.offset = offset
         self.special = Special() if special is None else special
         self.vocabulary_size = vocabulary_size
         self.start = rng.normal(size=(sentences, hidden_dim)).astype("float32")
         self.tokens = rng.normal(size=(vocabulary_size, hidden_dim)).astype("float32")
-        self.recurrent = (rng.normal(size=(hidden_dim, hidden_dim)) * 1.5 / hidden_dim**0.5).astype("float32")
-        self.output = (rng.normal(size=(hidden_dim, vocabulary_size)) * sharpness / hidden_dim**0.5).astype("float32")
+        self.recurrent = (rng.normal(size=(hidden_dim, hidden_dim)) * 1.5 / hidden_dim**0.5).astype(
+            "float32"
+        )
+        self.output = (
+            rng.normal(size=(hidden_dim, vocabulary_size)) * sharpness / hidden_dim**0.5
+        ).astype("float32")
         self.bias = np.zeros(vocabulary_size, dtype="float32")
         self.bias[self.special.end_id] += end
 
     def step(self, ids, state):
         """The step function; its state is a dict of the hidden state `[R, H]`."""
-        tokens, recurrent, output, bias = map(ops.convert_to_tensor, (self.tokens, self.recurrent, self.output, self.bias))
+        tokens, recurrent, output, bias = map(
+            ops.convert_to_tensor, (self.tokens, self.recurrent, self.output, self.bias)
+        )
         hidden = ops.tanh(ops.matmul(state["hidden"], recurrent) + ops.take(tokens, ids, axis=0))
         return ops.matmul(hidden, output) + bias + self.offset * hidden[:, :1], {"hidden": hidden}
 
@@ -94,7 +110,11 @@ def oracle_beam(toy, sentence, limit, *, beam_size, alpha, min_length=0):
         The `beam_size` best hypotheses, best first, and the `Trace`.
     """
     special = toy.special
-    allowed = [token for token in range(toy.vocabulary_size) if token not in special.forbidden | {special.end_id}]
+    allowed = [
+        token
+        for token in range(toy.vocabulary_size)
+        if token not in special.forbidden | {special.end_id}
+    ]
     live, finished, permuted = [((), 0.0, toy.start[sentence])], [], 0
     first_step = None
     for length in range(limit + 1):
@@ -103,9 +123,15 @@ def oracle_beam(toy, sentence, limit, *, beam_size, alpha, min_length=0):
             log_p, hidden = toy.log_probabilities(ids[-1] if ids else special.start_id, hidden)
             if length >= min_length:
                 total = score + log_p[special.end_id]
-                ended.append(Hypothesis((*ids, special.end_id), total, total / oracle_penalty(length + 1, alpha)))
+                ended.append(
+                    Hypothesis(
+                        (*ids, special.end_id), total, total / oracle_penalty(length + 1, alpha)
+                    )
+                )
             if length < limit:
-                continued += [((*ids, token), score + log_p[token], hidden, parent) for token in allowed]
+                continued += [
+                    ((*ids, token), score + log_p[token], hidden, parent) for token in allowed
+                ]
         finished = sorted(finished + ended, key=lambda hypothesis: -hypothesis.rank)[:beam_size]
         first_step = len(finished[0].ids) if finished and first_step is None else first_step
         continued = sorted(continued, key=lambda candidate: -candidate[1])[:beam_size]

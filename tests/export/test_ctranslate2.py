@@ -19,8 +19,17 @@ FROZEN_RUN = pathlib.Path(__file__).resolve().parents[1] / "frozen_run"
 ALIKE = {"mode": "huggingface", "early_stopping": True, "forced_end": False}
 CONFIGURATIONS = {
     "as in the paper": {},
-    "pre-norm, gelu, learned": {"normalize_first": True, "activation": "gelu", "position_encoding": "learned"},
-    "own tables": {"share_embeddings": False, "share_output": False, "activation": "silu", "layer_norm_epsilon": 1e-2},
+    "pre-norm, gelu, learned": {
+        "normalize_first": True,
+        "activation": "gelu",
+        "position_encoding": "learned",
+    },
+    "own tables": {
+        "share_embeddings": False,
+        "share_output": False,
+        "activation": "silu",
+        "layer_norm_epsilon": 1e-2,
+    },
     "as Marian's": {
         "position_encoding": "sinusoidal_halves",
         "output_bias": True,
@@ -34,9 +43,18 @@ CONFIGURATIONS = {
         "scale_embeddings": False,
         "layer_norm_epsilon": 1e-6,
     },
-    "as M2M100's": {"position_encoding": "sinusoidal_fairseq", "position_offset": 2, "normalize_first": True},
+    "as M2M100's": {
+        "position_encoding": "sinusoidal_fairseq",
+        "position_offset": 2,
+        "normalize_first": True,
+    },
     "rotary": {"position_encoding": "rope", "rotary_base": 50.0},
-    "rotary, neighbours": {"position_encoding": "rope", "rotary_base": 50.0, "rotary_interleaved": True, "normalize_first": True},
+    "rotary, neighbours": {
+        "position_encoding": "rope",
+        "rotary_base": 50.0,
+        "rotary_interleaved": True,
+        "normalize_first": True,
+    },
     "no positions, half precision": {"position_encoding": None, "dtype": "mixed_bfloat16"},
 }
 
@@ -56,7 +74,11 @@ def same_threads():
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return kformer.Tokenizer.train(texts=["the cat sat on the mat", "a dog ran to the hat"], vocabulary_size=19, byte_fallback=False)
+    return kformer.Tokenizer.train(
+        texts=["the cat sat on the mat", "a dog ran to the hat"],
+        vocabulary_size=19,
+        byte_fallback=False,
+    )
 
 
 @pytest.fixture
@@ -64,7 +86,9 @@ def make_translator(tiny_transformer, tokenizer):
     """A function that makes a translator of a tiny model, whose tables have two rows more than the tokenizer has pieces."""
 
     def make(**overrides):
-        return kformer.Translator(tiny_transformer(vocabulary_size=tokenizer.vocabulary_size + 2, **overrides), tokenizer)
+        return kformer.Translator(
+            tiny_transformer(vocabulary_size=tokenizer.vocabulary_size + 2, **overrides), tokenizer
+        )
 
     return make
 
@@ -76,7 +100,10 @@ def frozen():
 
 @pytest.fixture(scope="module")
 def texts():
-    sources = [pair.source for pair in kformer.data.generate_pairs(24, seed=6, split="test", categories=("time",))]
+    sources = [
+        pair.source
+        for pair in kformer.data.generate_pairs(24, seed=6, split="test", categories=("time",))
+    ]
     return [*sources, "seven " * 100, "人人人 ☃", "  twenty to  six\t", "</s> <pad> noon"]
 
 
@@ -93,7 +120,10 @@ def to_ids(path, hypothesis):
 
 def log_probabilities(model, source_ids, labels):
     """What the model gives to each label: float array `[T]`."""
-    inputs = {"source_ids": np.array([source_ids]), "target_ids": np.array([[model.start_id, *labels[:-1]]])}
+    inputs = {
+        "source_ids": np.array([source_ids]),
+        "target_ids": np.array([[model.start_id, *labels[:-1]]]),
+    }
     logits = keras.ops.cast(model(inputs, training=False), "float32")
     found = keras.ops.convert_to_numpy(keras.ops.log_softmax(logits, axis=-1))[0]
     return found[np.arange(len(labels)), labels]
@@ -105,7 +135,10 @@ def compare_forward(translator, path, rng, atol=1e-4):
     source, target = read(path, "source"), read(path)
     engine = ctranslate2.Translator(str(path))
     for length in (1, 5):
-        source_ids, ids = rng.integers(4, len(source), length).tolist(), rng.integers(4, len(target), length + 2).tolist()
+        source_ids, ids = (
+            rng.integers(4, len(source), length).tolist(),
+            rng.integers(4, len(target), length + 2).tolist(),
+        )
         expected = log_probabilities(model, [*source_ids, model.end_id], [*ids, model.end_id])
         found = engine.score_batch([[source[i] for i in source_ids]], [[target[i] for i in ids]])[0]
         assert found.tokens == [target[i] for i in [*ids, model.end_id]]
@@ -118,7 +151,9 @@ def compare_search(translator, path, rng):
     rows = rng.integers(4, translator.tokenizer.vocabulary_size, (4, 5)).tolist()
     engine, vocabulary = ctranslate2.Translator(str(path)), read(path, "source")
     for beam_size in (1, 3):
-        options = SearchOptions(beam_size=beam_size, n_best=beam_size, length_penalty=1.0, max_length=7, **ALIKE)
+        options = SearchOptions(
+            beam_size=beam_size, n_best=beam_size, length_penalty=1.0, max_length=7, **ALIKE
+        )
         expected = Searcher(model, options)(np.array([[*row, model.end_id] for row in rows]))
         found = engine.translate_batch(
             [[vocabulary[i] for i in row] for row in rows],
@@ -142,20 +177,41 @@ def test_the_frozen_run_says_the_same(frozen, texts, tmp_path):
     before = [keras.ops.convert_to_numpy(weight).copy() for weight in frozen.model.weights]
     path = export_ctranslate2(frozen, tmp_path / "models" / "times")
     assert path == tmp_path / "models" / "times"
-    engine, arguments = ctranslate2.Translator(str(path)), json.loads((path / "kformer.json").read_text("utf-8"))["translate_batch"]
+    engine, arguments = (
+        ctranslate2.Translator(str(path)),
+        json.loads((path / "kformer.json").read_text("utf-8"))["translate_batch"],
+    )
     vocabulary = frozen.tokenizer.vocabulary("source")
     tokens = [vocabulary.tokens(row) for row in frozen.tokenizer.tokenize(texts)]
-    found = engine.translate_batch(tokens, beam_size=1, length_penalty=0, return_scores=True, **arguments)
+    found = engine.translate_batch(
+        tokens, beam_size=1, length_penalty=0, return_scores=True, **arguments
+    )
     expected = frozen.translate(texts, beam_size=1)
-    assert frozen.tokenizer.detokenize([to_ids(path, result.hypotheses[0]) for result in found]) == [result.text for result in expected]
-    assert np.allclose([result.scores[0] for result in found], [result.score for result in expected], atol=1e-3)
+    assert frozen.tokenizer.detokenize(
+        [to_ids(path, result.hypotheses[0]) for result in found]
+    ) == [result.text for result in expected]
+    assert np.allclose(
+        [result.scores[0] for result in found], [result.score for result in expected], atol=1e-3
+    )
 
-    expected = frozen.translate(texts, beam_size=4, n_best=4, length_penalty=1.0, length_offset=39, **ALIKE)
-    searching = {"beam_size": 4, "num_hypotheses": 4, "length_penalty": 1.0, "return_scores": True, "return_end_token": True}
+    expected = frozen.translate(
+        texts, beam_size=4, n_best=4, length_penalty=1.0, length_offset=39, **ALIKE
+    )
+    searching = {
+        "beam_size": 4,
+        "num_hypotheses": 4,
+        "length_penalty": 1.0,
+        "return_scores": True,
+        "return_end_token": True,
+    }
     found = engine.translate_batch(tokens, **searching, **{**arguments, "suppress_sequences": None})
     for result, own in zip(found, expected, strict=True):
-        assert [to_ids(path, hypothesis) for hypothesis in result.hypotheses] == [hypothesis.ids for hypothesis in own.hypotheses]
-        assert np.allclose(result.scores, [hypothesis.rank for hypothesis in own.hypotheses], atol=1e-4)
+        assert [to_ids(path, hypothesis) for hypothesis in result.hypotheses] == [
+            hypothesis.ids for hypothesis in own.hypotheses
+        ]
+        assert np.allclose(
+            result.scores, [hypothesis.rank for hypothesis in own.hypotheses], atol=1e-4
+        )
 
     for quantization in ("int8", "float16"):
         written = export_ctranslate2(frozen, tmp_path / quantization, quantization=quantization)
@@ -164,9 +220,14 @@ def test_the_frozen_run_says_the_same(frozen, texts, tmp_path):
         scored = small.score_batch(tokens[:8], [result.hypotheses[0][:-1] for result in found[:8]])
         sums = [sum(result.log_probs) for result in scored]
         assert np.allclose(sums, [own.hypotheses[0].score for own in expected[:8]], atol=0.3)
-        assert (tmp_path / quantization / "model.bin").stat().st_size < 0.6 * (path / "model.bin").stat().st_size
+        assert (tmp_path / quantization / "model.bin").stat().st_size < 0.6 * (
+            path / "model.bin"
+        ).stat().st_size
     # Quantizing works in place; the model must not be what it works on.
-    assert all(np.array_equal(a, keras.ops.convert_to_numpy(b)) for a, b in zip(before, frozen.model.weights, strict=True))
+    assert all(
+        np.array_equal(a, keras.ops.convert_to_numpy(b))
+        for a, b in zip(before, frozen.model.weights, strict=True)
+    )
 
 
 @pytest.mark.any_backend
@@ -183,11 +244,29 @@ def test_every_kind_of_model(make_translator, tmp_path, rng, name):
 @pytest.mark.any_backend
 def test_vocabularies_of_two_sizes(tiny_transformer, tokenizer, tmp_path, rng):
     """And pieces that a text file would break; a filler's name that a piece has already."""
-    pieces = [*tokenizer.vocabulary().pieces, " ", "\n", "a\r\nb", "\u2028", '"\\', "<unused_1>", "\U0001f642", "\0"]
+    pieces = [
+        *tokenizer.vocabulary().pieces,
+        " ",
+        "\n",
+        "a\r\nb",
+        "\u2028",
+        '"\\',
+        "<unused_1>",
+        "\U0001f642",
+        "\0",
+    ]
     both = kformer.Tokenizer.from_sentencepiece(
-        tokenizer.sentencepiece_model(), vocabulary=pieces, target_vocabulary=pieces[:-3], pad_id=0, unknown_id=1, start_id=2, end_id=3
+        tokenizer.sentencepiece_model(),
+        vocabulary=pieces,
+        target_vocabulary=pieces[:-3],
+        pad_id=0,
+        unknown_id=1,
+        start_id=2,
+        end_id=3,
     )
-    translator = kformer.Translator(tiny_transformer(vocabulary_size=len(pieces) + 3, target_vocabulary_size=len(pieces)), both)
+    translator = kformer.Translator(
+        tiny_transformer(vocabulary_size=len(pieces) + 3, target_vocabulary_size=len(pieces)), both
+    )
     path = export_ctranslate2(translator, tmp_path / "model")
     assert read(path, "source") == [*pieces, "<unused_0>", "<unused_2>", "<unused_3>"]
     assert read(path) == [*pieces[:-3], "<unused_0>", "<unused_1>", "<unused_2>"]
@@ -198,14 +277,28 @@ def test_vocabularies_of_two_sizes(tiny_transformer, tokenizer, tmp_path, rng):
 @pytest.mark.any_backend
 def test_what_is_in_the_folder(frozen, tmp_path):
     path = export_ctranslate2(frozen, tmp_path / "model", quantization="int8")
-    names = {"config.json", "kformer.json", "model.bin", "shared_vocabulary.json", "source.spm", "target.spm", "tokenizer"}
+    names = {
+        "config.json",
+        "kformer.json",
+        "model.bin",
+        "shared_vocabulary.json",
+        "source.spm",
+        "target.spm",
+        "tokenizer",
+    }
     assert {file.name for file in path.iterdir()} == names
     assert [file.name for file in tmp_path.iterdir()] == ["model"], "nothing half-written stays"
     assert (path / "source.spm").read_bytes() == frozen.tokenizer.sentencepiece_model("source")
     texts = ["half past four"]
-    assert kformer.Tokenizer.load(path / "tokenizer").tokenize(texts) == frozen.tokenizer.tokenize(texts)
+    assert kformer.Tokenizer.load(path / "tokenizer").tokenize(texts) == frozen.tokenizer.tokenize(
+        texts
+    )
     config = json.loads((path / "config.json").read_text("utf-8"))
-    assert config["decoder_start_token"] == "<s>" and config["eos_token"] == "</s>" and config["unk_token"] == "<unk>"
+    assert (
+        config["decoder_start_token"] == "<s>"
+        and config["eos_token"] == "</s>"
+        and config["unk_token"] == "<unk>"
+    )
     assert config["add_source_eos"] and not config["add_source_bos"]
     metadata = json.loads((path / "kformer.json").read_text("utf-8"))
     assert metadata["source_prefix"] == metadata["source_suffix"] == metadata["target_prefix"] == []
@@ -223,16 +316,31 @@ def test_tokens_around_a_source_are_the_callers(make_translator, tokenizer, tmp_
     """Where the engine cannot add what the tokenizer adds, the metadata say what the caller adds."""
     model = make_translator(start_id=0).model
     model_bytes = tokenizer.sentencepiece_model()
-    for suffix, adds_end, expected in (((3,), True, []), ((3, 7), False, ["</s>", tokenizer.id_to_token(7)]), ((), False, [])):
-        around = kformer.Tokenizer.from_sentencepiece(model_bytes, source_prefix=(6,), source_suffix=suffix, target_prefix=(5,))
+    for suffix, adds_end, expected in (
+        ((3,), True, []),
+        ((3, 7), False, ["</s>", tokenizer.id_to_token(7)]),
+        ((), False, []),
+    ):
+        around = kformer.Tokenizer.from_sentencepiece(
+            model_bytes, source_prefix=(6,), source_suffix=suffix, target_prefix=(5,)
+        )
         path = export_ctranslate2(kformer.Translator(model, around), tmp_path / str(len(suffix)))
-        metadata, config = (json.loads((path / name).read_text("utf-8")) for name in ("kformer.json", "config.json"))
+        metadata, config = (
+            json.loads((path / name).read_text("utf-8")) for name in ("kformer.json", "config.json")
+        )
         assert config["add_source_eos"] is adds_end and config["decoder_start_token"] == "<pad>"
         assert metadata["source_suffix"] == expected
-        assert metadata["source_prefix"] == [tokenizer.id_to_token(6)] and metadata["target_prefix"] == [tokenizer.id_to_token(5)]
+        assert metadata["source_prefix"] == [tokenizer.id_to_token(6)] and metadata[
+            "target_prefix"
+        ] == [tokenizer.id_to_token(5)]
     # What the search forces, as a published model's may, goes before.
-    path = export_ctranslate2(kformer.Translator(model, around, SearchOptions(prefix_ids=(7,), max_length=15)), tmp_path / "forced")
-    assert json.loads((path / "kformer.json").read_text("utf-8"))["target_prefix"] == [tokenizer.id_to_token(7)]
+    path = export_ctranslate2(
+        kformer.Translator(model, around, SearchOptions(prefix_ids=(7,), max_length=15)),
+        tmp_path / "forced",
+    )
+    assert json.loads((path / "kformer.json").read_text("utf-8"))["target_prefix"] == [
+        tokenizer.id_to_token(7)
+    ]
 
 
 @pytest.mark.any_backend
@@ -253,12 +361,16 @@ def test_refusals(frozen, make_translator, tokenizer, tmp_path, monkeypatch):
     pieces = list(tokenizer.vocabulary().pieces)
     other = [*pieces[:3], "<end>", *pieces[4:]]
     ids = {"pad_id": 0, "unknown_id": 1, "start_id": 2, "end_id": 3}
-    sides = kformer.Tokenizer.from_sentencepiece(tokenizer.sentencepiece_model(), vocabulary=pieces, target_vocabulary=other, **ids)
+    sides = kformer.Tokenizer.from_sentencepiece(
+        tokenizer.sentencepiece_model(), vocabulary=pieces, target_vocabulary=other, **ids
+    )
     with pytest.raises(ValueError, match="'<end>' in the target's"):
         export_ctranslate2(kformer.Translator(translator.model, sides), tmp_path / "x")
 
     translator.model._network.encoder_layers[0].feed_forward.intermediate.quantize("int8")
-    with pytest.raises(ValueError, match=r"is quantized \(int8\), which cannot be exported to CTranslate2"):
+    with pytest.raises(
+        ValueError, match=r"is quantized \(int8\), which cannot be exported to CTranslate2"
+    ):
         export_ctranslate2(translator, tmp_path / "x")
 
     def fail(*arguments):

@@ -17,7 +17,11 @@ SETTINGS = [(kind, rule) for kind in ("unigram", "bpe") for rule in ("nmt_nfkc",
 
 def trained(model_type="unigram", normalization="nmt_nfkc", **settings):
     return kformer.text.Tokenizer.train(
-        texts=corpus(), vocabulary_size=500, model_type=model_type, normalization=normalization, **settings
+        texts=corpus(),
+        vocabulary_size=500,
+        model_type=model_type,
+        normalization=normalization,
+        **settings,
     )
 
 
@@ -52,8 +56,12 @@ def test_random_ids_give_equal_text(tokenizer):
     # Ids that no text gives: bytes that are no UTF-8, control ids in the middle, ids outside of the vocabulary.
     generator = random.Random(0)
     size = tokenizer.vocabulary_size
-    rows = [[generator.randrange(size) for _ in range(generator.randint(0, 12))] for _ in range(1000)]
-    rows += [[generator.randrange(-2, 300) for _ in range(generator.randint(0, 12))] for _ in range(1000)]
+    rows = [
+        [generator.randrange(size) for _ in range(generator.randint(0, 12))] for _ in range(1000)
+    ]
+    rows += [
+        [generator.randrange(-2, 300) for _ in range(generator.randint(0, 12))] for _ in range(1000)
+    ]
     rows += [[size, size + 7, -1]]
     graph = GraphTokenizer(tokenizer)
     expected = tokenizer.detokenize(rows)
@@ -61,20 +69,28 @@ def test_random_ids_give_equal_text(tokenizer):
     assert decoded(graph.detokenize(tf.ragged.constant(rows, dtype=tf.int32))) == expected
     assert decoded(graph.detokenize(tf.ragged.constant(rows, dtype=tf.int64))) == expected
     pieces = graph.tokens(tf.ragged.constant(rows, dtype=tf.int32)).to_list()
-    assert [[piece.decode() for piece in row] for row in pieces] == [tokenizer.tokens(row) for row in rows]
+    assert [[piece.decode() for piece in row] for row in pieces] == [
+        tokenizer.tokens(row) for row in rows
+    ]
 
 
 def test_empty_batch_and_empty_strings():
     graph = GraphTokenizer(trained())
     roundtrip = tf.function(
-        lambda texts: graph.detokenize(graph.tokenize(texts)), input_signature=[tf.TensorSpec([None], tf.string)]
+        lambda texts: graph.detokenize(graph.tokenize(texts)),
+        input_signature=[tf.TensorSpec([None], tf.string)],
     )
     nothing = tf.constant([], tf.string)
     assert graph.tokenize(nothing).shape[0] == 0
     assert graph.tokens(graph.tokenize(nothing)).shape[0] == 0
     assert roundtrip(nothing).numpy().tolist() == []
     assert roundtrip(tf.constant([""])).numpy().tolist() == [b""]
-    assert roundtrip(tf.constant(["", " ", "", "a dog"])).numpy().tolist() == [b"", b"", b"", b"a dog"]
+    assert roundtrip(tf.constant(["", " ", "", "a dog"])).numpy().tolist() == [
+        b"",
+        b"",
+        b"",
+        b"a dog",
+    ]
     assert graph.tokenize(tf.constant([""]), special_tokens=False).to_list() == [[]]
 
 
@@ -86,9 +102,9 @@ def test_padding_writes_nothing_and_dense_ids_of_any_rank():
     dense = ragged.to_tensor(tokenizer.pad_id)
     assert decoded(graph.detokenize(dense)) == texts
     n_best = tf.stack([dense, dense], axis=1)  # [B, N, T]
-    assert [[text.decode() for text in row] for row in graph.detokenize(n_best).numpy().tolist()] == [
-        [text, text] for text in texts
-    ]
+    assert [
+        [text.decode() for text in row] for row in graph.detokenize(n_best).numpy().tolist()
+    ] == [[text, text] for text in texts]
     assert graph.tokens(n_best).shape == n_best.shape
     for shape in ((2, 0), (0, 3), (0, 2, 3)):
         assert graph.detokenize(tf.zeros(shape, tf.int32)).numpy().tolist() == [b""] * shape[0]
@@ -107,10 +123,10 @@ def test_no_row_changes_another(texts):
 
 def test_separate_sides_and_id_map():
     source, target = corpus(seed=0), corpus(seed=5)
-    own = kformer.text.Tokenizer.train(texts=source, target_texts=target, vocabulary_size=(500, 450))
-    pieces = {
-        side: list(own.vocabulary(side).pieces) for side in ("source", "target")
-    }
+    own = kformer.text.Tokenizer.train(
+        texts=source, target_texts=target, vocabulary_size=(500, 450)
+    )
+    pieces = {side: list(own.vocabulary(side).pieces) for side in ("source", "target")}
     for side, seed in (("source", 1), ("target", 2)):
         random.Random(seed).shuffle(pieces[side])
     # Some pieces of the target model have no id: they must become unknown in both places.
@@ -139,7 +155,9 @@ def test_separate_sides_and_id_map():
         expected = tokenizer.tokenize(texts, side=side, special_tokens=True)
         found = graph.tokenize(texts, side=side)
         assert found.to_list() == expected
-        assert decoded(graph.detokenize(found, side=side)) == tokenizer.detokenize(expected, side=side)
+        assert decoded(graph.detokenize(found, side=side)) == tokenizer.detokenize(
+            expected, side=side
+        )
         unknown = [tokenizer.unknown_id in row for row in expected]
         assert any(unknown) == (side == "target")
     with pytest.raises(ValueError, match="side='left'"):
@@ -148,16 +166,31 @@ def test_separate_sides_and_id_map():
 
 def test_joint_model_is_embedded_once():
     joint = trained()
-    twice = kformer.text.Tokenizer.train(texts=corpus(), target_texts=corpus(seed=3), vocabulary_size=500)
+    twice = kformer.text.Tokenizer.train(
+        texts=corpus(), target_texts=corpus(seed=3), vocabulary_size=500
+    )
     for tokenizer, expected in ((joint, 1), (twice, 2)):
-        models = [part for part in GraphTokenizer(tokenizer).submodules if hasattr(part, "vocab_size")]
+        models = [
+            part for part in GraphTokenizer(tokenizer).submodules if hasattr(part, "vocab_size")
+        ]
         assert len(models) == expected
 
 
 def imported():
     """A tokenizer with language tags, a fixed language and pieces that its source model does not have."""
-    own = kformer.text.Tokenizer.train(texts=corpus(), target_texts=corpus(seed=5), vocabulary_size=(400, 450), byte_fallback=False)
-    pieces = dict.fromkeys([*own.vocabulary("source").pieces, *own.vocabulary("target").pieces, "\U0001f600", "\u00fc", ">>fr<<", ">>de<<"])
+    own = kformer.text.Tokenizer.train(
+        texts=corpus(), target_texts=corpus(seed=5), vocabulary_size=(400, 450), byte_fallback=False
+    )
+    pieces = dict.fromkeys(
+        [
+            *own.vocabulary("source").pieces,
+            *own.vocabulary("target").pieces,
+            "\U0001f600",
+            "\u00fc",
+            ">>fr<<",
+            ">>de<<",
+        ]
+    )
     ids = {piece: i for i, piece in enumerate(pieces)}
     return kformer.text.Tokenizer.from_sentencepiece(
         own.sentencepiece_model("source"),
@@ -172,8 +205,16 @@ def imported():
 
 
 def test_language_tags_and_foreign_pieces(tmp_path, texts):
-    tagged = [b">>fr<< " + text for text in texts[:300]] + [b">>xx<<" + text for text in texts[:300]]
-    tagged += [b">>" + text + b"<< a" for text in texts[:300]] + [b">>fr<<", b"", b">><<", b">>f\xffr<< a", b" >>fr<< a"]
+    tagged = [b">>fr<< " + text for text in texts[:300]] + [
+        b">>xx<<" + text for text in texts[:300]
+    ]
+    tagged += [b">>" + text + b"<< a" for text in texts[:300]] + [
+        b">>fr<<",
+        b"",
+        b">><<",
+        b">>f\xffr<< a",
+        b" >>fr<< a",
+    ]
     every = texts[:1000] + tagged
     plain = imported()
     for tokenizer in (plain, plain.for_languages(target="de")):
@@ -181,15 +222,26 @@ def test_language_tags_and_foreign_pieces(tmp_path, texts):
         for side in ("source", "target"):
             for special_tokens in (False, True):
                 expected = tokenizer.tokenize(every, side=side, special_tokens=special_tokens)
-                assert graph.tokenize(tf.constant(every), side=side, special_tokens=special_tokens).to_list() == expected
+                assert (
+                    graph.tokenize(
+                        tf.constant(every), side=side, special_tokens=special_tokens
+                    ).to_list()
+                    == expected
+                )
         assert graph.tokenize(tf.constant([], tf.string)).to_list() == []
-        assert graph.tokenize(tf.constant(["the dog"])).to_list() == [tokenizer.tokenize("the dog", special_tokens=True)]
+        assert graph.tokenize(tf.constant(["the dog"])).to_list() == [
+            tokenizer.tokenize("the dog", special_tokens=True)
+        ]
     ids = plain.vocabulary().foreign_pieces
-    assert {ids["\U0001f600"], ids["\u00fc"]} <= {i for row in plain.tokenize([*every, "\u00fc", "\U0001f600"]) for i in row}
+    assert {ids["\U0001f600"], ids["\u00fc"]} <= {
+        i for row in plain.tokenize([*every, "\u00fc", "\U0001f600"]) for i in row
+    }
     module = echo(plain.for_languages(target="de"))
     tf.saved_model.save(module, str(tmp_path / "echo"), signatures=module.echo)
     del module
-    found = tf.saved_model.load(str(tmp_path / "echo")).signatures["serving_default"](text=tf.constant(every))["ids"]
+    found = tf.saved_model.load(str(tmp_path / "echo")).signatures["serving_default"](
+        text=tf.constant(every)
+    )["ids"]
     rows = plain.for_languages(target="de").tokenize(every, special_tokens=True)
     width = max(map(len, rows))
     np.testing.assert_array_equal(found, [row + [0] * (width - len(row)) for row in rows])
@@ -223,5 +275,7 @@ def test_saved_model_gives_the_same(tmp_path, tokenizer, texts):
     width = max(map(len, rows))
     np.testing.assert_array_equal(found["ids"], [row + [0] * (width - len(row)) for row in rows])
     assert decoded(found["text"]) == tokenizer.detokenize(rows)
-    assert [piece.decode() for piece in found["tokens"].numpy()[3]][: len(rows[3])] == tokenizer.tokens(rows[3])
+    assert [piece.decode() for piece in found["tokens"].numpy()[3]][
+        : len(rows[3])
+    ] == tokenizer.tokens(rows[3])
     assert loaded(text=tf.constant([], tf.string))["text"].shape == (0,)

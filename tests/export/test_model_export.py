@@ -11,14 +11,22 @@ from kformer import Forecaster, TransformerDecoder, TransformerEncoder
 from kformer.export import SavedModelTranslator, export_model
 from tests.text_samples import corpus
 
-SIZES = {"num_layers": 1, "hidden_dim": 16, "intermediate_dim": 32, "num_heads": 2, "max_length": 24}
+SIZES = {
+    "num_layers": 1,
+    "hidden_dim": 16,
+    "intermediate_dim": 32,
+    "num_heads": 2,
+    "max_length": 24,
+}
 TEXTS = [
     "The dog crosses the old bridge 17.",
     "",
     "男人骑着马。",
     "A small child sees the very very long street near the river and the garden.",
 ]
-on_tensorflow = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="others leave it to a process with TensorFlow")
+on_tensorflow = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="others leave it to a process with TensorFlow"
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +42,12 @@ def run(path, name="serving_default", **inputs):
     import tensorflow_text  # noqa: F401 - its kernels
 
     module = tf.saved_model.load(str(path))
-    return {key: value.numpy() for key, value in module.signatures[name](**{key: tf.constant(x) for key, x in inputs.items()}).items()}
+    return {
+        key: value.numpy()
+        for key, value in module.signatures[name](
+            **{key: tf.constant(x) for key, x in inputs.items()}
+        ).items()
+    }
 
 
 def padded(rows, length=None):
@@ -52,7 +65,9 @@ def randomized(model, rng):
 
 
 def test_a_language_model_from_any_backend(tokenizer, rng, tmp_path):
-    model = randomized(TransformerDecoder(tokenizer.vocabulary_size, position_encoding="rope", **SIZES), rng)
+    model = randomized(
+        TransformerDecoder(tokenizer.vocabulary_size, position_encoding="rope", **SIZES), rng
+    )
     path = export_model(model, tmp_path / "writer", tokenizer, max_new_tokens=8, beam_size=3)
     assert path == tmp_path / "writer" / "1"
     assert [entry.name for entry in (tmp_path / "writer").iterdir()] == ["1"]
@@ -61,40 +76,64 @@ def test_a_language_model_from_any_backend(tokenizer, rng, tmp_path):
     prompts = [ids[-15:] for ids in tokenizer.tokenize(TEXTS, side="target")]
     expected = model.generate(prompts, max_new_tokens=8, beam_size=3)
     assert [text.decode() for text in found["continuation"]] == tokenizer.detokenize(expected)
-    assert found["truncated"].tolist() == [len(ids) > 15 for ids in tokenizer.tokenize(TEXTS, side="target")] != [False] * 4
+    assert (
+        found["truncated"].tolist()
+        == [len(ids) > 15 for ids in tokenizer.tokenize(TEXTS, side="target")]
+        != [False] * 4
+    )
     texts = [text.decode() for text in found["text"]]
     assert texts[1] == found["continuation"][1].decode()
     assert texts[0].startswith(TEXTS[0])
     by_ids = run(path, "token_ids", token_ids=padded(prompts))
-    assert [[token for token in row if token != model.pad_id] for row in by_ids["continuation"].tolist()] == [
-        [token for token in row if token != model.pad_id] for row in expected
-    ]
+    assert [
+        [token for token in row if token != model.pad_id] for row in by_ids["continuation"].tolist()
+    ] == [[token for token in row if token != model.pad_id] for row in expected]
     np.testing.assert_allclose(by_ids["score"], found["score"], atol=1e-4)
     assert not by_ids["truncated"].any()
     # One more at the beginning than there is room for, and none at all.
     longer = np.concatenate([[[7]], padded(prompts)[3:]], axis=1).astype("int32")
     cut = run(path, "token_ids", token_ids=longer)
-    assert cut["truncated"].all() and cut["continuation"].tolist() == by_ids["continuation"][3:].tolist()
+    assert (
+        cut["truncated"].all()
+        and cut["continuation"].tolist() == by_ids["continuation"][3:].tolist()
+    )
     assert run(path, text=np.array([], object))["continuation"].shape == (0,)
     assert run(path, "token_ids", token_ids=np.zeros((0, 4), "int32"))["continuation"].shape[0] == 0
 
 
 @on_tensorflow
 def test_learned_positions_and_that_librarys_search(tokenizer, rng, tmp_path):
-    model = randomized(TransformerDecoder(tokenizer.vocabulary_size, position_encoding="learned", **SIZES), rng)
-    path = export_model(model, tmp_path / "writer", tokenizer, max_new_tokens=8, beam_size=2, mode="huggingface")
+    model = randomized(
+        TransformerDecoder(tokenizer.vocabulary_size, position_encoding="learned", **SIZES), rng
+    )
+    path = export_model(
+        model, tmp_path / "writer", tokenizer, max_new_tokens=8, beam_size=2, mode="huggingface"
+    )
     prompts = [ids[-15:] for ids in tokenizer.tokenize(TEXTS, side="target")]
     expected = model.generate(prompts, max_new_tokens=8, beam_size=2, mode="huggingface")
-    assert [text.decode() for text in run(path, text=TEXTS)["continuation"]] == tokenizer.detokenize(expected)
-    assert np.isfinite(run(path, "token_ids", token_ids=np.full((1, 40), 7, "int32"))["score"]).all()
+    assert [
+        text.decode() for text in run(path, text=TEXTS)["continuation"]
+    ] == tokenizer.detokenize(expected)
+    assert np.isfinite(
+        run(path, "token_ids", token_ids=np.full((1, 40), 7, "int32"))["score"]
+    ).all()
 
 
 @on_tensorflow
 @pytest.mark.parametrize("head", [None, "classification", "regression", "labelling", "embedding"])
 def test_an_encoder_with_its_head(tokenizer, rng, tmp_path, head):
     outputs = {"classification": 3, "labelling": 4, "regression": 2}.get(head)
-    model = randomized(TransformerEncoder(tokenizer.vocabulary_size, head=head, num_outputs=outputs, dropout=0.5, **SIZES), rng)
-    labels = ["one", "two", "three", "four"][:outputs] if head in ("classification", "labelling") else None
+    model = randomized(
+        TransformerEncoder(
+            tokenizer.vocabulary_size, head=head, num_outputs=outputs, dropout=0.5, **SIZES
+        ),
+        rng,
+    )
+    labels = (
+        ["one", "two", "three", "four"][:outputs]
+        if head in ("classification", "labelling")
+        else None
+    )
     path = export_model(model, tmp_path / "encoder", tokenizer, labels=labels)
     found, rows = run(path, text=TEXTS), [ids[:24] for ids in tokenizer.tokenize(TEXTS)]
     ids = padded(rows)
@@ -103,7 +142,11 @@ def test_an_encoder_with_its_head(tokenizer, rng, tmp_path, head):
         best = expected.argmax(-1)
         expected = np.exp(expected) / np.exp(expected).sum(-1, keepdims=True)
         np.testing.assert_allclose(found["probabilities"], expected, atol=1e-5)
-        names = np.array(labels)[best] if head == "classification" else np.where(ids == 0, "", np.array(labels)[best])
+        names = (
+            np.array(labels)[best]
+            if head == "classification"
+            else np.where(ids == 0, "", np.array(labels)[best])
+        )
         assert found["label"].astype(str).tolist() == names.tolist()
     else:
         name = {"regression": "values", "embedding": "embedding"}.get(head, "hidden_states")
@@ -120,8 +163,14 @@ def test_an_encoder_with_its_head(tokenizer, rng, tmp_path, head):
     cut = run(path, "token_ids", token_ids=longer)
     assert cut.pop("truncated").all()
     for name, values in cut.items():
-        np.testing.assert_allclose(values, found[name][3:], atol=1e-5) if values.dtype != object else None
-    for inputs in ({"text": np.array([], object)}, {"token_ids": np.zeros((0, 3), "int32")}, {"token_ids": np.zeros((2, 0), "int32")}):
+        np.testing.assert_allclose(
+            values, found[name][3:], atol=1e-5
+        ) if values.dtype != object else None
+    for inputs in (
+        {"text": np.array([], object)},
+        {"token_ids": np.zeros((0, 3), "int32")},
+        {"token_ids": np.zeros((2, 0), "int32")},
+    ):
         name = "token_ids" if "token_ids" in inputs else "serving_default"
         assert len(run(path, name, **inputs)["truncated"]) == len(next(iter(inputs.values())))
     with pytest.raises(ValueError, match="holds a TransformerEncoder, which translates nothing"):
@@ -131,7 +180,9 @@ def test_an_encoder_with_its_head(tokenizer, rng, tmp_path, head):
 @on_tensorflow
 def test_special_tokens_are_those_of_training(tokenizer, rng, tmp_path):
     sizes = {**SIZES, "position_encoding": "learned"}
-    model = randomized(TransformerEncoder(tokenizer.vocabulary_size, head="embedding", **sizes), rng)
+    model = randomized(
+        TransformerEncoder(tokenizer.vocabulary_size, head="embedding", **sizes), rng
+    )
     path = export_model(model, tmp_path / "encoder", tokenizer, special_tokens=True)
     rows = tokenizer.tokenize(TEXTS, special_tokens=True)
     suffix = list(tokenizer.source_suffix)
@@ -143,23 +194,41 @@ def test_special_tokens_are_those_of_training(tokenizer, rng, tmp_path):
 
 @on_tensorflow
 def test_a_forecaster_and_a_model_without_a_tokenizer(rng, tmp_path):
-    sizes = {name: value for name, value in SIZES.items() if name not in ("num_layers", "max_length")}
+    sizes = {
+        name: value for name, value in SIZES.items() if name not in ("num_layers", "max_length")
+    }
     model = Forecaster(2, 1, num_encoder_layers=1, num_decoder_layers=1, **sizes)
     past = rng.normal(size=(3, 9, 2)).astype("float32")
     path = export_model(model, tmp_path / "forecast", steps=5)
     np.testing.assert_allclose(run(path, past=past)["forecast"], model.forecast(past, 5), atol=1e-5)
     assert export_model(model, tmp_path / "forecast", steps=6).name == "2"
     assert json.loads((path / "assets.extra" / "kformer.json").read_text())["steps"] == 5
-    short = Forecaster(2, 1, num_encoder_layers=1, num_decoder_layers=1, position_encoding="learned", max_length=8, **sizes)
+    short = Forecaster(
+        2,
+        1,
+        num_encoder_layers=1,
+        num_decoder_layers=1,
+        position_encoding="learned",
+        max_length=8,
+        **sizes,
+    )
     path = export_model(short, tmp_path / "short", steps=5)
-    np.testing.assert_allclose(run(path, past=past[:, :8])["forecast"], short.forecast(past[:, :8], 5), atol=1e-5)
-    for bad, message in ((past, "longer than the 8 learned positions"), (past[:, :0], "has no steps")):
+    np.testing.assert_allclose(
+        run(path, past=past[:, :8])["forecast"], short.forecast(past[:, :8], 5), atol=1e-5
+    )
+    for bad, message in (
+        (past, "longer than the 8 learned positions"),
+        (past[:, :0], "has no steps"),
+    ):
         with pytest.raises(Exception, match=message):
             run(path, past=bad)
     encoder = TransformerEncoder(30, head="classification", num_outputs=3, **SIZES)
     ids = np.array([[4, 5, 6]], "int32")
     found = run(export_model(encoder, tmp_path / "ids"), token_ids=ids)
-    assert found["label"].tolist() == keras.ops.convert_to_numpy(encoder({"token_ids": ids})).argmax(-1).tolist()
+    assert (
+        found["label"].tolist()
+        == keras.ops.convert_to_numpy(encoder({"token_ids": ids})).argmax(-1).tolist()
+    )
 
 
 @pytest.mark.any_backend
@@ -178,11 +247,23 @@ def test_what_does_not_belong_together_is_refused(tokenizer, tmp_path):
         (encoder, {"max_new_tokens": 3}, "max_new_tokens: a TransformerEncoder has no use"),
         (encoder, {"beam_size": 3}, "beam_size: a TransformerEncoder has no use"),
         (TransformerEncoder(size, **SIZES), {"labels": ["a"]}, "the model's head is None"),
-        (TransformerEncoder(size - 1, **SIZES), {"tokenizer": tokenizer}, "give the tokenizer that the model was trained with"),
+        (
+            TransformerEncoder(size - 1, **SIZES),
+            {"tokenizer": tokenizer},
+            "give the tokenizer that the model was trained with",
+        ),
         (decoder, {"max_new_tokens": 24}, "between 1 and 23"),
         (decoder, {"steps": 2}, "steps: a TransformerDecoder has no use"),
-        (decoder, {"max_new_tokens": 8.5}, "max_new_tokens must be a positive whole number, but 8.5"),
-        (decoder, {"max_length": 9}, "max_length: how long a continuation may be is said by max_new_tokens"),
+        (
+            decoder,
+            {"max_new_tokens": 8.5},
+            "max_new_tokens must be a positive whole number, but 8.5",
+        ),
+        (
+            decoder,
+            {"max_length": 9},
+            "max_length: how long a continuation may be is said by max_new_tokens",
+        ),
         (decoder, {"n_best": 2}, "n_best: a SavedModel returns the best"),
         (decoder, {"beam": 2}, "Unknown search option beam"),
         (decoder, {"forbidden_ids": [9000]}, "forbidden_ids holds 9000"),

@@ -20,7 +20,9 @@ FROZEN_RUN = ROOT / "tests" / "frozen_run"
 FROZEN_SAVED_MODEL = ROOT / "saved_models" / "frozen"
 
 # Runs a SavedModel where neither Keras nor this package is installed; texts in and results out as JSON.
-BARE_PROCESS = hiding("keras", "kformer", "sentencepiece", "jax", "torch") + """
+BARE_PROCESS = (
+    hiding("keras", "kformer", "sentencepiece", "jax", "torch")
+    + """
 import json
 import pathlib
 import tensorflow as tf
@@ -41,17 +43,26 @@ for name in module.signatures:
 assert not any(name.split(".")[0] in ("keras", "kformer") for name in sys.modules)
 print(json.dumps(result))
 """
+)
 
 
 def run_bare(path, texts):
     """The outputs of all signatures, as NumPy arrays, from a process with tensorflow and tensorflow_text alone."""
-    encoded = [(text.encode() if isinstance(text, str) else text).decode("latin-1") for text in texts]
+    encoded = [
+        (text.encode() if isinstance(text, str) else text).decode("latin-1") for text in texts
+    ]
     run = subprocess.run(
-        [sys.executable, "-c", BARE_PROCESS, str(path)], input=json.dumps(encoded), capture_output=True, text=True
+        [sys.executable, "-c", BARE_PROCESS, str(path)],
+        input=json.dumps(encoded),
+        capture_output=True,
+        text=True,
     )
     assert run.returncode == 0, run.stderr[-3000:]
     return {
-        name: {key: np.array(part["values"], dtype=object).reshape(part["shape"]) for key, part in outputs.items()}
+        name: {
+            key: np.array(part["values"], dtype=object).reshape(part["shape"])
+            for key, part in outputs.items()
+        }
         for name, outputs in json.loads(run.stdout).items()
     }
 
@@ -71,8 +82,19 @@ def exported(translator, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def texts():
-    sources = [pair.source for pair in kformer.data.generate_pairs(30, seed=6, split="test", categories=("time",))]
-    return [*sources, "", "seven " * 100, "人人人 ☃", "  twenty to  six\t", b"half past \xff\xfe four", "</s> <pad> noon"]
+    sources = [
+        pair.source
+        for pair in kformer.data.generate_pairs(30, seed=6, split="test", categories=("time",))
+    ]
+    return [
+        *sources,
+        "",
+        "seven " * 100,
+        "人人人 ☃",
+        "  twenty to  six\t",
+        b"half past \xff\xfe four",
+        "</s> <pad> noon",
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -83,31 +105,52 @@ def outputs(exported, texts):
 def test_the_same_text_as_the_translator(translator, outputs, texts):
     found = translator.translate(texts, beam_size=4)
     assert outputs["serving_default"]["translation"].tolist() == [result.text for result in found]
-    assert np.allclose(outputs["serving_default"]["score"].astype(float), [result.score for result in found], atol=1e-4)
-    assert outputs["serving_default"]["truncated"].tolist() == [result.truncated for result in found]
-    assert sum(outputs["serving_default"]["truncated"]) == 1 and outputs["serving_default"]["translation"][30] == ""
+    assert np.allclose(
+        outputs["serving_default"]["score"].astype(float),
+        [result.score for result in found],
+        atol=1e-4,
+    )
+    assert outputs["serving_default"]["truncated"].tolist() == [
+        result.truncated for result in found
+    ]
+    assert (
+        sum(outputs["serving_default"]["truncated"]) == 1
+        and outputs["serving_default"]["translation"][30] == ""
+    )
 
 
 def test_n_best(translator, outputs, texts):
     found = translator.translate(texts, beam_size=4, n_best=4)
-    assert outputs["n_best"]["translations"].tolist() == [[h.text for h in result.hypotheses] for result in found]
+    assert outputs["n_best"]["translations"].tolist() == [
+        [h.text for h in result.hypotheses] for result in found
+    ]
     scores = [[h.score for h in result.hypotheses] for result in found]
     assert np.allclose(outputs["n_best"]["scores"].astype(float), scores, atol=1e-4)
     for name in ("translation", "score", "truncated"):
-        assert outputs["n_best"][name].tolist() == pytest.approx(outputs["serving_default"][name].tolist(), abs=1e-4) or (
-            outputs["n_best"][name].tolist() == outputs["serving_default"][name].tolist()
-        )
+        assert outputs["n_best"][name].tolist() == pytest.approx(
+            outputs["serving_default"][name].tolist(), abs=1e-4
+        ) or (outputs["n_best"][name].tolist() == outputs["serving_default"][name].tolist())
 
 
 def test_attention(translator, outputs, texts):
     attention = outputs["attention"]
     weights = attention["attention"].astype(float)
-    assert weights.shape == (len(texts), 2, 2, attention["target_tokens"].shape[1], attention["source_tokens"].shape[1])
+    assert weights.shape == (
+        len(texts),
+        2,
+        2,
+        attention["target_tokens"].shape[1],
+        attention["source_tokens"].shape[1],
+    )
     for row in (0, 7, 29):
         expected = translator.attention(texts[row], beam_size=4)
         target, source = len(expected.target_tokens), len(expected.source_tokens)
-        assert attention["source_tokens"][row].tolist() == expected.source_tokens + [""] * (weights.shape[4] - source)
-        assert attention["target_tokens"][row].tolist() == expected.target_tokens + [""] * (weights.shape[3] - target)
+        assert attention["source_tokens"][row].tolist() == expected.source_tokens + [""] * (
+            weights.shape[4] - source
+        )
+        assert attention["target_tokens"][row].tolist() == expected.target_tokens + [""] * (
+            weights.shape[3] - target
+        )
         assert np.allclose(weights[row, :, :, :target, :source], expected.weights, atol=1e-5)
 
 
@@ -115,7 +158,9 @@ def test_batches_of_any_size(exported, outputs, texts):
     module = SavedModelTranslator(exported)
     assert module([]) == []
     empty = run_bare(exported / "1", [])
-    assert {name: {key: value.ndim for key, value in part.items()} for name, part in empty.items()} == {
+    assert {
+        name: {key: value.ndim for key, value in part.items()} for name, part in empty.items()
+    } == {
         "serving_default": {"translation": 1, "score": 1, "truncated": 1},
         "n_best": {"translations": 2, "scores": 2, "translation": 1, "score": 1, "truncated": 1},
         "attention": {"translation": 1, "source_tokens": 2, "target_tokens": 2, "attention": 5},
@@ -132,7 +177,9 @@ def test_only_ops_that_a_server_has(exported):
 
     proto = saved_model_pb2.SavedModel.FromString((exported / "1" / "saved_model.pb").read_bytes())
     graph = proto.meta_graphs[0].graph_def
-    ops = {node.op for node in graph.node} | {node.op for function in graph.library.function for node in function.node_def}
+    ops = {node.op for node in graph.node} | {
+        node.op for function in graph.library.function for node in function.node_def
+    }
     functions = {function.signature.name for function in graph.library.function}
     text_ops = {op for op in ops if op.startswith("Sentencepiece") or op.startswith("TFText>")}
     assert text_ops, "the tokenizer is in the graph"
@@ -146,7 +193,9 @@ def test_only_ops_that_a_server_has(exported):
 def test_weights_are_variables(exported, translator):
     """A constant in a graph counts against protobuf's limit of 2 GB; a variable does not."""
     size = (exported / "1" / "variables" / "variables.data-00000-of-00001").stat().st_size
-    assert size >= 4 * sum(int(np.prod(weight.shape)) for weight in translator.model.trainable_weights)
+    assert size >= 4 * sum(
+        int(np.prod(weight.shape)) for weight in translator.model.trainable_weights
+    )
 
 
 def test_versions_and_refusals(exported, translator, tmp_path):
@@ -163,7 +212,9 @@ def test_versions_and_refusals(exported, translator, tmp_path):
 
 
 @pytest.mark.any_backend
-def test_a_model_class_of_ones_own_is_exported_from_every_backend(translator, tmp_path, monkeypatch):
+def test_a_model_class_of_ones_own_is_exported_from_every_backend(
+    translator, tmp_path, monkeypatch
+):
     name = "model_of_ones_own"
     (tmp_path / f"{name}.py").write_text(
         "import keras, kformer\n"
@@ -189,18 +240,33 @@ def test_frozen_saved_model_says_what_it_said():
     expected = json.loads((FROZEN_RUN / "expected.json").read_text(encoding="utf-8"))
     outputs = run_bare(FROZEN_SAVED_MODEL / "1", expected["texts"])
     assert outputs["serving_default"]["translation"].tolist() == expected["beam_4"]
-    assert np.allclose(outputs["serving_default"]["score"].astype(float), expected["scores"], atol=1e-3)
+    assert np.allclose(
+        outputs["serving_default"]["score"].astype(float), expected["scores"], atol=1e-3
+    )
 
 
 @pytest.mark.any_backend
 def test_saved_model_cli_shows_the_signatures():
     run = subprocess.run(
-        [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli", "show", "--all", "--dir", str(FROZEN_SAVED_MODEL / "1")],
+        [
+            sys.executable,
+            "-m",
+            "tensorflow.python.tools.saved_model_cli",
+            "show",
+            "--all",
+            "--dir",
+            str(FROZEN_SAVED_MODEL / "1"),
+        ],
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
         text=True,
     )
-    for words in ("signature_def['serving_default']", "inputs['text']", "outputs['translation']", "outputs['truncated']"):
+    for words in (
+        "signature_def['serving_default']",
+        "inputs['text']",
+        "outputs['translation']",
+        "outputs['truncated']",
+    ):
         assert words in run.stdout, run.stderr[-2000:]
 
 
@@ -216,7 +282,10 @@ def test_bfloat16(translator, exported, texts, tmp_path):
     found = translator.translate(texts, beam_size=4)
     scores = np.array([result.score for result in found])
     assert np.allclose(outputs["serving_default"]["score"].astype(float), scores, atol=0.1)
-    same = [ours == result.text for ours, result in zip(outputs["serving_default"]["translation"], found, strict=True)]
+    same = [
+        ours == result.text
+        for ours, result in zip(outputs["serving_default"]["translation"], found, strict=True)
+    ]
     assert sum(same[:30]) >= 29
     assert size_of(folder) < 0.6 * size_of(exported / "1")
     metadata = json.loads((folder / "assets.extra" / "kformer.json").read_text())
@@ -224,11 +293,22 @@ def test_bfloat16(translator, exported, texts, tmp_path):
 
 
 def test_bad_dtypes(translator, tmp_path):
-    with pytest.raises(ValueError, match="^A SavedModel's dtype must be one of float32, bfloat16, but 'int8' was given.$"):
+    with pytest.raises(
+        ValueError,
+        match="^A SavedModel's dtype must be one of float32, bfloat16, but 'int8' was given.$",
+    ):
         translator.export(tmp_path / "x", dtype="int8")
-    sizes = {"hidden_dim": 8, "intermediate_dim": 8, "num_heads": 2, "num_encoder_layers": 1, "num_decoder_layers": 1}
+    sizes = {
+        "hidden_dim": 8,
+        "intermediate_dim": 8,
+        "num_heads": 2,
+        "num_encoder_layers": 1,
+        "num_decoder_layers": 1,
+    }
     own = kformer.Transformer(translator.tokenizer.vocabulary_size, dtype="float16", **sizes)
     # From another backend the sentence comes out of the second process.
-    with pytest.raises((ValueError, RuntimeError), match="cannot be had in bfloat16: the model computes in float16"):
+    with pytest.raises(
+        (ValueError, RuntimeError), match="cannot be had in bfloat16: the model computes in float16"
+    ):
         kformer.Translator(own, translator.tokenizer).export(tmp_path / "x", dtype="bfloat16")
     assert not list((tmp_path / "x").glob("[0-9]*"))

@@ -4,12 +4,27 @@ import numpy as np
 import torch
 
 KINDS = ("marian", "m2m_100", "mbart", "bart", "t5", "t5-v1.1")
-SMALL = {"vocab_size": 150, "hidden_dim": 32, "intermediate_dim": 64, "layers": 2, "heads": 4, "positions": 64}
+SMALL = {
+    "vocab_size": 150,
+    "hidden_dim": 32,
+    "intermediate_dim": 64,
+    "layers": 2,
+    "heads": 4,
+    "positions": 64,
+}
 # How far weights are spread: the embeddings, cross-attention, the other matrices; what speaks for the end token at every step; and how
 # many times longer its vector is than others (1 if left out), which makes it the likeliest now and then. Found by trying:
 # of 64 outputs at least 50 are distinct and at least half end before the limit, so that searches have something to disagree on.
-SPREAD = {"marian": (0.5, 8, 0.5, 4), "m2m_100": (0.5, 8, 0.5, 6), "mbart": (0.2, 8, 1, 2), "bart": (0.1, 8, 0.5, 4)}
-SPREAD |= {"t5": (1, 8, 0.5, None, 3), "t5-v1.1": (1, 8, 0.5, None, 1.5)}  # without a bias, what speaks for a token is its vector alone
+SPREAD = {
+    "marian": (0.5, 8, 0.5, 4),
+    "m2m_100": (0.5, 8, 0.5, 6),
+    "mbart": (0.2, 8, 1, 2),
+    "bart": (0.1, 8, 0.5, 4),
+}
+SPREAD |= {
+    "t5": (1, 8, 0.5, None, 3),
+    "t5-v1.1": (1, 8, 0.5, None, 1.5),
+}  # without a bias, what speaks for a token is its vector alone
 
 
 def published_model(kind, *, spread=None, seed=1, sizes=SMALL, **overrides):
@@ -25,7 +40,9 @@ def published_model(kind, *, spread=None, seed=1, sizes=SMALL, **overrides):
     import transformers
 
     if kind.startswith("t5"):
-        return _published_t5(kind, SPREAD[kind] if spread is None else spread, seed, sizes, overrides)
+        return _published_t5(
+            kind, SPREAD[kind] if spread is None else spread, seed, sizes, overrides
+        )
     classes = {
         "marian": (transformers.MarianConfig, transformers.MarianMTModel),
         "m2m_100": (transformers.M2M100Config, transformers.M2M100ForConditionalGeneration),
@@ -44,7 +61,12 @@ def published_model(kind, *, spread=None, seed=1, sizes=SMALL, **overrides):
         config[f"{side}_ffn_dim"] = sizes["intermediate_dim"]
     if kind == "marian":
         pad = sizes["vocab_size"] - 1
-        config |= {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": 0, "activation_function": "swish"}
+        config |= {
+            "pad_token_id": pad,
+            "decoder_start_token_id": pad,
+            "eos_token_id": 0,
+            "activation_function": "swish",
+        }
     config_class, model_class = classes[kind]
     model = model_class(config_class(**{**config, **overrides})).eval()
     _randomize(model, SPREAD[kind] if spread is None else spread, seed)
@@ -70,7 +92,9 @@ def _published_t5(kind, spread, seed, sizes, overrides):
         "n_positions": sizes["positions"],
     }
     config |= {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False} if is_newer else {}
-    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**{**config, **overrides})).eval()
+    model = transformers.T5ForConditionalGeneration(
+        transformers.T5Config(**{**config, **overrides})
+    ).eval()
     if is_newer:  # The library ties it, published files have another.
         model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.lm_head.weight))
     generator = torch.Generator().manual_seed(seed)
@@ -85,8 +109,12 @@ def _published_t5(kind, spread, seed, sizes, overrides):
         elif "lm_head" in name:
             weight.copy_(noise * embeddings * weight.shape[1] ** -0.5)
         else:
-            weight.copy_(noise * weight.shape[1] ** -0.5 * (cross if "EncDecAttention" in name else others))
-            if name.endswith("Attention.q.weight"):  # Scores are not divided by a root: large heads need small queries.
+            weight.copy_(
+                noise * weight.shape[1] ** -0.5 * (cross if "EncDecAttention" in name else others)
+            )
+            if name.endswith(
+                "Attention.q.weight"
+            ):  # Scores are not divided by a root: large heads need small queries.
                 weight.mul_(sizes.get("query_scale", 1.0))
     model.get_output_embeddings().weight[model.config.eos_token_id] *= length
     return model
@@ -104,7 +132,9 @@ def _randomize(model, spread, seed):
         if weight.ndim == 2 and ("shared" in name or "embed" in name):
             weight.copy_(noise * (embeddings if scaled else embeddings * size**0.5 / 2))
         elif weight.ndim == 2:
-            weight.copy_(noise * weight.shape[1] ** -0.5 * (cross if "encoder_attn" in name else others))
+            weight.copy_(
+                noise * weight.shape[1] ** -0.5 * (cross if "encoder_attn" in name else others)
+            )
         else:
             weight.copy_(0.2 * noise + (0 if name.endswith("bias") else 1))
     end_id = model.config.eos_token_id
@@ -129,7 +159,11 @@ def random_sources(model, sentences=64, longest=20, seed=1, shortest=3):
 
 def random_targets(model, sentences=64, length=10, seed=2):
     """Ids int32 `[B, T]`, the start token first."""
-    ids = np.random.default_rng(seed).integers(4, model.config.vocab_size - 2, (sentences, length)).astype("int32")
+    ids = (
+        np.random.default_rng(seed)
+        .integers(4, model.config.vocab_size - 2, (sentences, length))
+        .astype("int32")
+    )
     ids[:, 0] = model.config.decoder_start_token_id
     return ids
 
@@ -137,8 +171,14 @@ def random_targets(model, sentences=64, length=10, seed=2):
 @torch.no_grad()
 def forward(model, source_ids, target_ids):
     """Encoder output `[B, S, D]` and logits `[B, T, V]` of the Hugging Face model, NumPy arrays."""
-    source_ids, target_ids = (torch.tensor(ids, dtype=torch.int64) for ids in (source_ids, target_ids))
-    outputs = model(input_ids=source_ids, attention_mask=source_ids != model.config.pad_token_id, decoder_input_ids=target_ids)
+    source_ids, target_ids = (
+        torch.tensor(ids, dtype=torch.int64) for ids in (source_ids, target_ids)
+    )
+    outputs = model(
+        input_ids=source_ids,
+        attention_mask=source_ids != model.config.pad_token_id,
+        decoder_input_ids=target_ids,
+    )
     return outputs.encoder_last_hidden_state.numpy(), outputs.logits.numpy()
 
 
@@ -147,12 +187,17 @@ def generate(model, source_ids, generation, batch_size=64):
     """Lists of generated ids, without the start token and without padding, by the library's `generate`."""
     import transformers
 
-    special = {f"{name}_token_id": getattr(model.config, f"{name}_token_id") for name in ("pad", "eos", "decoder_start")}
+    special = {
+        f"{name}_token_id": getattr(model.config, f"{name}_token_id")
+        for name in ("pad", "eos", "decoder_start")
+    }
     model.generation_config = transformers.GenerationConfig(**{**special, **generation})
     rows = []
     for start in range(0, len(source_ids), batch_size):
         ids = torch.tensor(source_ids[start : start + batch_size], dtype=torch.int64)
-        rows += model.generate(input_ids=ids, attention_mask=ids != model.config.pad_token_id)[:, 1:].tolist()
+        rows += model.generate(input_ids=ids, attention_mask=ids != model.config.pad_token_id)[
+            :, 1:
+        ].tolist()
     return [trim(row, model.config.eos_token_id, model.config.pad_token_id) for row in rows]
 
 

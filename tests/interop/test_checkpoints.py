@@ -12,7 +12,15 @@ from kformer.interop.checkpoint import CheckpointFolder
 from kformer.interop.generation import search_options
 from kformer.interop.weights import check_sizes, load_weights, settle_output
 from kformer.models import Transformer
-from tests.interop.published import KINDS, forward, generate, published_model, random_sources, random_targets, trim
+from tests.interop.published import (
+    KINDS,
+    forward,
+    generate,
+    published_model,
+    random_sources,
+    random_targets,
+    trim,
+)
 
 pytest.importorskip("transformers")
 LIMIT = 30
@@ -21,7 +29,9 @@ LIMIT = 30
 def imported(path, **arguments):
     folder = CheckpointFolder(path)
     weights = folder.open_weights()
-    model = Transformer(**{**settle_output(model_arguments(folder.config), weights.shapes), **arguments})
+    model = Transformer(
+        **{**settle_output(model_arguments(folder.config), weights.shapes), **arguments}
+    )
     load_weights(model, weights, str(path))
     return model
 
@@ -47,7 +57,10 @@ def test_encoder_output_and_logits(pair):
     real = ops.convert_to_numpy(mask)
     assert not real.all(), "the batch has padding"
     assert relative_difference(ops.convert_to_numpy(mine)[real], encoded[real]) < 1e-4
-    assert relative_difference(ours({"source_ids": source_ids, "target_ids": target_ids}), logits) < 1e-4
+    assert (
+        relative_difference(ours({"source_ids": source_ids, "target_ids": target_ids}), logits)
+        < 1e-4
+    )
 
 
 SETTINGS = [{"num_beams": 1}, {"num_beams": 4}]
@@ -64,16 +77,26 @@ MORE_SETTINGS = [
 
 def has_new_operations(theirs):
     """mBART and BART are made of what others are made of; T5 v1.1 differs from T5 in what the test of the logits holds."""
-    return theirs.config.model_type not in ("mbart", "bart") and getattr(theirs.config, "feed_forward_proj", "relu") == "relu"
+    return (
+        theirs.config.model_type not in ("mbart", "bart")
+        and getattr(theirs.config, "feed_forward_proj", "relu") == "relu"
+    )
 
 
 @pytest.mark.parametrize("generation", SETTINGS + MORE_SETTINGS, ids=str)
 def test_ids_of_a_search(pair, generation, backend):
     theirs, ours = pair
     if backend != "torch" and (generation not in SETTINGS or not has_new_operations(theirs)):
-        pytest.skip("compiling a search takes long, and what is left out here differs in no operation")
+        pytest.skip(
+            "compiling a search takes long, and what is left out here differs in no operation"
+        )
     pad, end = theirs.config.pad_token_id, theirs.config.eos_token_id
-    generation = {"max_length": LIMIT, "forced_eos_token_id": end, "bad_words_ids": [[pad]], **generation}
+    generation = {
+        "max_length": LIMIT,
+        "forced_eos_token_id": end,
+        "bad_words_ids": [[pad]],
+        **generation,
+    }
     generation = {name: value for name, value in generation.items() if value is not None}
     source_ids = random_sources(theirs)
     expected = generate(theirs, source_ids, generation)
@@ -84,7 +107,9 @@ def test_ids_of_a_search(pair, generation, backend):
     assert not left_out
     found = Searcher(ours, options)(source_ids)
     mine = [trim(row[0], end, pad) for row in found.ids]
-    different = [i for i, (one, other) in enumerate(zip(mine, expected, strict=True)) if one != other]
+    different = [
+        i for i, (one, other) in enumerate(zip(mine, expected, strict=True)) if one != other
+    ]
     assert not different
 
 
@@ -95,31 +120,56 @@ def test_scores_of_a_beam(pair, backend):
 
     theirs, ours = pair
     if theirs.config.model_type != "marian" or backend != "torch":
-        pytest.skip("compiling a search takes long, and what is left out here differs in no operation")
+        pytest.skip(
+            "compiling a search takes long, and what is left out here differs in no operation"
+        )
     source_ids = random_sources(theirs, 16)
-    special = {f"{name}_token_id": getattr(theirs.config, f"{name}_token_id") for name in ("pad", "eos", "decoder_start")}
-    settings = {"num_beams": 4, "max_length": LIMIT, "length_penalty": 0.8, "num_return_sequences": 4, "forced_eos_token_id": 0}
+    special = {
+        f"{name}_token_id": getattr(theirs.config, f"{name}_token_id")
+        for name in ("pad", "eos", "decoder_start")
+    }
+    settings = {
+        "num_beams": 4,
+        "max_length": LIMIT,
+        "length_penalty": 0.8,
+        "num_return_sequences": 4,
+        "forced_eos_token_id": 0,
+    }
     # Tokens that are likely: what is left of the probabilities sums to one again.
     settings |= {"renormalize_logits": True, "bad_words_ids": [[149], [23], [31], [64], [77]]}
-    theirs.generation_config = transformers.GenerationConfig(**special, **settings, return_dict_in_generate=True, output_scores=True)
+    theirs.generation_config = transformers.GenerationConfig(
+        **special, **settings, return_dict_in_generate=True, output_scores=True
+    )
     ids = torch.tensor(source_ids, dtype=torch.int64)
     expected = theirs.generate(input_ids=ids, attention_mask=ids != special["pad_token_id"])
     options, _ = search_options(settings, {}, ours)
     found = Searcher(ours, options)(source_ids)
     np.testing.assert_allclose(found.ranks, expected.sequences_scores.reshape(16, 4), atol=1e-4)
-    assert [trim(row, 0, 149) for row in found.ids.reshape(64, -1)] == [trim(row[1:], 0, 149) for row in expected.sequences.tolist()]
+    assert [trim(row, 0, 149) for row in found.ids.reshape(64, -1)] == [
+        trim(row[1:], 0, 149) for row in expected.sequences.tolist()
+    ]
 
 
 @pytest.mark.any_backend
 def test_separate_vocabularies_and_projection(tmp_path):
-    config = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 120, "tie_word_embeddings": False, "scale_embedding": False}
-    theirs = published_model("marian", spread=(0.5, 2, 1, 0), pad_token_id=1, decoder_start_token_id=1, **config)
+    config = {
+        "share_encoder_decoder_embeddings": False,
+        "decoder_vocab_size": 120,
+        "tie_word_embeddings": False,
+        "scale_embedding": False,
+    }
+    theirs = published_model(
+        "marian", spread=(0.5, 2, 1, 0), pad_token_id=1, decoder_start_token_id=1, **config
+    )
     theirs.save_pretrained(tmp_path)
     ours = imported(tmp_path)
     source_ids, target_ids = random_sources(theirs, 4), random_targets(theirs, 4) % 120
     _, logits = forward(theirs, source_ids, target_ids)
     assert logits.shape[-1] == 120
-    assert relative_difference(ours({"source_ids": source_ids, "target_ids": target_ids}), logits) < 1e-4
+    assert (
+        relative_difference(ours({"source_ids": source_ids, "target_ids": target_ids}), logits)
+        < 1e-4
+    )
 
 
 @pytest.mark.any_backend
@@ -127,14 +177,21 @@ def test_the_targets_table_under_the_projections_name(tmp_path):
     """Of two tensors that are one, older releases of the library write the last."""
     from safetensors.numpy import load_file, save_file
 
-    theirs = published_model("marian", share_encoder_decoder_embeddings=False, decoder_vocab_size=150)
+    theirs = published_model(
+        "marian", share_encoder_decoder_embeddings=False, decoder_vocab_size=150
+    )
     theirs.save_pretrained(tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     tensors["lm_head.weight"] = tensors.pop("model.decoder.embed_tokens.weight")
     save_file(tensors, tmp_path / "model.safetensors")
     source_ids, target_ids = random_sources(theirs, 4), random_targets(theirs, 4)
     _, logits = forward(theirs, source_ids, target_ids)
-    assert relative_difference(imported(tmp_path)({"source_ids": source_ids, "target_ids": target_ids}), logits) < 1e-4
+    assert (
+        relative_difference(
+            imported(tmp_path)({"source_ids": source_ids, "target_ids": target_ids}), logits
+        )
+        < 1e-4
+    )
 
 
 @pytest.mark.any_backend
@@ -143,14 +200,21 @@ def test_positions_are_compared_before_memory_is_taken(tmp_path):
     folder = CheckpointFolder(tmp_path)
     arguments, shapes = model_arguments(folder.config), folder.open_weights().shapes
     check_sizes(arguments, shapes, "there")
-    with pytest.raises(ValueError, match=r"there: the tensor 'model.encoder.embed_positions.weight' has the shape \[66, 32\]"):
+    with pytest.raises(
+        ValueError,
+        match=r"there: the tensor 'model.encoder.embed_positions.weight' has the shape \[66, 32\]",
+    ):
         check_sizes({**arguments, "max_length": 10**12}, shapes, "there")
 
 
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
     "settings",
-    [{"max_shard_size": "20KB"}, {"pickled": True, "old": True}, *({"pickled": True, "kind": kind} for kind in KINDS)],
+    [
+        {"max_shard_size": "20KB"},
+        {"pickled": True, "old": True},
+        *({"pickled": True, "kind": kind} for kind in KINDS),
+    ],
     ids=str,
 )
 def test_shards_and_pickles(tmp_path, settings):
@@ -165,15 +229,26 @@ def test_shards_and_pickles(tmp_path, settings):
         state = {**theirs.state_dict(), "model.encoder.version": torch.tensor([3.0])}
         assert "lm_head.weight" in state
         if kind == "m2m_100":  # as its older folders have its fixed positions
-            state["model.encoder.embed_positions.weights"] = theirs.model.encoder.embed_positions.weights.half()
+            state["model.encoder.embed_positions.weights"] = (
+                theirs.model.encoder.embed_positions.weights.half()
+            )
         elif not kind.startswith("t5"):
             assert "model.encoder.embed_positions.weight" in state
-        torch.save(state, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization="old" not in settings)
+        torch.save(
+            state,
+            tmp_path / "pytorch_model.bin",
+            _use_new_zipfile_serialization="old" not in settings,
+        )
     else:
         assert len(list(tmp_path.glob("model-*-of-*.safetensors"))) > 3
     source_ids, target_ids = random_sources(theirs, 3), random_targets(theirs, 3)
     _, logits = forward(theirs, source_ids, target_ids)
-    assert relative_difference(imported(tmp_path)({"source_ids": source_ids, "target_ids": target_ids}), logits) < 1e-4
+    assert (
+        relative_difference(
+            imported(tmp_path)({"source_ids": source_ids, "target_ids": target_ids}), logits
+        )
+        < 1e-4
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -186,7 +261,11 @@ def test_half_precision_stays(tmp_path, dtype):
     ours, exact = imported(tmp_path, dtype=dtype), imported(tmp_path)
     assert {weight.dtype for weight in ours.trainable_weights} == {dtype}
     for one, other in zip(ours.trainable_weights, exact.trainable_weights, strict=True):
-        assert (ops.convert_to_numpy(ops.cast(one, "float32")) == ops.convert_to_numpy(other)).all(), one.path
+        assert (
+            ops.convert_to_numpy(ops.cast(one, "float32")) == ops.convert_to_numpy(other)
+        ).all(), one.path
     inputs = {"source_ids": random_sources(theirs, 3), "target_ids": random_targets(theirs, 3)}
-    half, full = (ops.convert_to_numpy(ops.cast(model(inputs), "float32")) for model in (ours, exact))
+    half, full = (
+        ops.convert_to_numpy(ops.cast(model(inputs), "float32")) for model in (ours, exact)
+    )
     assert np.corrcoef(half.ravel(), full.ravel())[0, 1] > 0.99

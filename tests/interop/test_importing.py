@@ -33,16 +33,27 @@ def spm():
 def folders(spm, tmp_path_factory):
     """Whole published folders, by family."""
     found = {}
-    for name, lay in (("marian", lambda *args: marian(*args, tags=[])), ("nllb", nllb_with_json), ("t5", t5)):
+    for name, lay in (
+        ("marian", lambda *args: marian(*args, tags=[])),
+        ("nllb", nllb_with_json),
+        ("t5", t5),
+    ):
         folder = tmp_path_factory.mktemp(name)
         config = lay(folder, spm)
-        special = {key: config[key] for key in ("pad_token_id", "eos_token_id", "decoder_start_token_id")}
+        special = {
+            key: config[key] for key in ("pad_token_id", "eos_token_id", "decoder_start_token_id")
+        }
         sizes = {**SIZES, "vocab_size": config["vocab_size"]}
         model = published_model(config["model_type"], spread=SPREAD[name], sizes=sizes, **special)
         # Where a T5 leaves a gap in a text, the library's tokenizer leaves a space.
         gaps = range(config["vocab_size"] - 128, config["vocab_size"]) if name == "t5" else ()
         forbidden = [[token] for token in (config["pad_token_id"], *gaps)]
-        settings = {**GENERATION, **special, "bad_words_ids": forbidden, "forced_eos_token_id": special["eos_token_id"]}
+        settings = {
+            **GENERATION,
+            **special,
+            "bad_words_ids": forbidden,
+            "forced_eos_token_id": special["eos_token_id"],
+        }
         model.generation_config = transformers.GenerationConfig(**settings)
         model.save_pretrained(folder)
         found[name] = folder
@@ -56,7 +67,9 @@ def sentences():
 
 def nllb_with_json(folder, spm):
     config = nllb(folder, spm)
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer_json(spm["bpe"], "BPE", NLLB_LANGUAGES)), encoding="utf-8")
+    (folder / "tokenizer.json").write_text(
+        json.dumps(tokenizer_json(spm["bpe"], "BPE", NLLB_LANGUAGES)), encoding="utf-8"
+    )
     return config
 
 
@@ -68,7 +81,9 @@ def their_translations(folder, sentences):
     if model.config.model_type == "m2m_100":
         forced["forced_bos_token_id"] = tokenizer.convert_tokens_to_ids("fra_Latn")
     inputs = tokenizer(sentences, padding=True, return_tensors="pt")
-    ids = model.generate(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], **forced)
+    ids = model.generate(
+        input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], **forced
+    )
     return tokenizer.batch_decode(ids, skip_special_tokens=True)
 
 
@@ -88,7 +103,11 @@ def test_a_run_says_what_the_library_says(folders, name, sentences, tmp_path, ba
         run = import_checkpoint(folders[name], tmp_path / "run", **languages_of(name))
         translator = kformer.Translator.load(run)
         assert read_config(run)["imported"]["model_type"] == name
-    assert (translator.options.mode, translator.options.beam_size, translator.options.max_length) == ("huggingface", 3, 22)
+    assert (
+        translator.options.mode,
+        translator.options.beam_size,
+        translator.options.max_length,
+    ) == ("huggingface", 3, 22)
     expected = their_translations(folders[name], sentences)
     assert len(set(expected)) > 30
     ours = translator(sentences)
@@ -102,12 +121,18 @@ def test_languages_can_be_changed(folders, sentences, tmp_path):
     translator = load_checkpoint(folders["nllb"], **languages_of("nllb"))
     other = translator.for_languages(target="deu_Latn")
     assert other.model is translator.model
-    first = [translator.tokenizer.id_to_token(each.translate(sentences[:1])[0].hypotheses[0].ids[0]) for each in (translator, other)]
+    first = [
+        translator.tokenizer.id_to_token(each.translate(sentences[:1])[0].hypotheses[0].ids[0])
+        for each in (translator, other)
+    ]
     assert first == ["fra_Latn", "deu_Latn"]
     # A language that the search may not choose counts nothing, there and here.
     best = other.translate(sentences[:1], beam_size=1, forced_end=False)[0].hypotheses[0]
     source_ids = other.tokenizer.tokenize(sentences[:1], special_tokens=True)
-    scores = [kformer.decoding.Scorer(other.model)(source_ids, [best.ids], [len(best.ids)], counted)[0] for counted in (1, 0)]
+    scores = [
+        kformer.decoding.Scorer(other.model)(source_ids, [best.ids], [len(best.ids)], counted)[0]
+        for counted in (1, 0)
+    ]
     assert scores[0] == pytest.approx(best.score, abs=1e-3) and scores[1] < scores[0] - 1
     with pytest.raises(ValueError, match="'xyz_Latn' is unknown"):
         translator.for_languages(target="xyz_Latn")
@@ -116,17 +141,30 @@ def test_languages_can_be_changed(folders, sentences, tmp_path):
 def test_fine_tuning(folders, tmp_path):
     pairs = kformer.data.generate_pairs(64, split="train", categories="time")
     for side in ("source", "target"):
-        (tmp_path / side).write_text("".join(getattr(pair, side) + "\n" for pair in pairs), encoding="utf-8")
+        (tmp_path / side).write_text(
+            "".join(getattr(pair, side) + "\n" for pair in pairs), encoding="utf-8"
+        )
     run = import_checkpoint(folders["marian"], tmp_path / "run")
     files = {"train_source": str(tmp_path / "source"), "train_target": str(tmp_path / "target")}
     settings = {"steps": 25, "learning_rate": 1e-3, "warmup_steps": 5, "batch_tokens": 512}
-    result = train_run(tmp_path / "tuned", start_from=str(run), show_progress=False, **settings, **files)
-    losses = [float(row.split(",")[2]) for row in (result.path / "history.csv").read_text().splitlines()[1:] if row.split(",")[2]]
+    result = train_run(
+        tmp_path / "tuned", start_from=str(run), show_progress=False, **settings, **files
+    )
+    losses = [
+        float(row.split(",")[2])
+        for row in (result.path / "history.csv").read_text().splitlines()[1:]
+        if row.split(",")[2]
+    ]
     assert np.mean(losses[-5:]) < 0.8 * np.mean(losses[:5])
     tuned = kformer.Translator.load(result.path)
     assert tuned.options == kformer.Translator.load(run).options
-    before, after = (kformer.Translator.load(path).model.get_layer("output_bias").bias for path in (run, result.path))
-    assert np.abs(ops.convert_to_numpy(before) - ops.convert_to_numpy(after)).max() > 1e-4, "the bias learns too"
+    before, after = (
+        kformer.Translator.load(path).model.get_layer("output_bias").bias
+        for path in (run, result.path)
+    )
+    assert np.abs(ops.convert_to_numpy(before) - ops.convert_to_numpy(after)).max() > 1e-4, (
+        "the bias learns too"
+    )
 
 
 @pytest.fixture
@@ -148,7 +186,14 @@ def with_tensors(folder, **changes):
     from safetensors.numpy import save_file
 
     tensors = {**tensors_of(folder), **changes}
-    save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items() if tensor is not None}, folder / "model.safetensors")
+    save_file(
+        {
+            name: np.ascontiguousarray(tensor)
+            for name, tensor in tensors.items()
+            if tensor is not None
+        },
+        folder / "model.safetensors",
+    )
 
 
 class Evil:
@@ -194,44 +239,133 @@ def eight_bits(folder, pickle=False):
 NORM = "model.encoder.layers.0.final_layer_norm.weight"
 BAD = {
     "no config": (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
-    "config no JSON": (lambda folder: (folder / "config.json").write_text("{"), "config.json is not valid JSON"),
-    "config a list": (lambda folder: (folder / "config.json").write_text("[]"), "holds list where a JSON object should be"),
-    "unknown architecture": (lambda folder: edit(folder / "config.json", model_type="gpt2"), "'gpt2'; kformer imports t5, mt5, marian"),
+    "config no JSON": (
+        lambda folder: (folder / "config.json").write_text("{"),
+        "config.json is not valid JSON",
+    ),
+    "config a list": (
+        lambda folder: (folder / "config.json").write_text("[]"),
+        "holds list where a JSON object should be",
+    ),
+    "unknown architecture": (
+        lambda folder: edit(folder / "config.json", model_type="gpt2"),
+        "'gpt2'; kformer imports t5, mt5, marian",
+    ),
     "odd size": (lambda folder: edit(folder / "config.json", d_model="big"), "'big' for d_model"),
-    "unequal heads": (lambda folder: edit(folder / "config.json", decoder_attention_heads=2), "decoder_attention_heads=2"),
-    "unknown activation": (lambda folder: edit(folder / "config.json", activation_function="tanh"), "activation_function 'tanh'"),
+    "unequal heads": (
+        lambda folder: edit(folder / "config.json", decoder_attention_heads=2),
+        "decoder_attention_heads=2",
+    ),
+    "unknown activation": (
+        lambda folder: edit(folder / "config.json", activation_function="tanh"),
+        "activation_function 'tanh'",
+    ),
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
     "truncated": (truncated, "model.safetensors is damaged"),
-    "oversized header": (lambda folder: (folder / "model.safetensors").write_bytes(struct.pack("<Q", 2**40) + b"{}"), "header too large"),
-    "empty": (lambda folder: (folder / "model.safetensors").write_bytes(b""), "model.safetensors is damaged"),
-    "shape": (lambda folder: with_tensors(folder, **{NORM: np.ones(33, "float32")}), rf"'{NORM}' has the shape \[33\], but .* \[32\]"),
+    "oversized header": (
+        lambda folder: (folder / "model.safetensors").write_bytes(struct.pack("<Q", 2**40) + b"{}"),
+        "header too large",
+    ),
+    "empty": (
+        lambda folder: (folder / "model.safetensors").write_bytes(b""),
+        "model.safetensors is damaged",
+    ),
+    "shape": (
+        lambda folder: with_tensors(folder, **{NORM: np.ones(33, "float32")}),
+        rf"'{NORM}' has the shape \[33\], but .* \[32\]",
+    ),
     "missing": (lambda folder: with_tensors(folder, **{NORM: None}), f"lacks the tensor '{NORM}'"),
-    "extra": (lambda folder: with_tensors(folder, lora=np.ones(3, "float32")), "has the tensor 'lora'"),
-    "not finite": (lambda folder: with_tensors(folder, **{NORM: np.full(32, np.nan, "float32")}), "not finite"),
-    "whole numbers": (lambda folder: with_tensors(folder, **{NORM: np.ones(32, "int32")}), "holds int32 numbers"),
+    "extra": (
+        lambda folder: with_tensors(folder, lora=np.ones(3, "float32")),
+        "has the tensor 'lora'",
+    ),
+    "not finite": (
+        lambda folder: with_tensors(folder, **{NORM: np.full(32, np.nan, "float32")}),
+        "not finite",
+    ),
+    "whole numbers": (
+        lambda folder: with_tensors(folder, **{NORM: np.ones(32, "int32")}),
+        "holds int32 numbers",
+    ),
     "8 bits": (eight_bits, f"'{NORM}' holds numbers that cannot be read"),
-    "8 bits in a pickle": (lambda folder: eight_bits(folder, pickle=True), f"'{NORM}' holds numbers that cannot be read"),
-    "untied": (lambda folder: with_tensors(folder, **{"lm_head.weight": tensors_of(folder)["model.shared.weight"] + 1}), "repeats"),
+    "8 bits in a pickle": (
+        lambda folder: eight_bits(folder, pickle=True),
+        f"'{NORM}' holds numbers that cannot be read",
+    ),
+    "untied": (
+        lambda folder: with_tensors(
+            folder, **{"lm_head.weight": tensors_of(folder)["model.shared.weight"] + 1}
+        ),
+        "repeats",
+    ),
     "pickle": (pickled, "holds more than weights"),
-    "pickle no pickle": (lambda folder: ((folder / "model.safetensors").rename(folder / "pytorch_model.bin")), "damaged, or holds more"),
+    "pickle no pickle": (
+        lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
+        "damaged, or holds more",
+    ),
     "index": (lambda folder: indexed(folder, {}), "has no weight_map"),
-    "missing shard": (lambda folder: indexed(folder, {NORM: "model-1.safetensors"}), "lacks 'model-1.safetensors'"),
-    "shard elsewhere": (lambda folder: indexed(folder, {NORM: "../copy/config.json"}), "lacks '../copy/config.json'"),
+    "missing shard": (
+        lambda folder: indexed(folder, {NORM: "model-1.safetensors"}),
+        "lacks 'model-1.safetensors'",
+    ),
+    "shard elsewhere": (
+        lambda folder: indexed(folder, {NORM: "../copy/config.json"}),
+        "lacks '../copy/config.json'",
+    ),
     "link": (linked, "is a link that leads out of the folder"),
     "no tokenizer": (lambda folder: (folder / "vocab.json").unlink(), "has no vocab.json"),
-    "generation": (lambda folder: edit(folder / "generation_config.json", num_beams=-1), "-1 for num_beams"),
-    "limit": (lambda folder: edit(folder / "generation_config.json", max_length=1), "leaves no token"),
-    "suppressed": (lambda folder: edit(folder / "generation_config.json", suppress_tokens=["a"]), "'a' for suppress_tokens"),
-    "bad words": (lambda folder: edit(folder / "generation_config.json", bad_words_ids=[["a"], [3]]), "'a' for bad_words_ids"),
-    "bad words no list": (lambda folder: edit(folder / "generation_config.json", bad_words_ids=7), "7 for bad_words_ids"),
-    "no such token": (lambda folder: edit(folder / "generation_config.json", suppress_tokens=[10**6]), "forbidden_ids holds 1000000"),
-    "start": (lambda folder: edit(folder / "generation_config.json", decoder_start_token_id="a"), "'a' for decoder_start_token_id"),
-    "special ids": (lambda folder: edit(folder / "config.json", eos_token_id=5), "the end token is 5 in config.json but 0"),
-    "huge": (lambda folder: edit(folder / "config.json", vocab_size=10**13, decoder_vocab_size=None), "has the shape"),
-    "wide": (lambda folder: edit(folder / "config.json", encoder_ffn_dim=10**13, decoder_ffn_dim=10**13), "fc1.weight' has the shape"),
-    "many layers": (lambda folder: edit(folder / "config.json", encoder_layers=300), "1 encoder layers, but config.json asks for 300"),
-    "pointer": (lambda folder: (folder / "source.spm").write_text("version https://git-lfs"), "source.spm' is not a SentencePiece model"),
-    "early stopping": (lambda folder: edit(folder / "generation_config.json", early_stopping="soon"), "early_stopping must be"),
+    "generation": (
+        lambda folder: edit(folder / "generation_config.json", num_beams=-1),
+        "-1 for num_beams",
+    ),
+    "limit": (
+        lambda folder: edit(folder / "generation_config.json", max_length=1),
+        "leaves no token",
+    ),
+    "suppressed": (
+        lambda folder: edit(folder / "generation_config.json", suppress_tokens=["a"]),
+        "'a' for suppress_tokens",
+    ),
+    "bad words": (
+        lambda folder: edit(folder / "generation_config.json", bad_words_ids=[["a"], [3]]),
+        "'a' for bad_words_ids",
+    ),
+    "bad words no list": (
+        lambda folder: edit(folder / "generation_config.json", bad_words_ids=7),
+        "7 for bad_words_ids",
+    ),
+    "no such token": (
+        lambda folder: edit(folder / "generation_config.json", suppress_tokens=[10**6]),
+        "forbidden_ids holds 1000000",
+    ),
+    "start": (
+        lambda folder: edit(folder / "generation_config.json", decoder_start_token_id="a"),
+        "'a' for decoder_start_token_id",
+    ),
+    "special ids": (
+        lambda folder: edit(folder / "config.json", eos_token_id=5),
+        "the end token is 5 in config.json but 0",
+    ),
+    "huge": (
+        lambda folder: edit(folder / "config.json", vocab_size=10**13, decoder_vocab_size=None),
+        "has the shape",
+    ),
+    "wide": (
+        lambda folder: edit(folder / "config.json", encoder_ffn_dim=10**13, decoder_ffn_dim=10**13),
+        "fc1.weight' has the shape",
+    ),
+    "many layers": (
+        lambda folder: edit(folder / "config.json", encoder_layers=300),
+        "1 encoder layers, but config.json asks for 300",
+    ),
+    "pointer": (
+        lambda folder: (folder / "source.spm").write_text("version https://git-lfs"),
+        "source.spm' is not a SentencePiece model",
+    ),
+    "early stopping": (
+        lambda folder: edit(folder / "generation_config.json", early_stopping="soon"),
+        "early_stopping must be",
+    ),
 }
 
 
@@ -259,7 +393,12 @@ def test_nothing_is_overwritten(folders, tmp_path):
 
 @pytest.mark.any_backend
 def test_what_a_search_cannot_do_is_said(copy):
-    edit(copy / "generation_config.json", no_repeat_ngram_size=3, num_beam_groups=2, bad_words_ids=[[1, 2], [5]])
+    edit(
+        copy / "generation_config.json",
+        no_repeat_ngram_size=3,
+        num_beam_groups=2,
+        bad_words_ids=[[1, 2], [5]],
+    )
     said = []
     translator = load_checkpoint(copy, report=said.append)
     assert len(said) == 3 and "no_repeat_ngram_size=3" in said[0]
@@ -269,9 +408,20 @@ def test_what_a_search_cannot_do_is_said(copy):
 @pytest.mark.any_backend
 def test_draws(copy):
     """As many as the folder says, which no beam limits; and a list of one start token is that token."""
-    edit(copy / "generation_config.json", do_sample=True, num_beams=1, num_return_sequences=3, top_k=7, decoder_start_token_id=[5])
+    edit(
+        copy / "generation_config.json",
+        do_sample=True,
+        num_beams=1,
+        num_return_sequences=3,
+        top_k=7,
+        decoder_start_token_id=[5],
+    )
     translator = load_checkpoint(copy)
-    assert (translator.options.sampling, translator.options.n_best, translator.options.top_k) == (True, 3, 7)
+    assert (translator.options.sampling, translator.options.n_best, translator.options.top_k) == (
+        True,
+        3,
+        7,
+    )
     assert translator.model.start_id == 5 and len(translator("the dog")) == 3
 
 
@@ -284,7 +434,11 @@ def test_float16_is_refused_where_it_would_overflow(copy, tmp_path):
     run = import_checkpoint(copy, tmp_path / "half", dtype="float16")
     (tmp_path / "text").write_text("the dog\n" * 10)
     with pytest.raises(ValueError, match="are float16, whose gradients overflow"):
-        train_run(tmp_path / "tuned", start_from=str(run), **dict.fromkeys(["train_source", "train_target"], str(tmp_path / "text")))
+        train_run(
+            tmp_path / "tuned",
+            start_from=str(run),
+            **dict.fromkeys(["train_source", "train_target"], str(tmp_path / "text")),
+        )
     assert not (tmp_path / "tuned").exists()
 
 
@@ -298,7 +452,10 @@ def test_forced_first_tokens(folders, tmp_path):
     edit(nllb_copy / "generation_config.json", forced_bos_token_id=german)
     assert load_checkpoint(nllb_copy, source_language="eng_Latn").options.prefix_ids == (german,)
     french = load_checkpoint(nllb_copy, source_language="eng_Latn", target_language="fra_Latn")
-    assert french.tokenizer.target_language == "fra_Latn" and french.options.prefix_ids == french.tokenizer.target_prefix
+    assert (
+        french.tokenizer.target_language == "fra_Latn"
+        and french.options.prefix_ids == french.tokenizer.target_prefix
+    )
     marian_copy = shutil.copytree(folders["marian"], tmp_path / "marian")
     edit(marian_copy / "generation_config.json", forced_bos_token_id=9)
     translator = load_checkpoint(marian_copy)
@@ -312,7 +469,12 @@ def test_a_folder_without_generation_config(copy):
     (copy / "generation_config.json").unlink()
     edit(copy / "config.json", num_beams=6, max_length=40, bad_words_ids=[[7]])
     options = load_checkpoint(copy).options
-    assert (options.beam_size, options.max_length, options.forbidden_ids, options.forced_end) == (6, 38, (7,), True)
+    assert (options.beam_size, options.max_length, options.forbidden_ids, options.forced_end) == (
+        6,
+        38,
+        (7,),
+        True,
+    )
 
 
 @pytest.mark.any_backend
@@ -323,10 +485,18 @@ def test_safetensors_need_no_torch(folders):
 
     from tests.hiding import hiding
 
-    code = hiding("torch", "transformers", "ctranslate2", "onnx") + f"""
+    code = (
+        hiding("torch", "transformers", "ctranslate2", "onnx")
+        + f"""
 import kformer
 translator = kformer.interop.load_checkpoint({str(folders["marian"])!r})
 print(translator(["the dog"], beam_size=1))
 """
-    run = subprocess.run([sys.executable, "-c", code], env={**os.environ, "KERAS_BACKEND": "jax"}, capture_output=True, text=True)
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "KERAS_BACKEND": "jax"},
+        capture_output=True,
+        text=True,
+    )
     assert run.returncode == 0, run.stderr

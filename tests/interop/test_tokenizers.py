@@ -31,7 +31,20 @@ from tests.text_samples import corpus, tricky_texts
 
 pytestmark = pytest.mark.any_backend
 
-ODD = ["", " ", "  the   dog ", "the\u00a0dog", "</s>", "a </s> b", "eng_Latn", "__en__ the dog", "en_XX", "<mask>", "<unk>", "<pad><s>"]
+ODD = [
+    "",
+    " ",
+    "  the   dog ",
+    "the\u00a0dog",
+    "</s>",
+    "a </s> b",
+    "eng_Latn",
+    "__en__ the dog",
+    "en_XX",
+    "<mask>",
+    "<unk>",
+    "<pad><s>",
+]
 TAGGED = [
     ">>fra<< the dog", ">>fra<<the dog", ">>fra<<", ">>cmn_Hans<<  a \u00a0man ", ">>xxx<< the dog", ">><<a", ">>fra< the dog",
     " >>fra<< the dog", "the >>fra<< dog", ">>fra<<>>deu<< a", ">>a>>fra<< b<<", ">>a\nb<< the dog", ">>\u4eba\U0001f600<< a",
@@ -54,10 +67,19 @@ def sentences():
     """Ordinary sentences, and what is left of the tricky ones where the libraries have no reason to differ."""
     stripped = [" ".join(text.decode().split()) for text in tricky_texts(1000, bad_bytes=False)]
     unlike = [*SPECIAL, "<mask>", "\u2581", "\u0301"]  # see the README for these
-    return corpus(200, seed=8), [text for text in stripped if not any(sign in text for sign in unlike)]
+    return corpus(200, seed=8), [
+        text for text in stripped if not any(sign in text for sign in unlike)
+    ]
 
 
-FAMILIES = {"marian": marian, "m2m100": m2m100, "nllb": nllb, "mbart50": mbart50, "mbart": mbart, "t5": t5}
+FAMILIES = {
+    "marian": marian,
+    "m2m100": m2m100,
+    "nllb": nllb,
+    "mbart50": mbart50,
+    "mbart": mbart,
+    "t5": t5,
+}
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +99,13 @@ def published(models, tmp_path_factory):
 def expected_rows(name, models, texts, side):
     """By the rules as published, written down once more and naively."""
     marians = {"source": "unigram", "target": "other"}[side]
-    own = processor(models[{"marian": marians, "mbart50": "unigram", "mbart": "unigram", "t5": "t5"}.get(name, "bpe")])
+    own = processor(
+        models[
+            {"marian": marians, "mbart50": "unigram", "mbart": "unigram", "t5": "t5"}.get(
+                name, "bpe"
+            )
+        ]
+    )
     rows = []
     for text in texts:
         text = valid_text(text)
@@ -87,7 +115,9 @@ def expected_rows(name, models, texts, side):
             if side == "source" and text.startswith(">>") and "<<" in text:
                 end = text.find("<<") + 2
                 tag, text = [vocabulary.get(text[:end], 1)], text[end:]
-            rows.append([*tag, *(vocabulary.get(piece, 1) for piece in own.encode(text, out_type=str)), 0])
+            rows.append(
+                [*tag, *(vocabulary.get(piece, 1) for piece in own.encode(text, out_type=str)), 0]
+            )
             continue
         if name == "t5":
             rows.append([*own.encode(text), 1])
@@ -105,7 +135,9 @@ def expected_rows(name, models, texts, side):
 
 @pytest.mark.parametrize("side", ["source", "target"])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_ids_are_those_of_sentencepiece_and_the_published_rule(name, side, published, models, texts):
+def test_ids_are_those_of_sentencepiece_and_the_published_rule(
+    name, side, published, models, texts
+):
     folder, _, tokenizer = published[name]
     rows = tokenizer.tokenize(texts, side=side, special_tokens=True)
     assert len(rows) == 1000
@@ -134,7 +166,9 @@ def test_the_graph_gives_the_same_ids_and_text(name, published, texts):
         rows = tokenizer.tokenize(texts, side=side, special_tokens=True)
         found = tf.function(graph.tokenize)(tf.constant(texts), side=side)
         assert found.to_list() == rows
-        assert [text.decode() for text in graph.detokenize(found, side=side).numpy()] == tokenizer.detokenize(rows, side=side)
+        assert [
+            text.decode() for text in graph.detokenize(found, side=side).numpy()
+        ] == tokenizer.detokenize(rows, side=side)
     plain = graph.tokenize(tf.constant(texts), special_tokens=False)
     assert plain.to_list() == tokenizer.tokenize(texts)
 
@@ -142,12 +176,25 @@ def test_the_graph_gives_the_same_ids_and_text(name, published, texts):
 def test_literal_control_pieces_of_a_sentencepiece_model_stay_text(models, tmp_path):
     # A model that was trained to know the language codes as pieces: they become unknown, never the language.
     model = trained("unigram", user_defined_symbols=["eng_Latn", "<pad>"])
-    config = fairseq(tmp_path, model, NLLB_LANGUAGES, "m2m_100", tokenizer_class="NllbTokenizer", src_lang="eng_Latn", tgt_lang="fra_Latn")
+    config = fairseq(
+        tmp_path,
+        model,
+        NLLB_LANGUAGES,
+        "m2m_100",
+        tokenizer_class="NllbTokenizer",
+        src_lang="eng_Latn",
+        tgt_lang="fra_Latn",
+    )
     with pytest.raises(ValueError, match="piece '<pad>' twice"):
         read_tokenizer(tmp_path, config)
     pieces = own_pieces(model)
     ids = {piece: i for i, piece in enumerate(pieces)}
-    each = Tokenizer.from_sentencepiece(model, pad_id=ids["<pad>"], control_ids=[ids["eng_Latn"]], languages={"eng_Latn": ids["eng_Latn"]})
+    each = Tokenizer.from_sentencepiece(
+        model,
+        pad_id=ids["<pad>"],
+        control_ids=[ids["eng_Latn"]],
+        languages={"eng_Latn": ids["eng_Latn"]},
+    )
     rows = each.tokenize(["a eng_Latn b <pad> c", "</s>"])
     assert not {ids["eng_Latn"], ids["<pad>"], each.end_id} & {i for row in rows for i in row}
     assert rows[0].count(each.unknown_id) == 2
@@ -169,9 +216,13 @@ def transformers_tokenizer(name, folder):
 @pytest.mark.parametrize("name", ["marian", "m2m100", "nllb", "mbart50", "t5"])
 def test_ids_and_text_equal_hugging_faces(name, published, models, sentences, tmp_path):
     folder, config, tokenizer = published[name]
-    if name == "nllb":  # transformers 5 reads no languages without the file that the hub has beside the model
+    if (
+        name == "nllb"
+    ):  # transformers 5 reads no languages without the file that the hub has beside the model
         nllb(tmp_path, models)
-        folder = write(tmp_path, tokenizer__json=tokenizer_json(models["bpe"], "BPE", NLLB_LANGUAGES))
+        folder = write(
+            tmp_path, tokenizer__json=tokenizer_json(models["bpe"], "BPE", NLLB_LANGUAGES)
+        )
         tokenizer = read_tokenizer(folder, config)
     other = transformers_tokenizer(name, folder)
     ordinary, stripped = sentences
@@ -198,7 +249,9 @@ def test_folders_that_transformers_saved(name, published, models, sentences, tmp
     folder, config, tokenizer = published[name]
     if name == "nllb":
         nllb(tmp_path, models)
-        folder = write(tmp_path, tokenizer__json=tokenizer_json(models["bpe"], "BPE", NLLB_LANGUAGES))
+        folder = write(
+            tmp_path, tokenizer__json=tokenizer_json(models["bpe"], "BPE", NLLB_LANGUAGES)
+        )
     transformers_tokenizer(name, folder).save_pretrained(tmp_path / "saved")
     again = read_tokenizer(tmp_path / "saved", config)
     assert again.languages == tokenizer.languages
@@ -213,7 +266,9 @@ def test_mbart_with_25_languages_equals_hugging_face(published, sentences):
     assert tokenizer.tokenize(sentences[0], special_tokens=True) == other(sentences[0])["input_ids"]
     labels = other(text_target=sentences[0])["input_ids"]
     assert tokenizer.tokenize(sentences[0], side="target", special_tokens=True) == labels
-    assert tokenizer.start_id == labels[0][-1] == tokenizer.languages["ro_RO"]  # where shift_tokens_right begins
+    assert (
+        tokenizer.start_id == labels[0][-1] == tokenizer.languages["ro_RO"]
+    )  # where shift_tokens_right begins
 
 
 # ---- tokenizer.json alone ----
@@ -224,22 +279,35 @@ def tokenizers_library(data):
 
 
 @pytest.mark.parametrize(("kind", "model"), [("BPE", "bpe"), ("Unigram", "unigram")])
-def test_tokenizer_json_alone_equals_the_model_and_the_library(kind, model, models, texts, sentences, tmp_path):
+def test_tokenizer_json_alone_equals_the_model_and_the_library(
+    kind, model, models, texts, sentences, tmp_path
+):
     data = tokenizer_json(models[model], kind, NLLB_LANGUAGES)
-    config = fairseq(tmp_path, models[model], NLLB_LANGUAGES, "m2m_100", src_lang="eng_Latn", tgt_lang="fra_Latn")
+    config = fairseq(
+        tmp_path, models[model], NLLB_LANGUAGES, "m2m_100", src_lang="eng_Latn", tgt_lang="fra_Latn"
+    )
     with_model = read_tokenizer(tmp_path, config)
     write(tmp_path, tokenizer__json=data)
     (tmp_path / "sentencepiece.bpe.model").unlink()
     alone = read_tokenizer(tmp_path, config)
-    assert alone.languages == with_model.languages and alone.vocabulary().pieces == with_model.vocabulary().pieces
-    assert alone.tokenize(texts, special_tokens=True) == with_model.tokenize(texts, special_tokens=True)
+    assert (
+        alone.languages == with_model.languages
+        and alone.vocabulary().pieces == with_model.vocabulary().pieces
+    )
+    assert alone.tokenize(texts, special_tokens=True) == with_model.tokenize(
+        texts, special_tokens=True
+    )
     library = tokenizers_library(data)
     ordinary, stripped = sentences
     assert alone.tokenize(ordinary) == [found.ids for found in library.encode_batch(ordinary)]
     # The library's table of characters works on what a reader sees as one (a letter with its marks), does not trim a
     # space that it makes itself, and unigram's exact ties are cut in another way.
     own = processor(models[model])
-    same = [text for text in stripped if library.normalizer.normalize_str(text) == own.normalize(text).replace("\u2581", " ")[1:]]
+    same = [
+        text
+        for text in stripped
+        if library.normalizer.normalize_str(text) == own.normalize(text).replace("\u2581", " ")[1:]
+    ]
     same = [text for text in same if "\u4eba\u4eba\u4eba" not in text]
     assert len(same) > 500
     assert alone.tokenize(same) == [found.ids for found in library.encode_batch(same)]
@@ -269,7 +337,12 @@ def test_other_normalizers_with_a_counterpart(kind, model, models, sentences):
         {"type": "Strip", "strip_left": False, "strip_right": True},
         {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "\u2581"},
     ]
-    metaspace = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+    metaspace = {
+        "type": "Metaspace",
+        "replacement": "\u2581",
+        "prepend_scheme": "always",
+        "split": True,
+    }
     whitespace = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]}
     spaces = ["  the\tdog\u3000runs ", "a\u2009b\n\nc", "\u00a0a man", ""]
     for changes, chosen in (
@@ -278,7 +351,10 @@ def test_other_normalizers_with_a_counterpart(kind, model, models, sentences):
         ({"normalizers": [], "pre_tokenizer": metaspace}, sentences[0]),
         ({"pre_tokenizer": {**metaspace, "prepend_scheme": "never"}}, sentences[0]),
         ({"byte_fallback": True}, sentences[0]),
-        ({"byte_fallback": True, "bytes": 256, "fuse_unk": False}, sentences[0] + ["\U0001f600 \u00fc"]),
+        (
+            {"byte_fallback": True, "bytes": 256, "fuse_unk": False},
+            sentences[0] + ["\U0001f600 \u00fc"],
+        ),
     ):
         data = tokenizer_json(models[model], kind, [], **changes)
         add_bytes(data, changes.get("bytes", 0))
@@ -288,16 +364,30 @@ def test_other_normalizers_with_a_counterpart(kind, model, models, sentences):
             vocabulary=[converted.pieces[i] for i in range(len(converted.pieces))],
             pad_id=1, unknown_id=3, start_id=0, end_id=2,
         )  # fmt: skip
-        assert each.tokenize(chosen) == [found.ids for found in tokenizers_library(data).encode_batch(chosen)], changes
+        assert each.tokenize(chosen) == [
+            found.ids for found in tokenizers_library(data).encode_batch(chosen)
+        ], changes
 
 
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
-        ("BPE", {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False}}, "the pre-tokenizer ByteLevel, .*byte-level BPE"),
-        ("BPE", {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Split"}]}}, "the pre-tokenizer Split"),
+        (
+            "BPE",
+            {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False}},
+            "the pre-tokenizer ByteLevel, .*byte-level BPE",
+        ),
+        (
+            "BPE",
+            {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Split"}]}},
+            "the pre-tokenizer Split",
+        ),
         ("BPE", {"normalizers": [{"type": "Lowercase"}]}, "the normalizer Lowercase"),
-        ("BPE", {"normalizers": [{"type": "Replace", "pattern": {"String": "a"}, "content": "b"}]}, "the normalizer Replace.*'a'"),
+        (
+            "BPE",
+            {"normalizers": [{"type": "Replace", "pattern": {"String": "a"}, "content": "b"}]},
+            "the normalizer Replace.*'a'",
+        ),
         ("BPE", {"dropout": 0.1}, "dropout=0.1"),
         ("BPE", {"end_of_word_suffix": "</w>"}, "end_of_word_suffix='</w>'"),
         ("BPE", {"fuse_unk": False}, "fuse_unk=false"),
@@ -309,7 +399,9 @@ def test_other_normalizers_with_a_counterpart(kind, model, models, sentences):
 )
 def test_what_sentencepiece_cannot_express_is_named(kind, changes, message, models):
     data = tokenizer_json(models["bpe" if kind == "BPE" else "unigram"], kind, [], **changes)
-    if "merges" in changes:  # one pair missing, as in a model that the tokenizers library trained itself
+    if (
+        "merges" in changes
+    ):  # one pair missing, as in a model that the tokenizers library trained itself
         merges = tokenizer_json(models["bpe"], kind, [])["model"]["merges"]
         made = [merge.replace(" ", "") for merge in merges]
         several = next(i for i, piece in enumerate(made) if piece in made[:i])
@@ -326,8 +418,22 @@ def test_added_words_are_named(models):
 
 
 def test_written_protobuf_is_read_as_it_was_meant():
-    pieces = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3), ("\u2581a", -1.5, 1), ("b" * 300, -2.0, 1), ("\u2581", -3.0, 1)]
-    model = sentencepiece_model(pieces, model_type=1, charsmap=None, adds_space=True, joins_spaces=False, byte_fallback=False)
+    pieces = [
+        ("<unk>", 0.0, 2),
+        ("<s>", 0.0, 3),
+        ("</s>", 0.0, 3),
+        ("\u2581a", -1.5, 1),
+        ("b" * 300, -2.0, 1),
+        ("\u2581", -3.0, 1),
+    ]
+    model = sentencepiece_model(
+        pieces,
+        model_type=1,
+        charsmap=None,
+        adds_space=True,
+        joins_spaces=False,
+        byte_fallback=False,
+    )
     own = processor(model)
     assert [own.id_to_piece(i) for i in range(len(own))] == [piece for piece, _, _ in pieces]
     assert [own.get_score(i) for i in range(len(own))] == [score for _, score, _ in pieces]
@@ -341,11 +447,15 @@ def test_written_protobuf_is_read_as_it_was_meant():
 @pytest.mark.parametrize(("name", "source", "target"), [
     ("m2m100", "de", "zh"), ("nllb", "zho_Hant", "deu_Latn"), ("mbart50", "zh_CN", "sl_SI"), ("mbart", "de_DE", "zh_CN"),
 ])  # fmt: skip
-def test_for_languages_changes_ids_where_the_model_has_them(name, source, target, published, tmp_path):
+def test_for_languages_changes_ids_where_the_model_has_them(
+    name, source, target, published, tmp_path
+):
     folder, config, tokenizer = published[name]
     changed = tokenizer.for_languages(source, target)
     assert changed.vocabulary("source") is tokenizer.vocabulary("source")
-    old = [tokenizer.languages[code] for code in (tokenizer.source_language, tokenizer.target_language)]
+    old = [
+        tokenizer.languages[code] for code in (tokenizer.source_language, tokenizer.target_language)
+    ]
     new = [tokenizer.languages[code] for code in (source, target)]
     for i, side in enumerate(("source", "target")):
         before = tokenizer.tokenize("the dog", side=side, special_tokens=True)
@@ -354,22 +464,35 @@ def test_for_languages_changes_ids_where_the_model_has_them(name, source, target
         assert changed.tokenize("the dog", side=side, special_tokens=True) == after
     assert changed.start_id == (new[1] if name == "mbart" else tokenizer.start_id)
     assert (changed.source_language, changed.target_language) == (source, target)
-    assert changed.for_languages(tokenizer.source_language, tokenizer.target_language).special_ids == tokenizer.special_ids
+    assert (
+        changed.for_languages(tokenizer.source_language, tokenizer.target_language).special_ids
+        == tokenizer.special_ids
+    )
     named = read_tokenizer(folder, config, source_language=source, target_language=target)
     changed.save(tmp_path / "tokenizer")
     for other in (named, Tokenizer.load(tmp_path / "tokenizer")):
         assert other.languages == tokenizer.languages
         assert other.special_ids == changed.special_ids
         for side in ("source", "target"):
-            assert other.tokenize(ODD, side=side, special_tokens=True) == changed.tokenize(ODD, side=side, special_tokens=True)
-        assert other.for_languages(target=tokenizer.target_language).target_prefix == tokenizer.target_prefix
+            assert other.tokenize(ODD, side=side, special_tokens=True) == changed.tokenize(
+                ODD, side=side, special_tokens=True
+            )
+        assert (
+            other.for_languages(target=tokenizer.target_language).target_prefix
+            == tokenizer.target_prefix
+        )
 
 
 def test_marians_target_language_is_a_tag_in_front_of_the_source(published, tmp_path):
     folder, config, plain = published["marian"]
     assert plain.languages == {"fra": 2, "deu": 3, "cmn_Hans": 4}
     assert (plain.source_prefix, plain.target_prefix, plain.target_language) == ((), (), None)
-    assert (plain.pad_id, plain.start_id, plain.end_id, plain.unknown_id) == (config["pad_token_id"], config["pad_token_id"], 0, 1)
+    assert (plain.pad_id, plain.start_id, plain.end_id, plain.unknown_id) == (
+        config["pad_token_id"],
+        config["pad_token_id"],
+        0,
+        1,
+    )
     for code in ("deu", ">>deu<<"):
         fixed = read_tokenizer(folder, config, target_language=code)
         assert (fixed.source_prefix, fixed.target_language) == ((3,), "deu")
@@ -377,11 +500,15 @@ def test_marians_target_language_is_a_tag_in_front_of_the_source(published, tmp_
         assert fixed.tokenize(["the dog", ">>fra<< the dog", ">>xxx<< the dog"], special_tokens=True) == [
             [3, *dog, 0], [2, *dog, 0], [1, *dog, 0],
         ]  # fmt: skip
-        assert fixed.tokenize(">>fra<< the dog", side="target") == plain.tokenize(">>fra<< the dog", side="target")
+        assert fixed.tokenize(">>fra<< the dog", side="target") == plain.tokenize(
+            ">>fra<< the dog", side="target"
+        )
         assert 2 not in fixed.tokenize(">>fra<< the dog", side="target")
     fixed.save(tmp_path / "tokenizer")
     loaded = Tokenizer.load(tmp_path / "tokenizer")
-    assert loaded.tokenize(TAGGED, special_tokens=True) == fixed.tokenize(TAGGED, special_tokens=True)
+    assert loaded.tokenize(TAGGED, special_tokens=True) == fixed.tokenize(
+        TAGGED, special_tokens=True
+    )
     assert loaded.for_languages(target="fra").source_prefix == (2,)
     with pytest.raises(ValueError, match="not told the source language; leave out 'fra'"):
         fixed.for_languages(source="fra")
@@ -389,15 +516,21 @@ def test_marians_target_language_is_a_tag_in_front_of_the_source(published, tmp_
 
 def test_a_marian_model_without_tags_reads_them_as_text(models, tmp_path):
     config = marian(tmp_path, models, tags=[], source_lang="en", target_lang="de")
-    each = read_tokenizer(tmp_path, config, source_language="en", target_language="de")  # its own names do no harm
+    each = read_tokenizer(
+        tmp_path, config, source_language="en", target_language="de"
+    )  # its own names do no harm
     assert (each.languages, each.language_tags) == ({}, False)
     own = processor(models["unigram"])
     vocabulary = json.loads((tmp_path / "vocab.json").read_text(encoding="utf-8"))
     for text in TAGGED:
-        assert each.tokenize(text) == [vocabulary.get(piece, 1) for piece in own.encode(text, out_type=str)]
+        assert each.tokenize(text) == [
+            vocabulary.get(piece, 1) for piece in own.encode(text, out_type=str)
+        ]
     with pytest.raises(ValueError, match="has no language tags.*leave out 'fr'"):
         read_tokenizer(tmp_path, config, target_language="fr")
-    with pytest.raises(ValueError, match="not told its source language; leave out source_language='fr'"):
+    with pytest.raises(
+        ValueError, match="not told its source language; leave out source_language='fr'"
+    ):
         read_tokenizer(tmp_path, config, source_language="fr")
 
 
@@ -412,10 +545,14 @@ def test_marian_with_separate_vocabularies(models, tmp_path):
     each = read_tokenizer(tmp_path, config)
     assert not each.joint and set(each.languages) == {"fra", "deu", "cmn_Hans"}
     pieces = processor(models["other"]).encode("the dog sees a man", out_type=str)
-    assert each.tokenize("the dog sees a man", side="target") == [target.get(piece, 1) for piece in pieces]
+    assert each.tokenize("the dog sees a man", side="target") == [
+        target.get(piece, 1) for piece in pieces
+    ]
     assert each.tokenize(">>fra<<") == [source[">>fra<<"]]
     assert each.vocabulary("target").control_ids == (0, target["<pad>"])
-    write(tmp_path, target_vocab__json={piece: (i + 1) % len(target) for piece, i in target.items()})
+    write(
+        tmp_path, target_vocab__json={piece: (i + 1) % len(target) for piece, i in target.items()}
+    )
     with pytest.raises(ValueError, match="target_vocab.json gives '<pad>' another id"):
         read_tokenizer(tmp_path, config)
 
@@ -427,7 +564,10 @@ def test_nllb_legacy_behaviour_puts_the_source_language_last(models, tmp_path, s
     assert each.target_prefix == (each.languages["fra_Latn"],) and each.target_suffix == (2,)
     write(tmp_path, tokenizer__json=tokenizer_json(models["bpe"], "BPE", NLLB_LANGUAGES))
     other = transformers_tokenizer("nllb", tmp_path)
-    assert read_tokenizer(tmp_path, config).tokenize(sentences[0], special_tokens=True) == other(sentences[0])["input_ids"]
+    assert (
+        read_tokenizer(tmp_path, config).tokenize(sentences[0], special_tokens=True)
+        == other(sentences[0])["input_ids"]
+    )
 
 
 def test_language_ids_of_the_folder_go_before_the_published_ones(models, tmp_path):
@@ -438,7 +578,9 @@ def test_language_ids_of_the_folder_go_before_the_published_ones(models, tmp_pat
     each = read_tokenizer(tmp_path, config, target_language="tyv_Cyrl")
     assert each.languages == {"fra_Latn": first, "eng_Latn": first + 1, "tyv_Cyrl": first + 5}
     assert each.vocabulary_size == first + 6
-    assert {first + 2, first + 3, first + 4} <= set(each.vocabulary().control_ids)  # two ids have no piece
+    assert {first + 2, first + 3, first + 4} <= set(
+        each.vocabulary().control_ids
+    )  # two ids have no piece
     write(tmp_path, added_tokens__json={"eng_Latn": 40})
     with pytest.raises(ValueError, match="the id 40 to both .* and 'eng_Latn'"):
         read_tokenizer(tmp_path, config)
@@ -454,7 +596,9 @@ def test_families_are_told_apart_without_a_class(published, models, tmp_path):
         settings.pop("tokenizer_class", None)
         write(copy, tokenizer_config__json=settings)
         again = read_tokenizer(copy, config)
-        assert again.tokenize("the dog", special_tokens=True) == tokenizer.tokenize("the dog", special_tokens=True)
+        assert again.tokenize("the dog", special_tokens=True) == tokenizer.tokenize(
+            "the dog", special_tokens=True
+        )
         assert again.special_ids == tokenizer.special_ids
 
 
@@ -472,14 +616,18 @@ def test_bart(models, tmp_path):
     write(tmp_path, vocab__json={"<s>": 0}, tokenizer_config__json={})
     with pytest.raises(ValueError, match="byte-level BPE"):
         read_tokenizer(tmp_path, config)
-    write(tmp_path, tokenizer__json={"model": {"type": "BPE"}, "pre_tokenizer": {"type": "ByteLevel"}})
+    write(
+        tmp_path, tokenizer__json={"model": {"type": "BPE"}, "pre_tokenizer": {"type": "ByteLevel"}}
+    )
     with pytest.raises(ValueError, match="ByteLevel.*byte-level BPE"):
         read_tokenizer(tmp_path, config)
     (tmp_path / "tokenizer.json").unlink()
     write(tmp_path, **{"sentencepiece__bpe__model": models["unigram"]})
     ids = [i + 1 for i in processor(models["unigram"]).encode("the dog")]
     assert read_tokenizer(tmp_path, config).tokenize("the dog", special_tokens=True) == [0, *ids, 2]
-    with pytest.raises(ValueError, match="BART model has no languages; leave out target_language='fr'"):
+    with pytest.raises(
+        ValueError, match="BART model has no languages; leave out target_language='fr'"
+    ):
         read_tokenizer(tmp_path, config, target_language="fr")
 
 
@@ -488,14 +636,22 @@ def test_bart(models, tmp_path):
 
 def test_language_errors_name_the_value_and_the_remedy(models, tmp_path):
     config = nllb(tmp_path, models, tgt_lang=None)
-    with pytest.raises(ValueError, match=r"needs a target language.*= \(--target-language\), one of ace_Arab.* and 190 more"):
+    with pytest.raises(
+        ValueError,
+        match=r"needs a target language.*= \(--target-language\), one of ace_Arab.* and 190 more",
+    ):
         read_tokenizer(tmp_path, config)
-    with pytest.raises(ValueError, match=r"The source language 'english' is unknown; choose one of ace_Arab.*--source-language"):
+    with pytest.raises(
+        ValueError,
+        match=r"The source language 'english' is unknown; choose one of ace_Arab.*--source-language",
+    ):
         read_tokenizer(tmp_path, config, source_language="english", target_language="fra_Latn")
     each = read_tokenizer(tmp_path, config, target_language="fra_Latn")
     with pytest.raises(ValueError, match="The target language 'French' is unknown; choose one of"):
         each.for_languages(target="French")
-    with pytest.raises(ValueError, match="no languages to choose from; leave out the target language 'fr'"):
+    with pytest.raises(
+        ValueError, match="no languages to choose from; leave out the target language 'fr'"
+    ):
         Tokenizer.from_sentencepiece(models["unigram"], pad_id=0).for_languages(target="fr")
 
 
@@ -509,7 +665,9 @@ def test_missing_and_broken_files_are_named(name, models, tmp_path):
             with pytest.raises(FileNotFoundError, match=f"no {path.name}"):
                 read_tokenizer(tmp_path, config)
         path.write_bytes(b"[")
-        with pytest.raises(ValueError, match=f"{path.name}.* (does not hold a JSON|is not a SentencePiece model)"):
+        with pytest.raises(
+            ValueError, match=f"{path.name}.* (does not hold a JSON|is not a SentencePiece model)"
+        ):
             read_tokenizer(tmp_path, config)
         path.write_bytes(content)
     with pytest.raises(ValueError, match="but the model has 300 embeddings"):
@@ -517,7 +675,10 @@ def test_missing_and_broken_files_are_named(name, models, tmp_path):
 
 
 def test_unknown_kinds(models, tmp_path):
-    with pytest.raises(ValueError, match="model_type 'led' is none that kformer reads; it reads those of marian, m2m_100, mbart"):
+    with pytest.raises(
+        ValueError,
+        match="model_type 'led' is none that kformer reads; it reads those of marian, m2m_100, mbart",
+    ):
         read_tokenizer(tmp_path, {"model_type": "led"})
     config = mbart(tmp_path, models, tokenizer_class="BarthezTokenizer")
     with pytest.raises(ValueError, match="'BarthezTokenizer'.*MBartTokenizer and MBart50Tokenizer"):

@@ -30,7 +30,11 @@ def trained(model_type, seed=0, **settings):
 
 def trained_models():
     """SentencePiece models as publishers train them: float scores, no byte fallback."""
-    models = {"unigram": trained("unigram"), "other": trained("unigram", seed=3), "bpe": trained("bpe")}
+    models = {
+        "unigram": trained("unigram"),
+        "other": trained("unigram", seed=3),
+        "bpe": trained("bpe"),
+    }
     return {**models, "t5": trained("unigram", pad_id=0, eos_id=1, unk_id=2, bos_id=-1)}
 
 
@@ -56,7 +60,9 @@ def write(folder, **files):
 
 def marian(folder, models, tags=TAGS, **settings):
     """opus-mt: `</s>` first, one list for both sides, `<pad>` last. Some pieces of the models are not in it."""
-    pieces = dict.fromkeys(piece for name in ("unigram", "other") for piece in own_pieces(models[name])[3:])
+    pieces = dict.fromkeys(
+        piece for name in ("unigram", "other") for piece in own_pieces(models[name])[3:]
+    )
     kept = [piece for i, piece in enumerate(pieces) if i % 17]
     vocabulary = ["</s>", "<unk>", *tags, *kept, "<pad>"]
     pad = len(vocabulary) - 1
@@ -85,28 +91,55 @@ def m2m100(folder, models, **settings):
         },
     )  # fmt: skip
     size = len(vocabulary) + 100 + 8
-    return {"model_type": "m2m_100", "vocab_size": size, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    return {
+        "model_type": "m2m_100",
+        "vocab_size": size,
+        "pad_token_id": 1,
+        "eos_token_id": 2,
+        "decoder_start_token_id": 2,
+    }
 
 
 def fairseq(folder, model, languages, model_type, padding=0, **settings):
     """NLLB and both mBART: one SentencePiece model, everything else by rule."""
     write(folder, **{"sentencepiece__bpe__model": model}, tokenizer_config__json=settings)
     size = len(processor(model)) + 1 + len(languages) + 1 + padding
-    return {"model_type": model_type, "vocab_size": size, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    return {
+        "model_type": model_type,
+        "vocab_size": size,
+        "pad_token_id": 1,
+        "eos_token_id": 2,
+        "decoder_start_token_id": 2,
+    }
 
 
 def nllb(folder, models, **settings):
-    settings = {"tokenizer_class": "NllbTokenizer", "src_lang": "eng_Latn", "tgt_lang": "fra_Latn", **settings}
+    settings = {
+        "tokenizer_class": "NllbTokenizer",
+        "src_lang": "eng_Latn",
+        "tgt_lang": "fra_Latn",
+        **settings,
+    }
     return fairseq(folder, models["bpe"], NLLB_LANGUAGES, "m2m_100", padding=2, **settings)
 
 
 def mbart50(folder, models, **settings):
-    settings = {"tokenizer_class": "MBart50Tokenizer", "src_lang": "en_XX", "tgt_lang": "fr_XX", **settings}
+    settings = {
+        "tokenizer_class": "MBart50Tokenizer",
+        "src_lang": "en_XX",
+        "tgt_lang": "fr_XX",
+        **settings,
+    }
     return fairseq(folder, models["unigram"], MBART50_LANGUAGES, "mbart", **settings)
 
 
 def mbart(folder, models, **settings):
-    settings = {"tokenizer_class": "MBartTokenizer", "src_lang": "en_XX", "tgt_lang": "ro_RO", **settings}
+    settings = {
+        "tokenizer_class": "MBartTokenizer",
+        "src_lang": "en_XX",
+        "tgt_lang": "ro_RO",
+        **settings,
+    }
     return fairseq(folder, models["unigram"], MBART_LANGUAGES, "mbart", **settings)
 
 
@@ -115,13 +148,21 @@ def t5(folder, models, **settings):
     settings = {"tokenizer_class": "T5Tokenizer", "extra_ids": 100, **settings}
     write(folder, spiece__model=models["t5"], tokenizer_config__json=settings)
     size = len(processor(models["t5"])) + 100 + 28
-    return {"model_type": "t5", "vocab_size": size, "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+    return {
+        "model_type": "t5",
+        "vocab_size": size,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+        "decoder_start_token_id": 0,
+    }
 
 
 def charsmap_of(model):
     for field, _, start, end in message_fields(model, 0, len(model)):
         if field == 3:
-            return next(model[a:b] for inner, _, a, b in message_fields(model, start, end) if inner == 2)
+            return next(
+                model[a:b] for inner, _, a, b in message_fields(model, start, end) if inner == 2
+            )
     raise AssertionError
 
 
@@ -145,9 +186,21 @@ def tokenizer_json(model, kind, languages, normalizers=None, pre_tokenizer=None,
         }  # fmt: skip
     else:
         scores = {piece: own.get_score(own.piece_to_id(piece)) for piece in pieces}
-        part = {"type": "Unigram", "unk_id": 3, "vocab": [[name, scores.get(name, 0.0)] for name in names]}
+        part = {
+            "type": "Unigram",
+            "unk_id": 3,
+            "vocab": [[name, scores.get(name, 0.0)] for name in names],
+        }
     added = [
-        {"id": i, "content": name, "single_word": False, "lstrip": name == "<mask>", "rstrip": False, "normalized": False, "special": True}
+        {
+            "id": i,
+            "content": name,
+            "single_word": False,
+            "lstrip": name == "<mask>",
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
         for i, name in enumerate(names)
         if name in SPECIAL or name in languages or name == "<mask>"
     ]
@@ -156,7 +209,12 @@ def tokenizer_json(model, kind, languages, normalizers=None, pre_tokenizer=None,
         {"type": "Precompiled", "precompiled_charsmap": charsmap},
         {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
     ]
-    metaspace = {"type": "Metaspace", "replacement": "\u2581", "add_prefix_space": True, "prepend_scheme": "always"}
+    metaspace = {
+        "type": "Metaspace",
+        "replacement": "\u2581",
+        "add_prefix_space": True,
+        "prepend_scheme": "always",
+    }
     return {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
         "normalizer": {"type": "Sequence", "normalizers": usual if normalizers is None else normalizers},

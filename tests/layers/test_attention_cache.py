@@ -12,7 +12,9 @@ B, T, S, D, N = 2, 4, 5, 8, 2
 H = D // N
 
 # JAX compiles anew for every length of the growing layout, which is not meant for it: there one test of it is enough.
-layouts = pytest.mark.parametrize("layout", ["static"] if keras.backend.backend() == "jax" else ["growing", "static"])
+layouts = pytest.mark.parametrize(
+    "layout", ["static"] if keras.backend.backend() == "jax" else ["growing", "static"]
+)
 
 
 def empty_cache(layout, rows=B, dtype="float32"):
@@ -50,7 +52,9 @@ def run(layer, x, cache, widths, **arguments):
     return np.concatenate(outputs, axis=1), cache
 
 
-@pytest.mark.parametrize(("layout", "widths"), [("growing", (2, 1, 1)), ("static", (1, 1, 1, 1)), ("static", (2, 1, 1))])
+@pytest.mark.parametrize(
+    ("layout", "widths"), [("growing", (2, 1, 1)), ("static", (1, 1, 1, 1)), ("static", (2, 1, 1))]
+)
 def test_steps_of_any_width_equal_the_causal_whole(layer, x, layout, widths):
     expected = to_numpy(layer(x, use_causal_mask=True))
     found, cache = run(layer, x, empty_cache(layout), widths)
@@ -86,13 +90,17 @@ def test_padding_of_the_cached_tokens(layer, x, layout):
 @layouts
 def test_reordered_rows(layer, x, layout):
     _, cache = run(layer, x, empty_cache(layout), (2,))
-    output, cache = layer(x[[1, 1], 2:], cache=cache.reorder(ops.convert_to_tensor([1, 1], dtype="int32")))
+    output, cache = layer(
+        x[[1, 1], 2:], cache=cache.reorder(ops.convert_to_tensor([1, 1], dtype="int32"))
+    )
     expected = to_numpy(layer(x[[1, 1]], use_causal_mask=True))
     np.testing.assert_allclose(to_numpy(output), expected[:, 2:], atol=1e-5)
 
 
 @layouts
-@pytest.mark.parametrize(("dtype", "tolerance"), [("mixed_bfloat16", 3e-2), ("mixed_float16", 4e-3)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("mixed_bfloat16", 3e-2), ("mixed_float16", 4e-3)]
+)
 def test_cache_in_half_precision(x, layout, dtype, tolerance):
     layer = MultiHeadAttention(N, seed=1, dtype=dtype)
     expected = to_numpy(layer(x, use_causal_mask=True))
@@ -113,12 +121,19 @@ def test_static_cache_starts_empty_and_fills_up():
     assert int(cache.length) == 0
     cache = cache.append(ops.ones((1, 1, 3, 1)), 2 * ops.ones((1, 1, 3, 1)))
     assert int(cache.length) == 3
-    assert to_numpy(cache.key).ravel().tolist() == [1, 1, 1, 0] and to_numpy(cache.value).ravel().tolist() == [2, 2, 2, 0]
-    assert to_numpy(cache.causal_mask(2)).tolist() == [[True, True, False, False], [True, True, True, False]]
+    assert to_numpy(cache.key).ravel().tolist() == [1, 1, 1, 0] and to_numpy(
+        cache.value
+    ).ravel().tolist() == [2, 2, 2, 0]
+    assert to_numpy(cache.causal_mask(2)).tolist() == [
+        [True, True, False, False],
+        [True, True, True, False],
+    ]
 
 
 def test_growing_cache_needs_no_mask_for_one_token():
-    cache = KeyValueCache.empty(1, 1, 1, "float32").append(ops.ones((1, 1, 3, 1)), ops.ones((1, 1, 3, 1)))
+    cache = KeyValueCache.empty(1, 1, 1, "float32").append(
+        ops.ones((1, 1, 3, 1)), ops.ones((1, 1, 3, 1))
+    )
     assert cache.causal_mask(1) is None
     assert to_numpy(cache.causal_mask(2)).tolist() == [[True, True, False], [True, True, True]]
 
@@ -133,10 +148,15 @@ def test_beams_share_the_keys_of_their_sentence(cross_layer, rng, fused):
     padding = np.array([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]], bool)
     cache = cross_layer.compute_cache(value)
     assert tuple(cache.key.shape) == (B, N, S, H)
-    output, scores, cache = cross_layer(query, cache=cache, padding_mask=padding, return_attention_scores=True)
+    output, scores, cache = cross_layer(
+        query, cache=cache, padding_mask=padding, return_attention_scores=True
+    )
     without_scores, cache = cross_layer(query, cache=cache, padding_mask=padding)
     expected = cross_layer(
-        query, value.repeat(beams, axis=0), padding_mask=padding.repeat(beams, axis=0), return_attention_scores=True
+        query,
+        value.repeat(beams, axis=0),
+        padding_mask=padding.repeat(beams, axis=0),
+        return_attention_scores=True,
     )
     np.testing.assert_allclose(to_numpy(output), to_numpy(expected[0]), atol=1e-5)
     np.testing.assert_allclose(to_numpy(without_scores), to_numpy(expected[0]), atol=1e-5)
@@ -148,7 +168,11 @@ def test_keys_and_values_are_computed_once(cross_layer, x, rng, monkeypatch):
     value = rng.normal(size=(B, S, D)).astype("float32")
     projected = []
     project = cross_layer._project
-    monkeypatch.setattr(cross_layer, "_project", lambda inputs, name: projected.append(name) or project(inputs, name))
+    monkeypatch.setattr(
+        cross_layer,
+        "_project",
+        lambda inputs, name: projected.append(name) or project(inputs, name),
+    )
     expected = to_numpy(cross_layer(x, value))
     cache = cross_layer.compute_cache(value)
     projected.clear()

@@ -43,7 +43,9 @@ def test_masks_are_the_same_on_every_backend(seed):
     layer = Dropout(0.3, seed=seed)
     for step in range(3):
         np.testing.assert_array_equal(draw(layer, 6, 17), reference_mask(6, 17, 0.3, seed, step))
-    np.testing.assert_array_equal(draw(layer, 2, 3, 17), reference_mask(6, 17, 0.3, seed, 3).reshape(2, 3, 17))
+    np.testing.assert_array_equal(
+        draw(layer, 2, 3, 17), reference_mask(6, 17, 0.3, seed, 3).reshape(2, 3, 17)
+    )
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.1, 0.3, 0.5, 0.9])
@@ -88,17 +90,28 @@ def test_rows_columns_steps_and_seeds_are_independent(rate):
     mask = draw(layer, 512, 500)
     assert_independent(mask, rate)
     assert_independent(mask.T, rate)
-    assert len({row.tobytes() for row in mask}) == 512 and len({column.tobytes() for column in mask.T}) == 500
+    assert (
+        len({row.tobytes() for row in mask}) == 512
+        and len({column.tobytes() for column in mask.T}) == 500
+    )
     # The reference has been shown to draw the same masks; drawing hundreds of steps from it is quicker.
-    assert_independent(np.array([reference_mask(40, 50, rate, 3, step).ravel() for step in range(400)]), rate)
-    assert_independent(np.array([reference_mask(40, 50, rate, seed, 3).ravel() for seed in range(400)]), rate)
+    assert_independent(
+        np.array([reference_mask(40, 50, rate, 3, step).ravel() for step in range(400)]), rate
+    )
+    assert_independent(
+        np.array([reference_mask(40, 50, rate, seed, 3).ravel() for seed in range(400)]), rate
+    )
 
 
 def test_halves_of_a_word_and_neighbours_are_independent():
     """A 32-bit word decides columns c and c + C / 2; the four outcomes of such pairs are as frequent as they must be."""
     rate = 0.3
     mask = reference_mask(2000, 200, rate, 5, 1)
-    for first, second in ((mask[:, :100], mask[:, 100:]), (mask[:, :-1], mask[:, 1:]), (mask[:-1], mask[1:])):
+    for first, second in (
+        (mask[:, :100], mask[:, 100:]),
+        (mask[:, :-1], mask[:, 1:]),
+        (mask[:-1], mask[1:]),
+    ):
         counts = np.array([[(a & b).sum() for b in (second, ~second)] for a in (first, ~first)])
         expected = first.size * np.outer([1 - rate, rate], [1 - rate, rate])
         # Three degrees of freedom: beyond 22 once in 15,000 times.
@@ -114,7 +127,9 @@ def test_layers_of_one_seeded_block_differ():
 
 def test_a_saved_model_goes_on_with_the_sequence(tmp_path):
     x = keras.Input((16,))
-    model = keras.Model(x, Dropout(0.5)(x))  # no seed given: the one drawn is part of the configuration
+    model = keras.Model(
+        x, Dropout(0.5)(x)
+    )  # no seed given: the one drawn is part of the configuration
     ones = np.ones((4, 16), "float32")
     for _ in range(3):
         model(ones, training=True)
@@ -155,7 +170,6 @@ def test_rate_0_has_no_weights(rng):
     x = rng.normal(size=(3, 4)).astype("float32")
     np.testing.assert_array_equal(to_numpy(layer(x, training=True)), x)
     assert layer.weights == []
-
 
 
 def test_the_counter_is_not_trained():

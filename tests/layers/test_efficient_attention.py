@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 from keras import ops
 
-from kformer.layers import MultiHeadAttention, alibi_bias, band_distances, distances, rotate_positions, window_mask
+from kformer.layers import (
+    MultiHeadAttention,
+    alibi_bias,
+    band_distances,
+    distances,
+    rotate_positions,
+    window_mask,
+)
 from tests.peers import to_numpy
 
 D, N = 16, 2
@@ -24,8 +31,13 @@ def padding_of(length):
 
 def pair_of_layers(**options):
     """A layer of a kind and one of full attention with the same weights."""
-    general = {name: options.pop(name) for name in ("rotary", "num_key_value_heads") if name in options}
-    layers = MultiHeadAttention(N, **options, **general, seed=1), MultiHeadAttention(N, **general, seed=1)
+    general = {
+        name: options.pop(name) for name in ("rotary", "num_key_value_heads") if name in options
+    }
+    layers = (
+        MultiHeadAttention(N, **options, **general, seed=1),
+        MultiHeadAttention(N, **general, seed=1),
+    )
     for layer in layers:
         layer.build((None, None, D))
     return layers
@@ -38,28 +50,58 @@ def picture(mask):
 @pytest.mark.any_backend
 def test_the_mask_is_that_of_the_drawing():
     assert picture(window_mask(5, 5, 1)) == ["11   ", "111  ", " 111 ", "  111", "   11"]
-    assert picture(window_mask(5, 5, 1, dilation=2)) == ["1 1  ", " 1 1 ", "1 1 1", " 1 1 ", "  1 1"]
-    assert picture(window_mask(5, 5, 1, global_tokens=1)) == ["11111", "111  ", "1111 ", "1 111", "1  11"]
+    assert picture(window_mask(5, 5, 1, dilation=2)) == [
+        "1 1  ",
+        " 1 1 ",
+        "1 1 1",
+        " 1 1 ",
+        "  1 1",
+    ]
+    assert picture(window_mask(5, 5, 1, global_tokens=1)) == [
+        "11111",
+        "111  ",
+        "1111 ",
+        "1 111",
+        "1  11",
+    ]
     assert picture(window_mask(3, 5, 1, is_causal=True, offset=2)) == [" 11  ", "  11 ", "   11"]
-    assert picture(window_mask(4, 4, 1, global_tokens=2, is_causal=True)) == ["1   ", "11  ", "111 ", "1111"]
+    assert picture(window_mask(4, 4, 1, global_tokens=2, is_causal=True)) == [
+        "1   ",
+        "11  ",
+        "111 ",
+        "1111",
+    ]
 
 
 @pytest.mark.parametrize("is_causal", [False, True], ids=["both", "causal"])
-@pytest.mark.parametrize("dilation, global_tokens", [(1, 0), (3, 0), (1, 2), (2, 3)] if not IS_JAX else [(2, 3)])
+@pytest.mark.parametrize(
+    "dilation, global_tokens", [(1, 0), (3, 0), (1, 2), (2, 3)] if not IS_JAX else [(2, 3)]
+)
 def test_local_attention_is_full_attention_under_the_mask(dilation, global_tokens, is_causal):
     options = {"dilation": dilation, "global_tokens": global_tokens}
     for length, window in ((13, 2), (2, 5)) if not IS_JAX else ((13, 2),):
-        local, full = pair_of_layers(kind="local", window=window, **options, rotary={}, num_key_value_heads=1)
+        local, full = pair_of_layers(
+            kind="local", window=window, **options, rotary={}, num_key_value_heads=1
+        )
         x, padding = draw(length), padding_of(length)
         seen = window_mask(length, length, window, **options, is_causal=is_causal)
         extra = RANDOM.random((2, 1, length, length)) < 0.7
-        for masks, more in (({"padding_mask": padding}, {}), ({"padding_mask": padding}, {"attention_mask": extra})):
+        for masks, more in (
+            ({"padding_mask": padding}, {}),
+            ({"padding_mask": padding}, {"attention_mask": extra}),
+        ):
             allowed = to_numpy(seen)[None, None] & more.get("attention_mask", True)
             expected = to_numpy(full(x, attention_mask=allowed, **masks))
             found = to_numpy(local(x, use_causal_mask=is_causal, **masks, **more))
             np.testing.assert_allclose(found, expected, atol=2e-6)
-        with_scores, scores = local(x, use_causal_mask=is_causal, padding_mask=padding, return_attention_scores=True)
-        np.testing.assert_allclose(to_numpy(with_scores), to_numpy(local(x, use_causal_mask=is_causal, padding_mask=padding)), atol=2e-6)
+        with_scores, scores = local(
+            x, use_causal_mask=is_causal, padding_mask=padding, return_attention_scores=True
+        )
+        np.testing.assert_allclose(
+            to_numpy(with_scores),
+            to_numpy(local(x, use_causal_mask=is_causal, padding_mask=padding)),
+            atol=2e-6,
+        )
         assert scores.shape == (2, N, length, length)
 
 
@@ -69,13 +111,25 @@ def test_a_bias_of_the_band_is_that_of_the_square(is_causal):
     x = draw(17)
     band = alibi_bias(N, band_distances(3, 2, is_causal=is_causal))
     square = alibi_bias(N, distances(17, 17))
-    expected = full(x, attention_mask=window_mask(17, 17, 3, dilation=2, is_causal=is_causal), attention_bias=square)
-    np.testing.assert_allclose(to_numpy(local(x, attention_bias=band, use_causal_mask=is_causal)), to_numpy(expected), atol=2e-6)
+    expected = full(
+        x,
+        attention_mask=window_mask(17, 17, 3, dilation=2, is_causal=is_causal),
+        attention_bias=square,
+    )
+    np.testing.assert_allclose(
+        to_numpy(local(x, attention_bias=band, use_causal_mask=is_causal)),
+        to_numpy(expected),
+        atol=2e-6,
+    )
 
 
 @pytest.mark.parametrize(
     "options",
-    [{"kind": "local", "window": 3}, {"kind": "local", "window": 2, "dilation": 2, "global_tokens": 2}, {"kind": "linear"}],
+    [
+        {"kind": "local", "window": 3},
+        {"kind": "local", "window": 2, "dilation": 2, "global_tokens": 2},
+        {"kind": "linear"},
+    ],
     ids=["local", "global", "linear"],
 )
 @pytest.mark.parametrize("rotary", [None, {}] if not IS_JAX else [{}])
@@ -93,7 +147,9 @@ def test_cached_equals_uncached_and_the_cache_does_not_grow(options, rotary):
             assert [tuple(leaf.shape) for leaf in keras.tree.flatten(cache)] == sizes
         np.testing.assert_allclose(np.concatenate(outputs, axis=1), expected, atol=3e-6)
     order = np.array([2, 0, 0], "int32")
-    again, _ = layer(x[order][:, :1], cache=layer(x[:, :4], cache=layer.init_cache(3))[1].reorder(order))
+    again, _ = layer(
+        x[order][:, :1], cache=layer(x[:, :4], cache=layer.init_cache(3))[1].reorder(order)
+    )
     alone, _ = layer(x[order][:, :1], cache=layer(x[order][:, :4], cache=layer.init_cache(3))[1])
     np.testing.assert_allclose(to_numpy(again), to_numpy(alone), atol=1e-6)
 
@@ -106,12 +162,20 @@ def test_linear_attention_is_its_formula(is_causal, rotary):
         x, padding = draw(length), padding_of(length)
         found = to_numpy(layer(x, use_causal_mask=is_causal, padding_mask=padding))
         kernel = to_numpy(layer.query_key_value_kernel).astype("float64")
-        query, key, value = (part.reshape(2, length, N, D // N).swapaxes(1, 2) for part in np.split(x @ kernel, 3, axis=-1))
-        query, key = (np.where(part > 0, part + 1, np.exp(np.minimum(part, 0))) for part in (query, key))
+        query, key, value = (
+            part.reshape(2, length, N, D // N).swapaxes(1, 2)
+            for part in np.split(x @ kernel, 3, axis=-1)
+        )
+        query, key = (
+            np.where(part > 0, part + 1, np.exp(np.minimum(part, 0))) for part in (query, key)
+        )
         weights = query @ key.swapaxes(2, 3)
         total = weights
         if rotary:
-            turned = (rotate_positions(ops.cast(part, "float32"), np.arange(length), **rotary) for part in (query, key))
+            turned = (
+                rotate_positions(ops.cast(part, "float32"), np.arange(length), **rotary)
+                for part in (query, key)
+            )
             query, key = map(to_numpy, turned)
             weights = query @ key.swapaxes(2, 3)
         seen = padding[:, None, None] & (np.tri(length, dtype=bool) if is_causal else True)
@@ -119,12 +183,18 @@ def test_linear_attention_is_its_formula(is_causal, rotary):
         expected = context.swapaxes(1, 2).reshape(2, length, D) @ to_numpy(layer.output_kernel)
         np.testing.assert_allclose(found, expected, atol=1e-5)
     if not rotary:
-        output, scores = layer(x, use_causal_mask=is_causal, padding_mask=padding, return_attention_scores=True)
+        output, scores = layer(
+            x, use_causal_mask=is_causal, padding_mask=padding, return_attention_scores=True
+        )
         np.testing.assert_allclose(to_numpy(scores).sum(-1), 1, atol=1e-5)
         np.testing.assert_allclose(to_numpy(scores)[1, :, :, 100:], 0)
 
 
-@pytest.mark.parametrize("options", [{"kind": "local", "window": 2, "global_tokens": 1}, {"kind": "linear"}], ids=["local", "linear"])
+@pytest.mark.parametrize(
+    "options",
+    [{"kind": "local", "window": 2, "global_tokens": 1}, {"kind": "linear"}],
+    ids=["local", "linear"],
+)
 @pytest.mark.parametrize("dtype", ["float32", "mixed_float16", "mixed_bfloat16"])
 def test_a_row_of_padding_alone_gives_zeros_and_nothing_is_nan(options, dtype):
     layer = MultiHeadAttention(N, **options, use_bias=False, dtype=dtype, seed=4)
@@ -135,7 +205,9 @@ def test_a_row_of_padding_alone_gives_zeros_and_nothing_is_nan(options, dtype):
         assert np.isfinite(found).all() and (found[0] == 0).all() and np.abs(found[1]).max() > 0
 
 
-@pytest.mark.parametrize("options", [{"kind": "local", "window": 64}, {"kind": "linear"}], ids=["local", "linear"])
+@pytest.mark.parametrize(
+    "options", [{"kind": "local", "window": 64}, {"kind": "linear"}], ids=["local", "linear"]
+)
 def test_long_sequences_need_no_square(options):
     """65,536 tokens: the square of their scores would be 17 GB."""
     layer = MultiHeadAttention(1, **options, seed=5)
@@ -171,4 +243,6 @@ def test_inputs_that_a_kind_cannot_have():
     local = MultiHeadAttention(N, kind="local", window=2, global_tokens=1)
     with pytest.raises(ValueError, match="global_tokens=1 has no attention_bias"):
         local(draw(4), attention_bias=np.zeros((N, 2, 6), "float32"))
-    assert [local.get_config()[name] for name in ("kind", "window", "dilation", "global_tokens")] == ["local", 2, 1, 1]
+    assert [
+        local.get_config()[name] for name in ("kind", "window", "dilation", "global_tokens")
+    ] == ["local", 2, 1, 1]

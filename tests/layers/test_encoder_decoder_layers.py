@@ -10,7 +10,9 @@ from tests.peers import to_numpy, torch_decoder, torch_encoder
 
 B, T, S, D, N, F = 2, 4, 5, 8, 2, 16
 
-norm_orders = pytest.mark.parametrize("normalize_first", [False, True], ids=["post-norm", "pre-norm"])
+norm_orders = pytest.mark.parametrize(
+    "normalize_first", [False, True], ids=["post-norm", "pre-norm"]
+)
 
 
 @pytest.fixture
@@ -62,7 +64,12 @@ def decode(layers, norm, x, encoded, **arguments):
 @norm_orders
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_encoder_agrees_with_pytorch(stack, source, padding, normalize_first, activation):
-    layers, norm = stack(EncoderLayer, normalize_first=normalize_first, activation=activation, layer_norm_epsilon=1e-3)
+    layers, norm = stack(
+        EncoderLayer,
+        normalize_first=normalize_first,
+        activation=activation,
+        layer_norm_epsilon=1e-3,
+    )
     peer = torch_encoder(layers, norm, D).eval()
     with torch.no_grad():
         expected = peer(torch.tensor(source), src_key_padding_mask=torch.tensor(~padding)).numpy()
@@ -95,7 +102,10 @@ def test_gradients_agree_with_pytorch(stack, source, target, padding, rng, norma
     weights = rng.normal(size=(B, T, D)).astype("float32")
 
     source_peer, target_peer = (torch.tensor(x, requires_grad=True) for x in (source, target))
-    encoder_peer, decoder_peer = torch_encoder(encoder, encoder_norm, D), torch_decoder(decoder, decoder_norm, D)
+    encoder_peer, decoder_peer = (
+        torch_encoder(encoder, encoder_norm, D),
+        torch_decoder(decoder, decoder_norm, D),
+    )
     ignored = torch.tensor(~padding)
     memory = encoder_peer(source_peer, src_key_padding_mask=ignored)
     causal = torch.tensor(np.triu(np.ones((T, T), bool), 1))
@@ -113,7 +123,12 @@ def test_gradients_agree_with_pytorch(stack, source, target, padding, rng, norma
 
     def loss():
         encoded = encode(encoder, encoder_norm, x.value, padding_mask=padding)
-        return ops.sum(ops.multiply(decode(decoder, decoder_norm, y.value, encoded, encoded_padding_mask=padding), weights))
+        return ops.sum(
+            ops.multiply(
+                decode(decoder, decoder_norm, y.value, encoded, encoded_padding_mask=padding),
+                weights,
+            )
+        )
 
     variables = [
         x,
@@ -174,7 +189,9 @@ def test_decoder_masks(stack, source, target, rng):
     cross_mask = (cross & source_padding[:, None])[:, None]
     for scores, mask in ((self_scores, self_mask), (cross_scores, cross_mask)):
         np.testing.assert_array_equal(to_numpy(scores) > 0, np.broadcast_to(mask, scores.shape))
-        np.testing.assert_allclose(to_numpy(scores).sum(-1), np.broadcast_to(mask.any(-1), scores.shape[:3]), atol=1e-5)
+        np.testing.assert_allclose(
+            to_numpy(scores).sum(-1), np.broadcast_to(mask.any(-1), scores.shape[:3]), atol=1e-5
+        )
 
 
 def test_scores_do_not_change_the_output(stack, source, target):
@@ -189,7 +206,9 @@ def test_scores_do_not_change_the_output(stack, source, target):
 
 @pytest.mark.parametrize("max_length", [6] if keras.backend.backend() == "jax" else [None, 6])
 @norm_orders
-def test_decoder_cached_equals_uncached(stack, source, target, padding, normalize_first, max_length):
+def test_decoder_cached_equals_uncached(
+    stack, source, target, padding, normalize_first, max_length
+):
     layer = stack(DecoderLayer, normalize_first=normalize_first)[0][0]
     expected = to_numpy(layer(target, source, encoded_padding_mask=padding))
     cache = layer.init_cache(source, max_length=max_length)
@@ -209,7 +228,10 @@ def test_decoder_cache_with_beams_and_scores(stack, source, target, padding):
     _, cache = layer(rows[:, :2], cache=cache, encoded_padding_mask=padding)
     order = np.array([1, 1, 2, 2], dtype="int32")
     output, (self_scores, cross_scores), cache = layer(
-        rows[order][:, 2:], cache=cache.reorder(order), encoded_padding_mask=padding, return_attention_scores=True
+        rows[order][:, 2:],
+        cache=cache.reorder(order),
+        encoded_padding_mask=padding,
+        return_attention_scores=True,
     )
     expected, (self_expected, cross_expected) = layer(
         rows[order],
@@ -219,7 +241,9 @@ def test_decoder_cache_with_beams_and_scores(stack, source, target, padding):
     )
     np.testing.assert_allclose(to_numpy(output), to_numpy(expected)[:, 2:], atol=1e-5)
     np.testing.assert_allclose(to_numpy(self_scores), to_numpy(self_expected)[:, :, 2:], atol=1e-5)
-    np.testing.assert_allclose(to_numpy(cross_scores), to_numpy(cross_expected)[:, :, 2:], atol=1e-5)
+    np.testing.assert_allclose(
+        to_numpy(cross_scores), to_numpy(cross_expected)[:, :, 2:], atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("layer_class", [EncoderLayer, DecoderLayer])
@@ -227,13 +251,23 @@ def test_dropout_stands_at_the_papers_places(layer_class, source, target):
     layer = layer_class(F, N, dropout=0.1, attention_dropout=0.2, activation_dropout=0.3, seed=0)
     inputs = (source,) if layer_class is EncoderLayer else (target, source)
     layer(*inputs)
-    found = {part.path.split("/", 1)[1]: part.rate for part in layer._flatten_layers() if isinstance(part, Dropout)}
-    blocks = ["self_attention"] if layer_class is EncoderLayer else ["self_attention", "cross_attention"]
+    found = {
+        part.path.split("/", 1)[1]: part.rate
+        for part in layer._flatten_layers()
+        if isinstance(part, Dropout)
+    }
+    blocks = (
+        ["self_attention"] if layer_class is EncoderLayer else ["self_attention", "cross_attention"]
+    )
     expected = {f"{block}_dropout": 0.1 for block in [*blocks, "feed_forward"]}
-    expected |= {f"{block}/attention_dropout": 0.2 for block in blocks} | {"feed_forward/activation_dropout": 0.3}
+    expected |= {f"{block}/attention_dropout": 0.2 for block in blocks} | {
+        "feed_forward/activation_dropout": 0.3
+    }
     assert found == expected
     # No two of them drop the same elements.
-    assert len({part.seed for part in layer._flatten_layers() if isinstance(part, Dropout)}) == len(found)
+    assert len({part.seed for part in layer._flatten_layers() if isinstance(part, Dropout)}) == len(
+        found
+    )
 
 
 @pytest.mark.parametrize("layer_class", [EncoderLayer, DecoderLayer])
@@ -291,7 +325,9 @@ def test_mixed_precision(layer_class, source, target, padding, policy, randomize
     output = layer(*inputs, **masks)
     assert keras.backend.standardize_dtype(output.dtype) == layer.compute_dtype
     tolerance = {"float32": 1e-6, "mixed_float16": 2e-2, "mixed_bfloat16": 1e-1}[policy]
-    np.testing.assert_allclose(to_numpy(output), to_numpy(reference(*inputs, **masks)), atol=tolerance)
+    np.testing.assert_allclose(
+        to_numpy(output), to_numpy(reference(*inputs, **masks)), atol=tolerance
+    )
 
 
 def test_errors(source, target):

@@ -24,7 +24,9 @@ def test_agrees_with_pytorch(randomize, x, activation):
         [torch.tensor(to_numpy(dense.kernel).T), torch.tensor(to_numpy(dense.bias))]
         for dense in (layer.intermediate, layer.output_projection)
     )
-    expected = linear(getattr(torch.nn.functional, activation)(linear(torch.tensor(x), *first)), *second)
+    expected = linear(
+        getattr(torch.nn.functional, activation)(linear(torch.tensor(x), *first)), *second
+    )
     np.testing.assert_allclose(to_numpy(layer(x)), expected.numpy(), atol=2e-6)
 
 
@@ -38,7 +40,9 @@ def test_without_bias(x):
     layer = FeedForward(F, use_bias=False, seed=0)
     layer(x)
     assert [tuple(weight.shape) for weight in layer.weights] == [(D, F), (F, D)]
-    expected = np.maximum(x @ to_numpy(layer.intermediate.kernel), 0) @ to_numpy(layer.output_projection.kernel)
+    expected = np.maximum(x @ to_numpy(layer.intermediate.kernel), 0) @ to_numpy(
+        layer.output_projection.kernel
+    )
     np.testing.assert_allclose(to_numpy(layer(x)), expected, atol=1e-6)
 
 
@@ -60,11 +64,22 @@ def test_compute_dtype(x, policy):
 def test_two_kernels_from_one_seed_differ():
     layer = FeedForward(D, seed=0)
     layer.build((B, T, D))
-    assert np.abs(to_numpy(layer.intermediate.kernel) - to_numpy(layer.output_projection.kernel)).max() > 1e-2
+    assert (
+        np.abs(to_numpy(layer.intermediate.kernel) - to_numpy(layer.output_projection.kernel)).max()
+        > 1e-2
+    )
 
 
 def test_config_round_trip(x):
-    layer = FeedForward(F, activation="silu", dropout=0.1, use_bias=False, kernel_initializer="he_normal", seed=2, name="f")
+    layer = FeedForward(
+        F,
+        activation="silu",
+        dropout=0.1,
+        use_bias=False,
+        kernel_initializer="he_normal",
+        seed=2,
+        name="f",
+    )
     again = FeedForward.from_config(layer.get_config())
     assert again.get_config() == layer.get_config()
     np.testing.assert_allclose(to_numpy(again(x)), to_numpy(layer(x)))

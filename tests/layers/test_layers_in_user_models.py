@@ -3,7 +3,14 @@
 import keras
 import numpy as np
 
-from kformer.layers import DecoderLayer, Dropout, EncoderLayer, FeedForward, MultiHeadAttention, PositionalEmbedding
+from kformer.layers import (
+    DecoderLayer,
+    Dropout,
+    EncoderLayer,
+    FeedForward,
+    MultiHeadAttention,
+    PositionalEmbedding,
+)
 from tests.peers import to_numpy
 
 V, D, N, F = 11, 8, 2, 16
@@ -14,14 +21,19 @@ def sequence_model():
     source, target = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
     embedding = PositionalEmbedding(V, D, dropout=0.1, pad_id=0)
     encoded = EncoderLayer(F, N, dropout=0.1)(embedding(source))
-    decoded = DecoderLayer(F, N, normalize_first=True, attention_dropout=0.1)(embedding(target), encoded)
+    decoded = DecoderLayer(F, N, normalize_first=True, attention_dropout=0.1)(
+        embedding(target), encoded
+    )
     attended = MultiHeadAttention(N)(decoded, encoded)
     hidden = FeedForward(F, activation="gelu")(Dropout(0.1)(decoded + attended))
     return keras.Model([source, target], embedding(hidden, reverse=True))
 
 
 def draw(rng, rows=2, source_length=5, target_length=4):
-    source, target = (rng.integers(1, V, (rows, length)).astype("int32") for length in (source_length, target_length))
+    source, target = (
+        rng.integers(1, V, (rows, length)).astype("int32")
+        for length in (source_length, target_length)
+    )
     source[0, -2:] = 0
     target[0, -1:] = 0
     return [source, target]
@@ -34,20 +46,33 @@ def test_save_and_load(tmp_path, rng, randomize):
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(to_numpy(again(inputs)), expected, atol=1e-6)
-    assert [weight.path.split("/")[-1] for weight in again.weights] == [weight.path.split("/")[-1] for weight in model.weights]
+    assert [weight.path.split("/")[-1] for weight in again.weights] == [
+        weight.path.split("/")[-1] for weight in model.weights
+    ]
 
 
 def test_registered_names_are_frozen():
-    for layer_class in (DecoderLayer, Dropout, EncoderLayer, FeedForward, MultiHeadAttention, PositionalEmbedding):
+    for layer_class in (
+        DecoderLayer,
+        Dropout,
+        EncoderLayer,
+        FeedForward,
+        MultiHeadAttention,
+        PositionalEmbedding,
+    ):
         assert keras.saving.get_registered_name(layer_class) == f"kformer>{layer_class.__name__}"
 
 
 def test_batch_and_lengths_unknown_to_the_graph(rng, randomize):
     model = randomize(sequence_model())
     assert model.output_shape == (None, None, V)
-    for sizes in [(2, 5, 4)] if keras.backend.backend() == "jax" else [(2, 5, 4), (1, 3, 6)]:  # JAX compiles for each anyway
+    for sizes in (
+        [(2, 5, 4)] if keras.backend.backend() == "jax" else [(2, 5, 4), (1, 3, 6)]
+    ):  # JAX compiles for each anyway
         inputs = draw(rng, *sizes)
-        np.testing.assert_allclose(model.predict(inputs, verbose=0), to_numpy(model(inputs)), atol=1e-5)
+        np.testing.assert_allclose(
+            model.predict(inputs, verbose=0), to_numpy(model(inputs)), atol=1e-5
+        )
 
 
 def test_implicit_mask_reaches_every_attention(rng, randomize):
@@ -78,5 +103,9 @@ def test_training(rng, backend):
     before = {weight.path: to_numpy(weight) for weight in model.trainable_weights}
     losses = model.fit(inputs, inputs[1], batch_size=8, epochs=12, verbose=0).history["loss"]
     assert np.isfinite(losses).all() and losses[-1] < losses[0] - 0.2
-    unmoved = [weight.path for weight in model.trainable_weights if (to_numpy(weight) == before[weight.path]).all()]
+    unmoved = [
+        weight.path
+        for weight in model.trainable_weights
+        if (to_numpy(weight) == before[weight.path]).all()
+    ]
     assert not unmoved

@@ -7,7 +7,9 @@ from kformer.layers import causal_mask, combine_masks, padding_mask, segment_mas
 
 def picture(mask):
     """A mask as its docstring draws it: `1` may be attended, `.` may not."""
-    return [" ".join(".1"[int(cell)] for cell in row) for row in np.array(ops.convert_to_numpy(mask))]
+    return [
+        " ".join(".1"[int(cell)] for cell in row) for row in np.array(ops.convert_to_numpy(mask))
+    ]
 
 
 def test_padding_mask():
@@ -30,15 +32,24 @@ def test_segment_mask():
 
 def test_masks_are_boolean():
     ids = ops.array([[5, 0]])
-    for mask in (padding_mask(ids), causal_mask(2, 2), segment_mask(ids, ids), combine_masks(ops.ones((2, 2), "int32"))):
+    for mask in (
+        padding_mask(ids),
+        causal_mask(2, 2),
+        segment_mask(ids, ids),
+        combine_masks(ops.ones((2, 2), "int32")),
+    ):
         assert ops.convert_to_numpy(mask).dtype == bool
 
 
 def test_combining_is_and_over_all_ranks(rng):
-    matrix, per_row, per_head = (rng.random(shape) < 0.6 for shape in [(3, 4), (2, 3, 4), (2, 5, 3, 4)])
+    matrix, per_row, per_head = (
+        rng.random(shape) < 0.6 for shape in [(3, 4), (2, 3, 4), (2, 5, 3, 4)]
+    )
     padding = rng.random((2, 4)) < 0.6
     combined = combine_masks(
-        None, *(ops.convert_to_tensor(mask) for mask in (matrix, per_row, per_head, padding[:, None, :])), None
+        None,
+        *(ops.convert_to_tensor(mask) for mask in (matrix, per_row, per_head, padding[:, None, :])),
+        None,
     )
     expected = matrix & per_row[:, None] & per_head & padding[:, None, None]
     assert expected.any()
@@ -50,7 +61,10 @@ def test_combining_nothing_is_none():
     assert combine_masks(None, None) is None
 
 
-@pytest.mark.parametrize(("shape", "expected"), [((3, 4), (1, 1, 3, 4)), ((2, 1, 4), (2, 1, 1, 4)), ((2, 5, 3, 4), (2, 5, 3, 4))])
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((3, 4), (1, 1, 3, 4)), ((2, 1, 4), (2, 1, 1, 4)), ((2, 5, 3, 4), (2, 5, 3, 4))],
+)
 def test_combined_masks_broadcast_over_rows_heads_queries_keys(shape, expected):
     assert tuple(combine_masks(None, ops.ones(shape, "bool")).shape) == expected
 

@@ -19,7 +19,9 @@ self_and_cross = pytest.mark.parametrize("kind", ["self", "cross"])
 @pytest.fixture
 def inputs(rng):
     """Query `[B, T, D]` and value `[B, S, D]`."""
-    return rng.normal(size=(B, T, D)).astype("float32"), rng.normal(size=(B, S, D)).astype("float32")
+    return rng.normal(size=(B, T, D)).astype("float32"), rng.normal(size=(B, S, D)).astype(
+        "float32"
+    )
 
 
 @pytest.fixture
@@ -42,7 +44,10 @@ def oracle(layer, query, value=None, mask=None):
     else:
         q = query.astype("float64") @ to_numpy(layer.query_kernel) + to_numpy(layer.query_bias)
         k, v = np.split(
-            value.astype("float64") @ to_numpy(layer.key_value_kernel) + to_numpy(layer.key_value_bias), 2, axis=-1
+            value.astype("float64") @ to_numpy(layer.key_value_kernel)
+            + to_numpy(layer.key_value_bias),
+            2,
+            axis=-1,
         )
     q, k, v = (x.reshape(*x.shape[:2], layer.num_heads, -1) for x in (q, k, v))
     scores = np.einsum("btnh,bsnh->bnts", q, k) / np.sqrt(q.shape[-1])
@@ -76,12 +81,16 @@ def draw_masks(rng, keys):
 
 @fused_and_explicit
 @self_and_cross
-@pytest.mark.parametrize("name", ["none", "matrix", "per row", "per head", "padding", "causal", "all"])
+@pytest.mark.parametrize(
+    "name", ["none", "matrix", "per row", "per head", "padding", "causal", "all"]
+)
 def test_output_follows_the_formula(make, inputs, rng, kind, name, fused):
     layer = make(kind, fused=fused)
     query, value = inputs[0], inputs[1] if kind == "cross" else None
     arguments, mask = draw_masks(rng, keys=T if kind == "self" else S)[name]
-    arguments = {key: x if isinstance(x, bool) else ops.convert_to_tensor(x) for key, x in arguments.items()}
+    arguments = {
+        key: x if isinstance(x, bool) else ops.convert_to_tensor(x) for key, x in arguments.items()
+    }
     expected, _ = oracle(layer, query, value, mask)
     np.testing.assert_allclose(to_numpy(layer(query, value, **arguments)), expected, atol=2e-5)
 
@@ -97,7 +106,11 @@ def test_scores_follow_the_formula(make, inputs, rng, kind, name):
     for ours, numbers in zip(found, expected, strict=True):
         np.testing.assert_allclose(to_numpy(ours), numbers, atol=2e-5)
     sums = to_numpy(found[1]).sum(axis=-1)
-    may_attend = np.ones_like(sums, bool) if mask is None else np.broadcast_to(mask, expected[1].shape).any(axis=-1)
+    may_attend = (
+        np.ones_like(sums, bool)
+        if mask is None
+        else np.broadcast_to(mask, expected[1].shape).any(axis=-1)
+    )
     np.testing.assert_allclose(sums, may_attend, atol=1e-5)
 
 
@@ -121,10 +134,18 @@ def test_self_attention_agrees_with_pytorch(make, inputs, rng, name, fused):
     }[name]
     x_peer = torch.tensor(x)
     with torch.no_grad():
-        expected = peer(x_peer, x_peer, x_peer, need_weights=False, **{k: torch.tensor(m) for k, m in theirs.items()})[0].numpy()
+        expected = peer(
+            x_peer,
+            x_peer,
+            x_peer,
+            need_weights=False,
+            **{k: torch.tensor(m) for k, m in theirs.items()},
+        )[0].numpy()
     found = to_numpy(layer(x, **ours))
     # Where a query may attend to nothing PyTorch gives NaN.
-    np.testing.assert_allclose(found[np.isfinite(expected)], expected[np.isfinite(expected)], atol=1e-5)
+    np.testing.assert_allclose(
+        found[np.isfinite(expected)], expected[np.isfinite(expected)], atol=1e-5
+    )
     assert np.isfinite(expected).mean() > 0.8 and np.isfinite(found).all()
 
 
@@ -135,11 +156,19 @@ def test_cross_attention_and_scores_agree_with_pytorch(make, inputs):
     padding = np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], bool)
     query_peer, value_peer = torch.tensor(query), torch.tensor(value)
     with torch.no_grad():
-        expected = peer(query_peer, value_peer, value_peer, key_padding_mask=torch.tensor(~padding), average_attn_weights=False)
+        expected = peer(
+            query_peer,
+            value_peer,
+            value_peer,
+            key_padding_mask=torch.tensor(~padding),
+            average_attn_weights=False,
+        )
     found = layer(query, value, padding_mask=padding, return_attention_scores=True)
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(to_numpy(ours), theirs.numpy(), atol=1e-5)
-    np.testing.assert_allclose(to_numpy(layer(query, value, padding_mask=padding)), expected[0].numpy(), atol=1e-5)
+    np.testing.assert_allclose(
+        to_numpy(layer(query, value, padding_mask=padding)), expected[0].numpy(), atol=1e-5
+    )
 
 
 def test_gradients_agree_with_pytorch(make, inputs, rng):
@@ -158,11 +187,17 @@ def test_gradients_agree_with_pytorch(make, inputs, rng):
         output = peer(query_peer, value_peer, value_peer, attn_mask=causal, need_weights=False)[0]
         (output * torch.tensor(weights)).sum().backward()
         expected = [
-            *((peer.in_proj_weight.grad.T,) if kind == "self" else peer.in_proj_weight.grad.T.split([D, 2 * D], 1)),
+            *(
+                (peer.in_proj_weight.grad.T,)
+                if kind == "self"
+                else peer.in_proj_weight.grad.T.split([D, 2 * D], 1)
+            ),
             peer.out_proj.weight.grad.T,
             peer.out_proj.bias.grad,
         ]
-        kernels = [weight for weight in layer.trainable_weights if "kernel" in weight.name] + [layer.output_bias]
+        kernels = [weight for weight in layer.trainable_weights if "kernel" in weight.name] + [
+            layer.output_bias
+        ]
         for ours, theirs in zip(gradients(loss, kernels), expected, strict=True):
             np.testing.assert_allclose(ours, theirs.numpy(), atol=5e-5)
 
@@ -176,12 +211,21 @@ def keras_attention(layer, kind):
         kernels = np.split(to_numpy(layer.query_key_value_kernel), 3, axis=1)
         biases = np.split(to_numpy(layer.query_key_value_bias), 3)
     else:
-        kernels = [to_numpy(layer.query_kernel), *np.split(to_numpy(layer.key_value_kernel), 2, axis=1)]
+        kernels = [
+            to_numpy(layer.query_kernel),
+            *np.split(to_numpy(layer.key_value_kernel), 2, axis=1),
+        ]
         biases = [to_numpy(layer.query_bias), *np.split(to_numpy(layer.key_value_bias), 2)]
     arrays = []
     for kernel, bias in zip(kernels, biases, strict=True):
         arrays += [kernel.reshape(D, N, head_dim), bias.reshape(N, head_dim)]
-    peer.set_weights([*arrays, to_numpy(layer.output_kernel).reshape(N, head_dim, D), to_numpy(layer.output_bias)])
+    peer.set_weights(
+        [
+            *arrays,
+            to_numpy(layer.output_kernel).reshape(N, head_dim, D),
+            to_numpy(layer.output_bias),
+        ]
+    )
     return peer
 
 
@@ -193,7 +237,9 @@ def test_agrees_with_keras(make, inputs, rng, kind):
     mask = rng.random((B, T, value.shape[1])) < 0.6
     mask[:, :, 0] = True  # Keras's layer gives the mean of the values where nothing may be attended
     for ours, theirs in [({}, {}), ({"attention_mask": mask, "use_causal_mask": True},) * 2]:
-        found = layer(query, None if kind == "self" else value, return_attention_scores=True, **ours)
+        found = layer(
+            query, None if kind == "self" else value, return_attention_scores=True, **ours
+        )
         expected = peer(query, value, return_attention_scores=True, **theirs)
         for a, b in zip(found, expected, strict=True):
             np.testing.assert_allclose(to_numpy(a), to_numpy(b), atol=1e-5)
@@ -208,7 +254,9 @@ def test_implicit_masks_of_a_users_model(randomize, rng):
     decoded = cross_attention(embedding(target), encoded)
     model = randomize(keras.Model([source, target], [encoded, decoded]))
     sizes = [(2, 5, 4), (1, 3, 3)]
-    for rows, source_length, target_length in sizes[:1] if keras.backend.backend() == "jax" else sizes:
+    for rows, source_length, target_length in (
+        sizes[:1] if keras.backend.backend() == "jax" else sizes
+    ):
         source_ids = rng.integers(1, 7, (rows, source_length)).astype("int32")
         source_ids[0, 2:] = 0
         target_ids = rng.integers(0, 7, (rows, target_length)).astype("int32")
@@ -227,8 +275,18 @@ def test_implicit_mask_of_a_masking_layer_joins_the_explicit_ones(make, inputs):
     x = inputs[0].copy()
     x[1, 2:] = 0.0
     masked = keras.layers.Masking()(x)
-    found = to_numpy(layer(masked, use_causal_mask=True, attention_mask=np.array([0, 1, 1, 1], bool)[None].repeat(T, 0)))
-    mask = np.tril(np.ones((T, T), bool)) & [False, True, True, True] & np.array([[1, 1, 1, 1], [1, 1, 0, 0]], bool)[:, None, None]
+    found = to_numpy(
+        layer(
+            masked,
+            use_causal_mask=True,
+            attention_mask=np.array([0, 1, 1, 1], bool)[None].repeat(T, 0),
+        )
+    )
+    mask = (
+        np.tril(np.ones((T, T), bool))
+        & [False, True, True, True]
+        & np.array([[1, 1, 1, 1], [1, 1, 0, 0]], bool)[:, None, None]
+    )
     np.testing.assert_allclose(found, oracle(layer, x, mask=mask)[0], atol=1e-5)
 
 
@@ -255,7 +313,9 @@ def test_the_first_queries_of_a_row_padded_on_the_left_have_no_keys(make, inputs
     layer = make()
     padding = np.array([[0, 0, 1, 1], [1, 1, 1, 1]], bool)
     output = to_numpy(layer(inputs[0], padding_mask=padding, use_causal_mask=True))
-    np.testing.assert_allclose(output[0, :2], np.tile(to_numpy(layer.output_bias), (2, 1)), atol=1e-6)
+    np.testing.assert_allclose(
+        output[0, :2], np.tile(to_numpy(layer.output_bias), (2, 1)), atol=1e-6
+    )
     assert np.abs(output[0, 2:] - to_numpy(layer.output_bias)).max() > 1e-3
 
 
@@ -267,7 +327,9 @@ def test_mixed_precision_is_near_float32(make, inputs, policy, fused):
     assert keras.backend.standardize_dtype(output.dtype) == layer.compute_dtype
     mask = np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], bool)[:, None, None]
     tolerance = {"float32": 1e-5, "mixed_float16": 5e-3, "mixed_bfloat16": 4e-2}[policy]
-    np.testing.assert_allclose(to_numpy(output), oracle(layer, query, value, mask)[0], atol=tolerance)
+    np.testing.assert_allclose(
+        to_numpy(output), oracle(layer, query, value, mask)[0], atol=tolerance
+    )
 
 
 @default_and_explicit
@@ -300,7 +362,11 @@ def test_half_precision_compiles(policy):
 def test_the_fused_kernel_is_used_where_it_can_be(make, inputs, monkeypatch, backend):
     calls = []
     kernel = ops.dot_product_attention
-    monkeypatch.setattr(ops, "dot_product_attention", lambda *args, **kwargs: calls.append(1) or kernel(*args, **kwargs))
+    monkeypatch.setattr(
+        ops,
+        "dot_product_attention",
+        lambda *args, **kwargs: calls.append(1) or kernel(*args, **kwargs),
+    )
 
     def count(layer, **arguments):
         calls.clear()
@@ -326,7 +392,10 @@ def test_dropout_acts_on_probabilities(make, inputs):
 
 def test_sizes_of_heads_and_values_may_differ(rng):
     layer = MultiHeadAttention(3, head_dim=2, seed=0)
-    query, value = rng.normal(size=(B, T, D)).astype("float32"), rng.normal(size=(B, S, 7)).astype("float32")
+    query, value = (
+        rng.normal(size=(B, T, D)).astype("float32"),
+        rng.normal(size=(B, S, 7)).astype("float32"),
+    )
     output, scores = layer(query, value, return_attention_scores=True)
     assert tuple(output.shape) == (B, T, D) and tuple(scores.shape) == (B, 3, T, S)
     np.testing.assert_allclose(to_numpy(output), oracle(layer, query, value)[0], atol=1e-5)
@@ -342,7 +411,10 @@ def test_projections_start_from_different_numbers_and_seeds_repeat(inputs):
     def kernels(**arguments):
         layer = MultiHeadAttention(N, **arguments)
         layer(inputs[0])
-        return [*np.split(to_numpy(layer.query_key_value_kernel), 3, axis=1), to_numpy(layer.output_kernel)]
+        return [
+            *np.split(to_numpy(layer.query_key_value_kernel), 3, axis=1),
+            to_numpy(layer.output_kernel),
+        ]
 
     parts = kernels(seed=5)
     assert all(np.abs(a - b).max() > 1e-2 for i, a in enumerate(parts) for b in parts[:i])
@@ -354,7 +426,16 @@ def test_projections_start_from_different_numbers_and_seeds_repeat(inputs):
 
 
 def test_config_round_trip(inputs):
-    layer = MultiHeadAttention(N, head_dim=3, dropout=0.1, use_bias=False, fused=False, kernel_initializer="ones", seed=3, name="a")
+    layer = MultiHeadAttention(
+        N,
+        head_dim=3,
+        dropout=0.1,
+        use_bias=False,
+        fused=False,
+        kernel_initializer="ones",
+        seed=3,
+        name="a",
+    )
     again = MultiHeadAttention.from_config(layer.get_config())
     assert again.get_config() == layer.get_config()
     np.testing.assert_allclose(to_numpy(again(inputs[0])), to_numpy(layer(inputs[0])))
@@ -364,7 +445,9 @@ def test_scores_and_shapes_in_a_functional_model():
     query, value = keras.Input((None, D)), keras.Input((S, D))
     output, scores = MultiHeadAttention(N)(query, value, return_attention_scores=True)
     assert output.shape == (None, None, D) and scores.shape == (None, N, None, S)
-    found = keras.Model([query, value], scores).predict([np.ones((3, T, D)), np.ones((3, S, D))], verbose=0)
+    found = keras.Model([query, value], scores).predict(
+        [np.ones((3, T, D)), np.ones((3, S, D))], verbose=0
+    )
     np.testing.assert_allclose(found, np.full((3, N, T, S), 1 / S), atol=1e-6)
 
 

@@ -15,7 +15,9 @@ def sinusoid(position, dimension, hidden_dim):
 
 
 def sinusoid_table(length, hidden_dim):
-    return np.array([[sinusoid(p, d, hidden_dim) for d in range(hidden_dim)] for p in range(length)])
+    return np.array(
+        [[sinusoid(p, d, hidden_dim) for d in range(hidden_dim)] for p in range(length)]
+    )
 
 
 def to_numpy(x):
@@ -55,13 +57,17 @@ def test_tokens_are_scaled_and_positions_added(hidden_dim):
     ids = np.array([[5, 1, 5], [0, 10, 2]], dtype="int32")
     hidden = to_numpy(layer(ids))
     table = to_numpy(layer.embeddings)
-    np.testing.assert_allclose(hidden, table[ids] * math.sqrt(hidden_dim) + sinusoid_table(3, hidden_dim), atol=1e-5)
+    np.testing.assert_allclose(
+        hidden, table[ids] * math.sqrt(hidden_dim) + sinusoid_table(3, hidden_dim), atol=1e-5
+    )
 
 
 def test_no_positions():
     layer = PositionalEmbedding(11, 8, position_encoding=None)
     hidden = to_numpy(layer(np.array([[5, 1, 5]])))
-    np.testing.assert_allclose(hidden, to_numpy(layer.embeddings)[[[5, 1, 5]]] * math.sqrt(8), atol=1e-6)
+    np.testing.assert_allclose(
+        hidden, to_numpy(layer.embeddings)[[[5, 1, 5]]] * math.sqrt(8), atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("position_encoding", ["sinusoidal", "learned", None])
@@ -71,7 +77,9 @@ def test_one_token_at_a_time_equals_all_at_once(position_encoding, rng):
     full = to_numpy(layer(ids))
     steps = [layer(ids[:, step : step + 1], start_index=step) for step in range(3)]
     rest = layer(ids[:, 3:], start_index=ops.convert_to_tensor(3))
-    np.testing.assert_allclose(np.concatenate([*map(to_numpy, steps), to_numpy(rest)], axis=1), full, atol=1e-6)
+    np.testing.assert_allclose(
+        np.concatenate([*map(to_numpy, steps), to_numpy(rest)], axis=1), full, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("position_encoding", ["sinusoidal", "learned"])
@@ -103,7 +111,9 @@ def test_a_sequence_longer_than_the_learned_positions_is_refused():
 def test_pretrained_vectors(rng):
     vectors = rng.normal(size=(11, 8)).astype("float32")
     layer = PositionalEmbedding(11, 8, position_encoding=None, pretrained=vectors)
-    np.testing.assert_allclose(to_numpy(layer(np.array([[3, 4]])))[0], vectors[[3, 4]] * math.sqrt(8), rtol=1e-5)
+    np.testing.assert_allclose(
+        to_numpy(layer(np.array([[3, 4]])))[0], vectors[[3, 4]] * math.sqrt(8), rtol=1e-5
+    )
     assert "pretrained" not in layer.get_config()
 
 
@@ -121,7 +131,9 @@ def test_initial_scale():
     layer = PositionalEmbedding(500, 64, position_encoding=None)
     hidden = to_numpy(layer(np.arange(500)[None]))
     assert 0.95 < hidden.std() < 1.05
-    logits = to_numpy(layer(np.random.default_rng(1).normal(size=(1, 20, 64)).astype("float32"), reverse=True))
+    logits = to_numpy(
+        layer(np.random.default_rng(1).normal(size=(1, 20, 64)).astype("float32"), reverse=True)
+    )
     assert 0.9 < logits.std() < 1.1
 
 
@@ -150,7 +162,9 @@ def test_compute_dtype(policy):
     hidden = layer(ids, start_index=260)
     assert keras.backend.standardize_dtype(hidden.dtype) == layer.compute_dtype
     table, positions = to_numpy(layer.embeddings), to_numpy(layer.position_embeddings)
-    np.testing.assert_allclose(to_numpy(hidden), table[ids] * math.sqrt(8) + positions[None, 260:263], atol=5e-2)
+    np.testing.assert_allclose(
+        to_numpy(hidden), table[ids] * math.sqrt(8) + positions[None, 260:263], atol=5e-2
+    )
     logits = layer(hidden, reverse=True)
     assert keras.backend.standardize_dtype(logits.dtype) == layer.compute_dtype
 
@@ -159,13 +173,17 @@ def test_positions_beyond_256_stay_apart_in_half_precision():
     """The sinusoid is computed in float32 even where bfloat16 would merge neighbouring positions."""
     layer = PositionalEmbedding(4, 8, dtype="mixed_bfloat16")
     hidden = to_numpy(layer(np.ones((1, 4), "int32"), start_index=1000))
-    expected = to_numpy(layer.embeddings)[1] * math.sqrt(8) + [[sinusoid(p, d, 8) for d in range(8)] for p in range(1000, 1004)]
+    expected = to_numpy(layer.embeddings)[1] * math.sqrt(8) + [
+        [sinusoid(p, d, 8) for d in range(8)] for p in range(1000, 1004)
+    ]
     np.testing.assert_allclose(hidden[0], expected, atol=3e-2)
 
 
 def test_ids_of_a_float_dtype_are_read_as_ids():
     layer = PositionalEmbedding(11, 8)
-    np.testing.assert_array_equal(to_numpy(layer(np.array([[5.0, 6.0]]))), to_numpy(layer(np.array([[5, 6]]))))
+    np.testing.assert_array_equal(
+        to_numpy(layer(np.array([[5.0, 6.0]]))), to_numpy(layer(np.array([[5, 6]])))
+    )
 
 
 def test_lengths_unknown_when_the_graph_is_built():
@@ -182,12 +200,22 @@ def test_lengths_unknown_when_the_graph_is_built():
 
 def test_config_round_trip():
     layer = PositionalEmbedding(
-        11, 8, position_encoding="learned", max_length=5, dropout=0.1, pad_id=1, embeddings_initializer="ones", seed=4, name="e"
+        11,
+        8,
+        position_encoding="learned",
+        max_length=5,
+        dropout=0.1,
+        pad_id=1,
+        embeddings_initializer="ones",
+        seed=4,
+        name="e",
     )
     config = layer.get_config()
     again = PositionalEmbedding.from_config(config)
     assert again.get_config() == config
-    np.testing.assert_allclose(to_numpy(again(np.array([[2]]))) - to_numpy(layer(np.array([[2]]))), 0)
+    np.testing.assert_allclose(
+        to_numpy(again(np.array([[2]]))) - to_numpy(layer(np.array([[2]]))), 0
+    )
 
 
 @pytest.mark.parametrize(

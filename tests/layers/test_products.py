@@ -30,13 +30,20 @@ def cut(x):
 
 def test_a_product_is_that_of_rounded_matrices(bfloat16_products):
     random = np.random.default_rng(1)
-    x, kernel = random.normal(size=(2, 5, 64)).astype("float32"), random.normal(size=(64, 32)).astype("float32")
+    x, kernel = (
+        random.normal(size=(2, 5, 64)).astype("float32"),
+        random.normal(size=(64, 32)).astype("float32"),
+    )
     exact, product = x @ kernel, rounded(x) @ rounded(kernel)
     with products.training_products():
-        found = ops.convert_to_numpy(linear(ops.convert_to_tensor(x), ops.convert_to_tensor(kernel)))
+        found = ops.convert_to_numpy(
+            linear(ops.convert_to_tensor(x), ops.convert_to_tensor(kernel))
+        )
     assert found.dtype == np.float32
     # The result is float32's, or bfloat16's: the nearest one, or cut off where a processor has no products of bfloat16.
-    expected = min((product, rounded(product), cut(product)), key=lambda kind: np.abs(found - kind).mean())
+    expected = min(
+        (product, rounded(product), cut(product)), key=lambda kind: np.abs(found - kind).mean()
+    )
     np.testing.assert_allclose(found, expected, rtol=2**-8, atol=1e-5)
     assert np.abs(found - expected).mean() < 0.5 * np.abs(found - exact).mean()
     outside = ops.convert_to_numpy(linear(ops.convert_to_tensor(x), ops.convert_to_tensor(kernel)))
@@ -51,13 +58,18 @@ def test_a_product_is_that_of_rounded_matrices(bfloat16_products):
 
 def test_other_dtypes_stay_as_they_are(bfloat16_products):
     with products.training_products():
-        assert products.product_dtype("float16") == "float16" and products.product_dtype("float32") == "bfloat16"
+        assert (
+            products.product_dtype("float16") == "float16"
+            and products.product_dtype("float32") == "bfloat16"
+        )
     assert products.product_dtype("float32") == "float32"
 
 
 @pytest.mark.any_backend
 def test_an_unknown_dtype():
-    with pytest.raises(ValueError, match="of bfloat16 or, with None, of float32, but 'int8' was given"):
+    with pytest.raises(
+        ValueError, match="of bfloat16 or, with None, of float32, but 'int8' was given"
+    ):
         products.set_training_products("int8")
 
 
@@ -66,7 +78,13 @@ def test_a_training_in_bfloat16_products_is_near_that_in_float32(consistency):
     random = np.random.default_rng(2)
     source, target = random.integers(4, 50, (8, 9)), random.integers(4, 50, (8, 11))
     data = {"source_ids": source, "target_ids": target[:, :-1]}, target[:, 1:]
-    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "hidden_dim": 32, "intermediate_dim": 64, "num_heads": 2}
+    sizes = {
+        "num_encoder_layers": 1,
+        "num_decoder_layers": 1,
+        "hidden_dim": 32,
+        "intermediate_dim": 64,
+        "num_heads": 2,
+    }
 
     def course(dtype):
         products.set_training_products(dtype)
@@ -74,9 +92,16 @@ def test_a_training_in_bfloat16_products_is_near_that_in_float32(consistency):
             model = kformer.Transformer(50, **sizes, dropout=0.1, normalize_first=True, seed=3)
             model.compile(**paper_recipe(model, learning_rate=0.01, consistency=consistency))
             before = model.evaluate(*data, verbose=0, return_dict=True)["nll"]
-            losses = [model.fit(*data, verbose=0, shuffle=False, batch_size=8).history["loss"][0] for _ in range(12)]
+            losses = [
+                model.fit(*data, verbose=0, shuffle=False, batch_size=8).history["loss"][0]
+                for _ in range(12)
+            ]
             assert {weight.dtype for weight in model.trainable_weights} == {"float32"}
-            return before, np.array(losses), model.evaluate(*data, verbose=0, return_dict=True)["nll"]
+            return (
+                before,
+                np.array(losses),
+                model.evaluate(*data, verbose=0, return_dict=True)["nll"],
+            )
         finally:
             products.set_training_products(None)
 

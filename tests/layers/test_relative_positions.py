@@ -5,13 +5,22 @@ import numpy as np
 import pytest
 from keras import ops
 
-from kformer.layers import RelativePositionBias, alibi_bias, alibi_slopes, distances, relative_buckets, rotate_positions
+from kformer.layers import (
+    RelativePositionBias,
+    alibi_bias,
+    alibi_slopes,
+    distances,
+    relative_buckets,
+    rotate_positions,
+)
 
 RANDOM = np.random.default_rng(5)
 
 
 def rotated(x, positions, **settings):
-    return ops.convert_to_numpy(rotate_positions(ops.convert_to_tensor(x), ops.convert_to_tensor(positions), **settings))
+    return ops.convert_to_numpy(
+        rotate_positions(ops.convert_to_tensor(x), ops.convert_to_tensor(positions), **settings)
+    )
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -24,7 +33,10 @@ def test_a_rotation_is_the_papers_matrix(interleaved):
         for pair in range(size // 2):
             angle = position * 10_000 ** (-2 * pair / size)
             places = (2 * pair, 2 * pair + 1) if interleaved else (pair, pair + size // 2)
-            matrix[np.ix_(places, places)] = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
+            matrix[np.ix_(places, places)] = [
+                [np.cos(angle), -np.sin(angle)],
+                [np.sin(angle), np.cos(angle)],
+            ]
         expected[:, :, index] = x[:, :, index] @ matrix.T
     found = rotated(x, positions, interleaved=interleaved)
     np.testing.assert_allclose(found, expected, atol=1e-4)
@@ -35,14 +47,22 @@ def test_a_rotation_is_the_papers_matrix(interleaved):
 
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_a_score_depends_on_the_distance_alone(interleaved):
-    query, key = (np.repeat(RANDOM.normal(size=(1, 1, 1, 16)), 6, axis=2).astype("float32") for _ in range(2))
+    query, key = (
+        np.repeat(RANDOM.normal(size=(1, 1, 1, 16)), 6, axis=2).astype("float32") for _ in range(2)
+    )
     places = np.array([0, 1, 7, 50, 90, 200])
     for distance in (-13, 0, 4):
-        pairs = rotated(query, places + 20, interleaved=interleaved) * rotated(key, places + 20 + distance, interleaved=interleaved)
+        pairs = rotated(query, places + 20, interleaved=interleaved) * rotated(
+            key, places + 20 + distance, interleaved=interleaved
+        )
         scores = pairs.sum(-1)[0, 0]
         np.testing.assert_allclose(scores, scores[0], atol=1e-4)
-    assert len({round(float(score), 3) for score in (rotated(query, places) * key).sum(-1)[0, 0]}) == 6
-    np.testing.assert_allclose(np.linalg.norm(rotated(query, places), axis=-1), np.linalg.norm(query, axis=-1), rtol=1e-5)
+    assert (
+        len({round(float(score), 3) for score in (rotated(query, places) * key).sum(-1)[0, 0]}) == 6
+    )
+    np.testing.assert_allclose(
+        np.linalg.norm(rotated(query, places), axis=-1), np.linalg.norm(query, axis=-1), rtol=1e-5
+    )
 
 
 def test_rotations_are_those_of_llama():
@@ -52,7 +72,9 @@ def test_rotations_are_those_of_llama():
 
     x = RANDOM.normal(size=(2, 4, 9, 32)).astype("float32")
     positions = np.arange(9) + 100
-    config = transformers.LlamaConfig(hidden_size=128, num_attention_heads=4, max_position_embeddings=256)
+    config = transformers.LlamaConfig(
+        hidden_size=128, num_attention_heads=4, max_position_embeddings=256
+    )
     cosines, sines = LlamaRotaryEmbedding(config)(torch.tensor(x), torch.tensor(positions)[None])
     expected, _ = apply_rotary_pos_emb(torch.tensor(x), torch.tensor(x), cosines, sines)
     np.testing.assert_allclose(rotated(x, positions), expected.numpy(), atol=1e-5)
@@ -74,7 +96,9 @@ def test_an_odd_head_size_cannot_be_turned():
 
 def test_slopes_and_biases_of_alibi():
     # The paper's numbers for 8 heads; those between for 16.
-    np.testing.assert_array_equal(alibi_slopes(8), [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256])
+    np.testing.assert_array_equal(
+        alibi_slopes(8), [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]
+    )
     np.testing.assert_allclose(alibi_slopes(16), 2.0 ** (-0.5 * np.arange(1, 17)), rtol=1e-6)
     bias = ops.convert_to_numpy(alibi_bias(8, distances(3, 5, offset=2)))
     assert bias.shape == (8, 3, 5)
@@ -89,7 +113,9 @@ def test_biases_are_those_of_bloom(num_heads):
     from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
     # Its bias grows with the key's position; that differs from the paper's by a number for each query, which a softmax does not see.
-    expected = build_alibi_tensor(torch.ones(1, 6), num_heads, torch.float32).reshape(num_heads, 6).numpy()
+    expected = (
+        build_alibi_tensor(torch.ones(1, 6), num_heads, torch.float32).reshape(num_heads, 6).numpy()
+    )
     bias = ops.convert_to_numpy(alibi_bias(num_heads, distances(1, 6, offset=5)))[:, 0]
     np.testing.assert_allclose(bias - bias[:, :1], expected - expected[:, :1], rtol=1e-6)
 
@@ -104,7 +130,9 @@ def test_buckets_are_those_of_t5(bidirectional, sizes):
     distance = np.arange(-400, 401).astype("int32")
     settings = {"bidirectional": bidirectional, "num_buckets": sizes[0], "max_distance": sizes[1]}
     expected = T5Attention._relative_position_bucket(torch.tensor(distance), **settings).numpy()
-    found = ops.convert_to_numpy(relative_buckets(ops.convert_to_tensor(distance), *sizes, bidirectional))
+    found = ops.convert_to_numpy(
+        relative_buckets(ops.convert_to_tensor(distance), *sizes, bidirectional)
+    )
     np.testing.assert_array_equal(found, expected)
 
 
@@ -112,7 +140,9 @@ def test_the_relative_bias_of_a_later_query_is_a_row_of_the_whole():
     layer = RelativePositionBias(4, bidirectional=False, seed=1)
     whole = ops.convert_to_numpy(layer(distances(40, 40)))
     assert whole.shape == (4, 40, 40)
-    np.testing.assert_array_equal(ops.convert_to_numpy(layer(distances(1, 31, offset=30)))[:, 0], whole[:, 30, :31])
+    np.testing.assert_array_equal(
+        ops.convert_to_numpy(layer(distances(1, 31, offset=30)))[:, 0], whole[:, 30, :31]
+    )
     np.testing.assert_array_equal(whole[:, 9, 3], ops.convert_to_numpy(layer.table)[6])
     copy = RelativePositionBias.from_config(layer.get_config())
     np.testing.assert_array_equal(ops.convert_to_numpy(copy(distances(40, 40))), whole)
@@ -120,5 +150,7 @@ def test_the_relative_bias_of_a_later_query_is_a_row_of_the_whole():
 
 @pytest.mark.any_backend
 def test_too_few_buckets():
-    with pytest.raises(ValueError, match="at least 4 buckets .* but num_buckets=2 and max_distance=128 were given"):
+    with pytest.raises(
+        ValueError, match="at least 4 buckets .* but num_buckets=2 and max_distance=128 were given"
+    ):
         RelativePositionBias(4, num_buckets=2)

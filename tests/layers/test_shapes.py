@@ -15,11 +15,17 @@ from tests.gradients import gradients
 def test_linear(rng, shape, biased):
     x, kernel, bias = (rng.normal(size=size).astype("float32") for size in (shape, (8, 5), (5,)))
     expected = x @ kernel + (bias if biased else 0)
-    found = linear(ops.convert_to_tensor(x), ops.convert_to_tensor(kernel), ops.convert_to_tensor(bias) if biased else None)
+    found = linear(
+        ops.convert_to_tensor(x),
+        ops.convert_to_tensor(kernel),
+        ops.convert_to_tensor(bias) if biased else None,
+    )
     np.testing.assert_allclose(ops.convert_to_numpy(found), expected, atol=1e-5)
     there_and_back = unflat(flat(ops.convert_to_tensor(x)), ops.convert_to_tensor(x))
     np.testing.assert_array_equal(ops.convert_to_numpy(there_and_back), x)
-    np.testing.assert_array_equal(ops.convert_to_numpy(reshape(ops.convert_to_tensor(x), (-1, 4))), x.reshape(-1, 4))
+    np.testing.assert_array_equal(
+        ops.convert_to_numpy(reshape(ops.convert_to_tensor(x), (-1, 4))), x.reshape(-1, 4)
+    )
 
 
 def test_norm(rng):
@@ -30,9 +36,16 @@ def test_norm(rng):
     norm.beta.assign(rng.normal(size=8))
     variable = keras.Variable(x)
     weights = ops.convert_to_tensor(rng.normal(size=x.shape).astype("float32"))
-    np.testing.assert_allclose(ops.convert_to_numpy(normalize(norm, variable.value)), ops.convert_to_numpy(norm(x)), atol=1e-5)
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(normalize(norm, variable.value)),
+        ops.convert_to_numpy(norm(x)),
+        atol=1e-5,
+    )
     slopes = [
-        gradients(lambda f=f: ops.sum(f(ops.convert_to_tensor(variable)) * weights), [variable, norm.gamma, norm.beta])
+        gradients(
+            lambda f=f: ops.sum(f(ops.convert_to_tensor(variable)) * weights),
+            [variable, norm.gamma, norm.beta],
+        )
         for f in (lambda x: normalize(norm, x), norm)
     ]
     for mine, theirs in zip(*slopes, strict=True):
@@ -46,7 +59,11 @@ def test_norm_of_half_precision_computes_in_float32(rng, dtype):
     norm.build((2, 64))
     half = ops.cast(x, norm.compute_dtype)
     exact = ops.convert_to_numpy(ops.cast(half, "float32"))
-    expected = (exact - exact.mean(-1, keepdims=True)) / np.sqrt(exact.var(-1, keepdims=True) + norm.epsilon)
+    expected = (exact - exact.mean(-1, keepdims=True)) / np.sqrt(
+        exact.var(-1, keepdims=True) + norm.epsilon
+    )
     found = normalize(norm, half)
     assert keras.backend.standardize_dtype(found.dtype) == norm.compute_dtype
-    np.testing.assert_allclose(ops.convert_to_numpy(ops.cast(found, "float32")), expected, atol=0.05)
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(ops.cast(found, "float32")), expected, atol=0.05
+    )

@@ -11,7 +11,14 @@ from kformer.models import DualEncoder, Pooling, TransformerEncoder
 from kformer.training import ContrastiveLoss, RetrievalAccuracy
 from tests.peers import to_numpy, torch_encoder
 
-SIZES = {"num_layers": 2, "hidden_dim": 8, "intermediate_dim": 16, "num_heads": 2, "dropout": 0.0, "max_length": 16}
+SIZES = {
+    "num_layers": 2,
+    "hidden_dim": 8,
+    "intermediate_dim": 16,
+    "num_heads": 2,
+    "dropout": 0.0,
+    "max_length": 16,
+}
 V = 20
 IDS = np.array([[5, 6, 7, 8, 9], [10, 11, 0, 0, 0], [0, 0, 0, 0, 0]], "int32")
 
@@ -30,7 +37,9 @@ def test_hidden_states_are_those_of_pytorch(randomize):
     found = run(model)[:2]
     np.testing.assert_allclose(found[IDS[:2] != 0], expected[IDS[:2] != 0], atol=2e-5)
     seen = model.inspect({"token_ids": IDS[:2]})
-    assert len(seen["encoder_hidden_states"]) == 3 and seen["encoder_attention_scores"][1].shape == (2, 2, 5, 5)
+    assert len(seen["encoder_hidden_states"]) == 3 and seen["encoder_attention_scores"][
+        1
+    ].shape == (2, 2, 5, 5)
 
 
 def test_pooling():
@@ -43,16 +52,33 @@ def test_pooling():
 
 @pytest.mark.parametrize("pooling", ["mean", "first"])
 def test_padding_changes_nothing(randomize, pooling):
-    model = randomize(TransformerEncoder(V, **SIZES, head="classification", num_outputs=3, pooling=pooling, position_encoding="rope"))
+    model = randomize(
+        TransformerEncoder(
+            V,
+            **SIZES,
+            head="classification",
+            num_outputs=3,
+            pooling=pooling,
+            position_encoding="rope",
+        )
+    )
     found = run(model)
     assert found.shape == (3, 3) and np.isfinite(found).all()
     np.testing.assert_allclose(run(model, IDS[1:2, :2])[0], found[1], atol=1e-5)
 
 
 HEADS = {
-    "classification": ({"num_outputs": 3}, keras.losses.SparseCategoricalCrossentropy(from_logits=True), np.array([0, 2, 1])),
+    "classification": (
+        {"num_outputs": 3},
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        np.array([0, 2, 1]),
+    ),
     "regression": ({"pooling": "first"}, "mean_squared_error", np.array([[0.5], [-1.0], [2.0]])),
-    "labelling": ({"num_outputs": 4}, "masked", np.array([[0, 1, 2, 3, 0], [1, 0, -1, -1, -1], [-1] * 5])),
+    "labelling": (
+        {"num_outputs": 4},
+        "masked",
+        np.array([[0, 1, 2, 3, 0], [1, 0, -1, -1, -1], [-1] * 5]),
+    ),
 }
 
 
@@ -68,7 +94,13 @@ def test_every_head_learns_and_is_saved(head, tmp_path, quick_compile):
     assert losses["loss"][-1] < 0.2 * losses["loss"][0]
     if head == "labelling":
         # The label 0 counts like any other; what is below 0 does not.
-        assert losses["accuracy"][-1] == 1.0 and run(model)[0].argmax(-1).tolist() == [0, 1, 2, 3, 0]
+        assert losses["accuracy"][-1] == 1.0 and run(model)[0].argmax(-1).tolist() == [
+            0,
+            1,
+            2,
+            3,
+            0,
+        ]
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     assert again.get_config() == model.get_config()
@@ -79,14 +111,25 @@ def test_embeddings_find_their_partners(rng, tmp_path, quick_compile):
     """Partners share no token: which belongs to which is learnt."""
     sources = rng.integers(4, 12, (24, 4)).astype("int32")
     data = {"source_ids": sources, "target_ids": np.flip(sources, 1) + 8}
-    encoder = TransformerEncoder(V, **{**SIZES, "hidden_dim": 32, "intermediate_dim": 64}, head="embedding", num_outputs=16)
+    encoder = TransformerEncoder(
+        V, **{**SIZES, "hidden_dim": 32, "intermediate_dim": 64}, head="embedding", num_outputs=16
+    )
     model = DualEncoder(encoder)
-    model.compile(keras.optimizers.Adam(0.005), ContrastiveLoss(0.1), metrics=[RetrievalAccuracy()], **quick_compile)
+    model.compile(
+        keras.optimizers.Adam(0.005),
+        ContrastiveLoss(0.1),
+        metrics=[RetrievalAccuracy()],
+        **quick_compile,
+    )
     labels = np.zeros(24)
     before = model.evaluate(data, labels, verbose=0, return_dict=True, batch_size=24)
     model.fit(data, labels, epochs=60, batch_size=24, verbose=0)
     after = model.evaluate(data, labels, verbose=0, return_dict=True, batch_size=24)
-    assert before["retrieval_accuracy"] < 0.4 and after["retrieval_accuracy"] > 0.9 and after["loss"] < 0.5 * before["loss"]
+    assert (
+        before["retrieval_accuracy"] < 0.4
+        and after["retrieval_accuracy"] > 0.9
+        and after["loss"] < 0.5 * before["loss"]
+    )
     vectors = run(encoder, data["source_ids"])
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=-1), 1, atol=1e-5)
     nearest = (vectors @ run(encoder, data["target_ids"]).T).argmax(-1)
@@ -101,7 +144,9 @@ def test_the_contrastive_loss_is_its_formula(rng):
     unit = pairs / np.linalg.norm(pairs, axis=-1, keepdims=True)
     cosines = unit[:, 0] @ unit[:, 1].T / 0.2
     rows, columns = (np.log(np.exp(cosines).sum(axis)) - cosines.diagonal() for axis in (1, 0))
-    np.testing.assert_allclose(float(ContrastiveLoss(0.2)(np.zeros(5), pairs)), ((rows + columns) / 2).mean(), rtol=1e-5)
+    np.testing.assert_allclose(
+        float(ContrastiveLoss(0.2)(np.zeros(5), pairs)), ((rows + columns) / 2).mean(), rtol=1e-5
+    )
     metric = RetrievalAccuracy()
     metric.update_state(None, ops.ones((4, 2, 3)))
     assert float(metric.result()) == 0

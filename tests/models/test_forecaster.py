@@ -9,7 +9,14 @@ from keras import ops
 from kformer.models import Forecaster
 from tests.peers import to_numpy, torch_decoder, torch_encoder
 
-SIZES = {"num_encoder_layers": 1, "num_decoder_layers": 2, "hidden_dim": 8, "intermediate_dim": 16, "num_heads": 2, "dropout": 0.0}
+SIZES = {
+    "num_encoder_layers": 1,
+    "num_decoder_layers": 2,
+    "hidden_dim": 8,
+    "intermediate_dim": 16,
+    "num_heads": 2,
+    "dropout": 0.0,
+}
 OPTIONS = {
     "sinusoidal": {},
     "learned": {"position_encoding": "learned", "max_length": 12},
@@ -18,13 +25,17 @@ OPTIONS = {
     "local": {"attention_kind": "local", "attention_window": 2, "position_encoding": "t5"},
     "linear": {"attention_kind": "linear"},
 }
-if keras.backend.backend() == "jax":  # It compiles each operation for each shape; these have all operations that there are.
+if (
+    keras.backend.backend() == "jax"
+):  # It compiles each operation for each shape; these have all operations that there are.
     OPTIONS = {kind: OPTIONS[kind] for kind in ("learned", "local")}
 
 
 @pytest.fixture
 def forecaster(randomize):
-    return lambda *sizes, **options: randomize(Forecaster(*(sizes or (3, 2)), **{**SIZES, **options}))
+    return lambda *sizes, **options: randomize(
+        Forecaster(*(sizes or (3, 2)), **{**SIZES, **options})
+    )
 
 
 @pytest.mark.parametrize("kind", OPTIONS)
@@ -33,7 +44,9 @@ def test_a_forecast_feeds_on_itself(forecaster, rng, kind):
     past = rng.normal(size=(2, 6, 3)).astype("float32")
     values = past[:, -1:, :2]
     for _ in range(5):
-        found = to_numpy(model({"past": ops.convert_to_tensor(past), "previous": ops.convert_to_tensor(values)}))
+        found = to_numpy(
+            model({"past": ops.convert_to_tensor(past), "previous": ops.convert_to_tensor(values)})
+        )
         values = np.concatenate([values, found[:, -1:]], axis=1)
     found = model.forecast(past, 5)
     assert found.shape == (2, 5, 2) and found.dtype == "float32"
@@ -42,14 +55,29 @@ def test_a_forecast_feeds_on_itself(forecaster, rng, kind):
 
 def test_it_is_pytorchs(forecaster, rng):
     model = forecaster(normalize_first=False)
-    past, previous = (rng.normal(size=(2, length, features)).astype("float32") for length, features in ((6, 3), (4, 2)))
+    past, previous = (
+        rng.normal(size=(2, length, features)).astype("float32")
+        for length, features in ((6, 3), (4, 2))
+    )
     network = model._network
-    memory, x = (to_numpy(part) for part in (network.past_embedding(past), network.future_embedding(previous)))
-    encoder, decoder = torch_encoder(network.encoder.layers, None, 8).eval(), torch_decoder(network.decoder.layers, None, 8).eval()
+    memory, x = (
+        to_numpy(part)
+        for part in (network.past_embedding(past), network.future_embedding(previous))
+    )
+    encoder, decoder = (
+        torch_encoder(network.encoder.layers, None, 8).eval(),
+        torch_decoder(network.decoder.layers, None, 8).eval(),
+    )
     with torch.no_grad():
-        hidden = decoder(torch.tensor(x), encoder(torch.tensor(memory)), tgt_mask=torch.tensor(np.triu(np.ones((4, 4), bool), 1))).numpy()
+        hidden = decoder(
+            torch.tensor(x),
+            encoder(torch.tensor(memory)),
+            tgt_mask=torch.tensor(np.triu(np.ones((4, 4), bool), 1)),
+        ).numpy()
     expected = hidden @ to_numpy(network.output.kernel) + to_numpy(network.output.bias)
-    np.testing.assert_allclose(to_numpy(model({"past": past, "previous": previous})), expected, atol=2e-5)
+    np.testing.assert_allclose(
+        to_numpy(model({"past": past, "previous": previous})), expected, atol=2e-5
+    )
 
 
 def test_a_sine_is_learnt_and_saved(tmp_path):

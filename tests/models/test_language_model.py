@@ -9,18 +9,32 @@ import kformer
 from kformer.models import TransformerDecoder
 from tests.peers import to_numpy
 
-SIZES = {"num_layers": 2, "hidden_dim": 16, "intermediate_dim": 32, "num_heads": 4, "max_length": 40}
+SIZES = {
+    "num_layers": 2,
+    "hidden_dim": 16,
+    "intermediate_dim": 32,
+    "num_heads": 4,
+    "max_length": 40,
+}
 V = 29
 OPTIONS = {
     "sinusoidal": {},
     "learned": {"position_encoding": "learned", "share_output": False},
-    "rope": {"position_encoding": "rope", "num_key_value_heads": 2, "normalization": "rms_norm", "gated": True, "activation": "silu"},
+    "rope": {
+        "position_encoding": "rope",
+        "num_key_value_heads": 2,
+        "normalization": "rms_norm",
+        "gated": True,
+        "activation": "silu",
+    },
     "alibi": {"position_encoding": "alibi", "normalize_first": False},
     "t5": {"position_encoding": "t5"},
     "local": {"attention_kind": "local", "attention_window": 3, "position_encoding": "rope"},
     "linear": {"attention_kind": "linear"},
 }
-if keras.backend.backend() == "jax":  # It compiles each operation for each shape; these have all operations that there are.
+if (
+    keras.backend.backend() == "jax"
+):  # It compiles each operation for each shape; these have all operations that there are.
     OPTIONS = {kind: OPTIONS[kind] for kind in ("rope", "local", "linear")}
 by_kind = pytest.mark.parametrize("kind", OPTIONS)
 PROMPTS = [[5, 6, 7, 8, 9, 10], [11], [], [12, 13, 5]]
@@ -81,9 +95,13 @@ def test_cached_steps_equal_one_pass(language_model, kind):
 def test_beams_and_draws(language_model):
     model = language_model()
     beams = model.generate(PROMPTS, max_new_tokens=5, beam_size=4, n_best=3)
-    assert [len(rows) for rows in beams] == [3] * 4 and all(len({tuple(row) for row in rows}) == 3 for rows in beams)
+    assert [len(rows) for rows in beams] == [3] * 4 and all(
+        len({tuple(row) for row in rows}) == 3 for rows in beams
+    )
     # At full width a beam finds the likeliest continuation there is.
-    small = TransformerDecoder(7, **{**SIZES, "num_layers": 1, "hidden_dim": 8, "num_heads": 2}, seed=3)
+    small = TransformerDecoder(
+        7, **{**SIZES, "num_layers": 1, "hidden_dim": 8, "num_heads": 2}, seed=3
+    )
     best, score = None, -np.inf
     for first in (1, 3, 4, 5, 6):
         for second in (1, 3, 4, 5, 6):
@@ -94,7 +112,9 @@ def test_beams_and_draws(language_model):
                 if row.index(3) == len(row) - 1 and total > score:
                     best, score = row[:-1], total
     assert small.generate([[4]], max_new_tokens=2, beam_size=25, length_penalty=0.0) == [best]
-    draws = [model.generate(PROMPTS, max_new_tokens=8, sampling=True, seed=seed) for seed in (1, 1, 2)]
+    draws = [
+        model.generate(PROMPTS, max_new_tokens=8, sampling=True, seed=seed) for seed in (1, 1, 2)
+    ]
     assert draws[0] == draws[1] != draws[2]
     # A prompt's draws are its own, whoever stands beside it.
     assert model.generate(PROMPTS[:1], max_new_tokens=8, sampling=True, seed=1) == draws[0][:1]
@@ -105,9 +125,17 @@ def test_trained_saved_and_loaded(language_model, tmp_path, quick_compile, rng, 
     model = language_model(**OPTIONS[kind])
     ids = rng.integers(4, V, (4, 9)).astype("int32")
     ids[1, 6:] = 0
-    model.compile(keras.optimizers.Adam(0.01), kformer.MaskedCrossentropy(), metrics=[kformer.MaskedAccuracy()], **quick_compile)
+    model.compile(
+        keras.optimizers.Adam(0.01),
+        kformer.MaskedCrossentropy(),
+        metrics=[kformer.MaskedAccuracy()],
+        **quick_compile,
+    )
     assert model._can_project_loss(({"token_ids": ids}, ids))
-    losses = [model.fit({"token_ids": ids[:, :-1]}, ids[:, 1:], verbose=0).history["loss"][0] for _ in range(6)]
+    losses = [
+        model.fit({"token_ids": ids[:, :-1]}, ids[:, 1:], verbose=0).history["loss"][0]
+        for _ in range(6)
+    ]
     assert losses[-1] < losses[0]
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
@@ -118,12 +146,19 @@ def test_trained_saved_and_loaded(language_model, tmp_path, quick_compile, rng, 
 def test_packed_sequences_do_not_see_each_other(language_model):
     model = language_model()
     one, other = [2, 5, 6, 7], [2, 8, 9]
-    inputs = {"token_ids": np.array([[*one, *other, 0]]), "segments": np.array([[1, 1, 1, 1, 2, 2, 2, 0]])}
-    logits = to_numpy(model({name: ops.convert_to_tensor(part, "int32") for name, part in inputs.items()}))[0]
+    inputs = {
+        "token_ids": np.array([[*one, *other, 0]]),
+        "segments": np.array([[1, 1, 1, 1, 2, 2, 2, 0]]),
+    }
+    logits = to_numpy(
+        model({name: ops.convert_to_tensor(part, "int32") for name, part in inputs.items()})
+    )[0]
     np.testing.assert_allclose(logits[:4], logits_of(model, one), atol=1e-5)
     np.testing.assert_allclose(logits[4:7], logits_of(model, other), atol=1e-5)
     seen = model.inspect(inputs)
-    assert len(seen["decoder_hidden_states"]) == 3 and seen["decoder_attention_scores"][0].shape == (1, 4, 8, 8)
+    assert len(seen["decoder_hidden_states"]) == 3 and seen["decoder_attention_scores"][
+        0
+    ].shape == (1, 4, 8, 8)
     np.testing.assert_allclose(to_numpy(seen["logits"])[0], logits, atol=1e-5)
 
 
@@ -141,7 +176,9 @@ def test_a_published_language_model(settings):
     theirs = transformers.LlamaForCausalLM(config).eval()
     with torch.no_grad():
         for parameter in theirs.parameters():
-            parameter.mul_(6) if parameter.ndim == 2 else parameter.add_(0.2 * torch.randn(parameter.shape))
+            parameter.mul_(6) if parameter.ndim == 2 else parameter.add_(
+                0.2 * torch.randn(parameter.shape)
+            )
     ours = TransformerDecoder(
         V, num_layers=2, hidden_dim=32, intermediate_dim=48, num_heads=4, num_key_value_heads=2, max_length=64, share_output=False,
         scale_embeddings=False, position_encoding="rope", normalization="rms_norm", gated=True, activation="silu", use_bias=False,
@@ -157,7 +194,11 @@ def test_a_published_language_model(settings):
         parts = [arrays[f"{prefix}.self_attn.{part}_proj.weight"].T for part in "qkv"]
         attention.query_key_value_kernel.assign(np.concatenate(parts, axis=1))
         attention.output_kernel.assign(arrays[f"{prefix}.self_attn.o_proj.weight"].T)
-        for ours_name, name in (("gate", "gate_proj"), ("intermediate", "up_proj"), ("output_projection", "down_proj")):
+        for ours_name, name in (
+            ("gate", "gate_proj"),
+            ("intermediate", "up_proj"),
+            ("output_projection", "down_proj"),
+        ):
             getattr(dense, ours_name).kernel.assign(arrays[f"{prefix}.mlp.{name}.weight"].T)
         layer.self_attention_norm.scale.assign(arrays[f"{prefix}.input_layernorm.weight"])
         layer.feed_forward_norm.scale.assign(arrays[f"{prefix}.post_attention_layernorm.weight"])
@@ -177,9 +218,17 @@ def test_a_published_language_model(settings):
     prompts = [row[1:].tolist() for row in ids]
     prompts[1] = ids[1, 6:].tolist()
     # That library generates the start token, too.
-    options = {"mode": "huggingface", "length_penalty": 0.9, "beam_size": settings["num_beams"], "forced_end": False, "forbidden_ids": [0]}
+    options = {
+        "mode": "huggingface",
+        "length_penalty": 0.9,
+        "beam_size": settings["num_beams"],
+        "forced_end": False,
+        "forbidden_ids": [0],
+    }
     found = ours.generate(prompts, max_new_tokens=12, **options)
-    cut = [row[: row.index(3)] if 3 in row else [token for token in row if token] for row in expected]
+    cut = [
+        row[: row.index(3)] if 3 in row else [token for token in row if token] for row in expected
+    ]
     assert found == cut and len({tuple(row) for row in cut}) > 4
 
 
@@ -188,7 +237,10 @@ def test_errors(language_model):
     model = language_model()
     with pytest.raises(ValueError, match="A prompt holds 29, which is no token"):
         model.generate([[5, 29]])
-    with pytest.raises(ValueError, match="A prompt of 45 tokens leaves no room in the model's max_length, which is 40"):
+    with pytest.raises(
+        ValueError,
+        match="A prompt of 45 tokens leaves no room in the model's max_length, which is 40",
+    ):
         model.generate([[5] * 45])
     with pytest.raises(ValueError, match="Unknown option 'heads': the options are hidden_dim"):
         TransformerDecoder(V, heads=3)

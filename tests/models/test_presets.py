@@ -6,11 +6,22 @@ import kformer
 from kformer.models import PRESETS
 
 LITERAL = {"tiny": 2_605_056, "small": 8_089_600, "base": 63_082_496, "big": 214_245_376}
-SIZES = {"tiny": (4, 128, 256, 4), "small": (3, 256, 1024, 4), "base": (6, 512, 2048, 8), "big": (6, 1024, 4096, 16)}
+SIZES = {
+    "tiny": (4, 128, 256, 4),
+    "small": (3, 256, 1024, 4),
+    "base": (6, 512, 2048, 8),
+    "big": (6, 1024, 4096, 16),
+}
 
 
 def formula(
-    vocabulary_size, num_encoder_layers, num_decoder_layers, hidden_dim, intermediate_dim, normalize_first=False, **_
+    vocabulary_size,
+    num_encoder_layers,
+    num_decoder_layers,
+    hidden_dim,
+    intermediate_dim,
+    normalize_first=False,
+    **_,
 ):
     """Trainable parameters, counted from the paper's figure."""
     attention = 4 * (hidden_dim * hidden_dim + hidden_dim)
@@ -32,7 +43,11 @@ def test_sizes_source_and_count(name):
     layers, hidden_dim, intermediate_dim, heads = SIZES[name]
     config = preset.config
     assert config["num_encoder_layers"] == config["num_decoder_layers"] == layers
-    assert (config["hidden_dim"], config["intermediate_dim"], config["num_heads"]) == (hidden_dim, intermediate_dim, heads)
+    assert (config["hidden_dim"], config["intermediate_dim"], config["num_heads"]) == (
+        hidden_dim,
+        intermediate_dim,
+        heads,
+    )
     assert not config.get("normalize_first")
     assert preset.source
     assert preset.parameters == LITERAL[name] == formula(preset.reference_vocabulary_size, **config)
@@ -57,13 +72,17 @@ def test_the_formula_counts_a_real_model():
 @pytest.mark.any_backend
 @pytest.mark.parametrize("name", ["small", "base", pytest.param("big", marks=pytest.mark.slow)])
 def test_a_large_preset_has_its_parameters(name):
-    model = kformer.Transformer.from_preset(name, vocabulary_size=PRESETS[name].reference_vocabulary_size)
+    model = kformer.Transformer.from_preset(
+        name, vocabulary_size=PRESETS[name].reference_vocabulary_size
+    )
     assert trainable(model) == LITERAL[name]
 
 
 @pytest.mark.any_backend
 def test_arguments_override_a_preset():
-    model = kformer.Transformer.from_preset("tiny", 50, num_decoder_layers=1, num_encoder_layers=1, dropout=0.0)
+    model = kformer.Transformer.from_preset(
+        "tiny", 50, num_decoder_layers=1, num_encoder_layers=1, dropout=0.0
+    )
     config = model.get_config()
     assert (config["num_decoder_layers"], config["dropout"], config["hidden_dim"]) == (1, 0.0, 128)
     assert model.vocabulary_size == 50
@@ -71,5 +90,7 @@ def test_arguments_override_a_preset():
 
 @pytest.mark.any_backend
 def test_unknown_preset():
-    with pytest.raises(ValueError, match="Unknown preset 'huge': choose one of tiny, small, base, big"):
+    with pytest.raises(
+        ValueError, match="Unknown preset 'huge': choose one of tiny, small, base, big"
+    ):
         kformer.Transformer.from_preset("huge", vocabulary_size=50)

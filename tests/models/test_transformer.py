@@ -32,7 +32,12 @@ def test_shapes_and_names(tiny_transformer, random_batch):
         "source_ids": (None, None),
         "target_ids": (None, None),
     }
-    assert (model.hidden_dim, model.vocabulary_size, model.target_vocabulary_size, model.max_length) == (D, V, V, 16)
+    assert (
+        model.hidden_dim,
+        model.vocabulary_size,
+        model.target_vocabulary_size,
+        model.max_length,
+    ) == (D, V, V, 16)
     assert (model.pad_id, model.start_id, model.end_id) == (0, 2, 3)
 
 
@@ -57,7 +62,9 @@ def test_later_target_tokens_change_nothing_before(tiny_transformer, random_batc
 
 def test_rows_are_independent(tiny_transformer, random_batch):
     model, batch = tiny_transformer(), random_batch()
-    beside = {name: np.concatenate([ids[:1], np.full_like(ids[:1], 9)]) for name, ids in batch.items()}
+    beside = {
+        name: np.concatenate([ids[:1], np.full_like(ids[:1], 9)]) for name, ids in batch.items()
+    }
     np.testing.assert_allclose(logits(model, beside)[:1], logits(model, batch)[:1], atol=1e-5)
     assert np.abs(logits(model, beside)[1] - logits(model, batch)[1]).max() > 1e-3
 
@@ -74,7 +81,9 @@ def test_the_start_token_may_be_the_padding_token(tiny_transformer, random_batch
     """Published models begin with it; masking it would leave the first position nothing to attend to."""
     model, batch = tiny_transformer(pad_id=4, start_id=4), random_batch(pad_id=4, start_id=4)
     record = model.inspect(batch)
-    np.testing.assert_allclose(to_numpy(record["decoder_attention_scores"][0])[:, :, 0, 0], 1.0, atol=1e-6)
+    np.testing.assert_allclose(
+        to_numpy(record["decoder_attention_scores"][0])[:, :, 0, 0], 1.0, atol=1e-6
+    )
     assert np.isfinite(to_numpy(record["logits"])).all()
 
 
@@ -95,7 +104,9 @@ def test_inspect(tiny_transformer, random_batch, options):
     for weight, values in zip(model.weights, before, strict=True):
         np.testing.assert_array_equal(to_numpy(weight), values)
 
-    shapes = {name: [tuple(x.shape) for x in value] for name, value in record.items() if name != "logits"}
+    shapes = {
+        name: [tuple(x.shape) for x in value] for name, value in record.items() if name != "logits"
+    }
     assert shapes == {
         "encoder_hidden_states": [(2, 5, D)] * 3,
         "decoder_hidden_states": [(2, 4, D)] * 3,
@@ -118,17 +129,29 @@ def test_inspected_states_are_those_of_the_pass(tiny_transformer, random_batch):
     model, batch = tiny_transformer(), random_batch()
     record = model.inspect(batch)
     encoded, source_mask = model.encode(batch["source_ids"])
-    np.testing.assert_allclose(to_numpy(record["encoder_hidden_states"][-1]), to_numpy(encoded), atol=1e-5)
+    np.testing.assert_allclose(
+        to_numpy(record["encoder_hidden_states"][-1]), to_numpy(encoded), atol=1e-5
+    )
     np.testing.assert_array_equal(to_numpy(source_mask), batch["source_ids"] != 0)
     # Under post-norm the last state times the shared table is the logits.
-    table = to_numpy(next(weight for weight in model.trainable_weights if weight.path.endswith("embedding/embeddings")))
-    np.testing.assert_allclose(to_numpy(record["decoder_hidden_states"][-1]) @ table.T, logits(model, batch), atol=1e-5)
+    table = to_numpy(
+        next(
+            weight
+            for weight in model.trainable_weights
+            if weight.path.endswith("embedding/embeddings")
+        )
+    )
+    np.testing.assert_allclose(
+        to_numpy(record["decoder_hidden_states"][-1]) @ table.T, logits(model, batch), atol=1e-5
+    )
 
 
 def tables(model):
     """Trainable weights that have a vocabulary's size, by layer."""
     return {
-        weight.path.split("/")[-2]: tuple(weight.shape) for weight in model.trainable_weights if {V, 13} & set(weight.shape)
+        weight.path.split("/")[-2]: tuple(weight.shape)
+        for weight in model.trainable_weights
+        if {V, 13} & set(weight.shape)
     }
 
 
@@ -157,18 +180,32 @@ def test_sharing(tiny_transformer, random_batch, arguments, expected):
 
 def test_seeds(random_batch):
     def weights(**arguments):
-        sizes = {"num_encoder_layers": 2, "num_decoder_layers": 1, "hidden_dim": D, "intermediate_dim": 16, "num_heads": N}
+        sizes = {
+            "num_encoder_layers": 2,
+            "num_decoder_layers": 1,
+            "hidden_dim": D,
+            "intermediate_dim": 16,
+            "num_heads": N,
+        }
         model = kformer.Transformer(V, **sizes, share_embeddings=False, **arguments)
         return {weight.path: to_numpy(weight) for weight in model.trainable_weights}
 
-    first, same, other, drawn = weights(seed=1), weights(seed=1), weights(seed=2), weights(seed=None)
+    first, same, other, drawn = (
+        weights(seed=1),
+        weights(seed=1),
+        weights(seed=2),
+        weights(seed=None),
+    )
     kernels = [path for path in first if first[path].std() > 0]
     for path in kernels:
         np.testing.assert_array_equal(first[path], same[path])
         assert (first[path] != other[path]).any() and (first[path] != drawn[path]).any()
     # No two weights of a model start from the same numbers.
     assert len({first[path].tobytes() for path in kernels}) == len(kernels) == 2 + 3 * 4 + 3
-    assert kformer.Transformer(V, hidden_dim=D, num_heads=N, seed=None).get_config()["seed"] is not None
+    assert (
+        kformer.Transformer(V, hidden_dim=D, num_heads=N, seed=None).get_config()["seed"]
+        is not None
+    )
 
 
 def test_dropout_layers_have_seeds_of_their_own(tiny_transformer):
@@ -187,7 +224,9 @@ def test_dropout_in_training_alone(tiny_transformer, random_batch):
 
 
 @pytest.mark.parametrize("rate, other", [(0.0, 0.5), (0.5, 0.0), (0.2, 0.5)])
-def test_a_copy_with_other_dropout_has_the_same_weights(tiny_transformer, random_batch, rate, other):
+def test_a_copy_with_other_dropout_has_the_same_weights(
+    tiny_transformer, random_batch, rate, other
+):
     model = tiny_transformer(dropout=rate, activation_dropout=0.1, trainable=False)
     copy = model.with_dropout(dropout=other, attention_dropout=0.3)
     assert copy.get_config() == {**model.get_config(), "dropout": other, "attention_dropout": 0.3}
@@ -195,7 +234,10 @@ def test_a_copy_with_other_dropout_has_the_same_weights(tiny_transformer, random
     expected = logits(model, batch)
     np.testing.assert_array_equal(logits(copy, batch), expected)
     rates = {layer.rate for layer in copy._flatten_layers() if isinstance(layer, Dropout)}
-    assert rates == {other, 0.3, 0.1} and np.abs(to_numpy(copy(batch, training=True)) - expected).max() > 1e-2
+    assert (
+        rates == {other, 0.3, 0.1}
+        and np.abs(to_numpy(copy(batch, training=True)) - expected).max() > 1e-2
+    )
     # The model itself stays as it was.
     assert model.get_config()["dropout"] == rate
     with pytest.raises(TypeError, match="Transformer has no rate hidden_dim that"):
@@ -204,8 +246,16 @@ def test_a_copy_with_other_dropout_has_the_same_weights(tiny_transformer, random
 
 def test_initial_logits_have_about_unit_variance(random_batch):
     """So training begins near the loss of a uniform guess."""
-    sizes = {"num_encoder_layers": 2, "num_decoder_layers": 2, "hidden_dim": D, "intermediate_dim": 16, "num_heads": N}
-    found = [logits(kformer.Transformer(V, **sizes, seed=seed), random_batch()) for seed in range(5)]
+    sizes = {
+        "num_encoder_layers": 2,
+        "num_decoder_layers": 2,
+        "hidden_dim": D,
+        "intermediate_dim": 16,
+        "num_heads": N,
+    }
+    found = [
+        logits(kformer.Transformer(V, **sizes, seed=seed), random_batch()) for seed in range(5)
+    ]
     assert 0.5 < np.std(found) < 2
 
 
@@ -224,7 +274,11 @@ def test_mixed_precision_is_near_float32(tiny_transformer, random_batch, policy)
 def test_any_batch_and_lengths_in_a_graph(tiny_transformer, random_batch, backend):
     model = tiny_transformer()
     for sizes in [(2, 5, 4)] if backend == "jax" else [(2, 5, 4), (1, 3, 6), (3, 1, 1)]:
-        batch = random_batch(*sizes) if min(sizes) > 1 else {name: ids[:, :1] for name, ids in random_batch(3).items()}
+        batch = (
+            random_batch(*sizes)
+            if min(sizes) > 1
+            else {name: ids[:, :1] for name, ids in random_batch(3).items()}
+        )
         np.testing.assert_allclose(model.predict(batch, verbose=0), logits(model, batch), atol=1e-5)
 
 
@@ -254,7 +308,10 @@ def test_config_round_trip(tiny_transformer, random_batch):
     [
         ({"num_heads": 3}, "num_heads must divide hidden_dim, but 8 / 3"),
         ({"vocabulary_size": 0}, "vocabulary_size must be a positive whole number, but 0"),
-        ({"target_vocabulary_size": -1}, "target_vocabulary_size must be a positive whole number, but -1"),
+        (
+            {"target_vocabulary_size": -1},
+            "target_vocabulary_size must be a positive whole number, but -1",
+        ),
         ({"hidden_dim": 8.0}, "hidden_dim must be a positive whole number, but 8.0"),
         ({"num_encoder_layers": 0}, "num_encoder_layers must be a positive whole number"),
         ({"num_decoder_layers": -2}, "num_decoder_layers must be a positive whole number"),
@@ -262,9 +319,18 @@ def test_config_round_trip(tiny_transformer, random_batch):
         ({"max_length": 0}, "max_length must be a positive whole number"),
         ({"dropout": 1.0}, "dropout rate must lie in"),
         ({"activation": "tanh"}, "Unknown activation 'tanh'"),
-        ({"position_encoding": "alibis"}, "Unknown position encoding 'alibis'.*'learned', .*'alibi', 't5', or None"),
-        ({"position_encoding": "t5", "attention_kind": "linear"}, "does not go with attention_kind='linear'"),
-        ({"normalization": "batch"}, "Unknown normalization 'batch': choose one of layer_norm, rms_norm"),
+        (
+            {"position_encoding": "alibis"},
+            "Unknown position encoding 'alibis'.*'learned', .*'alibi', 't5', or None",
+        ),
+        (
+            {"position_encoding": "t5", "attention_kind": "linear"},
+            "does not go with attention_kind='linear'",
+        ),
+        (
+            {"normalization": "batch"},
+            "Unknown normalization 'batch': choose one of layer_norm, rms_norm",
+        ),
         ({"num_key_value_heads": 3}, "num_key_value_heads must divide num_heads"),
     ],
 )

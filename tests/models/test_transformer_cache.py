@@ -9,7 +9,9 @@ from tests.peers import to_numpy
 
 T = 4
 # JAX compiles anew for every length of the growing layout, which is not meant for it.
-LAYOUTS = {"static": T + 1} if keras.backend.backend() == "jax" else {"growing": None, "static": T + 1}
+LAYOUTS = (
+    {"static": T + 1} if keras.backend.backend() == "jax" else {"growing": None, "static": T + 1}
+)
 
 
 def decode_in_steps(model, batch, widths, max_length):
@@ -17,7 +19,9 @@ def decode_in_steps(model, batch, widths, max_length):
     cache = model.init_cache(encoded, source_mask, max_length=max_length)
     outputs, start = [], 0
     for width in widths:
-        logits, cache = model.decode_step(batch["target_ids"][:, start : start + width], cache, start)
+        logits, cache = model.decode_step(
+            batch["target_ids"][:, start : start + width], cache, start
+        )
         outputs.append(to_numpy(logits))
         start += width
     return np.concatenate(outputs, axis=1)
@@ -31,7 +35,12 @@ def decode_in_steps(model, batch, widths, max_length):
         {"normalize_first": True, "position_encoding": "learned", "share_output": False},
         {"position_encoding": None, "target_vocabulary_size": 13, "activation": "silu"},
         {"dtype": "mixed_bfloat16"},
-        {"position_encoding": "sinusoidal_fairseq", "position_offset": 2, "scale_embeddings": False, "output_bias": True},
+        {
+            "position_encoding": "sinusoidal_fairseq",
+            "position_offset": 2,
+            "scale_embeddings": False,
+            "output_bias": True,
+        },
         {"position_encoding": "learned", "normalize_embeddings": True},
     ],
     ids=["paper", "pre-norm", "two vocabularies", "bfloat16", "fairseq", "bart"],
@@ -40,7 +49,9 @@ def test_cached_equals_uncached(tiny_transformer, random_batch, options, max_len
     model, batch = tiny_transformer(**options), random_batch()
     expected = to_numpy(model(batch))
     tolerance = 0.1 if "dtype" in options else 1e-5
-    np.testing.assert_allclose(decode_in_steps(model, batch, (1, 1, 1, 1), max_length), expected, atol=tolerance)
+    np.testing.assert_allclose(
+        decode_in_steps(model, batch, (1, 1, 1, 1), max_length), expected, atol=tolerance
+    )
 
 
 @pytest.mark.parametrize("max_length", LAYOUTS.values(), ids=LAYOUTS)
@@ -48,7 +59,9 @@ def test_several_tokens_per_step(tiny_transformer, random_batch, max_length):
     model, batch = tiny_transformer(), random_batch()
     expected = to_numpy(model(batch))
     for widths in [(T,), (2, 1, 1)]:
-        np.testing.assert_allclose(decode_in_steps(model, batch, widths, max_length), expected, atol=1e-5)
+        np.testing.assert_allclose(
+            decode_in_steps(model, batch, widths, max_length), expected, atol=1e-5
+        )
 
 
 @pytest.mark.parametrize("max_length", LAYOUTS.values(), ids=LAYOUTS)
@@ -62,7 +75,9 @@ def test_beams_of_a_sentence_share_its_source(tiny_transformer, random_batch, ma
     _, cache = model.decode_step(targets[:, :2], cache, 0)
     order = np.array([1, 1, 2, 2], dtype="int32")
     found, _ = model.decode_step(targets[order][:, 2:], cache.reorder(order), 2)
-    expected = model.predict_on_batch({"source_ids": batch["source_ids"].repeat(2, axis=0), "target_ids": targets[order]})
+    expected = model.predict_on_batch(
+        {"source_ids": batch["source_ids"].repeat(2, axis=0), "target_ids": targets[order]}
+    )
     np.testing.assert_allclose(to_numpy(found), expected[:, 2:], atol=1e-5)
 
 

@@ -29,7 +29,12 @@ BACKENDS = ("tensorflow", "jax", "torch")
             "share_output": False,
             "dtype": "mixed_bfloat16",
         },
-        {"position_encoding": "learned", "normalize_embeddings": True, "output_bias": True, "dtype": "bfloat16"},
+        {
+            "position_encoding": "learned",
+            "normalize_embeddings": True,
+            "output_bias": True,
+            "dtype": "bfloat16",
+        },
     ],
     ids=["shared", "nothing shared", "bart"],
 )
@@ -37,7 +42,9 @@ def test_save_and_load(tiny_transformer, random_batch, tmp_path, options):
     model, batch = tiny_transformer(**options), random_batch()
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
-    assert again.get_config() == model.get_config() and again.get_config()["dtype"] == options.get("dtype", "float32")
+    assert again.get_config() == model.get_config() and again.get_config()["dtype"] == options.get(
+        "dtype", "float32"
+    )
     np.testing.assert_array_equal(to_numpy(again(batch)), to_numpy(model(batch)))
     assert (again.pad_id, again.hidden_dim, again.target_vocabulary_size) == (
         model.pad_id,
@@ -47,12 +54,19 @@ def test_save_and_load(tiny_transformer, random_batch, tmp_path, options):
     # Search works on it, too.
     cache = again.init_cache(*again.encode(batch["source_ids"]), max_length=4)
     logits, _ = again.decode_step(batch["target_ids"], cache, 0)
-    np.testing.assert_allclose(to_numpy(logits), to_numpy(model(batch)), atol=0.1 if options else 1e-5)
+    np.testing.assert_allclose(
+        to_numpy(logits), to_numpy(model(batch)), atol=0.1 if options else 1e-5
+    )
 
 
-def test_a_trained_model_goes_on_where_it_was(tiny_transformer, random_batch, tmp_path, quick_compile):
+def test_a_trained_model_goes_on_where_it_was(
+    tiny_transformer, random_batch, tmp_path, quick_compile
+):
     """Weights, optimizer, schedule and dropout: the next losses are those of the run that was not interrupted."""
-    model, batch = tiny_transformer(num_encoder_layers=1, num_decoder_layers=1, dropout=0.3), random_batch()
+    model, batch = (
+        tiny_transformer(num_encoder_layers=1, num_decoder_layers=1, dropout=0.3),
+        random_batch(),
+    )
     labels = np.roll(batch["target_ids"], -1, axis=1)
     model.compile(
         keras.optimizers.Adam(WarmupInverseSqrt(8, warmup_steps=3)),
@@ -62,7 +76,10 @@ def test_a_trained_model_goes_on_where_it_was(tiny_transformer, random_batch, tm
     )
 
     def train(model, steps):
-        histories = [model.fit(batch, labels, batch_size=2, shuffle=False, verbose=0).history for _ in range(steps)]
+        histories = [
+            model.fit(batch, labels, batch_size=2, shuffle=False, verbose=0).history
+            for _ in range(steps)
+        ]
         return [history["loss"][0] for history in histories]
 
     train(model, 1)
@@ -87,9 +104,14 @@ def test_the_file_says_no_more_than_it_must(tiny_transformer, tmp_path):
     model.save(tmp_path / "model.keras")
     with zipfile.ZipFile(tmp_path / "model.keras") as archive:
         saved = json.loads(archive.read("config.json"))
-    assert saved["registered_name"] == "kformer>Transformer" and saved["class_name"] == "Transformer"
+    assert (
+        saved["registered_name"] == "kformer>Transformer" and saved["class_name"] == "Transformer"
+    )
     config = dict(saved["config"])
-    assert {name: config[name] for name in ("vocabulary_size", "hidden_dim", "num_heads", "pad_id", "dtype")} == {
+    assert {
+        name: config[name]
+        for name in ("vocabulary_size", "hidden_dim", "num_heads", "pad_id", "dtype")
+    } == {
         "vocabulary_size": 11,
         "hidden_dim": 8,
         "num_heads": 2,
@@ -114,7 +136,9 @@ model.save(f"{folder}/{backend}.keras")
 
 
 @pytest.mark.any_backend
-def test_every_backend_reads_and_writes_the_same_model(tiny_transformer, random_batch, tmp_path, backend):
+def test_every_backend_reads_and_writes_the_same_model(
+    tiny_transformer, random_batch, tmp_path, backend
+):
     """A model saved here gives the same logits on the other two backends; what they save gives them here again."""
     model, batch = tiny_transformer(normalize_first=True, activation="gelu"), random_batch()
     model.compile("adam", MaskedCrossentropy())

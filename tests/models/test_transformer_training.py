@@ -20,7 +20,9 @@ def reversal_task(rows=32, length=4, vocabulary_size=11, pad_id=0):
 
 def values(model):
     """All weights by path, as copies."""
-    return {weight.path: np.array(keras.ops.convert_to_numpy(weight.value)) for weight in model.weights}
+    return {
+        weight.path: np.array(keras.ops.convert_to_numpy(weight.value)) for weight in model.weights
+    }
 
 
 def test_fit_lowers_the_loss_in_every_precision(tiny_transformer, policy, quick_compile):
@@ -32,16 +34,25 @@ def test_fit_lowers_the_loss_in_every_precision(tiny_transformer, policy, quick_
         metrics=[NegativeLogLikelihood(), MaskedAccuracy()],
         **({} if policy == "mixed_float16" else quick_compile),
     )
-    assert (policy == "mixed_float16") == (model.optimizer.__class__.__name__ == "LossScaleOptimizer")
+    assert (policy == "mixed_float16") == (
+        model.optimizer.__class__.__name__ == "LossScaleOptimizer"
+    )
     history = model.fit(inputs, labels, batch_size=32, epochs=12, verbose=0).history
     assert np.isfinite(history["loss"]).all()
-    assert history["loss"][-1] < 0.8 * history["loss"][0] and history["nll"][-1] < 0.8 * history["nll"][0]
+    assert (
+        history["loss"][-1] < 0.8 * history["loss"][0]
+        and history["nll"][-1] < 0.8 * history["nll"][0]
+    )
     assert history["accuracy"][-1] > history["accuracy"][0] + 0.1
 
 
 def test_a_step_moves_every_weight_and_every_counter(tiny_transformer, quick_compile):
     model = tiny_transformer(
-        num_encoder_layers=1, num_decoder_layers=1, dropout=0.1, attention_dropout=0.1, activation_dropout=0.1
+        num_encoder_layers=1,
+        num_decoder_layers=1,
+        dropout=0.1,
+        attention_dropout=0.1,
+        activation_dropout=0.1,
     )
     inputs, labels = reversal_task(rows=4)
     before = values(model)
@@ -49,10 +60,14 @@ def test_a_step_moves_every_weight_and_every_counter(tiny_transformer, quick_com
     model.train_on_batch(inputs, labels)
     assert not [path for path, array in values(model).items() if (array == before[path]).all()]
     # Every dropout layer is called once a step, but the shared embedding's, which serves source and target.
-    counters = {weight.path: int(weight.value) for weight in model.non_trainable_weights if weight.name == "step"}
-    assert set(counters.values()) == {1, 2} and [path for path in counters if counters[path] == 2] == [
-        path for path in counters if path.startswith("embedding/")
-    ]
+    counters = {
+        weight.path: int(weight.value)
+        for weight in model.non_trainable_weights
+        if weight.name == "step"
+    }
+    assert set(counters.values()) == {1, 2} and [
+        path for path in counters if counters[path] == 2
+    ] == [path for path in counters if path.startswith("embedding/")]
 
 
 def test_compiling_tells_the_padding_id(tiny_transformer):
@@ -78,7 +93,9 @@ def test_the_told_padding_counts_for_nothing(tiny_transformer):
     assert not real.all()
     logits = model.predict_on_batch(inputs).astype("float64")
     log_probabilities = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-    expected = -np.take_along_axis(log_probabilities, labels[..., None], axis=-1)[..., 0][real].mean()
+    expected = -np.take_along_axis(log_probabilities, labels[..., None], axis=-1)[..., 0][
+        real
+    ].mean()
     np.testing.assert_allclose([loss, nll], expected, rtol=1e-5)
 
 
@@ -122,18 +139,35 @@ def test_an_ordered_dataset_is_read_in_its_order(tiny_transformer, quick_compile
 def test_keras_callbacks_work_on_it(tiny_transformer, quick_compile, tmp_path):
     model = tiny_transformer(num_encoder_layers=1, num_decoder_layers=1, hidden_dim=16)
     inputs, labels = reversal_task()
-    model.compile(keras.optimizers.Adam(0.01), MaskedCrossentropy(), metrics=[NegativeLogLikelihood()], **quick_compile)
+    model.compile(
+        keras.optimizers.Adam(0.01),
+        MaskedCrossentropy(),
+        metrics=[NegativeLogLikelihood()],
+        **quick_compile,
+    )
     callbacks = [
         keras.callbacks.TensorBoard(tmp_path / "board", histogram_freq=1),
-        keras.callbacks.ModelCheckpoint(tmp_path / "best.keras", monitor="val_nll", save_best_only=True),
+        keras.callbacks.ModelCheckpoint(
+            tmp_path / "best.keras", monitor="val_nll", save_best_only=True
+        ),
         # Nothing is ever better by that much: the second epoch is the last.
         keras.callbacks.EarlyStopping(monitor="val_nll", min_delta=100.0, patience=1),
         keras.callbacks.CSVLogger(tmp_path / "log.csv"),
     ]
-    history = model.fit(inputs, labels, validation_data=(inputs, labels), batch_size=32, epochs=5, verbose=0, callbacks=callbacks)
+    history = model.fit(
+        inputs,
+        labels,
+        validation_data=(inputs, labels),
+        batch_size=32,
+        epochs=5,
+        verbose=0,
+        callbacks=callbacks,
+    )
     assert len(history.history["val_nll"]) == 2
     assert len((tmp_path / "log.csv").read_text().splitlines()) == 3
     assert {path.name for path in (tmp_path / "board").iterdir()} >= {"train", "validation"}
     assert any((tmp_path / "board" / "train").glob("events.*"))
-    best = keras.saving.load_model(tmp_path / "best.keras").evaluate(inputs, labels, verbose=0, return_dict=True)
+    best = keras.saving.load_model(tmp_path / "best.keras").evaluate(
+        inputs, labels, verbose=0, return_dict=True
+    )
     assert abs(best["nll"] - min(history.history["val_nll"])) < 1e-4

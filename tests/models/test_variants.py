@@ -17,16 +17,34 @@ from tests.peers import to_numpy
 VARIANTS = {
     "rope": {"position_encoding": "rope", "rotary_base": 100.0},
     "alibi": {"position_encoding": "alibi"},
-    "t5": {"position_encoding": "t5", "relative_buckets": 4, "relative_max_distance": 3, "attention_scale": 1.0, "scale_output": True},
+    "t5": {
+        "position_encoding": "t5",
+        "relative_buckets": 4,
+        "relative_max_distance": 3,
+        "attention_scale": 1.0,
+        "scale_output": True,
+    },
     "rms_norm": {"normalization": "rms_norm", "use_bias": False, "normalize_first": True},
     "gated": {"gated": True, "activation": "gelu_tanh", "final_norm": True},
     "grouped": {"num_key_value_heads": 1, "head_dim": 6},
     "local": {"attention_kind": "local", "attention_window": 2},
-    "local alibi": {"attention_kind": "local", "attention_window": 1, "attention_dilation": 2, "position_encoding": "alibi"},
-    "global": {"attention_kind": "local", "attention_window": 1, "global_tokens": 2, "position_encoding": "rope"},
+    "local alibi": {
+        "attention_kind": "local",
+        "attention_window": 1,
+        "attention_dilation": 2,
+        "position_encoding": "alibi",
+    },
+    "global": {
+        "attention_kind": "local",
+        "attention_window": 1,
+        "global_tokens": 2,
+        "position_encoding": "rope",
+    },
     "linear": {"attention_kind": "linear", "position_encoding": "rope", "normalize_first": True},
 }
-if keras.backend.backend() == "jax":  # It compiles each operation for each shape; these have all operations that there are.
+if (
+    keras.backend.backend() == "jax"
+):  # It compiles each operation for each shape; these have all operations that there are.
     VARIANTS = {name: VARIANTS[name] for name in ("t5", "grouped", "local alibi", "linear")}
 by_variant = pytest.mark.parametrize("name", VARIANTS)
 
@@ -37,7 +55,9 @@ def test_cached_equals_uncached(tiny_transformer, random_batch, name, max_length
     model, batch = tiny_transformer(**VARIANTS[name]), random_batch()
     expected = to_numpy(model(batch))
     for widths in ((1,) * T, (3, 1)) if keras.backend.backend() != "jax" else ((3, 1),):
-        np.testing.assert_allclose(decode_in_steps(model, batch, widths, max_length), expected, atol=1e-5)
+        np.testing.assert_allclose(
+            decode_in_steps(model, batch, widths, max_length), expected, atol=1e-5
+        )
     plainer = to_numpy(tiny_transformer()(batch))
     assert np.abs(plainer - expected).max() > 0.01
 
@@ -56,7 +76,9 @@ def test_what_cannot_keep_packed_pairs_apart_is_refused(tiny_transformer, rng, n
     model = tiny_transformer(**VARIANTS[name])
     inputs, labels = batch_of(draw_pairs(rng))
     what = {"global": "global_tokens=2", "linear": "attention_kind='linear'"}[name]
-    with pytest.raises(ValueError, match=f"A model with {what} cannot keep apart the sequences of packed rows"):
+    with pytest.raises(
+        ValueError, match=f"A model with {what} cannot keep apart the sequences of packed rows"
+    ):
         model(inputs)
     model.compile("sgd", kformer.MaskedCrossentropy())
 
@@ -74,7 +96,9 @@ def test_what_cannot_keep_packed_pairs_apart_is_refused(tiny_transformer, rng, n
 
 
 @by_variant
-def test_saved_trained_and_in_half_precision(tiny_transformer, random_batch, tmp_path, quick_compile, name):
+def test_saved_trained_and_in_half_precision(
+    tiny_transformer, random_batch, tmp_path, quick_compile, name
+):
     model, batch = tiny_transformer(**VARIANTS[name], stochastic_depth=0.2), random_batch()
     labels = np.roll(batch["target_ids"], -1, axis=1)
     model.compile(keras.optimizers.Adam(0.01), kformer.MaskedCrossentropy(), **quick_compile)
@@ -82,7 +106,10 @@ def test_saved_trained_and_in_half_precision(tiny_transformer, random_batch, tmp
     # A single key gets all the attention whatever it is, and a bias of T5's may stand for a distance that does not occur.
     losses = [model.fit(batch, labels, verbose=0).history["loss"][0] for _ in range(8)]
     assert losses[-1] < losses[0]
-    moved = [np.abs(to_numpy(weight) - old).max() > 0 for weight, old in zip(model.trainable_weights, before, strict=True)]
+    moved = [
+        np.abs(to_numpy(weight) - old).max() > 0
+        for weight, old in zip(model.trainable_weights, before, strict=True)
+    ]
     assert np.mean(moved) > 0.95
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
@@ -121,7 +148,10 @@ def test_stochastic_depth_leaves_out_whole_rows():
     layer = kformer.layers.StochasticDepth(0.25, seed=3)
     x = ops.ones((400, 3, 2))
     dropped = ops.convert_to_numpy(layer(x, training=True)).reshape(400, 6)
-    assert (dropped == dropped[:, :1]).all() and set(np.round(np.unique(dropped), 4)) == {0, np.float32(1.3333)}
+    assert (dropped == dropped[:, :1]).all() and set(np.round(np.unique(dropped), 4)) == {
+        0,
+        np.float32(1.3333),
+    }
     assert 0.18 < (dropped[:, 0] == 0).mean() < 0.32
     np.testing.assert_array_equal(ops.convert_to_numpy(layer(x)), 1)
 

@@ -37,7 +37,10 @@ def test_maps_are_the_models_own(translator, maps):
     model, tokenizer = translator.model, translator.tokenizer
     assert maps.text == translator([SOURCE], beam_size=2)[0]
     ids = tokenizer.tokenize([SOURCE], special_tokens=True)[0]
-    assert maps.source == [tokenizer.id_to_token(i, "source") for i in ids] and len(maps.target) == maps.cross.shape[2]
+    assert (
+        maps.source == [tokenizer.id_to_token(i, "source") for i in ids]
+        and len(maps.target) == maps.cross.shape[2]
+    )
     layers, heads = len(model._network.decoder_layers), model._network.decoder_layers[0].num_heads
     assert maps.cross.shape == (layers, heads, len(maps.target), len(ids))
     for scores in (maps.encoder, maps.decoder, maps.cross):
@@ -67,7 +70,9 @@ def test_chinese_labels_have_a_font(tmp_path):
     pytest.importorskip("mplfonts")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        figure = plots.plot_attention(np.eye(3), ["猫", "坐", "在"], ["the", "猫", "。"], title="注意力")
+        figure = plots.plot_attention(
+            np.eye(3), ["猫", "坐", "在"], ["the", "猫", "。"], title="注意力"
+        )
         plots.save(figure, tmp_path / "cjk.png")
     assert (tmp_path / "cjk.png").read_bytes()[:4] == PNG
     # No font has a private character: boxes, and a word about it.
@@ -79,7 +84,11 @@ def test_chinese_labels_have_a_font(tmp_path):
 def test_the_page_holds_the_numbers_and_no_markup_of_the_text(maps):
     import dataclasses
 
-    page = plots.attention_html(dataclasses.replace(maps, text="a <b> & c", source=["</script><script>alert(1)", *maps.source[1:]]))
+    page = plots.attention_html(
+        dataclasses.replace(
+            maps, text="a <b> & c", source=["</script><script>alert(1)", *maps.source[1:]]
+        )
+    )
     assert "<title>a &lt;b&gt; &amp; c</title>" in page and page.count("</script>") == 2
     data = json.loads(page.split('id="data">')[1].split("</script>")[0])
     assert data[0]["keys"][0] == "</script><script>alert(1)" and data[0]["queries"] == maps.target
@@ -89,7 +98,9 @@ def test_the_page_holds_the_numbers_and_no_markup_of_the_text(maps):
 @pytest.mark.any_backend
 def test_positions():
     vectors = sinusoidal_positions(np.arange(20), 16)
-    np.testing.assert_allclose(images(plots.plot_positions(vectors))[0], to_numpy(vectors), atol=1e-6)
+    np.testing.assert_allclose(
+        images(plots.plot_positions(vectors))[0], to_numpy(vectors), atol=1e-6
+    )
     cosines = images(plots.plot_similarity(vectors))[0]
     np.testing.assert_allclose(np.diag(cosines), 1, atol=1e-5)
     # The cosine depends on the distance alone.
@@ -100,15 +111,30 @@ def test_positions():
 def test_curves(tmp_path):
     run = tmp_path / "run"
     run.mkdir()
-    rows = ["step,loss,val_loss,val_bleu", *(f"{step},{9 - step / 500},," for step in range(1, 1000)), "1000,7,6.5,12.5"]
+    rows = [
+        "step,loss,val_loss,val_bleu",
+        *(f"{step},{9 - step / 500},," for step in range(1, 1000)),
+        "1000,7,6.5,12.5",
+    ]
     (run / "history.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
-    figure = plots.plot_training([run, {"loss": [3.0, 2.0], "val_loss": [3.5, 2.5]}], names=["one", "other"])
+    figure = plots.plot_training(
+        [run, {"loss": [3.0, 2.0], "val_loss": [3.5, 2.5]}], names=["one", "other"]
+    )
     assert [axes.get_title() for axes in figure.axes] == ["loss", "bleu"]
     lines = figure.axes[0].lines
-    assert len(lines) == 4 and lines[0].get_xdata()[0] == 1.5 and lines[0].get_ydata()[0] == pytest.approx(9 - 1.5 / 500)
+    assert (
+        len(lines) == 4
+        and lines[0].get_xdata()[0] == 1.5
+        and lines[0].get_ydata()[0] == pytest.approx(9 - 1.5 / 500)
+    )
     assert figure.axes[1].lines[0].get_ydata().tolist() == [12.5]
-    lengths = plots.plot_lengths({"full": {256: 1.0, 512: 4.0}, "local": {256: 1.0, 512: 2.0}}, title="time")
-    assert lengths.axes[0].lines[0].get_ydata().tolist() == [1.0, 4.0] and lengths.axes[0].get_xscale() == "log"
+    lengths = plots.plot_lengths(
+        {"full": {256: 1.0, 512: 4.0}, "local": {256: 1.0, 512: 2.0}}, title="time"
+    )
+    assert (
+        lengths.axes[0].lines[0].get_ydata().tolist() == [1.0, 4.0]
+        and lengths.axes[0].get_xscale() == "log"
+    )
     assert plots.save(lengths, tmp_path / "a.svg").read_text().startswith("<?xml")
 
 

@@ -20,14 +20,18 @@ def tokenizer(request):
 
 
 def is_bpe(tokenizer):
-    return all(tokenizer.vocabulary("source").processor.get_score(i).is_integer() for i in range(300, 600))
+    return all(
+        tokenizer.vocabulary("source").processor.get_score(i).is_integer() for i in range(300, 600)
+    )
 
 
 def test_the_text_stays_and_so_do_special_tokens_and_bytes(tokenizer):
     vocabulary = tokenizer.vocabulary("source")
     texts = [*corpus()[:200], *tricky_texts(50), "", " ", "a"]
     rows = tokenizer.tokenize(texts, special_tokens=True)
-    drawn = SubwordSampler(vocabulary, 0.5 if is_bpe(tokenizer) else 0.1)(rows, np.arange(len(rows)))
+    drawn = SubwordSampler(vocabulary, 0.5 if is_bpe(tokenizer) else 0.1)(
+        rows, np.arange(len(rows))
+    )
     assert tokenizer.detokenize(drawn) == tokenizer.detokenize(rows)
     assert [row[-1] for row in drawn] == [tokenizer.end_id] * len(rows)
     assert sum(len(row) for row in drawn) > 1.05 * sum(len(row) for row in rows)
@@ -39,7 +43,9 @@ def test_the_text_stays_and_so_do_special_tokens_and_bytes(tokenizer):
 def test_hardly_any_noise_gives_the_tokenizers_own_pieces(tokenizer):
     # A unigram model's likeliest path, and all merges of BPE.
     rows = tokenizer.tokenize(corpus()[:300])
-    drawn = SubwordSampler(tokenizer.vocabulary("source"), 1e-12 if is_bpe(tokenizer) else 1000.0)(rows, np.zeros(len(rows)))
+    drawn = SubwordSampler(tokenizer.vocabulary("source"), 1e-12 if is_bpe(tokenizer) else 1000.0)(
+        rows, np.zeros(len(rows))
+    )
     assert [row.tolist() for row in drawn] == rows
 
 
@@ -56,16 +62,31 @@ def test_a_draw_depends_on_key_and_seed_alone(tokenizer):
         for found in pool.map(lambda _: shared(rows, keys), range(8)):
             assert [row.tolist() for row in found] == expected
     for other in (shared(rows, keys + 1), SubwordSampler(vocabulary, strength, seed=1)(rows, keys)):
-        assert sum(row.tolist() != mine for row, mine in zip(other, expected, strict=True)) > len(rows) / 2
+        assert (
+            sum(row.tolist() != mine for row, mine in zip(other, expected, strict=True))
+            > len(rows) / 2
+        )
 
 
 def test_cuts_of_a_unigram_model_have_their_probabilities():
     tokenizer = Tokenizer.train(texts=corpus(), vocabulary_size=600, model_type="unigram")
     vocabulary, alpha = tokenizer.vocabulary("source"), 0.05
-    word = max((word for text in corpus()[:50] for word in text.split() if word.isascii() and len(word) <= 7), key=len)
+    word = max(
+        (
+            word
+            for text in corpus()[:50]
+            for word in text.split()
+            if word.isascii() and len(word) <= 7
+        ),
+        key=len,
+    )
     (row,) = tokenizer.tokenize([word])
     text = "▁" + word
-    scores = {vocabulary.pieces[i]: vocabulary.processor.get_score(i) for i in range(4, 600) if not vocabulary.processor.is_byte(i)}
+    scores = {
+        vocabulary.pieces[i]: vocabulary.processor.get_score(i)
+        for i in range(4, 600)
+        if not vocabulary.processor.is_byte(i)
+    }
     weights = {}
     for places in itertools.product((False, True), repeat=len(text) - 1):
         edges = [0, *(i + 1 for i, cut in enumerate(places) if cut), len(text)]
@@ -84,7 +105,9 @@ def test_cuts_of_a_unigram_model_have_their_probabilities():
 
 
 def test_merges_are_left_out_with_their_probability():
-    tokenizer = Tokenizer.train(texts=["ab ab ab ab b a"] * 20, vocabulary_size=4 + 256 + 5, model_type="bpe")
+    tokenizer = Tokenizer.train(
+        texts=["ab ab ab ab b a"] * 20, vocabulary_size=4 + 256 + 5, model_type="bpe"
+    )
     vocabulary = tokenizer.vocabulary("source")
     assert {"▁ab", "▁", "a", "b"} <= set(vocabulary.pieces)
     first = "▁a" if "▁a" in vocabulary.pieces else "ab"
@@ -102,5 +125,7 @@ def test_strengths_that_cannot_be(tokenizer):
         with pytest.raises(ValueError, match="strength of subword sampling must be"):
             SubwordSampler(vocabulary, strength)
     if is_bpe(tokenizer):
-        with pytest.raises(ValueError, match="a probability below 1, as 0.1, with a BPE model, but 1.5"):
+        with pytest.raises(
+            ValueError, match="a probability below 1, as 0.1, with a BPE model, but 1.5"
+        ):
             SubwordSampler(vocabulary, 1.5)

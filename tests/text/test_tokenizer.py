@@ -40,7 +40,12 @@ def identity(request):
 
 
 def test_special_ids_and_sizes(tokenizer):
-    assert (tokenizer.pad_id, tokenizer.unknown_id, tokenizer.start_id, tokenizer.end_id) == (0, 1, 2, 3)
+    assert (tokenizer.pad_id, tokenizer.unknown_id, tokenizer.start_id, tokenizer.end_id) == (
+        0,
+        1,
+        2,
+        3,
+    )
     assert [tokenizer.id_to_token(i) for i in range(4)] == ["<pad>", "<unk>", "<s>", "</s>"]
     assert tokenizer.vocabulary_size == tokenizer.target_vocabulary_size == 600
     assert tokenizer.joint
@@ -52,7 +57,10 @@ def test_special_tokens_are_added_on_request(tokenizer, side):
     plain = tokenizer.tokenize(["the dog", ""], side=side)
     assert plain[0] and plain[1] == []
     assert not {0, 1, 2, 3} & set(plain[0])
-    assert tokenizer.tokenize(["the dog", ""], side=side, special_tokens=True) == [plain[0] + [3], [3]]
+    assert tokenizer.tokenize(["the dog", ""], side=side, special_tokens=True) == [
+        plain[0] + [3],
+        [3],
+    ]
 
 
 def test_one_text_gives_one_sequence_and_back(tokenizer):
@@ -99,7 +107,9 @@ def test_ids_outside_of_the_vocabulary_write_the_unknown_sign(tokenizer):
     ids = tokenizer.tokenize("the dog")
     assert tokenizer.detokenize([*ids, 600, -1, 1]) == "the dog" + " \u2047 " * 3
     assert tokenizer.tokens([600, -1]) == ["<unk>", "<unk>"]
-    with pytest.raises(ValueError, match="The id 600 is outside of the target vocabulary of 600 pieces"):
+    with pytest.raises(
+        ValueError, match="The id 600 is outside of the target vocabulary of 600 pieces"
+    ):
         tokenizer.id_to_token(600)
 
 
@@ -152,10 +162,14 @@ def test_literal_special_tokens_are_text(tokenizer, identity):
 
 def test_literal_special_tokens_in_the_training_text_are_text():
     # Such a corpus must train, and must not make text pieces out of "<s>" and the like.
-    texts = [f"{literal} word {literal}{literal} other" for literal in LITERALS for _ in range(40)] + corpus(200)
+    texts = [
+        f"{literal} word {literal}{literal} other" for literal in LITERALS for _ in range(40)
+    ] + corpus(200)
     for model_type in ("unigram", "bpe"):
         for rule in ("nmt_nfkc", "identity"):
-            each = Tokenizer.train(texts=texts, vocabulary_size=450, model_type=model_type, normalization=rule)
+            each = Tokenizer.train(
+                texts=texts, vocabulary_size=450, model_type=model_type, normalization=rule
+            )
             ids = each.tokenize(LITERALS[:6])
             assert not {0, 1, 2, 3} & {i for row in ids for i in row}
             assert each.detokenize(ids) == LITERALS[:6]
@@ -198,7 +212,11 @@ def test_invalid_bytes_become_replacement_characters(identity, bad):
 
 
 def test_lone_surrogate_equals_its_bytes(identity):
-    assert valid_text("a\ud800b") == "a\ufffd\ufffd\ufffdb" == valid_text("a\ud800b".encode("utf-8", "surrogatepass"))
+    assert (
+        valid_text("a\ud800b")
+        == "a\ufffd\ufffd\ufffdb"
+        == valid_text("a\ud800b".encode("utf-8", "surrogatepass"))
+    )
     assert identity.tokenize("a\ud800b") == identity.tokenize(b"a\xed\xa0\x80b")
 
 
@@ -215,16 +233,24 @@ def test_text_is_joined_as_sentencepiece_joins_it():
     for rule in ("nmt_nfkc", "identity"):
         each = Tokenizer.train(texts=corpus(), vocabulary_size=500, normalization=rule)
         processor = sentencepiece.SentencePieceProcessor(model_proto=each.sentencepiece_model())
-        several = [i for i, piece in enumerate(each.vocabulary().pieces) if not piece.startswith("<0x")]
+        several = [
+            i for i, piece in enumerate(each.vocabulary().pieces) if not piece.startswith("<0x")
+        ]
         rows = [generator.choices(several, k=generator.randint(1, 8)) for _ in range(2000)]
         assert each.detokenize(rows) == processor.decode(rows)
 
 
 def test_split_digits(files):
     each = Tokenizer.train(list(files), vocabulary_size=600)
-    assert not [piece for piece in each.vocabulary().pieces[260:] if sum(c.isdigit() for c in piece) > 1]
-    together = Tokenizer.train(list(files), vocabulary_size=600, split_digits=False, model_type="bpe")
-    assert [piece for piece in together.vocabulary().pieces[260:] if sum(c.isdigit() for c in piece) > 1]
+    assert not [
+        piece for piece in each.vocabulary().pieces[260:] if sum(c.isdigit() for c in piece) > 1
+    ]
+    together = Tokenizer.train(
+        list(files), vocabulary_size=600, split_digits=False, model_type="bpe"
+    )
+    assert [
+        piece for piece in together.vocabulary().pieces[260:] if sum(c.isdigit() for c in piece) > 1
+    ]
 
 
 # ---- equal paths ----
@@ -293,10 +319,16 @@ def test_long_and_odd_training_texts_are_used():
         ({"texts": ["", "  ", "\n"]}, "There is no text in texts"),
         ({"texts": ["\u200b"]}, "no text in texts after normalisation"),
         ({"texts": "one string"}, "texts must be an iterable of texts, not one str"),
-        ({"texts": ["a"], "vocabulary_size": 0}, "vocabulary_size must be a positive whole number, not 0"),
+        (
+            {"texts": ["a"], "vocabulary_size": 0},
+            "vocabulary_size must be a positive whole number, not 0",
+        ),
         ({"texts": ["a"], "vocabulary_size": 2.5}, "not 2.5"),
         ({"texts": ["a"], "vocabulary_size": (300, 300)}, "has 2 sizes for 1 model"),
-        ({"texts": ["a"], "model_type": "word"}, "model_type='word' is unknown; choose one of unigram, bpe"),
+        (
+            {"texts": ["a"], "model_type": "word"},
+            "model_type='word' is unknown; choose one of unigram, bpe",
+        ),
         ({"texts": ["a"], "normalization": "model"}, "choose one of nmt_nfkc, identity"),
         ({"texts": ["a"], "character_coverage": 1.5}, "character_coverage=1.5"),
         ({}, "Pass either files or texts"),
@@ -313,20 +345,27 @@ def test_file_errors(tmp_path, files):
     with pytest.raises(FileNotFoundError, match=r"There is no text file .*nowhere"):
         Tokenizer.train([files[0], tmp_path / "nowhere"])
     with pytest.raises(FileNotFoundError, match=r"There is no text file .*nowhere"):
-        Tokenizer.train(files[0], tmp_path / "nowhere", vocabulary_size=10**9)  # said before the source is trained
+        Tokenizer.train(
+            files[0], tmp_path / "nowhere", vocabulary_size=10**9
+        )  # said before the source is trained
     (tmp_path / "latin1").write_bytes("fine\nna\u00efve\n".encode("latin-1"))
     with pytest.raises(ValueError, match=r"Line 2 of .*latin1.* is not valid UTF-8"):
         Tokenizer.train(tmp_path / "latin1")
 
 
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])
-@pytest.mark.parametrize(("size", "message"), [(100_000, "too large .*at most"), (10, "too small .*need")])
+@pytest.mark.parametrize(
+    ("size", "message"), [(100_000, "too large .*at most"), (10, "too small .*need")]
+)
 def test_vocabulary_size_errors_name_a_size_that_works(files, model_type, size, message):
     with pytest.raises(ValueError, match=message) as error:
         Tokenizer.train(files[0], vocabulary_size=size, model_type=model_type)
     assert "train.en" in str(error.value)
     named = int(re.search(r"pass vocabulary_size=(\d+)", str(error.value))[1])
-    assert Tokenizer.train(files[0], vocabulary_size=named, model_type=model_type).vocabulary_size == named
+    assert (
+        Tokenizer.train(files[0], vocabulary_size=named, model_type=model_type).vocabulary_size
+        == named
+    )
 
 
 # ---- languages and foreign pieces, for imported tokenizers ----
@@ -351,7 +390,11 @@ def test_languages_stand_in_their_places(multilingual, tmp_path):
     changed = multilingual.for_languages("de", "zh")
     assert (multilingual.source_language, multilingual.target_language) == (None, None)
     assert (changed.source_language, changed.target_language) == ("de", "zh")
-    assert (changed.source_prefix, changed.source_suffix, changed.target_suffix) == ((), (3, 600), (3, 602))
+    assert (changed.source_prefix, changed.source_suffix, changed.target_suffix) == (
+        (),
+        (3, 600),
+        (3, 602),
+    )
     assert (changed.start_id, multilingual.start_id) == (602, 2)
     assert changed.for_languages(target="fr").source_suffix == (3, 600)
     assert changed.vocabulary("target") is multilingual.vocabulary("target")
@@ -360,7 +403,9 @@ def test_languages_stand_in_their_places(multilingual, tmp_path):
     for other in (loaded, pickle.loads(pickle.dumps(changed)), copy.deepcopy(changed)):
         assert other.languages == {"de": 600, "fr": 601, "zh": 602}
         assert other.special_ids == changed.special_ids
-        assert other.tokenize(">>fr<< the dog", special_tokens=True) == changed.tokenize(">>fr<< the dog", special_tokens=True)
+        assert other.tokenize(">>fr<< the dog", special_tokens=True) == changed.tokenize(
+            ">>fr<< the dog", special_tokens=True
+        )
         assert other.for_languages("zh").source_suffix == (3, 602)
 
 
@@ -374,24 +419,44 @@ def test_a_tag_in_front_of_a_source_text_becomes_its_id(multilingual, tokenizer)
 
 
 def test_language_errors(multilingual, tokenizer):
-    with pytest.raises(ValueError, match="The source language 'en' is unknown; choose one of de, fr, zh"):
+    with pytest.raises(
+        ValueError, match="The source language 'en' is unknown; choose one of de, fr, zh"
+    ):
         multilingual.for_languages(source="en")
-    with pytest.raises(ValueError, match="no languages to choose from; leave out the target language 'de'"):
+    with pytest.raises(
+        ValueError, match="no languages to choose from; leave out the target language 'de'"
+    ):
         tokenizer.for_languages(target="de")
     model = tokenizer.sentencepiece_model()
-    with pytest.raises(ValueError, match="The language place 'behind' is unknown; choose among source_prefix"):
-        Tokenizer.from_sentencepiece(model, languages={"de": 5}, language_places={"source": ["behind"]})
-    with pytest.raises(ValueError, match="The id 600 of the language 'de' is outside of the vocabulary of 600 pieces"):
-        Tokenizer.from_sentencepiece(model, languages={"de": 600}, language_places={"target": ["target_prefix"]})
+    with pytest.raises(
+        ValueError, match="The language place 'behind' is unknown; choose among source_prefix"
+    ):
+        Tokenizer.from_sentencepiece(
+            model, languages={"de": 5}, language_places={"source": ["behind"]}
+        )
+    with pytest.raises(
+        ValueError,
+        match="The id 600 of the language 'de' is outside of the vocabulary of 600 pieces",
+    ):
+        Tokenizer.from_sentencepiece(
+            model, languages={"de": 600}, language_places={"target": ["target_prefix"]}
+        )
 
 
 def test_an_unknown_run_that_is_a_piece_of_the_vocabulary_has_its_id():
     own = Tokenizer.train(texts=corpus(), vocabulary_size=300, byte_fallback=False)
     pieces = [*own.vocabulary().pieces, "\u00fc", "\u00fc\u00e4", "\u00f1"]
     each = Tokenizer.from_sentencepiece(
-        own.sentencepiece_model(), vocabulary=pieces, **{f"{name}_id": i for name, i in own.special_ids.items()}, control_ids=[302]
+        own.sentencepiece_model(),
+        vocabulary=pieces,
+        **{f"{name}_id": i for name, i in own.special_ids.items()},
+        control_ids=[302],
     )
-    assert each.tokens(each.tokenize("dog\u00fc dog")) == [*own.tokens(own.tokenize("dog")), "\u00fc", *own.tokens(own.tokenize("dog"))]
+    assert each.tokens(each.tokenize("dog\u00fc dog")) == [
+        *own.tokens(own.tokenize("dog")),
+        "\u00fc",
+        *own.tokens(own.tokenize("dog")),
+    ]
     # SentencePiece joins unknown characters: a run is looked up as a whole. A control id is never reached.
     assert each.tokenize(["\u00fc\u00e4", "\u00e4", "\u00e4\u00fc", "\u00f1"]) == [
         [*own.tokenize("\u00e4")[:-1], token] for token in (301, 1, 1, 1)

@@ -21,7 +21,10 @@ def joint():
 @pytest.fixture(scope="module")
 def separate():
     return Tokenizer.train(
-        texts=corpus(), target_texts=corpus(seed=4), vocabulary_size=(500, 450), normalization="identity"
+        texts=corpus(),
+        target_texts=corpus(seed=4),
+        vocabulary_size=(500, 450),
+        normalization="identity",
     )
 
 
@@ -39,7 +42,13 @@ def shuffled(tokenizer, side="source", rotate=100):
 def imported(tokenizer):
     """Two models under one vocabulary with ids of its own, as Marian's are."""
     source, target = (tokenizer.vocabulary(side).pieces for side in ("source", "target"))
-    pieces = ["</s>", "<unk>", *sorted({*source, *target} - {"</s>", "<unk>", "<pad>"}), ">>zh<<", "<pad>"]
+    pieces = [
+        "</s>",
+        "<unk>",
+        *sorted({*source, *target} - {"</s>", "<unk>", "<pad>"}),
+        ">>zh<<",
+        "<pad>",
+    ]
     ids = {piece: i for i, piece in enumerate(pieces)}
     return Tokenizer.from_sentencepiece(
         tokenizer.sentencepiece_model("source"),
@@ -60,7 +69,13 @@ def assert_same(first, second):
         ids = first.tokenize(texts, side=side, special_tokens=True)
         assert second.tokenize(texts, side=side, special_tokens=True) == ids
         assert second.detokenize(ids, side=side) == first.detokenize(ids, side=side)
-    for name in ("special_ids", "normalization", "vocabulary_size", "target_vocabulary_size", "joint"):
+    for name in (
+        "special_ids",
+        "normalization",
+        "vocabulary_size",
+        "target_vocabulary_size",
+        "joint",
+    ):
         assert getattr(first, name) == getattr(second, name)
 
 
@@ -71,11 +86,14 @@ def test_save_and_load(joint, separate, tmp_path, kind):
     loaded = Tokenizer.load(str(tmp_path / "runs" / "tokenizer"))
     assert_same(tokenizer, loaded)
     names = sorted(path.suffix for path in (tmp_path / "runs" / "tokenizer").iterdir())
-    assert names == {
-        "joint": [".json", ".model"],
-        "separate": [".json", ".model", ".model"],
-        "imported": [".json", ".json", ".model", ".model"],
-    }[kind]
+    assert (
+        names
+        == {
+            "joint": [".json", ".model"],
+            "separate": [".json", ".model", ".model"],
+            "imported": [".json", ".json", ".model", ".model"],
+        }[kind]
+    )
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["tokenizer"]
     loaded.save(tmp_path / "again")
     for path in (tmp_path / "again").iterdir():
@@ -85,7 +103,13 @@ def test_save_and_load(joint, separate, tmp_path, kind):
 def test_what_tokenizer_json_says(folder):
     config = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     (model,) = folder.glob("*.model")
-    side = {"model": model.name, "vocabulary": None, "prefix": [], "suffix": [3], "control_ids": [0, 2, 3]}
+    side = {
+        "model": model.name,
+        "vocabulary": None,
+        "prefix": [],
+        "suffix": [3],
+        "control_ids": [0, 2, 3],
+    }
     assert config == {
         "format_version": 1,
         "kind": "sentencepiece",
@@ -107,7 +131,9 @@ def test_saving_over_a_tokenizer_leaves_no_old_file_and_no_other_alone(folder, s
 
 
 @pytest.mark.parametrize("step", range(1, 4))
-def test_interrupted_replacement_leaves_the_former_tokenizer(folder, joint, separate, monkeypatch, step):
+def test_interrupted_replacement_leaves_the_former_tokenizer(
+    folder, joint, separate, monkeypatch, step
+):
     calls, replace = [], os.replace
 
     def interrupted(*arguments):
@@ -158,29 +184,62 @@ def edit(folder, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c.update(format_version=2), "has format_version 2, newer than the 1 that this kformer reads"),
+        (
+            lambda c: c.update(format_version=2),
+            "has format_version 2, newer than the 1 that this kformer reads",
+        ),
         (lambda c: c.pop("format_version"), "'format_version' must be a whole number, not None"),
-        (lambda c: c.update(format_version=True), "'format_version' must be a whole number, not True"),
+        (
+            lambda c: c.update(format_version=True),
+            "'format_version' must be a whole number, not True",
+        ),
         (lambda c: c.update(kind="words"), "has the kind 'words'"),
         (lambda c: c.update(languages=["de"]), "'languages' must be an object"),
         (lambda c: c.update(languages={"de": "5"}), "'de' must be a whole number, not '5'"),
         (lambda c: c.update(languages={"de": 5}), "'language_places' must be an object, not None"),
-        (lambda c: c.update(languages={"de": 5}, language_places={"source": "x"}), "'source' must be a list, not 'x'"),
-        (lambda c: c.update(languages={"de": 5}, language_places={"source": [1]}), "The language place 1 is unknown"),
-        (lambda c: c.update(languages={"de": 500}, language_places={"target": ["start"]}), "The id 500 of the language 'de'"),
+        (
+            lambda c: c.update(languages={"de": 5}, language_places={"source": "x"}),
+            "'source' must be a list, not 'x'",
+        ),
+        (
+            lambda c: c.update(languages={"de": 5}, language_places={"source": [1]}),
+            "The language place 1 is unknown",
+        ),
+        (
+            lambda c: c.update(languages={"de": 500}, language_places={"target": ["start"]}),
+            "The id 500 of the language 'de'",
+        ),
         (lambda c: c.update(language_tags=1), "'language_tags' must be true or false, not 1"),
         (lambda c: c.update(normalization="nfd"), "normalization='nfd' is unknown"),
         (lambda c: c.update(source=[]), "'source' must be an object"),
         (lambda c: c["special_ids"].pop("end"), "'end' must be a whole number"),
-        (lambda c: c["special_ids"].update(end=500), "special id 500 is outside of the source vocabulary of 500"),
+        (
+            lambda c: c["special_ids"].update(end=500),
+            "special id 500 is outside of the source vocabulary of 500",
+        ),
         (lambda c: c["special_ids"].update(unknown=-1), "The id -1 is outside"),
-        (lambda c: c["target"].update(suffix=[3, 10**6]), "special id 1000000 is outside of the target vocabulary"),
-        (lambda c: c["target"].update(suffix=["3"]), "'suffix' of 'target' must be a list of whole numbers"),
+        (
+            lambda c: c["target"].update(suffix=[3, 10**6]),
+            "special id 1000000 is outside of the target vocabulary",
+        ),
+        (
+            lambda c: c["target"].update(suffix=["3"]),
+            "'suffix' of 'target' must be a list of whole numbers",
+        ),
         (lambda c: c["target"].update(control_ids=[77777]), "The id 77777 is outside"),
-        (lambda c: c["source"].update(model="../../secret"), "only plain names of files in the folder"),
-        (lambda c: c["source"].update(model="/etc/hostname"), "only plain names of files in the folder"),
+        (
+            lambda c: c["source"].update(model="../../secret"),
+            "only plain names of files in the folder",
+        ),
+        (
+            lambda c: c["source"].update(model="/etc/hostname"),
+            "only plain names of files in the folder",
+        ),
         (lambda c: c["source"].update(model=".."), "only plain names of files in the folder"),
-        (lambda c: c["source"].update(vocabulary="tokenizer.json"), "must hold a JSON list of strings"),
+        (
+            lambda c: c["source"].update(vocabulary="tokenizer.json"),
+            "must hold a JSON list of strings",
+        ),
         (lambda c: c["source"].update(model="tokenizer.json"), "are not a SentencePiece model"),
     ],
 )
@@ -261,7 +320,11 @@ def test_ids_of_an_imported_vocabulary(separate):
         assert [tokenizer.tokens(row, side=side) for row in ids] == pieces
         assert ids != own
         # The other side's pieces are in the vocabulary too, and are written just the same.
-        assert tokenizer.detokenize(ids, side="target") == tokenizer.detokenize(ids, side="source") == texts
+        assert (
+            tokenizer.detokenize(ids, side="target")
+            == tokenizer.detokenize(ids, side="source")
+            == texts
+        )
     zh = tokenizer.vocabulary_size - 2
     assert tokenizer.tokenize("人", special_tokens=True)[0] == zh
     assert tokenizer.tokenize("人", side="target", special_tokens=True)[-1] == tokenizer.end_id
@@ -315,9 +378,18 @@ def test_from_sentencepiece_reads_a_file_and_the_models_own_ids(joint, tmp_path)
     [
         ({"vocabulary": ["a", "b"]}, "does not tell its pad_id; pass pad_id"),
         ({"vocabulary": {"a": 0, "b": 2}}, "each id from 0 to its size - 1 once"),
-        ({"vocabulary": ["a", "a"], "pad_id": 0, "unknown_id": 0, "start_id": 0, "end_id": 0}, "'a' twice"),
-        ({"vocabulary": ["\ud800"], "pad_id": 0, "unknown_id": 0, "start_id": 0, "end_id": 0}, "not valid Unicode"),
-        ({"vocabulary": ["a"], "pad_id": 0, "unknown_id": 0, "start_id": 0, "end_id": 1}, "id 1 is outside"),
+        (
+            {"vocabulary": ["a", "a"], "pad_id": 0, "unknown_id": 0, "start_id": 0, "end_id": 0},
+            "'a' twice",
+        ),
+        (
+            {"vocabulary": ["\ud800"], "pad_id": 0, "unknown_id": 0, "start_id": 0, "end_id": 0},
+            "not valid Unicode",
+        ),
+        (
+            {"vocabulary": ["a"], "pad_id": 0, "unknown_id": 0, "start_id": 0, "end_id": 1},
+            "id 1 is outside",
+        ),
         ({"source_prefix": [500]}, "special id 500 is outside"),
     ],
 )

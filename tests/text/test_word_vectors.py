@@ -20,21 +20,36 @@ def write(path, format, words=WORDS):
     numbers = {word: " ".join(map(str, row)) for word, row in words.items()}
     header = f"{len(words)} 3\n" if format != "glove" else ""
     if format == "word2vec_binary":
-        content = b"".join(word.encode() + b" " + struct.pack("<3f", *row) + b"\n" for word, row in words.items())
+        content = b"".join(
+            word.encode() + b" " + struct.pack("<3f", *row) + b"\n" for word, row in words.items()
+        )
         path.write_bytes(header.encode() + content)
     else:
-        path.write_text(header + "".join(f"{word} {row}\n" for word, row in numbers.items()), encoding="utf-8")
+        path.write_text(
+            header + "".join(f"{word} {row}\n" for word, row in numbers.items()), encoding="utf-8"
+        )
     return path
 
 
 @pytest.mark.parametrize("format", ["word2vec", "word2vec_binary", "glove"])
 @pytest.mark.parametrize("named", [True, False], ids=["named", "auto"])
 def test_every_format_gives_the_same_table(tmp_path, format, named):
-    words = {word: row for word, row in WORDS.items() if format != "word2vec_binary" or " " not in word}
+    words = {
+        word: row for word, row in WORDS.items() if format != "word2vec_binary" or " " not in word
+    }
     path = write(tmp_path / "vectors", format, words)
-    vectors = load_word_vectors(path, ["dog", "cat", "人", "The"], format=format if named else "auto")
-    assert vectors.table.dtype == "float32" and vectors.table[[0, 2]].tolist() == [[-1, 0.5, 2], [0, 0, 7]]
-    assert (vectors.found, vectors.missing, vectors.coverage) == (["dog", "人"], ["cat", "The"], 0.5)
+    vectors = load_word_vectors(
+        path, ["dog", "cat", "人", "The"], format=format if named else "auto"
+    )
+    assert vectors.table.dtype == "float32" and vectors.table[[0, 2]].tolist() == [
+        [-1, 0.5, 2],
+        [0, 0, 7],
+    ]
+    assert (vectors.found, vectors.missing, vectors.coverage) == (
+        ["dog", "人"],
+        ["cat", "The"],
+        0.5,
+    )
     assert vectors.report() == "2 of 4 tokens have a vector (50.0%); not 'cat', 'The' ..."
     lower = load_word_vectors(path, ["dog", "cat", "人", "The"], lowercase=True)
     assert lower.table[3].tolist() == [1, 2, 3] and lower.missing == ["cat"]
@@ -47,7 +62,9 @@ def test_pieces_of_a_tokenizer_and_an_embedding(tmp_path):
     tokenizer = kformer.Tokenizer.train(texts=texts, vocabulary_size=400)
     names = [tokenizer.id_to_token(i, "source") for i in range(tokenizer.vocabulary_size)]
     begins = next(i for i, name in enumerate(names) if len(name) > 3 and name.startswith("\u2581"))
-    path = write(tmp_path / "glove.txt", "glove", {names[begins][1:]: [1, 2, 3], "other": [4, 5, 6]})
+    path = write(
+        tmp_path / "glove.txt", "glove", {names[begins][1:]: [1, 2, 3], "other": [4, 5, 6]}
+    )
     vectors = load_word_vectors(path, tokenizer, std=0.5)
     assert names[begins] in vectors.found and vectors.table.shape == (tokenizer.vocabulary_size, 3)
     ratio = vectors.table[begins] / np.array([1, 2, 3])
@@ -55,8 +72,12 @@ def test_pieces_of_a_tokenizer_and_an_embedding(tmp_path):
     assert 0.4 < vectors.table.std() < 0.6
     again = load_word_vectors(path, tokenizer, std=0.5)
     np.testing.assert_array_equal(again.table, vectors.table)
-    embedding = PositionalEmbedding(*vectors.table.shape, pretrained=vectors.table, position_encoding=None, scale=False)
-    np.testing.assert_allclose(to_numpy(embedding(np.array([[begins]])))[0, 0], vectors.table[begins], rtol=1e-6)
+    embedding = PositionalEmbedding(
+        *vectors.table.shape, pretrained=vectors.table, position_encoding=None, scale=False
+    )
+    np.testing.assert_allclose(
+        to_numpy(embedding(np.array([[begins]])))[0, 0], vectors.table[begins], rtol=1e-6
+    )
 
 
 def test_of_a_word_that_stands_twice_the_first_counts(tmp_path):
@@ -67,13 +88,25 @@ def test_of_a_word_that_stands_twice_the_first_counts(tmp_path):
 @pytest.mark.parametrize(
     "content, options, words",
     [
-        (b"dog 1 2\ncat 1\n", {}, r"line 2: there must be a word and 2 numbers, but there are 2 parts"),
+        (
+            b"dog 1 2\ncat 1\n",
+            {},
+            r"line 2: there must be a word and 2 numbers, but there are 2 parts",
+        ),
         (b"dog 1 x\n", {}, "line 1: '1 x' are not numbers"),
         (b"cat 1 2\n", {}, "for none of the 1 tokens"),
         (b"dog 1 nan\n", {}, "'dog' holds numbers that are not finite"),
-        (b"dog 1 2\n", {"format": "word2vec"}, "does not begin with the numbers of words and dimensions"),
+        (
+            b"dog 1 2\n",
+            {"format": "word2vec"},
+            "does not begin with the numbers of words and dimensions",
+        ),
         (b"2 3\ndog " + struct.pack("<3f", 1, 2, 3), {}, "breaks off at word 2 of 2"),
-        (b"1 3\ndog " + struct.pack("<2f", 1, 2), {"format": "word2vec_binary"}, "in the midst of word 1 of 1"),
+        (
+            b"1 3\ndog " + struct.pack("<2f", 1, 2),
+            {"format": "word2vec_binary"},
+            "in the midst of word 1 of 1",
+        ),
         (b"", {"format": "fasttext"}, "Unknown format 'fasttext'"),
     ],
 )

@@ -26,4 +26,6 @@ def value_and_gradient(function, array, dtype="float32"):
         value = function(tensor)
         value.backward()
         value, gradient = value.detach(), tensor.grad.float()
-    return tuple(np.asarray(keras.ops.convert_to_numpy(x)).astype("float32") for x in (value, gradient))
+    return tuple(
+        np.asarray(keras.ops.convert_to_numpy(x)).astype("float32") for x in (value, gradient)
+    )

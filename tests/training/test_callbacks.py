@@ -65,20 +65,31 @@ def test_validation_stands_in_the_row_of_the_epochs_last_step(run):
     assert [name for name in rows[0] if name.startswith("val_")] == names
     for row in rows:
         assert all(bool(row[name]) == (int(row["step"]) % 7 == 0) for name in names)
-    assert float(rows[-1]["val_perplexity"]) == pytest.approx(np.exp(float(rows[-1]["val_nll"])), rel=1e-4)
+    assert float(rows[-1]["val_perplexity"]) == pytest.approx(
+        np.exp(float(rows[-1]["val_nll"])), rel=1e-4
+    )
 
 
 def test_checkpoints_stand_at_their_steps(run):
     assert sorted(os.listdir(run / "checkpoints")) == ["step-15", "step-20", "step-21"]
-    states = [json.loads((run / "checkpoints" / f"step-{n}" / "state.json").read_text()) for n in (15, 20, 21)]
-    assert [(state["epoch"], state["step_in_epoch"]) for state in states] == [(2, 1), (2, 6), (3, 0)]
+    states = [
+        json.loads((run / "checkpoints" / f"step-{n}" / "state.json").read_text())
+        for n in (15, 20, 21)
+    ]
+    assert [(state["epoch"], state["step_in_epoch"]) for state in states] == [
+        (2, 1),
+        (2, 6),
+        (3, 0),
+    ]
     assert states[0]["data"] == {"seed": 0}
 
 
 def test_a_checkpoint_due_at_an_epochs_end_waits_for_the_validation(tmp_path):
     train(tmp_path, epochs=2, every=7)
     assert sorted(os.listdir(tmp_path / "checkpoints")) == ["step-14", "step-7"]
-    assert load_checkpoint(tmp_path / "checkpoints" / "step-7")[1] == TrainingState(7, 1, 0, {"seed": 0})
+    assert load_checkpoint(tmp_path / "checkpoints" / "step-7")[1] == TrainingState(
+        7, 1, 0, {"seed": 0}
+    )
 
 
 def test_a_training_stopped_in_an_epoch_is_resumed_there(run, tmp_path):

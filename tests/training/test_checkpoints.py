@@ -8,7 +8,13 @@ import keras
 import numpy as np
 import pytest
 
-from kformer.training import TrainingState, average_checkpoints, latest_checkpoint, load_checkpoint, save_checkpoint
+from kformer.training import (
+    TrainingState,
+    average_checkpoints,
+    latest_checkpoint,
+    load_checkpoint,
+    save_checkpoint,
+)
 from tests.training.toy import ToyData, compiled_toy
 
 
@@ -18,7 +24,9 @@ def variables(model):
 
 def losses(model, first, count):
     data = ToyData().from_step(first)
-    return [float(model.train_on_batch(*data[i], return_dict=True)["batch_loss"]) for i in range(count)]
+    return [
+        float(model.train_on_batch(*data[i], return_dict=True)["batch_loss"]) for i in range(count)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +39,10 @@ def trained():
 
 @pytest.mark.parametrize(
     ("policy", "recipe"),
-    [("float32", {"clip_norm": 1.0, "learning_rate": 0.01}), ("mixed_float16", {"ema_momentum": 0.9})],
+    [
+        ("float32", {"clip_norm": 1.0, "learning_rate": 0.01}),
+        ("mixed_float16", {"ema_momentum": 0.9}),
+    ],
 )
 def test_everything_comes_back_and_training_goes_on_bit_for_bit(tmp_path, policy, recipe):
     """Weights, dropout counters, Adam's slots, iterations, averages, loss scale: the next losses are the same bits."""
@@ -155,7 +166,9 @@ def test_a_newer_format_is_refused_in_a_sentence(two):
     file = two / "checkpoints" / "step-10" / "state.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "format_version": 2}))
     for call in (latest_checkpoint, load_checkpoint):
-        with pytest.raises(ValueError, match="format version 2, .* up to 1 .* install a newer kformer"):
+        with pytest.raises(
+            ValueError, match="format version 2, .* up to 1 .* install a newer kformer"
+        ):
             call(two)
 
 
@@ -215,7 +228,9 @@ def test_the_mean_of_the_last_checkpoints(tmp_path):
         averaged, steps = average_checkpoints(tmp_path, last)
         assert steps == [3, 6, 9][-last:]
         for found, *parts in zip(averaged.trainable_variables, *chosen, strict=True):
-            np.testing.assert_allclose(keras.ops.convert_to_numpy(found), np.mean(parts, axis=0), rtol=1e-6, atol=1e-8)
+            np.testing.assert_allclose(
+                keras.ops.convert_to_numpy(found), np.mean(parts, axis=0), rtol=1e-6, atol=1e-8
+            )
     with pytest.warns(UserWarning, match="has 3 checkpoints, not 10"):
         assert average_checkpoints(tmp_path)[1] == [3, 6, 9]
     (tmp_path / "checkpoints" / "step-9" / "model.keras").write_bytes(b"cut")

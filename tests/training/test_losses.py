@@ -56,7 +56,10 @@ def test_half_precision_logits_are_computed_in_float32(batch, dtype):
     loss = MaskedCrossentropy(label_smoothing=0.1)
     value, gradient = value_and_gradient(lambda tensor: loss(labels, tensor), rounded, dtype)
     expected, expected_gradient = value_and_gradient(lambda tensor: loss(labels, tensor), rounded)
-    assert keras.backend.standardize_dtype(loss(labels, keras.ops.cast(logits, dtype)).dtype) == "float32"
+    assert (
+        keras.backend.standardize_dtype(loss(labels, keras.ops.cast(logits, dtype)).dtype)
+        == "float32"
+    )
     np.testing.assert_allclose(value, expected, rtol=1e-6)
     # The gradient itself is handed back in the logits' dtype: 8 bits of a bfloat16.
     np.testing.assert_allclose(gradient, expected_gradient, rtol=2**-8, atol=1e-7)
@@ -83,17 +86,24 @@ def test_every_token_counts_the_same_whatever_its_row(batch):
 
 def test_a_batch_without_real_tokens_has_loss_and_gradient_zero(batch):
     labels, logits = np.full((4, 6), 0), batch[1]
-    value, gradient = value_and_gradient(lambda tensor: MaskedCrossentropy(0.1)(labels, tensor), logits)
+    value, gradient = value_and_gradient(
+        lambda tensor: MaskedCrossentropy(0.1)(labels, tensor), logits
+    )
     assert value == 0
     np.testing.assert_array_equal(gradient, 0)
 
 
 def test_padding_has_no_gradient_and_no_influence(batch):
     labels, logits = batch
-    value, gradient = value_and_gradient(lambda tensor: MaskedCrossentropy(0.1)(labels, tensor), logits)
+    value, gradient = value_and_gradient(
+        lambda tensor: MaskedCrossentropy(0.1)(labels, tensor), logits
+    )
     np.testing.assert_array_equal(gradient[labels == 0], 0)
     logits[labels == 0] = 1e4
-    assert value_and_gradient(lambda tensor: MaskedCrossentropy(0.1)(labels, tensor), logits)[0] == value
+    assert (
+        value_and_gradient(lambda tensor: MaskedCrossentropy(0.1)(labels, tensor), logits)[0]
+        == value
+    )
 
 
 def test_negative_labels_are_padding_too(batch):
@@ -112,21 +122,29 @@ def test_a_label_outside_the_vocabulary_makes_the_loss_nan(batch):
 def test_huge_logits_stay_finite():
     logits = np.array([[[6e4, -6e4, 0.0]]], "float32")
     for dtype in ("float32", "float16"):
-        value, gradient = value_and_gradient(lambda x: MaskedCrossentropy(0.1)([[1]], x), logits, dtype)
+        value, gradient = value_and_gradient(
+            lambda x: MaskedCrossentropy(0.1)([[1]], x), logits, dtype
+        )
         assert np.isfinite(value) and np.isfinite(gradient).all()
 
 
 def test_works_for_a_vocabulary_axis_behind_any_labels(batch):
     labels, logits = batch
     expected = float(MaskedCrossentropy(0.1)(labels, logits))
-    np.testing.assert_allclose(float(MaskedCrossentropy(0.1)(labels.ravel(), logits.reshape(-1, 11))), expected, 1e-6)
+    np.testing.assert_allclose(
+        float(MaskedCrossentropy(0.1)(labels.ravel(), logits.reshape(-1, 11))), expected, 1e-6
+    )
 
 
 def test_trains_a_compiled_model_with_sample_weights(policy, rng):
-    model = keras.Sequential([keras.layers.Embedding(VOCABULARY, 16), keras.layers.Dense(VOCABULARY)])
+    model = keras.Sequential(
+        [keras.layers.Embedding(VOCABULARY, 16), keras.layers.Dense(VOCABULARY)]
+    )
     model.compile(keras.optimizers.Adam(0.05), loss=MaskedCrossentropy())
     ids = rng.integers(1, VOCABULARY, (32, 6)).astype("int32")
-    history = model.fit(ids, ids, sample_weight=np.ones(32, "float32"), epochs=25, batch_size=32, verbose=0).history
+    history = model.fit(
+        ids, ids, sample_weight=np.ones(32, "float32"), epochs=25, batch_size=32, verbose=0
+    ).history
     assert history["loss"][0] > 2 and history["loss"][-1] < 0.2
 
 
@@ -134,7 +152,11 @@ def test_configuration_survives_serialisation():
     loss = MaskedCrossentropy(label_smoothing=0.2, pad_id=5, name="mine")
     copy = keras.losses.deserialize(keras.losses.serialize(loss))
     assert type(copy) is MaskedCrossentropy
-    assert copy.get_config() == {"label_smoothing": 0.2, "pad_id": 5, "consistency": 0.0, "name": "mine"} == loss.get_config()
+    assert (
+        copy.get_config()
+        == {"label_smoothing": 0.2, "pad_id": 5, "consistency": 0.0, "name": "mine"}
+        == loss.get_config()
+    )
     assert keras.losses.serialize(loss)["registered_name"] == "kformer>MaskedCrossentropy"
 
 
@@ -145,4 +167,6 @@ def test_what_is_wrong_is_said():
     with pytest.raises(ValueError, match=r"shape \(2, 3\) need logits .* \(2, 4, 5\)"):
         MaskedCrossentropy()(np.ones((2, 3), "int32"), np.ones((2, 4, 5), "float32"))
     with pytest.raises(ValueError, match=r"one sample weight .* \(2, 3, 1\)"):
-        MaskedCrossentropy()(np.ones((2, 3), "int32"), np.ones((2, 3, 5), "float32"), np.ones((2, 3, 1)))
+        MaskedCrossentropy()(
+            np.ones((2, 3), "int32"), np.ones((2, 3, 5), "float32"), np.ones((2, 3, 1))
+        )

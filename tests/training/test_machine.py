@@ -38,7 +38,12 @@ else:
 
 
 def run(program, *arguments):
-    process = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, env={**os.environ})
+    process = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ},
+    )
     assert process.returncode == 0, process.stderr[-2000:]
     return process.stdout.splitlines()
 
@@ -60,6 +65,8 @@ def test_precision_of_products():
 
 @pytest.mark.any_backend
 def test_an_unknown_precision():
-    with pytest.raises(ValueError, match="must be one of highest, high, medium, but 'low' was given"):
+    with pytest.raises(
+        ValueError, match="must be one of highest, high, medium, but 'low' was given"
+    ):
         configure_machine("low")
     assert keras.backend.backend() in configure_machine()

@@ -4,7 +4,13 @@ import keras
 import numpy as np
 import pytest
 
-from kformer.training import LatestValue, MaskedAccuracy, MaskedCrossentropy, NegativeLogLikelihood, Perplexity
+from kformer.training import (
+    LatestValue,
+    MaskedAccuracy,
+    MaskedCrossentropy,
+    NegativeLogLikelihood,
+    Perplexity,
+)
 
 METRICS = (NegativeLogLikelihood, Perplexity, MaskedAccuracy)
 VOCABULARY = 9
@@ -47,7 +53,9 @@ def test_the_split_into_batches_does_not_matter(batch):
 @pytest.mark.parametrize("shape", [(6,), (6, 5)])
 def test_sample_weights_are_token_weights(batch, rng, shape):
     weights = rng.uniform(0.1, 2, shape).astype("float32")
-    for metric_class, expected in zip(METRICS, expected_values(*batch, weights.reshape(6, -1)), strict=True):
+    for metric_class, expected in zip(
+        METRICS, expected_values(*batch, weights.reshape(6, -1)), strict=True
+    ):
         metric = metric_class()
         metric.update_state(*batch, sample_weight=weights)
         np.testing.assert_allclose(float(metric.result()), expected, rtol=1e-6)
@@ -64,7 +72,9 @@ def test_padding_is_what_pad_id_says(batch):
 
 def test_small_batches_still_count_after_a_hundred_million_tokens():
     """After 10^8 tokens that were right come 600 that are wrong, three at a time."""
-    assert np.float32(1e8) + np.float32(3) == np.float32(1e8)  # where a plain float32 sum stands still
+    assert np.float32(1e8) + np.float32(3) == np.float32(
+        1e8
+    )  # where a plain float32 sum stands still
     metric = MaskedAccuracy()
     logits = np.eye(4, dtype="float32")[[[1]]]
     metric.update_state([[1]], logits, sample_weight=[1e8])
@@ -86,14 +96,22 @@ def test_in_evaluate_under_each_policy(policy, rng):
     """What `evaluate` reports over batches of unequal token counts is the mean over all tokens."""
     ids = rng.integers(1, VOCABULARY, (20, 5)).astype("int32")
     labels = np.where(np.arange(5) < rng.integers(1, 6, (20, 1)), ids, 0)
-    model = keras.Sequential([keras.layers.Embedding(VOCABULARY, 8), keras.layers.Dense(VOCABULARY)])
-    model.compile("adam", loss=MaskedCrossentropy(), metrics=[metric_class() for metric_class in METRICS])
+    model = keras.Sequential(
+        [keras.layers.Embedding(VOCABULARY, 8), keras.layers.Dense(VOCABULARY)]
+    )
+    model.compile(
+        "adam", loss=MaskedCrossentropy(), metrics=[metric_class() for metric_class in METRICS]
+    )
     logits = keras.ops.convert_to_numpy(keras.ops.cast(model(ids), "float32"))
     values = model.evaluate(ids, labels, batch_size=8, verbose=0, return_dict=True)
     expected = expected_values(labels, logits)
     tolerance = 1e-5 if policy == "float32" else 3e-3
-    np.testing.assert_allclose([values[name] for name in ("nll", "perplexity")], expected[:2], rtol=tolerance)
-    np.testing.assert_allclose(values["accuracy"], expected[2], atol=1e-6 if policy == "float32" else 0.05)
+    np.testing.assert_allclose(
+        [values[name] for name in ("nll", "perplexity")], expected[:2], rtol=tolerance
+    )
+    np.testing.assert_allclose(
+        values["accuracy"], expected[2], atol=1e-6 if policy == "float32" else 0.05
+    )
 
 
 def test_latest_value_is_not_averaged():

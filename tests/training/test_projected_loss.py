@@ -31,7 +31,9 @@ def draw(batch=3, length=5, size=8, scale=1.0):
     hidden = (scale * random.normal(size=(batch, length, size))).astype("float32")
     table = random.normal(size=(V, size)).astype("float32")
     labels = random.integers(0, V, (batch, length)).astype("int32")
-    weights = (random.random((batch, length)) * (random.random((batch, length)) > 0.3)).astype("float32")
+    weights = (random.random((batch, length)) * (random.random((batch, length)) > 0.3)).astype(
+        "float32"
+    )
     return hidden, table, labels, weights
 
 
@@ -51,8 +53,14 @@ def test_sums_and_gradients_are_those_of_the_logits(chunk_rows, smoothing):
         return ops.sum(token_crossentropy(labels_, logits, smoothing) * weights_)
 
     found = ops.convert_to_numpy(ops.stop_gradient(projected()))
-    np.testing.assert_allclose(found, numpy_sums(hidden, table, labels, weights, smoothing), rtol=1e-5)
-    for mine, other in zip(gradients(lambda: projected()[0] * 3.0, variables), gradients(lambda: plain() * 3.0, variables), strict=True):
+    np.testing.assert_allclose(
+        found, numpy_sums(hidden, table, labels, weights, smoothing), rtol=1e-5
+    )
+    for mine, other in zip(
+        gradients(lambda: projected()[0] * 3.0, variables),
+        gradients(lambda: plain() * 3.0, variables),
+        strict=True,
+    ):
         np.testing.assert_allclose(mine, other, atol=1e-5)
 
 
@@ -61,26 +69,40 @@ def test_two_passes_are_drawn_together(chunk_rows):
     """R-Drop: sums and gradients by automatic differentiation of its definition."""
     hidden, table, labels, weights = draw()
     random = np.random.default_rng(5)
-    hidden = np.concatenate([hidden, hidden + random.normal(size=hidden.shape).astype("float32") * 0.3])
+    hidden = np.concatenate(
+        [hidden, hidden + random.normal(size=hidden.shape).astype("float32") * 0.3]
+    )
     labels, weights = np.concatenate([labels, labels]), np.concatenate([weights, weights])
     variables = [keras.Variable(hidden), keras.Variable(table)]
     labels_, weights_ = ops.convert_to_tensor(labels), ops.convert_to_tensor(weights)
 
     def projected():
         values = [ops.convert_to_tensor(variable) for variable in variables]
-        return projected_crossentropy(*values, labels_, weights_, 0.1, chunk_rows=chunk_rows, consistency=5.0)
+        return projected_crossentropy(
+            *values, labels_, weights_, 0.1, chunk_rows=chunk_rows, consistency=5.0
+        )
 
     def plain():
         logits = ops.matmul(variables[0], ops.transpose(variables[1]))
         first, second = ops.split(ops.log_softmax(logits, axis=-1), 2)
-        forth, back = (ops.sum(ops.exp(p) * (p - q), axis=-1) for p, q in ((first, second), (second, first)))
+        forth, back = (
+            ops.sum(ops.exp(p) * (p - q), axis=-1) for p, q in ((first, second), (second, first))
+        )
         likelihoods = ops.sum(token_crossentropy(labels_, logits, 0.1) * weights_)
         return likelihoods + 5.0 / 2 * ops.sum((forth + back) * weights_[: len(forth)])
 
     found = ops.convert_to_numpy(ops.stop_gradient(projected()))
-    assert found[0] == pytest.approx(float(ops.convert_to_numpy(ops.stop_gradient(plain()))), rel=1e-5)
-    np.testing.assert_allclose(found[1:], numpy_sums(hidden, table, labels, weights, 0.1)[1:], rtol=1e-5)
-    for mine, other in zip(gradients(lambda: projected()[0] * 3.0, variables), gradients(lambda: plain() * 3.0, variables), strict=True):
+    assert found[0] == pytest.approx(
+        float(ops.convert_to_numpy(ops.stop_gradient(plain()))), rel=1e-5
+    )
+    np.testing.assert_allclose(
+        found[1:], numpy_sums(hidden, table, labels, weights, 0.1)[1:], rtol=1e-5
+    )
+    for mine, other in zip(
+        gradients(lambda: projected()[0] * 3.0, variables),
+        gradients(lambda: plain() * 3.0, variables),
+        strict=True,
+    ):
         np.testing.assert_allclose(mine, other, atol=3e-5)
 
 
@@ -95,12 +117,16 @@ def test_the_loss_of_a_projection_is_the_loss_of_its_logits():
     hidden, table, labels, _ = draw()
     labels[:, 3:] = 7
     loss = MaskedCrossentropy(label_smoothing=0.1, pad_id=7)
-    value, sums = loss.of_projection(labels, ops.convert_to_tensor(hidden), ops.convert_to_tensor(table), training=False)
+    value, sums = loss.of_projection(
+        labels, ops.convert_to_tensor(hidden), ops.convert_to_tensor(table), training=False
+    )
     expected = loss(labels, hidden @ table.T)
     assert float(value) == pytest.approx(float(expected), rel=1e-5)
     assert float(sums.count) == (labels != 7).sum()
     labels[0, 0] = V  # Beyond the vocabulary: never a good batch.
-    value, _ = loss.of_projection(labels, ops.convert_to_tensor(hidden), ops.convert_to_tensor(table), training=False)
+    value, _ = loss.of_projection(
+        labels, ops.convert_to_tensor(hidden), ops.convert_to_tensor(table), training=False
+    )
     assert np.isnan(float(value))
 
 
@@ -117,16 +143,34 @@ class WithLogits(kformer.Transformer):
 def train(model_class, metrics=None, weighted=None, sample_weight=None, consistency=0.0, **options):
     """Losses and metrics of a few steps, the evaluation after them, and the weights."""
     random = np.random.default_rng(0)
-    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 2, "hidden_dim": 16, "intermediate_dim": 16, "num_heads": 2}
+    sizes = {
+        "num_encoder_layers": 1,
+        "num_decoder_layers": 2,
+        "hidden_dim": 16,
+        "intermediate_dim": 16,
+        "num_heads": 2,
+    }
     model = model_class(V, **sizes, dropout=0.1, seed=1, **options)
     # Not Adam, which makes a whole step of the noise that is a key's bias gradient (a bias that no softmax can see).
-    recipe = {**paper_recipe(model, consistency=consistency), "optimizer": keras.optimizers.SGD(0.3)}
-    model.compile(**{**recipe, "metrics": recipe["metrics"] if metrics is None else metrics}, weighted_metrics=weighted)
+    recipe = {
+        **paper_recipe(model, consistency=consistency),
+        "optimizer": keras.optimizers.SGD(0.3),
+    }
+    model.compile(
+        **{**recipe, "metrics": recipe["metrics"] if metrics is None else metrics},
+        weighted_metrics=weighted,
+    )
     steps = []
     for _ in range(3):
         labels = random.integers(4, V, (4, 7)).astype("int32")
         labels[2:, 4:] = 0
-        data = ({name: random.integers(1, V, (4, 7)).astype("int32") for name in ("source_ids", "target_ids")}, labels)
+        data = (
+            {
+                name: random.integers(1, V, (4, 7)).astype("int32")
+                for name in ("source_ids", "target_ids")
+            },
+            labels,
+        )
         steps.append(model.train_on_batch(*data, sample_weight=sample_weight, return_dict=True))
     steps.append(model.evaluate(*data, sample_weight=sample_weight, verbose=0, return_dict=True))
     return model, steps
@@ -155,7 +199,9 @@ def test_training_without_logits_is_training_with_them(options, tolerance):
         for name in ("loss", "nll"):
             assert float(found[name]) == pytest.approx(float(wanted[name]), rel=tolerance)
     if not options.get("dtype"):
-        assert [step["accuracy"] for step in mine] == pytest.approx([step["accuracy"] for step in expected])
+        assert [step["accuracy"] for step in mine] == pytest.approx(
+            [step["accuracy"] for step in expected]
+        )
         for a, b in zip(model.trainable_variables, other.trainable_variables, strict=True):
             np.testing.assert_allclose(ops.convert_to_numpy(a), ops.convert_to_numpy(b), atol=1e-5)
 
@@ -178,7 +224,9 @@ def test_half_precision_keeps_the_gradient_of_a_sure_model(dtype, tolerance):
     table = random.normal(size=(V, 16)).astype("float32")
     labels = random.integers(0, V, (40, 5)).astype("int32")
     hidden = 1.2 * table[labels] / 4
-    values = [ops.convert_to_numpy(ops.cast(value, dtype)).astype("float32") for value in (hidden, table)]
+    values = [
+        ops.convert_to_numpy(ops.cast(value, dtype)).astype("float32") for value in (hidden, table)
+    ]
     weights = ops.ones(labels.shape)
 
     def slopes(dtype):
@@ -186,7 +234,9 @@ def test_half_precision_keeps_the_gradient_of_a_sure_model(dtype, tolerance):
 
         def loss():
             cast = [ops.cast(ops.convert_to_tensor(variable), dtype) for variable in variables]
-            return projected_crossentropy(*cast, ops.convert_to_tensor(labels), weights, 0.1, chunk_rows=64)[0]
+            return projected_crossentropy(
+                *cast, ops.convert_to_tensor(labels), weights, 0.1, chunk_rows=64
+            )[0]
 
         return gradients(loss, variables)
 
@@ -199,7 +249,9 @@ def test_what_needs_logits_gets_them():
     labels = random.integers(1, V, (2, 3)).astype("int32")
     inputs = {"source_ids": labels, "target_ids": labels}
     model, _ = train(kformer.Transformer)
-    assert model._can_project_loss((inputs, labels)) and not model._can_project_loss((inputs, labels, np.ones(2)))
+    assert model._can_project_loss((inputs, labels)) and not model._can_project_loss(
+        (inputs, labels, np.ones(2))
+    )
     assert not model._can_project_loss(([labels, labels], labels))
     # Subclasses that compute something else.
     plain = float(model.evaluate(inputs, labels, verbose=0, return_dict=True)["nll"])
@@ -211,7 +263,12 @@ def test_what_needs_logits_gets_them():
     keras_metric = keras.metrics.SparseCategoricalAccuracy(name="keras")
     model, steps = train(kformer.Transformer, metrics=[keras_metric])
     assert not model._can_project_loss((inputs, labels)) and 0 <= steps[-1]["keras"] <= 1
-    model, steps = train(kformer.Transformer, metrics=[], weighted=[kformer.MaskedAccuracy()], sample_weight=np.ones(4, "float32"))
+    model, steps = train(
+        kformer.Transformer,
+        metrics=[],
+        weighted=[kformer.MaskedAccuracy()],
+        sample_weight=np.ones(4, "float32"),
+    )
     assert not model._can_project_loss((inputs, labels)) and 0 <= steps[-1]["accuracy"] <= 1
     # A metric that counts other tokens than the loss does.
     model, _ = train(kformer.Transformer, metrics=[kformer.MaskedAccuracy(pad_id=5)])

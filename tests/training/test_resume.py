@@ -47,7 +47,9 @@ def test_after_kill_9_in_mid_epoch_another_process_goes_on_bit_for_bit(tmp_path)
 
 def back_to(step, whole, run_dir):
     """A copy of a run directory as it was when the checkpoint of this step was the newest."""
-    shutil.copytree(whole / "checkpoints" / f"step-{step}", run_dir / "checkpoints" / f"step-{step}")
+    shutil.copytree(
+        whole / "checkpoints" / f"step-{step}", run_dir / "checkpoints" / f"step-{step}"
+    )
     shutil.copy(whole / "history.csv", run_dir)
 
 
@@ -67,7 +69,9 @@ def test_steps_end_a_training_in_mid_epoch_and_it_goes_on_from_there(tmp_path):
     def fit(model, state, **limits):
         history = training.StepHistory(run_dir, resume_from=state)
         checkpoint = training.Checkpoint(run_dir, resume_from=state, history=history)
-        return training.fit_from(model, ToyData(), state, callbacks=[history, checkpoint], verbose=0, **limits)
+        return training.fit_from(
+            model, ToyData(), state, callbacks=[history, checkpoint], verbose=0, **limits
+        )
 
     assert len(fit(model, None, steps=10, epochs=5)["loss"]) == 2
     assert training.load_checkpoint(run_dir)[1] == training.TrainingState(10, 1, 3)
@@ -85,12 +89,16 @@ def test_a_transformer_resumes_bit_for_bit(tmp_path, tiny_transformer):
 
     def fit(run_dir, model, state=None):
         history = training.StepHistory(run_dir, resume_from=state)
-        checkpoint = training.Checkpoint(run_dir, every=3, keep=9, resume_from=state, history=history)
+        checkpoint = training.Checkpoint(
+            run_dir, every=3, keep=9, resume_from=state, history=history
+        )
         callbacks = [history, checkpoint]
         training.fit_from(model, data, state, steps=len(data) + 3, callbacks=callbacks, verbose=0)
         return fingerprint(model)
 
-    model = tiny_transformer(vocabulary_size=23, dropout=0.2, num_encoder_layers=1, num_decoder_layers=1)
+    model = tiny_transformer(
+        vocabulary_size=23, dropout=0.2, num_encoder_layers=1, num_decoder_layers=1
+    )
     model.compile(**training.paper_recipe(model, warmup_steps=10, clip_norm=1.0))
     whole = fit(tmp_path / "whole", model)
     back_to(3, tmp_path / "whole", tmp_path / "run")
@@ -115,7 +123,8 @@ def test_calls_of_fit_cover_each_step_once():
 @pytest.mark.any_backend
 def test_other_data_than_before_is_refused():
     with pytest.raises(
-        ValueError, match="step 9, after 1 epochs and 2 batches, but .* 5 batches: resume with the data"
+        ValueError,
+        match="step 9, after 1 epochs and 2 batches, but .* 5 batches: resume with the data",
     ):
         training.fit_from(None, ToyData(5), training.TrainingState(9, 1, 2), epochs=3)
     with pytest.raises(ValueError, match="give epochs, steps or both"):

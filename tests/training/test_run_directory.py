@@ -17,7 +17,12 @@ from tests.training.toy import ToyData, compiled_toy
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    texts = ["A man rides a horse.", "Two dogs are playing in the snow.", "ein Mann reitet", "zwei Hunde"] * 20
+    texts = [
+        "A man rides a horse.",
+        "Two dogs are playing in the snow.",
+        "ein Mann reitet",
+        "zwei Hunde",
+    ] * 20
     return Tokenizer.train(texts=texts, vocabulary_size=32, byte_fallback=False)
 
 
@@ -60,7 +65,9 @@ def test_the_optimizer_stays_out_of_the_file_and_in_the_model(tmp_path, tokenize
 
 
 @pytest.mark.any_backend
-def test_saving_again_replaces_file_by_file_and_leaves_the_rest(run, tokenizer, tiny_transformer, monkeypatch):
+def test_saving_again_replaces_file_by_file_and_leaves_the_rest(
+    run, tokenizer, tiny_transformer, monkeypatch
+):
     (run / "history.csv").write_text("step\n")
     before = (run / "model.keras").read_bytes()
     model = tiny_transformer()
@@ -87,7 +94,9 @@ def test_missing_pieces_are_named(run, tmp_path):
     with pytest.raises(FileNotFoundError, match="it lacks model.keras"):
         load_run(run)
     (run / "tokenizer" / "tokenizer.json").unlink()
-    with pytest.raises(FileNotFoundError, match="it lacks model.keras and tokenizer/tokenizer.json"):
+    with pytest.raises(
+        FileNotFoundError, match="it lacks model.keras and tokenizer/tokenizer.json"
+    ):
         load_run(run)
     (run / "config.json").unlink()
     with pytest.raises(FileNotFoundError, match="no run directory: it lacks config.json"):
@@ -98,7 +107,10 @@ def test_missing_pieces_are_named(run, tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"format_version": 2}', "format version 2, .* up to 1 of a run directory: install a newer kformer"),
+        (
+            '{"format_version": 2}',
+            "format version 2, .* up to 1 of a run directory: install a newer kformer",
+        ),
         ('{"format_version": "1"}', "format_version is '1'"),
         ("{}", "format_version is None"),
         ("[1]", "should hold a JSON object, but holds list"),
@@ -119,7 +131,9 @@ def test_a_damaged_model_is_refused_in_a_sentence(run):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("name", ["config.json", "model.keras", "tokenizer", "tokenizer/tokenizer.json"])
+@pytest.mark.parametrize(
+    "name", ["config.json", "model.keras", "tokenizer", "tokenizer/tokenizer.json"]
+)
 def test_links_out_of_the_folder_are_not_followed(run, tmp_path, name):
     outside = tmp_path / "outside"
     (run / name).rename(outside)

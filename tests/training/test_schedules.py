@@ -14,7 +14,9 @@ def test_rates_are_those_of_the_equation():
         expected = 512**-0.5 * min(updates**-0.5, updates * 4000**-1.5)
         np.testing.assert_allclose(float(schedule(updates - 1)), expected, rtol=1e-6)
     assert 0 < float(schedule(0)) < 1e-6
-    rates = keras.ops.convert_to_numpy(WarmupInverseSqrt(64, warmup_steps=10, scale=3.0)(np.arange(40)))
+    rates = keras.ops.convert_to_numpy(
+        WarmupInverseSqrt(64, warmup_steps=10, scale=3.0)(np.arange(40))
+    )
     assert rates.argmax() == 9
     np.testing.assert_allclose(rates[9], 3 * 640**-0.5, rtol=1e-6)
 
@@ -28,15 +30,29 @@ def test_a_saved_model_goes_on_in_the_schedule(tmp_path, rng):
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     for updates in (4, 5):
-        assert float(loaded.optimizer.learning_rate) == pytest.approx(2 * 64**-0.5 * updates * 5**-1.5, rel=1e-6)
+        assert float(loaded.optimizer.learning_rate) == pytest.approx(
+            2 * 64**-0.5 * updates * 5**-1.5, rel=1e-6
+        )
         loaded.train_on_batch(x, x)
-    schedule = keras.optimizers.schedules.deserialize(loaded.optimizer.get_config()["learning_rate"])
-    expected = {"hidden_dim": 64, "warmup_steps": 5, "scale": 2.0, "total_steps": None, "cooldown_steps": 0, "batches_per_update": 1}
+    schedule = keras.optimizers.schedules.deserialize(
+        loaded.optimizer.get_config()["learning_rate"]
+    )
+    expected = {
+        "hidden_dim": 64,
+        "warmup_steps": 5,
+        "scale": 2.0,
+        "total_steps": None,
+        "cooldown_steps": 0,
+        "batches_per_update": 1,
+    }
     assert schedule.get_config() == expected
 
 
 def test_a_cooldown_ends_near_zero():
-    plain, cooled = WarmupInverseSqrt(64, 5), WarmupInverseSqrt(64, 5, total_steps=30, cooldown_steps=10)
+    plain, cooled = (
+        WarmupInverseSqrt(64, 5),
+        WarmupInverseSqrt(64, 5, total_steps=30, cooldown_steps=10),
+    )
     factors = [float(cooled(step)) / float(plain(step)) for step in range(32)]
     np.testing.assert_allclose(factors[:20], 1.0, rtol=1e-6)
     np.testing.assert_allclose(factors[20:30], np.arange(10, 0, -1) / 11, rtol=1e-5)
@@ -49,7 +65,12 @@ def test_a_cooldown_ends_near_zero():
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
     "arguments",
-    [{"hidden_dim": 0}, {"hidden_dim": 1.5}, {"hidden_dim": 8, "warmup_steps": 0}, {"hidden_dim": 8, "scale": 0}],
+    [
+        {"hidden_dim": 0},
+        {"hidden_dim": 1.5},
+        {"hidden_dim": 8, "warmup_steps": 0},
+        {"hidden_dim": 8, "scale": 0},
+    ],
 )
 def test_a_schedule_that_makes_no_sense_is_refused(arguments):
     with pytest.raises(ValueError, match=f"{list(arguments)[-1]} must be .* was given"):
@@ -60,7 +81,14 @@ def test_the_recipe_is_the_papers():
     recipe = paper_recipe(512)
     optimizer = recipe["optimizer"].get_config()
     assert [optimizer[name] for name in ("beta_1", "beta_2", "epsilon")] == [0.9, 0.98, 1e-9]
-    schedule = {"hidden_dim": 512, "warmup_steps": 4000, "scale": 1.0, "total_steps": None, "cooldown_steps": 0, "batches_per_update": 1}
+    schedule = {
+        "hidden_dim": 512,
+        "warmup_steps": 4000,
+        "scale": 1.0,
+        "total_steps": None,
+        "cooldown_steps": 0,
+        "batches_per_update": 1,
+    }
     assert optimizer["learning_rate"]["config"] == schedule
     assert optimizer["global_clipnorm"] is None and not optimizer["use_ema"]
     assert isinstance(recipe["loss"], MaskedCrossentropy) and recipe["loss"].label_smoothing == 0.1
@@ -73,14 +101,23 @@ def test_the_recipe_takes_the_models_size_or_a_rate(tiny_transformer):
     model.compile(**paper_recipe(model, scale=2.0, clip_norm=1.0, ema_momentum=0.5))
     optimizer = model.optimizer.get_config()
     assert optimizer["learning_rate"]["config"]["hidden_dim"] == model.hidden_dim
-    assert (optimizer["global_clipnorm"], optimizer["use_ema"], optimizer["ema_momentum"]) == (1.0, True, 0.5)
-    assert paper_recipe(None, learning_rate=1e-3)["optimizer"].get_config()["learning_rate"] == pytest.approx(1e-3)
+    assert (optimizer["global_clipnorm"], optimizer["use_ema"], optimizer["ema_momentum"]) == (
+        1.0,
+        True,
+        0.5,
+    )
+    assert paper_recipe(None, learning_rate=1e-3)["optimizer"].get_config()[
+        "learning_rate"
+    ] == pytest.approx(1e-3)
 
 
 def test_weight_decay_is_that_of_adamw():
     torch = pytest.importorskip("torch")
     random = np.random.default_rng(0)
-    start, slopes = random.normal(size=(3, 4)).astype("float32"), random.normal(size=(5, 3, 4)).astype("float32")
+    start, slopes = (
+        random.normal(size=(3, 4)).astype("float32"),
+        random.normal(size=(5, 3, 4)).astype("float32"),
+    )
     variable = keras.Variable(start)
     optimizer = paper_recipe(8, learning_rate=0.05, weight_decay=0.1)["optimizer"]
     theirs = torch.nn.Parameter(torch.tensor(start))
@@ -89,7 +126,9 @@ def test_weight_decay_is_that_of_adamw():
         optimizer.apply([keras.ops.convert_to_tensor(slope)], [variable])
         theirs.grad = torch.tensor(slope)
         peer.step()
-    np.testing.assert_allclose(keras.ops.convert_to_numpy(variable), theirs.detach().numpy(), atol=1e-5)
+    np.testing.assert_allclose(
+        keras.ops.convert_to_numpy(variable), theirs.detach().numpy(), atol=1e-5
+    )
     assert paper_recipe(8)["optimizer"].weight_decay is None
 
 
@@ -117,12 +156,18 @@ def test_gradients_of_several_batches_make_one_update(rng):
     def trained(accumulation_steps, batches):
         keras.utils.set_random_seed(1)
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
-        recipe = paper_recipe(64, warmup_steps=5, label_smoothing=0.0, accumulation_steps=accumulation_steps)
-        model.compile(recipe["optimizer"], keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        recipe = paper_recipe(
+            64, warmup_steps=5, label_smoothing=0.0, accumulation_steps=accumulation_steps
+        )
+        model.compile(
+            recipe["optimizer"], keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        )
         values = []
         for part in batches:
             model.train_on_batch(x[part], y[part])
-            values.append([keras.ops.convert_to_numpy(weight).copy() for weight in model.trainable_weights])
+            values.append(
+                [keras.ops.convert_to_numpy(weight).copy() for weight in model.trainable_weights]
+            )
         return model, values
 
     halves = [slice(0, 4), slice(4, 8)]
@@ -134,5 +179,7 @@ def test_gradients_of_several_batches_make_one_update(rng):
     assert all((a == b).all() for a, b in zip(values[1], values[2], strict=True))
     assert int(model.optimizer.iterations) == int(whole.optimizer.iterations) == 2
     for wrong in (0, 1.5, True):
-        with pytest.raises(ValueError, match="accumulation_steps must be a whole number of at least 1"):
+        with pytest.raises(
+            ValueError, match="accumulation_steps must be a whole number of at least 1"
+        ):
             paper_recipe(64, accumulation_steps=wrong)

@@ -26,7 +26,9 @@ def draw(seed=0, batch=3, length=5, size=8):
     table = random.normal(size=(V, size)).astype("float32")
     ids = np.argsort(random.random((batch, length, V)), -1)[..., :K].astype("int32")
     shares = (random.dirichlet(np.ones(K + 1), (batch, length))[..., :K]).astype("float32")
-    weights = (random.random((batch, length)) * (random.random((batch, length)) > 0.3)).astype("float32")
+    weights = (random.random((batch, length)) * (random.random((batch, length)) > 0.3)).astype(
+        "float32"
+    )
     return hidden, table, ids, shares, weights
 
 
@@ -40,7 +42,9 @@ def dense(ids, shares):
 def torch_losses(logits, target):
     """By PyTorch's own cross-entropy with probabilities of classes."""
     torch = pytest.importorskip("torch")
-    logits, target = (torch.tensor(np.asarray(part, "float64").reshape(-1, V)) for part in (logits, target))
+    logits, target = (
+        torch.tensor(np.asarray(part, "float64").reshape(-1, V)) for part in (logits, target)
+    )
     return torch.nn.functional.cross_entropy(logits, target, reduction="none").numpy()
 
 
@@ -58,17 +62,32 @@ def test_the_loss_is_that_of_the_whole_distribution(chunk_rows):
 
     def plain():
         logits = ops.matmul(variables[0], ops.transpose(variables[1]))
-        losses = -ops.sum(ops.convert_to_tensor(target.astype("float32")) * ops.log_softmax(logits, axis=-1), axis=-1)
+        losses = -ops.sum(
+            ops.convert_to_tensor(target.astype("float32")) * ops.log_softmax(logits, axis=-1),
+            axis=-1,
+        )
         return ops.sum(losses * tensors[2])
 
     logits = hidden.astype("float64") @ table.astype("float64").T
     expected = torch_losses(logits, target)
-    np.testing.assert_allclose(ops.convert_to_numpy(soft_crossentropy(logits, ids, shares)).reshape(-1), expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(soft_crossentropy(logits, ids, shares)).reshape(-1),
+        expected,
+        rtol=1e-5,
+    )
     found = ops.convert_to_numpy(ops.stop_gradient(projected()))
     nll = torch_losses(logits, np.eye(V)[ids[..., 0]])
     hits = logits.argmax(-1) == ids[..., 0]
-    np.testing.assert_allclose(found, [(part.reshape(weights.shape) * weights).sum() for part in (expected, nll, hits)], rtol=1e-5)
-    for mine, other in zip(gradients(lambda: projected()[0] * 3.0, variables), gradients(lambda: plain() * 3.0, variables), strict=True):
+    np.testing.assert_allclose(
+        found,
+        [(part.reshape(weights.shape) * weights).sum() for part in (expected, nll, hits)],
+        rtol=1e-5,
+    )
+    for mine, other in zip(
+        gradients(lambda: projected()[0] * 3.0, variables),
+        gradients(lambda: plain() * 3.0, variables),
+        strict=True,
+    ):
         np.testing.assert_allclose(mine, other, atol=1e-5)
 
 
@@ -80,7 +99,9 @@ def test_a_teacher_that_knows_nothing_else_is_the_label():
     plain, _ = MaskedCrossentropy(pad_id=-1).of_projection(labels, hidden, table)
     taught = MaskedCrossentropy(pad_id=-1, teacher_weight=0.3)
     found, _ = taught.of_projection(labels, hidden, table, soft_targets=(ids, shares))
-    assert float(ops.convert_to_numpy(ops.stop_gradient(found))) == pytest.approx(float(ops.convert_to_numpy(plain)), rel=1e-6)
+    assert float(ops.convert_to_numpy(ops.stop_gradient(found))) == pytest.approx(
+        float(ops.convert_to_numpy(plain)), rel=1e-6
+    )
 
 
 def test_the_target_is_a_mixture_of_teachers_and_label():
@@ -89,8 +110,15 @@ def test_the_target_is_a_mixture_of_teachers_and_label():
     logits = hidden @ table.T
     smoothed = 0.9 * np.eye(V)[ids[..., 0]] + 0.1 / V
     expected = torch_losses(logits, 0.7 * dense(ids, shares) + 0.3 * smoothed).mean()
-    value, _ = loss.of_projection(ids[..., 0], ops.convert_to_tensor(hidden), ops.convert_to_tensor(table), soft_targets=(ids, shares))
-    assert float(ops.convert_to_numpy(ops.stop_gradient(value))) == pytest.approx(expected, rel=1e-5)
+    value, _ = loss.of_projection(
+        ids[..., 0],
+        ops.convert_to_tensor(hidden),
+        ops.convert_to_tensor(table),
+        soft_targets=(ids, shares),
+    )
+    assert float(ops.convert_to_numpy(ops.stop_gradient(value))) == pytest.approx(
+        expected, rel=1e-5
+    )
     value = loss.in_training(ids[..., 0], ops.convert_to_tensor(logits), soft_targets=(ids, shares))
     assert float(ops.convert_to_numpy(value)) == pytest.approx(expected, rel=1e-5)
     kept = MaskedCrossentropy.from_config(loss.get_config())
@@ -102,8 +130,14 @@ def test_a_weight_outside_its_range_is_refused():
         MaskedCrossentropy(teacher_weight=1.5)
 
 
-SOURCES = [f"a {word} dog runs{' fast' * (n % 4)}" for n, word in enumerate(["red", "blue", "green", "old", "new"] * 8)]
-TARGETS = [f"ein {word} Hund rennt{' sehr schnell' * (n % 3)}" for n, word in enumerate(["roter", "blauer", "alter", "neuer"] * 10)]
+SOURCES = [
+    f"a {word} dog runs{' fast' * (n % 4)}"
+    for n, word in enumerate(["red", "blue", "green", "old", "new"] * 8)
+]
+TARGETS = [
+    f"ein {word} Hund rennt{' sehr schnell' * (n % 3)}"
+    for n, word in enumerate(["roter", "blauer", "alter", "neuer"] * 10)
+]
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +151,13 @@ def prepared(tmp_path_factory):
 
 
 def small_model(tokenizer, seed):
-    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "hidden_dim": 16, "intermediate_dim": 32, "num_heads": 2}
+    sizes = {
+        "num_encoder_layers": 1,
+        "num_decoder_layers": 1,
+        "hidden_dim": 16,
+        "intermediate_dim": 32,
+        "num_heads": 2,
+    }
     ids = {"pad_id": tokenizer.pad_id, "start_id": tokenizer.start_id, "end_id": tokenizer.end_id}
     return kformer.Transformer(tokenizer.vocabulary_size, **sizes, **ids, dropout=0.0, seed=seed)
 
@@ -126,28 +166,48 @@ def test_teachers_say_what_their_models_say(prepared, tmp_path):
     _, tokenizer, corpus = prepared
     models = [small_model(tokenizer, seed) for seed in (1, 2)]
     seen = []
-    found = soft_targets(models, corpus, tmp_path / "soft", num_classes=3, progress=lambda *counts: seen.append(counts))
+    found = soft_targets(
+        models,
+        corpus,
+        tmp_path / "soft",
+        num_classes=3,
+        progress=lambda *counts: seen.append(counts),
+    )
     assert seen[-1] == (corpus.num_pairs, corpus.num_pairs)
     for packed in (False, True):
-        dataset = kformer.data.ParallelDataset.from_prepared(corpus, batch_tokens=64, packed=packed, soft_targets=found)
+        dataset = kformer.data.ParallelDataset.from_prepared(
+            corpus, batch_tokens=64, packed=packed, soft_targets=found
+        )
         inputs, labels = dataset.batch_at(1)
         ids, probabilities = inputs["soft_target_ids"], inputs["soft_targets"]
-        assert ids.shape == (*labels.shape, 4) and ids.dtype == np.int32 and probabilities.dtype == np.float32
+        assert (
+            ids.shape == (*labels.shape, 4)
+            and ids.dtype == np.int32
+            and probabilities.dtype == np.float32
+        )
         given = {name: part for name, part in inputs.items() if not name.startswith("soft")}
         means = np.exp(np.asarray(ops.convert_to_numpy(_together(models, given)), "float64"))
         real = labels != corpus.pad_id
         assert (ids[..., 0] == labels)[real].all() and real.any() and not real.all()
-        np.testing.assert_allclose(probabilities[real], np.take_along_axis(means, ids, -1)[real], atol=1e-3)
+        np.testing.assert_allclose(
+            probabilities[real], np.take_along_axis(means, ids, -1)[real], atol=1e-3
+        )
         means = means[real]
         means[np.arange(len(means)), labels[real]] = -1
-        assert [set(row) for row in np.argsort(-means, -1)[:, :3].tolist()] == [set(row) for row in ids[real][:, 1:].tolist()]
+        assert [set(row) for row in np.argsort(-means, -1)[:, :3].tolist()] == [
+            set(row) for row in ids[real][:, 1:].tolist()
+        ]
         assert not probabilities[~real].any()
 
 
 @pytest.mark.any_backend
 def test_a_corpus_knows_its_tokenizer(prepared, tmp_path):
     folder, tokenizer, corpus = prepared
-    lines = [line for side in ("en", "de") for line in (folder / f"train.{side}").read_text(encoding="utf-8").upper().splitlines()]
+    lines = [
+        line
+        for side in ("en", "de")
+        for line in (folder / f"train.{side}").read_text(encoding="utf-8").upper().splitlines()
+    ]
     other = kformer.Tokenizer.train(texts=[*lines, "Q5 7"], vocabulary_size=35, byte_fallback=False)
     assert other.vocabulary_size == tokenizer.vocabulary_size
     with pytest.raises(ValueError, match="was prepared with another tokenizer than the one given"):
@@ -165,22 +225,34 @@ def test_a_corpus_knows_its_tokenizer(prepared, tmp_path):
 
 def _together(models, inputs):
     """The logarithms of the mean probabilities, also of packed rows, which an ensemble passes on as they are."""
-    return Ensemble(models)({name: ops.convert_to_tensor(part) for name, part in inputs.items()}, training=False)
+    return Ensemble(models)(
+        {name: ops.convert_to_tensor(part) for name, part in inputs.items()}, training=False
+    )
 
 
 def test_what_does_not_go_together_is_refused(prepared, tmp_path):
     _, tokenizer, corpus = prepared
     model = small_model(tokenizer, 1)
-    found = soft_targets(kformer.Translator(model, tokenizer), corpus, tmp_path / "soft", num_classes=2)
-    with pytest.raises(ValueError, match="num_classes must be at least 1 and less than the 35 tokens"):
+    found = soft_targets(
+        kformer.Translator(model, tokenizer), corpus, tmp_path / "soft", num_classes=2
+    )
+    with pytest.raises(
+        ValueError, match="num_classes must be at least 1 and less than the 35 tokens"
+    ):
         soft_targets(model, corpus, tmp_path / "other", num_classes=35)
     with pytest.raises(ValueError, match="leave out subword_sampling"):
-        kformer.data.ParallelDataset.from_prepared(corpus, soft_targets=found, subword_sampling=0.1, tokenizer=tokenizer)
+        kformer.data.ParallelDataset.from_prepared(
+            corpus, soft_targets=found, subword_sampling=0.1, tokenizer=tokenizer
+        )
     config = {**model.get_config(), "end_id": 7}
     with pytest.raises(ValueError, match="teacher's end_id is 7, but the corpus has"):
         soft_targets(kformer.Transformer.from_config(config), corpus, tmp_path / "other")
     with pytest.raises(ValueError, match="teacher's vocabulary_size is 30, but the corpus has 35"):
-        soft_targets(kformer.Transformer.from_config({**model.get_config(), "vocabulary_size": 30}), corpus, tmp_path / "other")
+        soft_targets(
+            kformer.Transformer.from_config({**model.get_config(), "vocabulary_size": 30}),
+            corpus,
+            tmp_path / "other",
+        )
     assert not (tmp_path / "other").exists()
     other = kformer.data.prepare(SOURCES[:10], TARGETS[:10], tokenizer, tmp_path / "corpus")
     with pytest.raises(ValueError, match="were made for another text"):
@@ -196,7 +268,12 @@ def test_damaged_soft_targets_are_refused(prepared, tmp_path, harm):
     _, tokenizer, corpus = prepared
     soft_targets(small_model(tokenizer, 1), corpus, tmp_path / "soft", num_classes=2)
     meta, part = tmp_path / "soft" / "meta.json", tmp_path / "soft" / "classes.ids"
-    message = {"cut": "bytes instead of", "gone": "is missing", "newer": "format version 9", "no json": "is not the meta.json"}[harm]
+    message = {
+        "cut": "bytes instead of",
+        "gone": "is missing",
+        "newer": "format version 9",
+        "no json": "is not the meta.json",
+    }[harm]
     if harm == "cut":
         part.write_bytes(part.read_bytes()[:-2])
     elif harm == "gone":
@@ -222,7 +299,9 @@ def test_a_student_learns_alike_with_and_without_logits(prepared, tmp_path):
     found = soft_targets(teacher, corpus, tmp_path / "soft")
     losses = {}
     for kind in (kformer.Transformer, WithLogits):
-        dataset = kformer.data.ParallelDataset.from_prepared(corpus, batch_tokens=64, max_shapes=1, soft_targets=found)
+        dataset = kformer.data.ParallelDataset.from_prepared(
+            corpus, batch_tokens=64, max_shapes=1, soft_targets=found
+        )
         student = kind.from_config(small_model(tokenizer, 7).get_config())
         student.compile(**paper_recipe(student, learning_rate=1e-3, teacher_weight=0.6))
         losses[kind] = student.fit(dataset, epochs=2, verbose=0).history["loss"]
@@ -242,13 +321,26 @@ def test_a_run_learns_from_teachers_and_goes_on(prepared, tmp_path):
     """Killed at a checkpoint and resumed, it has the losses of one that was not; the teachers are not asked again."""
     folder, tokenizer, _ = prepared
     for seed in (1, 2):
-        kformer.training.save_run(tmp_path / f"teacher-{seed}", small_model(tokenizer, seed), tokenizer)
-    given = {"train_source": str(folder / "train.en"), "train_target": str(folder / "train.de"), "show_progress": False}
-    given |= {"teachers": [tmp_path / "teacher-1", tmp_path / "teacher-2"], "batch_tokens": 128, "cooldown": 0.0, "checkpoint_every": 3}
+        kformer.training.save_run(
+            tmp_path / f"teacher-{seed}", small_model(tokenizer, seed), tokenizer
+        )
+    given = {
+        "train_source": str(folder / "train.en"),
+        "train_target": str(folder / "train.de"),
+        "show_progress": False,
+    }
+    given |= {
+        "teachers": [tmp_path / "teacher-1", tmp_path / "teacher-2"],
+        "batch_tokens": 128,
+        "cooldown": 0.0,
+        "checkpoint_every": 3,
+    }
     given["max_shapes"] = 1  # Each costs a compilation on JAX.
     said = []
     whole = train_run(tmp_path / "whole", **given, steps=8, report=said.append)
-    assert any("asking 2 teachers" in line for line in said) and any("targets: 0.8 of each" in line for line in said)
+    assert any("asking 2 teachers" in line for line in said) and any(
+        "targets: 0.8 of each" in line for line in said
+    )
     train_run(tmp_path / "parts", **given, steps=5, report=said.append)
     for seed in (1, 2):
         shutil.rmtree(tmp_path / f"teacher-{seed}")
@@ -261,12 +353,25 @@ def test_a_run_learns_from_teachers_and_goes_on(prepared, tmp_path):
 
 def test_a_teacher_with_another_tokenizer_is_refused(prepared, tmp_path):
     folder, tokenizer, _ = prepared
-    other = kformer.Tokenizer.train([str(folder / "train.de")], vocabulary_size=23, byte_fallback=False)
+    other = kformer.Tokenizer.train(
+        [str(folder / "train.de")], vocabulary_size=23, byte_fallback=False
+    )
     kformer.training.save_run(tmp_path / "teacher", small_model(tokenizer, 1), tokenizer)
     other.save(tmp_path / "tokenizer")
-    given = {"train_source": str(folder / "train.en"), "train_target": str(folder / "train.de"), "teachers": [str(tmp_path / "teacher")]}
+    given = {
+        "train_source": str(folder / "train.en"),
+        "train_target": str(folder / "train.de"),
+        "teachers": [str(tmp_path / "teacher")],
+    }
     with pytest.raises(ValueError, match="has another tokenizer than the model"):
-        train_run(tmp_path / "run", **given, tokenizer=str(tmp_path / "tokenizer"), steps=1, report=print, show_progress=False)
+        train_run(
+            tmp_path / "run",
+            **given,
+            tokenizer=str(tmp_path / "tokenizer"),
+            steps=1,
+            report=print,
+            show_progress=False,
+        )
     assert not (tmp_path / "run").exists()
     for options, message in (
         ({"teachers": None, "teacher_weight": 0.5}, "teacher_weight is about what teachers say"),

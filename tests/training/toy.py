@@ -29,7 +29,12 @@ class ToyModel(keras.Model):
         self.batch_loss = training.LatestValue(name="batch_loss")
 
     def build(self, input_shape):
-        for layer, size in ((self.embedding, None), (self.dropout, 16), (self.hidden, 16), (self.logits, 16)):
+        for layer, size in (
+            (self.embedding, None),
+            (self.dropout, 16),
+            (self.hidden, 16),
+            (self.logits, 16),
+        ):
             layer.build((None, None, size) if size else (None, None))
         self.built = True
 
@@ -42,7 +47,11 @@ class ToyModel(keras.Model):
         return loss
 
     def get_config(self):
-        return {"keras_dropout": self.keras_dropout, "name": self.name, "dtype": self.dtype_policy.name}
+        return {
+            "keras_dropout": self.keras_dropout,
+            "name": self.name,
+            "dtype": self.dtype_policy.name,
+        }
 
 
 class ToyData(keras.utils.PyDataset):
@@ -105,7 +114,13 @@ def train(run_dir, *, epochs=3, every=5, keep=3, resume=False, kill_at=None, mod
     callbacks = [history, checkpoint, *([KillAt(kill_at, state)] if kill_at else [])]
     validation = ToyData(2)
     training.fit_from(
-        model, ToyData(), state, epochs=epochs, callbacks=callbacks, validation_data=validation, verbose=0
+        model,
+        ToyData(),
+        state,
+        epochs=epochs,
+        callbacks=callbacks,
+        validation_data=validation,
+        verbose=0,
     )
     return model
 
