@@ -1,12 +1,13 @@
 """The entry point of the `kformer` command: what has to happen before Keras is imported.
 
-Keras chooses its backend once, when it is imported, and `import kformer` imports Keras. So `--backend` and `--threads` are read here,
-outside the package, and put into the environment. `kformer/cli`, which describes the commands, is then run as a package of its own
-rather than as a part of that one: help and mistyped options answer at once, and Keras is imported by the commands that need it.
+Keras chooses its backend once, when it is imported, and `import kformer` imports Keras. So
+`--backend` and `--threads` are read here, outside the package, and put into the environment.
+`kformer/cli`, which describes the commands, is then run as a package of its own rather than as a
+part of that one: help and mistyped options answer at once, and Keras is imported by the commands
+that need it.
 
-What goes wrong becomes one line on standard error and an exit code: 2 for a command line that cannot be, 130 for Ctrl-C, and
-otherwise 1. `KFORMER_TRACEBACK=1` shows the traceback as well.
-"""
+What goes wrong becomes one line on standard error and an exit code: 2 for a command line that
+cannot be, 130 for Ctrl-C, and otherwise 1. `KFORMER_TRACEBACK=1` shows the traceback as well. """
 
 import contextlib
 import importlib
@@ -54,7 +55,8 @@ def main(arguments=None):
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except BrokenPipeError:
-        # Whoever read the output has left, as `head` does: there is nobody to tell. Python must not try to flush again.
+        # Whoever read the output has left, as `head` does: there is nobody to tell. Python must not
+        # try to flush again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (Exception, KeyboardInterrupt) as error:
@@ -66,7 +68,8 @@ def main(arguments=None):
 
 
 def prepare_environment(arguments):
-    """Puts `--backend` and `--threads` into the environment, where Keras and its backend look for them.
+    """Puts `--backend` and `--threads` into the environment, where Keras and its backend look for
+    them.
 
     Raises:
         UsageError: no such backend, it is not installed, or no number of threads.
@@ -107,7 +110,8 @@ def load_app():
 
 def describe(error):
     """One line about an exception, and the exit code that goes with it."""
-    # By name: under `python -m kformer_command` this module and the one that the commands import are two.
+    # By name: under `python -m kformer_command` this module and the one that the commands import
+    # are two.
     if isinstance(error, KeyboardInterrupt) or type(error).__name__ in ("Abort", "Interrupted"):
         return str(error) or "interrupted.", 130
     if hasattr(error, "format_message"):  # the option parser's own errors
@@ -130,10 +134,11 @@ def describe(error):
 
 @contextlib.contextmanager
 def quiet_imports():
-    """Holds back what TensorFlow's libraries print when they are imported; anything else that was printed follows afterwards.
+    """Holds back what TensorFlow's libraries print when they are imported; anything else that was
+    printed follows afterwards.
 
-    Keras imports TensorFlow wherever it is installed, on every backend, as soon as it reads or writes a model. So it is imported here.
-    """
+    Keras imports TensorFlow wherever it is installed, on every backend, as soon as it reads or
+    writes a model. So it is imported here. """
     sys.stderr.flush()
     with tempfile.TemporaryFile() as held, contextlib.ExitStack() as undo:
         stderr = os.dup(2)

@@ -1,12 +1,15 @@
-"""What does attention cost as sequences grow? Full, local and linear attention, forward and backward, in time and in memory.
+"""What does attention cost as sequences grow? Full, local and linear attention, forward and
+backward, in time and in memory.
 
-    python benchmarks/attention.py [--backends tensorflow,jax,torch] [--lengths 256,...,8192] [--window 128] [--hidden 512] [--heads 8]
+    python benchmarks/attention.py [--backends tensorflow,jax,torch] [--lengths 256,...,8192]
+    [--window 128] [--hidden 512] [--heads 8]
                                    [--repeats 5] [--causal] [--plot FILE]
 
-Every kind and length runs in a process of its own: one sequence through one layer, loss and gradients. Time is the least of the repeats,
-memory what the process takes at its peak beyond what it took before the first call. The table gives both as ratios to full attention of
-the same length and backend. `--plot` draws the time into FILE, and the memory into another beside it (`NAME-memory`).
-"""
+Every kind and length runs in a process of its own: one sequence through one layer, loss and
+gradients. Time is the least of the repeats, memory what the process takes at its peak beyond what
+it took before the first call. The table gives both as ratios to full attention of the same length
+and backend. `--plot` draws the time into FILE, and the memory into another beside it
+(`NAME-memory`). """
 
 import argparse
 import json

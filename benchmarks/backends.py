@@ -5,13 +5,14 @@
     python benchmarks/backends.py export DIR --source F --work DIR [--limit N]
     python benchmarks/backends.py search RUN --source F --work DIR [--limit N]
 
-`curves` starts each backend from one saved model (preset tiny, dropout 0) and prints the largest difference of the loss of a batch
-over the first steps. `train` runs `kformer train` on each backend from one run without dropout, and prints the curves side by side,
-epoch by epoch. `export` takes the runs that `train` left in DIR, translates with each under its own backend, exports it, and compares
-with what its SavedModel says in a process that can import neither Keras nor kformer. `search` loads one run on each backend, and
-compares logits, greedy ids and ids of a beam of 4 sentence by sentence; where ids differ it prints the difference of the scores, which
-must be a tie (below 1e-4). Each backend runs in a process of its own.
-"""
+`curves` starts each backend from one saved model (preset tiny, dropout 0) and prints the largest
+difference of the loss of a batch over the first steps. `train` runs `kformer train` on each backend
+from one run without dropout, and prints the curves side by side, epoch by epoch. `export` takes the
+runs that `train` left in DIR, translates with each under its own backend, exports it, and compares
+with what its SavedModel says in a process that can import neither Keras nor kformer. `search` loads
+one run on each backend, and compares logits, greedy ids and ids of a beam of 4 sentence by
+sentence; where ids differ it prints the difference of the scores, which must be a tie (below 1e-4).
+Each backend runs in a process of its own. """
 
 import argparse
 import csv
@@ -24,7 +25,8 @@ import sys
 import numpy as np
 
 BACKENDS = ("tensorflow", "jax", "torch")
-# Translates the lines of a JSON file by a SavedModel, with core TensorFlow and tensorflow_text alone.
+# Translates the lines of a JSON file by a SavedModel, with core TensorFlow and tensorflow_text
+# alone.
 SERVE = """
 import importlib.util, json, pathlib, sys
 sys.modules["keras"] = sys.modules["kformer"] = None
@@ -42,7 +44,9 @@ json.dump(texts, open(sys.argv[3], "w"))
 
 
 def curves(options):
-    """One backend's losses, saved to `DIR/curve-BACKEND.npy`; the first one to run makes tokenizer and model."""
+    """One backend's losses, saved to `DIR/curve-BACKEND.npy`; the first one to run makes tokenizer
+    and model.
+    """
     import keras
 
     import kformer

@@ -2,11 +2,11 @@
 
     python benchmarks/data.py --pairs 10000000 --train-steps 100 --memory-limit 2048
 
-Generates pairs of synthetic sentences (words drawn from a Zipf distribution, lengths log-normal, a source and a target
-of like length), trains a tokenizer on the first of them, prepares all of them, and reads batches over two epochs;
-with `--train-steps` it also trains a tiny model with `fit`. Prints a Markdown table. Peak memory is the largest
-resident set of the process so far; KERAS_BACKEND selects the backend. Above `--memory-limit` (MiB) the exit code is 1.
-"""
+Generates pairs of synthetic sentences (words drawn from a Zipf distribution, lengths log-normal, a
+source and a target of like length), trains a tokenizer on the first of them, prepares all of them,
+and reads batches over two epochs; with `--train-steps` it also trains a tiny model with `fit`.
+Prints a Markdown table. Peak memory is the largest resident set of the process so far;
+KERAS_BACKEND selects the backend. Above `--memory-limit` (MiB) the exit code is 1. """
 
 import argparse
 import pathlib
@@ -29,7 +29,9 @@ SYLLABLES = [
 
 
 def make_words(random, count=20_000):
-    """Distinct words of one to four syllables, each with a space after it, as bytes: all of them, begins and lengths."""
+    """Distinct words of one to four syllables, each with a space after it, as bytes: all of them,
+    begins and lengths.
+    """
     words = set()
     while len(words) < count:
         words.add("".join(random.choice(SYLLABLES, random.integers(1, 5))))

@@ -1,17 +1,20 @@
-"""Does a model say the same in every format that it is exported to? Sizes, BLEU, ids and scores, side by side.
+"""Does a model say the same in every format that it is exported to? Sizes, BLEU, ids and scores,
+side by side.
 
-    python benchmarks/formats.py RUN --source F --reference F --work DIR [--threads N] [--limit N] [--search alike|kformer] [--formats A,B]
+    python benchmarks/formats.py RUN --source F --reference F --work DIR [--threads N] [--limit N]
+    [--search alike|kformer] [--formats A,B]
 
-Every format translates the source greedily and with a beam of 4, and gives the 4 best with their scores. `--search` is what it does and
-what kformer does beside it:
+Every format translates the source greedily and with a beam of 4, and gives the 4 best with their
+scores. `--search` is what it does and what kformer does beside it:
 
-- `alike` (default): the search that other libraries have too (`SearchOptions(mode="huggingface", early_stopping=True)`, scores divided
-  by the length with the end token, no token forbidden). A float format must give kformer's ids and scores, for every hypothesis.
-- `kformer`: kformer's own search without a length penalty, the other library's nearest: start and padding token forbidden.
+- `alike` (default): the search that other libraries have too (`SearchOptions(mode="huggingface",
+  early_stopping=True)`, scores divided by the length with the end token, no token forbidden). A
+  float format must give kformer's ids and scores, for every hypothesis.
+- `kformer`: kformer's own search without a length penalty, the other library's nearest: start and
+  padding token forbidden.
 
-BLEU is sacreBLEU of the best translations; a score's difference is taken where both sides list the same hypothesis. The folder DIR
-keeps the exported models, as DIR/FORMAT.
-"""
+BLEU is sacreBLEU of the best translations; a score's difference is taken where both sides list the
+same hypothesis. The folder DIR keeps the exported models, as DIR/FORMAT. """
 
 import argparse
 import importlib.metadata
@@ -35,7 +38,9 @@ class Found(NamedTuple):
 
 
 def search_options(model, search, beam_size):
-    """kformer's side: fields of `SearchOptions`. The limit of length is one for all sentences, as elsewhere."""
+    """kformer's side: fields of `SearchOptions`. The limit of length is one for all sentences, as
+    elsewhere.
+    """
     options = {
         "beam_size": beam_size,
         "n_best": beam_size,
@@ -124,7 +129,9 @@ class CTranslate2Format:
 
 
 class HuggingFaceFormat:
-    """The folder for `transformers`, searched by its `generate`; with `again`, imported into kformer once more."""
+    """The folder for `transformers`, searched by its `generate`; with `again`, imported into
+    kformer once more.
+    """
 
     packages = ("transformers", "torch")
 
@@ -134,7 +141,8 @@ class HuggingFaceFormat:
     def export(self, translator, folder):
         from kformer.interop import export_huggingface
 
-        # The library adds to a search what the folder's generation_config.json says and the search leaves open.
+        # The library adds to a search what the folder's generation_config.json says and the search
+        # leaves open.
         export_huggingface(translator, folder, mode="huggingface", forced_end=False)
 
     def translate(self, translator, folder, lines, options, beam_size):
@@ -229,7 +237,9 @@ def bleu(translator, found, references):
 
 
 def compare(expected, found):
-    """Cells: sentences with the same best hypothesis, with the same list of them, and the largest difference of a score."""
+    """Cells: sentences with the same best hypothesis, with the same list of them, and the largest
+    difference of a score.
+    """
     best = sum(a[0] == b[0] for a, b in zip(expected.ids, found.ids, strict=True))
     lists = sum(a == b for a, b in zip(expected.ids, found.ids, strict=True))
     gaps = []
@@ -245,7 +255,9 @@ def compare(expected, found):
 
 
 def differences(name, search, expected, found):
-    """A line for each sentence whose best hypothesis differs: how far apart the two are by their own scores."""
+    """A line for each sentence whose best hypothesis differs: how far apart the two are by their
+    own scores.
+    """
     for number, (a, b) in enumerate(zip(expected.ids, found.ids, strict=True), 1):
         if a[0] != b[0]:
             ranks = expected.ranks[number - 1][0], found.ranks[number - 1][0]

@@ -1,17 +1,20 @@
-"""How fast are translations, beside what a user would pick instead? The same weights in every system, in one run.
+"""How fast are translations, beside what a user would pick instead? The same weights in every
+system, in one run.
 
-    python benchmarks/inference.py [--shapes tiny,base] [--batches 1,8,32,64] [--searches greedy,beam4] [--threads 1] [--repeats 5]
+    python benchmarks/inference.py [--shapes tiny,base] [--batches 1,8,32,64] [--searches
+    greedy,beam4] [--threads 1] [--repeats 5]
                                    [--systems A,B] [--work DIR] [--quick]
 
-Makes a model of random weights per shape and exports it to each format. Every system then generates exactly 24 tokens
-for sentences of 10 to 30 tokens: the SavedModel as a user loads it (strings in, strings out), its signature for single texts (with batches
-of one), its core (ids in, ids out), the core of the Python `Translator` on JAX and PyTorch (there also with `torch.compile` around a
-step), Hugging Face's `generate`, and CTranslate2 in float32 and int8.
+Makes a model of random weights per shape and exports it to each format. Every system then generates
+exactly 24 tokens for sentences of 10 to 30 tokens: the SavedModel as a user loads it (strings in,
+strings out), its signature for single texts (with batches of one), its core (ids in, ids out), the
+core of the Python `Translator` on JAX and PyTorch (there also with `torch.compile` around a step),
+Hugging Face's `generate`, and CTranslate2 in float32 and int8.
 
-Each system has one process, pinned to `--threads` processors, for all of its cells. All are asked in turn, call by call, so that whatever
-else a machine does meets each of them alike. The floor is what this machine could do at best:
-the larger of the time of a step's products at the speed of a large product, and of reading its weights once at the speed of memory.
-"""
+Each system has one process, pinned to `--threads` processors, for all of its cells. All are asked
+in turn, call by call, so that whatever else a machine does meets each of them alike. The floor is
+what this machine could do at best: the larger of the time of a step's products at the speed of a
+large product, and of reading its weights once at the speed of memory. """
 
 import argparse
 import importlib.metadata
@@ -210,7 +213,9 @@ def open_system(name, folder, options, search):
 
 
 def work(options, system, folder):
-    """One system's process: answers every request, a search and a batch size, with the seconds that it took."""
+    """One system's process: answers every request, a search and a batch size, with the seconds that
+    it took.
+    """
     texts, opened = json.loads((folder / "texts.json").read_text()), {}
 
     def handle(search, batch):
@@ -254,7 +259,8 @@ class System(Worker):
 
 
 def measure(options, workers, search, batch):
-    """The first call of each system, and the seconds of the later ones: as many for each, in turns."""
+    """The first call of each system, and the seconds of the later ones: as many for each, in turns.
+    """
     first = {worker.system: worker.seconds(search, batch) for worker in workers}
     warm = max(worker.seconds(search, batch) for worker in workers)
     rounds = max(options.repeats, min(50, int(0.5 / warm)))
@@ -286,7 +292,9 @@ def floor(options):
 
 
 def floor_of(machine, shape, batch, beams):
-    """Tokens per second that the machine's products and memory allow: decoder and projection, each weight read once a step."""
+    """Tokens per second that the machine's products and memory allow: decoder and projection, each
+    weight read once a step.
+    """
     from kformer.models import PRESETS
 
     config = PRESETS[shape].config
@@ -295,7 +303,8 @@ def floor_of(machine, shape, batch, beams):
         config["intermediate_dim"],
         config["num_decoder_layers"],
     )
-    # Queries, keys, values and output of self-attention; query and output of cross-attention; feed-forward.
+    # Queries, keys, values and output of self-attention; query and output of cross-attention;
+    # feed-forward.
     weights = layers * (6 * hidden**2 + 2 * hidden * inner) + hidden * SHAPES[shape]
     step = max(2 * weights * batch * beams / machine["flops"], 4 * weights / machine["bytes"])
     return batch / step
@@ -318,7 +327,9 @@ def environment(options, pinned=True):
 
 
 def run_part(options, arguments, kind):
-    """Runs a part in a process of its own with the processors that it may use, and returns what it printed as JSON."""
+    """Runs a part in a process of its own with the processors that it may use, and returns what it
+    printed as JSON.
+    """
     with tempfile.NamedTemporaryFile("r", suffix=".json") as file:
         command = [sys.executable, __file__, *sys.argv[1:], *arguments, "--result", file.name]
         process = subprocess.run(

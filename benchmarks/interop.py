@@ -1,14 +1,17 @@
-"""Published models in their real shapes: does kformer compute and say what the library that they come from does?
+"""Published models in their real shapes: does kformer compute and say what the library that they
+come from does?
 
-    python benchmarks/interop.py --shape opus-mt --train-source F --train-target F --source F --work DIR
-    python benchmarks/interop.py --shape t5-v1.1-small --steps 32 --train-source F --train-target F --work DIR
-    python benchmarks/interop.py --shape nllb --train-source F --train-target F --work DIR
+    python benchmarks/interop.py --shape opus-mt --train-source F --train-target F --source F --work
+    DIR python benchmarks/interop.py --shape t5-v1.1-small --steps 32 --train-source F
+    --train-target F --work DIR python benchmarks/interop.py --shape nllb --train-source F
+    --train-target F --work DIR
 
-Makes a published folder of the shape with the Hugging Face library: random weights (spread so that outputs differ and end), and
-SentencePiece models trained on the text. Then it imports the folder on each backend, in a process of its own, and compares: encoder
-output and logits of a padded batch, and the ids of greedy search and of a beam of 4 on 64 sentences. With --source the lines of that
-file are also translated by the library and by the exported SavedModel, in a process that can import neither Keras nor kformer.
-"""
+Makes a published folder of the shape with the Hugging Face library: random weights (spread so that
+outputs differ and end), and SentencePiece models trained on the text. Then it imports the folder on
+each backend, in a process of its own, and compares: encoder output and logits of a padded batch,
+and the ids of greedy search and of a beam of 4 on 64 sentences. With --source the lines of that
+file are also translated by the library and by the exported SavedModel, in a process that can import
+neither Keras nor kformer. """
 
 import argparse
 import io
@@ -169,7 +172,9 @@ def their_ids(model, source_ids, beams, steps):
 
 
 def spread_of(options, kind, sizes):
-    """A model whose outputs differ and end: what speaks for the end token, the fourth of the spread, is found by bisection."""
+    """A model whose outputs differ and end: what speaks for the end token, the fourth of the
+    spread, is found by bisection.
+    """
     from tests.interop.published import published_model, random_sources
 
     *matrices, end, length = SPREADS[options.shape] if options.spread is None else options.spread
@@ -213,7 +218,8 @@ def spread_of(options, kind, sizes):
 
 
 def write_tokenizer(folder, kind, sizes, options):
-    """Tokenizer files of the family, filled up with invented pieces to the size of the vocabulary."""
+    """Tokenizer files of the family, filled up with invented pieces to the size of the vocabulary.
+    """
     import sentencepiece
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,17 +1,22 @@
-"""How does the cost of a token grow with the tokens before it? Cached decoding, beside its attention alone and beside no cache.
+"""How does the cost of a token grow with the tokens before it? Cached decoding, beside its
+attention alone and beside no cache.
 
-    python benchmarks/length.py [--backends tensorflow,jax,torch] [--shape small] [--batch 8] [--lengths 16,64,128,256,512] [--threads 1]
+    python benchmarks/length.py [--backends tensorflow,jax,torch] [--shape small] [--batch 8]
+    [--lengths 16,64,128,256,512] [--threads 1]
                                 [--repeats 7] [--plot FILE]
 
 A row's figures are milliseconds per token of a batch when so many tokens are in the cache:
 
-- cached: one step of a search, of which all but the attention over the cache costs the same at every length;
-- attention: what of it may grow, alone: each layer's keys and values with one token more, and attention over them;
-- uncached: the decoder over all tokens so far, which a search without a cache would have to run for each token.
+- cached: one step of a search, of which all but the attention over the cache costs the same at
+  every length;
+- attention: what of it may grow, alone: each layer's keys and values with one token more, and
+  attention over them;
+- uncached: the decoder over all tokens so far, which a search without a cache would have to run for
+  each token.
 
-"growth" is what a step has grown since the first length, as a multiple of what its attention has: at most about 1, if nothing else
-grows. Each backend has a process of its own, pinned to `--threads` processors. `--plot` draws the same (needs Matplotlib).
-"""
+"growth" is what a step has grown since the first length, as a multiple of what its attention has:
+at most about 1, if nothing else grows. Each backend has a process of its own, pinned to `--threads`
+processors. `--plot` draws the same (needs Matplotlib). """
 
 import argparse
 import importlib.util
@@ -130,7 +135,9 @@ def measure(options):
         return model._network.decode(target_ids, encoded, mask, training=False)[:, -1]
 
     def seconds(run, length, *numbers):
-        """The least of the repeats for each number of steps, asked for in turns: what a machine does beside only adds."""
+        """The least of the repeats for each number of steps, asked for in turns: what a machine
+        does beside only adds.
+        """
         values = {steps: [] for steps in numbers}
         for repeat in range(1 + options.repeats):
             for steps in numbers:

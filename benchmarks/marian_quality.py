@@ -1,23 +1,28 @@
 """How good are translations beside a peer's, trained on the same files for the same time?
 
-    python benchmarks/marian_quality.py DATA --from en --to zh --work DIR [--seeds 1,2,3] [--threads N] [--backend NAME]
-                                        [--rates 0.002,0.001,0.0005] [--tokenize NAME] [--train-options "--preset small ..."]
+    python benchmarks/marian_quality.py DATA --from en --to zh --work DIR [--seeds 1,2,3] [--threads
+    N] [--backend NAME]
+                                        [--rates 0.002,0.001,0.0005] [--tokenize NAME]
+                                        [--train-options "--preset small ..."]
 
-DATA is a folder with `train`, `val` and `test` in both languages (`train.en`, ...). kformer is `kformer train` with the four files, a
-seed and nothing else but `--train-options`. The peer is Hugging Face's `MarianMTModel` of the same shape in the loop that PyTorch's users
-write: the same tokenizer, the same batches, Adam with the same warm-up, falling with the root of the step and over the last quarter of the
-time to zero, label smoothing, dropout and clipping as there, the weights with the best validation kept. It is trained once with each of
-`--rates`, each time for as many seconds as `kformer train` took from start to end, its tokenizer and validations included (the peer's
-imports, preparation and validations are not counted); the rate is chosen on the validation text. Both are searched by a beam of 5, with
-the length penalty that is best on the validation text, and scored by sacreBLEU (`--tokenize`, by default `zh` for Chinese, else `13a`) and
-chrF.
+DATA is a folder with `train`, `val` and `test` in both languages (`train.en`, ...). kformer is
+`kformer train` with the four files, a seed and nothing else but `--train-options`. The peer is
+Hugging Face's `MarianMTModel` of the same shape in the loop that PyTorch's users
+write: the same tokenizer, the same batches, Adam with the same warm-up, falling with the root of
+    the step and over the last quarter of the
+time to zero, label smoothing, dropout and clipping as there, the weights with the best validation
+kept. It is trained once with each of `--rates`, each time for as many seconds as `kformer train`
+took from start to end, its tokenizer and validations included (the peer's imports, preparation and
+validations are not counted); the rate is chosen on the validation text. Both are searched by a beam
+of 5, with the length penalty that is best on the validation text, and scored by sacreBLEU
+(`--tokenize`, by default `zh` for Chinese, else `13a`) and chrF.
 
-What the peer is not given: norms before the sub-layers and rotary positions, which its model has not, and an average of the weights. So the
-table compares what two users get who take what is ready, not two implementations of one model.
+What the peer is not given: norms before the sub-layers and rotary positions, which its model has
+not, and an average of the weights. So the table compares what two users get who take what is ready,
+not two implementations of one model.
 
-What DIR has is used again, so it belongs to one folder of data and one set of options; a training of kformer that was interrupted begins
-anew, since its time counts.
-"""
+What DIR has is used again, so it belongs to one folder of data and one set of options; a training
+of kformer that was interrupted begins anew, since its time counts. """
 
 import argparse
 import copy
@@ -114,7 +119,9 @@ class Peer:
         self.loop = TorchLoop(model, self.tokenizer.pad_id, tuned=True, device="cpu")
 
     def train(self, rate, seconds):
-        """Trains for so long; the model has the best weights then. Returns the target tokens that it saw."""
+        """Trains for so long; the model has the best weights then. Returns the target tokens that
+        it saw.
+        """
         import torch
 
         model, warmup = self.loop.model, self.settings["warmup_steps"]
@@ -219,7 +226,9 @@ def best_penalty(score):
 
 
 def train_peer(options, run, seed, seconds):
-    """Scores of the peer for each of the rates, each trained in a process of its own, the best on the validation text last."""
+    """Scores of the peer for each of the rates, each trained in a process of its own, the best on
+    the validation text last.
+    """
     results = []
     for rate in options.rates:
         path = (
@@ -311,7 +320,8 @@ def report(options):
                 peer["penalty"],
                 f"{peer['val']:.2f}",
             ]
-            # Of the rates the validation text has chosen one; what the others come to on the test set is nobody's business.
+            # Of the rates the validation text has chosen one; what the others come to on the test
+            # set is nobody's business.
             row += (
                 [f"{peer[name]:.2f}" for name in ("bleu", "chrf")] if peer is chosen else ["", ""]
             )

@@ -1,11 +1,15 @@
-"""How good are translations of Multi30k by a small model? Subwords, training, distillation and scores by one command.
+"""How good are translations of Multi30k by a small model? Subwords, training, distillation and
+scores by one command.
 
-    python benchmarks/multi30k.py DATA --work DIR [--recipe plain] [--seeds 1,2,3] [--from en] [--to de] [--protocol tok] [--test]
-                                  [--teachers 3] [--backward-teachers 2] [--threads N] [--jobs N] [--epochs N] [--vocabulary N]
-                                  [--backend NAME] [--matmul-precision NAME] [--length-penalties 1.0]
+    python benchmarks/multi30k.py DATA --work DIR [--recipe plain] [--seeds 1,2,3] [--from en] [--to
+    de] [--protocol tok] [--test]
+                                  [--teachers 3] [--backward-teachers 2] [--threads N] [--jobs N]
+                                  [--epochs N] [--vocabulary N] [--backend NAME] [--matmul-precision
+                                  NAME] [--length-penalties 1.0]
 
-DATA is a folder with `train`, `val` and `test2016` in both languages (`train.en`, ...), tokenised and lowercased for the protocol `tok`
-(BLEU with `tokenize=none`, comparable with published tables) or as written for `raw` (sacreBLEU's own tokenisation, cased).
+DATA is a folder with `train`, `val` and `test2016` in both languages (`train.en`, ...), tokenised
+and lowercased for the protocol `tok` (BLEU with `tokenize=none`, comparable with published tables)
+or as written for `raw` (sacreBLEU's own tokenisation, cased).
 
 | recipe | what it is |
 |---|---|
@@ -23,18 +27,18 @@ DATA is a folder with `train`, `val` and `test2016` in both languages (`train.en
 | roundtrip | on diversified's pairs and on what one of these runs says to each source that the other direction's made; with rotary |
 | | positions and a dropout of 0.1; in the end on the given pairs alone |
 
-The epochs of a recipe are as many as make about the time of plain's (a third more for diversified, half as much more for roundtrip), or
-with `--epochs` those given.
-The students of one command share their teachers and their text.
-Every run is that of the preset `tiny`, in a folder of its own under DIR. What is there already is used again, and a training that was
-interrupted goes on, so that the command can be given again after any interruption; a run that was begun with other options is an error,
-but after a change of this file DIR must be a new one. With `--jobs 2` two trainings run at a time, best
-with `--threads 1`: small models gain little by a second thread; the seconds are those of trainings side by side. Scores are those of a
-beam of 5, translations at most 1.2 times as long as the source and four tokens, with the length penalty of 1.0; of several that are
-given the best on the validation text is taken, which is longer for its source than the test set is, so that it asks for too high a penalty.
-For a student the scores of its teachers together come first. The test set is looked at only with `--test`, with the bootstrap's 95 %
-interval of BLEU.
-"""
+The epochs of a recipe are as many as make about the time of plain's (a third more for diversified,
+half as much more for roundtrip), or with `--epochs` those given. The students of one command share
+their teachers and their text. Every run is that of the preset `tiny`, in a folder of its own under
+DIR. What is there already is used again, and a training that was interrupted goes on, so that the
+command can be given again after any interruption; a run that was begun with other options is an
+error, but after a change of this file DIR must be a new one. With `--jobs 2` two trainings run at a
+time, best with `--threads 1`: small models gain little by a second thread; the seconds are those of
+trainings side by side. Scores are those of a beam of 5, translations at most 1.2 times as long as
+the source and four tokens, with the length penalty of 1.0; of several that are given the best on
+the validation text is taken, which is longer for its source than the test set is, so that it asks
+for too high a penalty. For a student the scores of its teachers together come first. The test set
+is looked at only with `--test`, with the bootstrap's 95 % interval of BLEU. """
 
 import argparse
 import concurrent.futures
@@ -71,7 +75,8 @@ RECIPES = {
     "diversified": ([*COMMON, *SINUSOIDAL, "--dropout", "0.2"], None),
     "roundtrip": ([*COMMON, "--dropout", "0.1"], None),
 }
-# What follows, from the weights of a recipe's run, on the given pairs alone: of most others one side is what a model wrote.
+# What follows, from the weights of a recipe's run, on the given pairs alone: of most others one
+# side is what a model wrote.
 LAST = {
     "roundtrip": (
         [*EVERY, "--learning-rate", "0.003", "--warmup-steps", "200", "--cooldown", "0.5"],
@@ -79,14 +84,17 @@ LAST = {
     )
 }
 BOTH_WAYS = ("diversified", "roundtrip")
-# Pairs that these see, whatever the text that their teachers made: 8 epochs of diversified, 6 of roundtrip.
+# Pairs that these see, whatever the text that their teachers made: 8 epochs of diversified, 6 of
+# roundtrip.
 PAIRS = 1_050_000
 LEARN_FROM_TEACHERS = ("student", "taught", *BOTH_WAYS)
 VOCABULARY = 10_000
-# Without the limits below, the best of two of three runs of plain on the validation text; 4 % too short on the training text, with 0.6 5 %.
+# Without the limits below, the best of two of three runs of plain on the validation text; 4 % too
+# short on the training text, with 0.6 5 %.
 TEACHERS_PENALTY = 1.4
 
-# Most tokens of a translation. Without them a high length penalty favours, once in a hundred sentences, one that repeats itself.
+# Most tokens of a translation. Without them a high length penalty favours, once in a hundred
+# sentences, one that repeats itself.
 LIMITS = ("--length-ratio", 1.2, "--length-offset", 4)
 
 
@@ -133,7 +141,9 @@ def run_of(options, recipe, seed):
 
 
 def train(options, recipe, seed, texts=None):
-    """A run's directory, trained to its end; the seconds that its steps took, and the target tokens that it saw."""
+    """A run's directory, trained to its end; the seconds that its steps took, and the target tokens
+    that it saw.
+    """
     run = run_of(options, recipe, seed)
     settings, epochs = RECIPES[recipe]
     if recipe == "taught":
@@ -159,7 +169,9 @@ def train(options, recipe, seed, texts=None):
 
 
 def train_run(options, run, settings, epochs, seed, texts):
-    """One training, or the rest of it, which refuses other options than it began with: on `texts`, or on the given pairs."""
+    """One training, or the rest of it, which refuses other options than it began with: on `texts`,
+    or on the given pairs.
+    """
     epochs = options.epochs or epochs
     arguments = ["--resume", *settings, "--seed", seed, *(["--epochs", epochs] if epochs else [])]
     for side, language in (("source", options.source), ("target", options.target)):
@@ -180,7 +192,9 @@ def spent_on(run):
 
 
 def in_turn(options, function, arguments):
-    """`function(*argument)` for each, in this order, `--jobs` at a time; each spends its time in a process of its own."""
+    """`function(*argument)` for each, in this order, `--jobs` at a time; each spends its time in a
+    process of its own.
+    """
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         return list(pool.map(lambda argument: function(*argument), arguments))
 
@@ -197,7 +211,9 @@ def texts_of(options):
 
 
 def teachers_of(options):
-    """Runs of teachers, and of those of the other direction where the recipe needs them; seconds and target tokens of the former."""
+    """Runs of teachers, and of those of the other direction where the recipe needs them; seconds
+    and target tokens of the former.
+    """
     other = argparse.Namespace(
         **{**vars(options), "source": options.target, "target": options.source}
     )
@@ -240,8 +256,8 @@ def teach(options, runs, backward):
         arguments += ["--output-source", texts["source"], "--output-target", texts["target"]]
         kformer(options, "distill", *runs, *arguments, "--beam-size", 5)
         return texts
-    # `kformer distill --separately --backward RUN --round-trips --keep-original`, with the penalty and limits of `translations`, does this
-    # at once; run by run it can be interrupted.
+    # `kformer distill --separately --backward RUN --round-trips --keep-original`, with the penalty
+    # and limits of `translations`, does this at once; run by run it can be interrupted.
     arguments = [(options, run, given["source"]) for run in runs] + [
         (options, run, given["target"]) for run in backward
     ]
@@ -261,7 +277,9 @@ def teach(options, runs, backward):
 
 
 def round_trips(options, runs, given, texts):
-    """Pairs of each new sentence of `texts`, one text of each backward run, and what one of the teachers' runs says to it."""
+    """Pairs of each new sentence of `texts`, one text of each backward run, and what one of the
+    teachers' runs says to it.
+    """
     known, arguments = {*given, ""}, []
     for number, lines in enumerate(texts):
         path = (
@@ -281,7 +299,8 @@ def round_trips(options, runs, given, texts):
 
 
 def translations(options, run, source):
-    """What a run says to a text, line by line; by a SavedModel, which says the same in less time."""
+    """What a run says to a text, line by line; by a SavedModel, which says the same in less time.
+    """
     path = run / f"{source.name}.translated"
     if not path.exists():
         saved = run / "saved_model"

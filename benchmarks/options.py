@@ -1,4 +1,5 @@
-"""Do the options of the layers work on every backend? One table: option by backend, four checks each.
+"""Do the options of the layers work on every backend? One table: option by backend, four checks
+each.
 
     python benchmarks/options.py --work DIR [--backends tensorflow,jax,torch] [--options RoPE,local]
 
@@ -122,7 +123,9 @@ def loss_of(model, train):
 
 
 def cached_difference(model, train):
-    """The largest difference between the logits of one pass and those of steps, of both kinds of cache."""
+    """The largest difference between the logits of one pass and those of steps, of both kinds of
+    cache.
+    """
     import keras
     import numpy as np
     from keras import ops

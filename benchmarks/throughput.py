@@ -1,18 +1,25 @@
-"""How many sentences of a file does a trained model translate per second? The same weights in every system, in one run.
+"""How many sentences of a file does a trained model translate per second? The same weights in every
+system, in one run.
 
-    python benchmarks/throughput.py RUN --source FILE [--reference FILE] [--shortlist FILE] [--beams 1,5] [--systems A,B] [--sentences N]
-                                    [--batch-size 64] [--batch-tokens 4096] [--threads 1] [--repeats 3] [--work DIR] [--quick]
+    python benchmarks/throughput.py RUN --source FILE [--reference FILE] [--shortlist FILE] [--beams
+    1,5] [--systems A,B] [--sentences N]
+                                    [--batch-size 64] [--batch-tokens 4096] [--threads 1] [--repeats
+                                    3] [--work DIR] [--quick]
 
-Each system is given all sentences at once, as strings, and may batch them as it likes: `Translator.translate` on each backend, the
-exported SavedModel, CTranslate2 in float32 and int8 (`translate_batch`, batches by tokens) and Hugging Face's `generate` on batches of 32
-that were sorted by length. Each has one process of its own, pinned to `--threads` processors; its first pass over the file is not timed.
+Each system is given all sentences at once, as strings, and may batch them as it likes:
+`Translator.translate` on each backend, the exported SavedModel, CTranslate2 in float32 and int8
+(`translate_batch`, batches by tokens) and Hugging Face's `generate` on batches of 32 that were
+sorted by length. Each has one process of its own, pinned to `--threads` processors; its first pass
+over the file is not timed.
 
-A system's name may have options behind it, as in `translator-tensorflow+shortlist+early_stopping`: what they gain, and with
-`--reference` what they cost in BLEU. `+shortlist` needs a text in the target language; `+length` limits a translation to 1.2 tokens per
-source token and 5 more; `+no_drop` goes on computing sentences that are done; `saved_model+bfloat16` is exported in that dtype.
+A system's name may have options behind it, as in `translator-tensorflow+shortlist+early_stopping`:
+what they gain, and with `--reference` what they cost in BLEU. `+shortlist` needs a text in the
+target language; `+length` limits a translation to 1.2 tokens per source token and 5 more;
+`+no_drop` goes on computing sentences that are done; `saved_model+bfloat16` is exported in that
+dtype.
 
-All systems are asked in turn, pass by pass, so that whatever else a machine does meets each of them alike.
-"""
+All systems are asked in turn, pass by pass, so that whatever else a machine does meets each of them
+alike. """
 
 import argparse
 import functools
@@ -170,7 +177,9 @@ def ctranslate2_system(options, folder, name, beams):
 
 
 def work(options, name, folder):
-    """One system's process: answers every request, a beam, with the seconds of a pass over the sentences and what it says."""
+    """One system's process: answers every request, a beam, with the seconds of a pass over the
+    sentences and what it says.
+    """
     texts, kind, opened = (
         read_lines(options.source)[: options.sentences],
         name.partition("+")[0].partition("-")[0],

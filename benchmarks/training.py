@@ -1,12 +1,15 @@
-"""How fast does `model.fit` train, beside what a user would pick instead? The same batches in every system, in one run.
+"""How fast does `model.fit` train, beside what a user would pick instead? The same batches in every
+system, in one run.
 
-    python benchmarks/training.py [--source F --target F] [--shapes tiny,small,base] [--backends tensorflow,jax,torch] [--systems A,B]
-                                  [--packed] [--threads 1] [--steps N] [--repeats 5] [--batch-tokens 4096] [--max-shapes 8]
-                                  [--device cpu|gpu] [--quick]
+    python benchmarks/training.py [--source F --target F] [--shapes tiny,small,base] [--backends
+    tensorflow,jax,torch] [--systems A,B]
+                                  [--packed] [--threads 1] [--steps N] [--repeats 5] [--batch-tokens
+                                  4096] [--max-shapes 8] [--device cpu|gpu] [--quick]
 
-Each row is real target tokens per second (labels that are not padding) over windows of `--steps` steps: `fit`'s own epochs, or as many
-steps of a PyTorch loop. The files are the two sides of a corpus; without them the embedded generator's pairs are used. The tokenizer is
-trained by the run. The model's vocabulary is 9,712 pieces (32,000 for base), whatever the tokenizer has of them.
+Each row is real target tokens per second (labels that are not padding) over windows of `--steps`
+steps: `fit`'s own epochs, or as many steps of a PyTorch loop. The files are the two sides of a
+corpus; without them the embedded generator's pairs are used. The tokenizer is trained by the run.
+The model's vocabulary is 9,712 pieces (32,000 for base), whatever the tokenizer has of them.
 
 | system | what it is |
 |---|---|
@@ -21,17 +24,22 @@ trained by the run. The model's vocabulary is 9,712 pieces (32,000 for base), wh
 | torch-tuned[-medium] | malloc as above, a fused Adam, and logits of the real tokens alone; with `--device gpu` also `torch.compile` |
 | marian, marian-tuned[-medium] | Hugging Face's `MarianMTModel`, in the same loop and with the same settings |
 
-Alike in all: sizes, one table for both embeddings and the projection, pre-norm, dropout (rate of the preset) on the embeddings and on the
-output of each sub-layer, label smoothing 0.1, Adam, the gradient's norm clipped at 1. What a peer cannot do: KerasHub has learned
-positions, and its dropout is on the attention probabilities, too (taken out in `tuned`, by a private attribute); Keras's loss on integer
-labels has no label smoothing, so that `keras_hub` computes less; Marian is post-norm, without final norms; none of them packs.
+Alike in all: sizes, one table for both embeddings and the projection, pre-norm, dropout (rate of
+the preset) on the embeddings and on the output of each sub-layer, label smoothing 0.1, Adam, the
+gradient's norm clipped at 1. What a peer cannot do: KerasHub has learned positions, and its dropout
+is on the attention probabilities, too (taken out in `tuned`, by a private attribute); Keras's loss
+on integer labels has no label smoothing, so that `keras_hub` computes less; Marian is post-norm,
+without final norms; none of them packs.
 
-Each row has one process, pinned to `--threads` processors; the processes of a shape are there together and train in turns, a window each,
-so that whatever else the machine does meets all alike (and their memory adds up: choose `--systems`). "first step" is the seconds from
-the call of `fit` to the end of its first step, "compile" those that the first step of every shape took beyond what such steps take
-later, "memory" the process's peak and by how much it grew from where libraries and data were loaded (with `--device gpu` the GPU's
-peak). The floor is measured in the same run: the machine's speed at a large product turned into tokens per second, by the multiply-adds
-of forward and backward passes at the corpus's real lengths; it is measured before and after a shape's windows, and the better one counts.
+Each row has one process, pinned to `--threads` processors; the processes of a shape are there
+together and train in turns, a window each, so that whatever else the machine does meets all alike
+(and their memory adds up: choose `--systems`). "first step" is the seconds from the call of `fit`
+to the end of its first step, "compile" those that the first step of every shape took beyond what
+such steps take later, "memory" the process's peak and by how much it grew from where libraries and
+data were loaded (with `--device gpu` the GPU's peak). The floor is measured in the same run: the
+machine's speed at a large product turned into tokens per second, by the multiply-adds of forward
+and backward passes at the corpus's real lengths; it is measured before and after a shape's windows,
+and the better one counts.
 
 `--device gpu` runs JAX and PyTorch in bfloat16 (Keras's mixed policy, PyTorch's autocast).
 """
@@ -74,7 +82,8 @@ PACKAGES = {name: name for name in (*BACKENDS, "keras", "transformers")} | {
     "keras_hub": "keras-hub"
 }
 NEEDS = {"marian": "transformers", "keras_hub": "keras_hub", "torch": "torch"}
-# Memory that was freed stays with the process, where it need not be zeroed by the kernel and mapped anew at every step.
+# Memory that was freed stays with the process, where it need not be zeroed by the kernel and mapped
+# anew at every step.
 MALLOC = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(2**40),
@@ -84,7 +93,8 @@ SCANNED = 500  # Steps that are looked at to choose those of a window.
 
 
 def make(options):
-    """The tokenizer and the prepared corpus, in a folder; and what the floor needs to know of it."""
+    """The tokenizer and the prepared corpus, in a folder; and what the floor needs to know of it.
+    """
     import kformer
 
     files = [options.folder / name for name in ("source.txt", "target.txt")]
@@ -117,13 +127,16 @@ def make(options):
 
 
 def operations_of(shape, means):
-    """Floating-point operations of a training step for each target token, products alone, on a corpus of these mean lengths."""
+    """Floating-point operations of a training step for each target token, products alone, on a
+    corpus of these mean lengths.
+    """
     from kformer.models import PRESETS
 
     config = PRESETS[shape].config
     hidden, inner = config["hidden_dim"], config["intermediate_dim"]
     source, target = means["S"], means["T"]
-    # Queries, keys, values and output, feed-forward, scores and context; each query of the decoder sees what stands before it.
+    # Queries, keys, values and output, feed-forward, scores and context; each query of the decoder
+    # sees what stands before it.
     encoder = source * (4 * hidden**2 + 2 * hidden * inner) + 2 * hidden * means["SS"]
     decoder = (
         target * (6 * hidden**2 + 2 * hidden * inner)
@@ -137,7 +150,9 @@ def operations_of(shape, means):
 
 
 def open_dataset(options, packed=False):
-    """A `ParallelDataset` that begins with a step of each shape, the first one twice; then come the steps of a window, over and over."""
+    """A `ParallelDataset` that begins with a step of each shape, the first one twice; then come the
+    steps of a window, over and over.
+    """
     import kformer
     from kformer.data import ParallelDataset
 
@@ -145,7 +160,9 @@ def open_dataset(options, packed=False):
         opening = window = None
 
         def choose(self, steps):
-            """Chooses steps for a window: as many short batches and long ones as there are in an epoch."""
+            """Chooses steps for a window: as many short batches and long ones as there are in an
+            epoch.
+            """
             batches = [self.batch_at(step) for step in range(min(self.steps_per_epoch, SCANNED))]
             shapes = [(*labels.shape, *inputs["source_ids"].shape) for inputs, labels in batches]
             order = sorted(range(len(shapes)), key=lambda step: shapes[step])
@@ -174,7 +191,9 @@ def open_dataset(options, packed=False):
 
 
 def work(options):
-    """One system's process: opens itself with a step of each shape when first asked, and then trains a window at every request."""
+    """One system's process: opens itself with a step of each shape when first asked, and then
+    trains a window at every request.
+    """
     from benchmarks.training_peers import gpu_peak, open_system
     from kformer.models import PRESETS
 
@@ -237,7 +256,9 @@ def gpu_floor():
 
 
 def check_memory(workers):
-    """Ends the run where one more process might not find room: a machine that swaps measures nothing."""
+    """Ends the run where one more process might not find room: a machine that swaps measures
+    nothing.
+    """
     found = re.search(r"MemAvailable: *(\d+) kB", pathlib.Path("/proc/meminfo").read_text())
     if workers and int(found[1]) * 1024 < 2 * (
         needed := max(worker.ask("memory")[0] for worker in workers)

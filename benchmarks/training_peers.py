@@ -1,8 +1,8 @@
-"""The systems of benchmarks/training.py: kformer and what a user would train with instead, built alike and run on the same batches.
+"""The systems of benchmarks/training.py: kformer and what a user would train with instead, built
+alike and run on the same batches.
 
-`open_system` returns an object with `train(dataset, first, count)`, which trains so many steps of a data set, from that one on, and
-returns the last or the mean loss, and their seconds.
-"""
+`open_system` returns an object with `train(dataset, first, count)`, which trains so many steps of a
+data set, from that one on, and returns the last or the mean loss, and their seconds. """
 
 import time
 
@@ -14,7 +14,9 @@ RATE = 5e-4
 
 
 def open_system(name, variants, config, vocabulary_size, pad_id, device):
-    """A system by its name and variants (`tuned`, `medium`, `jit`, `packed`), with a preset's configuration."""
+    """A system by its name and variants (`tuned`, `medium`, `jit`, `packed`), with a preset's
+    configuration.
+    """
     if "medium" in variants and name == "kformer":
         from kformer.training import configure_machine
 
@@ -56,7 +58,9 @@ def check_gpu(backend):
 
 
 def gpu_peak():
-    """Peak bytes on the GPU of this process's backend (PyTorch's own peers run under Keras's torch backend)."""
+    """Peak bytes on the GPU of this process's backend (PyTorch's own peers run under Keras's torch
+    backend).
+    """
     import keras
 
     if keras.backend.backend() == "jax":
@@ -78,7 +82,9 @@ class KerasFit:
         import keras
 
         class Clock(keras.callbacks.Callback):
-            """At the end of an epoch Keras has read the metrics, so all of its steps have been computed."""
+            """At the end of an epoch Keras has read the metrics, so all of its steps have been
+            computed.
+            """
 
             def on_epoch_begin(self, epoch, logs=None):
                 self.begin = time.perf_counter()
@@ -161,7 +167,8 @@ class TorchLoop:
     """The loop that PyTorch's users write.
 
     Args:
-        model: a module that takes source and target ids and returns what is projected, `[B, T, D]`; the projection is `model.table`.
+        model: a module that takes source and target ids and returns what is projected, `[B, T, D]`;
+            the projection is `model.table`.
     """
 
     def __init__(self, model, pad_id, tuned, device):

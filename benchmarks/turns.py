@@ -1,4 +1,6 @@
-"""Systems measured in turns, each in a process of its own that answers requests: whatever else a machine does meets all alike."""
+"""Systems measured in turns, each in a process of its own that answers requests: whatever else a
+machine does meets all alike.
+"""
 
 import json
 import os
@@ -8,7 +10,9 @@ import tempfile
 
 
 def answer(handle):
-    """A system's process: for each line of JSON on standard input, a list, prints what `handle(*list)` returns as JSON."""
+    """A system's process: for each line of JSON on standard input, a list, prints what
+    `handle(*list)` returns as JSON.
+    """
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # What a library prints is no reply.
     for line in sys.stdin:

@@ -1,4 +1,6 @@
-"""The encoder-decoder Transformer for Keras 3: train with `model.fit`, ship one SavedModel that takes and returns strings."""
+"""The encoder-decoder Transformer for Keras 3: train with `model.fit`, ship one SavedModel that
+takes and returns strings.
+"""
 
 from kformer import data, decoding, export, interop, layers, models, text, training
 from kformer.models import Forecaster, Transformer, TransformerDecoder, TransformerEncoder

@@ -1,4 +1,6 @@
-"""Knowledge distillation: a training text as teachers would translate it, forwards and backwards, and what they expect at each token."""
+"""Knowledge distillation: a training text as teachers would translate it, forwards and backwards,
+and what they expect at each token.
+"""
 
 from typing import NamedTuple
 
@@ -37,31 +39,39 @@ def distill(
 ):
     """Translates a training text by a teacher, for a student to be trained on.
 
-    What a teacher writes is simpler than what people write, and says where the teacher was unsure: a small model learns more of it. The
-    teacher may be one larger model or an ensemble (`Translator.load` of several runs), trained on the same text; and a student may
-    teach the next one. Of a list of teachers each translates by itself: what they have different is more to learn. Teachers of the
-    other direction translate the target side, which then stands beside what they made of it.
+    What a teacher writes is simpler than what people write, and says where the teacher was unsure:
+    a small model learns more of it. The teacher may be one larger model or an ensemble
+    (`Translator.load` of several runs), trained on the same text; and a student may teach the next
+    one. Of a list of teachers each translates by itself: what they have different is more to learn.
+    Teachers of the other direction translate the target side, which then stands beside what they
+    made of it.
 
     Args:
         translator: `kformer.Translator`, or a list of them.
         sources: list of strings, the source side of the training text.
-        references: list of strings, its target side, which `backward`, `closest` and `keep_original` need.
-        backward: `kformer.Translator` from the target's language to the source's, or a list of them.
-        round_trips: whether a teacher translates, too, what those of the other direction made: sentences that are new on both sides, the
-            likeliest of each beam. The first text is translated by the last teacher that comes in turn, and so on backwards.
-        closest: whether to take, of all hypotheses of the beam, the one most like the given sentence (by its BLEU) in place of the best.
+        references: list of strings, its target side, which `backward`, `closest` and
+            `keep_original` need.
+        backward: `kformer.Translator` from the target's language to the source's, or a list of
+            them.
+        round_trips: whether a teacher translates, too, what those of the other direction made:
+            sentences that are new on both sides, the likeliest of each beam. The first text is
+            translated by the last teacher that comes in turn, and so on backwards.
+        closest: whether to take, of all hypotheses of the beam, the one most like the given
+            sentence (by its BLEU) in place of the best.
         keep_original: whether the given pairs come along, behind the new ones.
         batch_size: as in `Translator.translate`.
-        progress: function that is called with the number of sentences done by all teachers after each batch, of as many as there are
-            sources for each teacher, and at most as many for each text of `round_trips`.
+        progress: function that is called with the number of sentences done by all teachers after
+            each batch, of as many as there are sources for each teacher, and at most as many for
+            each text of `round_trips`.
         **options: fields of `kformer.decoding.SearchOptions`; a beam of 5 by default.
 
     Returns:
-        `DistilledText`: teacher by teacher, and of a pair that an earlier one has made already nothing more.
+        `DistilledText`: teacher by teacher, and of a pair that an earlier one has made already
+            nothing more.
 
     Raises:
-        ValueError: there are no sources or no teachers (for `round_trips`, of a direction), or no references where they are needed, or not
-            as many.
+        ValueError: there are no sources or no teachers (for `round_trips`, of a direction), or no
+            references where they are needed, or not as many.
 
     Example:
         >>> teacher = kformer.Translator.load(["runs/1", "runs/2", "runs/3"])
@@ -69,8 +79,9 @@ def distill(
         >>> student_data = kformer.data.ParallelDataset(text.sources, text.targets, tokenizer)
 
     References:
-        Kim and Rush 2016, "Sequence-level knowledge distillation", sections 3.2 and 3.3 (`closest` is their interpolation).
-        Nguyen et al. 2020, "Data diversification: a simple strategy for neural machine translation" (several teachers, both ways).
+        Kim and Rush 2016, "Sequence-level knowledge distillation", sections 3.2 and 3.3 (`closest`
+        is their interpolation). Nguyen et al. 2020, "Data diversification: a simple strategy for
+        neural machine translation" (several teachers, both ways).
     """
     sources = list(sources)
     references = None if references is None else list(references)
@@ -103,7 +114,9 @@ def distill(
         known.update(new)
 
     def ask(teacher, texts, others=None):
-        """What a teacher says to each text, or of its beam what is most like the other text; `None` where that is of no use."""
+        """What a teacher says to each text, or of its beam what is most like the other text; `None`
+        where that is of no use.
+        """
         nonlocal begun, num_empty, num_truncated
         advance = progress and (lambda done, begun=begun: progress(begun + done))
         results = teacher.translate(texts, batch_size=batch_size, progress=advance, **options)
@@ -128,7 +141,8 @@ def distill(
         for number, said in enumerate(made):
             new = [text for text in dict.fromkeys(said) if text not in known_sources]
             known_sources.update(new)
-            # From the last on: runs of both directions are often given by their seeds, and those of one seed began alike.
+            # From the last on: runs of both directions are often given by their seeds, and those of
+            # one seed began alike.
             teacher = forward[(len(made) - 1 - number) % len(forward)]
             add(zip(new, ask(teacher, new) if new else [], strict=True))
     if keep_original:

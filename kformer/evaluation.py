@@ -8,11 +8,14 @@ class EvaluationResult:
     """What `evaluate` found.
 
     Attributes:
-        bleu, chrf: the scores of the whole corpus, from 0 to 100. chrF is chrF2: recall counts twice.
-        bleu_signature, chrf_signature: what a score must be published with, so that others can compare with it.
+        bleu, chrf: the scores of the whole corpus, from 0 to 100. chrF is chrF2: recall counts
+            twice.
+        bleu_signature, chrf_signature: what a score must be published with, so that others can
+            compare with it.
         bleu_details: BLEU's line of precisions, brevity penalty and lengths.
         hypotheses: list of str, the translations.
-        truncated: list of ints, the numbers (from 0) of the sources that were longer than the model's limit and were cut.
+        truncated: list of ints, the numbers (from 0) of the sources that were longer than the
+            model's limit and were cut.
     """
 
     bleu: float
@@ -49,18 +52,22 @@ def evaluate(
     Args:
         translator: a `kformer.Translator`, or a `kformer.export.SavedModelTranslator`.
         sources: list of strings.
-        references: list of strings, one for each source; or a list of such lists, where every source has several references.
-        tokenize: how BLEU splits sentences into words, one of `bleu_tokenizers()`: `"13a"` for European languages as they are written,
-            `"zh"` for Chinese, `"none"` for text that is tokenized already. (chrF needs no words.)
+        references: list of strings, one for each source; or a list of such lists, where every
+            source has several references.
+        tokenize: how BLEU splits sentences into words, one of `bleu_tokenizers()`: `"13a"` for
+            European languages as they are written, `"zh"` for Chinese, `"none"` for text that is
+            tokenized already. (chrF needs no words.)
         lowercase: whether to compare without regard to case.
         batch_size, progress: as in `Translator.translate`.
-        **options: fields of `kformer.decoding.SearchOptions` that differ from the translator's, such as `beam_size=5`.
+        **options: fields of `kformer.decoding.SearchOptions` that differ from the translator's,
+            such as `beam_size=5`.
 
     Returns:
         `EvaluationResult`.
 
     Raises:
-        ValueError: there is nothing to evaluate, the numbers of sources and references differ, or the tokenization is unknown.
+        ValueError: there is nothing to evaluate, the numbers of sources and references differ, or
+            the tokenization is unknown.
 
     Example:
         >>> kformer.evaluation.evaluate(translator, sources, references).bleu
@@ -98,14 +105,17 @@ def evaluate(
 
 
 def bleu_tokenizers():
-    """The names that `tokenize` takes: list of str. Some download a model (`flores200`) or need a package (`ja-mecab`)."""
+    """The names that `tokenize` takes: list of str. Some download a model (`flores200`) or need a
+    package (`ja-mecab`).
+    """
     from sacrebleu.metrics import BLEU
 
     return sorted(BLEU.TOKENIZERS)
 
 
 def suitable_tokenizer(texts):
-    """How BLEU best splits texts into words, by their script alone: one of `"13a"`, `"zh"` and `"char"`.
+    """How BLEU best splits texts into words, by their script alone: one of `"13a"`, `"zh"` and
+    `"char"`.
 
     Args:
         texts: list of strings.
@@ -135,7 +145,8 @@ def _metrics(tokenize, lowercase):
             f"tokenize is '{tokenize}', but must be one of {', '.join(bleu_tokenizers())}."
         )
     try:
-        # `force` only silences a warning about hypotheses that look tokenized, which with "none" they are.
+        # `force` only silences a warning about hypotheses that look tokenized, which with "none"
+        # they are.
         return BLEU(tokenize=tokenize, lowercase=lowercase, force=True), CHRF(lowercase=lowercase)
     except (ImportError, RuntimeError) as error:
         raise ValueError(f"The tokenization '{tokenize}' cannot be used here: {error}") from error

@@ -1,4 +1,6 @@
-"""The whole way in minutes, without any data: train on generated pairs, measure, export, translate with what was exported."""
+"""The whole way in minutes, without any data: train on generated pairs, measure, export, translate
+with what was exported.
+"""
 
 import collections
 import pathlib
@@ -17,9 +19,9 @@ from kformer.text import Tokenizer
 from kformer.training import MaskedAccuracy, MaskedCrossentropy, TrainingProgress
 from kformer.translator import Translator
 
-# Found by measurement, in held-out pairs that are exactly right: 1,800 steps at a peak of 2e-3 gave 98.4 %, 3,000 at 3e-3 98.9 % with the
-# numbers behind at 96 %; with a fifth of the pairs set aside for more numbers, 2,800 steps gave 99.45 % of 6,000. Each pair is seen about
-# once.
+# Found by measurement, in held-out pairs that are exactly right: 1,800 steps at a peak of 2e-3 gave
+# 98.4 %, 3,000 at 3e-3 98.9 % with the numbers behind at 96 %; with a fifth of the pairs set aside
+# for more numbers, 2,800 steps gave 99.45 % of 6,000. Each pair is seen about once.
 NUM_PAIRS = 400_000
 MORE_NUMBERS = 0.2
 VOCABULARY_SIZES = (600, 400)
@@ -53,7 +55,8 @@ class QuickstartResult(NamedTuple):
     Attributes:
         run: path of the run directory.
         saved_model: path of the SavedModel's version.
-        accuracy: dict of category (and `"all"`) to the part of held-out pairs whose translation is exactly right.
+        accuracy: dict of category (and `"all"`) to the part of held-out pairs whose translation is
+            exactly right.
         translations: list of (source, translation), read back from the SavedModel.
         seconds: dict of phase to its duration.
     """
@@ -74,7 +77,8 @@ def quickstart(
     quick=False,
     console=None,
 ):
-    """Trains on the embedded corpus, measures on held-out values, exports a SavedModel and translates with it.
+    """Trains on the embedded corpus, measures on held-out values, exports a SavedModel and
+    translates with it.
 
     Args:
         output: the run directory to write.
@@ -205,7 +209,8 @@ def exact_match(translator, pairs, batch_size=128):
 
 @keras.saving.register_keras_serializable(package="kformer")
 class LinearWarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up to a peak, then linear decay to zero at the last step: what short trainings of known length do best with.
+    """Linear warm-up to a peak, then linear decay to zero at the last step: what short trainings of
+    known length do best with.
 
     Args:
         peak: float, the highest rate.

@@ -1,8 +1,8 @@
 r"""Text files through a translator: every input line has exactly one output line.
 
-Lines end at "\n" and nowhere else. Bytes that are not UTF-8 become U+FFFD, so that a damaged line is one odd line of output, and
-never an error or a shift of all that follow. A byte order mark at the start and one "\r" before a newline are dropped.
-"""
+Lines end at "\n" and nowhere else. Bytes that are not UTF-8 become U+FFFD, so that a damaged line
+is one odd line of output, and never an error or a shift of all that follow. A byte order mark at
+the start and one "\r" before a newline are dropped. """
 
 import codecs
 import contextlib
@@ -25,7 +25,8 @@ def open_translator(path, source_language=None, target_language=None, ensemble=N
 
     Args:
         path: a run directory; or `NAME/` or `NAME/VERSION/` of a SavedModel.
-        source_language, target_language: codes, for a run of several languages; `None` for those it has.
+        source_language, target_language: codes, for a run of several languages; `None` for those it
+            has.
         ensemble: list of further run directories, whose models translate together with the first.
 
     Returns:
@@ -80,7 +81,8 @@ def load_run_translator(path, source_language=None, target_language=None, ensemb
 
 
 def search_options(translator, **options):
-    """Keyword arguments for `translate`: those that are not `None`, after checking that the translator can follow them.
+    """Keyword arguments for `translate`: those that are not `None`, after checking that the
+    translator can follow them.
 
     Args:
         translator: as `open_translator` returns it.
@@ -121,7 +123,8 @@ def translate_lines(lines, translate, write, *, chunk_lines=512, progress=None):
         progress: function that is called with the number of lines done.
 
     Returns:
-        List of ints, the numbers (from 1) of the lines that were longer than the model's limit and were cut.
+        List of ints, the numbers (from 1) of the lines that were longer than the model's limit and
+        were cut.
     """
     truncated, done = [], 0
     for chunk in chunks_of_lines(lines, chunk_lines):
@@ -135,7 +138,8 @@ def translate_lines(lines, translate, write, *, chunk_lines=512, progress=None):
 
 
 def chunks_of_lines(lines, chunk_lines):
-    """Lists of at most `chunk_lines` decoded lines; a shorter one when no further line comes for a moment.
+    """Lists of at most `chunk_lines` decoded lines; a shorter one when no further line comes for a
+    moment.
 
     Args:
         lines: binary file, or another iterable of bytes.
@@ -247,7 +251,8 @@ def check_same_length(source_path, sources, other_path, others):
 
 @contextlib.contextmanager
 def open_output(path):
-    """A binary file to write to: standard output for `None`; else a file that takes its place when it is whole.
+    """A binary file to write to: standard output for `None`; else a file that takes its place when
+    it is whole.
 
     Raises:
         FileNotFoundError: its folder does not exist.
@@ -270,7 +275,8 @@ def open_output(path):
 
 
 class LineProgress:
-    """Lines done, rate and time left on standard error: a line that renews itself on a terminal, else a line every `seconds`.
+    """Lines done, rate and time left on standard error: a line that renews itself on a terminal,
+    else a line every `seconds`.
 
     Args:
         total: number of lines, or `None` where nobody knows.

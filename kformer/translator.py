@@ -62,7 +62,8 @@ class AttentionMap(NamedTuple):
 
     Attributes:
         source_tokens, target_tokens: lists of str, the pieces with special tokens.
-        weights: float32 array `[layers, heads, T, S]`; row t is the attention when target token t was predicted.
+        weights: float32 array `[layers, heads, T, S]`; row t is the attention when target token t
+            was predicted.
     """
 
     source_tokens: list
@@ -76,7 +77,8 @@ class Translator:
     Args:
         model: a `kformer.Transformer`.
         tokenizer: the `kformer.Tokenizer` it was trained with.
-        options: `kformer.decoding.SearchOptions`, the default of every call; `None` for a beam of 4.
+        options: `kformer.decoding.SearchOptions`, the default of every call; `None` for a beam of
+            4.
         config: dict of JSON values that `save` writes along, such as how the model was trained.
 
     Call arguments:
@@ -85,8 +87,9 @@ class Translator:
         **options: fields of `SearchOptions` that this call changes, such as `beam_size=1`.
 
     Returns:
-        A list of translations in the order of the texts; for one string, one string. With `n_best` above 1 each
-        translation is a list of strings, best first. An empty text gives an empty translation.
+        A list of translations in the order of the texts; for one string, one string. With `n_best`
+        above 1 each translation is a list of strings, best first. An empty text gives an empty
+        translation.
 
     Example:
         >>> translator = kformer.Translator.load("runs/en-de")
@@ -134,14 +137,14 @@ class Translator:
     def translate(self, texts, *, batch_size=64, batch_tokens=4096, progress=None, **options):
         """Like a call, with everything that the search knows.
 
-        Sentences are searched together with others of their length, and those that are done are not computed further; none changes
-        another's translation.
+        Sentences are searched together with others of their length, and those that are done are not
+        computed further; none changes another's translation.
 
         Args:
             texts: list of strings.
             batch_size: the most sentences searched at once.
-            batch_tokens: the most source tokens searched at once, padding included; `None` for any number. It bounds the memory that
-                long sentences take.
+            batch_tokens: the most source tokens searched at once, padding included; `None` for any
+                number. It bounds the memory that long sentences take.
             progress: function that is called with the number of sentences done after each batch.
             **options: fields of `SearchOptions` that this call changes.
 
@@ -176,9 +179,9 @@ class Translator:
             progress: function that is called with the number of pairs done after each batch.
 
         Returns:
-            List of floats: the sum of the log-probabilities (natural logarithm) of each target's tokens and its end token, given
-            the source; a target language that is put before it counts nothing. It equals the `score` of a search that found
-            the same tokens.
+            List of floats: the sum of the log-probabilities (natural logarithm) of each target's
+            tokens and its end token, given the source; a target language that is put before it
+            counts nothing. It equals the `score` of a search that found the same tokens.
         """
         sources, targets = _check_texts(sources), _check_texts(targets)
         if len(sources) != len(targets):
@@ -189,7 +192,8 @@ class Translator:
             self._scorer = Scorer(self.model)
         rows, _ = self._source_rows(sources, keep_empty=True)
         labels = self.tokenizer.tokenize(targets, side="target", special_tokens=True)
-        # What a search is given counts nothing, and neither does what some models have behind the end token.
+        # What a search is given counts nothing, and neither does what some models have behind the
+        # end token.
         prefix, suffix = self.options.prefix_ids, self.tokenizer.target_suffix
         prefix = len(prefix) if prefix == self.tokenizer.target_prefix else 0
         behind = suffix[::-1].index(self.tokenizer.end_id) if self.tokenizer.end_id in suffix else 0
@@ -214,10 +218,12 @@ class Translator:
         return scores
 
     def shortlist(self, texts, size=None):
-        """The tokens that occur in texts: what to give as the option `shortlist`, so that a search computes no others.
+        """The tokens that occur in texts: what to give as the option `shortlist`, so that a search
+        computes no others.
 
-        It pays where translations need a part of the vocabulary only, such as the target side of the training data, or one domain.
-        Tokens that stand for a single byte are always among them, so that any text can still be written where a vocabulary has them.
+        It pays where translations need a part of the vocabulary only, such as the target side of
+        the training data, or one domain. Tokens that stand for a single byte are always among them,
+        so that any text can still be written where a vocabulary has them.
 
         Args:
             texts: iterable of strings in the target language, such as an open text file.
@@ -260,7 +266,8 @@ class Translator:
         )
 
     def attention(self, source, target=None, **options):
-        """Where a translation looked: the cross-attention of every layer and head, from one forward pass.
+        """Where a translation looked: the cross-attention of every layer and head, from one forward
+        pass.
 
         Args:
             source: a string.
@@ -290,7 +297,9 @@ class Translator:
         )
 
     def save(self, path):
-        """Writes a run directory: model, tokenizer, configuration and search options. See `kformer.training.save_run`."""
+        """Writes a run directory: model, tokenizer, configuration and search options. See
+        `kformer.training.save_run`.
+        """
         self._check_single("saved")
         return save_run(
             path,
@@ -304,11 +313,12 @@ class Translator:
         """Reads a run directory that `save` or `kformer train` wrote, on whatever backend that was.
 
         Args:
-            path: the run directory; or a list of such, whose models then translate together as a `kformer.models.Ensemble`, with the
-                search options of the first.
+            path: the run directory; or a list of such, whose models then translate together as a
+                `kformer.models.Ensemble`, with the search options of the first.
 
         Raises:
-            FileNotFoundError, ValueError: as `kformer.training.load_run`; or the runs of an ensemble differ in their tokenizers.
+            FileNotFoundError, ValueError: as `kformer.training.load_run`; or the runs of an
+                ensemble differ in their tokenizers.
         """
         if isinstance(path, list | tuple) and len(path) > 1:
             translators = [cls.load(each) for each in path]
@@ -337,10 +347,11 @@ class Translator:
         """Writes the model in a form that needs no kformer.
 
         Args:
-            path: a folder; of the format "saved_model" the next version is written in it, of others there must be nothing yet.
-            format: "saved_model" (strings in, strings out, `kformer.export.export_saved_model`), "ctranslate2"
-                (`kformer.export.ctranslate2`), "hf" (a folder for `transformers`, `kformer.interop.export_huggingface`) or "onnx"
-                (`kformer.export.onnx`).
+            path: a folder; of the format "saved_model" the next version is written in it, of others
+                there must be nothing yet.
+            format: "saved_model" (strings in, strings out, `kformer.export.export_saved_model`),
+                "ctranslate2" (`kformer.export.ctranslate2`), "hf" (a folder for `transformers`,
+                `kformer.interop.export_huggingface`) or "onnx" (`kformer.export.onnx`).
             **options: of the format's function.
 
         Returns:
@@ -361,13 +372,15 @@ class Translator:
         """The translator of a multilingual model for other languages; the model is shared.
 
         Args:
-            source, target: codes among `tokenizer.languages`, such as "eng_Latn"; `None` leaves a side as it is.
+            source, target: codes among `tokenizer.languages`, such as "eng_Latn"; `None` leaves a
+                side as it is.
 
         Returns:
             `Translator`.
 
         Raises:
-            ValueError: a code is unknown, or the model's start token is its language, which only a new import changes.
+            ValueError: a code is unknown, or the model's start token is its language, which only a
+                new import changes.
         """
         tokenizer = self.tokenizer.for_languages(source=source, target=target)
         if tokenizer.start_id != self.model.start_id:
@@ -378,7 +391,9 @@ class Translator:
         return Translator(self.model, tokenizer, self.options, self.config)
 
     def search_options(self, changes):
-        """The translator's `SearchOptions` with some fields changed; an unknown field is a `TypeError`."""
+        """The translator's `SearchOptions` with some fields changed; an unknown field is a
+        `TypeError`.
+        """
         unknown = set(changes) - {field.name for field in dataclasses.fields(SearchOptions)}
         if unknown:
             raise TypeError(
@@ -387,14 +402,18 @@ class Translator:
         return dataclasses.replace(self.options, **changes) if changes else self.options
 
     def _searcher(self, options):
-        """The searcher of some options; those that differ in what is told at each call share one, which is compiled once."""
+        """The searcher of some options; those that differ in what is told at each call share one,
+        which is compiled once.
+        """
         check_options(self.model, options)
         if (part := options.compiled_part) not in self._searchers:
             self._searchers[part] = Searcher(self.model, part)
         return self._searchers[part]
 
     def _source_rows(self, texts, keep_empty=False):
-        """Ids of each text with special tokens, cut at the model's limit; an empty list for a text without tokens."""
+        """Ids of each text with special tokens, cut at the model's limit; an empty list for a text
+        without tokens.
+        """
         affixes = len(self.tokenizer.source_prefix) + len(self.tokenizer.source_suffix)
         suffix = list(self.tokenizer.source_suffix)
         limit = self.model.max_length
@@ -437,7 +456,9 @@ class Translator:
 
 
 def _check_texts(texts):
-    """The texts as a list; a string in their place, or anything among them that is no text, is an error."""
+    """The texts as a list; a string in their place, or anything among them that is no text, is an
+    error.
+    """
     if isinstance(texts, str | bytes):
         raise TypeError("Give a list of texts, not one text: put it into a list, [text].")
     texts = list(texts)

@@ -1,10 +1,10 @@
-"""`python -m tests`: the tests on each backend, one process each, two at a time. Other arguments go to pytest.
+"""`python -m tests`: the tests on each backend, one process each, two at a time. Other arguments go
+to pytest.
 
-python -m tests                              everything on the three backends, and what needs no particular one in a fourth process
-python -m tests --backends jax,torch         two of them
-python -m tests --jobs 1                     one after the other, with the output as it comes
-python -m tests tests/layers -k mask         a part
-"""
+python -m tests                              everything on the three backends, and what needs no
+particular one in a fourth process python -m tests --backends jax,torch         two of them python
+-m tests --jobs 1                     one after the other, with the output as it comes python -m
+tests tests/layers -k mask         a part """
 
 import argparse
 import concurrent.futures
@@ -22,7 +22,9 @@ _NO_TESTS = 5  # pytest's exit code when all were deselected
 
 
 def shares(jobs):
-    """The processors of each of so many processes, as text; none where there are too few, or no way to choose."""
+    """The processors of each of so many processes, as text; none where there are too few, or no way
+    to choose.
+    """
     processors = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if jobs == 1 or len(processors) < jobs:
         return [""] * jobs
@@ -49,7 +51,8 @@ def main(arguments=None):
     if unknown or not backends:
         parser.error(f"unknown backend {', '.join(unknown)!r}: choose among {', '.join(BACKENDS)}")
 
-    # Each process has processors of its own: threads that wait for each other on shared ones double the time.
+    # Each process has processors of its own: threads that wait for each other on shared ones double
+    # the time.
     free = queue.SimpleQueue()
     for share in shares(max(1, options.jobs)):
         free.put(share)
@@ -92,7 +95,8 @@ def main(arguments=None):
             flush=True,
         )
     with concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as pool:
-        # TensorFlow's tests and those of no backend take the longest: what begins with them ends soonest.
+        # TensorFlow's tests and those of no backend take the longest: what begins with them ends
+        # soonest.
         summary, passed = zip(*pool.map(test, [backends[0], _ANY, *backends[1:]]), strict=True)
     print("== summary", *summary, sep="\n", flush=True)
     # Arguments that choose no test at all are a mistake.

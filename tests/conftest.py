@@ -1,4 +1,6 @@
-"""Fixtures of all tests. Run them with `python -m tests` (each backend), or with pytest under one KERAS_BACKEND."""
+"""Fixtures of all tests. Run them with `python -m tests` (each backend), or with pytest under one
+KERAS_BACKEND.
+"""
 
 import os
 import pathlib
@@ -8,7 +10,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 if os.environ.get("KFORMER_TEST_PROCESSORS"):  # Before a backend counts them.
     os.sched_setaffinity(0, map(int, os.environ["KFORMER_TEST_PROCESSORS"].split(",")))
 if os.environ.get("KERAS_BACKEND") == "jax":
-    # JAX compiles each operation for each shape, and most of them run once: that is what takes the time.
+    # JAX compiles each operation for each shape, and most of them run once: that is what takes the
+    # time.
     if "optimization_level" not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = (
             os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
@@ -19,7 +22,8 @@ if os.environ.get("KERAS_BACKEND") == "jax":
     )
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
-# `from tests.peers import ...` works under a bare `pytest` too, which does not put the working directory on the path.
+# `from tests.peers import ...` works under a bare `pytest` too, which does not put the working
+# directory on the path.
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
 import keras  # noqa: E402
@@ -40,7 +44,9 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """The tests that need no particular backend run in a process of their own, where there is one for each backend."""
+    """The tests that need no particular backend run in a process of their own, where there is one
+    for each backend.
+    """
     part = os.environ.get("KFORMER_ANY_BACKEND_TESTS")
     if part is None:
         return
@@ -80,7 +86,9 @@ def backend():
 
 @pytest.fixture
 def quick_compile():
-    """Arguments of `compile` for a test that needs no graph: TensorFlow traces one for seconds, per model."""
+    """Arguments of `compile` for a test that needs no graph: TensorFlow traces one for seconds, per
+    model.
+    """
     return {"run_eagerly": keras.backend.backend() == "tensorflow"}
 
 
@@ -93,7 +101,9 @@ def policy(request):
 
 @pytest.fixture
 def randomize(rng):
-    """Gives every trainable weight of a built layer or model numbers that no initializer gives (biases that are not zero)."""
+    """Gives every trainable weight of a built layer or model numbers that no initializer gives
+    (biases that are not zero).
+    """
 
     def apply(layer):
         for weight in layer.trainable_weights:
@@ -106,7 +116,8 @@ def randomize(rng):
 
 @pytest.fixture
 def tiny_transformer(randomize):
-    """A function that makes a very small Transformer with random weights; its arguments override the sizes below.
+    """A function that makes a very small Transformer with random weights; its arguments override
+    the sizes below.
 
     The sizes are those of the tests of layers, too: JAX compiles each operation once per shape.
     """
@@ -128,7 +139,9 @@ def tiny_transformer(randomize):
 
 @pytest.fixture
 def random_batch(rng):
-    """A function that draws source and target ids, with padding at the ends of all rows but the first."""
+    """A function that draws source and target ids, with padding at the ends of all rows but the
+    first.
+    """
 
     def draw(rows=2, source_length=5, target_length=4, vocabulary_size=11, pad_id=0, start_id=2):
         def ids(length):

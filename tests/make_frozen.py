@@ -1,4 +1,5 @@
-"""Makes the frozen run and its SavedModel, which tests hold to their exact text. Run it only for a new format:
+"""Makes the frozen run and its SavedModel, which tests hold to their exact text. Run it only for a
+new format:
 
     KERAS_BACKEND=tensorflow python tests/make_frozen.py OUTPUT
 

@@ -38,7 +38,9 @@ TIMES = [
 
 @pytest.fixture
 def kformer_main(capfdbinary, monkeypatch):
-    """A function that runs a command in this process and returns its exit code, standard output and standard error."""
+    """A function that runs a command in this process and returns its exit code, standard output and
+    standard error.
+    """
 
     def run(*arguments, stdin=b""):
         with contextlib.ExitStack() as undo:
@@ -436,7 +438,8 @@ def test_scores_are_those_that_the_score_command_gives(kformer_main, tmp_path):
     )
     rows = [line.split("\t") for line in out.decode().splitlines()]
     assert code == 0 and [len(row) for row in rows] == [4] * len(TIMES)
-    # Each source twice, with its two translations. (The second may be the first in other pieces, which no text can tell.)
+    # Each source twice, with its two translations. (The second may be the first in other pieces,
+    # which no text can tell.)
     pairs = [
         (line, row[i], float(row[i + 1]))
         for line, row in zip(TIMES, rows, strict=True)

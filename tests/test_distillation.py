@@ -77,7 +77,8 @@ def test_teachers_by_themselves_and_backwards():
         backward=Echo("0"),
         progress=done.append,
     )
-    # A teacher's own repetitions stay, as the text's do; of what another one made already nothing is added.
+    # A teacher's own repetitions stay, as the text's do; of what another one made already nothing
+    # is added.
     assert list(zip(found.sources, found.targets, strict=True)) == [
         ("a", "1a"), ("b", "1b"), ("a", "1a"), ("a", "2a"), ("b", "2b"), ("a", "2a"), ("0A", "A"), ("0B", "B"), ("0A", "A"),
     ]  # fmt: skip
@@ -97,12 +98,14 @@ def test_round_trips_are_new_on_both_sides():
     done = []
     teachers = {"backward": [Echo("5"), Echo("6")], "round_trips": True, "progress": done.append}
     found = distill([Echo("1"), Echo("2")], ["a", "5B", "c"], ["A", "B", "A"], **teachers)
-    # Of sources that stand in the text already, or were made before, there are no more translations.
+    # Of sources that stand in the text already, or were made before, there are no more
+    # translations.
     assert list(zip(found.sources, found.targets, strict=True))[6:] == [
         ("5A", "A"), ("5B", "B"), ("5A", "A"), ("6A", "A"), ("6B", "B"), ("6A", "A"), ("5A", "25A"), ("6A", "16A"), ("6B", "16B"),
     ]  # fmt: skip
     assert done == [*range(1, 16)] and (found.num_empty, found.num_truncated) == (0, 0)
-    # One teacher makes all the trips; with nothing new there is none to make, and what is empty is none.
+    # One teacher makes all the trips; with nothing new there is none to make, and what is empty is
+    # none.
     alone = distill(
         Echo("1"),
         ["a"],

@@ -42,7 +42,9 @@ def _room(path):
 
 
 def _imports(tree):
-    """(imported module, whether it stands at the top of the file) for every import; a relative one has an empty name."""
+    """(imported module, whether it stands at the top of the file) for every import; a relative one
+    has an empty name.
+    """
     top = {id(node) for node in tree.body}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -78,7 +80,8 @@ def test_imports_run_one_way(path):
             f"{path.name} imports {name} before a command needs it"
         )
         if parts[0] == "kformer" and len(parts) > 1:
-            # `Translator.export` calls the export room when it is asked to; at import time nothing looks forward.
+            # `Translator.export` calls the export room when it is asked to; at import time nothing
+            # looks forward.
             assert ORDER.index(parts[1]) <= room or not is_at_top, (
                 f"{path.name} imports {name}, which stands after it"
             )

@@ -1,4 +1,6 @@
-"""The quickstart, with a model and a training as small as can be: everything runs, though nothing is learnt."""
+"""The quickstart, with a model and a training as small as can be: everything runs, though nothing
+is learnt.
+"""
 
 import io
 

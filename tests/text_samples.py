@@ -1,4 +1,6 @@
-"""Texts for the tokenizer's tests: a small made-up corpus, and strings that tokenizers stumble over."""
+"""Texts for the tokenizer's tests: a small made-up corpus, and strings that tokenizers stumble
+over.
+"""
 
 import random
 
@@ -81,7 +83,9 @@ def corpus(size=1500, seed=0):
 
 
 def tricky_texts(count, seed=1, bad_bytes=True):
-    """`count` byte strings of fragments of every kind above; with `bad_bytes` a part of them is no valid UTF-8."""
+    """`count` byte strings of fragments of every kind above; with `bad_bytes` a part of them is no
+    valid UTF-8.
+    """
     generator = random.Random(seed)
     sentences = corpus(200, seed)
     kinds = [SPACES, LITERALS, SIGNS, EMOJI, MARKS, sentences]

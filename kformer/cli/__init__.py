@@ -1,9 +1,9 @@
 """The `kformer` command: its subcommands and what their `--help` says.
 
-`kformer_command.py`, the entry point, runs this folder as a package of its own, `kformer_cli`, without importing the one around it, so
-that help is there at once. Therefore nothing of kformer is imported at the top and the files here import each other by relative names;
-each command imports what it needs, and Keras with it.
-"""
+`kformer_command.py`, the entry point, runs this folder as a package of its own, `kformer_cli`,
+without importing the one around it, so that help is there at once. Therefore nothing of kformer is
+imported at the top and the files here import each other by relative names; each command imports
+what it needs, and Keras with it. """
 
 from typing import Annotated
 

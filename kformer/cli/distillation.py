@@ -80,13 +80,15 @@ def distill(
     threads: Threads = None,
     backend: Backend = None,
 ):
-    """Translate a training text by teachers, to train a small model on (sequence-level knowledge distillation).
+    """Translate a training text by teachers, to train a small model on (sequence-level knowledge
+    distillation).
 
-    A student learns more from what a good teacher writes than from what people write, and more still if several teachers translate
-    separately, and others backwards. Train it with `kformer train` on the two files; give it the teacher's tokenizer, so that it may
-    teach in turn.
+    A student learns more from what a good teacher writes than from what people write, and more
+    still if several teachers translate separately, and others backwards. Train it with `kformer
+    train` on the two files; give it the teacher's tokenizer, so that it may teach in turn.
 
-    Example: [bold]kformer distill runs/1 runs/2 runs/3 --source train.en --reference train.de --closest --output-source kd.en
+    Example: [bold]kformer distill runs/1 runs/2 runs/3 --source train.en --reference train.de
+        --closest --output-source kd.en
     --output-target kd.de[/bold]
     """
     with quiet_imports():

@@ -98,10 +98,12 @@ def export(
     threads: Threads = None,
     backend: Backend = None,
 ):
-    """Export a run, by default as a TensorFlow SavedModel: tokenizer, model and search in one graph, strings in and strings out.
+    """Export a run, by default as a TensorFlow SavedModel: tokenizer, model and search in one
+    graph, strings in and strings out.
 
-    A SavedModel's search options are fixed in it. TensorFlow Serving reads FOLDER as it is; so does `kformer translate FOLDER`.
-    The other formats are for other systems: they hold the model and its tokenizer, and their own search translates.
+    A SavedModel's search options are fixed in it. TensorFlow Serving reads FOLDER as it is; so does
+    `kformer translate FOLDER`. The other formats are for other systems: they hold the model and its
+    tokenizer, and their own search translates.
 
     Example: [bold]kformer export runs/en-de --output saved_models/en-de --beam-size 4[/bold]
     """
@@ -183,10 +185,12 @@ def import_(
     threads: Threads = None,
     backend: Backend = None,
 ):
-    """Make a run of a published translation model: OPUS-MT (Marian), M2M100, NLLB-200, mBART, BART, T5 or mT5.
+    """Make a run of a published translation model: OPUS-MT (Marian), M2M100, NLLB-200, mBART, BART,
+    T5 or mT5.
 
-    The run translates, fine-tunes (`kformer train --start-from`) and exports like any other. By default it searches as the model's
-    generation_config.json says, so that `kformer translate RUN` says what the model's own library says.
+    The run translates, fine-tunes (`kformer train --start-from`) and exports like any other. By
+    default it searches as the model's generation_config.json says, so that `kformer translate RUN`
+    says what the model's own library says.
 
     Example: [bold]kformer import opus-mt-en-de --output runs/opus-mt-en-de[/bold]
     """

@@ -9,7 +9,8 @@ def option(*names, help, **kwargs):
     return typer.Option(*names, help=help, show_default=kwargs.pop("show_default", False), **kwargs)
 
 
-# `--backend` and `--threads` are read by kformer_command, before Keras is imported; here they are declared and explained.
+# `--backend` and `--threads` are read by kformer_command, before Keras is imported; here they are
+# declared and explained.
 Backend = Annotated[
     str | None,
     option(
@@ -94,7 +95,9 @@ BatchSize = Annotated[
 
 
 def wide_enough(translator, beam_size, n_best, sample):
-    """The beam size, widened to `n_best` where nobody said how wide it should be and the search is not fixed."""
+    """The beam size, widened to `n_best` where nobody said how wide it should be and the search is
+    not fixed.
+    """
     default = getattr(translator.options, "beam_size", None)
     return (
         n_best

@@ -60,7 +60,8 @@ def attention(
 ):
     """Draw which token looked at which, in a real translation by a real model.
 
-    Example: [bold]kformer plot attention runs/en-de --source "A man rides a horse." --output attention.png[/bold]
+    Example: [bold]kformer plot attention runs/en-de --source "A man rides a horse." --output
+        attention.png[/bold]
     """
     with quiet_imports():
         from kformer import plots

@@ -55,10 +55,12 @@ def quickstart(
     threads: Threads = None,
     backend: Backend = None,
 ):
-    """Train on generated pairs, measure, export and translate: the whole way in minutes, without any data.
+    """Train on generated pairs, measure, export and translate: the whole way in minutes, without
+    any data.
 
-    The pairs are English dates, times, numbers and amounts of money and their Chinese, which the package generates. The accuracy is
-    measured on values that never occurred in training; the sentences at the end are read back from the exported SavedModel.
+    The pairs are English dates, times, numbers and amounts of money and their Chinese, which the
+    package generates. The accuracy is measured on values that never occurred in training; the
+    sentences at the end are read back from the exported SavedModel.
 
     Example: [bold]kformer quickstart[/bold]
     """
@@ -392,10 +394,12 @@ def train(
 ):
     """Train a model on parallel text, or go on with a training.
 
-    Writes a run directory: the tokenizer, config.json, history.csv (a row per step), checkpoints, and at the end of each epoch
-    model.keras, so that `kformer translate RUN` works from the first epoch on.
+    Writes a run directory: the tokenizer, config.json, history.csv (a row per step), checkpoints,
+    and at the end of each epoch model.keras, so that `kformer translate RUN` works from the first
+    epoch on.
 
-    Example: [bold]kformer train --train-source train.en --train-target train.de --valid-source val.en --valid-target val.de
+    Example: [bold]kformer train --train-source train.en --train-target train.de --valid-source
+        val.en --valid-target val.de
     --output runs/en-de[/bold]
 
     After an interruption, also by kill -9: [bold]kformer train --output runs/en-de --resume[/bold]
@@ -447,9 +451,11 @@ def average(
     ] = 10,
     backend: Backend = None,
 ):
-    """Average the weights of a training's last checkpoints into a new run, which often translates better than each of them.
+    """Average the weights of a training's last checkpoints into a new run, which often translates
+    better than each of them.
 
-    Give `kformer train` a `--keep` of that many, and `--checkpoint-every` for the steps between them.
+    Give `kformer train` a `--keep` of that many, and `--checkpoint-every` for the steps between
+    them.
 
     Example: [bold]kformer average runs/en-de --last 10 --output runs/en-de-averaged[/bold]
     """

@@ -96,8 +96,9 @@ def translate(
 ):
     """Translate text, one line in, one line out.
 
-    Every input line has exactly one output line: an empty line gives an empty line, and bytes that are not UTF-8 are read as U+FFFD.
-    A SavedModel's search is fixed at its export, so other search options than those are refused.
+    Every input line has exactly one output line: an empty line gives an empty line, and bytes that
+    are not UTF-8 are read as U+FFFD. A SavedModel's search is fixed at its export, so other search
+    options than those are refused.
 
     Examples: [bold]echo "A man rides a horse." | kformer translate runs/en-de[/bold]
 
@@ -175,9 +176,11 @@ def evaluate(
     threads: Threads = None,
     backend: Backend = None,
 ):
-    """Translate a test set and print sacreBLEU's BLEU and chrF, with the signatures that make them comparable.
+    """Translate a test set and print sacreBLEU's BLEU and chrF, with the signatures that make them
+    comparable.
 
-    Example: [bold]kformer evaluate runs/en-de --source test.en --reference test.de --beam-size 5[/bold]
+    Example: [bold]kformer evaluate runs/en-de --source test.en --reference test.de --beam-size
+        5[/bold]
     """
     with quiet_imports():
         from kformer import streaming
@@ -230,7 +233,8 @@ def score(
 ):
     """Print the log-probability of given translations, one number per line.
 
-    It is the sum over a translation's tokens and its end, in natural logarithms: the same number that a search reports with --scores.
+    It is the sum over a translation's tokens and its end, in natural logarithms: the same number
+    that a search reports with --scores.
 
     Example: [bold]kformer score runs/en-de --source test.en --target test.de[/bold]
     """

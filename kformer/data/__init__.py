@@ -1,4 +1,6 @@
-"""Pairs of text as deterministic, length-bucketed batches; and the embedded corpus, which needs no download."""
+"""Pairs of text as deterministic, length-bucketed batches; and the embedded corpus, which needs no
+download.
+"""
 
 from kformer.data import embedded
 from kformer.data.corpus import PreparedCorpus

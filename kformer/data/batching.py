@@ -8,7 +8,8 @@ import numpy as np
 
 # A target token costs more than a source token: it attends twice and meets the output vocabulary.
 SOURCE_WEIGHT, TARGET_WEIGHT = 1, 2
-# What a batch costs beside its tokens, in weighted tokens: keeps a small corpus from many tiny batches.
+# What a batch costs beside its tokens, in weighted tokens: keeps a small corpus from many tiny
+# batches.
 BATCH_OVERHEAD = 64
 MAX_CANDIDATES = 64
 PART = 1 << 20
@@ -37,10 +38,11 @@ class Bucket(typing.NamedTuple):
 def choose_lengths(source_lengths, target_lengths, batch_tokens, max_shapes=8, num_hosts=1):
     """Chooses the ladder of padded lengths (S, T) that wastes least on a corpus.
 
-    The ladder grows in S and in T from rung to rung, and each pair goes to the lowest rung that holds both of its
-    sides. Dynamic programming over the joint histogram of lengths finds the ladder of at most `max_shapes` rungs with
-    the least padded tokens in all, target tokens counted double; the top rung is the longest pair. Lengths are taken
-    as they come: rounding them to multiples of 8 costs a tenth of the fill on short sentences.
+    The ladder grows in S and in T from rung to rung, and each pair goes to the lowest rung that
+    holds both of its sides. Dynamic programming over the joint histogram of lengths finds the
+    ladder of at most `max_shapes` rungs with the least padded tokens in all, target tokens counted
+    double; the top rung is the longest pair. Lengths are taken as they come: rounding them to
+    multiples of 8 costs a tenth of the fill on short sentences.
 
     Args:
         source_lengths, target_lengths: int arrays [num_pairs].
@@ -63,7 +65,8 @@ def choose_lengths(source_lengths, target_lengths, batch_tokens, max_shapes=8, n
     # [i, j]: pairs that fit into (sources[i], targets[j])
     fitting = histogram.reshape(num_sources, num_targets).cumsum(0).cumsum(1)
 
-    # least[k, i, j]: least cost of all pairs that fit into (i, j), with k + 1 rungs of which (i, j) is the highest.
+    # least[k, i, j]: least cost of all pairs that fit into (i, j), with k + 1 rungs of which (i, j)
+    # is the highest.
     least = np.full((max_shapes, num_sources, num_targets), np.inf)
     below = np.zeros((max_shapes, num_sources, num_targets), np.int32)
     for i, source_length in enumerate(sources):
@@ -104,12 +107,16 @@ def _rungs(heights):
 
 
 def corpus_parts(num_pairs):
-    """Slices over the corpus, so that what is computed for every pair never stands in memory all at once."""
+    """Slices over the corpus, so that what is computed for every pair never stands in memory all at
+    once.
+    """
     return (slice(begin, begin + PART) for begin in range(0, num_pairs, PART))
 
 
 def _candidates(lengths):
-    """The lengths a rung may have: all that occur; of very many, some evenly spaced and some where the pairs are."""
+    """The lengths a rung may have: all that occur; of very many, some evenly spaced and some where
+    the pairs are.
+    """
     counts = np.zeros(int(lengths.max()) + 1, np.int64)
     for part in corpus_parts(len(lengths)):
         counts += np.bincount(lengths[part], minlength=len(counts))
@@ -123,7 +130,9 @@ def _candidates(lengths):
 
 
 class EpochPlan:
-    """What plans share: an epoch's arrangement is a function of the seed and its number, and the last two are kept."""
+    """What plans share: an epoch's arrangement is a function of the seed and its number, and the
+    last two are kept.
+    """
 
     def __init__(self, seed, shuffle):
         self._seed, self._shuffle = seed, shuffle
@@ -143,21 +152,25 @@ class EpochPlan:
             return self._epochs[epoch]
 
     def _random_bits(self, epoch):
-        # Raw bits and a stable sort: NumPy keeps the bit generators' streams for ever, but not `permutation`'s.
+        # Raw bits and a stable sort: NumPy keeps the bit generators' streams for ever, but not
+        # `permutation`'s.
         return np.random.PCG64(np.random.SeedSequence([self._seed, epoch]))
 
 
 class BatchPlan(EpochPlan):
-    """Says, for every step of training on every host, which pairs stand in the batch and which shape it has.
+    """Says, for every step of training on every host, which pairs stand in the batch and which
+    shape it has.
 
-    The shapes are fixed here, before training: a bucket of n pairs makes `ceil(n / (batch_tokens // max(S, T)))`
-    batches, rounded up to a multiple of `num_hosts`, and its pairs are spread over them evenly; `rows` is what the
-    fullest holds, so that hardly a row is padding. An epoch is every batch of every bucket once. With `shuffle`,
-    the pairs of each bucket and the order of the batches are permuted anew in every epoch; without, pairs keep the
-    corpus's order inside their bucket and batches go from short to long. In both cases the first two steps
-    of an epoch differ in S and T whenever the plan has more than one shape.
+    The shapes are fixed here, before training: a bucket of n pairs makes `ceil(n / (batch_tokens //
+    max(S, T)))` batches, rounded up to a multiple of `num_hosts`, and its pairs are spread over
+    them evenly; `rows` is what the fullest holds, so that hardly a row is padding. An epoch is
+    every batch of every bucket once. With `shuffle`, the pairs of each bucket and the order of the
+    batches are permuted anew in every epoch; without, pairs keep the corpus's order inside their
+    bucket and batches go from short to long. In both cases the first two steps of an epoch differ
+    in S and T whenever the plan has more than one shape.
 
-    All hosts take a batch of the same bucket at the same step; together they see every pair exactly once per epoch.
+    All hosts take a batch of the same bucket at the same step; together they see every pair exactly
+    once per epoch.
 
     Args:
         source_lengths, target_lengths: int arrays [num_pairs].
@@ -222,7 +235,9 @@ class BatchPlan(EpochPlan):
         return bucket, members[index][begin:end]
 
     def _arrange(self, epoch):
-        """Pairs of each bucket in this epoch's order; bucket of each step; that step's number within its bucket."""
+        """Pairs of each bucket in this epoch's order; bucket of each step; that step's number
+        within its bucket.
+        """
         members, steps = self._members, self._steps.copy()
         if self._shuffle:
             bits = self._random_bits(epoch)

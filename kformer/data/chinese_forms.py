@@ -1,17 +1,18 @@
 """Chinese numerals, dates, times and amounts of money, each in one canonical form.
 
-These are the target side of the embedded corpus (`kformer.data.embedded`). Where Chinese allows several
-spellings, one is fixed here, so that a value has exactly one target:
+These are the target side of the embedded corpus (`kformer.data.embedded`). Where Chinese allows
+several spellings, one is fixed here, so that a value has exactly one target:
 
-- Numerals group by 万 (10**4) and 亿 (10**8). Zeros inside a group, and zeros between a group and a lower group that
-  does not fill its places, are read as one 零: 12305 一万二千三百零五, 100001234 一亿零一千二百三十四. A group that
-  fills its places follows without 零: 1203000 一百二十万三千.
+- Numerals group by 万 (10**4) and 亿 (10**8). Zeros inside a group, and zeros between a group and a
+  lower group that does not fill its places, are read as one 零: 12305 一万二千三百零五, 100001234
+  一亿零一千二百三十四. A group that fills its places follows without 零: 1203000 一百二十万三千.
 - A numeral that begins with ten says 十, not 一十: 12 十二, 100000 十万; inside it says 一十: 110 一百一十.
-- Two is 二 in every numeral (二百, 二千, 二万). It is 两 only when it stands alone before an hour or a unit of
-  money, where 二 would be wrong: 两点, 两美元, 两角.
+- Two is 二 in every numeral (二百, 二千, 二万). It is 两 only when it stands alone before an hour or a unit
+  of money, where 二 would be wrong: 两点, 两美元, 两角.
 - A date is written in digits, 2031年5月3日, and a weekday follows it, 星期一 to 星期六, 星期日.
-- A time is written in numerals on the twelve-hour clock with the part of the day: 凌晨 (0-5 h), 早上 (6-8), 上午
-  (9-11), 中午 (12), 下午 (13-17), 晚上 (18-23). Midnight is 凌晨零点. Thirty minutes are 半; minutes below ten take 零.
+- A time is written in numerals on the twelve-hour clock with the part of the day: 凌晨 (0-5 h), 早上
+  (6-8), 上午 (9-11), 中午 (12), 下午 (13-17), 晚上 (18-23). Midnight is 凌晨零点. Thirty minutes are 半; minutes
+  below ten take 零.
 - Money takes its unit and subunit: 三美元五十美分. Yuan split into 角 and 分: 三元五角, 三元零五分.
 """
 
@@ -89,7 +90,8 @@ def chinese_integer(number: int) -> str:
 
 
 def chinese_decimal(number: str) -> str:
-    """Spells a decimal number, given in digits, digit by digit after the point: `"3.14"` is 三点一四."""
+    """Spells a decimal number, given in digits, digit by digit after the point: `"3.14"` is 三点一四.
+    """
     whole, point, fraction = number.partition(".")
     text = chinese_integer(int(whole))
     return text + "点" + "".join(DIGITS[int(digit)] for digit in fraction) if point else text
@@ -122,8 +124,8 @@ def chinese_time(hour: int, minute: int, *, part_of_day: bool = True) -> str:
     Args:
         hour: 0 to 23.
         minute: 0 to 59.
-        part_of_day: whether to begin with the part of the day. Without it the time is one of a clock face, and the
-            hour is said as 一点 to 十二点 ("half past four" tells no more than 四点半).
+        part_of_day: whether to begin with the part of the day. Without it the time is one of a
+            clock face, and the hour is said as 一点 to 十二点 ("half past four" tells no more than 四点半).
 
     Returns:
         The time, for example `"下午四点半"` for 16, 30.
@@ -144,8 +146,8 @@ def chinese_money(units: int, subunits: int, unit: str, subunit: str | None) -> 
         units: whole units.
         subunits: hundredths, 0 to 99.
         unit: the currency in Chinese, for example `"美元"`.
-        subunit: its hundredth, for example `"美分"`; `"分"` (yuan) is split into 角 and 分. `None` for a currency
-            without hundredths.
+        subunit: its hundredth, for example `"美分"`; `"分"` (yuan) is split into 角 and 分. `None` for a
+            currency without hundredths.
 
     Returns:
         The amount, for example `"五美元五十美分"`. A part that is nought is left out, unless both are.

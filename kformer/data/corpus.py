@@ -19,10 +19,11 @@ OFFSET_TYPE = np.dtype("<u8")
 class PreparedCorpus:
     """Token ids of both sides of a corpus, read from a folder that `prepare` wrote.
 
-    The folder holds, for each side, `SIDE.ids` (all ids of all pairs, one after the other), `SIDE.offsets` (where each
-    pair begins, and the end of the last), and `meta.json`. Ids stand as the tokenizer gives them with its special
-    tokens; the shift between decoder input and labels is made when a batch is put together. Nothing of them stays in
-    memory, so a corpus may be far larger than that.
+    The folder holds, for each side, `SIDE.ids` (all ids of all pairs, one after the other),
+    `SIDE.offsets` (where each pair begins, and the end of the last), and `meta.json`. Ids stand as
+    the tokenizer gives them with its special tokens; the shift between decoder input and labels is
+    made when a batch is put together. Nothing of them stays in memory, so a corpus may be far
+    larger than that.
 
     Args:
         folder: path of the folder. Use `PreparedCorpus.load`.
@@ -30,7 +31,8 @@ class PreparedCorpus:
     Attributes:
         num_pairs: pairs kept, which is what training sees.
         num_lines: pairs of lines read.
-        num_too_long, num_empty: pairs left out because a side has more than `max_length` tokens, or none.
+        num_too_long, num_empty: pairs left out because a side has more than `max_length` tokens, or
+            none.
         too_long_examples, empty_examples: the first few line numbers of those, counted from 1.
         num_source_tokens, num_target_tokens: real tokens of each side, special tokens included.
         max_length, pad_id, start_id, end_id, vocabulary_size, target_vocabulary_size: as prepared.
@@ -89,14 +91,18 @@ class PreparedCorpus:
         return self.num_pairs
 
     def ids(self, side, index):
-        """Token ids of pair `index` on `side` (`"source"` or `"target"`), special tokens included: int array [L]."""
+        """Token ids of pair `index` on `side` (`"source"` or `"target"`), special tokens included:
+        int array [L].
+        """
         if not 0 <= index < self.num_pairs:
             raise IndexError(f"Pair {index} is not in a corpus of {self.num_pairs} pairs.")
         begin, end = self._offsets[side].read([(index, 2)]).tolist()
         return self._ids[side].read([(begin, end - begin)])
 
     def lengths(self, side):
-        """Number of tokens of every pair on `side`, special tokens included: uint32 array [num_pairs]."""
+        """Number of tokens of every pair on `side`, special tokens included: uint32 array
+        [num_pairs].
+        """
         lengths = np.empty(self.num_pairs, np.uint32)
         for begin in range(
             0, self.num_pairs, CHUNK_PAIRS
@@ -106,7 +112,8 @@ class PreparedCorpus:
         return lengths
 
     def spans(self, side, pairs):
-        """Where the tokens of some pairs begin among all of a side, and how many they are: two int64 arrays [n].
+        """Where the tokens of some pairs begin among all of a side, and how many they are: two
+        int64 arrays [n].
 
         Args:
             side: `"source"` or `"target"`.
@@ -127,11 +134,12 @@ class PreparedCorpus:
             side: `"source"` or `"target"`.
             pairs: int array [n] of pair indices, n at most `shape[0]`.
             shape: `(rows, length)` of the result, with room for the longest pair.
-            counts: int array, how many of the pairs stand behind each other in each row; `None` puts one in each.
+            counts: int array, how many of the pairs stand behind each other in each row; `None`
+                puts one in each.
 
         Returns:
-            Tuple of an int32 array [rows, length], with `pad_id` right of each pair's tokens and in the rows below
-            the last pair; and of the numbers of tokens, int array [n].
+            Tuple of an int32 array [rows, length], with `pad_id` right of each pair's tokens and in
+            the rows below the last pair; and of the numbers of tokens, int array [n].
         """
         begins, lengths = self.spans(side, pairs)
         ids = self._ids[side].read(zip(begins.tolist(), lengths.tolist(), strict=True))
@@ -172,12 +180,12 @@ def padded_rows(ids, lengths, shape, counts, pad_id, dtype=np.int32):
 
 
 class FlatFile:
-    """A file of numbers, read at any positions and by any threads, of which nothing stays in memory.
+    """A file of numbers, read at any positions and by any threads, of which nothing stays in
+    memory.
 
-    A memory map would do the same with less code. But the system maps large pieces of a file that is in its cache
-    around each number that is touched (one batch of a corpus of 10 million pairs: 385 MB), and these count as this
-    process's memory.
-    """
+    A memory map would do the same with less code. But the system maps large pieces of a file that
+    is in its cache around each number that is touched (one batch of a corpus of 10 million pairs:
+    385 MB), and these count as this process's memory. """
 
     def __init__(self, path, dtype):
         self.dtype = dtype
@@ -201,7 +209,9 @@ class FlatFile:
 
 
 def vocabulary_fingerprint(tokenizer):
-    """Tells one vocabulary's pieces from another's: a string; `None` for a tokenizer that is none of this package."""
+    """Tells one vocabulary's pieces from another's: a string; `None` for a tokenizer that is none
+    of this package.
+    """
     if not hasattr(tokenizer, "vocabulary"):
         return None
     pieces = [tokenizer.vocabulary(side).pieces for side in SIDES]

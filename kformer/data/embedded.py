@@ -1,29 +1,31 @@
-"""The embedded corpus: English dates, times, numbers and amounts of money with their Chinese, generated.
+"""The embedded corpus: English dates, times, numbers and amounts of money with their Chinese,
+generated.
 
-`kformer quickstart` trains on these pairs, since they need no download, are exactly right, and never run out:
+`kformer quickstart` trains on these pairs, since they need no download, are exactly right, and
+never run out:
 
     Saturday, the 3rd of May 2031, half past four in the afternoon      2031年5月3日星期六下午四点半
     twelve thousand three hundred and five dollars                      一万二千三百零五美元
 
-The English is drawn from the many spellings in use (`english_dates`, `english_numbers`), the Chinese is the one
-canonical form of the value (`chinese_forms`), so the target is a function of the source. Forms that mean two values,
-such as 03/05/2031 or the bare "¥", are not generated.
+The English is drawn from the many spellings in use (`english_dates`, `english_numbers`), the
+Chinese is the one canonical form of the value (`chinese_forms`), so the target is a function of the
+source. Forms that mean two values, such as 03/05/2031 or the bare "¥", are not generated.
 
-Held-out values. Each value belongs to exactly one split, by a hash of the value alone (neither of its spelling nor
-of a seed), 5 in 100 to "valid" and 5 in 100 to "test":
+Held-out values. Each value belongs to exactly one split, by a hash of the value alone (neither of
+its spelling nor of a seed), 5 in 100 to "valid" and 5 in 100 to "test":
 
 - a date, with or without its weekday;
 - a time on the clock's face: 4:30 am, 4:30 pm and a bare "half past four" belong together;
-- a quantity: 12305 belongs to the same split as a number, an ordinal, a percentage or an amount of any currency; and
-  so does 12.5 with 12.50.
+- a quantity: 12305 belongs to the same split as a number, an ordinal, a percentage or an amount of
+  any currency; and so does 12.5 with 12.50.
 
-A date with a time takes both from its split, so that neither a held-out date nor a held-out time occurs in training,
-alone or combined. The words out of which values are composed are always in training: quantities with a single digit
-other than 0 (seven, half a million), whole ones below one hundred, and twelve o'clock (noon, midnight).
+A date with a time takes both from its split, so that neither a held-out date nor a held-out time
+occurs in training, alone or combined. The words out of which values are composed are always in
+training: quantities with a single digit other than 0 (seven, half a million), whole ones below one
+hundred, and twelve o'clock (noon, midnight).
 
-A small model copies digits readily only if each digit is a token of its own: train the tokenizer with digits split
-(the `split_digits` of SentencePiece).
-"""
+A small model copies digits readily only if each digit is a token of its own: train the tokenizer
+with digits split (the `split_digits` of SentencePiece). """
 
 from __future__ import annotations
 
@@ -93,7 +95,8 @@ def split_of(value: datetime.date | datetime.time | int | str) -> str:
     """The split that a value belongs to.
 
     Args:
-        value: a date, a time of day, or a quantity: an integer, or a decimal number in digits, as `"12.50"`.
+        value: a date, a time of day, or a quantity: an integer, or a decimal number in digits, as
+            `"12.50"`.
 
     Returns:
         `"train"`, `"valid"` or `"test"`.
@@ -146,7 +149,9 @@ def _times():
 
 
 def _draw_time(random, split):
-    """Draws a time: half of them of the whole hour or another multiple of five minutes, as people name times."""
+    """Draws a time: half of them of the whole hour or another multiple of five minutes, as people
+    name times.
+    """
     while True:
         hour, minute = pick(_times()[split], random)
         if minute % 5 == 0 or random() < 0.25:
@@ -186,7 +191,9 @@ _LENGTHS = (
 
 
 def _integer(random, lengths=_LENGTHS):
-    """Draws an integer from 1 to 999,999,999, or a round one below 10**12. Every such integer can be drawn."""
+    """Draws an integer from 1 to 999,999,999, or a round one below 10**12. Every such integer can
+    be drawn.
+    """
     low = 10 ** (pick(lengths, random) - 1)
     number = low + int(random() * 9 * low)
     draw = random()
@@ -286,8 +293,8 @@ def iterate_pairs(
     """Generates pairs without end; `generate_pairs` says what of.
 
     Returns:
-        An iterator of `Pair`. It draws with Python's Mersenne Twister, by `random()` alone, so the same arguments give
-        the same pairs on every machine.
+        An iterator of `Pair`. It draws with Python's Mersenne Twister, by `random()` alone, so the
+        same arguments give the same pairs on every machine.
     """
     if split not in SPLITS:
         raise ValueError(f"split is {split!r}: pass one of {', '.join(map(repr, SPLITS))}.")
@@ -328,8 +335,10 @@ def generate_pairs(
     Args:
         count: number of pairs.
         seed: integer; another seed draws other pairs of the same split.
-        split: `"train"`, `"valid"` or `"test"`. No value of one split occurs in another, whatever the seeds.
-        categories: some of `CATEGORIES`, or one; `None` for all of them, in the shares that training is best with.
+        split: `"train"`, `"valid"` or `"test"`. No value of one split occurs in another, whatever
+            the seeds.
+        categories: some of `CATEGORIES`, or one; `None` for all of them, in the shares that
+            training is best with.
 
     Returns:
         List of `count` `Pair`s. A longer list of the same arguments begins with the shorter one.
@@ -350,8 +359,9 @@ def generate_pairs(
 def count_possible_pairs(split: str | None = None) -> int:
     """A lower bound of the number of different pairs that can be generated.
 
-    Every date, every time, every date with every time and, of the numbers, the integers below 100,000 are counted
-    exactly, but each in one spelling only; other numbers, and money, are left out.
+    Every date, every time, every date with every time and, of the numbers, the integers below
+    100,000 are counted exactly, but each in one spelling only; other numbers, and money, are left
+    out.
 
     Args:
         split: one of `SPLITS`, or `None` for all together.

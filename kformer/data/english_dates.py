@@ -1,13 +1,14 @@
 """English spellings of dates and times of day, drawn at random from those in use.
 
-These are the source side of the embedded corpus (`kformer.data.embedded`). Every function that draws takes `random`,
-a function without arguments that returns floats in [0, 1), as those of `kformer.data.english_numbers` do.
+These are the source side of the embedded corpus (`kformer.data.embedded`). Every function that
+draws takes `random`, a function without arguments that returns floats in [0, 1), as those of
+`kformer.data.english_numbers` do.
 
-No spelling is generated that could mean two values. Dates in figures alone begin with the year (2031-05-03), since
-03/05/2031 is in May or in March; every date has four digits of its year, or their words. Times in figures have "am"
-or "pm", or the part of the day, or two digits for the hour on the 24-hour clock (04:30, never 4:30). Noon and
-midnight may also be "12:00 pm" and "12:00 am", as digital clocks have it.
-"""
+No spelling is generated that could mean two values. Dates in figures alone begin with the year
+(2031-05-03), since 03/05/2031 is in May or in March; every date has four digits of its year, or
+their words. Times in figures have "am" or "pm", or the part of the day, or two digits for the hour
+on the 24-hour clock (04:30, never 4:30). Noon and midnight may also be "12:00 pm" and "12:00 am",
+as digital clocks have it. """
 
 from __future__ import annotations
 
@@ -57,7 +58,9 @@ _WEEKDAY_OPTIONS = tuple(
 
 @cache
 def year_words(year: int) -> tuple[str, ...]:
-    """The spellings of a year from 1900 to 2099 in words: "twenty thirty-one", "two thousand and thirty-one"."""
+    """The spellings of a year from 1900 to 2099 in words: "twenty thirty-one", "two thousand and
+    thirty-one".
+    """
     century, rest = divmod(year, 100)
     if year < 2000:
         if not rest:
@@ -80,7 +83,8 @@ def year_words(year: int) -> tuple[str, ...]:
 _DAYS_AS_ORDINAL = tuple(ordinal_digits(day) for day in range(32))
 _DAYS_IN_WORDS = tuple(ordinal_words(day) for day in range(32))
 
-# Templates of a date: {m} month, {d} day, {o} day as an ordinal in digits, {w} day in words, {y} year.
+# Templates of a date: {m} month, {d} day, {o} day as an ordinal in digits, {w} day in words, {y}
+# year.
 _DAY_IN_DIGITS = (
     *("{m} {d}, {y}",) * 5,
     *("{m} {o}, {y}",) * 3,
@@ -120,7 +124,8 @@ def spell_date(date: datetime.date, random, *, weekday: bool = False) -> str:
         weekday: whether the text names the weekday.
 
     Returns:
-        The date: "May 3, 2031", "Saturday, the third of May, twenty thirty-one", "2031-05-03 (Sat)".
+        The date: "May 3, 2031", "Saturday, the third of May, twenty thirty-one", "2031-05-03
+        (Sat)".
     """
     draw = random()
     month, day, year = date.month, date.day, date.year
@@ -159,7 +164,8 @@ _PARTS_OF_DAY = (
 
 
 def _spoken_on_face(hour, minute):
-    """The spoken times of a clock face: "half past four", "a quarter to five", "four thirty-five"."""
+    """The spoken times of a clock face: "half past four", "a quarter to five", "four thirty-five".
+    """
     now, following = (integer_words(hours % 12 or 12) for hours in (hour, hour + 1))
     if minute == 0:
         return [f"{now} o'clock", f"{now} o'clock", f"{hour % 12 or 12} o'clock"]
@@ -205,8 +211,10 @@ def time_spellings(
         minute: 0 to 59.
 
     Returns:
-        Three tuples, at the places `DIGITAL` (figures: "4:30 pm", "16:30"), `SPOKEN` (words that tell the time of
-        day: "half past four in the afternoon") and `FACE` (words that tell the clock's face alone: "half past four").
+        Three tuples, at the places `DIGITAL` (figures: "4:30 pm", "16:30"), `SPOKEN` (words that
+        tell the time of
+        day: "half past four in the afternoon") and `FACE` (words that tell the clock's face alone:
+            "half past four").
         A spelling that is more in use stands there more than once.
     """
     on_face = hour % 12 or 12

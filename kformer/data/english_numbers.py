@@ -1,11 +1,12 @@
 """English spellings of numbers and of amounts of money, drawn at random from those in use.
 
-These are the source side of the embedded corpus (`kformer.data.embedded`). Every function that draws takes `random`,
-a function without arguments that returns floats in [0, 1) (such as `random.Random(0).random`): it uses nothing
-else, so the same draws give the same text on every machine.
+These are the source side of the embedded corpus (`kformer.data.embedded`). Every function that
+draws takes `random`, a function without arguments that returns floats in [0, 1) (such as
+`random.Random(0).random`): it uses nothing else, so the same draws give the same text on every
+machine.
 
-No spelling is generated that could mean two values: the bare sign "¥", for one, is both yuan and yen.
-"""
+No spelling is generated that could mean two values: the bare sign "¥", for one, is both yuan and
+yen. """
 
 from __future__ import annotations
 
@@ -54,7 +55,9 @@ SCALES = ((10**9, "billion"), (10**6, "million"), (10**3, "thousand"))
 
 
 def pick(options, random):
-    """One of `options`, each equally likely; an option repeated in the tuple is the likelier for it."""
+    """One of `options`, each equally likely; an option repeated in the tuple is the likelier for
+    it.
+    """
     return options[int(random() * len(options))]
 
 
@@ -88,7 +91,8 @@ def integer_words(
     Args:
         number: the integer.
         british: whether "and" stands before the last two digits ("three hundred and five").
-        commas: whether a comma follows a thousand, a million and a billion ("twelve thousand, three hundred").
+        commas: whether a comma follows a thousand, a million and a billion ("twelve thousand, three
+            hundred").
         hyphen: what joins tens and ones, `"-"` or `" "`.
     """
     below_thousand = _BELOW_THOUSAND[british, hyphen]
@@ -149,7 +153,9 @@ def _words(number, random):
 
 
 def _scaled(number, random):
-    """Spellings that name the scale apart, as "3.5 million" and "twelve hundred", or `None` where none fits."""
+    """Spellings that name the scale apart, as "3.5 million" and "twelve hundred", or `None` where
+    none fits.
+    """
     if number % 100 or number < 1000:
         return None
     if 1100 <= number < 10_000 and number % 1000:
@@ -176,8 +182,8 @@ def spell_integer(number: int, random, *, words: float = 0.6) -> str:
     Args:
         number: the integer.
         random: function that returns floats in [0, 1).
-        words: how likely words are, rather than digits. Both are likewise given up for "3.5 million" and its like
-            where the number allows.
+        words: how likely words are, rather than digits. Both are likewise given up for "3.5
+            million" and its like where the number allows.
     """
     if number >= 1000 and not number % 100 and random() < 0.4:
         scaled = _scaled(number, random)
@@ -238,7 +244,8 @@ class Currency(NamedTuple):
         whole_names: more such names, for whole amounts only.
         symbols: what stands right before the digits.
         codes: what stands before or after the digits, apart from them.
-        subunits: pairs of singular and plural of the hundredth, after the units; empty if it has none in use.
+        subunits: pairs of singular and plural of the hundredth, after the units; empty if it has
+            none in use.
         lone_subunits: the same where no units stand before it.
         subunit_sign: what stands right after the digits of a lone subunit, or empty.
         unit: the currency in Chinese.
@@ -396,7 +403,8 @@ def spell_money(units: int, subunits: int, currency: Currency, random) -> str:
         random: function that returns floats in [0, 1).
 
     Returns:
-        The amount: "$12,305", "twelve thousand three hundred and five dollars", "12 pounds 50 pence", "50¢".
+        The amount: "$12,305", "twelve thousand three hundred and five dollars", "12 pounds 50
+        pence", "50¢".
     """
     if not subunits:
         return _whole_money(units, currency, random)

@@ -1,4 +1,6 @@
-"""Reading the two sides of a parallel corpus, one text per line, without ever shifting one side against the other."""
+"""Reading the two sides of a parallel corpus, one text per line, without ever shifting one side
+against the other.
+"""
 
 import codecs
 import itertools
@@ -7,7 +9,8 @@ import pathlib
 
 
 def is_path(texts):
-    """Whether `texts` names a file (a string or a path) rather than holding the texts themselves."""
+    """Whether `texts` names a file (a string or a path) rather than holding the texts themselves.
+    """
     return isinstance(texts, (str, os.PathLike))
 
 
@@ -43,7 +46,9 @@ def check_readable(texts, side):
 
 
 def count_lines(texts):
-    """Number of lines of a file or texts of a list; `None` for an iterator, which can be read only once."""
+    """Number of lines of a file or texts of a list; `None` for an iterator, which can be read only
+    once.
+    """
     if not is_path(texts):
         return len(texts) if hasattr(texts, "__len__") else None
     count, last = 0, b"\n"
@@ -57,10 +62,11 @@ def count_lines(texts):
 def read_chunks(texts, side, chunk_lines):
     r"""Yields lists of at most `chunk_lines` texts, in order.
 
-    A line of a file ends at `"\n"` and nowhere else: `str.splitlines` also breaks at U+2028, `"\x0b"`, `"\x85"` and
-    others, which occur inside sentences and would pair every later source line with the wrong target line. One
-    `"\r"` before the newline belongs to the line's end (files written on Windows); a byte order mark at the start of
-    the file is dropped. Texts of a list are taken as they are.
+    A line of a file ends at `"\n"` and nowhere else: `str.splitlines` also breaks at U+2028,
+    `"\x0b"`, `"\x85"` and others, which occur inside sentences and would pair every later source
+    line with the wrong target line. One `"\r"` before the newline belongs to the line's end (files
+    written on Windows); a byte order mark at the start of the file is dropped. Texts of a list are
+    taken as they are.
 
     Args:
         texts: path of a UTF-8 file, or an iterable of strings.
@@ -68,7 +74,8 @@ def read_chunks(texts, side, chunk_lines):
         chunk_lines: int. Most lines in one list.
 
     Raises:
-        ValueError: for bytes that are not UTF-8, with the line's number; for an item that is not a proper string.
+        ValueError: for bytes that are not UTF-8, with the line's number; for an item that is not a
+            proper string.
     """
     if not is_path(texts):
         iterator, number = iter(texts), 0

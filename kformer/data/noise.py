@@ -1,4 +1,6 @@
-"""What a data set changes in the sentences that are read from it: other pieces, and tokens that are hidden."""
+"""What a data set changes in the sentences that are read from it: other pieces, and tokens that are
+hidden.
+"""
 
 import math
 
@@ -31,7 +33,8 @@ def check_noise(tokenizer, subword_sampling, word_dropout):
 
 
 class Noise:
-    """Reads pairs of a corpus, changed; every change a pure function of the seed, the epoch and the pair, or of the step.
+    """Reads pairs of a corpus, changed; every change a pure function of the seed, the epoch and the
+    pair, or of the step.
 
     Args:
         corpus: `PreparedCorpus`.
@@ -91,7 +94,8 @@ class Noise:
             return self.corpus.gather(side, pairs, shape, counts)
         plain = [self.corpus.ids(side, pair) for pair in pairs.tolist()]
         lengths = np.array([len(row) for row in plain], np.int64)
-        # Not what this batch has room for: how a line is cut shall not depend on the lines beside it.
+        # Not what this batch has room for: how a line is cut shall not depend on the lines beside
+        # it.
         room = self._room_for(side, lengths)
         rows, left = list(plain), np.arange(len(plain))
         for attempt in range(_ATTEMPTS):

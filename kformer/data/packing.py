@@ -1,22 +1,28 @@
-"""Packing: several pairs behind each other in each row of one fixed shape, as a pure function of (seed, step, host)."""
+"""Packing: several pairs behind each other in each row of one fixed shape, as a pure function of
+(seed, step, host).
+"""
 
 import numpy as np
 
 from kformer.data.batching import Bucket, EpochPlan, corpus_parts
 
-# Pairs of average length that a row has room for at least: with four, greedy packing leaves a few hundredths empty.
+# Pairs of average length that a row has room for at least: with four, greedy packing leaves a few
+# hundredths empty.
 PAIRS_PER_ROW = 4
 # Row lengths are multiples of it, which accelerators like.
 LENGTH_STEP = 8
-# Packing counts in units of so many tokens that neither limit is passed; what is rounded up stays empty.
+# Packing counts in units of so many tokens that neither limit is passed; what is rounded up stays
+# empty.
 MAX_LEVELS = 256
 MAX_CELLS = 16384
 
 
 def choose_row_lengths(source_lengths, target_lengths):
-    """Lengths (S, T) of packed rows: room for the longest pair and for `PAIRS_PER_ROW` average ones.
+    """Lengths (S, T) of packed rows: room for the longest pair and for `PAIRS_PER_ROW` average
+    ones.
 
-    Both sides hold about the same number of average pairs, so that neither is full much before the other.
+    Both sides hold about the same number of average pairs, so that neither is full much before the
+    other.
 
     Args:
         source_lengths, target_lengths: int arrays [num_pairs].
@@ -40,20 +46,24 @@ def choose_row_lengths(source_lengths, target_lengths):
 def pack_cells(sources, targets, counts, room):
     """Packs pairs, of which only their numbers by length are looked at, greedily into rows.
 
-    A row begins with the longest pair left. Then comes, again and again, of the pairs that still fit the one that is
-    longest and leaves like room on both sides. The row is repeated as long as there are pairs for it. So the
-    work depends on the number of distinct lengths, not on that of pairs.
+    A row begins with the longest pair left. Then comes, again and again, of the pairs that still
+    fit the one that is longest and leaves like room on both sides. The row is repeated as long as
+    there are pairs for it. So the work depends on the number of distinct lengths, not on that of
+    pairs.
 
     Args:
-        sources, targets: int64 arrays [cells], the lengths of a cell's pairs; no cell longer than `room`.
+        sources, targets: int64 arrays [cells], the lengths of a cell's pairs; no cell longer than
+            `room`.
         counts: int64 array [cells], the number of its pairs.
         room: lengths (S, T) of a row.
 
     Returns:
-        List of tuples: int64 array of a row's cells, each as often as the row has a pair of it; and how many rows are so.
+        List of tuples: int64 array of a row's cells, each as often as the row has a pair of it; and
+        how many rows are so.
 
     References:
-        Krell et al. 2021, "Efficient sequence packing without cross-contamination" (packing by the histogram of lengths).
+        Krell et al. 2021, "Efficient sequence packing without cross-contamination" (packing by the
+        histogram of lengths).
     """
     # As shares of one whole, in whole numbers: every machine finds the same rows.
     sources, targets = sources * room[1], targets * room[0]
@@ -98,13 +108,14 @@ def pack_cells(sources, targets, counts, room):
 class PackedPlan(EpochPlan):
     """Says, for every step of training on every host, which pairs stand in which row of the batch.
 
-    The rows are laid out once, as lengths of pairs. In every epoch pairs of equal lengths change places at random,
-    and the rows are put in a new order; so an epoch always has as many rows, and every pair exactly once. Without
-    `shuffle` every epoch is as the first.
+    The rows are laid out once, as lengths of pairs. In every epoch pairs of equal lengths change
+    places at random, and the rows are put in a new order; so an epoch always has as many rows, and
+    every pair exactly once. Without `shuffle` every epoch is as the first.
 
     Args:
         source_lengths, target_lengths: int arrays [num_pairs].
-        batch_tokens: int. Most tokens, padding counted, on the longer side of a batch (but one row at least).
+        batch_tokens: int. Most tokens, padding counted, on the longer side of a batch (but one row
+            at least).
         num_hosts, seed, shuffle: see `BatchPlan`.
 
     Attributes:
@@ -121,7 +132,8 @@ class PackedPlan(EpochPlan):
         cell_of, cells, room = _cells(source_lengths, target_lengths, row_lengths)
         counts = np.bincount(cell_of, minlength=len(cells[0]))
         layout = pack_cells(*cells, counts, room)
-        # Places of an epoch, row by row; `_row_begins` tells where each row begins, and where the last one ends.
+        # Places of an epoch, row by row; `_row_begins` tells where each row begins, and where the
+        # last one ends.
         sizes = np.repeat([len(row) for row, _ in layout], [times for _, times in layout])
         self._row_begins = np.zeros(len(sizes) + 1, np.uint32)
         np.cumsum(sizes, out=self._row_begins[1:])
@@ -143,8 +155,8 @@ class PackedPlan(EpochPlan):
         """The batch of global step `step` on `host`: a pure function of both and of the seed.
 
         Returns:
-            Tuple of the `Bucket`; the uint32 indices of its pairs, row by row; and the number of pairs in each row,
-            int array of at most `rows` entries.
+            Tuple of the `Bucket`; the uint32 indices of its pairs, row by row; and the number of
+            pairs in each row, int array of at most `rows` entries.
         """
         epoch, position = divmod(step, self.steps_per_epoch)
         pairs, order = self._epoch(epoch)
@@ -179,7 +191,8 @@ def _cells(source_lengths, target_lengths, row_lengths):
     """Groups pairs by their lengths, in units of as many tokens as keep the groups few.
 
     Returns:
-        Tuple of the cell of every pair; the cells' lengths, a pair of int64 arrays; and the row's, a pair of ints.
+        Tuple of the cell of every pair; the cells' lengths, a pair of int64 arrays; and the row's,
+        a pair of ints.
     """
     unit = -(-max(row_lengths) // MAX_LEVELS)
     while True:

@@ -20,47 +20,54 @@ _COUNTS_KEPT = 256
 
 
 class ParallelDataset(keras.utils.PyDataset):
-    """Pairs of sentences as batches for `fit`: length-bucketed, of a bounded number of tokens, in few shapes.
+    """Pairs of sentences as batches for `fit`: length-bucketed, of a bounded number of tokens, in
+    few shapes.
 
-    The text is tokenized once, into ids on disk (see `kformer.data.prepare`, also for which pairs are left out
-    and for the errors in bad files). Pairs of like length share a batch; the few shapes are chosen from the corpus
-    before training, so a compiler meets at most `max_shapes` of them. Every pair is seen exactly once per epoch.
+    The text is tokenized once, into ids on disk (see `kformer.data.prepare`, also for which pairs
+    are left out and for the errors in bad files). Pairs of like length share a batch; the few
+    shapes are chosen from the corpus before training, so a compiler meets at most `max_shapes` of
+    them. Every pair is seen exactly once per epoch.
 
-    A batch is a pure function of the seed, the global step and the host: `batch_at(step)`. Training that stopped at a
-    step goes on with `from_step(step)` as if it had never stopped, and several hosts share an epoch without talking.
+    A batch is a pure function of the seed, the global step and the host: `batch_at(step)`. Training
+    that stopped at a step goes on with `from_step(step)` as if it had never stopped, and several
+    hosts share an epoch without talking.
 
-    The right shift of teacher forcing is done here and nowhere else: for target tokens `a b </s>`, `target_ids` is
-    `<s> a b` and the label is `a b </s>`.
+    The right shift of teacher forcing is done here and nowhere else: for target tokens `a b </s>`,
+    `target_ids` is `<s> a b` and the label is `a b </s>`.
 
-    Pass `shuffle=False` to the `fit` of a model of your own: Keras otherwise shuffles the order of the batches once
-    more, outside the seed (`kformer.Transformer.fit` sees to that).
+    Pass `shuffle=False` to the `fit` of a model of your own: Keras otherwise shuffles the order of
+    the batches once more, outside the seed (`kformer.Transformer.fit` sees to that).
 
     Args:
         source: path of a UTF-8 text file with one sentence per line, or a list of strings.
         target: the same for the other side, with as many lines.
         tokenizer: a `kformer.Tokenizer`.
-        batch_tokens: int. Most padded tokens on the longer side of a batch: a bucket of shape (S, T) takes
-            `batch_tokens // max(S, T)` pairs at most, and always at least one.
+        batch_tokens: int. Most padded tokens on the longer side of a batch: a bucket of shape (S,
+            T) takes `batch_tokens // max(S, T)` pairs at most, and always at least one.
         seed: int, not negative.
         shuffle: bool. False keeps the corpus's order inside each bucket, the same in every epoch.
-        max_length: int. Pairs with more tokens on a side (special tokens counted) are left out, and reported.
+        max_length: int. Pairs with more tokens on a side (special tokens counted) are left out, and
+            reported.
         max_shapes: int. Most distinct batch shapes.
-        packed: bool. True puts several pairs behind each other in each row of the one shape that all batches have,
-            about as long as four average pairs and as the longest. Hardly anything is padding, and a compiler compiles
-            once. `kformer.Transformer` keeps the pairs of a row apart by the segments that the batch tells.
-        host, num_hosts: this process's number and the number of processes that train together. At each step all
-            hosts have batches of the same shape, and no pair in common.
-        cache_dir: folder in which prepared corpora are kept and found again. Without it the ids stand in a temporary
-            folder (TMPDIR says where) until this dataset is garbage.
+        packed: bool. True puts several pairs behind each other in each row of the one shape that
+            all batches have, about as long as four average pairs and as the longest. Hardly
+            anything is padding, and a compiler compiles once. `kformer.Transformer` keeps the pairs
+            of a row apart by the segments that the batch tells.
+        host, num_hosts: this process's number and the number of processes that train together. At
+            each step all hosts have batches of the same shape, and no pair in common.
+        cache_dir: folder in which prepared corpora are kept and found again. Without it the ids
+            stand in a temporary folder (TMPDIR says where) until this dataset is garbage.
         num_threads, progress, report: see `kformer.data.prepare`.
 
     Items:
-        `({"source_ids": int32 [B, S], "target_ids": int32 [B, T]}, labels)`, labels int32 [B, T], all padded with
-        `pad_id`. Where a bucket's pairs do not divide evenly, a batch ends with a row of padding only.
+        `({"source_ids": int32 [B, S], "target_ids": int32 [B, T]}, labels)`, labels int32 [B, T],
+        all padded with `pad_id`. Where a bucket's pairs do not divide evenly, a batch ends with a
+        row of padding only.
 
-        Packed, the inputs also have `source_segments` int32 [B, S] and `target_segments` int32 [B, T]: which pair of its
-        row a token belongs to, counted from 1; 0 is padding. Source k and target k of a row are a pair, and each target
-        is shifted by itself, with a start token of its own.
+        Packed, the inputs also have `source_segments` int32 [B, S] and `target_segments` int32 [B,
+        T]: which pair of its row a token belongs to, counted from 1; 0 is padding. Source k and
+        target k of a row are a pair, and each target is shifted by itself, with a start token of
+        its own.
 
     Attributes:
         steps_per_epoch: int, batches in an epoch on this host.
@@ -79,8 +86,8 @@ class ParallelDataset(keras.utils.PyDataset):
     >>> model.fit(train.from_step(1234), steps_per_epoch=train.steps_per_epoch, epochs=18)
 
     References:
-        - Vaswani et al. 2017, "Attention is all you need", section 5.1: batches of pairs of about equal length, by
-          number of tokens.
+        - Vaswani et al. 2017, "Attention is all you need", section 5.1: batches of pairs of about
+          equal length, by number of tokens.
     """
 
     # Read by `Transformer.fit`: Keras is not to shuffle the batches once more.
@@ -143,16 +150,19 @@ class ParallelDataset(keras.utils.PyDataset):
 
         Args:
             corpus: a `PreparedCorpus`, or the path of its folder.
-            tokenizer: the tokenizer that it was prepared with, which only subword sampling and word dropout need.
-            soft_targets: the `SoftTargets` of the corpus, what teachers expect at each of its target tokens; the inputs of a batch then
-                also have `soft_target_ids`, int32 `[B, T, K]`, and `soft_targets`, float32 `[B, T, K]`, from which a
-                `kformer.Transformer` learns by `kformer.training.MaskedCrossentropy`. They belong to the words as they were cut once, so
-                they do not go with subword sampling.
-            batch_tokens, seed, shuffle, max_shapes, packed, subword_sampling, word_dropout, host, num_hosts: as for the class.
+            tokenizer: the tokenizer that it was prepared with, which only subword sampling and word
+                dropout need.
+            soft_targets: the `SoftTargets` of the corpus, what teachers expect at each of its
+                target tokens; the inputs of a batch then also have `soft_target_ids`, int32 `[B, T,
+                K]`, and `soft_targets`, float32 `[B, T, K]`, from which a `kformer.Transformer`
+                learns by `kformer.training.MaskedCrossentropy`. They belong to the words as they
+                were cut once, so they do not go with subword sampling.
+            batch_tokens, seed, shuffle, max_shapes, packed, subword_sampling, word_dropout, host,
+                num_hosts: as for the class.
 
         Raises:
-            ValueError: the soft targets are of another corpus, or there is subword sampling, too; the corpus was prepared with another
-                tokenizer; or as for the class.
+            ValueError: the soft targets are of another corpus, or there is subword sampling, too;
+                the corpus was prepared with another tokenizer; or as for the class.
         """
         _check_options(batch_tokens, seed, max_shapes, host, num_hosts)
         dataset = cls.__new__(cls)
@@ -218,7 +228,9 @@ class ParallelDataset(keras.utils.PyDataset):
         return self._epoch
 
     def set_epoch(self, epoch):
-        """Makes `dataset[i]` read epoch `epoch` (counted from 0), for training that goes on at an epoch's start."""
+        """Makes `dataset[i]` read epoch `epoch` (counted from 0), for training that goes on at an
+        epoch's start.
+        """
         epoch = operator.index(epoch)
         if epoch < 0:
             raise ValueError(f"The epoch must not be negative, but it is {epoch}.")
@@ -226,7 +238,9 @@ class ParallelDataset(keras.utils.PyDataset):
         self._items_read = None
 
     def batch_at(self, step):
-        """The batch of global step `step` (counted from 0 over all epochs) on this host, as an item of the dataset."""
+        """The batch of global step `step` (counted from 0 over all epochs) on this host, as an item
+        of the dataset.
+        """
         step = operator.index(step)
         if step < 0:
             raise ValueError(f"The step must not be negative, but it is {step}.")
@@ -237,11 +251,15 @@ class ParallelDataset(keras.utils.PyDataset):
         return self._noise.drop_words(inputs, step * self.num_hosts + self.host), labels
 
     def pairs_at(self, step):
-        """The pairs of the corpus that stand in the batch of global step `step` on this host, in its order: int array."""
+        """The pairs of the corpus that stand in the batch of global step `step` on this host, in
+        its order: int array.
+        """
         return self._plan.batch(operator.index(step), self.host)[1]
 
     def count_tokens(self, step):
-        """Real target tokens in the batch of global step `step`; at no cost soon after the batch was read."""
+        """Real target tokens in the batch of global step `step`; at no cost soon after the batch
+        was read.
+        """
         if step not in self._counts:
             self.batch_at(step)
         return self._counts[step]
@@ -290,14 +308,16 @@ class ParallelDataset(keras.utils.PyDataset):
         return inputs, labels
 
     def from_step(self, step):
-        """An endless dataset whose item i is `batch_at(step + i)`, for training that goes on at any step.
+        """An endless dataset whose item i is `batch_at(step + i)`, for training that goes on at any
+        step.
 
         Give `fit` its `steps_per_epoch`. Keras does not shuffle endless datasets.
         """
         return _FromStep(self, step)
 
     def summary(self):
-        """One line on what there is: pairs, batches, shapes, tokens and how full the batches are."""
+        """One line on what there is: pairs, batches, shapes, tokens and how full the batches are.
+        """
         shapes = " ".join(f"{rows}x{source}x{target}" for rows, source, target in self.shapes)
         kinds = "packed into one shape" if self.packed else f"{len(self.shapes)} shapes"
         left_out = f"{self.num_too_long:,} too long and {self.num_empty:,} empty left out"
@@ -323,10 +343,11 @@ class ParallelDataset(keras.utils.PyDataset):
             self._items_read += 1
         return self.batch_at(self._epoch * self.steps_per_epoch + index)
 
-    # Keras (3.15) calls `on_epoch_end` once before the first epoch of every `fit` and `evaluate`, after a trial
-    # `on_epoch_begin` or none; and also in mid-epoch when `steps_per_epoch` is less than the dataset has. Counting
-    # these calls would skip epochs and cut them short. So: whoever builds Keras's adapter reads `workers` first; the
-    # next end of an epoch is the trial's; and an epoch that Keras reads ends when all of its items were read.
+    # Keras (3.15) calls `on_epoch_end` once before the first epoch of every `fit` and `evaluate`,
+    # after a trial `on_epoch_begin` or none; and also in mid-epoch when `steps_per_epoch` is less
+    # than the dataset has. Counting these calls would skip epochs and cut them short. So: whoever
+    # builds Keras's adapter reads `workers` first; the next end of an epoch is the trial's; and an
+    # epoch that Keras reads ends when all of its items were read.
 
     @property
     def workers(self):
@@ -349,12 +370,12 @@ class ParallelDataset(keras.utils.PyDataset):
 class _FromStep(keras.utils.PyDataset):
     """`ParallelDataset.batch_at` from a step on, without end.
 
-    TensorFlow's `fit` reads items 0 and 1 before it starts, only to learn which dimensions vary, and refuses any
-    later batch that varies in another. In mid-epoch the next two batches may well be of one shape. So between the
-    building of Keras's adapter (which reads `workers`) and the first `on_epoch_begin`, items 0 and 1 are padding in
-    the smallest and the largest shape of the ladder, which differ in every dimension. Nothing is trained on those.
-    Packed batches are of one shape.
-    """
+    TensorFlow's `fit` reads items 0 and 1 before it starts, only to learn which dimensions vary,
+    and refuses any later batch that varies in another. In mid-epoch the next two batches may well
+    be of one shape. So between the building of Keras's adapter (which reads `workers`) and the
+    first `on_epoch_begin`, items 0 and 1 are padding in the smallest and the largest shape of the
+    ladder, which differ in every dimension. Nothing is trained on those. Packed batches are of one
+    shape. """
 
     def __init__(self, dataset, step):
         super().__init__()

@@ -38,37 +38,42 @@ def prepare(
     progress=None,
     report=None,
 ):
-    r"""Tokenizes a parallel corpus once and writes the ids into a folder, from which training reads them.
+    r"""Tokenizes a parallel corpus once and writes the ids into a folder, from which training reads
+    them.
 
-    The corpus streams through in chunks, so its size is bounded by the disk alone. The folder is written aside and
-    renamed when it is complete: a folder named `output` is never half written.
+    The corpus streams through in chunks, so its size is bounded by the disk alone. The folder is
+    written aside and renamed when it is complete: a folder named `output` is never half written.
 
-    Line n of the source belongs to line n of the target. A line ends at `"\n"` only (U+2028 and the like stay inside
-    it); one `"\r"` before the newline and a byte order mark at the file's start are dropped.
+    Line n of the source belongs to line n of the target. A line ends at `"\n"` only (U+2028 and the
+    like stay inside it); one `"\r"` before the newline and a byte order mark at the file's start
+    are dropped.
 
-    Two kinds of pairs are left out, counted and reported in one sentence each, never silently: those with more than
-    `max_length` tokens on a side (special tokens counted), and those with no token on a side beside the special ones
-    (an empty line, or white space alone).
+    Two kinds of pairs are left out, counted and reported in one sentence each, never silently:
+    those with more than `max_length` tokens on a side (special tokens counted), and those with no
+    token on a side beside the special ones (an empty line, or white space alone).
 
     Args:
         source: path of a UTF-8 text file with one sentence per line, or an iterable of strings.
         target: the same for the other side, with as many lines.
-        tokenizer: a `kformer.Tokenizer`, or anything with its `tokenize(texts, side, special_tokens)`,
-            `vocabulary_size`, `target_vocabulary_size`, `pad_id`, `start_id` and `end_id`.
+        tokenizer: a `kformer.Tokenizer`, or anything with its `tokenize(texts, side,
+            special_tokens)`, `vocabulary_size`, `target_vocabulary_size`, `pad_id`, `start_id` and
+            `end_id`.
         output: path of the folder to write. An older prepared corpus of that name is replaced.
         max_length: int. Most tokens on either side of a pair.
-        num_threads: int. Passed on to the tokenizer; `None` leaves it to choose. The result does not depend on it.
-        progress: callable `(lines_done, lines_in_all)`, called after every chunk; `lines_in_all` is `None` when the
-            source is an iterator.
-        report: callable that takes each sentence about pairs left out. By default it is a Python warning.
+        num_threads: int. Passed on to the tokenizer; `None` leaves it to choose. The result does
+            not depend on it.
+        progress: callable `(lines_done, lines_in_all)`, called after every chunk; `lines_in_all` is
+            `None` when the source is an iterator.
+        report: callable that takes each sentence about pairs left out. By default it is a Python
+            warning.
 
     Returns:
         A `PreparedCorpus`.
 
     Raises:
         FileNotFoundError: when a file does not exist.
-        ValueError: when a side is empty, the sides differ in length, a line is not valid UTF-8, no pair is left, or
-            `output` is a folder of something else.
+        ValueError: when a side is empty, the sides differ in length, a line is not valid UTF-8, no
+            pair is left, or `output` is a folder of something else.
 
     Example:
 
@@ -105,10 +110,12 @@ def prepare(
 
 
 def prepare_cached(source, target, tokenizer, cache_dir, *, max_length=256, **options):
-    """Like `prepare`, into a subfolder of `cache_dir` named by a fingerprint; prepares nothing if it stands there.
+    """Like `prepare`, into a subfolder of `cache_dir` named by a fingerprint; prepares nothing if
+    it stands there.
 
-    The fingerprint is made of the texts' bytes, the tokenizer's saved files and `max_length`, so an edited file or a
-    newly trained tokenizer is noticed, while a copied or touched file is not prepared again.
+    The fingerprint is made of the texts' bytes, the tokenizer's saved files and `max_length`, so an
+    edited file or a newly trained tokenizer is noticed, while a copied or touched file is not
+    prepared again.
 
     Raises:
         ValueError: additionally, when a side is an iterator (it can be read only once).
@@ -140,7 +147,9 @@ def _check_length(max_length):
 
 
 def _check_counts(source, target):
-    """Number of lines of both sides; known before the long work starts, unless a side is an iterator."""
+    """Number of lines of both sides; known before the long work starts, unless a side is an
+    iterator.
+    """
     counts = [count_lines(source), count_lines(target)]
     for texts, side, count in zip((source, target), SIDES, counts, strict=True):
         if count == 0:
@@ -230,7 +239,9 @@ def _write(source, target, tokenizer, folder, max_length, num_threads, progress,
 
 
 def _pairs(source, target):
-    """Chunks of both sides, line for line; a side that ends early is an error that says both lengths."""
+    """Chunks of both sides, line for line; a side that ends early is an error that says both
+    lengths.
+    """
     chunks = [
         read_chunks(texts, side, CHUNK_LINES)
         for texts, side in zip((source, target), SIDES, strict=True)

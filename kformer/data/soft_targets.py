@@ -16,9 +16,11 @@ _FILES = {"ids": "classes.ids", "probabilities": "classes.probabilities"}
 class SoftTargets:
     """Distributions over the vocabulary at each target token of a corpus, read from a folder.
 
-    `kformer.distillation.soft_targets` makes them. Of each token they hold K classes, the first of them the token itself, the others
-    the likeliest beside it, with their probabilities; what is left to 1 is spread over the whole vocabulary. The folder holds
-    `classes.ids` and `classes.probabilities` (float16), K of each for each target token of the corpus in its order, and `meta.json`.
+    `kformer.distillation.soft_targets` makes them. Of each token they hold K classes, the first of
+    them the token itself, the others the likeliest beside it, with their probabilities; what is
+    left to 1 is spread over the whole vocabulary. The folder holds `classes.ids` and
+    `classes.probabilities` (float16), K of each for each target token of the corpus in its order,
+    and `meta.json`.
 
     Args:
         folder: path of the folder.
@@ -84,7 +86,8 @@ class SoftTargets:
             pairs, shape, counts: as there.
 
         Returns:
-            Dict with `soft_target_ids`, int32 `[rows, length, K]`, and `soft_targets`, their probabilities, float32 of that shape.
+            Dict with `soft_target_ids`, int32 `[rows, length, K]`, and `soft_targets`, their
+            probabilities, float32 of that shape.
         """
         begins, lengths = self.corpus.spans("target", pairs)
         width = self.num_classes
@@ -123,7 +126,9 @@ class SoftTargetWriter:
         }
 
     def write(self, pairs, ids, probabilities):
-        """Takes the classes of some pairs and their probabilities, arrays `[rows, length, K]` with a row for each pair at least."""
+        """Takes the classes of some pairs and their probabilities, arrays `[rows, length, K]` with
+        a row for each pair at least.
+        """
         begins, lengths = self._corpus.spans("target", pairs)
         for row, (begin, length) in enumerate(zip(begins.tolist(), lengths.tolist(), strict=True)):
             for name, values in (("ids", ids), ("probabilities", probabilities)):

@@ -11,11 +11,13 @@ def batches_by_length(lengths, batch_size, batch_tokens=None, longest=math.inf):
     Args:
         lengths: list of ints, the tokens of each sentence. A sentence of length 0 is left out.
         batch_size: the most sentences of a batch.
-        batch_tokens: the most tokens of a batch, padding included; `None` for any number. A sentence that has more is a batch.
+        batch_tokens: the most tokens of a batch, padding included; `None` for any number. A
+            sentence that has more is a batch.
         longest: no length is padded beyond this one, the model's limit.
 
     Returns:
-        List of lists of places in `lengths`; the longest sentences first, since memory is then at its peak at once.
+        List of lists of places in `lengths`; the longest sentences first, since memory is then at
+        its peak at once.
 
     Raises:
         ValueError: `batch_size` or `batch_tokens` is below 1.

@@ -25,7 +25,9 @@ from kformer.decoding.step import reorder
 
 
 class BeamState(NamedTuple):
-    """What the search knows after `length` steps. Both sets are sorted, best first; empty places score minus infinity."""
+    """What the search knows after `length` steps. Both sets are sorted, best first; empty places
+    score minus infinity.
+    """
 
     length: Any  # int32 scalar: tokens in every live hypothesis
     live_ids: Any  # int32 [B, K, L]
@@ -39,7 +41,9 @@ class BeamState(NamedTuple):
 
 
 def length_penalty(length, alpha):
-    """GNMT's divisor of a hypothesis of `length` tokens, the end token included: `((5 + length) / 6)^alpha`."""
+    """GNMT's divisor of a hypothesis of `length` tokens, the end token included: `((5 + length) /
+    6)^alpha`.
+    """
     return ((5.0 + ops.cast(length, "float32")) / 6.0) ** alpha
 
 
@@ -65,35 +69,40 @@ def beam_search(
 ):
     """Finds the hypotheses of the highest penalised log-probability that a beam of width K reaches.
 
-    At each step every live hypothesis proposes two things: to end here, or to go on with one of its K best tokens. All endings
-    compete for the K places of the finished set, all continuations for the K places of the live set. A finished hypothesis is
-    never extended or scored again. A sentence is done when none of its live hypotheses could enter the `n_best` first places
-    of its finished set any more, even if every further token were certain (or, with `early_stopping`, if none of them could by ending
-    now at no cost). A hypothesis at its sentence's limit must end.
+    At each step every live hypothesis proposes two things: to end here, or to go on with one of its
+    K best tokens. All endings compete for the K places of the finished set, all continuations for
+    the K places of the live set. A finished hypothesis is never extended or scored again. A
+    sentence is done when none of its live hypotheses could enter the `n_best` first places of its
+    finished set any more, even if every further token were certain (or, with `early_stopping`, if
+    none of them could by ending now at no cost). A hypothesis at its sentence's limit must end.
 
     Args:
-        step: function (ids int32 `[B K]`, state) -> (logits or log-probabilities `[B K, V]`, state).
-        state: the step function's state, with `[B K]` rows, the K rows of a sentence next to each other.
+        step: function (ids int32 `[B K]`, state) -> (logits or log-probabilities `[B K, V]`,
+            state).
+        state: the step function's state, with `[B K]` rows, the K rows of a sentence next to each
+            other.
         limits: int32 tensor `[B]`, the most tokens of a hypothesis before its end token.
         beam_size: K.
         start_id, end_id, pad_id: ids; the results are filled up with `pad_id`.
         steps: L, at least `max(limits) + 1`; an int, or a scalar tensor where shapes are dynamic.
         n_best: how many of the best must be right (the others are what was found by then).
         alpha: exponent of the length penalty.
-        early_stopping: whether a sentence is done as soon as its `n_best` hypotheses rank above the best live one at its present
-            length. That takes fewer steps, and may miss a longer hypothesis that would have ranked higher.
+        early_stopping: whether a sentence is done as soon as its `n_best` hypotheses rank above the
+            best live one at its present length. That takes fewer steps, and may miss a longer
+            hypothesis that would have ranked higher.
         min_length: tokens that must stand before an end token.
         prefix: ids that every hypothesis begins with; they cost nothing.
         forbidden: ids that are never proposed; `None` for start and padding token.
         renormalize: whether the probabilities of what may be proposed sum to one again.
-        drop_finished: whether sentences that are done are no longer computed, where shapes may change inside a loop. The step
-            function then gets ever fewer rows.
+        drop_finished: whether sentences that are done are no longer computed, where shapes may
+            change inside a loop. The step function then gets ever fewer rows.
         return_done: whether to tell also which sentences are done; `steps` may then be fewer.
 
     Returns:
-        ids int32 `[B, K, L]`, scores float32 `[B, K]` (sums of log-probabilities, end token included), ranks float32 `[B, K]`
-        (scores after the length penalty), best first by rank. A place that no hypothesis filled has scores of minus infinity.
-        With `return_done` also a boolean tensor `[B]`.
+        ids int32 `[B, K, L]`, scores float32 `[B, K]` (sums of log-probabilities, end token
+        included), ranks float32 `[B, K]` (scores after the length penalty), best first by rank. A
+        place that no hypothesis filled has scores of minus infinity. With `return_done` also a
+        boolean tensor `[B]`.
 
     References:
         Wu et al. 2016, "Google's neural machine translation system", section 7.
@@ -112,7 +121,8 @@ def beam_search(
     )
 
     def can_win(length, live_scores, ranks, limits):
-        # Scores only fall, so a live hypothesis ranks highest under the shortest or the longest length it may still get.
+        # Scores only fall, so a live hypothesis ranks highest under the shortest or the longest
+        # length it may still get.
         best = live_scores[:, 0]
         attainable = best / length_penalty(length + 1, alpha)
         if not early_stopping:
@@ -169,7 +179,8 @@ def _proposals(logits, beams, beam_size, end_id, barred, min_length, prefix_leng
     """What each live hypothesis proposes: to end, or to go on.
 
     Returns:
-        The scores of ending here `[B, K]`; scores, tokens and parents (beam numbers) of the K best continuations, `[B, K]`.
+        The scores of ending here `[B, K]`; scores, tokens and parents (beam numbers) of the K best
+        continuations, `[B, K]`.
     """
     width = min(beam_size, logits.shape[-1])
     # A token of the prefix may be one that is barred elsewhere.

@@ -1,7 +1,7 @@
 """What the searches share: constraints on the logits, and the arrays of hypotheses.
 
-Shape letters: R rows, B sentences, K beams, V vocabulary, L the longest hypothesis with its end token.
-"""
+Shape letters: R rows, B sentences, K beams, V vocabulary, L the longest hypothesis with its end
+token. """
 
 import functools
 
@@ -20,8 +20,9 @@ def empty_beams(limits, beam_size, steps, pad_id):
     """What a beam search begins with.
 
     Returns:
-        ids `[B, K, L]` of padding, the live hypotheses' scores `[B, K]`, and scores of minus infinity `[B, K]`. All hypotheses
-        are alike at first; only one of them may propose, so the others score minus infinity.
+        ids `[B, K, L]` of padding, the live hypotheses' scores `[B, K]`, and scores of minus
+        infinity `[B, K]`. All hypotheses are alike at first; only one of them may propose, so the
+        others score minus infinity.
     """
     sentences = ops.shape(limits)[0]
     ids = ops.full((sentences, beam_size, steps), pad_id, dtype="int32")
@@ -41,7 +42,8 @@ def finished(beams):
 
 
 def force_prefix(logits, length, prefix):
-    """Logits `[R, V]` at step `length`; in the first steps those that leave one token of `prefix`, at no cost.
+    """Logits `[R, V]` at step `length`; in the first steps those that leave one token of `prefix`,
+    at no cost.
 
     Args:
         logits: float32 tensor `[R, V]`.
@@ -49,7 +51,8 @@ def force_prefix(logits, length, prefix):
         prefix: tuple of ids.
 
     Returns:
-        float32 tensor `[R, V]`. A forced token has the log-probability 0, all others minus infinity.
+        float32 tensor `[R, V]`. A forced token has the log-probability 0, all others minus
+        infinity.
     """
     if not prefix:
         return logits
@@ -79,7 +82,8 @@ def forbid(values, ids, unless=None):
 
 
 def constrain(logits, length, end_id, min_length, prefix, forbidden, renormalize):
-    """Log-probabilities `[R, V]` of what may come at step `length`, and minus infinity for what may not.
+    """Log-probabilities `[R, V]` of what may come at step `length`, and minus infinity for what may
+    not.
 
     Args:
         logits: float32 tensor `[R, V]`.
@@ -87,7 +91,8 @@ def constrain(logits, length, end_id, min_length, prefix, forbidden, renormalize
         end_id: id of the end token, which may not come before `min_length` tokens.
         prefix: tuple of ids that come first.
         forbidden: ids that may not come behind them.
-        renormalize: whether what is left sums to one again; otherwise each keeps its probability among all.
+        renormalize: whether what is left sums to one again; otherwise each keeps its probability
+            among all.
     """
     log_probabilities = (
         logits if renormalize else logits - ops.logsumexp(logits, axis=-1, keepdims=True)
@@ -103,7 +108,9 @@ def constrain(logits, length, end_id, min_length, prefix, forbidden, renormalize
 
 
 def bar(logits, forbidden, too_soon=None, unless=None):
-    """Logits with minus infinity at the tokens that may not come; the arguments are those of `best_tokens`."""
+    """Logits with minus infinity at the tokens that may not come; the arguments are those of
+    `best_tokens`.
+    """
     logits = forbid(logits, forbidden, unless)
     return (
         logits
@@ -119,19 +126,22 @@ def best_tokens(logits, k, forbidden, too_soon=None, unless=None):
         logits: float32 tensor `[R, V]`.
         k: int, at most V.
         forbidden: iterable of ids that may not come.
-        too_soon: an id and a boolean scalar tensor, which says whether that one may not come either; `None` for no such.
-        unless: boolean scalar tensor; where it is `True`, the tokens of `forbidden` may come. `None` for never.
+        too_soon: an id and a boolean scalar tensor, which says whether that one may not come
+            either; `None` for no such.
+        unless: boolean scalar tensor; where it is `True`, the tokens of `forbidden` may come.
+            `None` for never.
 
     Returns:
-        Their logits `[R, k]` (minus infinity where too few may come), the tokens int32 `[R, k]`, and the `logsumexp` of all logits of
-        each row `[R, 1]`.
+        Their logits `[R, k]` (minus infinity where too few may come), the tokens int32 `[R, k]`,
+        and the `logsumexp` of all logits of each row `[R, 1]`.
     """
     forbidden, size = sorted(set(forbidden)), logits.shape[-1]
     if unless is not None or len(forbidden) > _FEW or not prefers_few_passes():
         return *stable_top_k(bar(logits, forbidden, too_soon, unless), k), ops.logsumexp(
             logits, axis=-1, keepdims=True
         )
-    # What may not come is struck out among the best, of which there are so many more: a pass over all logits less.
+    # What may not come is struck out among the best, of which there are so many more: a pass over
+    # all logits less.
     values, tokens = stable_top_k(logits, min(k + len(forbidden) + (too_soon is not None), size))
     normaliser = log_normaliser(logits, values[:, :1], tokens[:, :1])
     bars = [tokens == token for token in forbidden]
@@ -152,7 +162,9 @@ def write_token(ids, position, token):
 
 
 def last_tokens(ids, length, start_id):
-    """The tokens `[B, K]` that stand at the end of hypotheses of `length` tokens, or the start token."""
+    """The tokens `[B, K]` that stand at the end of hypotheses of `length` tokens, or the start
+    token.
+    """
     return ops.where(length > 0, take(ids, ops.maximum(length - 1, 0), axis=2), start_id)
 
 
@@ -160,7 +172,8 @@ def merge_finished(beams, ids, scores, ranks):
     """The K best of a search's finished hypotheses and C more; on a tie the older one stays ahead.
 
     Args:
-        beams: the search's state, with `finished_ids` `[B, K, L]`, `finished_scores` and `finished_ranks` `[B, K]`.
+        beams: the search's state, with `finished_ids` `[B, K, L]`, `finished_scores` and
+            `finished_ranks` `[B, K]`.
         ids, scores, ranks: the same of the others, `[B, C, L]` and `[B, C]`.
 
     Returns:

@@ -1,4 +1,5 @@
-"""What differs between backends: how a loop is run and how a function is compiled. Nothing else in search does.
+"""What differs between backends: how a loop is run and how a function is compiled. Nothing else in
+search does.
 
 | backend    | loop              | cache   | compiled by   | anew for                           |
 |------------|-------------------|---------|---------------|------------------------------------|
@@ -39,8 +40,9 @@ def while_loop(condition, body, state):
 
     Args:
         condition: function of the state to a boolean scalar.
-        body: function of the state to a state of the same structure. On TensorFlow and PyTorch the first axis of a tensor and
-            the third of a tensor of rank 4 (a growing cache) may change their size.
+        body: function of the state to a state of the same structure. On TensorFlow and PyTorch the
+            first axis of a tensor and the third of a tensor of rank 4 (a growing cache) may change
+            their size.
         state: a nested tuple of tensors.
     """
     if keras.backend.backend() == "tensorflow":
@@ -66,9 +68,11 @@ def while_loop(condition, body, state):
 
 
 def stable_top_k(x, k):
-    """The k largest values of each row, best first, and their places; of equal values the one that stands first comes first.
+    """The k largest values of each row, best first, and their places; of equal values the one that
+    stands first comes first.
 
-    `torch.topk` leaves the order of equal values open, so a tie would be broken otherwise than on the other backends.
+    `torch.topk` leaves the order of equal values open, so a tie would be broken otherwise than on
+    the other backends.
 
     Args:
         x: float tensor `[R, C]`.
@@ -87,7 +91,8 @@ def stable_top_k(x, k):
         return values, ops.cast(places, "int32")
     import torch
 
-    # One more than asked for shows a tie across the border; a full stable sort is dear, and only for the rows that have ties.
+    # One more than asked for shows a tie across the border; a full stable sort is dear, and only
+    # for the rows that have ties.
     values, places = torch.topk(x, min(k + 1, x.shape[1]))
     tied = (values[:, 1:] == values[:, :-1]).any(dim=1)
     if tied.any():
@@ -100,7 +105,9 @@ def stable_top_k(x, k):
 
 
 def _groups_of(columns, k):
-    """Into how many groups of equal size a row is best divided for `_grouped_top_k`; 0 where it does not pay."""
+    """Into how many groups of equal size a row is best divided for `_grouped_top_k`; 0 where it
+    does not pay.
+    """
     if columns < 2048 or k > 32:
         return 0
     # At least as many groups as values are looked for: each may lie in a group of its own.
@@ -113,9 +120,8 @@ def _groups_of(columns, k):
 def _grouped_top_k(x, k, groups):
     """`stable_top_k` in one quick pass over the row and a search among the groups that can matter.
 
-    The k largest values lie in the k groups with the largest maxima. TensorFlow's top-k goes through a row value by value, a maximum
-    eight or sixteen at once.
-    """
+    The k largest values lie in the k groups with the largest maxima. TensorFlow's top-k goes
+    through a row value by value, a maximum eight or sixteen at once. """
     import tensorflow as tf
 
     size = x.shape[1] // groups
@@ -129,7 +135,9 @@ def _grouped_top_k(x, k, groups):
 
 
 def take(x, places, axis=0):
-    """`x` at `places` of an axis; places are not negative, which Keras's `take` allows, for five more operations on TensorFlow."""
+    """`x` at `places` of an axis; places are not negative, which Keras's `take` allows, for five
+    more operations on TensorFlow.
+    """
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
@@ -156,12 +164,15 @@ def pick(values, places):
 
 
 def prefers_few_passes():
-    """Whether each pass over the logits counts: where no compiler merges them, and a few more of the best values cost nothing."""
+    """Whether each pass over the logits counts: where no compiler merges them, and a few more of
+    the best values cost nothing.
+    """
     return keras.backend.backend() == "tensorflow" and not _STATIC.get()
 
 
 def log_normaliser(logits, largest, place):
-    """`logsumexp` of each row `[R, V]`, as `[R, 1]`, by the softmax, which is one operation where `logsumexp` is five.
+    """`logsumexp` of each row `[R, V]`, as `[R, 1]`, by the softmax, which is one operation where
+    `logsumexp` is five.
 
     Args:
         logits: float32 tensor.
@@ -175,8 +186,10 @@ def compile_function(function, model, static_argnames=()):
     """A faster form of a function that runs a model without changing it.
 
     Args:
-        function: takes tensors, and by keyword the static arguments; returns a nested tuple of tensors.
-        model: the Keras model whose variables the function reads. They are read at each call, so later training counts.
+        function: takes tensors, and by keyword the static arguments; returns a nested tuple of
+            tensors.
+        model: the Keras model whose variables the function reads. They are read at each call, so
+            later training counts.
         static_argnames: names of keyword arguments that are plain Python values.
 
     Returns:
@@ -202,7 +215,8 @@ def _compile_jax(function, model, static_argnames):
 
     variables = model.variables
 
-    # Variables are arguments: as captured constants they would be compiled in, and training would go unnoticed.
+    # Variables are arguments: as captured constants they would be compiled in, and training would
+    # go unnoticed.
     def pure(values, *arrays, **static):
         with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
             return function(*arrays, **static)
@@ -224,7 +238,8 @@ def _compile_tensorflow(function):
             signature = [
                 tf.TensorSpec([None] * len(tensor.shape), tensor.dtype) for tensor in tensors
             ]
-            # There is no Python control flow on tensors to rewrite, and rewriting takes as long as tracing.
+            # There is no Python control flow on tensors to rewrite, and rewriting takes as long as
+            # tracing.
             compiled[key] = tf.function(
                 lambda *args: function(*args, **static), input_signature=signature, autograph=False
             )
@@ -251,8 +266,8 @@ def round_up(size, multiple):
 def padded_length(length, longest):
     """`length` rounded up for few shapes, but never by padding beyond `longest`, the model's limit.
 
-    To a multiple of 16; above 64 of 32, above 128 of 64, and so on: eight lengths up to 256, eight more up to 1024.
-    """
+    To a multiple of 16; above 64 of 32, above 128 of 64, and so on: eight lengths up to 256, eight
+    more up to 1024. """
     multiple = max(16, (1 << (length - 1).bit_length()) // 4)
     return max(length, min(round_up(length, multiple), longest))
 

@@ -1,13 +1,16 @@
-"""Beam search as Hugging Face's `generate` runs it, so that an imported model says what it says there.
+"""Beam search as Hugging Face's `generate` runs it, so that an imported model says what it says
+there.
 
 It differs from `beam_search`, which a hypothesis' score decides alone:
 
-- A score is divided by `length^alpha`, the end token counted, in place of GNMT's `((5 + length) / 6)^alpha`.
-- The 2 K best of all continuations, endings among them, are drawn up. Endings count only among the first K of them; the best K
-  that do not end live on. (There, every ending competes for the finished set.)
-- `early_stopping` says when a sentence with K finished hypotheses is done: `True` at once; `False` when the best live one, at
-  its present length, ranks below the worst finished one; `"never"` when it would even at the longest length. The first two may
-  stop before the best hypothesis is found.
+- A score is divided by `length^alpha`, the end token counted, in place of GNMT's `((5 + length) /
+  6)^alpha`.
+- The 2 K best of all continuations, endings among them, are drawn up. Endings count only among the
+  first K of them; the best K that do not end live on. (There, every ending competes for the
+  finished set.)
+- `early_stopping` says when a sentence with K finished hypotheses is done: `True` at once; `False`
+  when the best live one, at its present length, ranks below the worst finished one; `"never"` when
+  it would even at the longest length. The first two may stop before the best hypothesis is found.
 
 Shape letters: B sentences, K beams, C candidates, V vocabulary, L the longest hypothesis.
 """
@@ -32,7 +35,9 @@ from kformer.decoding.step import reorder
 
 
 class HuggingFaceBeamState(NamedTuple):
-    """What the search knows after `length` steps. Both sets are sorted, best first; empty places score minus infinity."""
+    """What the search knows after `length` steps. Both sets are sorted, best first; empty places
+    score minus infinity.
+    """
 
     length: Any  # int32 scalar: tokens in every live hypothesis
     live_ids: Any  # int32 [B, K, L]
@@ -68,9 +73,12 @@ def huggingface_beam_search(
     """Finds hypotheses by Hugging Face's rules.
 
     Args:
-        step: function (ids int32 `[B K]`, state) -> (logits or log-probabilities `[B K, V]`, state).
-        state: the step function's state, with `[B K]` rows, the K rows of a sentence next to each other.
-        limits: int32 tensor `[B]`; a hypothesis has at most one token more, its end token or, without `forced_end`, any other.
+        step: function (ids int32 `[B K]`, state) -> (logits or log-probabilities `[B K, V]`,
+            state).
+        state: the step function's state, with `[B K]` rows, the K rows of a sentence next to each
+            other.
+        limits: int32 tensor `[B]`; a hypothesis has at most one token more, its end token or,
+            without `forced_end`, any other.
         beam_size: K.
         start_id, end_id, pad_id: ids; the results are filled up with `pad_id`.
         steps: L, at least `max(limits) + 1`; an int, or a scalar tensor where shapes are dynamic.
@@ -80,11 +88,13 @@ def huggingface_beam_search(
         prefix: ids that every hypothesis begins with; they cost nothing.
         forbidden: ids that are never proposed.
         renormalize: whether the probabilities of what may be proposed sum to one again.
-        forced_end: whether the last token that the limit allows is an end token, which then costs nothing.
+        forced_end: whether the last token that the limit allows is an end token, which then costs
+            nothing.
         drop_finished, return_done: as for `beam_search`.
 
     Returns:
-        As `beam_search`: ids int32 `[B, K, L]`, scores and ranks float32 `[B, K]`, best first by rank.
+        As `beam_search`: ids int32 `[B, K, L]`, scores and ranks float32 `[B, K]`, best first by
+        rank.
 
     References:
         The documentation of `generate` and of its `GenerationConfig` in the library `transformers`.
@@ -166,7 +176,9 @@ def huggingface_beam_search(
 
 
 def _candidates(log_probabilities, live_scores):
-    """Scores, tokens and parents (beam numbers) of the 2 K best continuations of a sentence, each `[B, C]`."""
+    """Scores, tokens and parents (beam numbers) of the 2 K best continuations of a sentence, each
+    `[B, C]`.
+    """
     sentences, beam_size = ops.shape(live_scores)[0], live_scores.shape[1]
     width = min(2 * beam_size, log_probabilities.shape[-1])
     best, tokens = stable_top_k(log_probabilities, width)  # [B K, width]

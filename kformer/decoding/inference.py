@@ -1,13 +1,14 @@
-"""A `Transformer`'s forward pass for search: the mathematics of its layers, in the fewest operations.
+"""A `Transformer`'s forward pass for search: the mathematics of its layers, in the fewest
+operations.
 
-The layers serve every use: training, masks of any rank, scores, several new tokens at once. A search needs one token per row and no mask
-but the source's, so its tensors are matrices `[R, D]` here, and what does not change from step to step is computed once. Padding of the
-source is computed nowhere but in attention. A test holds it equal to the layers for every option of the model. JAX, which compiles the
-layers to the same, has no need of it.
+The layers serve every use: training, masks of any rank, scores, several new tokens at once. A
+search needs one token per row and no mask but the source's, so its tensors are matrices `[R, D]`
+here, and what does not change from step to step is computed once. Padding of the source is computed
+nowhere but in attention. A test holds it equal to the layers for every option of the model. JAX,
+which compiles the layers to the same, has no need of it.
 
-Shape letters: B sentences, S source length, P tokens of all sources, R rows (sentences times K beams), D hidden size, N heads, H head
-size, V vocabulary.
-"""
+Shape letters: B sentences, S source length, P tokens of all sources, R rows (sentences times K
+beams), D hidden size, N heads, H head size, V vocabulary. """
 
 import math
 from typing import Any, NamedTuple
@@ -47,7 +48,8 @@ class InferenceCache(NamedTuple):
     values: Any
     cross: Any  # [2 layers, B, N, S, H]: keys and values of the source, layer by layer, as the kernels arrange them
     bias: Any  # float [B, 1, 1, S]: added to the scores, very small at padding
-    # [steps, D], with rotary positions [steps, 2 H]: cosines and sines; a model without has (), which loops pass over, unlike None
+    # [steps, D], with rotary positions [steps, 2 H]: cosines and sines; a model without has (),
+    # which loops pass over, unlike None
     positions: Any
     projection: Any  # [D, V], or () if it is not carried
 
@@ -67,9 +69,9 @@ class InferenceCache(NamedTuple):
 def can_infer(model):
     """Whether `InferenceModel` computes what a model computes, and the backend gains by it.
 
-    It does for a `Transformer` as in the paper, or as published descendants are, or with rotary positions, of this package's own layers
-    in float32. A layer of another class may compute anything.
-    """
+    It does for a `Transformer` as in the paper, or as published descendants are, or with rotary
+    positions, of this package's own layers in float32. A layer of another class may compute
+    anything. """
     methods = ("encode", "init_cache", "decode_step")
     own = any(getattr(type(model), name) is not getattr(Transformer, name) for name in methods)
     if (
@@ -147,7 +149,8 @@ class InferenceModel:
         model: a `Transformer` that `can_infer` allows.
         width: K, rows per sentence.
         run: kernels that hold the weights in another form; `None` for the backend's plain ones.
-        shortlist: int array `[C]`, the tokens whose logits are computed, in this order; `None` for all.
+        shortlist: int array `[C]`, the tokens whose logits are computed, in this order; `None` for
+            all.
     """
 
     def __init__(self, model, width, run=None, shortlist=None):
@@ -261,7 +264,8 @@ class InferenceModel:
         return encoded._replace(rows=x)
 
     def init_cache(self, encoded, steps):
-        """The cache before the first step, for what `encode` returned, and at most `steps` tokens."""
+        """The cache before the first step, for what `encode` returned, and at most `steps` tokens.
+        """
         run, network, mask = self._run, self._network, encoded.mask
         # Over no key at all an attention gives the mean of the values; it must be zero.
         is_source = run.reshape(ops.cast(ops.any(mask, axis=1), "float32"), (-1, 1, 1, 1))
@@ -288,7 +292,9 @@ class InferenceModel:
         return InferenceCache(empty, empty, cross, self._bias(mask), positions, carried)
 
     def step(self, ids, cache, index):
-        """Logits `[R, V]` after the tokens `ids` `[R]`, which stand at place `index`, and the cache with them."""
+        """Logits `[R, V]` after the tokens `ids` `[R]`, which stand at place `index`, and the cache
+        with them.
+        """
         run, network = self._run, self._network
         x = self._embed(ids, self._target_table, network.target_embedding)
         placed = None if isinstance(cache.positions, tuple) else run.gather(cache.positions, index)
@@ -354,7 +360,9 @@ class InferenceModel:
         return x if self._normalize_first else self._run.layer_norm(x, *weights.norm)
 
     def _by_head(self, encoded, linear, parts):
-        """Real tokens, projected: parts times `[B, N, S, H]`; what padding has is of no account, but finite."""
+        """Real tokens, projected: parts times `[B, N, S, H]`; what padding has is of no account,
+        but finite.
+        """
         run = self._run
         sentences, length = ops.shape(encoded.mask)
         projected = run.split(take(run.product(encoded.rows, *linear), encoded.places), parts)

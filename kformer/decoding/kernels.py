@@ -1,8 +1,10 @@
 """The operations of a search's forward pass, in the form that is quickest on a backend.
 
-At one token per row a step is hundreds of small operations, and what each costs beside its arithmetic decides. Keras's operations
-convert and check their inputs at each call (PyTorch, where there is no graph to keep) or become several of the graph's (TensorFlow).
-Here each is one call or a few of the backend's own. JAX compiles the layers themselves as well as these, so it has no need of them.
+At one token per row a step is hundreds of small operations, and what each costs beside its
+arithmetic decides. Keras's operations convert and check their inputs at each call (PyTorch, where
+there is no graph to keep) or become several of the graph's (TensorFlow). Here each is one call or a
+few of the backend's own. JAX compiles the layers themselves as well as these, so it has no need of
+them.
 
 Shape letters: R rows, K and M sizes of a product, N heads, H head size, T queries, S keys.
 """
@@ -21,7 +23,8 @@ def kernels():
 
 
 class TensorFlowKernels:
-    """For a graph, in which every operation costs about half a microsecond before it does anything."""
+    """For a graph, in which every operation costs about half a microsecond before it does anything.
+    """
 
     def __init__(self):
         import tensorflow as tf
@@ -29,8 +32,8 @@ class TensorFlowKernels:
         self._tf = tf
 
     def bind(self, variable):
-        """What the other methods take for a Keras variable: here one that is read where it is used. Carried through a loop, its tensor
-        would cost more operations."""
+        """What the other methods take for a Keras variable: here one that is read where it is used.
+        Carried through a loop, its tensor would cost more operations."""
         return variable.value
 
     def bind_kernel(self, variable):
@@ -42,7 +45,9 @@ class TensorFlowKernels:
         return self.bind(variable)
 
     def bind_projection(self, variable, is_table, tokens=None):
-        """`bind` for the projection to the vocabulary, `[D, V]`, or a table `[V, D]`; with `tokens` for the projection to these."""
+        """`bind` for the projection to the vocabulary, `[D, V]`, or a table `[V, D]`; with `tokens`
+        for the projection to these.
+        """
         if (
             tokens is not None
         ):  # Once for each search: what a loop takes from outside is not computed in it.
@@ -55,7 +60,9 @@ class TensorFlowKernels:
         return self._tf.transpose(some) if is_table else some
 
     def begin_projection(self, projection):
-        """What a search carries for the projection: a table turned once, since the product with one as it is takes longer."""
+        """What a search carries for the projection: a table turned once, since the product with one
+        as it is takes longer.
+        """
         variable, is_table = projection
         return self._tf.transpose(variable) if is_table else ()
 
@@ -105,7 +112,9 @@ class TensorFlowKernels:
         return self._tf.concat([cache, new], 2)
 
     def attend_cache(self, query, key, value, scale, index):
-        """The same of one query per row, `[R, N, 1, H]`, over a cache that token `index` is the last of, as rows `[R, N H]`."""
+        """The same of one query per row, `[R, N, 1, H]`, over a cache that token `index` is the
+        last of, as rows `[R, N H]`.
+        """
         return self._rows_of(
             self._by_eigen(
                 self._tf.nn.softmax(self._by_eigen(query * scale, key, adj_y=True)), value
@@ -113,11 +122,15 @@ class TensorFlowKernels:
         )
 
     def arrange_source(self, parts, width):
-        """Keys and values of the source `[2 layers, B, N, S, H]`, as `attend_source` takes those of a layer with K rows per sentence."""
+        """Keys and values of the source `[2 layers, B, N, S, H]`, as `attend_source` takes those of
+        a layer with K rows per sentence.
+        """
         return parts if width == 1 else self._tf.expand_dims(parts, 2)
 
     def attend_source(self, query, key, value, scale, bias, width):
-        """The same of K rows per sentence, `[R, N H]`, over keys and values of the source, with a bias `[B, 1, 1, S]`."""
+        """The same of K rows per sentence, `[R, N H]`, over keys and values of the source, with a
+        bias `[B, 1, 1, S]`.
+        """
         tf = self._tf
         heads, head_dim = key.shape[-3], key.shape[-1]
         query = tf.reshape(
@@ -129,8 +142,8 @@ class TensorFlowKernels:
         )
 
     def _by_eigen(self, x, y, adj_y=False):
-        """`tf.matmul` by Eigen on every processor. With oneDNN, which would run that, a product of few rows or of single rows takes two
-        to four times as long, others the same."""
+        """`tf.matmul` by Eigen on every processor. With oneDNN, which would run that, a product of
+        few rows or of single rows takes two to four times as long, others the same."""
         return self._tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=x.dtype, adj_y=adj_y)
 
     def _rows_of(self, context):
@@ -142,7 +155,9 @@ class TensorFlowKernels:
         return self._tf.gather(table, places)
 
     def swap(self, x, interleaved):
-        """The two numbers of each pair of the last axis change places: neighbours, or the number i and i + H / 2."""
+        """The two numbers of each pair of the last axis change places: neighbours, or the number i
+        and i + H / 2.
+        """
         tf = self._tf
         if interleaved:
             size = x.shape[-1]
@@ -151,7 +166,9 @@ class TensorFlowKernels:
         return tf.concat(tf.split(x, 2, axis=-1)[::-1], -1)
 
     def pack(self, mask):
-        """Where a vector `[C]` is `True`, int32 `[P]`; and how many are before each place or there, less one, int32 `[C]`."""
+        """Where a vector `[C]` is `True`, int32 `[P]`; and how many are before each place or there,
+        less one, int32 `[C]`.
+        """
         tf = self._tf
         return tf.cast(tf.where(mask)[:, 0], tf.int32), tf.cumsum(tf.cast(mask, tf.int32)) - 1
 

@@ -1,8 +1,10 @@
-"""The loop of every search: step by step until all sentences are done, without the rows of those that are.
+"""The loop of every search: step by step until all sentences are done, without the rows of those
+that are.
 
-A batch is as slow as its slowest sentence, but it need not compute the others until then. Where shapes may change (TensorFlow and
-PyTorch), the loop pauses each time that a share of its sentences is done, writes down what they found, and goes on with the rows of
-the rest. The steps of a sentence depend on its own rows alone, so its result is the same.
+A batch is as slow as its slowest sentence, but it need not compute the others until then. Where
+shapes may change (TensorFlow and PyTorch), the loop pauses each time that a share of its sentences
+is done, writes down what they found, and goes on with the rows of the rest. The steps of a sentence
+depend on its own rows alone, so its result is the same.
 
 Shape letters: B sentences at first, C those that are left, W decoder rows per sentence.
 """
@@ -14,7 +16,8 @@ from keras import ops
 from kformer.decoding.drivers import take, while_loop
 from kformer.decoding.step import select
 
-# The loop pauses when one of so many sentences is done. (A pause costs about as much as a step's reordering of beams.)
+# The loop pauses when one of so many sentences is done. (A pause costs about as much as a step's
+# reordering of beams.)
 _SHARE = 4
 
 
@@ -31,18 +34,19 @@ def run_steps(advance, is_live, outcome, state, steps, width=None, per_row=False
 
     Args:
         advance: function of a state to the state one step later.
-        is_live: function of a state to a boolean tensor, which sentences go on. A sentence that does not never will again, and what
-            `outcome` says of it stays as it is.
+        is_live: function of a state to a boolean tensor, which sentences go on. A sentence that
+            does not never will again, and what `outcome` says of it stays as it is.
         outcome: function of a state to a tuple of tensors, sentences first: what has been found.
-        state: NamedTuple with an int32 scalar `length`, the steps so far, `decoder`, the step function's state, and other tensors
-            with sentences first.
+        state: NamedTuple with an int32 scalar `length`, the steps so far, `decoder`, the step
+            function's state, and other tensors with sentences first.
         steps: int or scalar tensor, the most steps.
-        width: W, to drop sentences that are done; `None` never drops any. The step function must then take fewer rows than it began
-            with.
+        width: W, to drop sentences that are done; `None` never drops any. The step function must
+            then take fewer rows than it began with.
         per_row: the state's tensors have a row per decoder row in place of one per sentence.
 
     Returns:
-        The outcome, and a boolean tensor `[B]`, which sentences are done; others were cut off after `steps`.
+        The outcome, and a boolean tensor `[B]`, which sentences are done; others were cut off after
+        `steps`.
     """
 
     def result(state):

@@ -13,36 +13,51 @@ class SearchOptions:
     """How to search. Lengths are numbers of tokens, the end token not counted.
 
     Attributes:
-        beam_size: live hypotheses per sentence; 1 is greedy search (the most probable token at each step).
+        beam_size: live hypotheses per sentence; 1 is greedy search (the most probable token at each
+            step).
         n_best: hypotheses returned per sentence, best first; at most `beam_size` with a beam.
-        length_penalty: exponent alpha of GNMT's length penalty `((5 + length) / 6)^alpha`, by which the sum of
-            log-probabilities is divided; 0 compares plain sums, larger values favour longer hypotheses.
+        length_penalty: exponent alpha of GNMT's length penalty `((5 + length) / 6)^alpha`, by which
+            the sum of log-probabilities is divided; 0 compares plain sums, larger values favour
+            longer hypotheses.
         min_length: no hypothesis ends before it has so many tokens.
         max_length: a hypothesis that has so many tokens is ended.
-        length_ratio, length_offset: the same limit relative to the source: `length_ratio * source tokens + length_offset`;
-            the smaller of the two limits holds. Each sentence has its own limit, so no sentence changes another's.
-        sampling: draw each token at random instead of searching; `n_best` draws are made, each independent.
+        length_ratio, length_offset: the same limit relative to the source: `length_ratio * source
+            tokens + length_offset`; the smaller of the two limits holds. Each sentence has its own
+            limit, so no sentence changes another's.
+        sampling: draw each token at random instead of searching; `n_best` draws are made, each
+            independent.
         temperature: logits are divided by it before a draw; below 1 sharpens, above 1 flattens.
         top_k: draw among the k most probable tokens only; 0 for all.
-        top_p: draw among the fewest tokens whose probabilities reach p (nucleus sampling); 1 for all.
-        seed: of the draws; with the same seed the same sentence at the same place in a call gives the same draws.
-        mode: `"kformer"`, or `"huggingface"` for the search of that library's `generate`, which imported models have been used with:
-            scores are divided by `length^length_penalty`, other hypotheses take part, it may stop early, and the padding token may
-            be generated unless it is forbidden (see `kformer.decoding.huggingface_search`).
-        early_stopping: `True`, `False` or `"never"`. In that mode: when a sentence with `beam_size` hypotheses is done. In the mode
-            "kformer" `True` takes a sentence as done as soon as its `n_best` hypotheses rank above the best live one at its present
-            length, which is sooner, and may miss a longer hypothesis that would have ranked higher; the others never miss one.
-        forced_end: in that mode, whether a hypothesis at its limit is given an end token, at no cost; otherwise it stays without.
-        forbidden_ids: tokens that are never generated (beside start and padding token in the mode "kformer").
-        renormalize: whether the probabilities of the tokens that are left, without the forbidden ones, are made to sum to one again.
-        prefix_ids: tokens that every hypothesis begins with, at no cost. A target language is put here by the `Translator`.
-        shortlist: the tokens that may be generated, beside the end token; empty for all. The others are not computed, so a search takes
-            less time, and probabilities are those among the tokens of the list (and the prefix), not of the whole vocabulary. See
+        top_p: draw among the fewest tokens whose probabilities reach p (nucleus sampling); 1 for
+            all.
+        seed: of the draws; with the same seed the same sentence at the same place in a call gives
+            the same draws.
+        mode: `"kformer"`, or `"huggingface"` for the search of that library's `generate`, which
+            imported models have been used with: scores are divided by `length^length_penalty`,
+            other hypotheses take part, it may stop early, and the padding token may be generated
+            unless it is forbidden (see `kformer.decoding.huggingface_search`).
+        early_stopping: `True`, `False` or `"never"`. In that mode: when a sentence with `beam_size`
+            hypotheses is done. In the mode "kformer" `True` takes a sentence as done as soon as its
+            `n_best` hypotheses rank above the best live one at its present length, which is sooner,
+            and may miss a longer hypothesis that would have ranked higher; the others never miss
+            one.
+        forced_end: in that mode, whether a hypothesis at its limit is given an end token, at no
+            cost; otherwise it stays without.
+        forbidden_ids: tokens that are never generated (beside start and padding token in the mode
+            "kformer").
+        renormalize: whether the probabilities of the tokens that are left, without the forbidden
+            ones, are made to sum to one again.
+        prefix_ids: tokens that every hypothesis begins with, at no cost. A target language is put
+            here by the `Translator`.
+        shortlist: the tokens that may be generated, beside the end token; empty for all. The others
+            are not computed, so a search takes less time, and probabilities are those among the
+            tokens of the list (and the prefix), not of the whole vocabulary. See
             `Translator.shortlist`.
 
     References:
-        Wu et al. 2016, "Google's neural machine translation system", equation 14 (the length penalty).
-        Holtzman et al. 2020, "The curious case of neural text degeneration" (nucleus sampling).
+        Wu et al. 2016, "Google's neural machine translation system", equation 14 (the length
+        penalty). Holtzman et al. 2020, "The curious case of neural text degeneration" (nucleus
+        sampling).
     """
 
     beam_size: int = 4
@@ -138,7 +153,9 @@ class SearchOptions:
 
     @property
     def compiled_part(self):
-        """The options without what is told anew at each call, the limits and the seed: searches that share it are compiled once."""
+        """The options without what is told anew at each call, the limits and the seed: searches
+        that share it are compiled once.
+        """
         return replace(
             self, seed=0, max_length=max(1, self.min_length), length_ratio=0.0, length_offset=0
         )

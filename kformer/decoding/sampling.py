@@ -1,7 +1,7 @@
 """Token-by-token generation: the most probable token (greedy search), or a draw.
 
-Shape letters: R rows (sentences times draws), V vocabulary, L the longest hypothesis with its end token.
-"""
+Shape letters: R rows (sentences times draws), V vocabulary, L the longest hypothesis with its end
+token. """
 
 from typing import Any, NamedTuple
 
@@ -63,21 +63,24 @@ def sample(
         greedy: take the most probable token; otherwise draw one.
         temperature, top_k, top_p: as in `SearchOptions`, for draws.
         seed: int or int32 scalar tensor, of the draws.
-        row_numbers: int32 tensor `[R]`; a row's draws depend on the seed, its number and its own logits alone. `None` counts
-            the rows.
+        row_numbers: int32 tensor `[R]`; a row's draws depend on the seed, its number and its own
+            logits alone. `None` counts the rows.
         prefix: ids that every row begins with; they cost nothing.
         forbidden: ids that are not generated; `None` for start and padding token.
         renormalize: whether the probabilities of what may be generated sum to one again.
-        forced_end: whether the end token is set at the limit; otherwise any token may stand there, and the row is done.
+        forced_end: whether the end token is set at the limit; otherwise any token may stand there,
+            and the row is done.
         charges_forced_end: whether that end token counts in the score.
-        rows_per_sentence: W, rows that belong together, next to each other: the draws of one sentence.
-        drop_finished: whether sentences all of whose rows are done are no longer computed, where shapes may change inside a loop. The
-            step function then gets ever fewer rows.
+        rows_per_sentence: W, rows that belong together, next to each other: the draws of one
+            sentence.
+        drop_finished: whether sentences all of whose rows are done are no longer computed, where
+            shapes may change inside a loop. The step function then gets ever fewer rows.
         return_done: whether to tell also which sentences are done; `steps` may then be fewer.
 
     Returns:
-        ids int32 `[R, L]` and scores float32 `[R]`: the sum of the log-probabilities that the model (at temperature 1, unfiltered)
-        gives to the tokens, the end token included. With `return_done` also a boolean tensor `[R / W]`.
+        ids int32 `[R, L]` and scores float32 `[R]`: the sum of the log-probabilities that the model
+        (at temperature 1, unfiltered) gives to the tokens, the end token included. With
+        `return_done` also a boolean tensor `[R / W]`.
     """
     rows = ops.shape(limits)[0]
     if row_numbers is None:
@@ -167,7 +170,8 @@ def _draw(logits, top_k, top_p, keys):
             before = ops.cumsum(probabilities, axis=-1) - probabilities
             logits = ops.where(before < top_p, logits, IMPOSSIBLE)
     # Gumbel's trick: the maximum of logits plus Gumbel noise is a draw from their softmax.
-    # log1p(-u), not log(u): float32 rounds the largest u up to 1, whose noise would be infinite and let a forbidden token win.
+    # log1p(-u), not log(u): float32 rounds the largest u up to 1, whose noise would be infinite and
+    # let a forbidden token win.
     noise = -ops.log(-ops.log1p(-uniform(ops.shape(logits)[0], logits.shape[-1], keys)))
     places = ops.cast(ops.argmax(logits + noise, axis=-1), "int32")
     if top_k or top_p < 1:

@@ -14,12 +14,15 @@ class Scorer:
 
     Call arguments:
         source_ids: integer array `[B, S]`, padded with `pad_id`.
-        labels: integer array `[B, T]`: the target's tokens, its end token, then padding. `lengths` tells where it ends.
+        labels: integer array `[B, T]`: the target's tokens, its end token, then padding. `lengths`
+            tells where it ends.
         lengths: integer array `[B]`, tokens of each target, the end token included.
-        prefix_length: int, tokens at the beginning of each target that count nothing, since no search may choose them.
+        prefix_length: int, tokens at the beginning of each target that count nothing, since no
+            search may choose them.
 
     Returns:
-        float32 array `[B]`: sums of log-probabilities (natural logarithm), the end token's included.
+        float32 array `[B]`: sums of log-probabilities (natural logarithm), the end token's
+        included.
     """
 
     def __init__(self, model):

@@ -13,7 +13,8 @@ from kformer.decoding.sampling import sample
 from kformer.decoding.shortlist import Columns
 from kformer.decoding.step import begin
 
-# Where shapes are static, there is room at first for so many more tokens than the source has; few translations need more.
+# Where shapes are static, there is room at first for so many more tokens than the source has; few
+# translations need more.
 _SPARE = 32
 
 
@@ -48,10 +49,11 @@ def search(
         options: `SearchOptions`.
         steps: L, at least `max(limits) + 1`; an int, or a scalar tensor where shapes are dynamic.
         seed: int32 scalar tensor, of the draws; `None` for the options'.
-        drop_finished: whether the rows of sentences that are done are no longer computed; `None` for wherever shapes may change
-            inside a loop. The result is the same.
+        drop_finished: whether the rows of sentences that are done are no longer computed; `None`
+            for wherever shapes may change inside a loop. The result is the same.
         return_done: whether to tell also which sentences are done; `steps` may then be fewer.
-        kernels: in which form an `InferenceModel` has its weights; `None` for the backend's plain one.
+        kernels: in which form an `InferenceModel` has its weights; `None` for the backend's plain
+            one.
 
     Returns:
         `SearchResult` of tensors; with `return_done` also a boolean tensor `[B]`.
@@ -123,8 +125,8 @@ def check_options(model, options):
     """Refuses options that a model cannot serve.
 
     Raises:
-        ValueError: the options name a token that the model's vocabulary lacks, or allow more tokens than there are learned
-            positions.
+        ValueError: the options name a token that the model's vocabulary lacks, or allow more tokens
+            than there are learned positions.
     """
     for name in TOKEN_LISTS:
         if max(getattr(options, name), default=-1) >= model.target_vocabulary_size:
@@ -135,7 +137,8 @@ def check_options(model, options):
                 f"{name} holds {unknown}, but the model's target vocabulary ends at {model.target_vocabulary_size - 1}; "
                 "give ids of that vocabulary."
             )
-    # Beyond its table a learned position has no vector: the backends would fail obscurely, or go on with NaN.
+    # Beyond its table a learned position has no vector: the backends would fail obscurely, or go on
+    # with NaN.
     if (
         model.get_config()["position_encoding"] == "learned"
         and options.max_length >= model.max_length
@@ -155,8 +158,10 @@ class Searcher:
 
     Call arguments:
         source_ids: integer array `[B, S]`, padded with the model's `pad_id`.
-        row_numbers: integer array `[B]`, numbers on which a sentence's random draws depend; the row numbers by default.
-        options: `SearchOptions` of this call, which must have the same `compiled_part`; the searcher's by default.
+        row_numbers: integer array `[B]`, numbers on which a sentence's random draws depend; the row
+            numbers by default.
+        options: `SearchOptions` of this call, which must have the same `compiled_part`; the
+            searcher's by default.
 
     Returns:
         `SearchResult` of NumPy arrays.
@@ -201,7 +206,8 @@ class Searcher:
         seed = np.int32(options.seed)
         if not drivers.uses_static_shapes():
             return self._run(source_ids, limits, row_numbers, seed)[0]
-        # Few shapes, few compilations: a length is padded as far as to be one of few, and the steps depend on it alone.
+        # Few shapes, few compilations: a length is padded as far as to be one of few, and the steps
+        # depend on it alone.
         length = drivers.padded_length(source_ids.shape[1], self.model.max_length)
         source_ids = np.pad(
             source_ids,
@@ -209,7 +215,8 @@ class Searcher:
             constant_values=self.model.pad_id,
         )
         most = drivers.round_up(int(options.limits(np.array([length]))[0]) + 1, 16)
-        # Every step costs as much as the cache is long, so the few sentences that need more steps are searched anew with room for them.
+        # Every step costs as much as the cache is long, so the few sentences that need more steps
+        # are searched anew with room for them.
         steps = min(most, drivers.round_up(max(length + _SPARE, options.min_length + 16), 16))
         result, is_done = self._search_padded(source_ids, limits, row_numbers, seed, steps)
         if is_done.all():
@@ -225,7 +232,9 @@ class Searcher:
         return result
 
     def _search_padded(self, source_ids, limits, row_numbers, seed, steps):
-        """A search with as many rows as the next power of two; its result and which sentences are done."""
+        """A search with as many rows as the next power of two; its result and which sentences are
+        done.
+        """
         rows = len(source_ids)
         padding = drivers.padded_rows(rows) - rows
         source_ids = np.pad(source_ids, ((0, padding), (0, 0)), constant_values=self.model.pad_id)

@@ -1,7 +1,8 @@
 """The tokens that a search may generate, as it numbers them.
 
-A search over a shortlist knows no other token: its logits have a column per token of the list, and the tokens are numbered by their
-columns. What is fed to the decoder and what is returned are ids of the vocabulary again.
+A search over a shortlist knows no other token: its logits have a column per token of the list, and
+the tokens are numbered by their columns. What is fed to the decoder and what is returned are ids of
+the vocabulary again.
 
 Shape letters: R rows, V vocabulary, C columns of the logits.
 """
@@ -18,9 +19,11 @@ class Columns:
         options: `SearchOptions`.
 
     Attributes:
-        tokens: int32 array `[C]`, the id of each column; `None` where all ids of the vocabulary are columns.
+        tokens: int32 array `[C]`, the id of each column; `None` where all ids of the vocabulary are
+            columns.
         special: dict with `start_id`, `end_id` and `pad_id` as the search numbers them.
-        prefix, forbidden: the options' tokens in these numbers; in the mode "kformer" start and padding token are forbidden, too.
+        prefix, forbidden: the options' tokens in these numbers; in the mode "kformer" start and
+            padding token are forbidden, too.
     """
 
     def __init__(self, model, options):
@@ -36,7 +39,8 @@ class Columns:
             }
             self.prefix, self.forbidden = options.prefix_ids, forbidden
             return
-        # In the order of their ids, so that of equal tokens the same one comes first. The prefix must have columns to be forced in.
+        # In the order of their ids, so that of equal tokens the same one comes first. The prefix
+        # must have columns to be forced in.
         allowed = {*options.shortlist, model.end_id} - (forbidden - {model.end_id})
         tokens = sorted(allowed | set(options.prefix_ids))
         column = {token: number for number, token in enumerate(tokens)}
@@ -62,7 +66,9 @@ class Columns:
         )
 
     def step(self, step):
-        """A step function that takes these numbers, from one that takes ids `[R]` and returns logits `[R, C]`."""
+        """A step function that takes these numbers, from one that takes ids `[R]` and returns
+        logits `[R, C]`.
+        """
         return (
             step if self.tokens is None else lambda numbers, state: step(self.ids(numbers), state)
         )

@@ -42,8 +42,10 @@ def begin(model, source_ids, width, steps, kernels=None, shortlist=None):
         source_ids: int32 tensor `[B, S]`, padded.
         width: K, rows per sentence.
         steps: the most steps that will follow, an int or a scalar tensor.
-        kernels: in which form an `InferenceModel` has its weights; `None` for the backend's plain one.
-        shortlist: int array `[C]`, the tokens whose logits are computed, in this order; `None` for all.
+        kernels: in which form an `InferenceModel` has its weights; `None` for the backend's plain
+            one.
+        shortlist: int array `[C]`, the tokens whose logits are computed, in this order; `None` for
+            all.
 
     Returns:
         The step function for R = B K rows, and its state.
@@ -98,7 +100,8 @@ def select(state, sentences, rows):
     """The state of some sentences only.
 
     Args:
-        state: as for `reorder`; an object that has a part with rows of another kind than the decoder's has a method `select`, too.
+        state: as for `reorder`; an object that has a part with rows of another kind than the
+            decoder's has a method `select`, too.
         sentences: int32 tensor `[C]`, their numbers.
         rows: int32 tensor `[R]`, their rows.
     """

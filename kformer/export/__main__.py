@@ -1,4 +1,6 @@
-"""`python -m kformer.export KIND FOLDER OUTPUT OPTIONS`: the process with the TensorFlow backend in which a SavedModel is made."""
+"""`python -m kformer.export KIND FOLDER OUTPUT OPTIONS`: the process with the TensorFlow backend in
+which a SavedModel is made.
+"""
 
 import importlib
 import json

@@ -1,4 +1,6 @@
-"""The CTranslate2 format: the model for a C++ engine with quantized weights, tokens in and tokens out."""
+"""The CTranslate2 format: the model for a C++ engine with quantized weights, tokens in and tokens
+out.
+"""
 
 import dataclasses
 import json
@@ -23,44 +25,55 @@ QUANTIZATIONS = (
     "int8_float16",
     "int8_bfloat16",
 )
-# CTranslate2 cuts sources at so many tokens unless told otherwise; a shorter table of positions would make it fail before that.
+# CTranslate2 cuts sources at so many tokens unless told otherwise; a shorter table of positions
+# would make it fail before that.
 _DEFAULT_INPUT_LENGTH = 1024
 
 
 def export_ctranslate2(translator, path, *, quantization="float32"):
-    """Writes a model folder that `ctranslate2.Translator` loads, with neither Keras nor this package.
+    """Writes a model folder that `ctranslate2.Translator` loads, with neither Keras nor this
+    package.
 
-    The folder has CTranslate2's `model.bin`, `config.json` and vocabularies, the SentencePiece models `source.spm` and
-    `target.spm`, the kformer tokenizer in `tokenizer/`, and `kformer.json`, which says how kformer's ids come about there:
+    The folder has CTranslate2's `model.bin`, `config.json` and vocabularies, the SentencePiece
+    models `source.spm` and `target.spm`, the kformer tokenizer in `tokenizer/`, and `kformer.json`,
+    which says how kformer's ids come about there:
 
-    - `source_prefix`, `source_suffix`: tokens that the caller puts around the pieces of a source, such as a language. The end
-      token is none of them where the engine adds it itself (`add_source_eos` in `config.json`), as for every tokenizer trained
-      here. `target_prefix`: what the caller passes as `target_prefix`, a language or another token that a translation begins with.
-    - `normalization`: SentencePiece alone gives the pieces that kformer gives, unless this is "identity", which takes the
-      kformer tokenizer.
-    - `translate_batch`: arguments with which the engine keeps to kformer's limits: sources are cut at the model's, a
-      translation may be empty, and start and padding token are never proposed. CTranslate2 leaves such tokens out before
-      its softmax, kformer behind it, so that scores differ by their little probability.
+    - `source_prefix`, `source_suffix`: tokens that the caller puts around the pieces of a source,
+      such as a language. The end token is none of them where the engine adds it itself
+      (`add_source_eos` in `config.json`), as for every tokenizer trained here. `target_prefix`:
+      what the caller passes as `target_prefix`, a language or another token that a translation
+      begins with.
+    - `normalization`: SentencePiece alone gives the pieces that kformer gives, unless this is
+      "identity", which takes the kformer tokenizer.
+    - `translate_batch`: arguments with which the engine keeps to kformer's limits: sources are cut
+      at the model's, a translation may be empty, and start and padding token are never proposed.
+      CTranslate2 leaves such tokens out before its softmax, kformer behind it, so that scores
+      differ by their little probability.
 
-    With those arguments greedy search gives the same tokens. A beam of CTranslate2's follows Hugging Face's rules, so it gives
-    the same tokens and scores as `SearchOptions(mode="huggingface", early_stopping=True, forced_end=False)`: there
-    `length_penalty` is the exponent of the length, which counts the end token if `return_end_token=True`. (With
-    `length_penalty=0` CTranslate2 stops by another rule, when the first of the beam ends.)
+    With those arguments greedy search gives the same tokens. A beam of CTranslate2's follows
+    Hugging Face's rules, so it gives the same tokens and scores as
+    `SearchOptions(mode="huggingface", early_stopping=True, forced_end=False)`: there
+    `length_penalty` is the exponent of the length, which counts the end token if
+    `return_end_token=True`. (With `length_penalty=0` CTranslate2 stops by another rule, when the
+    first of the beam ends.)
 
-    The engine holds positions as a table. Fixed positions, which kformer computes for any length, end there with the longer of
-    the model's `max_length` + 1 and the 1024 tokens that CTranslate2 takes by default.
+    The engine holds positions as a table. Fixed positions, which kformer computes for any length,
+    end there with the longer of the model's `max_length` + 1 and the 1024 tokens that CTranslate2
+    takes by default.
 
     Args:
         translator: a `kformer.Translator`.
         path: the folder to write; nothing may stand there.
-        quantization: how weights are stored: `"float32"`, `"float16"`, `"bfloat16"` (needs PyTorch), `"int8"`,
-            `"int8_float32"`, `"int8_float16"` or `"int8_bfloat16"`; the last three say what CTranslate2 computes the rest in.
+        quantization: how weights are stored: `"float32"`, `"float16"`, `"bfloat16"` (needs
+            PyTorch), `"int8"`, `"int8_float32"`, `"int8_float16"` or `"int8_bfloat16"`; the last
+            three say what CTranslate2 computes the rest in.
 
     Returns:
         The path of the folder.
 
     Raises:
-        ValueError: the path exists, the quantization is unknown, or CTranslate2 cannot hold the model.
+        ValueError: the path exists, the quantization is unknown, or CTranslate2 cannot hold the
+            model.
         ImportError: ctranslate2 is not installed, or PyTorch for a bfloat16 format.
 
     Example:
@@ -84,7 +97,9 @@ def export_ctranslate2(translator, path, *, quantization="float32"):
 
 
 def build_spec(translator):
-    """The model and its vocabularies as a `ctranslate2.specs.TransformerSpec` in float32, not validated yet."""
+    """The model and its vocabularies as a `ctranslate2.specs.TransformerSpec` in float32, not
+    validated yet.
+    """
     from ctranslate2.specs import (
         TransformerDecoderSpec,
         TransformerEncoderSpec,
@@ -94,7 +109,8 @@ def build_spec(translator):
 
     model = translator.model
     config = model.get_config()
-    # Not Keras's public list of layers: what shares what, and in which order, only the network knows.
+    # Not Keras's public list of layers: what shares what, and in which order, only the network
+    # knows.
     network = model._network
     activations = {
         "relu": common_spec.Activation.RELU,
@@ -186,12 +202,15 @@ def _check(translator, path, quantization):
 
 
 def _array(weight):
-    """A weight of any backend and dtype as a float32 array of its own: quantizing writes into it."""
+    """A weight of any backend and dtype as a float32 array of its own: quantizing writes into it.
+    """
     return np.array(ops.convert_to_numpy(ops.cast(weight, "float32")), dtype="float32", order="C")
 
 
 def _set_tables(spec, network):
-    """Token vectors and the projection to the vocabulary. What is one table here is one array there, which is stored once."""
+    """Token vectors and the projection to the vocabulary. What is one table here is one array
+    there, which is stored once.
+    """
     source = _array(network.source_embedding.embeddings)  # [V, D]
     is_shared = network.target_embedding is network.source_embedding
     target = source if is_shared else _array(network.target_embedding.embeddings)
@@ -214,14 +233,17 @@ def _position_table(layer, model):
 
 
 def _positions(model):
-    """How many positions the engine gets: all that are learned, or as many as it may come to need."""
+    """How many positions the engine gets: all that are learned, or as many as it may come to need.
+    """
     if model.get_config()["position_encoding"] == "learned":
         return model.max_length
     return max(model.max_length + 1, _DEFAULT_INPUT_LENGTH)
 
 
 def _set_layer(spec, layer):
-    """What encoder and decoder layers share. A dense kernel is `[inputs, outputs]` here and `[outputs, inputs]` there."""
+    """What encoder and decoder layers share. A dense kernel is `[inputs, outputs]` here and
+    `[outputs, inputs]` there.
+    """
     attention = layer.self_attention
     # Queries, keys and values side by side in one kernel: both packages have them in this order.
     _set_linear(
@@ -261,7 +283,9 @@ def _set_norm(spec, norm):
 
 
 def _tokens(translator, side):
-    """One name for each row of the model's table: the tokenizer's pieces, then names for rows that it has no piece for."""
+    """One name for each row of the model's table: the tokenizer's pieces, then names for rows that
+    it has no piece for.
+    """
     rows = {
         "source": translator.model.vocabulary_size,
         "target": translator.model.target_vocabulary_size,
@@ -285,7 +309,8 @@ def _set_vocabularies(spec, translator):
     config.unk_token = target[tokenizer.unknown_id]
     config.eos_token = target[model.end_id]
     config.decoder_start_token = target[model.start_id]
-    # Never added to a source (a prefix is the caller's), but CTranslate2 appends a token that it misses to a vocabulary.
+    # Never added to a source (a prefix is the caller's), but CTranslate2 appends a token that it
+    # misses to a vocabulary.
     config.bos_token = (
         target[model.start_id] if target[model.start_id] in source else config.eos_token
     )

@@ -4,7 +4,8 @@ import importlib
 
 from kformer.models import variants_of
 
-# Format: where its function is. Looked up when it is asked for, since each has libraries of its own.
+# Format: where its function is. Looked up when it is asked for, since each has libraries of its
+# own.
 _FUNCTIONS = {
     "saved_model": ("kformer.export.saved_model", "export_saved_model"),
     "ctranslate2": ("kformer.export.ctranslate2", "export_ctranslate2"),
@@ -37,7 +38,8 @@ def check_free(path):
 
 
 def check_layers(model, format, known=()):
-    """Refuses a model that other programs cannot run: of an architecture that they do not know, or with layers that are more than weights.
+    """Refuses a model that other programs cannot run: of an architecture that they do not know, or
+    with layers that are more than weights.
 
     Args:
         model: a `Transformer`.
@@ -45,8 +47,8 @@ def check_layers(model, format, known=()):
         known: positions beyond the paper's that the format has, as in `variants_of`.
 
     Raises:
-        ValueError: an option of the model is none of the paper's Transformer; or a layer is quantized: its weights are whole numbers, and
-            scales beside them say what those mean.
+        ValueError: an option of the model is none of the paper's Transformer; or a layer is
+            quantized: its weights are whole numbers, and scales beside them say what those mean.
     """
     variants = variants_of(model.get_config(), known)
     if variants:
@@ -62,10 +64,11 @@ def check_layers(model, format, known=()):
 
 
 def forbidden_ids(model, search):
-    """The tokens that a search never generates, sorted: those of its options and, in kformer's own mode, padding and start token.
+    """The tokens that a search never generates, sorted: those of its options and, in kformer's own
+    mode, padding and start token.
 
-    With a shortlist all that are not on it, the tokens of the prefix excepted, which other systems force in another way.
-    """
+    With a shortlist all that are not on it, the tokens of the prefix excepted, which other systems
+    force in another way. """
     ids = set(search.forbidden_ids)
     if search.shortlist:
         ids |= set(range(model.target_vocabulary_size)) - {

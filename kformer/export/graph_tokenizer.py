@@ -1,8 +1,8 @@
-"""The tokenizer inside a TensorFlow graph: the same ids and the same text as `kformer.Tokenizer` gives in Python.
+"""The tokenizer inside a TensorFlow graph: the same ids and the same text as `kformer.Tokenizer`
+gives in Python.
 
-Only ops of core TensorFlow and of tensorflow-text are used, which TensorFlow Serving links. TensorFlow is imported
-when the first one is made, not when this module is imported.
-"""
+Only ops of core TensorFlow and of tensorflow-text are used, which TensorFlow Serving links.
+TensorFlow is imported when the first one is made, not when this module is imported. """
 
 import functools
 import re
@@ -14,16 +14,20 @@ from kformer.text.normalization import SPACE_SIGN
 def GraphTokenizer(tokenizer):  # noqa: N802 - it makes an object of a class that needs TensorFlow to be defined
     """A `tf.Module` that tokenises and detokenises in a graph.
 
-    Assign it to an attribute of the module that is exported, and call its methods in that module's `tf.function`s.
-    Each method takes an empty batch, and no string can make it fail or change another row.
+    Assign it to an attribute of the module that is exported, and call its methods in that module's
+    `tf.function`s. Each method takes an empty batch, and no string can make it fail or change
+    another row.
 
-    - `tokenize(texts, side="source", special_tokens=True)`: `tf.string` [B] to ragged int32 [B, (S)].
-    - `detokenize(ids, side="target")`: ragged or dense integers [B, (T)], or dense [..., T], to `tf.string` [B] or
-      [...]. Control ids write nothing, so padding may stay.
-    - `tokens(ids, side="target")`: ids of any shape, ragged or dense, to the pieces as `tf.string` of the same shape.
+    - `tokenize(texts, side="source", special_tokens=True)`: `tf.string` [B] to ragged int32 [B,
+      (S)].
+    - `detokenize(ids, side="target")`: ragged or dense integers [B, (T)], or dense [..., T], to
+      `tf.string` [B] or [...]. Control ids write nothing, so padding may stay.
+    - `tokens(ids, side="target")`: ids of any shape, ragged or dense, to the pieces as `tf.string`
+      of the same shape.
 
-    SentencePiece cuts the text; ids and text are put together from lists (see `kformer.text.vocabulary.Vocabulary`),
-    which are constants in the graph. A SentencePiece model that serves both sides is embedded once.
+    SentencePiece cuts the text; ids and text are put together from lists (see
+    `kformer.text.vocabulary.Vocabulary`), which are constants in the graph. A SentencePiece model
+    that serves both sides is embedded once.
 
     Args:
         tokenizer: a `kformer.Tokenizer`.
@@ -96,7 +100,9 @@ def _graph_tokenizer_class():
             return ids if self._foreign_pieces is None else self._look_up_unknown(texts, ids)
 
         def _look_up_unknown(self, texts, ids):
-            """As `Vocabulary` does: only the rows that have an unknown id are cut once more, into pieces."""
+            """As `Vocabulary` does: only the rows that have an unknown id are cut once more, into
+            pieces.
+            """
             again = tf.reduce_any(ids.with_values(ids.values == self._unknown_id), axis=1)
             found = self._foreign_pieces.lookup(
                 self._piecewise.tokenize(tf.boolean_mask(texts, again)).values
@@ -123,7 +129,8 @@ def _graph_tokenizer_class():
             if isinstance(ids, tf.RaggedTensor):
                 return ids.with_flat_values(self._look_up(table, ids.flat_values))
             ids = tf.convert_to_tensor(ids)
-            # The last row of a table stands for ids outside of the vocabulary, such as a padded output layer's.
+            # The last row of a table stands for ids outside of the vocabulary, such as a padded
+            # output layer's.
             return tf.gather(
                 table,
                 tf.where((ids >= 0) & (ids < self._size), ids, tf.cast(self._size, ids.dtype)),
@@ -147,7 +154,8 @@ def _graph_tokenizer_class():
             self._suffixes = {"source": tokenizer.source_suffix, "target": tokenizer.target_suffix}
             self._tags = None
             if tokenizer.language_tags:
-                # One more, that no text has: the graph gathers from this list, which then is never empty.
+                # One more, that no text has: the graph gathers from this list, which then is never
+                # empty.
                 tags = {"": tokenizer.unknown_id, **tokenizer.tag_ids}
                 self._tags = tf.constant([tag.encode("utf-8") for tag in tags])
                 self._tag_ids = tf.constant(list(tags.values()), tf.int32)
@@ -172,7 +180,9 @@ def _graph_tokenizer_class():
             return ids if len(parts) == 1 else tf.concat(parts, axis=1)
 
         def _cut_tags(self, texts):
-            """Whether each text begins with a language tag `[B]`, the tag's id `[B, (0 or 1)]`, the texts without."""
+            """Whether each text begins with a language tag `[B]`, the tag's id `[B, (0 or 1)]`, the
+            texts without.
+            """
             texts = valid_text(texts)
             rest = tf.strings.regex_replace(texts, TAG_PATTERN, "", replace_global=False)
             sizes = tf.strings.length(texts) - tf.strings.length(rest)

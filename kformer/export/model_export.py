@@ -1,4 +1,6 @@
-"""SavedModels of the models that translate nothing: an encoder with its head, a language model, a forecaster."""
+"""SavedModels of the models that translate nothing: an encoder with its head, a language model, a
+forecaster.
+"""
 
 import dataclasses
 import pathlib
@@ -33,7 +35,8 @@ def export_model(
     max_new_tokens=None,
     **options,
 ):
-    """Writes `path/VERSION/`, which TensorFlow Serving and `tf.saved_model.load` read, of a model that is no translator.
+    """Writes `path/VERSION/`, which TensorFlow Serving and `tf.saved_model.load` read, of a model
+    that is no translator.
 
     | model                | signature `serving_default`     | what it returns                                                            |
     |----------------------|---------------------------------|----------------------------------------------------------------------------|
@@ -41,15 +44,19 @@ def export_model(
     | `TransformerDecoder` | `text: string[B]`, a prompt     | `text`, `continuation`: string[B], `score: float[B]`, `truncated: bool[B]` |
     | `Forecaster`         | `past: float[B, S, F]`          | `forecast: float[B, steps, G]`                                             |
 
-    An encoder returns `probabilities: float[B, K]` and `label` (classification), the same for each of the `tokens: string[B, S]`
-    (labelling; `label` is -1, or empty, where a row is filled up), `values: float[B, K]` (regression), `embedding: float[B, K]`, or
-    `hidden_states: float[B, S, D]` and `tokens`. `score` is the sum of the log-probabilities of a continuation's tokens, its end token
-    included. A text too long for the model is cut at its end, a prompt at its beginning; `truncated` tells. A past that is longer than
-    a forecaster's learned positions is an error of the server.
+    An encoder returns `probabilities: float[B, K]` and `label` (classification), the same for each
+    of the `tokens: string[B, S]` (labelling; `label` is -1, or empty, where a row is filled up),
+    `values: float[B, K]` (regression), `embedding: float[B, K]`, or
+    `hidden_states: float[B, S, D]` and `tokens`. `score` is the sum of the log-probabilities of a
+        continuation's tokens, its end token
+    included. A text too long for the model is cut at its end, a prompt at its beginning;
+    `truncated` tells. A past that is longer than a forecaster's learned positions is an error of
+    the server.
 
-    Models of tokens also have the signature `token_ids`, `token_ids: int[B, S]`, filled up with the model's `pad_id`, without texts in
-    the results (`continuation` is then int[B, N]). It is the default, too, where no tokenizer is given. A language model puts its start
-    token in front of either.
+    Models of tokens also have the signature `token_ids`, `token_ids: int[B, S]`, filled up with the
+    model's `pad_id`, without texts in the results (`continuation` is then int[B, N]). It is the
+    default, too, where no tokenizer is given. A language model puts its start token in front of
+    either.
 
     From a JAX or PyTorch backend the graph is made in a second process with the TensorFlow backend.
 
@@ -58,19 +65,24 @@ def export_model(
         path: folder of the model; its name is the model's.
         tokenizer: a `kformer.Tokenizer`, or `None`.
         version: int, the name of the folder to write in it; `None` for the next free number.
-        imports: names of modules that register layers of your own; the second process imports them first.
-        special_tokens: whether an encoder's texts get the tokenizer's prefix and suffix of a source, as in training.
-        labels: list of K strings, the names of classes, which `label` then has in place of their numbers.
+        imports: names of modules that register layers of your own; the second process imports them
+            first.
+        special_tokens: whether an encoder's texts get the tokenizer's prefix and suffix of a
+            source, as in training.
+        labels: list of K strings, the names of classes, which `label` then has in place of their
+            numbers.
         steps: int, how far a forecaster looks ahead.
-        max_new_tokens: int, the most tokens that a language model adds; `None` for 64, or half of its `max_length` where that is less.
-        **options: fields of `kformer.decoding.SearchOptions` for a language model but those of length, `n_best` and `sampling`;
-            `beam_size` is 1 unless given.
+        max_new_tokens: int, the most tokens that a language model adds; `None` for 64, or half of
+            its `max_length` where that is less.
+        **options: fields of `kformer.decoding.SearchOptions` for a language model but those of
+            length, `n_best` and `sampling`; `beam_size` is 1 unless given.
 
     Returns:
         The path of the version's folder.
 
     Raises:
-        TypeError: the model is none of these (a translator has `export` itself), or there is no such search option.
+        TypeError: the model is none of these (a translator has `export` itself), or there is no
+            such search option.
         ValueError: an argument does not suit the model, or the version exists.
         ImportError: TensorFlow is not installed, or tensorflow_text, which a tokenizer needs.
         RuntimeError: the process that makes the graph failed; with its last words.

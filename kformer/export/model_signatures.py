@@ -61,14 +61,19 @@ def build_encoder_module(model, graph_tokenizer, special_tokens, suffix, labels)
 
 
 def build_language_module(model, graph_tokenizer, options):
-    """The module and the signatures of a `TransformerDecoder`; `graph_tokenizer` may be `None`, `options` are `SearchOptions`."""
+    """The module and the signatures of a `TransformerDecoder`; `graph_tokenizer` may be `None`,
+    `options` are `SearchOptions`.
+    """
     import tensorflow as tf
 
-    # The start token and what is added must have places of their own; that library's limit does not count the end token.
+    # The start token and what is added must have places of their own; that library's limit does not
+    # count the end token.
     room = model.max_length - 1 - (options.max_length + (options.mode == "huggingface"))
 
     def continued(rows):
-        """Ragged ids `[B, (S)]` to what follows, `[B, T]`; the scores, and which rows lost their beginning."""
+        """Ragged ids `[B, (S)]` to what follows, `[B, T]`; the scores, and which rows lost their
+        beginning.
+        """
         # The last words say most about what follows.
         kept = rows[:, -room:] if room > 0 else rows[:, :0]
         starts = tf.fill([rows.nrows(), 1], model.start_id)
@@ -129,7 +134,9 @@ def build_forecast_module(model, steps):
 
 
 def _module(model, graph_tokenizer, by_ids, by_text):
-    """A module with a signature for ids and, with a tokenizer, one for texts, which is then the default."""
+    """A module with a signature for ids and, with a tokenizer, one for texts, which is then the
+    default.
+    """
     import tensorflow as tf
 
     def ids_of_any_batch(token_ids):

@@ -1,4 +1,5 @@
-"""ONNX: the encoder and one step of the decoder as two graphs, for a search loop in any language."""
+"""ONNX: the encoder and one step of the decoder as two graphs, for a search loop in any language.
+"""
 
 import dataclasses
 import json
@@ -18,7 +19,8 @@ METADATA_FILE = "kformer.json"
 FORMAT_VERSION = 1
 DTYPES = ("float32", "float16")
 
-# The layers that the graphs know; one of a user's own, or a subclass of one of these, may compute anything.
+# The layers that the graphs know; one of a user's own, or a subclass of one of these, may compute
+# anything.
 _LAYERS = {
     layers.PositionalEmbedding,
     layers.NormalizedPositions,
@@ -32,7 +34,8 @@ _LAYERS = {
     keras.layers.InputLayer,
     keras.layers.LayerNormalization,
 }
-# Above it the weights get a file of their own: a protobuf message ends at 2 GiB. The rest is room for the graph.
+# Above it the weights get a file of their own: a protobuf message ends at 2 GiB. The rest is room
+# for the graph.
 _INLINE_BYTES = 1_900_000_000
 _WEIGHTS_FILE = "weights.bin"
 
@@ -40,25 +43,30 @@ _WEIGHTS_FILE = "weights.bin"
 def export_onnx(translator, path, *, dtype="float32", **options):
     """Writes a folder with two ONNX graphs, the tokenizer, and what a search has to know.
 
-    - `encoder.onnx`: `source_ids` int64 `[B, S]` -> `encoded` `[B, S, D]`, `source_mask` bool `[B, S]` and, for every decoder
-      layer i, `cross_key_i` and `cross_value_i` `[B, N, S, H]`;
-    - `decoder_step.onnx`: `target_ids` int64 `[B, T]`, `past_key_i` and `past_value_i` `[B, N, P, H]`, `cross_key_i` and
-      `cross_value_i`, `source_mask` -> `logits` float32 `[B, T, V]`, `present_key_i` and `present_value_i` `[B, N, P + T, H]`;
+    - `encoder.onnx`: `source_ids` int64 `[B, S]` -> `encoded` `[B, S, D]`, `source_mask` bool `[B,
+      S]` and, for every decoder layer i, `cross_key_i` and `cross_value_i` `[B, N, S, H]`;
+    - `decoder_step.onnx`: `target_ids` int64 `[B, T]`, `past_key_i` and `past_value_i` `[B, N, P,
+      H]`, `cross_key_i` and `cross_value_i`, `source_mask` -> `logits` float32 `[B, T, V]`,
+      `present_key_i` and `present_value_i` `[B, N, P + T, H]`;
     - `tokenizer/`: the folder that `kformer.Tokenizer.load` reads;
-    - `kformer.json`: format version, special ids, names, types and shapes of inputs and outputs in their order, sizes, the default
-      search options, the most tokens of a source.
+    - `kformer.json`: format version, special ids, names, types and shapes of inputs and outputs in
+      their order, sizes, the default search options, the most tokens of a source.
 
-    All sizes but D, N, H and V are dynamic. A search starts with the start token, behind it the `prefix_ids` of its options, and P = 0;
-    it never chooses a token of `forbidden_ids`, and gives the present keys and values back as the past ones. A beam search repeats
-    each row of the encoder's outputs for its beams and reorders the rows of the present ones.
-    The graphs are made from the model's configuration and weights with the `onnx` package alone (opset 17), so every backend writes
-    the same. Large weights lie in `weights.bin`, which both graphs read; it must stay beside them.
+    All sizes but D, N, H and V are dynamic. A search starts with the start token, behind it the
+    `prefix_ids` of its options, and P = 0; it never chooses a token of `forbidden_ids`, and gives
+    the present keys and values back as the past ones. A beam search repeats each row of the
+    encoder's outputs for its beams and reorders the rows of the present ones. The graphs are made
+    from the model's configuration and weights with the `onnx` package alone (opset 17), so every
+    backend writes the same. Large weights lie in `weights.bin`, which both graphs read; it must
+    stay beside them.
 
     Args:
         translator: a `kformer.Translator`.
         path: the folder to make.
-        dtype: `"float32"`, or `"float16"` for weights, keys, values and sums of half the size; softmax and logits stay in float32.
-        **options: fields of `kformer.decoding.SearchOptions` that differ from the translator's, in `kformer.json`.
+        dtype: `"float32"`, or `"float16"` for weights, keys, values and sums of half the size;
+            softmax and logits stay in float32.
+        **options: fields of `kformer.decoding.SearchOptions` that differ from the translator's, in
+            `kformer.json`.
 
     Returns:
         The path of the folder.
@@ -103,8 +111,8 @@ def check_model(model):
     """Refuses a model that the graphs would not be equal to.
 
     Raises:
-        ValueError: the model's class is not `kformer.Transformer` itself, a layer is not of this package, is quantized or has LoRA
-            weights.
+        ValueError: the model's class is not `kformer.Transformer` itself, a layer is not of this
+            package, is quantized or has LoRA weights.
     """
     if type(model) is not Transformer:
         raise ValueError(

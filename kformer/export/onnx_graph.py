@@ -1,8 +1,8 @@
-"""The graphs of the export to ONNX, node by node. Only the export imports this module, since it needs the `onnx` package.
+"""The graphs of the export to ONNX, node by node. Only the export imports this module, since it
+needs the `onnx` package.
 
-Shape letters: B batch, T new target tokens, S source tokens, P target tokens so far, K keys, N heads, H head size, D hidden size,
-V vocabulary.
-"""
+Shape letters: B batch, T new target tokens, S source tokens, P target tokens so far, K keys, N
+heads, H head size, D hidden size, V vocabulary. """
 
 import math
 
@@ -13,7 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from kformer.layers.relative_positions import rotary_frequencies
 
-# The lowest that has LayerNormalization, and the file format of its time: old runtimes read them, too.
+# The lowest that has LayerNormalization, and the file format of its time: old runtimes read them,
+# too.
 _OPSET = 17
 _IR_VERSION = 8
 _TYPES = {
@@ -29,7 +30,8 @@ _ALIGNMENT = 65536
 
 
 class WeightStore:
-    """Where weights are put: into the graph that asks for them, or each once into a file that several graphs read.
+    """Where weights are put: into the graph that asks for them, or each once into a file that
+    several graphs read.
 
     Args:
         dtype: `"float32"` or `"float16"`, what weights are stored and computed with.
@@ -80,7 +82,8 @@ class WeightStore:
 
 
 class Graph:
-    """A graph under construction. Values are named by strings; calling it adds a node and returns the name of its output.
+    """A graph under construction. Values are named by strings; calling it adds a node and returns
+    the name of its output.
 
     Example:
         >>> doubled = graph("Add", x, x)
@@ -91,7 +94,8 @@ class Graph:
         self.name = name
         self.dtype = weights.dtype
         self._weights = weights
-        # Initializers by what they are, so that equal constants are one and no two weights are taken for one another.
+        # Initializers by what they are, so that equal constants are one and no two weights are
+        # taken for one another.
         self._nodes, self._initializers, self._inputs, self._outputs = [], {}, {}, {}
 
     def __call__(self, op, *inputs, outputs=1, **attributes):
@@ -281,7 +285,9 @@ def build_decoder_step(network, weights):
 
 
 def _declare_caches(graph, decoder_layers):
-    """The inputs that hold keys and values: a dict for each layer, from its name without the number."""
+    """The inputs that hold keys and values: a dict for each layer, from its name without the
+    number.
+    """
     caches = [{} for _ in decoder_layers]
     for prefix, length in (("past", "past_length"), ("cross", "source_length")):
         for i, layer in enumerate(decoder_layers):
@@ -297,7 +303,9 @@ def _cache_shape(attention, length):
 
 
 def _padding(graph, mask):
-    """A padding mask `[B, S]` as a mask over keys `[B, 1, 1, S]`, and whether there is a key at all, `[B, 1, 1, 1]` with 1 or 0."""
+    """A padding mask `[B, S]` as a mask over keys `[B, 1, 1, S]`, and whether there is a key at
+    all, `[B, 1, 1, 1]` with 1 or 0.
+    """
     mask = graph.expand_dims(mask, [1, 2])
     attends = graph("ReduceMax", graph.cast(mask, "float32"), axes=[-1], keepdims=1)
     return mask, graph.cast(attends, graph.dtype, "float32")
@@ -364,7 +372,9 @@ def _sinusoids(graph, position_encoding, positions, hidden_dim):
 
 
 def _rotary_factors(graph, attention, positions):
-    """What `kformer.layers.relative_positions.rotary_factors` computes: two float32 `[T, H]`; `None` without rotary positions."""
+    """What `kformer.layers.relative_positions.rotary_factors` computes: two float32 `[T, H]`;
+    `None` without rotary positions.
+    """
     if attention.rotary is None:
         return None
     frequencies = rotary_frequencies(attention._head_dim, attention.rotary["base"])
@@ -451,7 +461,9 @@ def _activate(graph, activation, x):
 
 
 def _heads(graph, attention, x, name, parts):
-    """Projects `[B, T, D]` by the weights `name` to `parts` tensors `[B, N, T, H]`; one alone comes without a list."""
+    """Projects `[B, T, D]` by the weights `name` to `parts` tensors `[B, N, T, H]`; one alone comes
+    without a list.
+    """
     x = _linear(graph, x, getattr(attention, f"{name}_kernel"), getattr(attention, f"{name}_bias"))
     split = [x] if parts == 1 else graph("Split", x, outputs=parts, axis=-1)
     shape = [0, 0, attention.num_heads, attention._head_dim]
@@ -462,8 +474,8 @@ def _heads(graph, attention, x, name, parts):
 def _attend(graph, attention, query, key, value, mask, attends):
     """Attention over split heads, joined and projected: `[B, T, D]`.
 
-    `mask` is broadcastable to `[B, N, T, K]`; `attends` is 0 where it leaves nothing, so that the context is zeros there, or `None`.
-    """
+    `mask` is broadcastable to `[B, N, T, K]`; `attends` is 0 where it leaves nothing, so that the
+    context is zeros there, or `None`. """
     query, key = (graph.cast(x, "float32", graph.dtype) for x in (query, key))
     query = graph("Mul", query, graph.constant(attention._head_dim**-0.5, "float32"))
     scores = graph("MatMul", query, graph("Transpose", key, perm=[0, 1, 3, 2]))  # [B, N, T, K]
@@ -482,7 +494,9 @@ def _target_size(network):
 
 
 def _project_output(graph, network, x, ids):
-    """Logits, float32 `[B, T, V]`. As Gemm on a matrix: it reads the embedding's table as it lies, without a transposed copy."""
+    """Logits, float32 `[B, T, V]`. As Gemm on a matrix: it reads the embedding's table as it lies,
+    without a transposed copy.
+    """
     is_shared = network.output_projection is None
     table = network.target_embedding.embeddings if is_shared else network.output_projection.kernel
     bias = [] if network.output_bias is None else [graph.weight(network.output_bias.bias)]

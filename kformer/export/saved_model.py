@@ -20,38 +20,47 @@ FORMAT_VERSION = 1
 def export_saved_model(
     translator, path, *, version=None, imports=(), dtype=None, single=False, **options
 ):
-    """Writes `path/VERSION/`, which TensorFlow Serving and `tf.saved_model.load` read, with strings in and strings out.
+    """Writes `path/VERSION/`, which TensorFlow Serving and `tf.saved_model.load` read, with strings
+    in and strings out.
 
-    The graph has core TensorFlow and tensorflow_text ops only, and neither Keras nor this package is needed to load it. Signatures:
+    The graph has core TensorFlow and tensorflow_text ops only, and neither Keras nor this package
+    is needed to load it. Signatures:
 
-    - `serving_default`: `text: string[B]` -> `translation: string[B]`, `score: float[B]`, `truncated: bool[B]`;
+    - `serving_default`: `text: string[B]` -> `translation: string[B]`, `score: float[B]`,
+      `truncated: bool[B]`;
     - `n_best`: the same and `translations: string[B, N]`, `scores: float[B, N]`, best first;
-    - `attention`: `translation: string[B]`, `source_tokens: string[B, S]`, `target_tokens: string[B, T]` (rows filled up with empty
-      strings) and `attention: float[B, layers, heads, T, S]`, the cross-attention's probabilities. It runs by the layers
-      themselves, in the weights' own dtype, and is left out where `dtype` asks for another.
-    - `single`, if asked for: `text: string[1]`, the rest as `serving_default`. XLA compiles it, for seconds, at the first text of each
-      length (in steps of 16 tokens); one text at a time is then translated faster, by a small model above all.
-      `SavedModelTranslator(path, warm_up=64)` compiles ahead. No other signature needs XLA.
+    - `attention`: `translation: string[B]`, `source_tokens: string[B, S]`, `target_tokens:
+      string[B, T]` (rows filled up with empty strings) and `attention: float[B, layers, heads, T,
+      S]`, the cross-attention's probabilities. It runs by the layers themselves, in the weights'
+      own dtype, and is left out where `dtype` asks for another.
+    - `single`, if asked for: `text: string[1]`, the rest as `serving_default`. XLA compiles it, for
+      seconds, at the first text of each length (in steps of 16 tokens); one text at a time is then
+      translated faster, by a small model above all. `SavedModelTranslator(path, warm_up=64)`
+      compiles ahead. No other signature needs XLA.
 
-    Batch and lengths are dynamic; how the search works is fixed here, since a server that batches requests needs one meaning
-    for a row. From a JAX or PyTorch backend the graph is made in a second process with the TensorFlow backend.
+    Batch and lengths are dynamic; how the search works is fixed here, since a server that batches
+    requests needs one meaning for a row. From a JAX or PyTorch backend the graph is made in a
+    second process with the TensorFlow backend.
 
     Args:
         translator: a `kformer.Translator`.
         path: folder of the model; its name is the model's.
         version: int, the name of the folder to write in it; `None` for the next free number.
-        imports: names of modules that register layers of your own; the second process imports them first.
-        dtype: how matrices are stored and multiplied: `None` as the model has them, or "bfloat16": half the size, faster on processors
-            that multiply it (AVX-512 BF16, AMX), slower on others. Sums, norms and attention stay float32.
+        imports: names of modules that register layers of your own; the second process imports them
+            first.
+        dtype: how matrices are stored and multiplied: `None` as the model has them, or "bfloat16":
+            half the size, faster on processors that multiply it (AVX-512 BF16, AMX), slower on
+            others. Sums, norms and attention stay float32.
         single: whether to write the signature `single`.
-        **options: fields of `kformer.decoding.SearchOptions` that differ from the translator's. `n_best` is the N of the signature
-            `n_best`, `beam_size` if it is not given.
+        **options: fields of `kformer.decoding.SearchOptions` that differ from the translator's.
+            `n_best` is the N of the signature `n_best`, `beam_size` if it is not given.
 
     Returns:
         The path of the version's folder.
 
     Raises:
-        ValueError: an option that the graph cannot hold, the version exists, or the model cannot be had in that dtype.
+        ValueError: an option that the graph cannot hold, the version exists, or the model cannot be
+            had in that dtype.
         ImportError: TensorFlow or tensorflow_text is not installed.
         RuntimeError: the process that makes the graph failed; with its last words.
 
@@ -86,7 +95,8 @@ def export_saved_model(
 
 
 def version_folder(path, version):
-    """Where a version is to be written, in the model's folder `path`; `None` for the next free number.
+    """Where a version is to be written, in the model's folder `path`; `None` for the next free
+    number.
 
     Raises:
         ValueError: the version exists.
@@ -102,7 +112,9 @@ def version_folder(path, version):
 
 
 def write_aside(target, write):
-    """Has `write` make the folder `target` under another name, and renames it: a server that watches must never see half a model."""
+    """Has `write` make the folder `target` under another name, and renames it: a server that
+    watches must never see half a model.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".partial-") as aside:
         folder = pathlib.Path(aside) / "model"

@@ -9,12 +9,13 @@ from kformer.translator import Hypothesis, Translation
 
 
 class SavedModelTranslator:
-    """Translates with an exported SavedModel; TensorFlow does the work, whatever Keras's backend is.
+    """Translates with an exported SavedModel; TensorFlow does the work, whatever Keras's backend
+    is.
 
     Args:
         path: a version's folder, or the model's folder, of which the highest version is taken.
-        warm_up: tokens; above 0, the signature `single` is compiled for texts of up to so many tokens, which takes seconds for each 16,
-            and translates lone texts from then on.
+        warm_up: tokens; above 0, the signature `single` is compiled for texts of up to so many
+            tokens, which takes seconds for each 16, and translates lone texts from then on.
 
     Attributes:
         options: dict, the search options that the model was exported with.
@@ -28,7 +29,8 @@ class SavedModelTranslator:
 
     Raises:
         FileNotFoundError: there is no SavedModel.
-        ValueError: it was not exported by kformer, or by a newer one; or it has no signature `single` to warm up.
+        ValueError: it was not exported by kformer, or by a newer one; or it has no signature
+            `single` to warm up.
 
     Example:
         >>> kformer.export.SavedModelTranslator("saved_models/en-de")(["A man rides a horse."])

@@ -52,7 +52,8 @@ class Float32Kernels(TensorFlowKernels):
 
 
 class XlaKernels(Float32Kernels):
-    """For a graph that XLA compiles: plain operations, which it merges as it likes, and shapes that do not change in a loop.
+    """For a graph that XLA compiles: plain operations, which it merges as it likes, and shapes that
+    do not change in a loop.
 
     Args:
         stored: the `Float32Kernels` of the graphs beside it, whose variables this one uses.
@@ -72,7 +73,8 @@ class XlaKernels(Float32Kernels):
         return self._tf.zeros((rows, heads, steps, head_dim))
 
     def extend(self, cache, new, index):
-        # In one pass over the cache, no slower than a write in place: it is merged with the product that reads it.
+        # In one pass over the cache, no slower than a write in place: it is merged with the product
+        # that reads it.
         is_here = self._tf.range(self._tf.shape(cache)[2]) == index
         return self._tf.where(is_here[:, None], new, cache)
 
@@ -92,10 +94,11 @@ class XlaKernels(Float32Kernels):
 
 
 class Bfloat16Kernels(Float32Kernels):
-    """Matrices in half the bytes: products of bfloat16 numbers, summed in float32 and rounded; all else is float32.
+    """Matrices in half the bytes: products of bfloat16 numbers, summed in float32 and rounded; all
+    else is float32.
 
-    A matrix is stored as `[M, K]`, which the product takes faster, and a table of embeddings once for its two uses.
-    """
+    A matrix is stored as `[M, K]`, which the product takes faster, and a table of embeddings once
+    for its two uses. """
 
     def bind_kernel(self, variable):
         return self.store(variable, self._turned)

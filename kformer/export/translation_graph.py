@@ -24,12 +24,14 @@ def build_translation_module(
         model: a `Transformer` under the TensorFlow backend.
         graph_tokenizer: the `GraphTokenizer` of `tokenizer`.
         tokenizer: the `Tokenizer`.
-        options: `SearchOptions`; `n_best` counts for the signature of that name, the others search for one.
+        options: `SearchOptions`; `n_best` counts for the signature of that name, the others search
+            for one.
         dtype: of the matrices, as for `export_saved_model`.
         single_too: whether to make the signature `single`, which XLA compiles.
 
     Returns:
-        The module, which owns the variables that the graph reads, and a dict of the signatures' functions.
+        The module, which owns the variables that the graph reads, and a dict of the signatures'
+        functions.
     """
     import tensorflow as tf
 
@@ -54,7 +56,9 @@ def build_translation_module(
     best_one = dataclasses.replace(options, n_best=1)
 
     def source_rows(text):
-        """Padded ids `[B, S]`, tokens per row, whether a row was cut, whether a row has nothing to translate."""
+        """Padded ids `[B, S]`, tokens per row, whether a row was cut, whether a row has nothing to
+        translate.
+        """
         rows = graph_tokenizer.tokenize(text)
         lengths = tf.cast(rows.row_lengths(), tf.int32)
         ids, truncated = padded_rows(rows, limit, model.pad_id, suffix)
@@ -138,7 +142,8 @@ def build_translation_module(
             "truncated": found["truncated"],
         }
 
-    # Without autograph: there is no Python control flow on tensors to rewrite, and rewriting takes as long as tracing.
+    # Without autograph: there is no Python control flow on tensors to rewrite, and rewriting takes
+    # as long as tracing.
     signature = [tf.TensorSpec([None], tf.string, name="text")]
 
     @tf.function(input_signature=signature, autograph=False)
@@ -154,7 +159,8 @@ def build_translation_module(
     def attention(text):
         found = translate(text, best_one)
         source_ids, ids = found["source_ids"], found["ids"][:, 0]
-        # Row t of the weights is where the model looked when it predicted token t: its inputs are the tokens before.
+        # Row t of the weights is where the model looked when it predicted token t: its inputs are
+        # the tokens before.
         starts = tf.fill([tf.shape(ids)[0], 1], model.start_id)
         target_ids = tf.concat([starts, ids[:, :-1]], axis=1)
         weights = ops.stack(
@@ -186,7 +192,8 @@ def build_translation_module(
         functions.append(single)
     module = tf.Module()
     module.tokenizer = graph_tokenizer
-    # What the graph reads, and no more: the optimiser's and the dropout's counters stay behind, and so does what was converted.
+    # What the graph reads, and no more: the optimiser's and the dropout's counters stay behind, and
+    # so does what was converted.
     used = {
         id(variable)
         for function in functions

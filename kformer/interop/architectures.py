@@ -9,8 +9,8 @@
 | `pegasus`    | pre  | sinusoidal, sines before cosines     | no             | yes         | what kformer exports, pre-norm |
 | `t5`, `mt5`  | pre  | a learned bias for each distance     | no             | no          | T5, T5 v1.1, mT5               |
 
-T5's norm is RMSNorm, its maps have no biases, its scores are not scaled, and its feed-forward networks may be gated.
-"""
+T5's norm is RMSNorm, its maps have no biases, its scores are not scaled, and its feed-forward
+networks may be gated. """
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
 # Rows at the beginning of a learned table that no position uses.
@@ -68,7 +68,8 @@ def model_arguments(config, where="config.json"):
         Dict of keyword arguments.
 
     Raises:
-        ValueError: the architecture is unknown, a value is missing or odd, or it is something that `Transformer` cannot be.
+        ValueError: the architecture is unknown, a value is missing or odd, or it is something that
+            `Transformer` cannot be.
     """
     model_type = config.get("model_type")
     if model_type in _T5:
@@ -166,7 +167,8 @@ def _t5_arguments(config, where):
         "relative_buckets": numbers["relative_attention_num_buckets"],
         "relative_max_distance": numbers["relative_attention_max_distance"],
         "scale_embeddings": False,
-        # Models whose projection is a table of its own do not scale; newer configurations say so in words of their own.
+        # Models whose projection is a table of its own do not scale; newer configurations say so in
+        # words of their own.
         "scale_output": bool(config.get("scale_decoder_outputs", tied)),
         "share_output": tied,
         **_special_ids(

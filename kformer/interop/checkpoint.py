@@ -1,4 +1,5 @@
-"""The folder of a published checkpoint, read so that nothing in it can run code or lead out of it."""
+"""The folder of a published checkpoint, read so that nothing in it can run code or lead out of it.
+"""
 
 import contextlib
 import json
@@ -12,7 +13,8 @@ _SAFETENSORS, _PICKLE = "model.safetensors", "pytorch_model.bin"
 
 
 class CheckpointFolder:
-    """A folder as a model hub lays it out: `config.json`, weights in one file or several, tokenizer files.
+    """A folder as a model hub lays it out: `config.json`, weights in one file or several, tokenizer
+    files.
 
     Args:
         path: the folder.
@@ -136,7 +138,8 @@ class Weights:
 
     Args:
         files: list of paths.
-        open_file: function of a path to a `(shapes, read)` pair: a dict of name to shape, and a function of a name to an array.
+        open_file: function of a path to a `(shapes, read)` pair: a dict of name to shape, and a
+            function of a name to an array.
 
     Attributes:
         shapes: dict of name to shape.
@@ -179,7 +182,8 @@ def _open_safetensors(path):
             f"Reading {path} needs safetensors, which is not installed here: run `pip install safetensors`."
         ) from None
     try:
-        # Mapped into memory: a tensor's bytes are read when it is. The library checks the header's size and that it covers the file.
+        # Mapped into memory: a tensor's bytes are read when it is. The library checks the header's
+        # size and that it covers the file.
         file = safetensors.safe_open(str(path), framework="numpy")
         shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 - it is no dict
     except (safetensors.SafetensorError, OSError, ValueError) as error:
@@ -198,7 +202,8 @@ def _open_pickle(path):
             "model.safetensors."
         ) from None
     try:
-        # weights_only: of a pickle nothing but tensors is made. Older files are no archives and cannot be mapped.
+        # weights_only: of a pickle nothing but tensors is made. Older files are no archives and
+        # cannot be mapped.
         tensors = torch.load(
             path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
         )

@@ -19,16 +19,20 @@ _ARCHITECTURES = {"marian": "MarianMTModel", "pegasus": "PegasusForConditionalGe
 
 
 def export_huggingface(translator, path, *, dtype=None, **options):
-    """Writes a folder that `transformers` loads: `config.json`, `model.safetensors`, `generation_config.json` and the tokenizer.
+    """Writes a folder that `transformers` loads: `config.json`, `model.safetensors`,
+    `generation_config.json` and the tokenizer.
 
-    A post-norm model becomes a Marian model (`MarianMTModel`), a pre-norm model a Pegasus model (`PegasusForConditionalGeneration`,
-    which is Marian with the norms before the sub-layers); `AutoModelForSeq2SeqLM` finds the right one. The tokenizer is a
-    `MarianTokenizer` in both. Logits are equal. That library has its sines before its cosines where the paper has them by turns:
-    the dimensions of the residual stream are permuted accordingly in every weight, which changes no result.
+    A post-norm model becomes a Marian model (`MarianMTModel`), a pre-norm model a Pegasus model
+    (`PegasusForConditionalGeneration`, which is Marian with the norms before the sub-layers);
+    `AutoModelForSeq2SeqLM` finds the right one. The tokenizer is a `MarianTokenizer` in both.
+    Logits are equal. That library has its sines before its cosines where the paper has them by
+    turns: the dimensions of the residual stream are permuted accordingly in every weight, which
+    changes no result.
 
-    `generation_config.json` has the translator's search, exactly in the mode "huggingface"; of kformer's own beam search that library
-    has the width and the exponent, but another length penalty (see `kformer.decoding.huggingface_search`). In neither has it a limit
-    relative to the source's length.
+    `generation_config.json` has the translator's search, exactly in the mode "huggingface"; of
+    kformer's own beam search that library has the width and the exponent, but another length
+    penalty (see `kformer.decoding.huggingface_search`). In neither has it a limit relative to the
+    source's length.
 
     Args:
         translator: a `kformer.Translator`.
@@ -40,7 +44,8 @@ def export_huggingface(translator, path, *, dtype=None, **options):
         The path.
 
     Raises:
-        ValueError: the architectures have no place for the model, its tokenizer or its search, or there is something at `path`.
+        ValueError: the architectures have no place for the model, its tokenizer or its search, or
+            there is something at `path`.
         ImportError: safetensors is not installed.
 
     Example:
@@ -147,7 +152,8 @@ def check_tokenizer(tokenizer):
 
 
 def _num_positions(model, search):
-    """That library has a table of its fixed positions: as long as the search may get, or a source."""
+    """That library has a table of its fixed positions: as long as the search may get, or a source.
+    """
     return max(model.max_length, search.max_length + 2)
 
 
@@ -188,7 +194,8 @@ def _generation_config(search, model):
         "num_beams": search.beam_size,
         "num_return_sequences": search.n_best if search.n_best > 1 else None,
         "length_penalty": float(search.length_penalty),
-        # The nearest to a search that stops when nothing better can come; or, stopping early, at its present length.
+        # The nearest to a search that stops when nothing better can come; or, stopping early, at
+        # its present length.
         "early_stopping": ("never" if search.early_stopping is not True else False)
         if ours
         else search.early_stopping,
@@ -270,7 +277,9 @@ def _write_weights(model, search, number_type, folder, save_file):
 
 
 def _expected_besides(model, search, tensors):
-    """Tensors that the library expects though our model has no such weight; `tensors` are those that came first."""
+    """Tensors that the library expects though our model has no such weight; `tensors` are those
+    that came first.
+    """
     config = model.get_config()
     extra = {}
     if not config["output_bias"]:
@@ -284,7 +293,8 @@ def _expected_besides(model, search, tensors):
             )
             extra[f"model.{side}.embed_positions.weight"] = ops.convert_to_numpy(positions)
         if config["share_embeddings"] and not config["share_output"]:
-            # Where the projection is not tied to the table, it does not tie the sides' tables either.
+            # Where the projection is not tied to the table, it does not tie the sides' tables
+            # either.
             extra[f"model.{side}.embed_tokens.weight"] = tensors["model.shared.weight"]
     return extra
 
@@ -300,7 +310,9 @@ def _number_type(dtype):
 
 
 def _residual_order(model):
-    """Where each dimension of the exported residual stream comes from; `None` where the layouts are the same."""
+    """Where each dimension of the exported residual stream comes from; `None` where the layouts are
+    the same.
+    """
     config = model.get_config()
     if config["position_encoding"] != "sinusoidal":
         return None

@@ -7,7 +7,8 @@ from kformer.decoding.search import check_options
 
 # What `generate` does where nothing is said.
 _DEFAULT_NEW_TOKENS = 20
-# Settings that change what is generated, that kformer's searches do not have, and their values that change nothing.
+# Settings that change what is generated, that kformer's searches do not have, and their values that
+# change nothing.
 _UNSUPPORTED = {
     "repetition_penalty": 1.0,
     "no_repeat_ngram_size": 0,
@@ -43,16 +44,19 @@ def search_options(generation, config, model, where="generation_config.json"):
     """The search that `generate` runs by default with a published model.
 
     Args:
-        generation: dict, the content of `generation_config.json`; `None` if there is none, then `config` tells.
+        generation: dict, the content of `generation_config.json`; `None` if there is none, then
+            `config` tells.
         config: dict, the content of `config.json`.
         model: the `Transformer`.
         where: what to call the file in error messages.
 
     Returns:
-        `SearchOptions` in the mode "huggingface", and a list of settings, as text, that were left out since kformer has no such thing.
+        `SearchOptions` in the mode "huggingface", and a list of settings, as text, that were left
+        out since kformer has no such thing.
 
     Raises:
-        ValueError: a setting has a value that makes no sense, or names a token that the model does not have.
+        ValueError: a setting has a value that makes no sense, or names a token that the model does
+            not have.
     """
     if generation is None:
         # What that library's configurations have where the file does not say otherwise.
@@ -66,7 +70,8 @@ def search_options(generation, config, model, where="generation_config.json"):
         for name, nothing in _UNSUPPORTED.items()
         if generation.get(name) not in (None, nothing, [], {})
     ]
-    # That library counts the start token too, and stops at so many tokens with or without an end token.
+    # That library counts the start token too, and stops at so many tokens with or without an end
+    # token.
     total = _number(generation, "max_length", where)
     if total is not None and total < 2:
         raise ValueError(

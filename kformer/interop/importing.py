@@ -20,20 +20,24 @@ def load_checkpoint(
     """A published translation model as a `Translator`.
 
     Args:
-        path: a local folder with `config.json`, weights (`model.safetensors`, its shards, or `pytorch_model.bin`) and tokenizer files.
-            Models of the types marian (OPUS-MT), m2m_100 (M2M100, NLLB-200), mbart (mBART, mBART-50), bart, t5 (T5, T5 v1.1) and mt5
-            are read.
-        source_language, target_language: codes for models of several languages, as the model's makers write them (`"eng_Latn"`,
-            `"en"`, `"en_XX"`); `None` takes what the folder says, if it does.
+        path: a local folder with `config.json`, weights (`model.safetensors`, its shards, or
+            `pytorch_model.bin`) and tokenizer files. Models of the types marian (OPUS-MT), m2m_100
+            (M2M100, NLLB-200), mbart (mBART, mBART-50), bart, t5 (T5, T5 v1.1) and mt5 are read.
+        source_language, target_language: codes for models of several languages, as the model's
+            makers write them (`"eng_Latn"`, `"en"`, `"en_XX"`); `None` takes what the folder says,
+            if it does.
         dtype: "float32"; "float16" or "bfloat16" keep weights in half precision, and compute in it.
-        report: function that takes a sentence about each thing that could not be taken over; `None` for none.
+        report: function that takes a sentence about each thing that could not be taken over; `None`
+            for none.
 
     Returns:
-        `kformer.Translator`. Its default search is the one of the folder's `generation_config.json`, in the mode "huggingface".
+        `kformer.Translator`. Its default search is the one of the folder's
+        `generation_config.json`, in the mode "huggingface".
 
     Raises:
         FileNotFoundError: the folder or a file in it is missing.
-        ValueError: a file is damaged, a tensor is missing, too many, or misshapen, or the architecture is not one of the above.
+        ValueError: a file is damaged, a tensor is missing, too many, or misshapen, or the
+            architecture is not one of the above.
         ImportError: the weights' format needs a library that is not installed.
 
     Example:
@@ -89,7 +93,8 @@ def import_checkpoint(path, output, **options):
 
     Raises:
         FileExistsError: there is something at `output`.
-        FileNotFoundError, ValueError, ImportError: as `load_checkpoint`; nothing is left at `output` then.
+        FileNotFoundError, ValueError, ImportError: as `load_checkpoint`; nothing is left at
+            `output` then.
 
     Example:
         >>> kformer.interop.import_checkpoint("opus-mt-en-de", "runs/opus-mt-en-de")

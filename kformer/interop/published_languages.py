@@ -1,4 +1,6 @@
-"""The languages of published models in the order of their ids, for folders that do not tell the ids themselves."""
+"""The languages of published models in the order of their ids, for folders that do not tell the ids
+themselves.
+"""
 
 M2M100_LANGUAGES = """
     af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu hy id ig

@@ -1,10 +1,10 @@
 """A SentencePiece model out of a Hugging Face `tokenizer.json`.
 
-Many published folders have no SentencePiece model any more, but the file of the `tokenizers` library: the same pieces
-and scores (unigram) or merges (BPE) and the same table of characters, in JSON. They are written back as the protocol
-buffer that SentencePiece reads. The bytes are put together here, as in `kformer.text.unigram_scores`: the protobuf
-library would tie kformer to the release that SentencePiece's Python module was generated for.
-"""
+Many published folders have no SentencePiece model any more, but the file of the `tokenizers`
+library: the same pieces and scores (unigram) or merges (BPE) and the same table of characters, in
+JSON. They are written back as the protocol buffer that SentencePiece reads. The bytes are put
+together here, as in `kformer.text.unigram_scores`: the protobuf library would tie kformer to the
+release that SentencePiece's Python module was generated for. """
 
 import base64
 import binascii
@@ -22,11 +22,13 @@ from kformer.text.normalization import SPACE_SIGN
 from kformer.text.unigram_scores import message_fields
 
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
-# Field numbers of SentencePiece's ModelProto and of the NormalizerSpec inside it; more stand where they are written.
+# Field numbers of SentencePiece's ModelProto and of the NormalizerSpec inside it; more stand where
+# they are written.
 _NORMALIZER_FIELD, _CHARSMAP_FIELD = 3, 2
 _MODEL_TYPES = {"Unigram": 1, "BPE": 2}
 _BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
-# What `str.isspace` calls space, and Rust's `char::is_whitespace` with it, but for the four information separators.
+# What `str.isspace` calls space, and Rust's `char::is_whitespace` with it, but for the four
+# information separators.
 _SPACES = "\t\n\x0b\x0c\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 
 
@@ -160,7 +162,9 @@ def _read_unigram(model, added):
 
 
 def _read_bpe(model, added):
-    """As `_read_unigram`; the score of a piece tells when it is merged, and is 0 for one that no merge makes."""
+    """As `_read_unigram`; the score of a piece tells when it is merged, and is 0 for one that no
+    merge makes.
+    """
     for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges"):
         if model.get(name):
             raise _inexpressible(f"{name}={model[name]!r}", "leave it out")
@@ -190,7 +194,9 @@ def _read_bpe(model, added):
 
 
 def _check_merges(scores, merges):
-    """SentencePiece joins whatever two pieces make a third, so every such pair has to be among the merges."""
+    """SentencePiece joins whatever two pieces make a third, so every such pair has to be among the
+    merges.
+    """
     for piece in scores:
         for i in range(1, len(piece)):
             pair = piece[:i], piece[i:]
@@ -252,11 +258,11 @@ def _check_pre_tokenizer(pre_tokenizer):
 
 
 def _read_normalizers(normalizer):
-    """(table of characters or None, whether spaces are joined and trimmed); ValueError for any other normalizer.
+    """(table of characters or None, whether spaces are joined and trimmed); ValueError for any
+    other normalizer.
 
-    SentencePiece joins and trims spaces or does neither; either of the two here stands for both, as in the model that
-    the file was made from.
-    """
+    SentencePiece joins and trims spaces or does neither; either of the two here stands for both, as
+    in the model that the file was made from. """
     charsmap, joins_spaces = None, False
     for step in _flat(normalizer, "normalizers"):
         if step["type"] == "Precompiled" and charsmap is None and not joins_spaces:
@@ -291,8 +297,11 @@ def _flat(step, key):
 
 @functools.cache
 def space_charsmap():
-    """SentencePiece's compiled table that makes one space of every kind of space, and changes nothing else."""
-    # SentencePiece compiles a table only when it trains, so it trains a tiny model and the table is taken out.
+    """SentencePiece's compiled table that makes one space of every kind of space, and changes
+    nothing else.
+    """
+    # SentencePiece compiles a table only when it trains, so it trains a tiny model and the table is
+    # taken out.
     with tempfile.TemporaryDirectory() as folder:
         rules = pathlib.Path(folder) / "rules.tsv"
         rules.write_text("".join(f"{ord(space):X}\t20\n" for space in _SPACES), encoding="ascii")

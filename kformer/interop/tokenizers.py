@@ -1,9 +1,9 @@
 """The tokenizers of published translation models, from the files of a Hugging Face folder.
 
-What has to come out is the ids that the model was trained with, and each family has its own way to them: Marian looks
-pieces up in `vocab.json`, M2M100 has its languages behind such a file, NLLB and mBART shift SentencePiece's ids to make
-room for fairseq's four special tokens. Nothing in a folder is run, and no library of Hugging Face is needed.
-"""
+What has to come out is the ids that the model was trained with, and each family has its own way to
+them: Marian looks pieces up in `vocab.json`, M2M100 has its languages behind such a file, NLLB and
+mBART shift SentencePiece's ids to make room for fairseq's four special tokens. Nothing in a folder
+is run, and no library of Hugging Face is needed. """
 
 import json
 import pathlib
@@ -41,17 +41,17 @@ def read_tokenizer(folder, config, *, source_language=None, target_language=None
     Args:
         folder: `pathlib.Path` of the checkpoint's folder.
         config: dict, its `config.json`.
-        source_language, target_language: language codes of a multilingual model, as it calls them ("eng_Latn", "en",
-            "en_XX", "fra" or ">>fra<<"). By default those in `tokenizer_config.json`. `Tokenizer.for_languages` changes
-            them later.
+        source_language, target_language: language codes of a multilingual model, as it calls them
+            ("eng_Latn", "en", "en_XX", "fra" or ">>fra<<"). By default those in
+            `tokenizer_config.json`. `Tokenizer.for_languages` changes them later.
 
     Returns:
         Tokenizer. It may have fewer ids than the model has rows of embeddings.
 
     Raises:
         FileNotFoundError: if a file is missing.
-        ValueError: if the kind of tokenizer is none that kformer reads, its files contradict each other, or a language is
-            unknown or missing.
+        ValueError: if the kind of tokenizer is none that kformer reads, its files contradict each
+            other, or a language is unknown or missing.
     """
     checkpoint = _Checkpoint(pathlib.Path(folder), config)
     kind = config.get("model_type")
@@ -99,7 +99,9 @@ class _Checkpoint:
         return _exact(self.path(name))
 
     def json(self, name, default=None):
-        """A JSON object in the folder; where `default` is given, it stands for a file that is not there."""
+        """A JSON object in the folder; where `default` is given, it stands for a file that is not
+        there.
+        """
         if default is not None and not self.has(name):
             return default
         path = self.path(name)
@@ -126,7 +128,9 @@ class _Checkpoint:
         return pieces
 
     def added_tokens(self):
-        """dict of added token to id, as far as the files tell; a later file has the last word, as in transformers."""
+        """dict of added token to id, as far as the files tell; a later file has the last word, as
+        in transformers.
+        """
         added = dict(self.json("added_tokens.json", default={}))
         for token_id, token in (self.settings.get("added_tokens_decoder") or {}).items():
             added[token["content"] if isinstance(token, dict) else token] = int(token_id)
@@ -138,7 +142,9 @@ class _Checkpoint:
         return added
 
     def start_id(self, default):
-        """The id that the decoder starts with; newer folders keep it apart from `config.json`, and it has the last word."""
+        """The id that the decoder starts with; newer folders keep it apart from `config.json`, and
+        it has the last word.
+        """
         for config in (self.json("generation_config.json", default={}), self.config):
             start = config.get("decoder_start_token_id")
             start = start[0] if isinstance(start, list) and len(start) == 1 else start
@@ -151,7 +157,8 @@ class _Checkpoint:
         return default
 
     def forced_language(self, languages):
-        """The code of the language that every translation of this checkpoint begins with, or None."""
+        """The code of the language that every translation of this checkpoint begins with, or None.
+        """
         for config in (self.json("generation_config.json", default={}), self.config):
             forced = config.get("forced_bos_token_id")
             forced = forced[0] if isinstance(forced, list) and len(forced) == 1 else forced
@@ -164,7 +171,9 @@ class _Checkpoint:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """A SentencePiece model and the ids of its pieces: dict of id to piece, dict of special token to id."""
+    """A SentencePiece model and the ids of its pieces: dict of id to piece, dict of special token
+    to id.
+    """
 
     model: bytes
     pieces: dict
@@ -173,10 +182,11 @@ class _Pieces:
 
 
 def _exact(path):
-    """The model in a file with scores that add up exactly, so that Python and the graph cut every text alike.
+    """The model in a file with scores that add up exactly, so that Python and the graph cut every
+    text alike.
 
-    With the published scores they part where a text repeats itself ("!!!!" as "!!" + "!!" or "!" + "!!!").
-    """
+    With the published scores they part where a text repeats itself ("!!!!" as "!!" + "!!" or "!" +
+    "!!!"). """
     content = path.read_bytes()
     try:
         load_sentencepiece(content)
@@ -188,7 +198,9 @@ def _exact(path):
 
 
 def _piece_list(pieces, limit):
-    """The pieces in the order of their ids, and the ids that no piece has: those get names that no text becomes."""
+    """The pieces in the order of their ids, and the ids that no piece has: those get names that no
+    text becomes.
+    """
     size = max(pieces) + 1
     if limit is not None and size > limit:
         raise ValueError(
@@ -250,7 +262,9 @@ def _read_marian(checkpoint, given):
 
 
 def _marian_target(checkpoint, languages, given):
-    """The target language to set, or None. A bilingual model's own two languages may be named too: they change nothing."""
+    """The target language to set, or None. A bilingual model's own two languages may be named too:
+    they change nothing.
+    """
     for side, code in given.items():
         if (
             code is None
@@ -310,7 +324,9 @@ def _m2m100_pieces(checkpoint):
 
 
 def _with_added(checkpoint, model, pieces, added):
-    """`_Pieces` with the added tokens that the model has embeddings for; ValueError if two claim one id."""
+    """`_Pieces` with the added tokens that the model has embeddings for; ValueError if two claim
+    one id.
+    """
     limit = checkpoint.config.get("vocab_size")
     _piece_list(pieces, limit)  # an error if the model has too few
     added = {
@@ -329,7 +345,8 @@ def _with_added(checkpoint, model, pieces, added):
 
 
 def _fairseq_pieces(checkpoint, languages):
-    """SentencePiece's pieces behind fairseq's four special tokens, then the languages, then <mask>."""
+    """SentencePiece's pieces behind fairseq's four special tokens, then the languages, then <mask>.
+    """
     if not checkpoint.has(MODEL_NAME):
         return _converted(checkpoint)
     model = checkpoint.model(MODEL_NAME)
@@ -424,7 +441,9 @@ def _read_mbart(checkpoint, given):
 
 
 def _has_mbart50_languages(checkpoint):
-    """Tells the two apart by the last language that only mBART-50 has, or by the number of embeddings."""
+    """Tells the two apart by the last language that only mBART-50 has, or by the number of
+    embeddings.
+    """
     added = checkpoint.added_tokens()
     if not checkpoint.has(MODEL_NAME) or set(added) & set(MBART_LANGUAGES):
         return MBART50_LANGUAGES[-1] in added

@@ -18,7 +18,8 @@ class Slot(NamedTuple):
 
     Attributes:
         variable: the Keras variable.
-        names: names of the tensors, several where ours joins them along its last axis (queries, keys and values).
+        names: names of the tensors, several where ours joins them along its last axis (queries,
+            keys and values).
         transposed: whether they are stored `[outputs, inputs]`, as PyTorch's linear maps are.
         skipped_rows: rows at the beginning of the published tensor that ours does not have.
         is_row: whether a vector is stored as a matrix with one row.
@@ -50,7 +51,9 @@ class Slot(NamedTuple):
         return joined[0] if self.is_row else joined[self.skipped_rows :]
 
     def split(self, array):
-        """An array of our variable, as the published tensors; rows that ours does not have are zeros."""
+        """An array of our variable, as the published tensors; rows that ours does not have are
+        zeros.
+        """
         if self.is_row:
             return [array[None]]
         if self.skipped_rows:
@@ -211,7 +214,8 @@ def check_sizes(arguments, shapes, where):
         where: what to call their place in error messages.
 
     Raises:
-        ValueError: the number of layers, or the shape of a table or of a feed-forward network is another one.
+        ValueError: the number of layers, or the shape of a table or of a feed-forward network is
+            another one.
     """
     is_t5 = arguments["position_encoding"] == "t5"
     for side in ("encoder", "decoder"):
@@ -249,9 +253,8 @@ def check_sizes(arguments, shapes, where):
 def settle_output(arguments, shapes):
     """What `model_arguments` gave, with a projection of its own where a T5 has one.
 
-    Newer configurations of T5 v1.1 say that its projection is the shared table, and store another one; that its outputs are not scaled
-    tells it from T5.
-    """
+    Newer configurations of T5 v1.1 say that its projection is the shared table, and store another
+    one; that its outputs are not scaled tells it from T5. """
     has_own = (
         arguments["position_encoding"] == "t5"
         and not arguments["scale_output"]
@@ -269,7 +272,8 @@ def load_weights(model, weights, where):
         where: what to call their place in error messages.
 
     Raises:
-        ValueError: a tensor is missing, has another shape, is not finite, or is one that the model has no place for.
+        ValueError: a tensor is missing, has another shape, is not finite, or is one that the model
+            has no place for.
     """
     table = list(slots(model))
     shapes, used = weights.shapes, set()
@@ -317,7 +321,9 @@ def load_weights(model, weights, where):
 
 
 def _stored_name(name, shapes, model):
-    """The name under which a tensor is stored: some files have the shared table under one of its copies' names alone."""
+    """The name under which a tensor is stored: some files have the shared table under one of its
+    copies' names alone.
+    """
     candidates = [name]
     if name.endswith("shared.weight"):
         prefix = name.removesuffix("shared.weight")
@@ -334,7 +340,9 @@ def _stored_name(name, shapes, model):
 
 
 def _copy_of(name, model):
-    """What a tensor without a place of its own repeats: `"source"` or `"target"` embeddings, `"positions"`, or `None`."""
+    """What a tensor without a place of its own repeats: `"source"` or `"target"` embeddings,
+    `"positions"`, or `None`.
+    """
     network = model._network
     parts = name.split(".")
     if parts[-1] == "version":
@@ -363,7 +371,9 @@ def _copy_of(name, model):
 
 
 def _check_copy(array, kind, model, what):
-    """Makes sure that a tensor is the copy that it should be: tied tables may not differ, fixed positions are fixed."""
+    """Makes sure that a tensor is the copy that it should be: tied tables may not differ, fixed
+    positions are fixed.
+    """
     if kind == "unused":
         return
     embedding = (

@@ -1,9 +1,8 @@
 """What a decoder keeps between two steps, so that no token is computed twice.
 
-A cache is passed in and returned, never stored in a layer: the same model can serve many searches at once, and a loop of
-any backend can carry it (all classes are tuples of tensors). R counts the rows of the decoder's batch: sentences times
-beams. N heads, H head size, S keys.
-"""
+A cache is passed in and returned, never stored in a layer: the same model can serve many searches
+at once, and a loop of any backend can carry it (all classes are tuples of tensors). R counts the
+rows of the decoder's batch: sentences times beams. N heads, H head size, S keys. """
 
 from typing import Any, NamedTuple
 
@@ -47,22 +46,25 @@ class KeyValueCache(NamedTuple):
         return self.key, self.value
 
     def causal_mask(self, query_length):
-        """The causal mask `[T, S]` for the T tokens that were appended last; `None` for one, which sees everything."""
+        """The causal mask `[T, S]` for the T tokens that were appended last; `None` for one, which
+        sees everything.
+        """
         if isinstance(query_length, int) and query_length == 1:
             return None
         return causal_mask(query_length, self.length, offset=self.length - query_length)
 
     def distances(self, query_length):
-        """Distances `[T, S + T]` from the T tokens that come next to the keys that there will be."""
+        """Distances `[T, S + T]` from the T tokens that come next to the keys that there will be.
+        """
         return distances(query_length, self.length + query_length, offset=self.length)
 
 
 class StaticKeyValueCache(NamedTuple):
-    """Keys and values of the tokens so far in arrays of a fixed length, of which the first `length` slots are filled.
+    """Keys and values of the tokens so far in arrays of a fixed length, of which the first `length`
+    slots are filled.
 
-    The layout for compilers that forbid a shape to change inside a loop (JAX, XLA). The slots beyond `length` are hidden
-    by the causal mask of whoever attends.
-    """
+    The layout for compilers that forbid a shape to change inside a loop (JAX, XLA). The slots
+    beyond `length` are hidden by the causal mask of whoever attends. """
 
     key: Any  # [R, N, S, H]
     value: Any  # [R, N, S, H]
@@ -94,7 +96,9 @@ class StaticKeyValueCache(NamedTuple):
         return self.key, self.value
 
     def causal_mask(self, query_length):
-        """The mask `[T, S]` for the T tokens that were appended last: causal, and so never onto an unfilled slot."""
+        """The mask `[T, S]` for the T tokens that were appended last: causal, and so never onto an
+        unfilled slot.
+        """
         return causal_mask(query_length, ops.shape(self.key)[2], offset=self.length - query_length)
 
     def distances(self, query_length):
@@ -105,9 +109,9 @@ class StaticKeyValueCache(NamedTuple):
 class CrossAttentionCache(NamedTuple):
     """Keys and values of the encoded source, computed once per sentence.
 
-    It has one row per sentence (B), also where the decoder has one row per beam: the beams of a sentence are queries
-    of one attention, so nothing is repeated and a reordering of beams does not concern it.
-    """
+    It has one row per sentence (B), also where the decoder has one row per beam: the beams of a
+    sentence are queries of one attention, so nothing is repeated and a reordering of beams does not
+    concern it. """
 
     key: Any  # [B, N, S, H]
     value: Any  # [B, N, S, H]

@@ -1,12 +1,13 @@
 """Random bits as a pure function of a key and a position.
 
-Keras's random functions keep their state in a seed generator (not saved with a model) or in the backend's global generator,
-and differ between backends. A counter-based hash has no state: the same key gives the same bits on TensorFlow, JAX and
-PyTorch, a resumed run draws what the uninterrupted one would have drawn, and a compiler fuses the arithmetic into the
-operation that consumes it.
+Keras's random functions keep their state in a seed generator (not saved with a model) or in the
+backend's global generator, and differ between backends. A counter-based hash has no state: the same
+key gives the same bits on TensorFlow, JAX and PyTorch, a resumed run draws what the uninterrupted
+one would have drawn, and a compiler fuses the arithmetic into the operation that consumes it.
 
-Everything is done in int32, whose multiplication wraps around on all three backends (PyTorch lacks uint32 arithmetic).
-A right shift of an int32 drags the sign along, hence the bit masks after each shift.
+Everything is done in int32, whose multiplication wraps around on all three backends (PyTorch lacks
+uint32 arithmetic). A right shift of an int32 drags the sign along, hence the bit masks after each
+shift.
 
 References:
     Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3" (counter-based generators).
@@ -34,18 +35,20 @@ def _xor_shift(x, bits):
 
 
 def mix(x):
-    """A bijection of int32 in which every input bit moves every output bit (MurmurHash3's finaliser)."""
+    """A bijection of int32 in which every input bit moves every output bit (MurmurHash3's
+    finaliser).
+    """
     x = _xor_shift(x, 16) * _int32(_FIRST)
     x = _xor_shift(x, 13) * _int32(_SECOND)
     return _xor_shift(x, 16)
 
 
 def drawn_seed(seed):
-    """The seed as an int; `None` draws one from Python's generator, which `keras.utils.set_random_seed` seeds.
+    """The seed as an int; `None` draws one from Python's generator, which
+    `keras.utils.set_random_seed` seeds.
 
-    A layer draws when it is made, not when it first needs a number, so that its configuration has the seed and a reloaded
-    layer goes on as the saved one would have.
-    """
+    A layer draws when it is made, not when it first needs a number, so that its configuration has
+    the seed and a reloaded layer goes on as the saved one would have. """
     return random.getrandbits(31) if seed is None else int(seed)
 
 
@@ -81,13 +84,14 @@ def fold_key(seed, *counters):
 def random_bits(rows, columns, key):
     """32 random bits for each element of a matrix.
 
-    Each row and each column is hashed once, thoroughly; their sum is mixed once more, since a bare sum would repeat over
-    the corners of a rectangle.
+    Each row and each column is hashed once, thoroughly; their sum is mixed once more, since a bare
+    sum would repeat over the corners of a rectangle.
 
     Args:
         rows: number of rows, an int or a scalar tensor.
         columns: number of columns, an int or a scalar tensor.
-        key: int32 tensor, a scalar for the whole matrix, or `[rows]`, where a row's bits depend on its own key alone.
+        key: int32 tensor, a scalar for the whole matrix, or `[rows]`, where a row's bits depend on
+            its own key alone.
 
     Returns:
         int32 tensor `[rows, columns]`; the upper and the lower 16 bits can be used as two numbers.
@@ -103,8 +107,11 @@ def random_bits(rows, columns, key):
 
 
 def uniform(rows, columns, key):
-    """Uniform numbers above 0 and up to 1, float32 `[rows, columns]`; the arguments are `random_bits`'s."""
+    """Uniform numbers above 0 and up to 1, float32 `[rows, columns]`; the arguments are
+    `random_bits`'s.
+    """
     bits = mix(random_bits(rows, columns, key))
-    # 24 bits fill a float32's significand; the half step keeps 0 out (at the other end it rounds to 1).
+    # 24 bits fill a float32's significand; the half step keeps 0 out (at the other end it rounds to
+    # 1).
     top = ops.cast(ops.bitwise_and(ops.right_shift(bits, 8), 0xFFFFFF), "float32")
     return top * (2.0**-24) + 2.0**-25

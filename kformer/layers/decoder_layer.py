@@ -18,15 +18,17 @@ class DecoderLayer(ResidualLayer):
 
     Call arguments:
         x: float tensor `[B, T, D]`.
-        encoded: float tensor `[B, S, D]`, the encoder's output; not needed with a `cache`, which holds what is used of it.
-        padding_mask: boolean `[B, T]`, `True` at real target tokens. Rarely needed: the causal mask hides padding on the
-            right, and the start token may be the padding token.
+        encoded: float tensor `[B, S, D]`, the encoder's output; not needed with a `cache`, which
+            holds what is used of it.
+        padding_mask: boolean `[B, T]`, `True` at real target tokens. Rarely needed: the causal mask
+            hides padding on the right, and the start token may be the padding token.
         left_padding: integer `[B]`, the number of tokens of padding in front of each row.
         encoded_padding_mask: boolean `[B, S]`, `True` at real source tokens.
-        attention_mask: boolean `[T, T]`, `[B, T, T]` or `[B, N, T, T]` for self-attention, ANDed with the causal mask.
+        attention_mask: boolean `[T, T]`, `[B, T, T]` or `[B, N, T, T]` for self-attention, ANDed
+            with the causal mask.
         cross_attention_mask: boolean `[T, S]`, `[B, T, S]` or `[B, N, T, S]`.
-        attention_bias: float `[N, T, T]` or `[B, N, T, T]`, added to the scores of the self-attention; with a `cache` for all its slots,
-            `[N, T, slots]`.
+        attention_bias: float `[N, T, T]` or `[B, N, T, T]`, added to the scores of the
+            self-attention; with a `cache` for all its slots, `[N, T, slots]`.
         use_causal_mask: bool.
         cache: `DecoderLayerCache` with the tokens before `x`, from `init_cache` or an earlier call.
         return_attention_scores: bool.
@@ -34,9 +36,9 @@ class DecoderLayer(ResidualLayer):
         mask, x_mask, encoded_mask: implicit Keras masks, filled in by Keras.
 
     Returns:
-        Float tensor `[B, T, D]`; then, if asked for, the pair of the self-attention's probabilities `[B, N, T, T]` and the
-        cross-attention's `[B, N, T, S]` (without cross-attention the first alone); then, if a cache was given, the cache with the new
-        tokens.
+        Float tensor `[B, T, D]`; then, if asked for, the pair of the self-attention's probabilities
+        `[B, N, T, T]` and the cross-attention's `[B, N, T, S]` (without cross-attention the first
+        alone); then, if a cache was given, the cache with the new tokens.
 
     Example:
         >>> layer = kformer.layers.DecoderLayer(intermediate_dim=2048, num_heads=8)
@@ -72,7 +74,8 @@ class DecoderLayer(ResidualLayer):
         Args:
             encoded: float tensor `[B, S, D]`, the encoder's output; `None` without cross-attention.
             rows: rows of the decoder's batch, a multiple of B; `None` for B itself.
-            max_length: int, the number of tokens that a static cache has room for; `None` for a growing cache.
+            max_length: int, the number of tokens that a static cache has room for; `None` for a
+                growing cache.
 
         Returns:
             `DecoderLayerCache`.

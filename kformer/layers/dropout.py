@@ -8,16 +8,19 @@ from kformer.layers.counter_hash import drawn_seed, fold_key, random_bits
 
 @keras.saving.register_keras_serializable(package="kformer")
 class Dropout(keras.layers.Layer):
-    """Inverted dropout, resumable: the mask depends on `seed` and on how many training calls there were, on nothing else.
+    """Inverted dropout, resumable: the mask depends on `seed` and on how many training calls there
+    were, on nothing else.
 
-    The number of calls is a weight (`step`, not trainable), so a saved model continues the sequence of masks exactly, on
-    the backend it was trained on or on another: the masks of all three backends are the same, bit for bit.
+    The number of calls is a weight (`step`, not trainable), so a saved model continues the sequence
+    of masks exactly, on the backend it was trained on or on another: the masks of all three
+    backends are the same, bit for bit.
 
     Args:
-        rate: float in `[0, 1)`, the fraction of elements set to zero. It is rounded to a multiple of 1/65536, and the
-            remaining elements are scaled by what was really kept, so that the expectation is exact.
-        seed: int; two layers with one seed drop the same elements. `None` draws one from Python's generator, which
-            `keras.utils.set_random_seed` seeds.
+        rate: float in `[0, 1)`, the fraction of elements set to zero. It is rounded to a multiple
+            of 1/65536, and the remaining elements are scaled by what was really kept, so that the
+            expectation is exact.
+        seed: int; two layers with one seed drop the same elements. `None` draws one from Python's
+            generator, which `keras.utils.set_random_seed` seeds.
 
     Call arguments:
         inputs: float tensor of any shape with at least one axis.
@@ -81,7 +84,8 @@ class Dropout(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="kformer")
 class StochasticDepth(Dropout):
-    """Drops whole rows, so that a residual branch is left out for some sequences of a batch and the others' is scaled up.
+    """Drops whole rows, so that a residual branch is left out for some sequences of a batch and the
+    others' is scaled up.
 
     Args:
         rate, seed: as in `Dropout`.
@@ -91,7 +95,8 @@ class StochasticDepth(Dropout):
         training: bool.
 
     References:
-        Huang et al. 2016, "Deep networks with stochastic depth", with the scaling in training instead of in use.
+        Huang et al. 2016, "Deep networks with stochastic depth", with the scaling in training
+        instead of in use.
     """
 
     def _mask_shape(self, inputs):

@@ -10,7 +10,9 @@ from kformer.layers.normalization import make_norm, normalize
 
 
 class ResidualLayer(keras.layers.Layer):
-    """What encoder and decoder layers share: their options, and sub-layers with residual connection, dropout and norm."""
+    """What encoder and decoder layers share: their options, and sub-layers with residual
+    connection, dropout and norm.
+    """
 
     def __init__(
         self,
@@ -124,11 +126,15 @@ class ResidualLayer(keras.layers.Layer):
             getattr(self, f"{name}_{kind}").build(shape)
 
     def _before(self, name, x):
-        """What the sub-layer reads: the normalised residual stream (pre-norm), or the stream itself (post-norm)."""
+        """What the sub-layer reads: the normalised residual stream (pre-norm), or the stream itself
+        (post-norm).
+        """
         return normalize(getattr(self, f"{name}_norm"), x) if self.normalize_first else x
 
     def _after(self, name, x, output, training):
-        """The residual stream after the sub-layer: `x + dropout(output)`, normalised under post-norm."""
+        """The residual stream after the sub-layer: `x + dropout(output)`, normalised under
+        post-norm.
+        """
         output = getattr(self, f"{name}_dropout")(output, training=training)
         if self.stochastic_depth:
             output = getattr(self, f"{name}_depth")(output, training=training)
@@ -150,7 +156,8 @@ class ResidualLayer(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="kformer")
 class EncoderLayer(ResidualLayer):
-    """Self-attention, then a feed-forward network, each with residual connection, dropout and layer norm.
+    """Self-attention, then a feed-forward network, each with residual connection, dropout and layer
+    norm.
 
     Args:
         intermediate_dim: width of the feed-forward network.
@@ -161,28 +168,30 @@ class EncoderLayer(ResidualLayer):
         stochastic_depth: rate at which a sub-layer is left out for a whole sequence, in training.
         activation: `"relu"`, `"gelu"`, `"gelu_tanh"` or `"silu"`.
         gated: whether the feed-forward network is gated (GeGLU, SwiGLU).
-        normalize_first: `False` for post-norm, `norm(x + f(x))`, as in the paper; `True` for pre-norm, `x + f(norm(x))`,
-            after whose last layer the stack needs a norm of its own.
+        normalize_first: `False` for post-norm, `norm(x + f(x))`, as in the paper; `True` for
+            pre-norm, `x + f(norm(x))`, after whose last layer the stack needs a norm of its own.
         normalization: `"layer_norm"` or `"rms_norm"`.
         layer_norm_epsilon: added to the variance.
         use_bias: whether the linear maps add a bias.
-        head_dim, num_key_value_heads, attention_scale, rotary: `head_dim`, `num_key_value_heads`, `scale` and `rotary` of
-            `MultiHeadAttention`; `rotary` for the self-attention alone.
-        attention_kind, attention_window, attention_dilation, global_tokens: `kind`, `window`, `dilation` and `global_tokens` of the
-            self-attention.
+        head_dim, num_key_value_heads, attention_scale, rotary: `head_dim`, `num_key_value_heads`,
+            `scale` and `rotary` of `MultiHeadAttention`; `rotary` for the self-attention alone.
+        attention_kind, attention_window, attention_dilation, global_tokens: `kind`, `window`,
+            `dilation` and `global_tokens` of the self-attention.
         seed: int, for the initializers and the dropout.
 
     Call arguments:
         x: float tensor `[B, S, D]`.
         padding_mask: boolean `[B, S]`, `True` at real tokens.
         attention_mask: boolean `[S, S]`, `[B, S, S]` or `[B, N, S, S]`.
-        attention_bias: float `[N, S, S]` or `[B, N, S, S]`, added to the scores (ALiBi, T5's relative bias).
+        attention_bias: float `[N, S, S]` or `[B, N, S, S]`, added to the scores (ALiBi, T5's
+            relative bias).
         return_attention_scores: bool.
         training: bool.
         mask, x_mask: the implicit Keras mask of `x`, filled in by Keras.
 
     Returns:
-        Float tensor `[B, S, D]`; with `return_attention_scores` also the probabilities `[B, N, S, S]`.
+        Float tensor `[B, S, D]`; with `return_attention_scores` also the probabilities `[B, N, S,
+        S]`.
 
     Example:
         >>> layer = kformer.layers.EncoderLayer(intermediate_dim=2048, num_heads=8)

@@ -10,7 +10,8 @@ from kformer.layers.shapes import linear
 
 @keras.saving.register_keras_serializable(package="kformer")
 class FeatureEmbedding(PositionMixin, keras.layers.Layer):
-    """A linear map of each step's features, plus positions, then dropout: what an embedding is for tokens.
+    """A linear map of each step's features, plus positions, then dropout: what an embedding is for
+    tokens.
 
     Args:
         hidden_dim: D.

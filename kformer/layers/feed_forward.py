@@ -14,15 +14,17 @@ ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 
 @keras.saving.register_keras_serializable(package="kformer")
 class FeedForward(keras.layers.Layer):
-    """Two linear maps with an activation between, applied to each position: `activation(x W1 + b1) W2 + b2`.
+    """Two linear maps with an activation between, applied to each position: `activation(x W1 + b1)
+    W2 + b2`.
 
     Gated, the hidden layer is `activation(x V + c) * (x W1 + b1)`.
 
     Args:
         intermediate_dim: width of the hidden layer (the paper's d_ff).
-        activation: `"relu"` (the paper), `"gelu"` (exact, by the error function), `"gelu_tanh"` (its approximation, which T5's models
-            have) or `"silu"` (swish).
-        gated: whether a third map gates the hidden layer: GeGLU with gelu, SwiGLU with silu. It has half as many parameters again.
+        activation: `"relu"` (the paper), `"gelu"` (exact, by the error function), `"gelu_tanh"`
+            (its approximation, which T5's models have) or `"silu"` (swish).
+        gated: whether a third map gates the hidden layer: GeGLU with gelu, SwiGLU with silu. It has
+            half as many parameters again.
         dropout: dropout rate after the activation. The paper has none there.
         use_bias: whether the linear maps add a bias.
         kernel_initializer: initializer of both kernels.

@@ -1,4 +1,6 @@
-"""Scaled dot-product attention over heads, every query with every key: by a fused kernel or step by step."""
+"""Scaled dot-product attention over heads, every query with every key: by a fused kernel or step by
+step.
+"""
 
 import keras
 from keras import ops
@@ -6,7 +8,8 @@ from keras import ops
 from kformer.layers.masks import causal_mask, combine_masks
 from kformer.layers.shapes import reshape
 
-# Stands for minus infinity in float32 scores: exp(MASKED - max) is 0, and a row of it alone still has a finite softmax.
+# Stands for minus infinity in float32 scores: exp(MASKED - max) is 0, and a row of it alone still
+# has a finite softmax.
 MASKED = -1e30
 
 # Scores of sequences up to this length are no burden to memory.
@@ -30,12 +33,14 @@ def full_attention(
 
     Args:
         query: float tensor `[B, N, T, H]`.
-        key, value: float tensors `[B, G, S, H]`, where G divides N: heads next to each other share one.
+        key, value: float tensors `[B, G, S, H]`, where G divides N: heads next to each other share
+            one.
         scale: what the scores are multiplied by.
         mask: boolean, broadcastable to `[B, N, T, S]`, or `None`.
         bias: float, `[N, T, S]` or `[B, N, T, S]`, added to the scaled scores, or `None`.
         is_causal: whether a query sees no later key.
-        fused: whether to use the backend's kernel, as `prefers_fused` tells; it is not used with dropout or for scores.
+        fused: whether to use the backend's kernel, as `prefers_fused` tells; it is not used with
+            dropout or for scores.
         dropout: a function of the probabilities, or `None`.
         scores: whether the probabilities are wanted.
 
@@ -45,7 +50,8 @@ def full_attention(
     num_heads, groups, dtype = query.shape[1], key.shape[1], query.dtype
     query_length, key_length = ops.shape(query)[2], ops.shape(key)[2]
     fused = fused and not scores and dropout is None
-    # Under a causal mask alone every query sees itself; any other mask may leave a query without keys.
+    # Under a causal mask alone every query sees itself; any other mask may leave a query without
+    # keys.
     may_be_empty = mask is not None
     if is_causal and (mask is not None or bias is not None or not fused):
         mask = combine_masks(mask, causal_mask(query_length, key_length))
@@ -72,8 +78,8 @@ def full_attention(
         )
         context, weights = ops.transpose(context, (0, 2, 1, 3)), None
     else:
-        # Half-precision products would overflow (float16) or be rounded to steps of 1/8 from 16 on (bfloat16) before the
-        # softmax sees them; the fused kernels sum in float32, too.
+        # Half-precision products would overflow (float16) or be rounded to steps of 1/8 from 16 on
+        # (bfloat16) before the softmax sees them; the fused kernels sum in float32, too.
         query, key = ops.cast(query, "float32") * scale, ops.cast(key, "float32")
         # einsum spares the transposed copy of the keys.
         weights = _ungrouped(
@@ -83,7 +89,8 @@ def full_attention(
             weights = weights + bias
         if mask is not None:
             weights = ops.where(mask, weights, MASKED)
-        # Over one key, which the first step of a search has, Keras warns that a softmax is of no use.
+        # Over one key, which the first step of a search has, Keras warns that a softmax is of no
+        # use.
         weights = (
             ops.ones_like(weights)
             if isinstance(key_length, int) and key_length == 1
@@ -106,7 +113,8 @@ def prefers_fused(query, key_length, training):
     if backend == "tensorflow":
         return False
     if backend == "jax" and keras.backend.standardize_dtype(query.dtype) == "float16":
-        # The kernel's float16 product with float32 sums exists on GPUs only; elsewhere its compilation fails.
+        # The kernel's float16 product with float32 sums exists on GPUs only; elsewhere its
+        # compilation fails.
         return keras.distribution.list_devices()[0].startswith("gpu")
     if (
         backend == "torch"
@@ -114,13 +122,15 @@ def prefers_fused(query, key_length, training):
         and getattr(query, "device", None)
         and query.device.type == "cpu"
     ):
-        # PyTorch's backward pass of the kernel is the slower one on processors. What it spares is memory, where sequences are long.
+        # PyTorch's backward pass of the kernel is the slower one on processors. What it spares is
+        # memory, where sequences are long.
         return query.shape[2] * key_length > _SHORT**2
     return True
 
 
 def _grouped(x, groups):
-    """`[B, N, T, K]` -> `[B, G, N / G T, K]`: the heads that share keys become queries of one head."""
+    """`[B, N, T, K]` -> `[B, G, N / G T, K]`: the heads that share keys become queries of one head.
+    """
     return x if x.shape[1] == groups else reshape(x, (ops.shape(x)[0], groups, -1, ops.shape(x)[3]))
 
 

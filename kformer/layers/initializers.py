@@ -2,7 +2,8 @@
 
 
 def seeded(initializer, seed):
-    """A copy of an initializer under a seed of its own, so that two weights never start from the same numbers.
+    """A copy of an initializer under a seed of its own, so that two weights never start from the
+    same numbers.
 
     Args:
         initializer: a `keras.initializers.Initializer`.

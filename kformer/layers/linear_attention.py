@@ -1,4 +1,5 @@
-"""Linear attention: a feature map in the softmax's place, so that sums over keys serve all queries, and a search carries sums alone.
+"""Linear attention: a feature map in the softmax's place, so that sums over keys serve all queries,
+and a search carries sums alone.
 
 Shape letters: B batch, N heads, T queries, S keys, H head size, C chunk length.
 """
@@ -23,22 +24,26 @@ def features(x):
 def linear_attention(
     query, key, value, *, padding_mask=None, is_causal=False, state=None, rotate=None
 ):
-    """`phi(Q) (phi(K)^T V) / (phi(Q) sum(phi(K)))`, in time and memory that grow with the length, not its square.
+    """`phi(Q) (phi(K)^T V) / (phi(Q) sum(phi(K)))`, in time and memory that grow with the length,
+    not its square.
 
     Args:
         query: float tensor `[B, N, T, H]`.
         key, value: float tensors `[B, N, S, H]`.
         padding_mask: boolean `[B, S]`, `True` at real keys, or `None`.
         is_causal: whether a query sees no later key; T = S then.
-        state: `LinearAttentionCache` of the tokens before these, or `None`; causal attention alone has one.
-        rotate: a function of queries or keys `[B, N, T, H]` that turns them by their positions, or `None`. The weights' numerator is
-            turned, their sum is not, so that it stays positive (Su et al. 2021, equation 19).
+        state: `LinearAttentionCache` of the tokens before these, or `None`; causal attention alone
+            has one.
+        rotate: a function of queries or keys `[B, N, T, H]` that turns them by their positions, or
+            `None`. The weights' numerator is turned, their sum is not, so that it stays positive
+            (Su et al. 2021, equation 19).
 
     Returns:
         The context `[B, N, T, H]`, zeros for a query without keys; and with a state the next one.
 
     References:
-        Katharopoulos et al. 2020, "Transformers are RNNs: fast autoregressive Transformers with linear attention".
+        Katharopoulos et al. 2020, "Transformers are RNNs: fast autoregressive Transformers with
+        linear attention".
     """
     dtype = query.dtype
     query, key, value = (
@@ -91,7 +96,8 @@ def linear_attention(
 
 
 def linear_weights(query, key, mask):
-    """The weights that `linear_attention` gives without rotation, as a matrix to look at: `[B, N, T, S]`.
+    """The weights that `linear_attention` gives without rotation, as a matrix to look at: `[B, N,
+    T, S]`.
 
     Args:
         query, key: float tensors `[B, N, T, H]` and `[B, N, S, H]`.
@@ -115,7 +121,9 @@ def _chunked(x, chunks, length):
 
 
 class LinearAttentionCache(NamedTuple):
-    """What linear attention keeps of all tokens so far: two sums, whose size no number of tokens changes. R rows."""
+    """What linear attention keeps of all tokens so far: two sums, whose size no number of tokens
+    changes. R rows.
+    """
 
     sums: Any  # float32 [R, N, H, H]: phi(K)^T V
     keys: Any  # float32 [R, N, H]: the sum of phi(K)

@@ -1,8 +1,9 @@
-"""Attention in a window: a band of the scores is computed, not the square, so that cost grows with the length, not its square.
+"""Attention in a window: a band of the scores is computed, not the square, so that cost grows with
+the length, not its square.
 
-Shape letters: B batch, N heads, T tokens, H head size, W window, d dilation, g global tokens. With the dilation d the tokens fall into d
-sequences of every d-th, and these into C blocks of W tokens each; a block's queries see keys of its own block and of its neighbours.
-"""
+Shape letters: B batch, N heads, T tokens, H head size, W window, d dilation, g global tokens. With
+the dilation d the tokens fall into d sequences of every d-th, and these into C blocks of W tokens
+each; a block's queries see keys of its own block and of its neighbours. """
 
 from typing import Any, NamedTuple
 
@@ -16,7 +17,8 @@ from kformer.layers.relative_positions import distances
 def window_mask(
     query_length, key_length, window, *, dilation=1, global_tokens=0, is_causal=False, offset=0
 ):
-    """Lets a position see those that are at most `window` steps away, and the sequence's first tokens.
+    """Lets a position see those that are at most `window` steps away, and the sequence's first
+    tokens.
 
         window_mask(5, 5, 1)    1 1 . . .     dilation=2   1 . 1 . .     global_tokens=1   1 1 1 1 1
                                 1 1 1 . .                  . 1 . 1 .                       1 1 1 . .
@@ -72,16 +74,19 @@ def local_attention(
     is_causal=False,
     dropout=None,
 ):
-    """Attention under `window_mask`, over the band alone; zeros for a query whose keys are all masked.
+    """Attention under `window_mask`, over the band alone; zeros for a query whose keys are all
+    masked.
 
     Args:
         query: float tensor `[B, N, T, H]`.
         key, value: float tensors `[B, G, T, H]`, where G divides N.
         scale: what the scores are multiplied by.
         window, dilation, global_tokens, is_causal: as in `window_mask`.
-        mask: boolean, broadcastable to `[B, N, T, T]`, or `None`. It has the size that the band saves.
+        mask: boolean, broadcastable to `[B, N, T, T]`, or `None`. It has the size that the band
+            saves.
         padding_mask: boolean `[B, T]`, `True` at real keys, or `None`.
-        bias: float `[N, W, 3 W]` (causal: `[N, W, 2 W]`), what `band_distances` makes add to the scores, or `None`; without global tokens.
+        bias: float `[N, W, 3 W]` (causal: `[N, W, 2 W]`), what `band_distances` makes add to the
+            scores, or `None`; without global tokens.
         dropout: a function of the probabilities, or `None`.
 
     Returns:
@@ -157,7 +162,8 @@ def local_attention(
 
 
 class _Blocks:
-    """How a sequence falls into blocks: token `t` belongs to the sequence `t mod d`, and there to block after block of W.
+    """How a sequence falls into blocks: token `t` belongs to the sequence `t mod d`, and there to
+    block after block of W.
 
     C counts the blocks of all d sequences.
     """
@@ -174,7 +180,9 @@ class _Blocks:
         )  # blocks of one of them
 
     def _apart(self, x, fill):
-        """`[..., T, H]` -> `[..., d, C / d, W, H]` and the axis of d; without H for booleans and ints, whose last axis is T."""
+        """`[..., T, H]` -> `[..., d, C / d, W, H]` and the axis of d; without H for booleans and
+        ints, whose last axis is T.
+        """
         axis = len(x.shape) - 1 - _has_size(x)
         x = _padded(x, axis, 0, self.count * self.window * self.dilation - self.length, fill)
         lead, size = list(ops.shape(x)[:axis]), list(x.shape[axis + 1 :])
@@ -196,7 +204,9 @@ class _Blocks:
         return self._together(*self._apart(x, fill))
 
     def neighbours(self, x, fill=0):
-        """`[..., T, H]` -> `[..., C, X, H]`: for each block the keys of the block before, its own, and, if it sees them, the next's."""
+        """`[..., T, H]` -> `[..., C, X, H]`: for each block the keys of the block before, its own,
+        and, if it sees them, the next's.
+        """
         x, axis = self._apart(x, fill)
         x = _padded(x, axis + 1, 1, 0 if self.is_causal else 1, fill)
         before = (slice(None),) * (axis + 1)
@@ -227,7 +237,9 @@ def _padded(x, axis, before, after, fill):
 
 
 def _of_band(mask, query_positions, key_positions):
-    """A mask `[B or 1, N or 1, T or 1, T]` at pairs of positions: queries `[C, W, 1]`, keys `[C, 1 or W, X]`."""
+    """A mask `[B or 1, N or 1, T or 1, T]` at pairs of positions: queries `[C, W, 1]`, keys `[C, 1
+    or W, X]`.
+    """
     queries = (
         ops.maximum(query_positions, 0) if mask.shape[2] != 1 else ops.zeros_like(query_positions)
     )
@@ -241,7 +253,8 @@ def _of_band(mask, query_positions, key_positions):
 
 
 class WindowCache(NamedTuple):
-    """Keys and values that a causal window can still see: the first g tokens, and the last W d before the next token, in a ring.
+    """Keys and values that a causal window can still see: the first g tokens, and the last W d
+    before the next token, in a ring.
 
     Its size does not depend on how many tokens there were. R rows, G heads of keys.
     """
@@ -277,13 +290,17 @@ class WindowCache(NamedTuple):
         return self._replace(key=keys, value=values, length=length + added)
 
     def view(self, key, value):
-        """Keys and values that the T next tokens, whose own are given, may see: those held and their own, `[R, G, slots + T, H]`."""
+        """Keys and values that the T next tokens, whose own are given, may see: those held and
+        their own, `[R, G, slots + T, H]`.
+        """
         return ops.concatenate([self.key, key], axis=2), ops.concatenate(
             [self.value, value], axis=2
         )
 
     def distances(self, query_length):
-        """Distances `[T, slots + T]` from the T next tokens to what `view` shows; large where a slot holds nothing."""
+        """Distances `[T, slots + T]` from the T next tokens to what `view` shows; large where a
+        slot holds nothing.
+        """
         first, slots = self._sizes()
         held = _held(self.length, first, slots)
         new = self.length + ops.arange(query_length, dtype="int32")
@@ -312,7 +329,8 @@ class WindowCache(NamedTuple):
 
 
 def _held(length, first, slots):
-    """The position that each slot holds after `length` tokens: int32 `[slots]`, negative for none."""
+    """The position that each slot holds after `length` tokens: int32 `[slots]`, negative for none.
+    """
     slot = ops.arange(slots, dtype="int32")
     ring = slots - first
     last = length - 1 - first  # the last token's place behind the first ones

@@ -34,7 +34,8 @@ def causal_mask(query_length, key_length, offset=0):
     Args:
         query_length: T, an int or a scalar tensor.
         key_length: S, an int or a scalar tensor.
-        offset: position of the first query among the keys: with a cache, the number of tokens that it holds already.
+        offset: position of the first query among the keys: with a cache, the number of tokens that
+            it holds already.
 
     Returns:
         Boolean tensor `[T, S]`: `mask[t, s] = s <= t + offset`.
@@ -60,11 +61,13 @@ def segment_mask(query_segments, key_segments):
 
 
 def combine_masks(*masks):
-    """ANDs masks of any rank up to 4; `None` stands for "everything may be attended" and is passed over.
+    """ANDs masks of any rank up to 4; `None` stands for "everything may be attended" and is passed
+    over.
 
     Args:
-        masks: boolean tensors `[T, S]`, `[B, T, S]` or `[B, N, T, S]` (each axis may be 1), or `None`. A padding mask
-            `[B, S]` must be brought to `[B, 1, S]` first: a matrix is read as `[T, S]`.
+        masks: boolean tensors `[T, S]`, `[B, T, S]` or `[B, N, T, S]` (each axis may be 1), or
+            `None`. A padding mask `[B, S]` must be brought to `[B, 1, S]` first: a matrix is read
+            as `[T, S]`.
 
     Returns:
         Boolean tensor broadcastable to `[B, N, T, S]`, or `None` if every mask is `None`.

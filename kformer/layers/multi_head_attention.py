@@ -20,59 +20,73 @@ KINDS = ("full", "local", "linear")
 
 @keras.saving.register_keras_serializable(package="kformer")
 class MultiHeadAttention(keras.layers.Layer):
-    """Attention of several heads: `softmax(Q K^T / sqrt(H)) V` per head, heads joined by a linear map.
+    """Attention of several heads: `softmax(Q K^T / sqrt(H)) V` per head, heads joined by a linear
+    map.
 
-    Built with one input it is self-attention and projects queries, keys and values by one matrix product; built with two
-    (`layer(query, value)`) it is cross-attention, where keys and values come from the second.
+    Built with one input it is self-attention and projects queries, keys and values by one matrix
+    product; built with two (`layer(query, value)`) it is cross-attention, where keys and values
+    come from the second.
 
-    A query with nothing to attend to (all keys masked) gets zeros from every head, hence the output bias alone; never
-    NaN, never the mean of the values. Scores and softmax are computed in float32 whatever the compute dtype.
+    A query with nothing to attend to (all keys masked) gets zeros from every head, hence the output
+    bias alone; never NaN, never the mean of the values. Scores and softmax are computed in float32
+    whatever the compute dtype.
 
     Args:
         num_heads: N, the number of heads.
         head_dim: H, the size of a head; `None` takes D / N, which must be whole.
-        num_key_value_heads: G, heads of keys and values, each of which N / G heads of queries share (grouped-query attention); `None` for
-            N, 1 for multi-query attention. A cache then holds G heads instead of N.
-        rotary: dict of `base` and `interleaved` as in `rotate_positions`, for rotary positions in self-attention, counted from the
-            cache's first token; `{}` for its defaults, `None` for no rotation.
-        scale: what scores are multiplied by; `None` for 1 / sqrt(H), as in the paper, 1 for T5's models.
-        kind: `"full"`; or for self-attention `"local"`, where a query sees the keys in a window around it, or `"linear"`, where a feature
-            map takes the softmax's place. Time and memory of these two grow with the length, not its square, and their caches do not grow.
-        window, dilation, global_tokens: of local attention: keys at up to `window` steps of `dilation` positions are seen, and so are the
-            first `global_tokens` of a sequence, which see all themselves.
-        dropout: dropout rate on the attention probabilities. The paper has none there; while it is active the fused
-            kernel cannot be used. Linear attention has no probabilities to drop.
+        num_key_value_heads: G, heads of keys and values, each of which N / G heads of queries share
+            (grouped-query attention); `None` for N, 1 for multi-query attention. A cache then holds
+            G heads instead of N.
+        rotary: dict of `base` and `interleaved` as in `rotate_positions`, for rotary positions in
+            self-attention, counted from the cache's first token; `{}` for its defaults, `None` for
+            no rotation.
+        scale: what scores are multiplied by; `None` for 1 / sqrt(H), as in the paper, 1 for T5's
+            models.
+        kind: `"full"`; or for self-attention `"local"`, where a query sees the keys in a window
+            around it, or `"linear"`, where a feature map takes the softmax's place. Time and memory
+            of these two grow with the length, not its square, and their caches do not grow.
+        window, dilation, global_tokens: of local attention: keys at up to `window` steps of
+            `dilation` positions are seen, and so are the first `global_tokens` of a sequence, which
+            see all themselves.
+        dropout: dropout rate on the attention probabilities. The paper has none there; while it is
+            active the fused kernel cannot be used. Linear attention has no probabilities to drop.
         use_bias: whether the projections add a bias.
-        fused: whether to use the backend's fused kernel where possible. `None` uses it on JAX and PyTorch, but not for
-            float16 on JAX without a GPU, nor for short sequences in training by PyTorch on CPU; TensorFlow has none on CPU.
+        fused: whether to use the backend's fused kernel where possible. `None` uses it on JAX and
+            PyTorch, but not for float16 on JAX without a GPU, nor for short sequences in training
+            by PyTorch on CPU; TensorFlow has none on CPU.
         kernel_initializer: initializer of every projection, each as a `[D, N H]` matrix of its own.
         seed: int, for the initializers and the dropout.
 
     Call arguments:
         query: float tensor `[B, T, D]`.
-        value: float tensor `[B, S, E]` that keys and values are projected from; `None` for self-attention.
-        attention_mask: boolean, `[T, S]`, `[B, T, S]` or `[B, N, T, S]`; `True` where attending is allowed.
+        value: float tensor `[B, S, E]` that keys and values are projected from; `None` for
+            self-attention.
+        attention_mask: boolean, `[T, S]`, `[B, T, S]` or `[B, N, T, S]`; `True` where attending is
+            allowed.
         padding_mask: boolean `[B, S]`, `True` at real keys.
-        left_padding: integer `[B]`, the number of tokens of padding in front of each row, for self-attention: no query sees them. With a
-            cache they count among its tokens.
-        attention_bias: float tensor `[N, T, S]` or `[B, N, T, S]`, added to the scaled scores, as `alibi_bias` gives it. For local
-            attention without a cache or scores it is that of the band: `[N, window, 3 window]`, of the distances that
-            `band_distances` has.
-        use_causal_mask: bool; a query sees no later key. A self-attention cache implies it, positions counted from the
-            cache's first token.
-        cache: for self-attention what `init_cache` or an earlier call gave, with the tokens before `query`; for
-            cross-attention what `compute_cache` gave, in place of `value`. The cross-attention cache may have fewer
-            rows than `query`, which then holds several rows (beams) for each of the cache's, next to each other.
-        return_attention_scores: bool; also return the probabilities. All are computed then, whatever the kind.
+        left_padding: integer `[B]`, the number of tokens of padding in front of each row, for
+            self-attention: no query sees them. With a cache they count among its tokens.
+        attention_bias: float tensor `[N, T, S]` or `[B, N, T, S]`, added to the scaled scores, as
+            `alibi_bias` gives it. For local attention without a cache or scores it is that of the
+            band: `[N, window, 3 window]`, of the distances that `band_distances` has.
+        use_causal_mask: bool; a query sees no later key. A self-attention cache implies it,
+            positions counted from the cache's first token.
+        cache: for self-attention what `init_cache` or an earlier call gave, with the tokens before
+            `query`; for cross-attention what `compute_cache` gave, in place of `value`. The
+            cross-attention cache may have fewer rows than `query`, which then holds several rows
+            (beams) for each of the cache's, next to each other.
+        return_attention_scores: bool; also return the probabilities. All are computed then,
+            whatever the kind.
         training: bool.
-        mask, query_mask, value_mask: implicit Keras masks (boolean `[B, T]`, `[B, S]`), filled in by Keras when an
-            input carries one. A mask on the keys acts as padding; one on the queries alone has no effect.
+        mask, query_mask, value_mask: implicit Keras masks (boolean `[B, T]`, `[B, S]`), filled in
+            by Keras when an input carries one. A mask on the keys acts as padding; one on the
+            queries alone has no effect.
 
     All masks are combined with AND.
 
     Returns:
-        Float tensor `[B, T, D]`; then, if asked for, the attention probabilities `[B, N, T, S]`; then, if a cache was
-        given, the cache with the new tokens.
+        Float tensor `[B, T, D]`; then, if asked for, the attention probabilities `[B, N, T, S]`;
+        then, if a cache was given, the cache with the new tokens.
 
     Example:
         >>> attention = kformer.layers.MultiHeadAttention(num_heads=8)
@@ -81,9 +95,10 @@ class MultiHeadAttention(keras.layers.Layer):
 
     References:
         Vaswani et al. 2017, "Attention is all you need", section 3.2.
-        Ainslie et al. 2023, "GQA: training generalized multi-query Transformer models from multi-head checkpoints".
-        Beltagy et al. 2020, "Longformer: the long-document Transformer" (local).
-        Katharopoulos et al. 2020, "Transformers are RNNs: fast autoregressive Transformers with linear attention".
+        Ainslie et al. 2023, "GQA: training generalized multi-query Transformer models from
+        multi-head checkpoints". Beltagy et al. 2020, "Longformer: the long-document Transformer"
+        (local). Katharopoulos et al. 2020, "Transformers are RNNs: fast autoregressive Transformers
+        with linear attention".
     """
 
     def __init__(
@@ -169,7 +184,9 @@ class MultiHeadAttention(keras.layers.Layer):
         self.built = True
 
     def _add_projection(self, name, inputs, sizes):
-        """Weights of linear maps to the given sizes side by side, each drawn as a matrix of its own."""
+        """Weights of linear maps to the given sizes side by side, each drawn as a matrix of its
+        own.
+        """
 
         def initial(shape, dtype=None):
             matrices = [
@@ -192,7 +209,8 @@ class MultiHeadAttention(keras.layers.Layer):
         setattr(self, f"{name}_bias", bias)
 
     def _project(self, inputs, name):
-        # Cast here too: `compute_cache` runs outside `__call__`, where Keras does not autocast variables.
+        # Cast here too: `compute_cache` runs outside `__call__`, where Keras does not autocast
+        # variables.
         bias = getattr(self, f"{name}_bias")
         bias = None if bias is None else ops.cast(bias, self.compute_dtype)
         return linear(inputs, ops.cast(getattr(self, f"{name}_kernel"), self.compute_dtype), bias)
@@ -220,8 +238,8 @@ class MultiHeadAttention(keras.layers.Layer):
             max_length: number of tokens that a static cache has room for; `None` for a growing one.
 
         Returns:
-            `KeyValueCache` or `StaticKeyValueCache`; for local and linear attention `WindowCache` and `LinearAttentionCache`, which do not
-            grow.
+            `KeyValueCache` or `StaticKeyValueCache`; for local and linear attention `WindowCache`
+            and `LinearAttentionCache`, which do not grow.
         """
         if self.kind == "linear":
             return LinearAttentionCache.empty(rows, self.num_heads, self._head_dim)
@@ -281,7 +299,8 @@ class MultiHeadAttention(keras.layers.Layer):
             )
             query, key, value = (self._split_heads(part) for part in parts)
             start = 0 if cache is None else cache.length
-            # With a cache an implicit mask would speak of the new tokens only; the cached ones are masked explicitly or not at all.
+            # With a cache an implicit mask would speak of the new tokens only; the cached ones are
+            # masked explicitly or not at all.
             implicit = None if cache is not None else mask if mask is not None else query_mask
             if left_padding is not None and (cache is None or self.kind == "linear"):
                 padding_mask = _both(
@@ -293,7 +312,8 @@ class MultiHeadAttention(keras.layers.Layer):
             query = self._project(query, "query")
             if cache is not None:
                 key, value = cache
-                # The beams of one sentence become queries of one attention: [B K, T, N H] -> [B, K T, N H].
+                # The beams of one sentence become queries of one attention: [B K, T, N H] -> [B, K
+                # T, N H].
                 query = ops.reshape(query, (ops.shape(key)[0], -1, ops.shape(query)[2]))
                 implicit = None
             elif value is not None:
@@ -356,7 +376,9 @@ class MultiHeadAttention(keras.layers.Layer):
         scores,
         training,
     ):
-        """Attention over split heads `[B, N, T, H]`: the context `[B, N, T, H]`, the probabilities or `None`, and the cache."""
+        """Attention over split heads `[B, N, T, H]`: the context `[B, N, T, H]`, the probabilities
+        or `None`, and the cache.
+        """
         if self._is_self_attention:
             start = 0 if cache is None else cache.length
             query_length = ops.shape(query)[2]

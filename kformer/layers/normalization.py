@@ -11,7 +11,8 @@ def make_norm(normalization, epsilon, **kwargs):
     """The Keras layer of a norm over the last axis.
 
     Args:
-        normalization: `"layer_norm"`, or `"rms_norm"`, which divides by the root mean square and knows neither mean nor offset.
+        normalization: `"layer_norm"`, or `"rms_norm"`, which divides by the root mean square and
+            knows neither mean nor offset.
         epsilon: float, added to the variance or to the mean square.
         **kwargs: arguments of any layer.
 
@@ -19,7 +20,8 @@ def make_norm(normalization, epsilon, **kwargs):
         ValueError: there is no such norm.
 
     References:
-        Ba et al. 2016, "Layer normalization"; Zhang and Sennrich 2019, "Root mean square layer normalization".
+        Ba et al. 2016, "Layer normalization"; Zhang and Sennrich 2019, "Root mean square layer
+        normalization".
     """
     if normalization not in _LAYERS:
         raise ValueError(
@@ -31,9 +33,9 @@ def make_norm(normalization, epsilon, **kwargs):
 def normalize(norm, x):
     """What the layer `norm`, one of `make_norm`'s, gives for `x`.
 
-    PyTorch has a kernel for it and XLA makes one. A TensorFlow graph runs each operation by itself: here a layer norm takes nine, where
-    the layer has fifteen. Of a symbolic tensor, from which a functional model is built, the layer itself must be part.
-    """
+    PyTorch has a kernel for it and XLA makes one. A TensorFlow graph runs each operation by itself:
+    here a layer norm takes nine, where the layer has fifteen. Of a symbolic tensor, from which a
+    functional model is built, the layer itself must be part. """
     if (
         keras.backend.backend() != "tensorflow"
         or isinstance(x, keras.KerasTensor)

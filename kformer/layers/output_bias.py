@@ -8,7 +8,8 @@ from keras import ops
 class OutputBias(keras.layers.Layer):
     """Adds one number per token of the vocabulary to the logits.
 
-    Marian's models have it beside an output projection that shares the embedding's table and so has no bias of its own.
+    Marian's models have it beside an output projection that shares the embedding's table and so has
+    no bias of its own.
 
     Call arguments:
         inputs: float tensor `[B, T, V]`.

@@ -28,14 +28,16 @@ def sinusoidal_positions(positions, hidden_dim, base=10000.0, layout="interleave
         PE[p, 2k]     = sin(p / base^(2k / D))
         PE[p, 2k + 1] = cos(p / base^(2k / D))
 
-    The first dimensions turn fastest (wavelength 2 pi), the last ones slowest. An odd D drops the last cosine.
+    The first dimensions turn fastest (wavelength 2 pi), the last ones slowest. An odd D drops the
+    last cosine.
 
     Args:
         positions: integer tensor of any shape.
         hidden_dim: D.
         base: ratio of the slowest to the fastest wavelength.
-        layout: `"interleaved"`, as above and in the paper; `"halves"`, the same sines and then the same cosines, as in Marian;
-            `"fairseq"`, halves with the frequencies `base^(-k / (D/2 - 1))` of tensor2tensor and fairseq (an odd D ends with 0).
+        layout: `"interleaved"`, as above and in the paper; `"halves"`, the same sines and then the
+            same cosines, as in Marian; `"fairseq"`, halves with the frequencies `base^(-k / (D/2 -
+            1))` of tensor2tensor and fairseq (an odd D ends with 0).
 
     Returns:
         float32 tensor `[..., D]`.
@@ -61,7 +63,8 @@ def sinusoidal_positions(positions, hidden_dim, base=10000.0, layout="interleave
 
 
 def segment_positions(segments):
-    """Positions that begin anew with every segment, for rows into which several sequences were packed.
+    """Positions that begin anew with every segment, for rows into which several sequences were
+    packed.
 
         segments       [[1, 1, 1, 2, 2, 0, 0]]
         positions      [[0, 1, 2, 0, 1, 0, 0]]
@@ -80,7 +83,9 @@ def segment_positions(segments):
 
 
 class PositionMixin:
-    """What layers share that add positions: `position_encoding`, `max_length`, `position_offset`, and the learned table."""
+    """What layers share that add positions: `position_encoding`, `max_length`, `position_offset`,
+    and the learned table.
+    """
 
     def _set_positions(self, position_encoding, max_length, position_offset):
         if position_encoding not in POSITION_ENCODINGS:
@@ -129,7 +134,8 @@ class PositionMixin:
             )
         if len(positions.shape) == 1:
             return ops.take(self.position_embeddings, positions, axis=0)
-        # Explicit positions are known in the middle of a step only, which cannot raise: beyond the table there is no number.
+        # Explicit positions are known in the middle of a step only, which cannot raise: beyond the
+        # table there is no number.
         vectors = ops.take(
             self.position_embeddings, ops.clip(positions, 0, self.max_length - 1), axis=0
         )
@@ -144,31 +150,38 @@ class PositionMixin:
 
 @keras.saving.register_keras_serializable(package="kformer")
 class PositionalEmbedding(PositionMixin, keras.layers.Layer):
-    """Token embedding times sqrt(D), plus positions, then dropout; reversed, the output projection of the same table.
+    """Token embedding times sqrt(D), plus positions, then dropout; reversed, the output projection
+    of the same table.
 
     Args:
         vocabulary_size: V.
         hidden_dim: D.
-        position_encoding: `"sinusoidal"` (fixed, any length), `"learned"` (a table of `max_length` vectors) or `None`;
-            `"sinusoidal_halves"` and `"sinusoidal_fairseq"` are the fixed vectors as Marian's and fairseq's models have them.
+        position_encoding: `"sinusoidal"` (fixed, any length), `"learned"` (a table of `max_length`
+            vectors) or `None`; `"sinusoidal_halves"` and `"sinusoidal_fairseq"` are the fixed
+            vectors as Marian's and fairseq's models have them.
         max_length: number of learned positions; needed for them alone.
-        position_offset: the position of a sequence's first token, for fixed positions; fairseq's models count from 2.
+        position_offset: the position of a sequence's first token, for fixed positions; fairseq's
+            models count from 2.
         scale: whether token vectors are multiplied by sqrt(D), as in the paper.
         dropout: dropout rate on the sum.
-        pretrained: array `[V, D]` to start the token vectors from, in place of the initializer. It is not part of the
-            configuration; a saved model has the vectors among its weights. Since the layer multiplies by sqrt(D), vectors
-            of another source are best scaled to a standard deviation of about 1 / sqrt(D).
+        pretrained: array `[V, D]` to start the token vectors from, in place of the initializer. It
+            is not part of the configuration; a saved model has the vectors among its weights. Since
+            the layer multiplies by sqrt(D), vectors of another source are best scaled to a standard
+            deviation of about 1 / sqrt(D).
         pad_id: if given, the layer sets an implicit Keras mask, `ids != pad_id`, on its output.
-        embeddings_initializer: initializer of the token table; `None` draws from a normal distribution with the standard
-            deviation 1 / sqrt(D), which makes the scaled vectors, and the logits of a shared projection, of unit variance.
+        embeddings_initializer: initializer of the token table; `None` draws from a normal
+            distribution with the standard deviation 1 / sqrt(D), which makes the scaled vectors,
+            and the logits of a shared projection, of unit variance.
         seed: int, for the initializers and the dropout.
 
     Call arguments:
         inputs: integer ids `[B, T]`; with `reverse`, hidden states `[B, T, D]`.
         reverse: bool; project hidden states on the token vectors (no scaling, no positions).
-        start_index: int or scalar tensor, the position of the first id: with a cache, the number of tokens before it.
-        positions: integer tensor `[B, T]` of explicit positions, for packed rows (`segment_positions`); in place of
-            `start_index`. Beyond the table of learned positions the result is NaN.
+        start_index: int or scalar tensor, the position of the first id: with a cache, the number of
+            tokens before it.
+        positions: integer tensor `[B, T]` of explicit positions, for packed rows
+            (`segment_positions`); in place of `start_index`. Beyond the table of learned positions
+            the result is NaN.
         training: bool.
 
     Returns:
@@ -181,7 +194,8 @@ class PositionalEmbedding(PositionMixin, keras.layers.Layer):
 
     References:
         Vaswani et al. 2017, "Attention is all you need", sections 3.4 and 3.5.
-        Press and Wolf 2017, "Using the output embedding to improve language models" (the shared table).
+        Press and Wolf 2017, "Using the output embedding to improve language models" (the shared
+        table).
     """
 
     def __init__(
@@ -248,7 +262,8 @@ class PositionalEmbedding(PositionMixin, keras.layers.Layer):
 
     def call(self, inputs, reverse=False, start_index=0, positions=None, training=None):
         if reverse:
-            # The compilers fold the transposition into the product. (The gradient of an einsum here takes twice as long on TensorFlow.)
+            # The compilers fold the transposition into the product. (The gradient of an einsum here
+            # takes twice as long on TensorFlow.)
             table = ops.transpose(ops.cast(self.embeddings, self.compute_dtype))
             return product(ops.cast(inputs, self.compute_dtype), table)
         ids = ops.convert_to_tensor(inputs)
@@ -290,7 +305,8 @@ class PositionalEmbedding(PositionMixin, keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="kformer")
 class NormalizedPositions(PositionMixin, keras.layers.Layer):
-    """Positions of one side, then a layer norm, then dropout: what follows the token vectors in BART and mBART.
+    """Positions of one side, then a layer norm, then dropout: what follows the token vectors in
+    BART and mBART.
 
     There both sides share the token vectors, but each has positions and a norm of its own.
 
@@ -303,15 +319,16 @@ class NormalizedPositions(PositionMixin, keras.layers.Layer):
     Call arguments:
         inputs: float tensor `[B, T, D]`, token vectors.
         start_index: int or scalar tensor, the number of tokens before the first one.
-        positions: integer tensor `[B, T]` of explicit positions, for packed rows; in place of `start_index`.
+        positions: integer tensor `[B, T]` of explicit positions, for packed rows; in place of
+            `start_index`.
         training: bool.
 
     Returns:
         Float tensor `[B, T, D]`.
 
     References:
-        Lewis et al. 2020, "BART: denoising sequence-to-sequence pre-training"; Liu et al. 2020, "Multilingual denoising
-        pre-training for neural machine translation" (mBART).
+        Lewis et al. 2020, "BART: denoising sequence-to-sequence pre-training"; Liu et al. 2020,
+        "Multilingual denoising pre-training for neural machine translation" (mBART).
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""Matrix products of a training step, which may be of a lower precision than everything around them."""
+"""Matrix products of a training step, which may be of a lower precision than everything around
+them.
+"""
 
 import contextlib
 import contextvars
@@ -11,10 +13,11 @@ _IN_USE = contextvars.ContextVar("kformer_products", default=None)
 
 
 def set_training_products(dtype):
-    """Chooses what float32 matrices are rounded to before they are multiplied, in training steps that are traced from now on.
+    """Chooses what float32 matrices are rounded to before they are multiplied, in training steps
+    that are traced from now on.
 
-    Weights, sums of gradients, norms, softmax and all else stay float32: of what `mixed_bfloat16` does, this is the part that saves a
-    processor time.
+    Weights, sums of gradients, norms, softmax and all else stay float32: of what `mixed_bfloat16`
+    does, this is the part that saves a processor time.
 
     Args:
         dtype: "bfloat16", or `None` for products of float32.
@@ -43,7 +46,9 @@ def product_dtype(dtype):
 
 
 def product(x, y):
-    """`ops.matmul` of two tensors of one dtype, in that dtype, or rounded to the one that `set_training_products` chose."""
+    """`ops.matmul` of two tensors of one dtype, in that dtype, or rounded to the one that
+    `set_training_products` chose.
+    """
     dtype = keras.backend.standardize_dtype(x.dtype)
     lower = product_dtype(dtype)
     if lower == dtype:

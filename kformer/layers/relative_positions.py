@@ -1,8 +1,9 @@
-"""Positions that attention sees as the distance between a query and a key: RoPE, ALiBi and T5's relative bias.
+"""Positions that attention sees as the distance between a query and a key: RoPE, ALiBi and T5's
+relative bias.
 
-None of them adds anything to the embeddings. Shape letters: B batch, N heads, T queries, S keys, H head size. A distance is the key's
-position less the query's, so it is negative towards what came before.
-"""
+None of them adds anything to the embeddings. Shape letters: B batch, N heads, T queries, S keys, H
+head size. A distance is the key's position less the query's, so it is negative towards what came
+before. """
 
 import math
 
@@ -15,17 +16,20 @@ from kformer.layers.initializers import seeded
 
 
 def rotate_positions(x, positions, base=10_000.0, interleaved=False):
-    """Rotary position embedding (RoPE): turns each pair of a head's numbers by an angle that grows with the position.
+    """Rotary position embedding (RoPE): turns each pair of a head's numbers by an angle that grows
+    with the position.
 
-    The pair i of H / 2 turns by `position * base^(-2 i / H)`, so the product of a query at m and a key at n depends on m - n alone. The
-    first pairs turn fastest (high frequencies), the last ones slowest.
+    The pair i of H / 2 turns by `position * base^(-2 i / H)`, so the product of a query at m and a
+    key at n depends on m - n alone. The first pairs turn fastest (high frequencies), the last ones
+    slowest.
 
     Args:
         x: float tensor `[B, N, T, H]`, queries or keys. H must be even.
         positions: integer tensor `[T]` or `[B, T]`.
         base: float; larger ones turn the slow pairs more slowly.
-        interleaved: bool. A pair is two numbers next to each other, as in the paper; `False` pairs the number i with i + H / 2, as the
-            published models of the Llama family do. Trained from scratch both are alike.
+        interleaved: bool. A pair is two numbers next to each other, as in the paper; `False` pairs
+            the number i with i + H / 2, as the published models of the Llama family do. Trained
+            from scratch both are alike.
 
     Returns:
         Tensor like `x`. The angles are computed in float32 whatever the dtype.
@@ -34,7 +38,8 @@ def rotate_positions(x, positions, base=10_000.0, interleaved=False):
         ValueError: H is odd.
 
     References:
-        Su et al. 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding", equations 15 and 34.
+        Su et al. 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding", equations
+        15 and 34.
     """
     size = x.shape[-1]
     check_rotary_size(size)
@@ -67,7 +72,8 @@ def rotary_frequencies(size, base):
 
 
 def rotary_factors(positions, size, base=10_000.0, interleaved=False):
-    """The same rotation as two products: `x * cosines + x with the numbers of each pair swapped * sines`.
+    """The same rotation as two products: `x * cosines + x with the numbers of each pair swapped *
+    sines`.
 
     Args:
         positions: integer tensor `[T]`.
@@ -104,7 +110,8 @@ def distances(query_length, key_length, offset=0):
 
     Args:
         query_length, key_length: T and S, ints or scalar tensors.
-        offset: position of the first query among the keys: with a cache, the number of tokens that it holds already.
+        offset: position of the first query among the keys: with a cache, the number of tokens that
+            it holds already.
 
     Returns:
         int32 tensor `[T, S]`.
@@ -134,10 +141,12 @@ def band_distances(window, dilation=1, is_causal=False):
 
 @keras.saving.register_keras_serializable(package="kformer")
 class Distances(keras.layers.Layer):
-    """`distances` between the tokens of a sequence, as a layer, since the length is known when a batch is there.
+    """`distances` between the tokens of a sequence, as a layer, since the length is known when a
+    batch is there.
 
     Args:
-        window, dilation, is_causal: if a window is given, those of `band_distances`, of which the layer then gives the distances.
+        window, dilation, is_causal: if a window is given, those of `band_distances`, of which the
+            layer then gives the distances.
 
     Call arguments:
         inputs: tensor `[B, T, ...]`.
@@ -175,9 +184,9 @@ class Distances(keras.layers.Layer):
 def alibi_slopes(num_heads):
     """How steeply each head's scores fall with the distance: float32 array `[N]`.
 
-    `2^(-8 h / N)` for the heads h = 1 ... N where N is a power of two. For another N those of the next lower power of two come first, and
-    then every other slope of twice that many heads, as the authors' code has it.
-    """
+    `2^(-8 h / N)` for the heads h = 1 ... N where N is a power of two. For another N those of the
+    next lower power of two come first, and then every other slope of twice that many heads, as the
+    authors' code has it. """
     power = 2 ** int(math.log2(num_heads))
     slopes = [2 ** (-8 * head / power) for head in range(1, power + 1)]
     slopes += [2 ** (-4 * head / power) for head in range(1, 2 * (num_heads - power) + 1, 2)]
@@ -197,7 +206,8 @@ def alibi_bias(num_heads, distance):
         float32 tensor `[N, T, S]`.
 
     References:
-        Press et al. 2022, "Train short, test long: attention with linear biases enables input length extrapolation", section 3.
+        Press et al. 2022, "Train short, test long: attention with linear biases enables input
+        length extrapolation", section 3.
     """
     slopes = ops.convert_to_tensor(alibi_slopes(num_heads)[:, None, None])
     return (
@@ -206,13 +216,15 @@ def alibi_bias(num_heads, distance):
 
 
 def relative_buckets(distance, num_buckets=32, max_distance=128, bidirectional=True):
-    """The bucket of each distance, as T5 shares its biases: near distances have one each, far ones ever larger shares.
+    """The bucket of each distance, as T5 shares its biases: near distances have one each, far ones
+    ever larger shares.
 
     Args:
         distance: int32 tensor of any shape.
         num_buckets: buckets of both directions together.
         max_distance: from it on, all distances share the last bucket.
-        bidirectional: whether keys behind the query have buckets of their own (an encoder), or count as distance 0 (a decoder).
+        bidirectional: whether keys behind the query have buckets of their own (an encoder), or
+            count as distance 0 (a decoder).
 
     Returns:
         int32 tensor of that shape, in `[0, num_buckets)`.
@@ -221,7 +233,8 @@ def relative_buckets(distance, num_buckets=32, max_distance=128, bidirectional=T
         ValueError: there are too few buckets, or `max_distance` is too near for them.
 
     References:
-        Raffel et al. 2020, "Exploring the limits of transfer learning with a unified text-to-text Transformer", section 2.1.
+        Raffel et al. 2020, "Exploring the limits of transfer learning with a unified text-to-text
+        Transformer", section 2.1.
     """
     buckets = num_buckets // 2 if bidirectional else num_buckets
     exact = buckets // 2
@@ -231,7 +244,8 @@ def relative_buckets(distance, num_buckets=32, max_distance=128, bidirectional=T
             f"num_buckets={num_buckets} and max_distance={max_distance} were given."
         )
 
-    # A table by distance: backends differ in the last bit of a logarithm, and so in the bucket where it is whole.
+    # A table by distance: backends differ in the last bit of a logarithm, and so in the bucket
+    # where it is whole.
     def bucket(apart):
         return exact + int(
             math.log(apart / exact) / math.log(max_distance / exact) * (buckets - exact)
@@ -250,7 +264,8 @@ def relative_buckets(distance, num_buckets=32, max_distance=128, bidirectional=T
 
 @keras.saving.register_keras_serializable(package="kformer")
 class RelativePositionBias(keras.layers.Layer):
-    """T5's relative bias: a learned number for each head and bucket of distances, added to the scores. A stack's layers share one.
+    """T5's relative bias: a learned number for each head and bucket of distances, added to the
+    scores. A stack's layers share one.
 
     Args:
         num_heads: N.
@@ -270,7 +285,8 @@ class RelativePositionBias(keras.layers.Layer):
         (8, 5, 7)
 
     References:
-        Raffel et al. 2020, "Exploring the limits of transfer learning with a unified text-to-text Transformer", section 2.1.
+        Raffel et al. 2020, "Exploring the limits of transfer learning with a unified text-to-text
+        Transformer", section 2.1.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Products and reshapes that cost a graph few operations.
 
-A TensorFlow graph pays for every operation of a decoding step, however small. A product of `[B, T, D]` with a matrix becomes a dozen of
-them there, most of which compute shapes; where all but one dimension is known, none of these is needed.
-"""
+A TensorFlow graph pays for every operation of a decoding step, however small. A product of `[B, T,
+D]` with a matrix becomes a dozen of them there, most of which compute shapes; where all but one
+dimension is known, none of these is needed. """
 
 import keras
 from keras import ops
@@ -11,7 +11,9 @@ from kformer.layers.products import product
 
 
 def reshape(x, shape):
-    """`ops.reshape` for a shape of ints and scalar tensors; the first unknown size is left to be inferred."""
+    """`ops.reshape` for a shape of ints and scalar tensors; the first unknown size is left to be
+    inferred.
+    """
     unknown = [axis for axis, size in enumerate(shape) if not isinstance(size, int)]
     if unknown and all(size != -1 for size in shape if isinstance(size, int)):
         shape = tuple(-1 if axis == unknown[0] else size for axis, size in enumerate(shape))

@@ -63,7 +63,8 @@ def check_packing(options):
         options: dict, what was given; names as in `kformer.Transformer`.
 
     Raises:
-        ValueError: linear attention sums over all of a row, or global tokens are the first of a row, whatever sequence they belong to.
+        ValueError: linear attention sums over all of a row, or global tokens are the first of a
+            row, whatever sequence they belong to.
     """
     what = None
     if options.get("attention_kind") == "linear":

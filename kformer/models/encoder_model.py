@@ -68,15 +68,16 @@ class TransformerEncoder(SequenceModel):
         vocabulary_size: V.
         num_layers: layers of the stack.
         head: as above.
-        num_outputs: classes, or numbers (1 by default for a regression), or the size of an embedding (`None` leaves the pooled vector as
-            it is).
+        num_outputs: classes, or numbers (1 by default for a regression), or the size of an
+            embedding (`None` leaves the pooled vector as it is).
         pooling: `"mean"` of the real tokens, or the `"first"` one.
         max_length: the longest sequence in tokens; with learned positions the size of their table.
         scale_embeddings: token vectors are multiplied by sqrt(D).
         pad_id: id of the padding token.
         seed: int, for the initial weights and the dropout; `None` draws one.
-        **options: hidden_dim, intermediate_dim, num_heads, dropout, position_encoding, normalization, attention_kind and the others of
-            `kformer.Transformer`'s layers; pre-norm unless `normalize_first=False`.
+        **options: hidden_dim, intermediate_dim, num_heads, dropout, position_encoding,
+            normalization, attention_kind and the others of `kformer.Transformer`'s layers; pre-norm
+            unless `normalize_first=False`.
 
     Example:
         >>> model = kformer.TransformerEncoder(8000, num_layers=2, head="classification", num_outputs=3, hidden_dim=128, num_heads=4)
@@ -176,8 +177,8 @@ class TransformerEncoder(SequenceModel):
             inputs: as for a call.
 
         Returns:
-            Dict with lists that have an entry per layer: `encoder_hidden_states` `[B, S, D]` (one more: the embeddings come first) and
-            `encoder_attention_scores` `[B, N, S, S]`.
+            Dict with lists that have an entry per layer: `encoder_hidden_states` `[B, S, D]` (one
+            more: the embeddings come first) and `encoder_attention_scores` `[B, N, S, S]`.
         """
         record = {}
         self._network.encode(
@@ -187,7 +188,9 @@ class TransformerEncoder(SequenceModel):
 
 
 class EncoderNetwork:
-    """The layers below a `TransformerEncoder`'s head; a plain object, as `kformer.models.network.Network` is."""
+    """The layers below a `TransformerEncoder`'s head; a plain object, as
+    `kformer.models.network.Network` is.
+    """
 
     def __init__(
         self,
@@ -217,10 +220,12 @@ class EncoderNetwork:
 
 @keras.saving.register_keras_serializable(package="kformer")
 class DualEncoder(keras.Model):
-    """Two texts of each pair through one encoder, for training embeddings whose nearest neighbours belong together.
+    """Two texts of each pair through one encoder, for training embeddings whose nearest neighbours
+    belong together.
 
-    A functional model over `{"source_ids": [B, S], "target_ids": [B, T]}`, as `kformer.data.ParallelDataset` gives them, with the output
-    `[B, 2, K]`; train it with `ContrastiveLoss`. The encoder is the given model, and what is trained is that.
+    A functional model over `{"source_ids": [B, S], "target_ids": [B, T]}`, as
+    `kformer.data.ParallelDataset` gives them, with the output `[B, 2, K]`; train it with
+    `ContrastiveLoss`. The encoder is the given model, and what is trained is that.
 
     Args:
         encoder: a `TransformerEncoder` with `head="embedding"`.

@@ -6,11 +6,13 @@ from keras import ops
 
 
 class Ensemble:
-    """Models of one vocabulary whose predictions are averaged: the probability of a token is the mean of theirs.
+    """Models of one vocabulary whose predictions are averaged: the probability of a token is the
+    mean of theirs.
 
-    It stands in a model's place in a search (`kformer.Translator`, `kformer.decoding.Searcher`) and where translations are scored. The
-    models may differ in size. A search takes as long as with each of them, one after the other; `kformer distill` trains one small
-    model to translate like them.
+    It stands in a model's place in a search (`kformer.Translator`, `kformer.decoding.Searcher`) and
+    where translations are scored. The models may differ in size. A search takes as long as with
+    each of them, one after the other; `kformer distill` trains one small model to translate like
+    them.
 
     Args:
         models: list of `kformer.Transformer`.

@@ -24,18 +24,21 @@ class _Forecast(NamedTuple):
 class Forecaster(keras.Model):
     """Continuous features in the place of tokens: a linear map in, a linear map out.
 
-    A functional Keras model over `{"past": [B, S, F], "previous": [B, T, G]}` with the output `[B, T, G]`: the encoder reads the past, the
-    decoder reads for each step what was true one step before (teacher forcing), and says what follows. `teacher_forcing` makes these
-    inputs. Once trained, `forecast` runs free: each step reads what the step before it said.
+    A functional Keras model over `{"past": [B, S, F], "previous": [B, T, G]}` with the output `[B,
+    T, G]`: the encoder reads the past, the decoder reads for each step what was true one step
+    before (teacher forcing), and says what follows. `teacher_forcing` makes these inputs. Once
+    trained, `forecast` runs free: each step reads what the step before it said.
 
     Args:
         num_features: F, numbers of a step of the past.
-        num_targets: G, numbers of a step to be forecast, which are the first G features of the past; `None` for F.
+        num_targets: G, numbers of a step to be forecast, which are the first G features of the
+            past; `None` for F.
         num_encoder_layers, num_decoder_layers: layers of the two stacks.
         max_length: with learned positions the longest past or future in steps.
         seed: int, for the initial weights and the dropout; `None` draws one.
-        **options: hidden_dim, intermediate_dim, num_heads, dropout, position_encoding, normalization, attention_kind and the others of
-            `kformer.Transformer`'s layers; pre-norm unless `normalize_first=False`.
+        **options: hidden_dim, intermediate_dim, num_heads, dropout, position_encoding,
+            normalization, attention_kind and the others of `kformer.Transformer`'s layers; pre-norm
+            unless `normalize_first=False`.
 
     Call arguments:
         inputs: dict of float tensors `past` `[B, S, F]` and `previous` `[B, T, G]`.
@@ -52,7 +55,8 @@ class Forecaster(keras.Model):
         (32, 20, 1)
 
     References:
-        Vaswani et al. 2017, "Attention is all you need"; Wu et al. 2020, "Deep Transformer models for time series forecasting".
+        Vaswani et al. 2017, "Attention is all you need"; Wu et al. 2020, "Deep Transformer models
+        for time series forecasting".
     """
 
     def __init__(
@@ -112,7 +116,8 @@ class Forecaster(keras.Model):
             future: array `[B, T, G]`, what is to be forecast.
 
         Returns:
-            Dict of `past` and of `previous`, `[B, T, G]`: the last step of the past and the future but for its last step.
+            Dict of `past` and of `previous`, `[B, T, G]`: the last step of the past and the future
+            but for its last step.
         """
         last = past[:, -1:, : self.num_targets]
         return {
@@ -131,7 +136,8 @@ class Forecaster(keras.Model):
             float32 array `[B, T, G]`.
 
         Raises:
-            ValueError: the past has another number of features, or there are more steps than learned positions.
+            ValueError: the past has another number of features, or there are more steps than
+                learned positions.
         """
         # What compiles comes after the models in the order of things.
         from kformer.decoding.drivers import compile_function
@@ -155,7 +161,8 @@ class Forecaster(keras.Model):
         """Refuses a number of steps that cannot be forecast.
 
         Raises:
-            ValueError: it is no whole number of at least 1, or there are not so many learned positions.
+            ValueError: it is no whole number of at least 1, or there are not so many learned
+                positions.
         """
         check_sizes(steps=steps)
         self._check_positions(steps, "future")
@@ -168,7 +175,9 @@ class Forecaster(keras.Model):
             )
 
     def forecast_in_graph(self, past, steps):
-        """What `forecast` compiles and a SavedModel holds: a float tensor `[B, S, F]` to a float32 tensor `[B, T, G]`."""
+        """What `forecast` compiles and a SavedModel holds: a float tensor `[B, S, F]` to a float32
+        tensor `[B, T, G]`.
+        """
         from kformer.decoding.drivers import uses_static_shapes, while_loop
 
         network, (rows, length) = self._network, ops.shape(past)[:2]
@@ -188,7 +197,8 @@ class Forecaster(keras.Model):
                 state.value, None, training=False, caches=state.caches, start_index=state.index
             )
             value = ops.cast(value, "float32")
-            # Not an update in place of the step, which needs an index that every backend takes in a loop.
+            # Not an update in place of the step, which needs an index that every backend takes in a
+            # loop.
             is_now = ops.equal(ops.arange(steps, dtype="int32"), state.index)
             found = ops.where(is_now[None, :, None], value, state.found)
             return _Forecast(state.index + 1, value, caches, found)
@@ -276,7 +286,8 @@ class ForecastNetwork:
         )
 
     def decode(self, previous, encoded, training=None, record=None, caches=None, start_index=0):
-        """What was true one step before, `[B, T, G]`, to what follows, `[B, T, G]`, and the caches."""
+        """What was true one step before, `[B, T, G]`, to what follows, `[B, T, G]`, and the caches.
+        """
         x = self.future_embedding(previous, start_index=start_index, training=training)
         x, caches = self.decoder(x, encoded, {}, training=training, record=record, caches=caches)
         return self.output(x), caches

@@ -16,7 +16,9 @@ from kformer.models.stacks import DecoderStack, embedding_and_layers
 
 
 class PromptCache(NamedTuple):
-    """What a search carries between two steps of a language model: R rows, B prompts; R is a multiple of B."""
+    """What a search carries between two steps of a language model: R rows, B prompts; R is a
+    multiple of B.
+    """
 
     layers: Any  # a DecoderLayerCache per layer
     left_padding: Any  # int32 [R], padding in front of each row's prompt
@@ -42,23 +44,26 @@ class PromptCache(NamedTuple):
 class TransformerDecoder(SequenceModel):
     """A causal language model: ids in, for each place the logits of what comes next.
 
-    A functional Keras model over `{"token_ids": [B, T]}` with the output `[B, T, V]`. A sequence starts with the start token; its labels
-    are the same tokens one place on, and the end token. Padding stands at the end of a row; the causal mask hides it.
+    A functional Keras model over `{"token_ids": [B, T]}` with the output `[B, T, V]`. A sequence
+    starts with the start token; its labels are the same tokens one place on, and the end token.
+    Padding stands at the end of a row; the causal mask hides it.
 
     Args:
         vocabulary_size: V.
         num_layers: layers of the stack.
-        max_length: the longest sequence in tokens, prompt included; with learned positions the size of their table.
+        max_length: the longest sequence in tokens, prompt included; with learned positions the size
+            of their table.
         share_output: the output projection uses the embedding table.
         scale_embeddings: token vectors are multiplied by sqrt(D).
         pad_id, start_id, end_id: ids of the padding, start and end token.
         seed: int, for the initial weights and the dropout; `None` draws one.
-        **options: hidden_dim, intermediate_dim, num_heads, dropout, position_encoding, normalization, attention_kind and the others of
-            `kformer.Transformer`'s layers; pre-norm unless `normalize_first=False`.
+        **options: hidden_dim, intermediate_dim, num_heads, dropout, position_encoding,
+            normalization, attention_kind and the others of `kformer.Transformer`'s layers; pre-norm
+            unless `normalize_first=False`.
 
     Call arguments:
-        inputs: dict of `token_ids`, integer `[B, T]`; for packed rows also `segments` `[B, T]`, the sequence that each token belongs to
-            (0 for padding).
+        inputs: dict of `token_ids`, integer `[B, T]`; for packed rows also `segments` `[B, T]`, the
+            sequence that each token belongs to (0 for padding).
         training: bool.
 
     Returns:
@@ -72,8 +77,8 @@ class TransformerDecoder(SequenceModel):
         [[204, 31, 3]]
 
     References:
-        Vaswani et al. 2017, "Attention is all you need"; Radford et al. 2018, "Improving language understanding by generative
-        pre-training".
+        Vaswani et al. 2017, "Attention is all you need"; Radford et al. 2018, "Improving language
+        understanding by generative pre-training".
     """
 
     _token_inputs = ("token_ids",)
@@ -169,8 +174,9 @@ class TransformerDecoder(SequenceModel):
             inputs: as for a call.
 
         Returns:
-            Dict with `logits` `[B, T, V]` and lists with an entry per layer: `decoder_hidden_states` `[B, T, D]` (one more: the embeddings
-            come first) and `decoder_attention_scores` `[B, N, T, T]`.
+            Dict with `logits` `[B, T, V]` and lists with an entry per layer:
+            `decoder_hidden_states` `[B, T, D]` (one more: the embeddings come first) and
+            `decoder_attention_scores` `[B, N, T, T]`.
         """
         record = {}
         token_ids = ops.convert_to_tensor(inputs["token_ids"], dtype="int32")
@@ -184,17 +190,20 @@ class TransformerDecoder(SequenceModel):
         """Continues prompts.
 
         Args:
-            prompts: list of lists of ids, without the start token, which is put in front of each; an empty one begins from nothing.
-            max_new_tokens: the most tokens of a continuation, without the end token; it ends sooner with the model's `max_length`.
-            **options: of `kformer.decoding.SearchOptions`: beam_size (1, greedy search, unless given), n_best, sampling, temperature,
-                top_k, top_p, seed, min_length and others.
+            prompts: list of lists of ids, without the start token, which is put in front of each;
+                an empty one begins from nothing.
+            max_new_tokens: the most tokens of a continuation, without the end token; it ends sooner
+                with the model's `max_length`.
+            **options: of `kformer.decoding.SearchOptions`: beam_size (1, greedy search, unless
+                given), n_best, sampling, temperature, top_k, top_p, seed, min_length and others.
 
         Returns:
-            For each prompt the list of the ids that follow it, without the end token; with `n_best` above 1 a list of such lists, best
-            first.
+            For each prompt the list of the ids that follow it, without the end token; with `n_best`
+            above 1 a list of such lists, best first.
 
         Raises:
-            ValueError: a prompt leaves no room for a token, has an id that the vocabulary lacks, or an option is bad.
+            ValueError: a prompt leaves no room for a token, has an id that the vocabulary lacks, or
+                an option is bad.
 
         Example:
             >>> model.generate([[17, 99], []], max_new_tokens=20, sampling=True, top_p=0.9, seed=1)
@@ -226,7 +235,8 @@ class TransformerDecoder(SequenceModel):
         return [rows[0] for rows in found] if settings.n_best == 1 else found
 
     def continuation_options(self, max_new_tokens, options):
-        """The `SearchOptions` of continuations of at most so many tokens, the end token not counted.
+        """The `SearchOptions` of continuations of at most so many tokens, the end token not
+        counted.
 
         Args:
             max_new_tokens: int.
@@ -267,7 +277,9 @@ class TransformerDecoder(SequenceModel):
         return ids
 
     def encode(self, source_ids):
-        """What a search begins with: prompts `[B, S]`, padded with `pad_id`, and the mask of their real tokens `[B, S]`."""
+        """What a search begins with: prompts `[B, S]`, padded with `pad_id`, and the mask of their
+        real tokens `[B, S]`.
+        """
         return source_ids, padding_mask(source_ids, self.pad_id)
 
     def init_cache(self, encoded, source_mask, rows=None, max_length=None, shortlist=None):
@@ -275,8 +287,10 @@ class TransformerDecoder(SequenceModel):
 
         Args:
             encoded, source_mask: what `encode` returned.
-            rows: rows of the decoder's batch, a multiple of B (beams of one prompt next to each other); `None` for B.
-            max_length: number of new tokens that a static cache has room for; `None` for a growing one.
+            rows: rows of the decoder's batch, a multiple of B (beams of one prompt next to each
+                other); `None` for B.
+            max_length: number of new tokens that a static cache has room for; `None` for a growing
+                one.
             shortlist: int array `[C]`, the tokens whose logits are computed; `None` for all.
 
         Returns:
@@ -311,8 +325,9 @@ class TransformerDecoder(SequenceModel):
         """Runs the decoder over new tokens.
 
         Args:
-            target_ids: integer tensor `[R, T]`, the T tokens (usually one) that follow those in the cache. At index 0 the prompt's last
-                token takes the place of the first, which a search takes for the start token.
+            target_ids: integer tensor `[R, T]`, the T tokens (usually one) that follow those in the
+                cache. At index 0 the prompt's last token takes the place of the first, which a
+                search takes for the start token.
             cache: `PromptCache` from `init_cache` or an earlier step.
             index: int or scalar tensor, the number of tokens behind the prompt.
 
@@ -336,7 +351,8 @@ class TransformerDecoder(SequenceModel):
 
 
 class LanguageNetwork:
-    """The layers of a `TransformerDecoder`; a plain object, as `kformer.models.network.Network` is."""
+    """The layers of a `TransformerDecoder`; a plain object, as `kformer.models.network.Network` is.
+    """
 
     def __init__(
         self,
@@ -388,7 +404,9 @@ class LanguageNetwork:
         return hidden
 
     def run(self, token_ids, caches, left_padding, positions):
-        """Ids `[R, T]` behind those in the caches to what is projected, `[R, T, D]`, and the caches with them."""
+        """Ids `[R, T]` behind those in the caches to what is projected, `[R, T, D]`, and the caches
+        with them.
+        """
         x = self.embedding(token_ids, positions=positions, training=False)
         return self.stack(x, None, {"left_padding": left_padding}, training=False, caches=caches)
 

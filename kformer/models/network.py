@@ -21,8 +21,8 @@ from kformer.models.stacks import RELATIVE_POSITIONS, DecoderStack, EncoderStack
 class DecoderCache(NamedTuple):
     """What a search carries between two steps of the decoder: a tuple of tensors.
 
-    R is the number of rows of the decoder's batch, B the number of source sentences; R is a multiple of B.
-    """
+    R is the number of rows of the decoder's batch, B the number of source sentences; R is a
+    multiple of B. """
 
     layers: Any  # a DecoderLayerCache per decoder layer
     source_mask: Any  # boolean [B, S], True at real source tokens
@@ -44,15 +44,16 @@ class DecoderCache(NamedTuple):
 class Network:
     """The layers of a `Transformer` and the order in which data goes through them.
 
-    Building the functional model, encoding, cached decoding and inspecting all run `encode` and `decode`, so there is one
-    forward pass. It is a plain object because a Keras model on PyTorch may own no layer before its constructor has run,
-    and the functional constructor needs the outputs. The arguments are those of `Transformer`.
+    Building the functional model, encoding, cached decoding and inspecting all run `encode` and
+    `decode`, so there is one forward pass. It is a plain object because a Keras model on PyTorch
+    may own no layer before its constructor has run, and the functional constructor needs the
+    outputs. The arguments are those of `Transformer`.
 
     `record`, a dict, collects hidden states and attention scores on the way.
 
-    With `segments`, which tell for packed rows which of its sequences each token belongs to, attention stays inside a segment
-    and positions begin anew with each. Padding is a segment of its own, 0, that real tokens do not see.
-    """
+    With `segments`, which tell for packed rows which of its sequences each token belongs to,
+    attention stays inside a segment and positions begin anew with each. Padding is a segment of its
+    own, 0, that real tokens do not see. """
 
     def __init__(
         self,
@@ -167,7 +168,9 @@ class Network:
         return self.output.bias
 
     def encode(self, source_ids, training=None, record=None, segments=None):
-        """Source ids `[B, S]` to the encoder's output `[B, S, D]` and the mask of real tokens `[B, S]`."""
+        """Source ids `[B, S]` to the encoder's output `[B, S, D]` and the mask of real tokens `[B,
+        S]`.
+        """
         source_mask = padding_mask(source_ids, self.pad_id)  # [B, S]
         masks, placed = {"padding_mask": source_mask}, {}
         if segments is not None:
@@ -190,11 +193,11 @@ class Network:
         project=True,
         segments=None,
     ):
-        """Target ids `[R, T]` and the encoded source to logits `[R, T, V]`; with a cache also the cache that has them.
+        """Target ids `[R, T]` and the encoded source to logits `[R, T, V]`; with a cache also the
+        cache that has them.
 
-        Without `project` what `output_table` projects to the vocabulary, `[R, T, D]`, takes the place of the logits.
-        `segments` are a pair, the source's and the target's.
-        """
+        Without `project` what `output_table` projects to the vocabulary, `[R, T, D]`, takes the
+        place of the logits. `segments` are a pair, the source's and the target's. """
         masks, placed = {"encoded_padding_mask": source_mask}, {"start_index": start_index}
         if segments is not None:
             masks, placed = (
@@ -218,7 +221,9 @@ class Network:
 
 
 def _packed_masks(source_segments, target_segments, joined):
-    """The masks of a decoder layer over packed rows, made once for all layers; `joined`, the causal one is part of them."""
+    """The masks of a decoder layer over packed rows, made once for all layers; `joined`, the causal
+    one is part of them.
+    """
     length = keras.ops.shape(target_segments)[1]
     mask = segment_mask(target_segments, target_segments)
     return {

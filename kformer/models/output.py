@@ -8,7 +8,8 @@ from kformer.layers.shapes import linear
 
 
 class TokenOutput:
-    """Hidden states to logits, by a table that the embedding shares or by one of its own; a plain object, as the networks are.
+    """Hidden states to logits, by a table that the embedding shares or by one of its own; a plain
+    object, as the networks are.
 
     Args:
         vocabulary_size: V.
@@ -39,7 +40,9 @@ class TokenOutput:
         self.bias = OutputBias(dtype=policy, name="output_bias") if bias else None
 
     def project(self, x, kernel=None, bias=()):
-        """`[..., D]` to logits `[..., V]`; by what `kernel` and `bias_of` gave, where these are at hand."""
+        """`[..., D]` to logits `[..., V]`; by what `kernel` and `bias_of` gave, where these are at
+        hand.
+        """
         x = self._scaled(x)
         if kernel is not None:
             logits = linear(x, kernel)
@@ -64,7 +67,8 @@ class TokenOutput:
         return x if self._scale is None else x * self._scale
 
     def kernel(self, tokens=None):
-        """The projection as a matrix `[D, V]` for TensorFlow, whose product with a turned one takes longer; elsewhere `None`.
+        """The projection as a matrix `[D, V]` for TensorFlow, whose product with a turned one takes
+        longer; elsewhere `None`.
 
         With `tokens`, int array `[C]`, on every backend the matrix `[D, C]` of these tokens.
         """
@@ -81,7 +85,9 @@ class TokenOutput:
         return ops.transpose(ops.cast(table, self.embedding.compute_dtype))
 
     def bias_of(self, tokens):
-        """The output bias `[C]` of some tokens; an empty tuple where there is none, or where `tokens` is `None`."""
+        """The output bias `[C]` of some tokens; an empty tuple where there is none, or where
+        `tokens` is `None`.
+        """
         if tokens is None or self.bias is None:
             return ()
         return keras.ops.cast(
@@ -89,7 +95,9 @@ class TokenOutput:
         )
 
     def table(self):
-        """The projection to the vocabulary as a table, `[V, D]` in the compute dtype; with an output bias `[V, D + 1]`."""
+        """The projection to the vocabulary as a table, `[V, D]` in the compute dtype; with an
+        output bias `[V, D + 1]`.
+        """
         ops = keras.ops
         if self.projection is None:
             table = ops.cast(self.embedding.embeddings, self.embedding.compute_dtype)

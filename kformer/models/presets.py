@@ -11,7 +11,8 @@ class Preset:
         config: keyword arguments of `Transformer`, all but the vocabulary.
         source: the publication whose table has this size.
         reference_vocabulary_size: the vocabulary size at which `parameters` was counted.
-        parameters: trainable parameters at that vocabulary size, with one table for source, target and output.
+        parameters: trainable parameters at that vocabulary size, with one table for source, target
+            and output.
     """
 
     config: dict

@@ -1,4 +1,6 @@
-"""What the models share that are trained on sequences of tokens: `compile`, `fit` and a training step without logits."""
+"""What the models share that are trained on sequences of tokens: `compile`, `fit` and a training
+step without logits.
+"""
 
 import contextlib
 import contextvars
@@ -9,18 +11,20 @@ from keras import ops
 from kformer.layers.products import training_products
 from kformer.models.architecture import check_packing
 
-# The model whose training step needs no logits, in the thread that runs the step: a strategy with several devices has a thread each.
+# The model whose training step needs no logits, in the thread that runs the step: a strategy with
+# several devices has a thread each.
 _PROJECTING = contextvars.ContextVar("projecting", default=None)
 
 
 class SequenceModel(keras.Model):
     """What the models share that read tokens: `compile`, `fit` and their steps.
 
-    A model has `pad_id`, `max_length`, `policy_name` and a `_config`, the other arguments that make it anew.
+    A model has `pad_id`, `max_length`, `policy_name` and a `_config`, the other arguments that make
+    it anew.
 
-    One whose last step is a projection to the vocabulary names its inputs in `_token_inputs` and has `_output_table`; its `call` then
-    returns what is to be projected, in place of logits, while `_projects_loss` holds.
-    """
+    One whose last step is a projection to the vocabulary names its inputs in `_token_inputs` and
+    has `_output_table`; its `call` then returns what is to be projected, in place of logits, while
+    `_projects_loss` holds. """
 
     _token_inputs = None
 
@@ -29,15 +33,16 @@ class SequenceModel(keras.Model):
         """What losses and metrics that were told nothing else leave out, beside negative labels."""
         return self.pad_id
 
-    # A metric that training may set to see each batch's own loss, which the progress bar's running mean hides.
+    # A metric that training may set to see each batch's own loss, which the progress bar's running
+    # mean hides.
     loss_observer = None
 
     def compile(self, optimizer="rmsprop", loss=None, *args, jit_compile="auto", **kwargs):
-        """`keras.Model.compile`, with the model's padding id told to losses and metrics that were given none.
+        """`keras.Model.compile`, with the model's padding id told to losses and metrics that were
+        given none.
 
-        `jit_compile="auto"` compiles on JAX, and runs a graph (TensorFlow) or eagerly (PyTorch) elsewhere: there XLA would
-        compile anew for every shape of batch.
-        """
+        `jit_compile="auto"` compiles on JAX, and runs a graph (TensorFlow) or eagerly (PyTorch)
+        elsewhere: there XLA would compile anew for every shape of batch. """
         for part in [
             *_flatten(loss),
             *_flatten(kwargs.get("metrics")),
@@ -51,19 +56,25 @@ class SequenceModel(keras.Model):
         super().compile(optimizer, loss, *args, jit_compile=jit_compile, **kwargs)
 
     def get_compile_config(self):
-        """As Keras's, but the choice of `jit_compile="auto"` is not saved: it is another one on another backend."""
+        """As Keras's, but the choice of `jit_compile="auto"` is not saved: it is another one on
+        another backend.
+        """
         config = super().get_compile_config()
         if config and self._chooses_jit:
             config["jit_compile"] = "auto"
         return config
 
     def compile_from_config(self, config):
-        """Compiles a model that is being loaded: Keras does so by itself only where `compile` is its own."""
+        """Compiles a model that is being loaded: Keras does so by itself only where `compile` is
+        its own.
+        """
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
     def fit(self, x=None, *args, **kwargs):
-        """`keras.Model.fit`. A `ParallelDataset` is read in its own order, which is shuffled already and can be resumed."""
+        """`keras.Model.fit`. A `ParallelDataset` is read in its own order, which is shuffled
+        already and can be resumed.
+        """
         if getattr(x, "is_ordered", False):
             kwargs["shuffle"] = False
         data = getattr(x, "dataset", x)
@@ -83,12 +94,14 @@ class SequenceModel(keras.Model):
         if keras.backend.backend() == "tensorflow" and self.built and not self._distribute_strategy:
             optimizer = getattr(self, "optimizer", None)
             if not getattr(optimizer, "built", True):
-                # Else Keras makes its variables in the midst of the first step, which TensorFlow then traces a second time.
+                # Else Keras makes its variables in the midst of the first step, which TensorFlow
+                # then traces a second time.
                 optimizer.build(self.trainable_variables)
         return super().fit(x, *args, **kwargs)
 
-    # A training step with this package's loss and metrics needs no logits: loss and projection are computed in one, which
-    # takes less time and far less memory. `call` then returns what would be projected.
+    # A training step with this package's loss and metrics needs no logits: loss and projection are
+    # computed in one, which takes less time and far less memory. `call` then returns what would be
+    # projected.
 
     def train_step(self, *args, **kwargs):
         *state, data = args
@@ -111,7 +124,9 @@ class SequenceModel(keras.Model):
 
     @property
     def _runs_twice(self):
-        """Whether a training step runs its batch with two draws of the dropout, for a loss that wants them alike."""
+        """Whether a training step runs its batch with two draws of the dropout, for a loss that
+        wants them alike.
+        """
         return getattr(self.loss, "consistency", 0) > 0
 
     @property
@@ -167,7 +182,8 @@ class SequenceModel(keras.Model):
                 self._compile_metrics.build(
                     y, keras.KerasTensor((*y_pred.shape[:2], table.shape[0]))
                 )
-            # Here rather than in compute_metrics: on JAX the sums may not leave the function that is differentiated.
+            # Here rather than in compute_metrics: on JAX the sums may not leave the function that
+            # is differentiated.
             for metric in self._compiled_metrics():
                 metric.update_sums(sums)
         elif soft_targets is not None or training and self._runs_twice:
@@ -193,11 +209,14 @@ class SequenceModel(keras.Model):
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
     def with_dropout(self, *, seed=None, **rates):
-        """A copy of the model with other rates of dropout, as for training it further on another amount of text.
+        """A copy of the model with other rates of dropout, as for training it further on another
+        amount of text.
 
         Args:
-            seed: int, what the noise is drawn from in place of the model's seed; `None` leaves that.
-            **rates: `dropout`, `attention_dropout`, `activation_dropout` or `stochastic_depth`; the others stay as they are.
+            seed: int, what the noise is drawn from in place of the model's seed; `None` leaves
+                that.
+            **rates: `dropout`, `attention_dropout`, `activation_dropout` or `stochastic_depth`; the
+                others stay as they are.
 
         Returns:
             A model of the same class with the same weights, not compiled.
@@ -219,10 +238,12 @@ class SequenceModel(keras.Model):
         return self._copy(rates if seed is None else {**rates, "seed": seed})
 
     def with_precision(self, dtype):
-        """A copy of the model that computes in another precision, as for training it further on a GPU.
+        """A copy of the model that computes in another precision, as for training it further on a
+        GPU.
 
         Args:
-            dtype: a Keras dtype policy or its name, such as "mixed_bfloat16". The weights are rounded where it has smaller ones.
+            dtype: a Keras dtype policy or its name, such as "mixed_bfloat16". The weights are
+                rounded where it has smaller ones.
 
         Returns:
             A model of the same class with the same weights, not compiled.
@@ -255,7 +276,9 @@ class SequenceModel(keras.Model):
 
 
 def _soft_targets(inputs):
-    """Classes and their probabilities of a batch that teachers have looked at (`kformer.data.SoftTargets`); `None` for others."""
+    """Classes and their probabilities of a batch that teachers have looked at
+    (`kformer.data.SoftTargets`); `None` for others.
+    """
     if not isinstance(inputs, dict) or "soft_target_ids" not in inputs:
         return None
     return inputs["soft_target_ids"], inputs["soft_targets"]

@@ -59,17 +59,22 @@ def embedding_and_layers(vocabulary_size, max_length, scale, seed, policy, optio
 class Stack:
     """What both stacks share: their layers, and the positions that attention sees.
 
-    A plain object, because a Keras model on PyTorch may own no layer before its constructor has run.
+    A plain object, because a Keras model on PyTorch may own no layer before its constructor has
+    run.
 
     Args:
         num_layers: int.
         label: names of the layers begin with it.
-        num_heads, normalize_first, normalization, layer_norm_epsilon, attention_kind, attention_window, attention_dilation, global_tokens,
+        num_heads, normalize_first, normalization, layer_norm_epsilon, attention_kind,
+        attention_window, attention_dilation, global_tokens,
             **layer_options: of the layers.
-        final_norm: whether a norm follows the last layer; `None` for the layers of pre-norm alone, which need it.
+        final_norm: whether a norm follows the last layer; `None` for the layers of pre-norm alone,
+            which need it.
         stochastic_depth: rate at the last layer; it grows evenly from layer to layer.
-        position_encoding, rotary_base, rotary_interleaved, relative_buckets, relative_max_distance: as in `Transformer`.
-        bidirectional: whether a query sees later keys, which then have buckets of their own in T5's bias.
+        position_encoding, rotary_base, rotary_interleaved, relative_buckets, relative_max_distance:
+            as in `Transformer`.
+        bidirectional: whether a query sees later keys, which then have buckets of their own in T5's
+            bias.
         seed, policy: of the layers.
     """
 
@@ -162,8 +167,8 @@ class Stack:
     def attention_bias(self, x, cache=None, scores=False):
         """What every layer adds to the scores of its self-attention, or `None`.
 
-        `[N, T, S]`, where S is with a cache the number of its slots; for local attention without cache or `scores` that of the band.
-        """
+        `[N, T, S]`, where S is with a cache the number of its slots; for local attention without
+        cache or `scores` that of the band. """
         if self._alibi_heads is None and self.relative_bias is None:
             return None
         if cache is not None:
@@ -213,7 +218,9 @@ class DecoderStack(Stack):
     layer_class = DecoderLayer
 
     def __call__(self, x, encoded, masks, training=None, record=None, caches=None):
-        """`[R, T, D]` to the decoder's output and the layers' caches, which are `None` if none were given."""
+        """`[R, T, D]` to the decoder's output and the layers' caches, which are `None` if none were
+        given.
+        """
         append(record, "decoder_hidden_states", x)
         bias = self.attention_bias(
             x, None if caches is None else caches[0].self_attention, scores=record is not None

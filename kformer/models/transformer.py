@@ -13,21 +13,26 @@ from kformer.models.variants import VARIANTS
 
 @keras.saving.register_keras_serializable(package="kformer")
 class Transformer(SequenceModel):
-    """The Transformer of "Attention is all you need": ids of a source and of the target so far in, logits out.
+    """The Transformer of "Attention is all you need": ids of a source and of the target so far in,
+    logits out.
 
-    A functional Keras model over `{"source_ids": [B, S], "target_ids": [B, T]}` with the output `[B, T, V]`. The target
-    ids start with the start token and lack the end token (`kformer.data` shifts them). Padding is told by `pad_id`:
-    in the source it is masked; in the target the causal mask hides it from what stands before, and the loss leaves it out.
+    A functional Keras model over `{"source_ids": [B, S], "target_ids": [B, T]}` with the output
+    `[B, T, V]`. The target ids start with the start token and lack the end token (`kformer.data`
+    shifts them). Padding is told by `pad_id`: in the source it is masked; in the target the causal
+    mask hides it from what stands before, and the loss leaves it out.
 
-    Rows may hold several pairs behind each other, as `kformer.data.ParallelDataset(packed=True)` makes them. Then the inputs
-    also have `source_segments` and `target_segments`: attention stays inside a pair, positions begin anew with each, and the
-    logits of a pair are those that it has in a row of its own. Nothing of this is kept in the model.
+    Rows may hold several pairs behind each other, as `kformer.data.ParallelDataset(packed=True)`
+    makes them. Then the inputs also have `source_segments` and `target_segments`: attention stays
+    inside a pair, positions begin anew with each, and the logits of a pair are those that it has in
+    a row of its own. Nothing of this is kept in the model.
 
-    Training, scoring and cached decoding run the same layers: `model(inputs)` is one pass of `encode` and of the decoder
-    over all target positions; `decode_step` is that decoder over the positions that are new.
+    Training, scoring and cached decoding run the same layers: `model(inputs)` is one pass of
+    `encode` and of the decoder over all target positions; `decode_step` is that decoder over the
+    positions that are new.
 
     Args:
-        vocabulary_size: V of the source, and of the target unless `target_vocabulary_size` is given.
+        vocabulary_size: V of the source, and of the target unless `target_vocabulary_size` is
+            given.
         num_encoder_layers, num_decoder_layers: layers of the two stacks.
         hidden_dim: D, the width of the residual stream.
         intermediate_dim: width of the feed-forward networks.
@@ -35,41 +40,52 @@ class Transformer(SequenceModel):
         dropout: rate on sub-layer outputs and on the embedding sum (the paper's places).
         attention_dropout: rate on attention probabilities.
         activation_dropout: rate inside the feed-forward networks.
-        stochastic_depth: rate at which the sub-layers of the last layer are left out for a sequence; it grows evenly up to there.
+        stochastic_depth: rate at which the sub-layers of the last layer are left out for a
+            sequence; it grows evenly up to there.
         activation: `"relu"`, `"gelu"`, `"gelu_tanh"` or `"silu"`.
         gated: gated feed-forward networks: GeGLU with gelu, SwiGLU with silu.
         normalize_first: pre-norm; `False` is the paper's post-norm.
-        final_norm: whether a norm follows the last layer of each stack; `None` for pre-norm alone, which needs it.
+        final_norm: whether a norm follows the last layer of each stack; `None` for pre-norm alone,
+            which needs it.
         normalization: `"layer_norm"` or `"rms_norm"`.
         layer_norm_epsilon: added to the variance (or to the mean square) in every norm.
         use_bias: whether the linear maps of the layers add a bias.
         head_dim: size of a head; `None` for D / N.
-        num_key_value_heads: heads of keys and values, which several heads of queries share (grouped-query attention); `None` for N.
+        num_key_value_heads: heads of keys and values, which several heads of queries share
+            (grouped-query attention); `None` for N.
         attention_scale: what scores are multiplied by; `None` for 1 / sqrt(H).
-        position_encoding: `"sinusoidal"`, `"learned"` or `None`; `"sinusoidal_halves"` and `"sinusoidal_fairseq"` are the
-            fixed vectors as published Marian and fairseq models have them. Not added to the embeddings, but seen by self-attention are
-            `"rope"` (rotary positions), `"alibi"` (scores fall with the distance) and `"t5"` (a learned bias for each distance).
-        rotary_base, rotary_interleaved: `base` and `interleaved` of `kformer.layers.rotate_positions`.
-        relative_buckets, relative_max_distance: `num_buckets` and `max_distance` of `kformer.layers.RelativePositionBias`.
-        attention_kind, attention_window, attention_dilation, global_tokens: `kind` (`"full"`, `"local"` or `"linear"`), `window`,
-            `dilation` and `global_tokens` of the self-attentions, as in `kformer.layers.MultiHeadAttention`.
-        max_length: the longest sequence in tokens that searches and training data should use; with learned positions
-            also the size of their table.
-        target_vocabulary_size: V of the target if it differs from the source's; then nothing is shared between the sides. (Two
-            vocabularies of one size need `share_embeddings=False`.)
+        position_encoding: `"sinusoidal"`, `"learned"` or `None`; `"sinusoidal_halves"` and
+            `"sinusoidal_fairseq"` are the fixed vectors as published Marian and fairseq models have
+            them. Not added to the embeddings, but seen by self-attention are `"rope"` (rotary
+            positions), `"alibi"` (scores fall with the distance) and `"t5"` (a learned bias for
+            each distance).
+        rotary_base, rotary_interleaved: `base` and `interleaved` of
+            `kformer.layers.rotate_positions`.
+        relative_buckets, relative_max_distance: `num_buckets` and `max_distance` of
+            `kformer.layers.RelativePositionBias`.
+        attention_kind, attention_window, attention_dilation, global_tokens: `kind` (`"full"`,
+            `"local"` or `"linear"`), `window`, `dilation` and `global_tokens` of the
+            self-attentions, as in `kformer.layers.MultiHeadAttention`.
+        max_length: the longest sequence in tokens that searches and training data should use; with
+            learned positions also the size of their table.
+        target_vocabulary_size: V of the target if it differs from the source's; then nothing is
+            shared between the sides. (Two vocabularies of one size need `share_embeddings=False`.)
         share_embeddings: source and target use one embedding table (joint vocabulary).
         share_output: the output projection uses the target's embedding table.
         scale_embeddings: token vectors are multiplied by sqrt(D), as in the paper.
         scale_output: what is projected to the vocabulary is divided by sqrt(D), as in T5.
         position_offset: the position of a sequence's first token; fairseq's models count from 2.
-        normalize_embeddings: as in BART, each side has positions of its own and a layer norm behind them.
+        normalize_embeddings: as in BART, each side has positions of its own and a layer norm behind
+            them.
         output_bias: logits have a bias, as Marian's.
         pad_id, start_id, end_id: ids of the padding, start and end token.
-        seed: int, for the initial weights and the dropout; each layer derives its own from it. `None` draws one.
+        seed: int, for the initial weights and the dropout; each layer derives its own from it.
+            `None` draws one.
 
     Call arguments:
-        inputs: dict of integer tensors `source_ids` `[B, S]` and `target_ids` `[B, T]`; for packed rows also
-            `source_segments` `[B, S]` and `target_segments` `[B, T]`, the pair that each token belongs to (0 for padding).
+        inputs: dict of integer tensors `source_ids` `[B, S]` and `target_ids` `[B, T]`; for packed
+            rows also `source_segments` `[B, S]` and `target_segments` `[B, T]`, the pair that each
+            token belongs to (0 for padding).
         training: bool.
 
     Returns:
@@ -213,7 +229,8 @@ class Transformer(SequenceModel):
         self.max_length = max_length
         self.policy_name = policy.name
         self._network = network
-        # Options that came later stand in a file only where they are in use, so that older versions read what they can.
+        # Options that came later stand in a file only where they are in use, so that older versions
+        # read what they can.
         config = {name: value for name, value in config.items() if value != VARIANTS.get(name, ...)}
         self._config = {
             "vocabulary_size": vocabulary_size,
@@ -227,7 +244,8 @@ class Transformer(SequenceModel):
         """A model of a published size.
 
         Args:
-            preset: `"tiny"`, `"small"`, `"base"` or `"big"`; `kformer.models.PRESETS` has their sizes and sources.
+            preset: `"tiny"`, `"small"`, `"base"` or `"big"`; `kformer.models.PRESETS` has their
+                sizes and sources.
             vocabulary_size: V.
             **kwargs: any other argument of `Transformer`; it overrides the preset's.
         """
@@ -249,14 +267,17 @@ class Transformer(SequenceModel):
         return self._network.encode(source_ids, training=False)
 
     def init_cache(self, encoded, source_mask, rows=None, max_length=None, shortlist=None):
-        """The cache of a search that has not begun: no target tokens, the source's keys and values computed.
+        """The cache of a search that has not begun: no target tokens, the source's keys and values
+        computed.
 
         Args:
             encoded, source_mask: what `encode` returned.
-            rows: rows of the decoder's batch, a multiple of B (beams of one sentence next to each other); `None` for B.
-            max_length: number of tokens that a static cache has room for, which JAX and XLA need; `None` for a growing one.
-            shortlist: int array `[C]`, ids of the target vocabulary: the logits of a step are those of these tokens alone, in this
-                order. `None` for all.
+            rows: rows of the decoder's batch, a multiple of B (beams of one sentence next to each
+                other); `None` for B.
+            max_length: number of tokens that a static cache has room for, which JAX and XLA need;
+                `None` for a growing one.
+            shortlist: int array `[C]`, ids of the target vocabulary: the logits of a step are those
+                of these tokens alone, in this order. `None` for all.
 
         Returns:
             `DecoderCache`.
@@ -277,7 +298,8 @@ class Transformer(SequenceModel):
         """Runs the decoder over new target tokens.
 
         Args:
-            target_ids: integer tensor `[R, T]`, the T tokens (usually one) that follow those in the cache.
+            target_ids: integer tensor `[R, T]`, the T tokens (usually one) that follow those in the
+                cache.
             cache: `DecoderCache` from `init_cache` or an earlier step.
             index: int or scalar tensor, the number of tokens in the cache.
 
@@ -295,10 +317,10 @@ class Transformer(SequenceModel):
             inputs: as for a call, integer tensors or arrays.
 
         Returns:
-            Dict with `logits` `[B, T, V]` and lists with an entry per layer: `encoder_hidden_states` `[B, S, D]` and
-            `decoder_hidden_states` `[B, T, D]` (one more entry each: the embeddings come first),
-            `encoder_attention_scores` `[B, N, S, S]`, `decoder_attention_scores` `[B, N, T, T]`,
-            `cross_attention_scores` `[B, N, T, S]`.
+            Dict with `logits` `[B, T, V]` and lists with an entry per layer:
+            `encoder_hidden_states` `[B, S, D]` and `decoder_hidden_states` `[B, T, D]` (one more
+            entry each: the embeddings come first), `encoder_attention_scores` `[B, N, S, S]`,
+            `decoder_attention_scores` `[B, N, T, T]`, `cross_attention_scores` `[B, N, T, S]`.
         """
         record = {}
         source_ids, target_ids = (
@@ -317,7 +339,8 @@ class Transformer(SequenceModel):
     def call(self, inputs, training=None, mask=None):
         if not isinstance(inputs, dict) or not {"source_ids", "target_ids"} <= inputs.keys():
             return super().call(inputs, training=training, mask=mask)
-        # Not by the functional graph, whose order of the two embeddings is another one: shared, they draw their dropout in turn.
+        # Not by the functional graph, whose order of the two embeddings is another one: shared,
+        # they draw their dropout in turn.
         source_ids, target_ids = (
             ops.cast(inputs[key], "int32") for key in ("source_ids", "target_ids")
         )
@@ -338,7 +361,9 @@ class Transformer(SequenceModel):
         return self._network.output.table()
 
     def _segments(self, inputs):
-        """The source's segments of a packed batch, and those of both sides as a pair; `None` twice for other batches."""
+        """The source's segments of a packed batch, and those of both sides as a pair; `None` twice
+        for other batches.
+        """
         given = [inputs[key] for key in ("source_segments", "target_segments") if key in inputs]
         if not given:
             return None, None

@@ -1,4 +1,6 @@
-"""Which options make a model another one than the paper's and its published descendants (Marian, fairseq, BART)."""
+"""Which options make a model another one than the paper's and its published descendants (Marian,
+fairseq, BART).
+"""
 
 from kformer.models.architecture import ARCHITECTURE
 from kformer.models.stacks import RELATIVE_POSITIONS
@@ -20,7 +22,8 @@ _HARMLESS = {
 
 
 def variants_of(config, known=()):
-    """What a `Transformer`'s configuration has that the paper's and its published descendants have not.
+    """What a `Transformer`'s configuration has that the paper's and its published descendants have
+    not.
 
     Formats and programs that know those alone refuse a model by this list.
 

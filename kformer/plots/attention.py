@@ -18,7 +18,8 @@ class AttentionMaps:
         source, target: lists of token labels, S and T.
         encoder: float array `[layers, N, S, S]`, of self-attention in the encoder.
         decoder: float array `[layers, N, T, T]`, of causal self-attention.
-        cross: float array `[layers, N, T, S]`. Rows are queries: what the decoder reads (the start token and the translation so far).
+        cross: float array `[layers, N, T, S]`. Rows are queries: what the decoder reads (the start
+            token and the translation so far).
         text: the translation.
     """
 
@@ -30,7 +31,9 @@ class AttentionMaps:
     text: str
 
     def of(self, kind):
-        """`(array [layers, N, queries, keys], labels of the queries, labels of the keys)` of `"cross"`, `"encoder"` or `"decoder"`."""
+        """`(array [layers, N, queries, keys], labels of the queries, labels of the keys)` of
+        `"cross"`, `"encoder"` or `"decoder"`.
+        """
         if kind not in KINDS:
             raise ValueError(
                 f"Unknown kind of attention {kind!r}: choose one of {', '.join(KINDS)}."
@@ -98,9 +101,11 @@ def plot_attention(
     """Attention maps, a row of pictures for each layer and a column for each head.
 
     Args:
-        scores: `AttentionMaps` (its cross-attention is drawn), or an array `[T, S]`, `[N, T, S]` or `[layers, N, T, S]`.
+        scores: `AttentionMaps` (its cross-attention is drawn), or an array `[T, S]`, `[N, T, S]` or
+            `[layers, N, T, S]`.
         queries, keys: labels, T and S; `None` for those of `AttentionMaps`, or for none.
-        layers, heads: lists of numbers to draw, counted from 0; negative ones from the end; `None` for all.
+        layers, heads: lists of numbers to draw, counted from 0; negative ones from the end; `None`
+            for all.
         mean: whether to draw the mean over the heads in place of each.
         title: text above.
 
@@ -108,7 +113,8 @@ def plot_attention(
         `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: the array has another rank, a label is too many or too few, or there is no such layer or head.
+        ValueError: the array has another rank, a label is too many or too few, or there is no such
+            layer or head.
 
     Example:
         >>> maps = kformer.plots.attention_maps(translator, "A man rides a horse.")

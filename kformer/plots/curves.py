@@ -15,9 +15,11 @@ def plot_training(runs, names=None, metrics=("nll", "bleu")):
     """Training and validation curves of one run or several.
 
     Args:
-        runs: a run directory (with `history.csv`), a list of them, or the dict of a Keras `History`.
+        runs: a run directory (with `history.csv`), a list of them, or the dict of a Keras
+            `History`.
         names: a name for each; `None` for the directories' own.
-        metrics: names of numbers, each of which gets a picture, with `val_` in front where it was validated; the loss comes first.
+        metrics: names of numbers, each of which gets a picture, with `val_` in front where it was
+            validated; the loss comes first.
 
     Returns:
         `matplotlib.figure.Figure`.
@@ -61,7 +63,8 @@ def plot_training(runs, names=None, metrics=("nll", "bleu")):
 
 
 def plot_lengths(times, what="seconds", title=None):
-    """Time or memory against length, both on logarithmic scales: a straight line of slope 1 is linear, of slope 2 quadratic.
+    """Time or memory against length, both on logarithmic scales: a straight line of slope 1 is
+    linear, of slope 2 quadratic.
 
     Args:
         times: dict of name to dict of length to number.

@@ -10,7 +10,8 @@ def plot_positions(vectors, title="position encoding"):
     """Position vectors as a picture: positions downwards, dimensions to the right.
 
     Args:
-        vectors: float array or tensor `[positions, D]`, from `kformer.layers.sinusoidal_positions` or a learned table.
+        vectors: float array or tensor `[positions, D]`, from `kformer.layers.sinusoidal_positions`
+            or a learned table.
         title: text above.
 
     Returns:

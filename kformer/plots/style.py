@@ -61,10 +61,11 @@ def write_text(path, text):
 
 
 def font_families(texts):
-    """Families of fonts that have all characters of some texts, the usual one first; a warning where none has one.
+    """Families of fonts that have all characters of some texts, the usual one first; a warning
+    where none has one.
 
-    Matplotlib's own font lacks Chinese, Japanese and Korean. Installed fonts are looked through, then those of the package mplfonts.
-    """
+    Matplotlib's own font lacks Chinese, Japanese and Korean. Installed fonts are looked through,
+    then those of the package mplfonts. """
     from matplotlib import font_manager
 
     usual = "DejaVu Sans"

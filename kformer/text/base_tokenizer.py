@@ -16,7 +16,8 @@ from kformer.text.normalization import valid_text
 
 
 class BaseTokenizer:
-    """Two sides put together, and everything but the ways to make, save and load them; see `kformer.Tokenizer`.
+    """Two sides put together, and everything but the ways to make, save and load them; see
+    `kformer.Tokenizer`.
 
     Args:
         source, target: `Vocabulary`, the same object where both sides share one.
@@ -58,13 +59,16 @@ class BaseTokenizer:
                     )
 
     def for_languages(self, source=None, target=None):
-        """The tokenizer of a multilingual model with other languages; the vocabularies are shared, so this costs nothing.
+        """The tokenizer of a multilingual model with other languages; the vocabularies are shared,
+        so this costs nothing.
 
-        Where a language's id stands depends on the model: before or behind the text, or in the place of the start token
-        (then `start_id` of the returned tokenizer differs, and the model must start with it).
+        Where a language's id stands depends on the model: before or behind the text, or in the
+        place of the start token (then `start_id` of the returned tokenizer differs, and the model
+        must start with it).
 
         Args:
-            source, target: language codes, keys of `languages`; None leaves a side's language as it is.
+            source, target: language codes, keys of `languages`; None leaves a side's language as it
+                is.
 
         Returns:
             Tokenizer.
@@ -94,14 +98,16 @@ class BaseTokenizer:
     def tokenize(self, texts, side="source", special_tokens=False, num_threads=None):
         """Text to ids.
 
-        With `language_tags` a source text may begin with its own tag, see `Tokenizer.from_sentencepiece`.
+        With `language_tags` a source text may begin with its own tag, see
+        `Tokenizer.from_sentencepiece`.
 
         Args:
             texts: str or bytes, or an iterable of them.
             side: "source" or "target".
-            special_tokens: whether to put the side's prefix and suffix ids around (for our own models: the end token
-                after the text).
-            num_threads: int; None means every usable processor for a large batch and one for a small batch.
+            special_tokens: whether to put the side's prefix and suffix ids around (for our own
+                models: the end token after the text).
+            num_threads: int; None means every usable processor for a large batch and one for a
+                small batch.
 
         Returns:
             list of list of int, or for a single text list of int.
@@ -133,7 +139,9 @@ class BaseTokenizer:
         return rows[0] if single else rows
 
     def _cut_tags(self, texts):
-        """For each text the list of its own tag's id, None without a tag; and the texts without their tags."""
+        """For each text the list of its own tag's id, None without a tag; and the texts without
+        their tags.
+        """
         cut = [cut_tag(valid_text(text)) for text in texts]
         return [[self.tag_ids.get(tag, self.unknown_id)] if tag else None for tag, _ in cut], [
             text for _, text in cut
@@ -141,7 +149,9 @@ class BaseTokenizer:
 
     @functools.cached_property
     def tag_ids(self):
-        """dict of a tag as it stands in a text, ">>fra<<", to its id; empty without `language_tags`."""
+        """dict of a tag as it stands in a text, ">>fra<<", to its id; empty without
+        `language_tags`.
+        """
         if not self.language_tags:
             return {}
         return {
@@ -151,8 +161,8 @@ class BaseTokenizer:
         }
 
     def detokenize(self, ids, side="target"):
-        """Ids to text. Control ids (pad, start, end, ...) write nothing; an id outside of the vocabulary writes what
-        the unknown token writes; bytes that are no UTF-8 write U+FFFD.
+        """Ids to text. Control ids (pad, start, end, ...) write nothing; an id outside of the
+        vocabulary writes what the unknown token writes; bytes that are no UTF-8 write U+FFFD.
 
         Args:
             ids: a sequence of int, or a sequence of such sequences; lists, arrays or tensors.
@@ -166,7 +176,9 @@ class BaseTokenizer:
         return decode(rows[0]) if flat else [decode(row) for row in rows]
 
     def tokens(self, ids, side="target"):
-        """The pieces of one sequence of ids, for people to read: list of str, "\\u2581" where a word begins."""
+        """The pieces of one sequence of ids, for people to read: list of str, "\\u2581" where a
+        word begins.
+        """
         rows, flat = id_rows(ids)
         if not flat and rows:
             raise ValueError("tokens takes one flat sequence of ids; call it for each row.")
@@ -193,11 +205,15 @@ class BaseTokenizer:
 
     @property
     def joint(self):
-        """Whether an id means the same piece on both sides, so that a model may share one embedding table."""
+        """Whether an id means the same piece on both sides, so that a model may share one embedding
+        table.
+        """
         return self._sides["source"].pieces == self._sides["target"].pieces
 
     def writes_like(self, other):
-        """Whether another tokenizer gives the same ids for every text, and the same text for all ids."""
+        """Whether another tokenizer gives the same ids for every text, and the same text for all
+        ids.
+        """
         parts = [
             (
                 each.special_ids,

@@ -10,16 +10,17 @@
       "target": {...}
     }
 
-Tokenizers of multilingual models have more keys (see `kformer.text.languages`), which others leave out:
+Tokenizers of multilingual models have more keys (see `kformer.text.languages`), which others leave
+out:
 
       "languages": {"eng_Latn": 256047, "fra_Latn": 256057},
       "language_places": {"source": ["source_prefix"], "target": ["target_prefix"]},
       "language_tags": true
 
-`vocabulary` names a JSON list of every piece by its id, where ids are not SentencePiece's own. Both sides may name the
-same file. File names carry a part of the content's SHA-256, so that a folder is replaced by writing the new files
-beside the old ones and renaming `tokenizer.json` last: at no time does it describe files of another tokenizer.
-"""
+`vocabulary` names a JSON list of every piece by its id, where ids are not SentencePiece's own. Both
+sides may name the same file. File names carry a part of the content's SHA-256, so that a folder is
+replaced by writing the new files beside the old ones and renaming `tokenizer.json` last: at no time
+does it describe files of another tokenizer. """
 
 import contextlib
 import hashlib
@@ -84,11 +85,13 @@ def read_folder(folder):
     """Reads and checks a tokenizer's folder.
 
     Returns:
-        dict: the configuration; in each side `model` is bytes and `vocabulary` is None or a list of str.
+        dict: the configuration; in each side `model` is bytes and `vocabulary` is None or a list of
+            str.
 
     Raises:
         FileNotFoundError: if the folder or a file in it is missing.
-        ValueError: if the format is newer than this release, or the content is not what it should be.
+        ValueError: if the format is newer than this release, or the content is not what it should
+            be.
     """
     folder = pathlib.Path(folder)
     if not folder.is_dir():
@@ -154,7 +157,8 @@ def _check_languages(config, where):
 
 
 def _file_names(folder):
-    """Names of the files that the tokenizer now in `folder` consists of, as far as it can be read."""
+    """Names of the files that the tokenizer now in `folder` consists of, as far as it can be read.
+    """
     names = set()
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         config = json.loads((folder / CONFIG_NAME).read_bytes())

@@ -8,10 +8,12 @@ import numpy as np
 def id_rows(ids):
     """(list of lists of int, whether `ids` was one flat sequence).
 
-    An empty list is taken for an empty batch. No backend is imported: tensors tell what they are by their methods.
+    An empty list is taken for an empty batch. No backend is imported: tensors tell what they are by
+    their methods.
 
     Raises:
-        ValueError: if `ids` has other than one or two dimensions, or holds something that is no whole number.
+        ValueError: if `ids` has other than one or two dimensions, or holds something that is no
+            whole number.
     """
     if hasattr(ids, "row_splits"):  # a ragged tensor of TensorFlow
         return ids.to_list(), False

@@ -1,7 +1,7 @@
 """Languages of a multilingual model: codes, their ids, and where a language's id stands.
 
-A published model names its languages in one of a few ways, which are data here: for the source and for the target
-language a list of places.
+A published model names its languages in one of a few ways, which are data here: for the source and
+for the target language a list of places.
 
     NLLB, M2M100, mBART-50   {"source": ["source_prefix"], "target": ["target_prefix"]}
     mBART (25 languages)     {"source": ["source_suffix"], "target": ["target_suffix", "start"]}
@@ -12,7 +12,8 @@ import re
 
 ROLES = ("source", "target")
 PLACES = ("source_prefix", "source_suffix", "target_prefix", "target_suffix", "start")
-# As the graph cuts it too: a tag at the very beginning, up to the first "<<", whatever stands between.
+# As the graph cuts it too: a tag at the very beginning, up to the first "<<", whatever stands
+# between.
 TAG_PATTERN = r"(?s)\A>>.*?<<"
 _TAG = re.compile(TAG_PATTERN)
 # So many codes are named in an error message.
@@ -20,7 +21,9 @@ _SHOWN = 12
 
 
 def cut_tag(text):
-    """(tag, rest) of a text that begins with a language tag such as ">>fra<<"; ("", text) of any other."""
+    """(tag, rest) of a text that begins with a language tag such as ">>fra<<"; ("", text) of any
+    other.
+    """
     found = _TAG.match(text)
     return (found[0], text[found.end() :]) if found else ("", text)
 
@@ -34,7 +37,8 @@ def check_languages(languages, places, sides):
         sides: dict of side to `Vocabulary`.
 
     Raises:
-        ValueError: if a place is unknown, or an id is outside of the vocabulary of a side where it may stand.
+        ValueError: if a place is unknown, or an id is outside of the vocabulary of a side where it
+            may stand.
     """
     languages = dict(languages or {})
     places = {role: list((places or {}).get(role, ())) for role in ROLES}
@@ -54,7 +58,8 @@ def check_languages(languages, places, sides):
 
 
 def find_language(languages, places, role, code):
-    """The id of a language code, written as in `languages` or as the model's piece (`>>fra<<`, `__fr__`).
+    """The id of a language code, written as in `languages` or as the model's piece (`>>fra<<`,
+    `__fr__`).
 
     Raises:
         ValueError: if there is no such language, or the model has no place for it.

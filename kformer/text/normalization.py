@@ -1,15 +1,15 @@
 """What happens to a text before SentencePiece reads it and after its pieces are joined again.
 
-The rules are data, lists of literal replacements, because two readers follow them: Python (on any backend) and a
-TensorFlow graph, where they become `tf.strings.regex_replace`. Equal ids and equal text on both sides follow from
-there being one list.
-"""
+The rules are data, lists of literal replacements, because two readers follow them: Python (on any
+backend) and a TensorFlow graph, where they become `tf.strings.regex_replace`. Equal ids and equal
+text on both sides follow from there being one list. """
 
 from dataclasses import dataclass
 
 # SentencePiece writes a space as this sign, so the sign itself needs care.
 SPACE_SIGN = "\u2581"
-# U+0010, "data link escape": a control character that stands in hardly any text, and is escaped itself.
+# U+0010, "data link escape": a control character that stands in hardly any text, and is escaped
+# itself.
 ESCAPE = "\u0010"
 
 
@@ -19,8 +19,8 @@ class Normalization:
 
     Args:
         name: as it stands in `tokenizer.json`.
-        sentencepiece_rule: normalization rule with which SentencePiece is trained, or None where models are only
-            imported.
+        sentencepiece_rule: normalization rule with which SentencePiece is trained, or None where
+            models are only imported.
         remove_extra_whitespaces: whether SentencePiece trims the text and joins runs of spaces.
         before: (literal, replacement) pairs, applied in order before SentencePiece.
         after: (literal, replacement) pairs, applied in order to the joined pieces.
@@ -36,11 +36,13 @@ class Normalization:
 NORMALIZATIONS = {
     rule.name: rule
     for rule in (
-        # Text comes back normalised. A literal space sign would come back as a space: it is read as one at once, so
-        # that it is trimmed and joined as spaces are. SentencePiece's table takes out every control character but NUL.
+        # Text comes back normalised. A literal space sign would come back as a space: it is read as
+        # one at once, so that it is trimmed and joined as spaces are. SentencePiece's table takes
+        # out every control character but NUL.
         Normalization("nmt_nfkc", "nmt_nfkc", True, ((SPACE_SIGN, " "), ("\0", "")), ()),
-        # Text comes back as it was. The space sign is written escape + s, and the escape itself escape + e. Undone in
-        # the order (s, e): after the first replacement every escape that is left is followed by its e.
+        # Text comes back as it was. The space sign is written escape + s, and the escape itself
+        # escape + e. Undone in the order (s, e): after the first replacement every escape that is
+        # left is followed by its e.
         Normalization(
             "identity",
             "identity",
@@ -48,7 +50,8 @@ NORMALIZATIONS = {
             ((ESCAPE, ESCAPE + "e"), (SPACE_SIGN, ESCAPE + "s")),
             ((ESCAPE + "s", SPACE_SIGN), (ESCAPE + "e", ESCAPE)),
         ),
-        # An imported model: text goes to SentencePiece as it is, as in the library that the model came from.
+        # An imported model: text goes to SentencePiece as it is, as in the library that the model
+        # came from.
         Normalization("model", None, False, (), ()),
     )
 }
@@ -72,11 +75,13 @@ def replace_all(text, replacements):
 
 
 def valid_text(text):
-    """A `str` of Unicode scalar values from `str` or `bytes`: what is not valid UTF-8 becomes U+FFFD.
+    """A `str` of Unicode scalar values from `str` or `bytes`: what is not valid UTF-8 becomes
+    U+FFFD.
 
-    One U+FFFD stands for each maximal invalid part, as Unicode recommends (section 3.9, "U+FFFD Substitution of
-    Maximal Subparts") and as `tf.strings.unicode_transcode` does in the graph. A lone surrogate in a `str` counts as
-    the three invalid bytes that it would be in UTF-8, so that a `str` and its bytes give the same text.
+    One U+FFFD stands for each maximal invalid part, as Unicode recommends (section 3.9, "U+FFFD
+    Substitution of Maximal Subparts") and as `tf.strings.unicode_transcode` does in the graph. A
+    lone surrogate in a `str` counts as the three invalid bytes that it would be in UTF-8, so that a
+    `str` and its bytes give the same text.
 
     Raises:
         ValueError: if `text` is neither `str` nor `bytes`.

@@ -1,4 +1,5 @@
-"""Training of a SentencePiece model from files or from an iterable of texts, the same bytes each time.
+"""Training of a SentencePiece model from files or from an iterable of texts, the same bytes each
+time.
 
 References:
     Kudo and Richardson (2018), SentencePiece, https://arxiv.org/abs/1808.06226.
@@ -21,11 +22,11 @@ from kformer.text.unigram_scores import quantize_scores
 MODEL_TYPES = ("unigram", "bpe")
 PAD_ID, UNKNOWN_ID, START_ID, END_ID = range(4)
 
-# The sums of the unigram model's expectation step depend, in their last bits, on the number of threads: a fixed one
-# gives every machine the same model.
+# The sums of the unigram model's expectation step depend, in their last bits, on the number of
+# threads: a fixed one gives every machine the same model.
 _THREADS = 4
-# SentencePiece leaves out sentences over max_sentence_length bytes. Texts are cut into parts that stay below it: four
-# bytes for a character at most, and twice that where each is escaped.
+# SentencePiece leaves out sentences over max_sentence_length bytes. Texts are cut into parts that
+# stay below it: four bytes for a character at most, and twice that where each is escaped.
 _PART_CHARACTERS = 1000
 _MAX_SENTENCE_BYTES = 8 * _PART_CHARACTERS
 
@@ -161,7 +162,9 @@ def _sentence_parts(sentences, normalization):
 
 
 def _sample(sentences, size, seed):
-    """At most `size` of the sentences, each as likely as the other (Vitter's algorithm R), the same for each seed."""
+    """At most `size` of the sentences, each as likely as the other (Vitter's algorithm R), the same
+    for each seed.
+    """
     generator = random.Random(seed)
     kept = []
     for index, sentence in enumerate(sentences):

@@ -1,11 +1,12 @@
 """Subword regularisation: the same text in other pieces each time, as a pure function of a key.
 
-SentencePiece can sample, too, but its random numbers belong to a thread and cannot be set anew, so that no sentence could be drawn
-a second time, in another process or after an interruption.
+SentencePiece can sample, too, but its random numbers belong to a thread and cannot be set anew, so
+that no sentence could be drawn a second time, in another process or after an interruption.
 
 References:
-    Kudo 2018, "Subword Regularization: Improving Neural Network Translation Models with Multiple Subword Candidates".
-    Provilkov et al. 2020, "BPE-Dropout: Simple and Effective Subword Regularization".
+    Kudo 2018, "Subword Regularization: Improving Neural Network Translation Models with Multiple
+    Subword Candidates". Provilkov et al. 2020, "BPE-Dropout: Simple and Effective Subword
+    Regularization".
 """
 
 import math
@@ -18,28 +19,34 @@ from kformer.text.normalization import SPACE_SIGN
 from kformer.text.unigram_scores import message_fields
 
 UNIGRAM, BPE = 1, 2
-# Draws that are kept of a word. They are made when they are first asked for; after some epochs most of them are.
+# Draws that are kept of a word. They are made when they are first asked for; after some epochs most
+# of them are.
 _DRAWS = 32
-# Draws are kept of words up to this number of pieces (Chinese sentences are one word), and of so many words.
+# Draws are kept of words up to this number of pieces (Chinese sentences are one word), and of so
+# many words.
 _LONGEST_KEPT, _MOST_KEPT = 32, 1_000_000
-# Where in SentencePiece's ModelProto the model type stands: the trainer's settings, and the type in them.
+# Where in SentencePiece's ModelProto the model type stands: the trainer's settings, and the type in
+# them.
 _TRAINER_FIELD, _TYPE_FIELD = 2, 3
 
 
 class SubwordSampler:
     """Draws other pieces for the words of a text that is tokenized already.
 
-    A word is what stands between two spaces, as SentencePiece cuts it; what a text writes stays the same. Where a unigram model has
-    the probabilities `p(x)` of the ways to cut a word, a cut is drawn from `p(x)^strength`, normalised (Kudo 2018, equation 9, over
-    all cuts). With BPE each merge of two pieces that could be made is left out with the probability `strength` (Provilkov et al. 2020,
-    algorithm 1). Words with anything but ordinary pieces of the model (bytes, unknown and special tokens) stay as they are.
+    A word is what stands between two spaces, as SentencePiece cuts it; what a text writes stays the
+    same. Where a unigram model has the probabilities `p(x)` of the ways to cut a word, a cut is
+    drawn from `p(x)^strength`, normalised (Kudo 2018, equation 9, over all cuts). With BPE each
+    merge of two pieces that could be made is left out with the probability `strength` (Provilkov et
+    al. 2020, algorithm 1). Words with anything but ordinary pieces of the model (bytes, unknown and
+    special tokens) stay as they are.
 
     Of each word there are 32 draws, from which each occurrence takes one.
 
     Args:
         vocabulary: `kformer.text.vocabulary.Vocabulary`, one side of a tokenizer.
-        strength: float. With a unigram model alpha, above 0: the smaller, the more random; 0.1 to 0.5 is usual. With BPE the probability
-            in [0, 1): the larger, the more random; 0.1 is usual.
+        strength: float. With a unigram model alpha, above 0: the smaller, the more random; 0.1 to
+            0.5 is usual. With BPE the probability in [0, 1): the larger, the more random; 0.1 is
+            usual.
         seed: int.
 
     Raises:
@@ -81,8 +88,10 @@ class SubwordSampler:
         """Draws the pieces of some texts.
 
         Args:
-            rows: list of arrays or lists of ids, as the tokenizer gives them, with special tokens or without.
-            keys: int array, for each text its key: where the key and the text are the same, the draw is.
+            rows: list of arrays or lists of ids, as the tokenizer gives them, with special tokens
+                or without.
+            keys: int array, for each text its key: where the key and the text are the same, the
+                draw is.
 
         Returns:
             List of int32 arrays.
@@ -118,8 +127,11 @@ class SubwordSampler:
         return [np.array(row, np.int32) for row in found]
 
     def _open(self, ids):
-        """What is kept of a word: its draws so far and its text; or its ids alone, where there is nothing to draw."""
-        # What stands behind the last ordinary piece is an end token, say; before the first, a language.
+        """What is kept of a word: its draws so far and its text; or its ids alone, where there is
+        nothing to draw.
+        """
+        # What stands behind the last ordinary piece is an end token, say; before the first, a
+        # language.
         first = next((i for i, token in enumerate(ids) if token in self._texts), len(ids))
         last = next((i for i in range(len(ids), first, -1) if ids[i - 1] in self._texts), first)
         inner = ids[first:last]
@@ -170,7 +182,9 @@ class SubwordSampler:
         return pieces[::-1]
 
     def _draw_bpe(self, text, generator):
-        """Merges the pair of the best score of those that are not left out this time, until there is none."""
+        """Merges the pair of the best score of those that are not left out this time, until there
+        is none.
+        """
         symbols = list(text)
         while True:
             best, place = -math.inf, None
@@ -184,7 +198,8 @@ class SubwordSampler:
 
 
 def model_type(model):
-    """The number of a SentencePiece model's type in its settings: 1 unigram, 2 BPE, 3 words, 4 characters.
+    """The number of a SentencePiece model's type in its settings: 1 unigram, 2 BPE, 3 words, 4
+    characters.
 
     Args:
         model: bytes, a serialised SentencePiece model.
@@ -210,7 +225,9 @@ def _ordinary_pieces(vocabulary):
 
 
 def _hash(keys, places, seed):
-    """Random 32-bit numbers of keys and places, int64 arrays; the constants are those of MurmurHash3's 64-bit finaliser."""
+    """Random 32-bit numbers of keys and places, int64 arrays; the constants are those of
+    MurmurHash3's 64-bit finaliser.
+    """
     with np.errstate(over="ignore"):
         bits = keys + np.uint64(zlib.crc32(str(seed).encode())) * np.uint64(0x9E3779B97F4A7C15)
         for number in (np.uint64(0), places.astype(np.uint64)):

@@ -20,19 +20,26 @@ class Tokenizer(BaseTokenizer):
     What it promises:
 
     - Text never becomes a control id: "</s>" or "<pad>" in a text is text.
-    - With byte fallback (the default) no character is unknown: a rare one becomes the bytes of its UTF-8.
-    - Normalization "nmt_nfkc" (default) reads text as translation systems do: compatibility forms are folded (NFKC),
-      every kind of space becomes one space, control characters and spaces at the ends go; text comes back so
-      normalised. With "identity" every Unicode string comes back byte for byte, if byte fallback is on.
-    - What is not valid UTF-8 becomes U+FFFD, in the text that goes in and in the text that comes out.
-    - `kformer.export.graph_tokenizer.GraphTokenizer` gives the same ids and the same text in a TensorFlow graph.
+    - With byte fallback (the default) no character is unknown: a rare one becomes the bytes of its
+      UTF-8.
+    - Normalization "nmt_nfkc" (default) reads text as translation systems do: compatibility forms
+      are folded (NFKC), every kind of space becomes one space, control characters and spaces at the
+      ends go; text comes back so normalised. With "identity" every Unicode string comes back byte
+      for byte, if byte fallback is on.
+    - What is not valid UTF-8 becomes U+FFFD, in the text that goes in and in the text that comes
+      out.
+    - `kformer.export.graph_tokenizer.GraphTokenizer` gives the same ids and the same text in a
+      TensorFlow graph.
 
     A tokenizer does not change once it is made, and can be pickled.
 
     Attributes:
-        pad_id, unknown_id, start_id, end_id: int. 0, 1, 2, 3 for tokenizers trained here; any for imported ones.
-        source_prefix, source_suffix, target_prefix, target_suffix: tuples of int, what `special_tokens=True` adds.
-        languages: dict of language code to id, empty unless the tokenizer is that of a multilingual model.
+        pad_id, unknown_id, start_id, end_id: int. 0, 1, 2, 3 for tokenizers trained here; any for
+            imported ones.
+        source_prefix, source_suffix, target_prefix, target_suffix: tuples of int, what
+            `special_tokens=True` adds.
+        languages: dict of language code to id, empty unless the tokenizer is that of a multilingual
+            model.
         source_language, target_language: str, the codes set now (see `for_languages`), or None.
         normalization: str.
 
@@ -65,29 +72,36 @@ class Tokenizer(BaseTokenizer):
         max_sentences=300_000,
         seed=0,
     ):
-        """Trains a tokenizer. The same texts and settings give the same model, byte for byte, on any machine.
+        """Trains a tokenizer. The same texts and settings give the same model, byte for byte, on
+        any machine.
 
         Args:
-            files: path or list of paths of UTF-8 text files, one text per line. Alone: one joint model for both
-                sides, so list the files of both languages.
-            target_files: path or paths; then `files` train the source model and these the target model.
-            texts, target_texts: iterables of str or bytes, instead of files. They are read once, as a stream.
-            vocabulary_size: int, the number of pieces with special tokens and the 256 bytes of byte fallback; with
-                two models a pair (source, target) is taken too. It is kept exactly: a corpus that does not have so
-                many pieces, or has more characters, is an error that names the nearest size possible.
+            files: path or list of paths of UTF-8 text files, one text per line. Alone: one joint
+                model for both sides, so list the files of both languages.
+            target_files: path or paths; then `files` train the source model and these the target
+                model.
+            texts, target_texts: iterables of str or bytes, instead of files. They are read once, as
+                a stream.
+            vocabulary_size: int, the number of pieces with special tokens and the 256 bytes of byte
+                fallback; with two models a pair (source, target) is taken too. It is kept exactly:
+                a corpus that does not have so many pieces, or has more characters, is an error that
+                names the nearest size possible.
             model_type: "unigram" or "bpe".
             normalization: "nmt_nfkc" or "identity", see the class.
-            byte_fallback: whether characters outside of the vocabulary become bytes; otherwise they become unknown.
-            character_coverage: float, the part of the corpus' characters that get pieces of their own. 0.9995 leaves
-                rare signs to byte fallback; 1.0 gives each a piece.
-            split_digits: whether each digit is a piece. On by default: a model then composes numbers that it has never
-                seen, where pieces like "201" would have to be learnt one by one.
-            max_sentences: int, texts to train on; of more, a random sample is taken. It bounds memory, which is about
-                1.3 KB for a sentence of 60 characters.
+            byte_fallback: whether characters outside of the vocabulary become bytes; otherwise they
+                become unknown.
+            character_coverage: float, the part of the corpus' characters that get pieces of their
+                own. 0.9995 leaves rare signs to byte fallback; 1.0 gives each a piece.
+            split_digits: whether each digit is a piece. On by default: a model then composes
+                numbers that it has never seen, where pieces like "201" would have to be learnt one
+                by one.
+            max_sentences: int, texts to train on; of more, a random sample is taken. It bounds
+                memory, which is about 1.3 KB for a sentence of 60 characters.
             seed: int, of that sample.
 
         Returns:
-            Tokenizer: pad 0, unknown 1, start 2, end 3; `special_tokens=True` ends both sides with the end token.
+            Tokenizer: pad 0, unknown 1, start 2, end 3; `special_tokens=True` ends both sides with
+                the end token.
 
         Raises:
             FileNotFoundError: if a file is missing.
@@ -97,7 +111,8 @@ class Tokenizer(BaseTokenizer):
 
             kformer.Tokenizer.train(["train.en", "train.de"])                           # joint
             kformer.Tokenizer.train("train.en", "train.zh", vocabulary_size=(8000, 6000))
-            kformer.Tokenizer.train(texts=(pair[0] for pair in pairs), target_texts=(pair[1] for pair in pairs))
+            kformer.Tokenizer.train(texts=(pair[0] for pair in pairs), target_texts=(pair[1] for
+            pair in pairs))
         """
         rule = get_normalization(normalization, trainable=True)
         corpora = [open_corpus(files, texts, "files", "texts")]
@@ -150,31 +165,35 @@ class Tokenizer(BaseTokenizer):
         language_tags=False,
         normalization="model",
     ):
-        """A tokenizer around existing SentencePiece models, such as a published translation model's.
+        """A tokenizer around existing SentencePiece models, such as a published translation
+        model's.
 
         Args:
             model: bytes (serialised) or a path.
             target_model: bytes or a path; without it both sides share `model`.
-            vocabulary: the pieces by their ids, where these are not SentencePiece's own (Marian's `vocab.json`): a
-                list of str in the order of ids, or a dict of piece to id. A piece of the model that is not among them
-                becomes the unknown token; one of theirs that the model does not have is found where it is what
-                SentencePiece leaves as unknown.
+            vocabulary: the pieces by their ids, where these are not SentencePiece's own (Marian's
+                `vocab.json`): a list of str in the order of ids, or a dict of piece to id. A piece
+                of the model that is not among them becomes the unknown token; one of theirs that
+                the model does not have is found where it is what SentencePiece leaves as unknown.
             target_vocabulary: the same for the target side; without it, `vocabulary`.
-            pad_id, unknown_id, start_id, end_id: int. By default SentencePiece's own, which only goes without
-                `vocabulary`.
-            source_prefix, source_suffix, target_prefix, target_suffix: ids that `special_tokens=True` puts around a
-                text; a suffix is `[end_id]` by default.
+            pad_id, unknown_id, start_id, end_id: int. By default SentencePiece's own, which only
+                goes without `vocabulary`.
+            source_prefix, source_suffix, target_prefix, target_suffix: ids that
+                `special_tokens=True` puts around a text; a suffix is `[end_id]` by default.
             control_ids: further ids, of both sides, that no text becomes and that write no text.
             target_control_ids: those of the target side, if it has others.
-            languages: dict of language code to id, for `for_languages`. The ids should be among `control_ids`.
-            language_places: dict with, for "source" and "target", the list of places where that language's id stands:
-                any of "source_prefix", "source_suffix", "target_prefix", "target_suffix" (behind the end token) and
-                "start" (the start token is the language's id).
-            language_tags: whether a source text may begin with its own tag, as in ">>fra<< Good morning." (Marian's
-                multilingual models). The tag is cut off as it stands, up to the first "<<", and becomes the id of the
-                piece so called, or the unknown id; it takes the place of `source_prefix`.
-            normalization: "model": the model's own. "nmt_nfkc" and "identity" are for models trained by
-                `Tokenizer.train`.
+            languages: dict of language code to id, for `for_languages`. The ids should be among
+                `control_ids`.
+            language_places: dict with, for "source" and "target", the list of places where that
+                language's id stands: any of "source_prefix", "source_suffix", "target_prefix",
+                "target_suffix" (behind the end token) and "start" (the start token is the
+                language's id).
+            language_tags: whether a source text may begin with its own tag, as in ">>fra<< Good
+                morning." (Marian's multilingual models). The tag is cut off as it stands, up to the
+                first "<<", and becomes the id of the piece so called, or the unknown id; it takes
+                the place of `source_prefix`.
+            normalization: "model": the model's own. "nmt_nfkc" and "identity" are for models
+                trained by `Tokenizer.train`.
 
         Returns:
             Tokenizer.
@@ -291,7 +310,8 @@ class Tokenizer(BaseTokenizer):
 
         Raises:
             FileNotFoundError: if the folder or one of its files is missing.
-            ValueError: if it is of a newer format, malformed, or has a link that leads out of the folder.
+            ValueError: if it is of a newer format, malformed, or has a link that leads out of the
+                folder.
         """
         config = tokenizer_folder.read_folder(folder)
         sides = [config[side] for side in tokenizer_folder.SIDES]

@@ -1,12 +1,14 @@
 """Scores of a unigram model that add up exactly.
 
-Releases of SentencePiece look for the best path in different floating-point widths (the one inside tensorflow-text
-compares a double with a stored float, later ones two floats). Where two paths are of equal worth, as for "aaa" cut
-into "a" + "aa" or "aa" + "a", the rounding of their sums decides, and so each release may cut in another way. Scores
-that are multiples of 1/64 have no rounding: their sums are exact in a float up to 2^18 in size, some 20,000 pieces, and
-equal paths are equal for every release, which then all take the same one.
+Releases of SentencePiece look for the best path in different floating-point widths (the one inside
+tensorflow-text compares a double with a stored float, later ones two floats). Where two paths are
+of equal worth, as for "aaa" cut into "a" + "aa" or "aa" + "a", the rounding of their sums decides,
+and so each release may cut in another way. Scores that are multiples of 1/64 have no rounding:
+their sums are exact in a float up to 2^18 in size, some 20,000 pieces, and equal paths are equal
+for every release, which then all take the same one.
 
-Imported models get the finer multiples of 1/1024, which are exact up to 2^14, more pieces than their models read at
+Imported models get the finer multiples of 1/1024, which are exact up to 2^14, more pieces than
+their models read at
 once: so fine that a path which was better by a bare margin stays better.
 """
 
@@ -20,12 +22,13 @@ _PIECES_FIELD, _SCORE_FIELD = 1, 2
 
 
 def quantize_scores(model, steps=_STEPS):
-    """A serialised SentencePiece model with each score rounded to a multiple of 1/64 (a probability to 0.8 %).
+    """A serialised SentencePiece model with each score rounded to a multiple of 1/64 (a probability
+    to 0.8 %).
 
     The scores of a BPE model are whole numbers and stay.
 
-    The bytes are edited where they stand: reading them with the protobuf library would tie kformer to the release of
-    protobuf that SentencePiece's Python module was generated for.
+    The bytes are edited where they stand: reading them with the protobuf library would tie kformer
+    to the release of protobuf that SentencePiece's Python module was generated for.
 
     Args:
         model: bytes.
@@ -46,7 +49,8 @@ def quantize_scores(model, steps=_STEPS):
 
 
 def message_fields(data, position, end):
-    """(field number, wire type, start and end of its content) of each field of a protobuf message."""
+    """(field number, wire type, start and end of its content) of each field of a protobuf message.
+    """
     while position < end:
         tag, position = _varint(data, position)
         wire_type = tag & 7

@@ -1,4 +1,6 @@
-"""One side of a tokenizer: a SentencePiece model, and the ids that the translation model knows its pieces by."""
+"""One side of a tokenizer: a SentencePiece model, and the ids that the translation model knows its
+pieces by.
+"""
 
 import os
 import sys
@@ -21,22 +23,25 @@ def usable_cpus():
 class Vocabulary:
     """Text to ids and back for one side.
 
-    Most models use SentencePiece's own ids. A published model may have others (Marian's `vocab.json`, NLLB's shifted
-    ids): `pieces` then lists every piece by its id, which gives the map from SentencePiece's ids (by the piece's
-    string) and the way back, for pieces too that this SentencePiece model does not have. A text reaches such a piece
-    where it is what SentencePiece leaves as one unknown run: a letter that only the target's model knows, say, in a
-    source text. The models were trained on ids that were looked up so.
+    Most models use SentencePiece's own ids. A published model may have others (Marian's
+    `vocab.json`, NLLB's shifted ids): `pieces` then lists every piece by its id, which gives the
+    map from SentencePiece's ids (by the piece's string) and the way back, for pieces too that this
+    SentencePiece model does not have. A text reaches such a piece where it is what SentencePiece
+    leaves as one unknown run: a letter that only the target's model knows, say, in a source text.
+    The models were trained on ids that were looked up so.
 
-    Text is put together here and not by SentencePiece: from `surfaces`, what each id writes, one list for Python and
-    for the graph. SentencePiece releases differ in how they join (the one inside tensorflow-text drops more leading
-    spaces), and an id from a padded output layer would make them fail.
+    Text is put together here and not by SentencePiece: from `surfaces`, what each id writes, one
+    list for Python and for the graph. SentencePiece releases differ in how they join (the one
+    inside tensorflow-text drops more leading spaces), and an id from a padded output layer would
+    make them fail.
 
     Args:
         model: bytes, a serialised SentencePiece model.
         normalization: a `Normalization`.
         unknown_id: id of the unknown token.
         control_ids: ids that never come from text and write nothing.
-        pieces: optional list of str, every piece in the order of its id. None means SentencePiece's own ids.
+        pieces: optional list of str, every piece in the order of its id. None means SentencePiece's
+            own ids.
 
     Raises:
         ValueError: if the model cannot be read or the ids do not fit it.
@@ -84,7 +89,8 @@ class Vocabulary:
         processor, control_ids = self.processor, set(self.control_ids)
         own_controls = {i for i in range(len(processor)) if processor.is_control(i)}
         if self.custom_pieces is None:
-            # Text must not reach a control id: where a model has such an id as an ordinary piece, map it away.
+            # Text must not reach a control id: where a model has such an id as an ordinary piece,
+            # map it away.
             if control_ids - own_controls or self.unknown_id != processor.unk_id():
                 ids = list(range(len(processor)))
             else:
@@ -131,7 +137,8 @@ class Vocabulary:
         return (*surfaces, unknown)
 
     def _count_leading_space_signs(self):
-        # SentencePiece's Python interface does not show its normalizer settings; what they do to a text does.
+        # SentencePiece's Python interface does not show its normalizer settings; what they do to a
+        # text does.
         probe = self.processor.normalize("x  x")
         if probe.endswith(SPACE_SIGN):
             raise ValueError(
@@ -142,7 +149,9 @@ class Vocabulary:
         return 1 if probe.startswith(SPACE_SIGN) else 0
 
     def encode(self, texts, num_threads=None):
-        """Ids of each text, without special tokens: list of list of int from a list of str or bytes."""
+        """Ids of each text, without special tokens: list of list of int from a list of str or
+        bytes.
+        """
         before = self.normalization.before
         texts = [replace_all(valid_text(text), before) for text in texts]
         if num_threads is None:
@@ -167,7 +176,9 @@ class Vocabulary:
             ]
 
     def decode(self, ids):
-        """The text that one sequence of ids writes; an id outside of the vocabulary writes what unknown writes."""
+        """The text that one sequence of ids writes; an id outside of the vocabulary writes what
+        unknown writes.
+        """
         surfaces, size = self.surfaces, len(self.pieces)
         text = b"".join([surfaces[i if 0 <= i < size else size] for i in ids]).decode(
             "utf-8", "replace"

@@ -18,7 +18,8 @@ class WordVectors:
     Attributes:
         table: float32 array `[V, D]`, a row for each token.
         found: list of the tokens that have a vector of the file.
-        missing: list of those that have not; their rows are drawn at random, as far spread as the others.
+        missing: list of those that have not; their rows are drawn at random, as far spread as the
+            others.
     """
 
     table: np.ndarray
@@ -42,18 +43,21 @@ class WordVectors:
 def load_word_vectors(path, tokens, *, format="auto", lowercase=False, std=None, seed=0):
     """Reads the vectors of a tokenizer's pieces or of a list of words.
 
-    The file is read once from its beginning to its end, and only the rows that are asked for are kept, so that it may be larger than the
-    memory. Of a word that stands in it twice the first vector counts.
+    The file is read once from its beginning to its end, and only the rows that are asked for are
+    kept, so that it may be larger than the memory. Of a word that stands in it twice the first
+    vector counts.
 
     Args:
         path: a file of word2vec (text, or binary `.bin`) or of GloVe (text).
-        tokens: a `kformer.Tokenizer`, whose source pieces are looked up, those that begin a word without their space sign; or a list of
-            words.
-        format: `"word2vec"` (the first line tells the numbers of words and dimensions), `"word2vec_binary"`, `"glove"` (no such line) or
-            `"auto"`, which tells them apart by the file's beginning.
+        tokens: a `kformer.Tokenizer`, whose source pieces are looked up, those that begin a word
+            without their space sign; or a list of words.
+        format: `"word2vec"` (the first line tells the numbers of words and dimensions),
+            `"word2vec_binary"`, `"glove"` (no such line) or `"auto"`, which tells them apart by the
+            file's beginning.
         lowercase: whether tokens are looked up in lower case where the file lacks them as they are.
-        std: standard deviation that the found vectors are scaled to; `None` leaves them as they are. An embedding of this package that
-            multiplies by sqrt(D) learns best from 1 / sqrt(D).
+        std: standard deviation that the found vectors are scaled to; `None` leaves them as they
+            are. An embedding of this package that multiplies by sqrt(D) learns best from 1 /
+            sqrt(D).
         seed: of the rows of missing tokens.
 
     Returns:
@@ -69,7 +73,8 @@ def load_word_vectors(path, tokens, *, format="auto", lowercase=False, std=None,
         "2 of 2 tokens have a vector (100.0%)"
 
     References:
-        Mikolov et al. 2013, "Efficient estimation of word representations in vector space"; Pennington et al. 2014, "GloVe".
+        Mikolov et al. 2013, "Efficient estimation of word representations in vector space";
+        Pennington et al. 2014, "GloVe".
     """
     path = pathlib.Path(path)
     if format not in FORMATS:

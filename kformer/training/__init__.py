@@ -1,4 +1,6 @@
-"""Loss, metrics, schedule and callbacks for training with `model.fit`; checkpoints and run directories."""
+"""Loss, metrics, schedule and callbacks for training with `model.fit`; checkpoints and run
+directories.
+"""
 
 from kformer.training.averages import average_checkpoints
 from kformer.training.best_model import BestModel

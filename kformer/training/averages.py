@@ -1,4 +1,6 @@
-"""Averages of weights: those that an optimizer keeps while it trains, and those of several checkpoints."""
+"""Averages of weights: those that an optimizer keeps while it trains, and those of several
+checkpoints.
+"""
 
 import contextlib
 import warnings
@@ -10,10 +12,12 @@ from kformer.training.checkpoints import load_weights, whole_checkpoints
 
 @contextlib.contextmanager
 def averaged_weights(model):
-    """Within this context a model in training has the moving average of its weights in their place, if its optimizer keeps one.
+    """Within this context a model in training has the moving average of its weights in their place,
+    if its optimizer keeps one.
 
     Args:
-        model: a compiled model (`use_ema=True` in its optimizer, as `paper_recipe(ema_momentum=0.999)` has it).
+        model: a compiled model (`use_ema=True` in its optimizer, as
+            `paper_recipe(ema_momentum=0.999)` has it).
     """
     swap_average(model)
     try:
@@ -42,7 +46,8 @@ def average_checkpoints(run_dir, last=10):
 
     Args:
         run_dir: the run directory.
-        last: int, how many checkpoints; all that are there, where there are fewer, of which a warning tells.
+        last: int, how many checkpoints; all that are there, where there are fewer, of which a
+            warning tells.
 
     Returns:
         `(model, steps)`: the model, not compiled, and the list of steps whose weights are in it.
@@ -52,7 +57,8 @@ def average_checkpoints(run_dir, last=10):
         ValueError: a checkpoint is of another model, or `last` is below 1.
 
     References:
-        Vaswani et al. 2017, "Attention is all you need", section 6.1: the last 5 checkpoints for base, 20 for big.
+        Vaswani et al. 2017, "Attention is all you need", section 6.1: the last 5 checkpoints for
+        base, 20 for big.
     """
     if isinstance(last, bool) or not isinstance(last, int) or last < 1:
         raise ValueError(f"last must be a whole number of at least 1, but {last!r} was given.")

@@ -1,4 +1,6 @@
-"""A callback that keeps the best model of a training, and ends the training when none is better for long."""
+"""A callback that keeps the best model of a training, and ends the training when none is better for
+long.
+"""
 
 import numbers
 import pathlib
@@ -11,20 +13,25 @@ from kformer.training.averages import averaged_weights, swap_average
 
 
 class BestModel(keras.callbacks.Callback):
-    """Replaces `model.keras` of a run directory at the end of each epoch that was better than those before.
+    """Replaces `model.keras` of a run directory at the end of each epoch that was better than those
+    before.
 
-    Without validation every epoch counts as better. Where the optimizer keeps a moving average of the weights, it is the average
-    that is validated and saved (`keras.callbacks.ModelCheckpoint` and `EarlyStopping` know the weights that are averaged alone).
+    Without validation every epoch counts as better. Where the optimizer keeps a moving average of
+    the weights, it is the average that is validated and saved (`keras.callbacks.ModelCheckpoint`
+    and `EarlyStopping` know the weights that are averaged alone).
 
     Args:
         run_dir: the run directory, or another folder for the model; it is made if it is not there.
-        measure: what the validation is judged by, "nll" (less is better; a metric of `paper_recipe`) or "bleu" (more is; a
-            `TranslationQuality` before this callback in the list).
-        patience: int, the validations without a better one after which the training stops; `None` for none.
+        measure: what the validation is judged by, "nll" (less is better; a metric of
+            `paper_recipe`) or "bleu" (more is; a `TranslationQuality` before this callback in the
+            list).
+        patience: int, the validations without a better one after which the training stops; `None`
+            for none.
         validations: list of dicts with `epoch` and the measure, those before this training goes on.
 
     Attributes:
-        best: dict with the `epoch` (from 1) and the measure of the best validation so far; `None` before the first.
+        best: dict with the `epoch` (from 1) and the measure of the best validation so far; `None`
+            before the first.
 
     Raises:
         ValueError: an unknown measure, or a patience below 1.

@@ -17,19 +17,22 @@ _NO_METRICS = ("batch_loss", "batch_tokens")
 
 
 class StepCounter(keras.callbacks.Callback):
-    """Base class of callbacks that know the global step, also in a training that was resumed in the middle of an epoch.
+    """Base class of callbacks that know the global step, also in a training that was resumed in the
+    middle of an epoch.
 
     Counting goes on over several calls of `fit` with the same callback. Where `compile` was given
     `steps_per_execution=k`, Keras reports every k-th step alone.
 
     Args:
-        resume_from: the `TrainingState` that the training goes on from, or `None` for one from the start.
+        resume_from: the `TrainingState` that the training goes on from, or `None` for one from the
+            start.
 
     Attributes:
         step: the number of batches trained on so far.
         epoch: the index of the current epoch, from 0.
         step_in_epoch: how many batches of the epoch are done.
-        steps_per_epoch: the true length of an epoch, where a call of `fit` has only a part of one; `fit_from` sets it.
+        steps_per_epoch: the true length of an epoch, where a call of `fit` has only a part of one;
+            `fit_from` sets it.
     """
 
     steps_per_epoch = None
@@ -53,12 +56,16 @@ class StepCounter(keras.callbacks.Callback):
         self.step_in_epoch = self._skipped + batch + 1
 
     def is_last_batch(self):
-        """Whether Keras ends the epoch after the latest batch, as far as it knows; the whole epoch or a part of one."""
+        """Whether Keras ends the epoch after the latest batch, as far as it knows; the whole epoch
+        or a part of one.
+        """
         steps = (self.params or {}).get("steps")
         return steps is not None and self.step - self._steps_before >= steps
 
     def next_batch(self):
-        """Index of the epoch that the next batch belongs to, and how many of that epoch's batches are done."""
+        """Index of the epoch that the next batch belongs to, and how many of that epoch's batches
+        are done.
+        """
         if self.steps_per_epoch is not None:
             is_complete = self.step_in_epoch >= self.steps_per_epoch
         else:
@@ -79,24 +86,27 @@ class StepHistory(StepCounter):
     | `seconds` | wall time since the step before, the time for the data included |
     | `val_*` | a column per metric: its value on the validation data, in the row of the epoch's last step; else blank |
 
-    `pandas.read_csv("history.csv")` reads it as it is; `.dropna(subset=["val_nll"])` leaves the validations.
+    `pandas.read_csv("history.csv")` reads it as it is; `.dropna(subset=["val_nll"])` leaves the
+    validations.
 
-    Rows are written at each checkpoint (put this callback before `Checkpoint`, and give it to it), at the end of an
-    epoch, and every 100 steps. When training begins, rows beyond the step that it resumes from are removed: all of
-    them, if it begins anew.
+    Rows are written at each checkpoint (put this callback before `Checkpoint`, and give it to it),
+    at the end of an epoch, and every 100 steps. When training begins, rows beyond the step that it
+    resumes from are removed: all of them, if it begins anew.
 
     Args:
         run_dir: the run directory; it is made if it is missing.
         resume_from: a `TrainingState`, or `None`.
-        count_tokens: a function from the number of a step (from 1) to the number of real target tokens in its batch.
-            `None` takes `logs["batch_tokens"]`, if the model has such a metric.
+        count_tokens: a function from the number of a step (from 1) to the number of real target
+            tokens in its batch. `None` takes `logs["batch_tokens"]`, if the model has such a
+            metric.
 
-    A model reports the loss of each batch through a `LatestValue` metric named `batch_loss` (its example shows how). To
-    a model with the attribute `loss_observer`, as `kformer.Transformer`, this callback gives that metric itself.
+    A model reports the loss of each batch through a `LatestValue` metric named `batch_loss` (its
+    example shows how). To a model with the attribute `loss_observer`, as `kformer.Transformer`,
+    this callback gives that metric itself.
 
     Raises:
-        ValueError: the model does not report `batch_loss`, or `history.csv` does not reach up to the step that is
-            resumed from.
+        ValueError: the model does not report `batch_loss`, or `history.csv` does not reach up to
+            the step that is resumed from.
     """
 
     _FIRST_COLUMNS = ("step", "epoch", "loss", "learning_rate", "target_tokens", "seconds")
@@ -220,17 +230,18 @@ class StepHistory(StepCounter):
 class Checkpoint(StepCounter):
     """Saves a checkpoint in `fit` every so many steps, and when the training ends.
 
-    A process that is killed loses at most `every` steps; `kformer.training.fit_from` goes on from the latest
-    checkpoint, through the very same losses. A checkpoint that is due at an epoch's last step is saved after the
-    validation. At the end of `fit`, the weights saved are those of the training, not their moving average.
+    A process that is killed loses at most `every` steps; `kformer.training.fit_from` goes on from
+    the latest checkpoint, through the very same losses. A checkpoint that is due at an epoch's last
+    step is saved after the validation. At the end of `fit`, the weights saved are those of the
+    training, not their moving average.
 
     Args:
         run_dir: the run directory; checkpoints go to `run_dir/checkpoints/step-N`.
         every: int, number of steps between two checkpoints.
         keep: int, how many checkpoints stay.
         resume_from: a `TrainingState`, or `None`.
-        history: the `StepHistory` of this training, which has to stand before this callback in the list: its rows reach
-            the disk before each checkpoint.
+        history: the `StepHistory` of this training, which has to stand before this callback in the
+            list: its rows reach the disk before each checkpoint.
         data: dict of JSON values that tell the data apart, to be kept in the checkpoint.
 
     Example:
@@ -266,8 +277,8 @@ class Checkpoint(StepCounter):
             self._save(*self.next_batch())
 
     def on_train_end(self, logs=None):
-        # Another callback may have stopped the training after this one's turn. With a moving average it is too late:
-        # `fit` has already put the averages in the weights' place.
+        # Another callback may have stopped the training after this one's turn. With a moving
+        # average it is too late: `fit` has already put the averages in the weights' place.
         optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
         if self.step > self._saved_step and not optimizer.use_ema:
             self._save(*self.next_batch())

@@ -1,12 +1,13 @@
 """Checkpoints from which training goes on as if it had never stopped.
 
     RUN/checkpoints/step-500/
-        model.keras     the model, how it was compiled, the optimizer's state, the counters that are weights (dropout)
-        state.json      format_version, step, epoch, step_in_epoch, data, fingerprint, ...
-        seeds.npz       states of Keras seed generators, where a model has any: a .keras file has them not
+        model.keras     the model, how it was compiled, the optimizer's state, the counters that are
+        weights (dropout) state.json      format_version, step, epoch, step_in_epoch, data,
+        fingerprint, ... seeds.npz       states of Keras seed generators, where a model has any: a
+        .keras file has them not
 
-A checkpoint is written under another name, flushed to the disk and renamed last: `step-N` is whole or not there.
-"""
+A checkpoint is written under another name, flushed to the disk and renamed last: `step-N` is whole
+or not there. """
 
 import contextlib
 import dataclasses
@@ -34,8 +35,8 @@ class TrainingState:
         step: int, the number of batches trained on so far.
         epoch: int, the index (from 0) of the epoch that the next batch belongs to.
         step_in_epoch: int, how many batches of that epoch are done.
-        data: dict of JSON values that tell the data apart (seed, batch size, ...). It is kept as it is given, so that
-            whoever resumes can see whether the data is still the same.
+        data: dict of JSON values that tell the data apart (seed, batch size, ...). It is kept as it
+            is given, so that whoever resumes can see whether the data is still the same.
     """
 
     step: int
@@ -55,15 +56,16 @@ class TrainingState:
 
 
 def save_checkpoint(run_dir, model, state, keep=3):
-    """Writes `run_dir/checkpoints/step-N/`, N being `state.step`, and then removes those that it makes needless.
+    """Writes `run_dir/checkpoints/step-N/`, N being `state.step`, and then removes those that it
+    makes needless.
 
-    Those are the older ones beyond `keep`, and those of a later step: they belong to a course of the training that was
-    left when it was resumed from before them, and must not be taken up again.
+    Those are the older ones beyond `keep`, and those of a later step: they belong to a course of
+    the training that was left when it was resumed from before them, and must not be taken up again.
 
     Args:
         run_dir: the run directory; it is made if it is missing.
-        model: a compiled model. (Within `fit` on JAX the variables are behind: a callback gets an up-to-date model from
-            `self.model`.)
+        model: a compiled model. (Within `fit` on JAX the variables are behind: a callback gets an
+            up-to-date model from `self.model`.)
         state: a `TrainingState`.
         keep: int, how many checkpoints stay, this one included.
 
@@ -120,8 +122,8 @@ def save_checkpoint(run_dir, model, state, keep=3):
 def latest_checkpoint(run_dir):
     """The whole checkpoint of the highest step.
 
-    A damaged one is passed over with a warning; what an interrupted process left half-written has another name, and
-    does not count.
+    A damaged one is passed over with a warning; what an interrupted process left half-written has
+    another name, and does not count.
 
     Args:
         run_dir: the run directory.
@@ -130,13 +132,15 @@ def latest_checkpoint(run_dir):
         The checkpoint's path, or `None` where there is none.
 
     Raises:
-        ValueError: the newest checkpoint has a newer format than this code knows, or a link leads out of the folder.
+        ValueError: the newest checkpoint has a newer format than this code knows, or a link leads
+            out of the folder.
     """
     return next(_whole(run_dir), None)
 
 
 def whole_checkpoints(run_dir):
-    """The paths of all checkpoints that `latest_checkpoint` would take, from the highest step down."""
+    """The paths of all checkpoints that `latest_checkpoint` would take, from the highest step down.
+    """
     return list(_whole(run_dir))
 
 
@@ -159,8 +163,8 @@ def load_weights(path):
 def load_checkpoint(path):
     """Restores a model, its optimizer and the state of the training.
 
-    Every weight and every optimizer variable is compared with a fingerprint from the time of saving, so that a training
-    never goes on from something that is merely similar.
+    Every weight and every optimizer variable is compared with a fingerprint from the time of
+    saving, so that a training never goes on from something that is merely similar.
 
     Args:
         path: a checkpoint, or a run directory, whose latest whole checkpoint is taken.
@@ -196,7 +200,8 @@ def load_checkpoint(path):
 
 
 def fingerprint(model):
-    """A digest of the bytes of all weights, seed states and optimizer variables, the same on every backend.
+    """A digest of the bytes of all weights, seed states and optimizer variables, the same on every
+    backend.
 
     Args:
         model: a built model.
@@ -271,7 +276,9 @@ def _training_state(description):
 
 
 def _fault(path):
-    """What keeps a checkpoint from being used, as a sentence, or `None`. A newer format is no fault, but an error."""
+    """What keeps a checkpoint from being used, as a sentence, or `None`. A newer format is no
+    fault, but an error.
+    """
     for name in (_STATE, _MODEL):
         if not (path / name).is_file():
             return f"{name} is missing."

@@ -1,21 +1,25 @@
-"""What `train_run` chooses where an option was left open: by the size of the corpus, each with its reason.
+"""What `train_run` chooses where an option was left open: by the size of the corpus, each with its
+reason.
 
-The numbers stand on runs with Multi30k (29,000 pairs; benchmarks/RESULTS.md) and on the papers that are named beside them.
-"""
+The numbers stand on runs with Multi30k (29,000 pairs; benchmarks/RESULTS.md) and on the papers that
+are named beside them. """
 
 import math
 
 FEW_PAIRS, MANY_PAIRS = 200_000, 2_000_000
 USUAL_BATCH_TOKENS = 4096
-# Validations in a row without a better one, after which nothing is to be hoped for; with a small corpus they lie close to each other.
+# Validations in a row without a better one, after which nothing is to be hoped for; with a small
+# corpus they lie close to each other.
 PATIENCE, PATIENT_STEPS = 10, 1000
 # Towards its end a training gains most while the rate falls to zero: 2 to 3 BLEU on Multi30k.
 COOLDOWN = 0.25
-# Its pieces are longer than unigram's: 4 % fewer tokens on Multi30k as written, 10 % tokenised, 2 % on Tatoeba in English and Chinese.
+# Its pieces are longer than unigram's: 4 % fewer tokens on Multi30k as written, 10 % tokenised, 2 %
+# on Tatoeba in English and Chinese.
 TOKENIZER_TYPE = "bpe"
 
 
-# At the same speed ahead of sinusoids by an epoch from the fifth on; on Multi30k, at the end of 28, by 0.05 nats a token.
+# At the same speed ahead of sinusoids by an epoch from the fifth on; on Multi30k, at the end of 28,
+# by 0.05 nats a token.
 POSITIONS = "rope"
 
 
@@ -46,10 +50,11 @@ def choose_dropout(preset, num_pairs):
 
 
 def choose_batch_tokens(num_tokens):
-    """Tokens of a batch, for an epoch of so many: 4096, or the power of two from 512 that gives an epoch 200 steps.
+    """Tokens of a batch, for an epoch of so many: 4096, or the power of two from 512 that gives an
+    epoch 200 steps.
 
-    Small batches mean many updates: 29,000 pairs learn in half as many epochs with 2048 tokens as with 4096.
-    """
+    Small batches mean many updates: 29,000 pairs learn in half as many epochs with 2048 tokens as
+    with 4096. """
     tokens = USUAL_BATCH_TOKENS
     while tokens > 512 and num_tokens / tokens < 200:
         tokens //= 2
@@ -57,7 +62,8 @@ def choose_batch_tokens(num_tokens):
 
 
 def choose_epochs(steps_per_epoch, accumulate=1):
-    """Epochs, and why: 20; up to 30 where these are under 7,500 steps; from 2,000 updates to 100,000 steps in all.
+    """Epochs, and why: 20; up to 30 where these are under 7,500 steps; from 2,000 updates to
+    100,000 steps in all.
 
     Args:
         steps_per_epoch: int, batches of an epoch.
@@ -82,7 +88,9 @@ def choose_epochs(steps_per_epoch, accumulate=1):
 
 
 def choose_patience(steps_per_epoch, valid_every):
-    """Validations, and why: 10, or those of 1,000 steps, as a model that is still warming up says nothing for many epochs of a few."""
+    """Validations, and why: 10, or those of 1,000 steps, as a model that is still warming up says
+    nothing for many epochs of a few.
+    """
     patience = max(PATIENCE, math.ceil(PATIENT_STEPS / (steps_per_epoch * valid_every)))
     return (
         patience,
@@ -101,7 +109,8 @@ def describe_schedule(options, peak, warmup, cooldown, hidden_dim, total_updates
     """The learning rate in a sentence: what was chosen and, where it was left open, why.
 
     Args:
-        options: `TrainOptions`, of which `learning_rate`, `warmup_steps`, `accumulate` and `start_from` tell what was given.
+        options: `TrainOptions`, of which `learning_rate`, `warmup_steps`, `accumulate` and
+            `start_from` tell what was given.
         peak, warmup, cooldown: the rate, and numbers of updates.
         hidden_dim: D of the model.
         total_updates: int, those of the whole training.
@@ -127,10 +136,12 @@ def describe_schedule(options, peak, warmup, cooldown, hidden_dim, total_updates
 
 
 def choose_learning_rate(hidden_dim, warmup_steps, fine_tuning=False):
-    """The peak: 0.64 / hidden size for a small model, up to 256; for a larger one that of the paper's schedule, and no more than this.
+    """The peak: 0.64 / hidden size for a small model, up to 256; for a larger one that of the
+    paper's schedule, and no more than this.
 
-    It is 0.005 at hidden size 128, at which Wu et al. 2021 train the preset `tiny`, twice what the paper's schedule gives. A short
-    warm-up would bring the paper's too high. A model that is trained further gets a tenth of it, so that it does not forget what it
+    It is 0.005 at hidden size 128, at which Wu et al. 2021 train the preset `tiny`, twice what the
+    paper's schedule gives. A short warm-up would bring the paper's too high. A model that is
+    trained further gets a tenth of it, so that it does not forget what it
     knows: 1.25e-4 at hidden size 512.
     """
     most = 0.64 / hidden_dim
@@ -139,5 +150,7 @@ def choose_learning_rate(hidden_dim, warmup_steps, fine_tuning=False):
 
 
 def choose_ema(total_steps):
-    """The momentum of an average over the last tenth of the steps, at most the last 1,000; 0, for none, in a short trial."""
+    """The momentum of an average over the last tenth of the steps, at most the last 1,000; 0, for
+    none, in a short trial.
+    """
     return round(max(0.0, min(0.999, 1 - 10 / total_steps)), 4) if total_steps >= 100 else 0.0

@@ -15,7 +15,8 @@ def divergence_of(logits, exponentials, norm):
         exponentials, norm: their exponentials, and the sums of these, `[2 C, 1]`.
 
     Returns:
-        The mean of the two divergences, `[2 C, 1]`, the same for both passes; and its gradient at the logits, `[2 C, V]`.
+        The mean of the two divergences, `[2 C, 1]`, the same for both passes; and its gradient at
+        the logits, `[2 C, V]`.
     """
     first, second = ops.split(exponentials / norm, 2)
     difference = ops.subtract(*ops.split(logits - ops.log(norm), 2))  # log P - log Q

@@ -8,19 +8,22 @@ from keras import ops
 class ContrastiveLoss(keras.losses.Loss):
     """Cross-entropy of each text's partner among all of the batch, in both directions.
 
-    Each pair counts `(CE(row of sources) + CE(row of targets)) / 2` over the cosines of the embeddings divided by the temperature: the
-    other pairs of the batch are the wrong answers, so larger batches teach more.
+    Each pair counts `(CE(row of sources) + CE(row of targets)) / 2` over the cosines of the
+    embeddings divided by the temperature: the other pairs of the batch are the wrong answers, so
+    larger batches teach more.
 
     Args:
         temperature: float; smaller ones weigh near mistakes more.
 
     Call arguments:
         y_true: of no account; whatever labels the data has.
-        y_pred: float tensor `[B, 2, K]`, the embeddings of both sides, as a `kformer.models.DualEncoder` gives them.
+        y_pred: float tensor `[B, 2, K]`, the embeddings of both sides, as a
+            `kformer.models.DualEncoder` gives them.
 
     References:
-        van den Oord et al. 2018, "Representation learning with contrastive predictive coding" (InfoNCE).
-        Radford et al. 2021, "Learning transferable visual models from natural language supervision", figure 3 (both directions).
+        van den Oord et al. 2018, "Representation learning with contrastive predictive coding"
+        (InfoNCE). Radford et al. 2021, "Learning transferable visual models from natural language
+        supervision", figure 3 (both directions).
     """
 
     def __init__(self, temperature=0.05, name="contrastive_loss", **kwargs):

@@ -25,9 +25,11 @@ def sync_to_disk(path):
 
 @contextlib.contextmanager
 def replacing(path):
-    """Gives a path to write to, beside `path` and with its ending; afterwards what stands there takes `path`'s place.
+    """Gives a path to write to, beside `path` and with its ending; afterwards what stands there
+    takes `path`'s place.
 
-    A reader sees the old file or the new one, never a part, and after an exception the old one is still there.
+    A reader sees the old file or the new one, never a part, and after an exception the old one is
+    still there.
 
     Args:
         path: the file to make or replace; its folder exists.
@@ -37,7 +39,8 @@ def replacing(path):
         ...     aside.write_text("{}")
     """
     path = pathlib.Path(path)
-    # One fixed name: what a killed process left there is overwritten the next time, and never piles up.
+    # One fixed name: what a killed process left there is overwritten the next time, and never piles
+    # up.
     aside = path.with_name(f".{path.stem}.partial{path.suffix}")
     try:
         yield aside
@@ -50,7 +53,8 @@ def replacing(path):
 
 @contextlib.contextmanager
 def new_folder(path):
-    """Gives an empty folder to write in; afterwards it stands at `path`, where nothing stood before.
+    """Gives an empty folder to write in; afterwards it stands at `path`, where nothing stood
+    before.
 
     There is a whole folder of this name or none: after an exception nothing is left.
 
@@ -79,7 +83,8 @@ def write_json(path, value):
     """Writes a value as indented JSON, atomically.
 
     Raises:
-        ValueError: the value holds something that JSON has no form for; an existing file is left as it is.
+        ValueError: the value holds something that JSON has no form for; an existing file is left as
+            it is.
     """
     try:
         text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -107,7 +112,8 @@ def read_json(path):
 
 
 def inside(folder, *parts):
-    """The path of something in a folder, after making sure that no symbolic link leads out of the folder.
+    """The path of something in a folder, after making sure that no symbolic link leads out of the
+    folder.
 
     Raises:
         ValueError: the path, with links followed, lies outside the folder.
@@ -141,8 +147,8 @@ def save_model(model, path, *, with_optimizer):
     Args:
         model: a built Keras model.
         path: the file, which ends in `.keras`.
-        with_optimizer: whether compile arguments and optimizer state go along: they are two thirds of the size under
-            Adam, and only the continuation of the training needs them.
+        with_optimizer: whether compile arguments and optimizer state go along: they are two thirds
+            of the size under Adam, and only the continuation of the training needs them.
     """
     with replacing(path) as aside:
         if with_optimizer or getattr(model, "optimizer", None) is None:
@@ -164,7 +170,8 @@ def load_model(path, *, compiled):
         compiled: whether the model comes back compiled, with its optimizer's state.
 
     Raises:
-        ValueError: the file is damaged, was made by code that is not imported, or asks for unsafe loading.
+        ValueError: the file is damaged, was made by code that is not imported, or asks for unsafe
+            loading.
     """
     path = pathlib.Path(path)
     fault = zip_fault(path)
@@ -172,8 +179,8 @@ def load_model(path, *, compiled):
         raise ValueError(f"{path} is damaged: {fault}.")
     try:
         with warnings.catch_warnings():
-            # Keras only warns when it leaves out the optimizer's state; going on without it would not be the same
-            # training.
+            # Keras only warns when it leaves out the optimizer's state; going on without it would
+            # not be the same training.
             warnings.filterwarnings("error", message="Skipping variable loading")
             return keras.saving.load_model(path, compile=compiled, safe_mode=True)
     except (
@@ -187,7 +194,9 @@ def load_model(path, *, compiled):
 
 
 def zip_fault(path):
-    """What is wrong with a zip archive, in words, or `None` if every byte of its members has the right checksum."""
+    """What is wrong with a zip archive, in words, or `None` if every byte of its members has the
+    right checksum.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             member = archive.testzip()

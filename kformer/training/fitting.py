@@ -17,33 +17,35 @@ def fit_from(
     callbacks=None,
     **fit_arguments,
 ):
-    """Calls `model.fit` so that the training goes on from `state` exactly as if it had not been interrupted.
+    """Calls `model.fit` so that the training goes on from `state` exactly as if it had not been
+    interrupted.
 
-    Keras's `fit` can begin at any epoch, but not within one. So the rest of an epoch that was interrupted, and a last
-    epoch that is cut short by `steps`, are calls of `fit` of their own; batches, updates and epoch ends are those of
-    one uninterrupted call. (The running averages in Keras's progress bar, and callbacks that compare epochs, as
-    `EarlyStopping`, begin anew with each call.)
+    Keras's `fit` can begin at any epoch, but not within one. So the rest of an epoch that was
+    interrupted, and a last epoch that is cut short by `steps`, are calls of `fit` of their own;
+    batches, updates and epoch ends are those of one uninterrupted call. (The running averages in
+    Keras's progress bar, and callbacks that compare epochs, as `EarlyStopping`, begin anew with
+    each call.)
 
     Args:
         model: a compiled model, as `load_checkpoint` returns it.
-        dataset: data whose batch is a function of the step: `dataset.from_step(n)` gives the endless `PyDataset` of the
-            batches after the n-th, and `len(dataset)` the number of batches in an epoch. `kformer.data.ParallelDataset`
-            is such data.
+        dataset: data whose batch is a function of the step: `dataset.from_step(n)` gives the
+            endless `PyDataset` of the batches after the n-th, and `len(dataset)` the number of
+            batches in an epoch. `kformer.data.ParallelDataset` is such data.
         state: `TrainingState`, or `None` for the beginning.
         epochs: int, the epoch to stop after, counted from the beginning of the whole training.
-        steps: int, the step to stop after, counted from the beginning of the whole training. One of the two must be
-            given; of both, what comes first counts.
+        steps: int, the step to stop after, counted from the beginning of the whole training. One of
+            the two must be given; of both, what comes first counts.
         steps_per_epoch: int; `None` takes `len(dataset)`.
         callbacks: list of Keras callbacks. `StepHistory` and `Checkpoint` need `resume_from=state`.
         fit_arguments: further arguments of `model.fit`, as `validation_data` or `verbose`.
 
     Returns:
-        A dict of lists, the metrics at the end of each epoch, as in the `history` of the object that `model.fit`
-        returns. It is empty if there is nothing left to do.
+        A dict of lists, the metrics at the end of each epoch, as in the `history` of the object
+        that `model.fit` returns. It is empty if there is nothing left to do.
 
     Raises:
-        ValueError: neither `epochs` nor `steps` is given, or the data's epochs have another length than those of
-            `state`.
+        ValueError: neither `epochs` nor `steps` is given, or the data's epochs have another length
+            than those of `state`.
 
     Example:
         >>> model, state = kformer.training.load_checkpoint("runs/en-de")
@@ -95,7 +97,8 @@ def plan_fits(start, end, steps_per_epoch):
         steps_per_epoch: int.
 
     Returns:
-        A list of `(first epoch, epoch to stop before, batches in each of its epochs)`; at most three.
+        A list of `(first epoch, epoch to stop before, batches in each of its epochs)`; at most
+        three.
 
     Example:
         >>> plan_fits(25, 58, 10)
@@ -116,7 +119,9 @@ def plan_fits(start, end, steps_per_epoch):
 
 
 class _TrainedWeights(keras.callbacks.Callback):
-    """Remembers the weights before `fit` puts their moving average there, where the next call must not start."""
+    """Remembers the weights before `fit` puts their moving average there, where the next call must
+    not start.
+    """
 
     def on_epoch_end(self, epoch, logs=None):
         optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)

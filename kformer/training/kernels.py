@@ -1,10 +1,13 @@
-"""What a training step computes with a backend's own operations, where Keras's would take more passes over large arrays."""
+"""What a training step computes with a backend's own operations, where Keras's would take more
+passes over large arrays.
+"""
 
 import keras
 
 from kformer.training.consistency import divergence_of
 
-# Elements of the logits that exist at a time: on a processor what its caches hold, on a GPU enough to keep it busy.
+# Elements of the logits that exist at a time: on a processor what its caches hold, on a GPU enough
+# to keep it busy.
 _CPU_ELEMENTS, _GPU_ELEMENTS = 2**21, 2**25
 
 
@@ -16,28 +19,32 @@ def has_kernels():
 def class_sums(
     tokens, table, labels, shares, rest, weights, consistency, training, chunk_rows, multiplied
 ):
-    """The forward pass of `projected_crossentropy` and what its backward pass will need, on PyTorch.
+    """The forward pass of `projected_crossentropy` and what its backward pass will need, on
+    PyTorch.
 
-    The logits of all chunks are written into one buffer and turned in place into exponentials and then into slopes: a processor takes
-    several times as long for memory that is new. In half precision there are two, one for what is multiplied and one in float32.
+    The logits of all chunks are written into one buffer and turned in place into exponentials and
+    then into slopes: a processor takes several times as long for memory that is new. In half
+    precision there are two, one for what is multiplied and one in float32.
 
     Args:
         tokens: float tensor `[P, N, D]`.
         table: float tensor `[V, D]` of the same dtype.
-        labels, shares: int and float32 tensors `[N, K]`, classes and what of the target distribution falls to each; the first is the label.
+        labels, shares: int and float32 tensors `[N, K]`, classes and what of the target
+            distribution falls to each; the first is the label.
         rest: float32 tensor `[N, 1]`, what is spread over all classes.
         weights: float32 tensor `[N]`.
         consistency, training, chunk_rows: as there.
         multiplied: the dtype to which matrices are rounded before they are multiplied.
 
     Returns:
-        float32 tensors: the three sums, the slope of the tokens `[P, N, D]` before their weights, and of the table `[D, V]`; `None` for
-        the latter two without training.
+        float32 tensors: the three sums, the slope of the tokens `[P, N, D]` before their weights,
+        and of the table `[D, V]`; `None` for the latter two without training.
     """
     import torch
 
     all_tokens = tokens
-    # Padding counts nothing and need not be computed; to know how much of it there is would keep a GPU waiting.
+    # Padding counts nothing and need not be computed; to know how much of it there is would keep a
+    # GPU waiting.
     real = None if tokens.is_cuda else weights.nonzero()[:, 0]
     if real is not None and len(real) < len(weights):
         tokens, labels, shares, rest, weights = (

@@ -61,14 +61,16 @@ def token_weights(labels, pad_id=None, sample_weight=None):
 def token_crossentropy(labels, logits, label_smoothing=0.0):
     """`-sum(q * log_softmax(logits))` of each token, with q the smoothed label.
 
-    The label has `1 - label_smoothing + label_smoothing / V` of q, every other class `label_smoothing / V`. Written
-    out, that is `logsumexp(logits) - (1 - label_smoothing) * logits[label] - label_smoothing * mean(logits)`: no
-    one-hot tensor is multiplied by anything. The gradient `softmax(logits) - q` is given in closed form: one
-    elementwise pass without a scatter, hence the same bits in every run on every device, and nothing but the logits is
-    kept for it.
+    The label has `1 - label_smoothing + label_smoothing / V` of q, every other class
+    `label_smoothing / V`. Written out, that is `logsumexp(logits) - (1 - label_smoothing) *
+    logits[label] - label_smoothing * mean(logits)`: no one-hot tensor is multiplied by anything.
+    The gradient `softmax(logits) - q` is given in closed form: one elementwise pass without a
+    scatter, hence the same bits in every run on every device, and nothing but the logits is kept
+    for it.
 
     Args:
-        labels: int tensor `[B, T]` (any rank). The value at a label outside `[0, V)` is that of the nearest class.
+        labels: int tensor `[B, T]` (any rank). The value at a label outside `[0, V)` is that of the
+            nearest class.
         logits: float tensor `[B, T, V]`, of any float dtype.
         label_smoothing: float in `[0, 1)`.
 
@@ -88,7 +90,8 @@ def token_crossentropy(labels, logits, label_smoothing=0.0):
             losses = losses - label_smoothing * ops.mean(values, axis=-1, keepdims=True)
 
         def gradient(*args, upstream=None):
-            # PyTorch hands the upstream gradient by name (behind the inputs), TensorFlow and JAX as the one argument.
+            # PyTorch hands the upstream gradient by name (behind the inputs), TensorFlow and JAX as
+            # the one argument.
             upstream = args[0] if upstream is None else upstream
             is_label = ops.equal(ops.arange(classes, dtype="int32"), labels)
             targets = ops.where(is_label, 1.0 - label_smoothing + uniform, uniform)
@@ -101,12 +104,14 @@ def token_crossentropy(labels, logits, label_smoothing=0.0):
 
 
 def soft_crossentropy(logits, ids, shares):
-    """`-sum(q * log_softmax(logits))` of each token, with q a distribution of a few classes and the same for all others.
+    """`-sum(q * log_softmax(logits))` of each token, with q a distribution of a few classes and the
+    same for all others.
 
     Args:
         logits: float tensor `[B, T, V]` (any rank).
         ids: int tensor `[B, T, K]`, distinct classes.
-        shares: float tensor `[B, T, K]`, what of q falls to each of them, in all at most 1; what is left is spread over all V.
+        shares: float tensor `[B, T, K]`, what of q falls to each of them, in all at most 1; what is
+            left is spread over all V.
 
     Returns:
         float32 tensor `[B, T]`.
@@ -126,7 +131,9 @@ class TokenSums(NamedTuple):
 
 
 class _ReplicaMean(keras.losses.Loss):
-    """A value that is a mean already, divided by the number of replicas under `tf.distribute` as Keras's losses are."""
+    """A value that is a mean already, divided by the number of replicas under `tf.distribute` as
+    Keras's losses are.
+    """
 
     def call(self, y_true, y_pred):
         return y_pred
@@ -136,26 +143,30 @@ class _ReplicaMean(keras.losses.Loss):
 class MaskedCrossentropy(keras.losses.Loss):
     """Cross-entropy with label smoothing: the mean over the real tokens of the batch.
 
-    A token is real when its label is neither `pad_id` nor negative. Each real token counts the same, whatever the
-    length of its sentence: the loss is `sum(weight * loss) / sum(weight)` over tokens, and 0 for a batch without real
-    tokens. The labels alone decide: an implicit Keras mask on the logits comes from the target inputs, where the start
-    token may be the padding token, and is not looked at. (Keras's running average of the loss over an epoch weights
-    batches by rows; the metrics `nll`, `perplexity` and `accuracy` of this package weight them by tokens.)
+    A token is real when its label is neither `pad_id` nor negative. Each real token counts the
+    same, whatever the length of its sentence: the loss is `sum(weight * loss) / sum(weight)` over
+    tokens, and 0 for a batch without real tokens. The labels alone decide: an implicit Keras mask
+    on the logits comes from the target inputs, where the start token may be the padding token, and
+    is not looked at. (Keras's running average of the loss over an epoch weights batches by rows;
+    the metrics `nll`, `perplexity` and `accuracy` of this package weight them by tokens.)
 
-    A label of `V` or more is an error in the data. A compiled step cannot raise, so such a batch's loss is NaN, on
-    every backend, and does not pass for a good one.
+    A label of `V` or more is an error in the data. A compiled step cannot raise, so such a batch's
+    loss is NaN, on every backend, and does not pass for a good one.
 
     Args:
-        label_smoothing: float in `[0, 1)`, the share of the target distribution that is spread evenly over all V
-            classes.
-        pad_id: int, the label to ignore. `None` means 0, or the padding id of the model that is compiled with this
-            loss.
-        consistency: float, the weight alpha of R-Drop; 5 is its authors' for translation. `Transformer.fit` then runs every batch twice,
-            with another dropout each time, and draws the two distributions of each token together. The loss of one token is the mean of
-            its two cross-entropies and `alpha / 2` times the mean of the two Kullback-Leibler divergences. Evaluation has no part of it.
-        teacher_weight: float in `[0, 1]`, how far soft targets replace the labels in training, where a batch has them (see
-            `kformer.distillation.soft_targets`): the target of a token is `teacher_weight` times the teachers' distribution and
-            `1 - teacher_weight` times the smoothed label. Evaluation knows labels alone.
+        label_smoothing: float in `[0, 1)`, the share of the target distribution that is spread
+            evenly over all V classes.
+        pad_id: int, the label to ignore. `None` means 0, or the padding id of the model that is
+            compiled with this loss.
+        consistency: float, the weight alpha of R-Drop; 5 is its authors' for translation.
+            `Transformer.fit` then runs every batch twice, with another dropout each time, and draws
+            the two distributions of each token together. The loss of one token is the mean of its
+            two cross-entropies and `alpha / 2` times the mean of the two Kullback-Leibler
+            divergences. Evaluation has no part of it.
+        teacher_weight: float in `[0, 1]`, how far soft targets replace the labels in training,
+            where a batch has them (see `kformer.distillation.soft_targets`): the target of a token
+            is `teacher_weight` times the teachers' distribution and `1 - teacher_weight` times the
+            smoothed label. Evaluation knows labels alone.
         name: string.
 
     Call arguments:
@@ -167,7 +178,8 @@ class MaskedCrossentropy(keras.losses.Loss):
         float32 scalar.
 
     Raises:
-        ValueError: `label_smoothing` lies outside `[0, 1)`, `consistency` is negative, or the shapes do not belong together.
+        ValueError: `label_smoothing` lies outside `[0, 1)`, `consistency` is negative, or the
+            shapes do not belong together.
 
     Example:
         >>> loss = kformer.MaskedCrossentropy(label_smoothing=0.1, pad_id=0)
@@ -190,7 +202,8 @@ class MaskedCrossentropy(keras.losses.Loss):
         teacher_weight=TEACHER_WEIGHT,
         name="masked_crossentropy",
     ):
-        # Of Keras's reductions none gives the token mean under every kind of weight: `__call__` reduces.
+        # Of Keras's reductions none gives the token mean under every kind of weight: `__call__`
+        # reduces.
         super().__init__(name=name, reduction=None, dtype="float32")
         if not 0 <= label_smoothing < 1:
             raise ValueError(
@@ -233,10 +246,12 @@ class MaskedCrossentropy(keras.losses.Loss):
         """The loss in training with `consistency`, or of a batch with soft targets.
 
         Args:
-            y_true: int tensor `[B, T]`, labels; with `consistency` the second half of the rows is the first once more.
+            y_true: int tensor `[B, T]`, labels; with `consistency` the second half of the rows is
+                the first once more.
             y_pred: float tensor `[B, T, V]`, logits; with `consistency` those of two passes.
             sample_weight: as for a call.
-            soft_targets: `None`, or the ids and probabilities `[B, T, K]` that a batch has of `kformer.data.SoftTargets`.
+            soft_targets: `None`, or the ids and probabilities `[B, T, K]` that a batch has of
+                `kformer.data.SoftTargets`.
 
         Returns:
             float32 scalar.
@@ -260,20 +275,24 @@ class MaskedCrossentropy(keras.losses.Loss):
         return loss + self.consistency / 2 * drawn
 
     def _mixed(self, soft_targets):
-        """Classes, and what of a token's target falls to each: the teachers' share and, for the first, the smoothed label's."""
+        """Classes, and what of a token's target falls to each: the teachers' share and, for the
+        first, the smoothed label's.
+        """
         ids, probabilities = soft_targets
         probabilities = self.teacher_weight * ops.cast(probabilities, "float32")
         own = (1.0 - self.teacher_weight) * (1.0 - self.label_smoothing)
         return ids, ops.concatenate([probabilities[..., :1] + own, probabilities[..., 1:]], axis=-1)
 
     def of_projection(self, y_true, hidden, table, training=True, soft_targets=None):
-        """The same loss of logits `hidden @ table.T`, which are never kept; and what metrics want to know of them.
+        """The same loss of logits `hidden @ table.T`, which are never kept; and what metrics want
+        to know of them.
 
         Args:
             y_true: int tensor `[B, T]`, labels.
             hidden: float tensor `[B, T, D]`, what would be projected to the vocabulary.
             table: float tensor `[V, D]`, the projection.
-            training: bool; without it the loss has no gradient. With `consistency` the rows are then those of `in_training`.
+            training: bool; without it the loss has no gradient. With `consistency` the rows are
+                then those of `in_training`.
             soft_targets: as for `in_training`.
 
         Returns:
@@ -309,7 +328,8 @@ class MaskedCrossentropy(keras.losses.Loss):
             "consistency": self.consistency,
             "name": self.name,
         }
-        # An option that came later stands in a file only where it is in use, so that older versions read what they can.
+        # An option that came later stands in a file only where it is in use, so that older versions
+        # read what they can.
         return (
             config
             if self.teacher_weight == TEACHER_WEIGHT

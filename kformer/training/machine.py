@@ -1,4 +1,6 @@
-"""Settings of the process that change its speed and not what it computes, or hardly: chosen by whoever trains, never by an import."""
+"""Settings of the process that change its speed and not what it computes, or hardly: chosen by
+whoever trains, never by an import.
+"""
 
 import ctypes
 import os
@@ -15,16 +17,19 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 
 
 def configure_machine(matmul_precision=None, keep_memory=False):
-    """Sets how this process multiplies float32 matrices and whether it keeps the memory that it frees.
+    """Sets how this process multiplies float32 matrices and whether it keeps the memory that it
+    frees.
 
     Args:
-        matmul_precision: of float32 products in training. "highest" multiplies in float32; "high" and "medium" allow TensorFloat-32 and
-            bfloat16 on GPUs (TensorFlow has TensorFloat-32 alone); on a processor with instructions for it "medium" rounds to bfloat16
-            what TensorFlow and PyTorch multiply in a training step, see `kformer.layers.products`, while JAX would gain nothing there.
-            `None` leaves it to the backend.
-        keep_memory: whether malloc keeps what is freed in place of giving it back. Else large arrays are asked from the system anew in
-            each step, and cleared page by page, which takes PyTorch a tenth of a step of the tiny preset on a processor (JAX asks the
-            system itself). The process's memory then stays at its peak. Only glibc can.
+        matmul_precision: of float32 products in training. "highest" multiplies in float32; "high"
+            and "medium" allow TensorFloat-32 and bfloat16 on GPUs (TensorFlow has TensorFloat-32
+            alone); on a processor with instructions for it "medium" rounds to bfloat16 what
+            TensorFlow and PyTorch multiply in a training step, see `kformer.layers.products`, while
+            JAX would gain nothing there. `None` leaves it to the backend.
+        keep_memory: whether malloc keeps what is freed in place of giving it back. Else large
+            arrays are asked from the system anew in each step, and cleared page by page, which
+            takes PyTorch a tenth of a step of the tiny preset on a processor (JAX asks the system
+            itself). The process's memory then stays at its peak. Only glibc can.
 
     Returns:
         A sentence that says what holds now.
@@ -62,7 +67,9 @@ def configure_machine(matmul_precision=None, keep_memory=False):
 
 
 def has_bfloat16_products():
-    """Whether this machine's processor says that it multiplies bfloat16 matrices itself: emulated, they would take longer than float32."""
+    """Whether this machine's processor says that it multiplies bfloat16 matrices itself: emulated,
+    they would take longer than float32.
+    """
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             words = set(file.read().split())

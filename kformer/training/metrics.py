@@ -1,4 +1,6 @@
-"""Metrics whose every real token counts the same, over a batch, an epoch or a test set of any length."""
+"""Metrics whose every real token counts the same, over a batch, an epoch or a test set of any
+length.
+"""
 
 import keras
 from keras import ops
@@ -11,18 +13,19 @@ _CARRY = 65536.0
 class TokenMean(keras.metrics.Metric):
     """Base class: the mean of a value per real token over everything seen since the last reset.
 
-    A plain float32 sum stops growing properly long before 10^8 tokens (at 10^8 neighbouring floats are 8 apart). Here a
-    sum is kept as `carries * 65536 + remainder` with the remainder below 65536: both parts stay exact enough for 10^12
-    tokens, and a compiler that reorders additions cannot spoil it.
+    A plain float32 sum stops growing properly long before 10^8 tokens (at 10^8 neighbouring floats
+    are 8 apart). Here a sum is kept as `carries * 65536 + remainder` with the remainder below
+    65536: both parts stay exact enough for 10^12 tokens, and a compiler that reorders additions
+    cannot spoil it.
 
-    Subclasses give `token_values(labels, logits)`, a float tensor `[B, T]`. Where its sum over the real tokens is one of
-    the fields of `kformer.training.losses.TokenSums`, the class attribute `token_sum` names it: a training step that has
-    the sums then needs no logits.
+    Subclasses give `token_values(labels, logits)`, a float tensor `[B, T]`. Where its sum over the
+    real tokens is one of the fields of `kformer.training.losses.TokenSums`, the class attribute
+    `token_sum` names it: a training step that has the sums then needs no logits.
 
     Args:
         name: string.
-        pad_id: int, the label to ignore; `None` means 0, or the padding id of the model that is compiled with this
-            metric. Negative labels are ignored always.
+        pad_id: int, the label to ignore; `None` means 0, or the padding id of the model that is
+            compiled with this metric. Negative labels are ignored always.
         dtype: kept for Keras; the computation is in float32.
     """
 
@@ -49,14 +52,17 @@ class TokenMean(keras.metrics.Metric):
         y_true, y_pred = ops.cast(y_true, "int32"), ops.convert_to_tensor(y_pred)
         check_shapes(y_true, y_pred)
         weights = token_weights(y_true, self.pad_id, sample_weight)
-        # Without the stop PyTorch would record these operations for a backward pass that never comes.
+        # Without the stop PyTorch would record these operations for a backward pass that never
+        # comes.
         values = ops.cast(self.token_values(y_true, ops.stop_gradient(y_pred)), "float32")
         values = ops.where(ops.not_equal(weights, 0), values, 0.0) * weights
         self._add(ops.sum(values), ops.sum(weights))
 
     @property
     def needs_logits(self):
-        """Whether the value is no field of `TokenSums`, as where a subclass overrides what its base class computes."""
+        """Whether the value is no field of `TokenSums`, as where a subclass overrides what its base
+        class computes.
+        """
         if self.token_sum is None or type(self).update_state is not TokenMean.update_state:
             return True
         namer = next(base for base in type(self).__mro__ if "token_sum" in vars(base))
@@ -88,8 +94,8 @@ class TokenMean(keras.metrics.Metric):
 class NegativeLogLikelihood(TokenMean):
     """`-log p(label)` per real token, in nats, without label smoothing.
 
-    This is the quantity to monitor: the running `loss` of Keras is smoothed, and weights batches by their rows. A label
-    of V or more makes it NaN.
+    This is the quantity to monitor: the running `loss` of Keras is smoothed, and weights batches by
+    their rows. A label of V or more makes it NaN.
 
     Args:
         name, pad_id, dtype: see `TokenMean`.
@@ -116,7 +122,8 @@ class NegativeLogLikelihood(TokenMean):
 class Perplexity(NegativeLogLikelihood):
     """`exp` of the negative log-likelihood per real token.
 
-    The exponential stands outside the mean over all tokens, so batches can be split in any way without changing it.
+    The exponential stands outside the mean over all tokens, so batches can be split in any way
+    without changing it.
 
     Args:
         name, pad_id, dtype: see `TokenMean`.
@@ -137,7 +144,8 @@ class Perplexity(NegativeLogLikelihood):
 
 @keras.saving.register_keras_serializable(package="kformer")
 class MaskedAccuracy(TokenMean):
-    """The share of the real tokens whose label has the highest logit, given the true tokens before it.
+    """The share of the real tokens whose label has the highest logit, given the true tokens before
+    it.
 
     Args:
         name, pad_id, dtype: see `TokenMean`.
@@ -156,7 +164,8 @@ class MaskedAccuracy(TokenMean):
         self._direction = "up"
 
     def token_values(self, labels, logits):
-        # A label that shares the highest logit counts. (A search for the highest index is slow on TensorFlow.)
+        # A label that shares the highest logit counts. (A search for the highest index is slow on
+        # TensorFlow.)
         inside = ops.expand_dims(ops.clip(labels, 0, logits.shape[-1] - 1), -1)
         return ops.equal(
             ops.take_along_axis(logits, inside, axis=-1)[..., 0], ops.max(logits, axis=-1)
@@ -167,8 +176,8 @@ class MaskedAccuracy(TokenMean):
 class LatestValue(keras.metrics.Metric):
     """The value of the last update, as it was given; nothing is averaged.
 
-    Keras's logs hold running averages over the epoch. A model that puts its loss in here reports the loss of each very
-    batch in `logs["batch_loss"]`, which `StepHistory` writes down.
+    Keras's logs hold running averages over the epoch. A model that puts its loss in here reports
+    the loss of each very batch in `logs["batch_loss"]`, which `StepHistory` writes down.
 
     Args:
         name: string, the key in the logs.

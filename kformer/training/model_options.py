@@ -1,4 +1,6 @@
-"""Further arguments of a new model, as an option of a training: checked before the long work begins."""
+"""Further arguments of a new model, as an option of a training: checked before the long work
+begins.
+"""
 
 import inspect
 import numbers

@@ -12,17 +12,20 @@ from kformer.training.callbacks import StepCounter
 class TrainingProgress(StepCounter):
     """A progress bar over the whole training: steps, loss, target tokens per second and time left.
 
-    On a terminal (or in a notebook) a bar stays at the bottom and a line is printed at the end of each epoch. Anywhere
-    else, as in a log file, plain lines are printed, one every `seconds` seconds. The rate is that of the last 100
-    steps, the data included, validation and checkpoints not.
+    On a terminal (or in a notebook) a bar stays at the bottom and a line is printed at the end of
+    each epoch. Anywhere else, as in a log file, plain lines are printed, one every `seconds`
+    seconds. The rate is that of the last 100 steps, the data included, validation and checkpoints
+    not.
 
     Args:
         total_steps: int, the step at which the training ends, counted from its beginning.
         resume_from: a `TrainingState`, or `None`.
-        count_tokens: a function from the number of a step (from 1) to the number of real target tokens in its batch.
-            `None` takes `logs["batch_tokens"]`; without either the rate is in steps per second.
+        count_tokens: a function from the number of a step (from 1) to the number of real target
+            tokens in its batch. `None` takes `logs["batch_tokens"]`; without either the rate is in
+            steps per second.
         seconds: float, time between two plain lines.
-        console: a `rich.console.Console`; `None` writes to standard error, so that results can be piped.
+        console: a `rich.console.Console`; `None` writes to standard error, so that results can be
+            piped.
 
     Example:
         >>> with kformer.training.TrainingProgress(10_000) as progress:
@@ -74,8 +77,8 @@ class TrainingProgress(StepCounter):
         self._clock = time.perf_counter()
 
     def on_train_batch_begin(self, batch, logs=None):
-        # Since the last step ended, callbacks (a checkpoint) have run, and the next batch was fetched: the data counts
-        # where it is slow.
+        # Since the last step ended, callbacks (a checkpoint) have run, and the next batch was
+        # fetched: the data counts where it is slow.
         now = time.perf_counter()
         self._busy += now - self._clock
         self._clock = now

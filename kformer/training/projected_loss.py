@@ -1,4 +1,6 @@
-"""Projection to the vocabulary and cross-entropy in one, without the logits of a whole batch ever being there."""
+"""Projection to the vocabulary and cross-entropy in one, without the logits of a whole batch ever
+being there.
+"""
 
 import keras
 from keras import ops
@@ -7,7 +9,8 @@ from kformer.layers.products import product_dtype
 from kformer.training import kernels
 from kformer.training.consistency import divergence_of
 
-# Elements of the logits that exist at a time: 16 MiB of float32, about what a processor's last cache holds.
+# Elements of the logits that exist at a time: 16 MiB of float32, about what a processor's last
+# cache holds.
 _CHUNK_ELEMENTS = 2**22
 _FEWEST_ROWS = 128
 
@@ -23,17 +26,22 @@ def projected_crossentropy(
     consistency=0.0,
     soft_targets=None,
 ):
-    """Weighted sums of loss, negative log-likelihood and right guesses, of logits `hidden @ table.T` that are never kept.
+    """Weighted sums of loss, negative log-likelihood and right guesses, of logits `hidden @
+    table.T` that are never kept.
 
-    Logits of a batch of 4,096 tokens over 32,000 pieces take 512 MiB, their softmax and its gradient as much again each.
-    Here they are made chunk by chunk; while a chunk's softmax is at hand, its part of the gradient is computed as well, so
-    the backward pass only scales what is ready.
+    Logits of a batch of 4,096 tokens over 32,000 pieces take 512 MiB, their softmax and its
+    gradient as much again each. Here they are made chunk by chunk; while a chunk's softmax is at
+    hand, its part of the gradient is computed as well, so the backward pass only scales what is
+    ready.
 
-    With `p` the softmax, `e` the label's unit vector, `s` the label smoothing and `V` the vocabulary size, the gradient at
-    the logits is `p - (1 - s) e - s / V`. Its last term is the same for all classes, and so is its effect on `hidden` and
-    `table` (a mean over the table, a sum over the tokens): it never has to be subtracted from all the `p`. The term before
-    it is subtracted from the label's `p` in float32, before anything is rounded: where the model is sure, little is left.
-    A target distribution of a few classes, and the same for all others, takes no more than that for each of the few.
+    With `p` the softmax, `e` the label's unit vector, `s` the label smoothing and `V` the
+    vocabulary size, the gradient at the logits is `p - (1 - s) e - s / V`. Its last term is the
+    same for all classes, and so is its effect on `hidden` and
+    `table` (a mean over the table, a sum over the tokens): it never has to be subtracted from all
+        the `p`. The term before
+    it is subtracted from the label's `p` in float32, before anything is rounded: where the model is
+    sure, little is left. A target distribution of a few classes, and the same for all others, takes
+    no more than that for each of the few.
 
     Args:
         hidden: float tensor `[B, T, D]`, what the decoder gives.
@@ -43,16 +51,19 @@ def projected_crossentropy(
         label_smoothing: float in `[0, 1)`.
         training: bool; without it no gradient is prepared, and none can be had.
         chunk_rows: int, tokens whose logits exist at a time; `None` chooses by the vocabulary size.
-        consistency: float, the weight alpha of R-Drop. Above 0 the second half of the rows is the first once more, with another
-            dropout, and the loss of each token has `alpha / 2` times the mean of the two Kullback-Leibler divergences between its
-            distributions P and Q besides: the mean over all rows is then half of `-log P - log Q + alpha / 2 (KL(P, Q) + KL(Q, P))`.
-        soft_targets: `None`, or a pair of an int tensor `[B, T, K]`, distinct classes of which the first is the label, and a float tensor
-            `[B, T, K]`, what of the target distribution falls to them, in all at most 1; what is left is spread evenly over all V. It
-            stands in the place of the smoothed label.
+        consistency: float, the weight alpha of R-Drop. Above 0 the second half of the rows is the
+            first once more, with another dropout, and the loss of each token has `alpha / 2` times
+            the mean of the two Kullback-Leibler divergences between its distributions P and Q
+            besides: the mean over all rows is then half of `-log P - log Q + alpha / 2 (KL(P, Q) +
+            KL(Q, P))`.
+        soft_targets: `None`, or a pair of an int tensor `[B, T, K]`, distinct classes of which the
+            first is the label, and a float tensor `[B, T, K]`, what of the target distribution
+            falls to them, in all at most 1; what is left is spread evenly over all V. It stands in
+            the place of the smoothed label.
 
     Returns:
-        float32 tensor `[3]`: `sum(w * loss)`, `sum(w * nll)`, `sum(w * hit)`. A hit is a label with the highest logit. Only
-        the first has a gradient.
+        float32 tensor `[3]`: `sum(w * loss)`, `sum(w * nll)`, `sum(w * hit)`. A hit is a label with
+        the highest logit. Only the first has a gradient.
 
     References:
         Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks", equations 1 to 3.
@@ -60,8 +71,8 @@ def projected_crossentropy(
     """
     classes, size = table.shape
     passes = 2 if consistency else 1
-    # What both passes have in common: the classes that have a share of their own in a token's target, `[N, K]`, their shares, and what is
-    # left for all classes alike.
+    # What both passes have in common: the classes that have a share of their own in a token's
+    # target, `[N, K]`, their shares, and what is left for all classes alike.
     if soft_targets is None:
         labels = ops.reshape(labels, (passes, -1, 1))[0]
         shares = ops.full_like(ops.cast(labels, "float32"), 1.0 - label_smoothing)
@@ -76,7 +87,8 @@ def projected_crossentropy(
     rows, given_rows = ops.shape(labels)[0], chunk_rows
     chunk_rows = chunk_rows or max(_FEWEST_ROWS, _CHUNK_ELEMENTS // classes // passes)
     num_chunks = (rows + chunk_rows - 1) // chunk_rows
-    # Chunks of one size, as even as they can be: no shape changes in the loop, and few rows are padding.
+    # Chunks of one size, as even as they can be: no shape changes in the loop, and few rows are
+    # padding.
     num_chunks = max(num_chunks, 1) if isinstance(num_chunks, int) else ops.maximum(num_chunks, 1)
     chunk_rows = (rows + num_chunks - 1) // num_chunks
     missing = 0 if kernels.has_kernels() else num_chunks * chunk_rows - rows
@@ -94,7 +106,8 @@ def projected_crossentropy(
 
     def gradient_of(tokens, table, tokens_slope, table_slope):
         def gradient(*args, upstream=None):
-            # PyTorch hands the upstream gradient by name (behind the inputs), TensorFlow and JAX as the one argument.
+            # PyTorch hands the upstream gradient by name (behind the inputs), TensorFlow and JAX as
+            # the one argument.
             upstream = (args[0] if upstream is None else upstream)[0]
             row_weights = ops.expand_dims(weights, -1)
             to_tokens, to_table = tokens_slope, ops.transpose(table_slope)
@@ -138,7 +151,8 @@ def projected_crossentropy(
             nll = log_norm - label_logits
             loss = log_norm - ops.sum(chunk_shares * class_logits, axis=-1, keepdims=True)
             if is_smoothed:
-                # The mean of a token's logits is its logit at the mean of the classes, which spares a pass over all of them.
+                # The mean of a token's logits is its logit at the mean of the classes, which spares
+                # a pass over all of them.
                 mean = ops.matmul(ops.cast(chunk, "float32"), mean_class) - highest
                 loss = loss - part_of(rest) * mean
             if consistency:
@@ -149,7 +163,8 @@ def projected_crossentropy(
             counted = ops.where(ops.not_equal(chunk_weights, 0), counted, 0.0) * chunk_weights
             sums = sums + ops.sum(counted, axis=0)
             if training:
-                # exp(shifted) is p times its sum, by which the narrow matrices are divided; half precision lacks the range.
+                # exp(shifted) is p times its sum, by which the narrow matrices are divided; half
+                # precision lacks the range.
                 numbers = ops.broadcast_to(
                     ops.expand_dims(ops.arange(passes * chunk_rows, dtype="int32"), -1),
                     ops.shape(chunk_labels),

@@ -7,23 +7,29 @@ from kformer.training.callbacks import StepCounter
 class TranslationQuality(StepCounter):
     """Measures BLEU and chrF of a validation set in training, by sacreBLEU.
 
-    The values stand in the logs of each epoch as `val_bleu` and `val_chrf`: in the history that `fit` returns, for callbacks behind
-    this one (`BestModel`, `StepHistory`, `keras.callbacks.TensorBoard`). An epoch without a measurement has none, and of several it has
-    the last; `StepHistory` has each in the row of its step. Where the optimizer keeps a moving average of the weights, it is the average
-    that translates; `BestModel` saves that, while `keras.callbacks.EarlyStopping` would bring back the weights that are averaged.
+    The values stand in the logs of each epoch as `val_bleu` and `val_chrf`: in the history that
+    `fit` returns, for callbacks behind this one (`BestModel`, `StepHistory`,
+    `keras.callbacks.TensorBoard`). An epoch without a measurement has none, and of several it has
+    the last; `StepHistory` has each in the row of its step. Where the optimizer keeps a moving
+    average of the weights, it is the average that translates; `BestModel` saves that, while
+    `keras.callbacks.EarlyStopping` would bring back the weights that are averaged.
 
     Args:
         tokenizer: the model's `kformer.Tokenizer`.
         sources, references: lists of strings, the validation set.
         every: int, steps between two measurements; `None` for none within epochs.
-        epochs: int, epochs between two measurements at the end of one; `None` for none where `every` is given, else for each.
-        tokenize, lowercase: as for `kformer.evaluation.evaluate`; without `tokenize` the one that suits the references' script.
-        log_dir: folder for TensorBoard, which then shows `bleu` and `chrf` by steps; needs the package tensorboard.
+        epochs: int, epochs between two measurements at the end of one; `None` for none where
+            `every` is given, else for each.
+        tokenize, lowercase: as for `kformer.evaluation.evaluate`; without `tokenize` the one that
+            suits the references' script.
+        log_dir: folder for TensorBoard, which then shows `bleu` and `chrf` by steps; needs the
+            package tensorboard.
         resume_from: a `TrainingState`, or `None`.
         **options: fields of `kformer.decoding.SearchOptions`; a beam of 1 by default.
 
     Attributes:
-        results: list of tuples (step, `kformer.evaluation.EvaluationResult`), one for each measurement.
+        results: list of tuples (step, `kformer.evaluation.EvaluationResult`), one for each
+            measurement.
 
     Example:
         >>> quality = kformer.training.TranslationQuality(tokenizer, valid_sources, valid_targets, beam_size=4)
@@ -75,7 +81,8 @@ class TranslationQuality(StepCounter):
         is_due = self.epochs is not None and (epoch + 1) % self.epochs == 0
         if is_due and latest != self.step:
             self.measure()
-        # Where ends of epochs are measured, what was measured before an end is not the epoch's value.
+        # Where ends of epochs are measured, what was measured before an end is not the epoch's
+        # value.
         if is_due or (self.epochs is None and latest > self._steps_before):
             self._tell(logs)
 
@@ -86,7 +93,9 @@ class TranslationQuality(StepCounter):
             logs.update(val_bleu=result.bleu, val_chrf=result.chrf)
 
     def measure(self):
-        """Translates the validation set with the weights as they are now; returns the `EvaluationResult`."""
+        """Translates the validation set with the weights as they are now; returns the
+        `EvaluationResult`.
+        """
         from kformer.evaluation import evaluate
         from kformer.translator import Translator
 

@@ -33,8 +33,8 @@ def paper_recipe(
     | R-Drop | none | Liang et al. 2021: `consistency=5`, two passes of each batch that are drawn together |
     | weight averaging | none | the paper averages 5 or 20 checkpoints at the end (6.1), `ema_momentum` all along |
 
-    The optimizer knows nothing of the number format: under `mixed_float16`, `model.compile` itself puts Keras's
-    `LossScaleOptimizer` around it.
+    The optimizer knows nothing of the number format: under `mixed_float16`, `model.compile` itself
+    puts Keras's `LossScaleOptimizer` around it.
 
     Args:
         model_or_hidden_dim: a model with the attribute `hidden_dim`, or that number.
@@ -42,14 +42,17 @@ def paper_recipe(
         learning_rate: float or a Keras schedule, in place of `WarmupInverseSqrt`.
         label_smoothing: float in `[0, 1)`.
         consistency: float, the weight of R-Drop, see `MaskedCrossentropy`; 0 for none.
-        teacher_weight: float in `[0, 1]`, how far soft targets replace labels, where the data has them, see there.
-        weight_decay: float, the share of each weight, times the learning rate, that an update takes off it (AdamW's decoupled decay, of all
-            weights); 0 for none.
-        clip_norm: float; the gradient of all weights together is scaled down to this norm. `None` leaves it as it is.
-        ema_momentum: float in `(0, 1)`, as 0.999; an exponential moving average of the weights runs along, and takes
-            their place when `fit` ends. `None` keeps none.
-        accumulation_steps: int; the weights are updated once in so many batches, by the mean of their gradients. The recipe's
-            own schedule counts the updates; one that is given is asked by the number of batches.
+        teacher_weight: float in `[0, 1]`, how far soft targets replace labels, where the data has
+            them, see there.
+        weight_decay: float, the share of each weight, times the learning rate, that an update takes
+            off it (AdamW's decoupled decay, of all weights); 0 for none.
+        clip_norm: float; the gradient of all weights together is scaled down to this norm. `None`
+            leaves it as it is.
+        ema_momentum: float in `(0, 1)`, as 0.999; an exponential moving average of the weights runs
+            along, and takes their place when `fit` ends. `None` keeps none.
+        accumulation_steps: int; the weights are updated once in so many batches, by the mean of
+            their gradients. The recipe's own schedule counts the updates; one that is given is
+            asked by the number of batches.
         pad_id: int, the label to ignore; `None` takes the model's.
 
     Returns:

@@ -17,16 +17,18 @@ FORMAT_VERSION = 1
 
 
 def save_run(path, model, tokenizer, config=None):
-    """Writes the parts of a run directory that using the model takes; what else stands in the folder is left alone.
+    """Writes the parts of a run directory that using the model takes; what else stands in the
+    folder is left alone.
 
-    Each file is replaced atomically, and `config.json`, without which the folder is no run directory, comes last. The
-    optimizer's state is not saved: training goes on from `checkpoints/`.
+    Each file is replaced atomically, and `config.json`, without which the folder is no run
+    directory, comes last. The optimizer's state is not saved: training goes on from `checkpoints/`.
 
     Args:
         path: the run directory; it is made if it is missing.
         model: a built Keras model.
         tokenizer: a `kformer.Tokenizer`.
-        config: dict of JSON values, as the options of the training. The key `format_version` is this function's own.
+        config: dict of JSON values, as the options of the training. The key `format_version` is
+            this function's own.
 
     Returns:
         The path.
@@ -61,11 +63,14 @@ def load_run(path):
         path: the run directory.
 
     Returns:
-        `(model, tokenizer, config)`; the model is not compiled, and the config is the one that was saved.
+        `(model, tokenizer, config)`; the model is not compiled, and the config is the one that was
+        saved.
 
     Raises:
-        FileNotFoundError: there is no such folder, or parts of a run directory are missing; the message names them.
-        ValueError: a part is damaged, its format is newer than this code, or a link leads out of the folder.
+        FileNotFoundError: there is no such folder, or parts of a run directory are missing; the
+            message names them.
+        ValueError: a part is damaged, its format is newer than this code, or a link leads out of
+            the folder.
     """
     path = pathlib.Path(path)
     config = read_config(path)

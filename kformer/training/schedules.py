@@ -8,23 +8,28 @@ from keras import ops
 class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up, then decay with the inverse square root of the step.
 
-    `rate(n) = scale * hidden_dim**-0.5 * min(n**-0.5, n * warmup_steps**-1.5)` for the n-th update, n = 1, 2, ... Keras
-    counts the updates already made, from 0, so `schedule(step)` is `rate(step + 1)`: the first update has a positive
-    rate. The peak, `scale * (hidden_dim * warmup_steps)**-0.5`, is at update number `warmup_steps`.
+    `rate(n) = scale * hidden_dim**-0.5 * min(n**-0.5, n * warmup_steps**-1.5)` for the n-th update,
+    n = 1, 2, ... Keras counts the updates already made, from 0, so `schedule(step)` is `rate(step +
+    1)`: the first update has a positive rate. The peak, `scale * (hidden_dim *
+    warmup_steps)**-0.5`, is at update number `warmup_steps`.
 
-    With a cooldown, the last updates have `rate(n)` times a factor that falls linearly from 1 to (nearly) 0 at the end: small last
-    steps find the bottom of the valley that large ones jump across.
+    With a cooldown, the last updates have `rate(n)` times a factor that falls linearly from 1 to
+    (nearly) 0 at the end: small last steps find the bottom of the valley that large ones jump
+    across.
 
     Args:
         hidden_dim: int, the hidden size D of the model.
         warmup_steps: int, at least 1.
         scale: float above 0, a factor on the whole schedule (the paper has 1).
         total_steps: int, the number of updates of the whole training, which a cooldown needs.
-        cooldown_steps: int, the number of updates at its end in which the rate falls to 0; 0 for no cooldown.
-        batches_per_update: int, the optimizer's `gradient_accumulation_steps`: Keras then asks a schedule by the number of batches.
+        cooldown_steps: int, the number of updates at its end in which the rate falls to 0; 0 for no
+            cooldown.
+        batches_per_update: int, the optimizer's `gradient_accumulation_steps`: Keras then asks a
+            schedule by the number of batches.
 
     Call arguments:
-        step: number of updates (with `batches_per_update`, of batches) made so far, an int or a tensor of any shape.
+        step: number of updates (with `batches_per_update`, of batches) made so far, an int or a
+            tensor of any shape.
 
     Returns:
         float32 tensor of the step's shape.
@@ -35,7 +40,8 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
 
     References:
         Vaswani et al. 2017, "Attention is all you need", section 5.3, equation 3.
-        Zhai et al. 2022, "Scaling vision transformers", section 3.5 (the cooldown behind the inverse square root).
+        Zhai et al. 2022, "Scaling vision transformers", section 3.5 (the cooldown behind the
+        inverse square root).
     """
 
     def __init__(

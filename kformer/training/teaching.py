@@ -10,22 +10,28 @@ from kformer.data.soft_targets import SoftTargets, SoftTargetWriter
 from kformer.models.ensemble import Ensemble
 from kformer.training import files
 
-# Classes of each token beside the token itself: what is left is a few hundredths, of which a smoothed teacher spreads most evenly.
+# Classes of each token beside the token itself: what is left is a few hundredths, of which a
+# smoothed teacher spreads most evenly.
 NUM_CLASSES = 8
 # Tokens of a batch whose probabilities stand in memory, for each teacher.
 _BATCH_TOKENS = 2048
 
 
 def soft_targets(teachers, corpus, output, *, num_classes=NUM_CLASSES, progress=None):
-    """Asks teachers what they expect at each target token of a corpus, and writes their answers into a folder.
+    """Asks teachers what they expect at each target token of a corpus, and writes their answers
+    into a folder.
 
-    A student that learns from these distributions, and not from the one word that the text has, is told at each token which other words
-    would do and how well: it learns more from as many tokens. The teachers' mean probability counts; they need the student's
-    tokenizer, but not its size. Each answer holds the token itself and the likeliest classes beside it; what is left is spread evenly.
+    A student that learns from these distributions, and not from the one word that the text has, is
+    told at each token which other words would do and how well: it learns more from as many tokens.
+    The teachers' mean probability counts; they need the student's tokenizer, but not its size. Each
+    answer holds the token itself and the likeliest classes beside it; what is left is spread
+    evenly.
 
     Args:
-        teachers: `kformer.Translator`, `kformer.Transformer` or `kformer.models.Ensemble`; or a list of models.
-        corpus: the `kformer.data.PreparedCorpus` of the student's training, which `kformer.data.prepare` makes of its texts.
+        teachers: `kformer.Translator`, `kformer.Transformer` or `kformer.models.Ensemble`; or a
+            list of models.
+        corpus: the `kformer.data.PreparedCorpus` of the student's training, which
+            `kformer.data.prepare` makes of its texts.
         output: the folder to make.
         num_classes: int, classes of each token beside itself, less than the vocabulary has.
         progress: function that is called with the pairs done and the pairs in all after each batch.
@@ -35,8 +41,8 @@ def soft_targets(teachers, corpus, output, *, num_classes=NUM_CLASSES, progress=
 
     Raises:
         FileExistsError: there is something at `output`.
-        ValueError: `num_classes` is no such number, or a teacher has other special tokens or fewer tokens than the corpus, or
-            a translator's tokenizer is another.
+        ValueError: `num_classes` is no such number, or a teacher has other special tokens or fewer
+            tokens than the corpus, or a translator's tokenizer is another.
 
     Example:
         >>> corpus = kformer.data.prepare("train.en", "train.de", tokenizer, "data/train")
@@ -85,7 +91,9 @@ def soft_targets(teachers, corpus, output, *, num_classes=NUM_CLASSES, progress=
 
 
 class _Asked(keras.Model):
-    """The mean probabilities of some models, of each label and of the likeliest classes beside it; compiled as any model is."""
+    """The mean probabilities of some models, of each label and of the likeliest classes beside it;
+    compiled as any model is.
+    """
 
     def __init__(self, models, num_classes, vocabulary_size):
         super().__init__(name="teachers")

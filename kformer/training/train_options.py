@@ -1,4 +1,6 @@
-"""How a training is set up: its options, and values for those that were left open, by the size of the corpus."""
+"""How a training is set up: its options, and values for those that were left open, by the size of
+the corpus.
+"""
 
 import dataclasses
 import importlib.util
@@ -13,7 +15,8 @@ from kformer.text.sentencepiece_training import MODEL_TYPES
 from kformer.training.choices import POSITIONS, TOKENIZER_TYPE, default_vocabulary_size
 from kformer.training.model_options import check_model_options
 
-# Options that may differ when a training is resumed: they say how long and how often, not what is computed at a step.
+# Options that may differ when a training is resumed: they say how long and how often, not what is
+# computed at a step.
 CHANGEABLE = frozenset(
     {
         "epochs",
@@ -35,52 +38,69 @@ class TrainOptions:
     """Options of `train_run`. `None` leaves the choice to it, by the rule in brackets.
 
     Attributes:
-        train_source, train_target: paths of UTF-8 text files; line n of one is the translation of line n of the other.
-        valid_source, valid_target: the same, to measure the model with after an epoch; `None` for none.
+        train_source, train_target: paths of UTF-8 text files; line n of one is the translation of
+            line n of the other.
+        valid_source, valid_target: the same, to measure the model with after an epoch; `None` for
+            none.
         preset: size of the model, one of `kformer.models.PRESETS` ["tiny"].
-        model_options: dict of further arguments of `kformer.Transformer`, such as `{"gated": True}` [the preset's, with rotary positions,
-            `{"position_encoding": "rope"}`].
-        norm: "post" for layer norms behind each sub-layer, as in the paper, or "pre" for norms before it ["pre", which learns faster].
+        model_options: dict of further arguments of `kformer.Transformer`, such as `{"gated": True}`
+            [the preset's, with rotary positions, `{"position_encoding": "rope"}`].
+        norm: "post" for layer norms behind each sub-layer, as in the paper, or "pre" for norms
+            before it ["pre", which learns faster].
         tokenizer: folder of a tokenizer to use as it is; `None` trains one.
-        start_from: a run directory whose model and tokenizer are trained further, with a new optimizer.
+        start_from: a run directory whose model and tokenizer are trained further, with a new
+            optimizer.
         tokenizer_type: "bpe" or "unigram" ["bpe"].
-        vocabulary_size: pieces of the tokenizer, of each where the sides have one each [by the number of pairs].
+        vocabulary_size: pieces of the tokenizer, of each where the sides have one each [by the
+            number of pairs].
         separate_vocabularies: one tokenizer for each side, and nothing shared between them [joint].
-        epochs, steps: when to stop; of both, what comes first counts [20 to 30 epochs, at least 2,000 updates and at
-            most 100,000 steps].
-        batch_tokens: most padded tokens of a batch, on the longer side [4096; less if an epoch had under 200 steps].
+        epochs, steps: when to stop; of both, what comes first counts [20 to 30 epochs, at least
+            2,000 updates and at most 100,000 steps].
+        batch_tokens: most padded tokens of a batch, on the longer side [4096; less if an epoch had
+            under 200 steps].
         max_shapes: most distinct shapes of batches, each of which costs JAX a compilation [8].
-        packed: whether several pairs stand behind each other in each row of batches that all have one shape [False].
+        packed: whether several pairs stand behind each other in each row of batches that all have
+            one shape [False].
         max_length: longest sequence in tokens; longer pairs are left out and reported [256].
-        dropout: rate [0.3 up to 200,000 pairs, 0.2 up to 2,000,000, then at most 0.1; 0.3 for the preset "big"; with start_from as
-            it was].
-        attention_dropout, activation_dropout: rates on attention probabilities and inside the feed-forward networks [0; with start_from
-            as they were].
+        dropout: rate [0.3 up to 200,000 pairs, 0.2 up to 2,000,000, then at most 0.1; 0.3 for the
+            preset "big"; with start_from as it was].
+        attention_dropout, activation_dropout: rates on attention probabilities and inside the
+            feed-forward networks [0; with start_from as they were].
         word_dropout: probability that a token the model reads is hidden from it [0].
-        subword_sampling: how much words are cut anew each time, see `kformer.text.SubwordSampler` [`None`, not at all].
+        subword_sampling: how much words are cut anew each time, see `kformer.text.SubwordSampler`
+            [`None`, not at all].
         consistency: weight of R-Drop, which runs every batch twice; 5 is usual [0].
-        teachers: list of run directories whose models say what they expect at each token of the training text; the model learns from
-            that as well as from the text (word-level distillation) [none]. Without a tokenizer of its own it has theirs.
+        teachers: list of run directories whose models say what they expect at each token of the
+            training text; the model learns from that as well as from the text (word-level
+            distillation) [none]. Without a tokenizer of its own it has theirs.
         teacher_weight: how far their word replaces the text's, from 0 to 1 [0.8].
         label_smoothing: [0.1, as in the paper].
-        learning_rate: its peak, at the end of the warm-up [0.64 / hidden size up to 256, above that the paper's; with start_from a tenth].
+        learning_rate: its peak, at the end of the warm-up [0.64 / hidden size up to 256, above that
+            the paper's; with start_from a tenth].
         warmup_steps: updates [a fifth of all, at most 4,000].
-        cooldown: share of the training at whose end the learning rate falls to 0 [0.25; with start_from 0].
-        accumulate: batches whose gradients make one update [1]. Warm-up and cooldown count updates, `steps` counts batches.
-        weight_decay: the share of each weight, times the learning rate, that an update takes off it [0].
+        cooldown: share of the training at whose end the learning rate falls to 0 [0.25; with
+            start_from 0].
+        accumulate: batches whose gradients make one update [1]. Warm-up and cooldown count updates,
+            `steps` counts batches.
+        weight_decay: the share of each weight, times the learning rate, that an update takes off it
+            [0].
         clip_norm: the gradient's largest norm, 0 for no limit [1].
-        ema: momentum of a moving average of the weights, which is then what is validated and saved; 0 for none [0.999, of a tenth of
-            the steps where these are under 10,000; with start_from 0].
-        precision: "float32", "mixed_float16" or "mixed_bfloat16" ["float32"; with start_from as it was].
-        seed: of the weights, the order of the batches, dropout and the tokenizer's sample [0]. With start_from a given seed is that of
-            dropout, too; without one the model's stays.
+        ema: momentum of a moving average of the weights, which is then what is validated and saved;
+            0 for none [0.999, of a tenth of the steps where these are under 10,000; with start_from
+            0].
+        precision: "float32", "mixed_float16" or "mixed_bfloat16" ["float32"; with start_from as it
+            was].
+        seed: of the weights, the order of the batches, dropout and the tokenizer's sample [0]. With
+            start_from a given seed is that of dropout, too; without one the model's stays.
         valid_every: epochs between two validations [1].
-        select: what makes a validated model the better one, "nll" (of its tokens) or "bleu" (of its translations) ["nll"].
-        quality_every: steps after which the validation text is translated, for `val_bleu` and `val_chrf` in `history.csv`, as with each
-            validation then [not; with select "bleu" with each validation].
+        select: what makes a validated model the better one, "nll" (of its tokens) or "bleu" (of its
+            translations) ["nll"].
+        quality_every: steps after which the validation text is translated, for `val_bleu` and
+            `val_chrf` in `history.csv`, as with each validation then [not; with select "bleu" with
+            each validation].
         log_dir: folder for TensorBoard, which shows this BLEU and chrF by steps [none].
-        patience: validations without a better one after which the training stops; 0 for its planned end in any case [10, or those
-            of 1,000 steps where an epoch has so few].
+        patience: validations without a better one after which the training stops; 0 for its planned
+            end in any case [10, or those of 1,000 steps where an epoch has so few].
         checkpoint_every: steps between two checkpoints, the most that an interruption loses [500].
         keep: checkpoints kept [2].
     """
@@ -359,7 +379,8 @@ def train_tokenizer(options, num_pairs, report):
     try:
         tokenizer = Tokenizer.train(*files, vocabulary_size=size, **settings)
     except ValueError as error:
-        # A small corpus has fewer pieces, and one in Chinese more characters; the error names the nearest size that goes.
+        # A small corpus has fewer pieces, and one in Chinese more characters; the error names the
+        # nearest size that goes.
         possible = re.search(r"pass vocabulary_size=(\d+) or (less|more)", str(error))
         if options.vocabulary_size is not None or possible is None:
             raise
@@ -384,7 +405,9 @@ def train_tokenizer(options, num_pairs, report):
 
 
 def _train_fitting(files, size, settings):
-    """A tokenizer of a size that one corpus named; the two corpora of separate vocabularies may each name their own."""
+    """A tokenizer of a size that one corpus named; the two corpora of separate vocabularies may
+    each name their own.
+    """
     if len(files) == 1:
         return Tokenizer.train(*files, vocabulary_size=size, **settings)
     sizes = [size, size]

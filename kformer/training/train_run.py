@@ -58,7 +58,8 @@ class TrainResult(NamedTuple):
         path: the run directory.
         steps: the step at which the training stands.
         history: dict of lists, the metrics at the end of each epoch trained in this call.
-        best: dict with the `epoch` of the model that was saved and its `nll` or `bleu`, by which it was chosen; `None` without validation.
+        best: dict with the `epoch` of the model that was saved and its `nll` or `bleu`, by which it
+            was chosen; `None` without validation.
     """
 
     path: pathlib.Path
@@ -68,18 +69,21 @@ class TrainResult(NamedTuple):
 
 
 def train_run(output, *, resume=False, report=None, show_progress=True, **options):
-    """Trains a translation model from text files into a run directory, or goes on with a training that was interrupted.
+    """Trains a translation model from text files into a run directory, or goes on with a training
+    that was interrupted.
 
-    The tokenizer is trained, the text prepared (under `output/data/`) and the model trained with `model.fit`. At the end of each epoch
-    `model.keras` is replaced: with validation data by the best model so far (by `select`), else by the latest. So the run
-    can be used while it is still in training, and `Translator.load(output)` reads it.
+    The tokenizer is trained, the text prepared (under `output/data/`) and the model trained with
+    `model.fit`. At the end of each epoch `model.keras` is replaced: with validation data by the
+    best model so far (by `select`), else by the latest. So the run can be used while it is still in
+    training, and `Translator.load(output)` reads it.
 
     A training that was killed goes on from its latest checkpoint through the very same losses.
 
     Args:
         output: the run directory.
         resume: whether to go on with the training in `output`; where there is none yet, it begins.
-        report: function that takes the sentences about the set-up; `None` prints them on standard error.
+        report: function that takes the sentences about the set-up; `None` prints them on standard
+            error.
         show_progress: whether to show steps, rate and time left on standard error.
         **options: fields of `TrainOptions`.
 
@@ -88,7 +92,8 @@ def train_run(output, *, resume=False, report=None, show_progress=True, **option
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: an option, a file or the run directory cannot be used; the message says why and what to do.
+        ValueError: an option, a file or the run directory cannot be used; the message says why and
+            what to do.
 
     Example:
         >>> kformer.training.train_run("runs/en-de", train_source="train.en", train_target="train.de",
@@ -200,12 +205,15 @@ def _set_up(path, options, kept, num_pairs, resumes, report):
 
 
 def _begin(path, resume):
-    """The config of the training to go on with, or `None` for a new one in a folder that is free for it."""
+    """The config of the training to go on with, or `None` for a new one in a folder that is free
+    for it.
+    """
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"{path} is a file, so no run directory can be made there.")
     if (path / "config.json").exists():
         config = read_config(path)
-        # An average of checkpoints, or what a translator has saved, keeps the options of its training, but has no history.
+        # An average of checkpoints, or what a translator has saved, keeps the options of its
+        # training, but has no history.
         if "training" not in config or (
             (path / "model.keras").exists() and not (path / "history.csv").exists()
         ):
@@ -226,7 +234,9 @@ def _begin(path, resume):
 
 
 def _kept(config):
-    """What a run inherits from the one that it starts from: how that is searched, and where it came from."""
+    """What a run inherits from the one that it starts from: how that is searched, and where it came
+    from.
+    """
     return {name: config[name] for name in ("search", "imported") if name in config}
 
 
@@ -238,7 +248,9 @@ def _write_config(path, options, kept):
 
 
 def _count_pairs(options):
-    """Lines of the training text, after a look at all files: what is wrong with them should be known before the long work."""
+    """Lines of the training text, after a look at all files: what is wrong with them should be
+    known before the long work.
+    """
     count = None
     for names in (("valid_source", "valid_target"), ("train_source", "train_target")):
         paths = [getattr(options, name) for name in names]
@@ -397,7 +409,9 @@ def _chosen(options, num_pairs, steps_per_epoch, report):
 
 
 def _usual(options):
-    """Values for open options that do not depend on the corpus, so that the config tells all that a training was made with."""
+    """Values for open options that do not depend on the corpus, so that the config tells all that a
+    training was made with.
+    """
     values = {
         "packed": False,
         "valid_every": 1,
@@ -427,7 +441,9 @@ def _usual(options):
 
 
 def _trained_model(options, model):
-    """The model to train further, with the rates of dropout, the seed and the precision that are given."""
+    """The model to train further, with the rates of dropout, the seed and the precision that are
+    given.
+    """
     rates = {
         name: getattr(options, name)
         for name in ("dropout", "attention_dropout", "activation_dropout")
@@ -564,7 +580,9 @@ def _lines(path):
 
 
 def _validations(path, measure, state):
-    """Epoch and value of each validation up to the step that the training goes on from: list of dicts."""
+    """Epoch and value of each validation up to the step that the training goes on from: list of
+    dicts.
+    """
     if state is None or not (path / "history.csv").exists():
         return []
     name, measure = f"val_{measure or 'nll'}", measure or "nll"
@@ -572,6 +590,7 @@ def _validations(path, measure, state):
         rows = [
             row for row in csv.DictReader(file) if row.get(name) and int(row["step"]) <= state.step
         ]
-    # Every validation has a likelihood; within an epoch there is only what `quality_every` translates.
+    # Every validation has a likelihood; within an epoch there is only what `quality_every`
+    # translates.
     rows = [row for row in rows if row.get("val_nll")]
     return [{"epoch": int(row["epoch"]), measure: float(row[name])} for row in rows]

@@ -8,7 +8,9 @@ import pytest
 
 
 class CharacterTokenizer:
-    """One token per character, with ids other than the usual ones, so that nothing may count on those."""
+    """One token per character, with ids other than the usual ones, so that nothing may count on
+    those.
+    """
 
     pad_id, unknown_id, start_id, end_id = 3, 0, 5, 7
     vocabulary_size = target_vocabulary_size = 1 << 11

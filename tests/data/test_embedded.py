@@ -28,7 +28,9 @@ def pairs():
 
 
 def values_of(pair):
-    """The values in a pair, read from its Chinese: its date, its clock face, its quantity as a bare numeral."""
+    """The values in a pair, read from its Chinese: its date, its clock face, its quantity as a bare
+    numeral.
+    """
     target = pair.target
     values = set()
     date = re.match(r"\d+年\d+月\d+日", target)
@@ -49,7 +51,9 @@ def values_of(pair):
 
 
 def amount_of(target):
-    """Whole units as a numeral and hundredths as two numerals, from the Chinese of an amount of money."""
+    """Whole units as a numeral and hundredths as two numerals, from the Chinese of an amount of
+    money.
+    """
     units, _, rest = re.fullmatch(
         r"(?:([^美欧英元日加澳港瑞韩]+)(美元|欧元|英镑|元|日元|加元|澳元|港元|瑞士法郎|韩元))?(.*)",
         target,
@@ -84,7 +88,9 @@ def test_values_of_pairs_by_hand():
 
 
 def test_no_value_of_a_split_occurs_in_another(pairs):
-    """Read from the text alone, across categories: a date in a datetime, a number in an amount of money."""
+    """Read from the text alone, across categories: a date in a datetime, a number in an amount of
+    money.
+    """
     values = {split: set().union(*map(values_of, pairs[split])) for split in SPLITS}
     assert values["train"].isdisjoint(values["valid"])
     assert values["train"].isdisjoint(values["test"])
@@ -143,7 +149,9 @@ def test_pairs_are_a_function_of_the_arguments():
 
 
 def test_splits_are_frozen():
-    """A value must never change its split, so that what an older model was not trained on stays held out."""
+    """A value must never change its split, so that what an older model was not trained on stays
+    held out.
+    """
 
     def held_out(values):
         return {
@@ -192,7 +200,9 @@ def test_ten_million_pairs_are_possible():
 
 
 def test_few_pairs_come_twice():
-    """By the birthday bound: n draws out of N equally likely pairs repeat some n**2 / 2N of them, more if unequal."""
+    """By the birthday bound: n draws out of N equally likely pairs repeat some n**2 / 2N of them,
+    more if unequal.
+    """
     count = 60_000
     pairs = generate_pairs(count, seed=5, categories=["datetime"])
     repeated = count - len({pair.source for pair in pairs})

@@ -20,7 +20,9 @@ pytestmark = pytest.mark.any_backend
 
 
 def numeral_by_rewriting(number):
-    """Another way to the numeral: every digit with its unit, then the rules of 零 as rewriting of the text."""
+    """Another way to the numeral: every digit with its unit, then the rules of 零 as rewriting of
+    the text.
+    """
     units = ["", "十", "百", "千", "万", "十", "百", "千", "亿", "十", "百", "千"]
     digits = str(number)
     text = "".join(

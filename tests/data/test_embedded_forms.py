@@ -1,8 +1,9 @@
-"""The English and the Chinese of the embedded corpus, against readers written for these tests alone.
+"""The English and the Chinese of the embedded corpus, against readers written for these tests
+alone.
 
-Each pair is read twice, its English by regular expressions and word lists, its Chinese likewise, and both must give
-the same value. Tables by hand fix the English forms; `test_embedded_chinese.py` has those of the Chinese.
-"""
+Each pair is read twice, its English by regular expressions and word lists, its Chinese likewise,
+and both must give the same value. Tables by hand fix the English forms; `test_embedded_chinese.py`
+has those of the Chinese. """
 
 import datetime
 import random
@@ -382,7 +383,9 @@ def read_hour(text):
 
 
 def read_english_time(text):
-    """(hour, minute, "day"), or on the face alone (hour, minute, "face"), or None where the text is no time."""
+    """(hour, minute, "day"), or on the face alone (hour, minute, "face"), or None where the text is
+    no time.
+    """
     if text in ("noon", "midday", "12 noon", "twelve noon"):
         return 12, 0, "day"
     if text in ("midnight", "12 midnight", "twelve midnight"):

@@ -1,4 +1,6 @@
-"""The order and the shapes of batches as they arrive in the training step of Keras, on each backend."""
+"""The order and the shapes of batches as they arrive in the training step of Keras, on each
+backend.
+"""
 
 import itertools
 
@@ -94,7 +96,8 @@ def test_fit_reads_every_epoch_in_its_order(dataset, toy):
         dataset, range(2 * size)
     )
     assert dataset.epoch == 2
-    # A second `fit` goes on with the next epoch, also without the trial step of a model that is not built yet.
+    # A second `fit` goes on with the next epoch, also without the trial step of a model that is not
+    # built yet.
     assert train(model, dataset, epochs=1) == expected(dataset, range(2 * size, 3 * size))
     dataset.set_epoch(1)
     assert train(model, dataset, epochs=1) == expected(dataset, range(size, 2 * size))

@@ -37,7 +37,8 @@ def test_row_lengths_hold_the_longest_pair_and_four_average_ones():
 
 
 def test_cells_are_packed_by_hand():
-    # Room (10, 10): 7+3 leaves nothing; of the rest, 4+4 has room for nothing but a 2, of which there is none.
+    # Room (10, 10): 7+3 leaves nothing; of the rest, 4+4 has room for nothing but a 2, of which
+    # there is none.
     sources, targets = np.array([7, 3, 4]), np.array([7, 3, 4])
     rows = pack_cells(sources, targets, np.array([2, 2, 3]), (10, 10))
     assert [(cells.tolist(), times) for cells, times in rows] == [

@@ -15,7 +15,9 @@ SPECIAL = type("Special", (), {"pad_id": PAD, "start_id": START, "end_id": END})
 
 
 def transformer(seed=2, **overrides):
-    """A small Transformer whose outputs have many lengths: the end token's logit grows with the position, along one axis."""
+    """A small Transformer whose outputs have many lengths: the end token's logit grows with the
+    position, along one axis.
+    """
     sizes = {
         "num_encoder_layers": 1,
         "num_decoder_layers": 2,

@@ -39,7 +39,9 @@ def test_every_sentence_once_and_long_ones_first(dynamic, batch_size, batch_toke
 
 @pytest.mark.any_backend
 def test_static_shapes_are_counted_with_their_padding(monkeypatch):
-    """Rows are a power of two, which needs no padding to become one, and a length counts as far as it will be padded."""
+    """Rows are a power of two, which needs no padding to become one, and a length counts as far as
+    it will be padded.
+    """
     monkeypatch.setattr(drivers, "uses_static_shapes", lambda: True)
     batches = batches_by_length([17] * 100, 1000, 32 * 20, longest=512)
     assert [len(batch) for batch in batches] == [16] * 6 + [4]

@@ -93,7 +93,9 @@ def eager(function):
 
 
 def assert_equals_oracle(toy, results, sentence, expected, n_best):
-    """The `n_best` first places of a sentence hold the oracle's hypotheses; places that it could not fill are empty."""
+    """The `n_best` first places of a sentence hold the oracle's hypotheses; places that it could
+    not fill are empty.
+    """
     ids, scores, ranks = (result[sentence] for result in results)
     for place in range(n_best):
         if place < len(expected):
@@ -125,7 +127,9 @@ def test_equals_numpy_beam(case):
 
 @pytest.mark.any_backend
 def test_cases_are_hard():
-    """The comparison above proves something: beams compete, finish at different lengths, and beat greedy search."""
+    """The comparison above proves something: beams compete, finish at different lengths, and beat
+    greedy search.
+    """
     outputs = ended_early = permuted = late = better = 0
     lengths = set()
     for case in CASES.values():
@@ -230,7 +234,9 @@ def test_early_stop_changes_nothing_and_saves_steps(monkeypatch):
     ],
 )
 def test_early_stop_waits_for_whatever_may_still_win(alpha, end_first, words, winner):
-    """One sentence, which nothing keeps running: an end at once, or a chain of words of which all but the first are certain."""
+    """One sentence, which nothing keeps running: an end at once, or a chain of words of which all
+    but the first are certain.
+    """
     toy, limit = Toy(seed=0, sentences=1), 10
     table = np.full((12, 12), -30, dtype="float32")
     table[1, [2, 3]] = np.log([end_first, 1 - end_first])
@@ -245,7 +251,9 @@ def test_early_stop_waits_for_whatever_may_still_win(alpha, end_first, words, wi
 
 
 class HistoryState(NamedTuple):
-    """A state that writes down what each row was fed; it has a part without rows, so it is reordered by its own method."""
+    """A state that writes down what each row was fed; it has a part without rows, so it is
+    reordered by its own method.
+    """
 
     hidden: Any
     history: Any  # int32 [R, L]
@@ -259,7 +267,9 @@ class HistoryState(NamedTuple):
 
 @pytest.fixture(scope="module")
 def recording():
-    """A search of 6 sentences with 3 beams and alpha 0.6: the toy and the states of the loop as NumPy arrays."""
+    """A search of 6 sentences with 3 beams and alpha 0.6: the toy and the states of the loop as
+    NumPy arrays.
+    """
     toy, rows, limit, states = Toy(seed=13, sentences=6), 18, 8, []
 
     def step(ids, state):
@@ -281,7 +291,9 @@ def recording():
 
 
 def test_sets_over_time(recording):
-    """Finished hypotheses are never extended or scored again, live ones stay legal, both sets stay sorted."""
+    """Finished hypotheses are never extended or scored again, live ones stay legal, both sets stay
+    sorted.
+    """
     toy, states = recording
     permutations = exchanges = 0
     for sentence in range(6):
@@ -331,7 +343,8 @@ def test_state_follows_its_hypothesis(recording):
         length = int(state.length)
         history = state.decoder.history.reshape(6, 3, -1)
         alive = np.isfinite(state.live_scores)
-        # The start token, then all of the hypothesis but its newest token, which has not been fed yet.
+        # The start token, then all of the hypothesis but its newest token, which has not been fed
+        # yet.
         assert (history[..., 0] == toy.special.start_id)[alive].all()
         np.testing.assert_array_equal(
             history[..., 1:length][alive], state.live_ids[..., : length - 1][alive]

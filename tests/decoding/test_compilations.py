@@ -20,7 +20,9 @@ IMPORTED = SearchOptions(beam_size=1, max_length=70, length_ratio=1e9, mode="hug
 
 @pytest.fixture
 def compilations(monkeypatch):
-    """The shapes of the sources for which a search has been made anew: traced, and on JAX compiled. PyTorch makes it each time."""
+    """The shapes of the sources for which a search has been made anew: traced, and on JAX compiled.
+    PyTorch makes it each time.
+    """
     shapes = []
     search = SEARCH_MODULE.search
 
@@ -49,7 +51,8 @@ def test_two_hundred_batches_of_mixed_size(compilations, backend):
     elif backend == "tensorflow":
         assert compilations == [(None, None)]
     else:
-        # Rows to 1, 2 or 4, lengths to 16 or 32; where hypotheses are long, the same once more with room for all steps.
+        # Rows to 1, 2 or 4, lengths to 16 or 32; where hypotheses are long, the same once more with
+        # room for all steps.
         assert len(compilations) == len(set(compilations)) <= 3 * 2 * 2
         assert {shape[:2] for shape in compilations} == {
             (rows, length) for rows in (1, 2, 4) for length in (16, 32)
@@ -84,7 +87,8 @@ def test_nothing_is_compiled_beside_the_search():
 
 
 def test_seeds_and_limits_compile_nothing(compilations, backend):
-    """What a caller changes from call to call: the draws' seed, and how long a translation may be."""
+    """What a caller changes from call to call: the draws' seed, and how long a translation may be.
+    """
     translator = kformer.Translator.load(FROZEN)
     texts = ["half past four", "ten to six"]
     options = [

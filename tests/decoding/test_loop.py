@@ -53,7 +53,9 @@ def model():
 @shrinks
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 def test_dropping_rows_changes_nothing(model, options):
-    """Sentences in a row that end at different times; ids and scores are those of a search that keeps them all."""
+    """Sentences in a row that end at different times; ids and scores are those of a search that
+    keeps them all.
+    """
     results = [
         search_once(model, options, sentences(16), drop_finished=drops) for drops in (True, False)
     ]
@@ -127,7 +129,9 @@ def test_one_sentence_is_one_loop():
 
 @pytest.mark.skipif(not drivers.uses_static_shapes(), reason="memory grows with the hypotheses")
 def test_sentences_that_need_more_steps_get_them(model):
-    """Room is made for as many steps as translations take; the few that take more are searched anew, with the same result."""
+    """Room is made for as many steps as translations take; the few that take more are searched
+    anew, with the same result.
+    """
     options, source_ids = (
         SearchOptions(sampling=True, n_best=2, temperature=4.0, seed=1, **LONG),
         sentences(16),

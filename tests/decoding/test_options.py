@@ -85,7 +85,9 @@ def test_limits_that_are_allowed():
 
 
 def test_limits():
-    """`length_ratio * tokens`, rounded down, plus `length_offset`; between `min_length` (at least 1) and `max_length`."""
+    """`length_ratio * tokens`, rounded down, plus `length_offset`; between `min_length` (at least
+    1) and `max_length`.
+    """
     lengths = np.array([0, 1, 3, 7, 20])
     assert SearchOptions(length_ratio=1.5, length_offset=2, max_length=20).limits(
         lengths

@@ -38,7 +38,9 @@ def run(toy, limits, row_numbers=None, **arguments):
 
 
 class Table:
-    """A decoder without memory: the same logits at each step, in all rows or one row of a table for each."""
+    """A decoder without memory: the same logits at each step, in all rows or one row of a table for
+    each.
+    """
 
     special = SPECIAL
 
@@ -91,7 +93,8 @@ def test_empty_batch():
         assert ids.shape == (0, 1) and scores.shape == (0,)
 
 
-# The generator, written down a second time: its draws are the same on every backend and in every version.
+# The generator, written down a second time: its draws are the same on every backend and in every
+# version.
 
 
 def numpy_uniform(columns, seed, rows, step):
@@ -144,7 +147,8 @@ def numpy_sample(toy, limit, rows, *, seed, temperature=1.0, top_k=0, top_p=1.0)
     ],
 )
 def test_draws_are_the_same_everywhere(arguments):
-    """Ids as NumPy draws them: the same on each backend. Scores are those of the unfiltered model."""
+    """Ids as NumPy draws them: the same on each backend. Scores are those of the unfiltered model.
+    """
     toy = Toy(seed=21, sentences=40)
     ids, scores = run(toy, [12] * 40, greedy=False, **arguments)
     for row in range(40):
@@ -185,7 +189,9 @@ ROWS = 6000
 
 
 def assert_frequencies(tokens, logits):
-    """Chi-square: the counts of the tokens fit the softmax of `logits` (minus infinity for tokens that may not occur)."""
+    """Chi-square: the counts of the tokens fit the softmax of `logits` (minus infinity for tokens
+    that may not occur).
+    """
     logits = np.asarray(logits, dtype="float64")
     probabilities = np.exp(logits) / np.exp(logits).sum()
     counts = np.bincount(tokens, minlength=len(logits))
@@ -233,7 +239,9 @@ def test_draws_follow_the_filtered_softmax(arguments, tokens):
 
 
 def test_extreme_uniform_numbers_never_draw_a_forbidden_token(monkeypatch):
-    """A uniform number that rounds to 1 must not turn into infinite noise: minus infinity plus infinity is NaN."""
+    """A uniform number that rounds to 1 must not turn into infinite noise: minus infinity plus
+    infinity is NaN.
+    """
     largest = np.float32(1 - 2.0**-25)
     assert largest == 1
 

@@ -62,7 +62,9 @@ def scorer(model):
 
 @pytest.fixture(scope="module")
 def log_probabilities(model):
-    """A function of source ids and ids `[B, L]` to log-probabilities `[B, L, V]` at each id, in one pass without cache."""
+    """A function of source ids and ids `[B, L]` to log-probabilities `[B, L, V]` at each id, in one
+    pass without cache.
+    """
 
     @compiled
     def forward(source_ids, target_ids):
@@ -86,7 +88,9 @@ def scores_of(scorer, source_ids, result):
 
 
 def test_outputs_are_worth_comparing(result, greedy, source_ids):
-    """Lengths vary, most outputs end before their limit, and beam search finds what greedy search does not."""
+    """Lengths vary, most outputs end before their limit, and beam search finds what greedy search
+    does not.
+    """
     best = [cut(row, SPECIAL) for row in result.ids[:, 0]]
     limits = limits_of(source_ids)
     assert sum(len(ids) <= limit for ids, limit in zip(best, limits, strict=True)) >= len(best) / 2
@@ -125,7 +129,9 @@ class PrefixState(NamedTuple):
 
 
 def test_cached_search_equals_uncached_search(model, result, source_ids):
-    """The step function computes everything anew at each step; the search finds the same ids with the same scores."""
+    """The step function computes everything anew at each step; the search finds the same ids with
+    the same scores.
+    """
     limits = limits_of(source_ids)
     steps = int(limits.max()) + 1
     repeated = np.repeat(source_ids, 4, axis=0)
@@ -168,7 +174,8 @@ def test_greedy_takes_the_most_probable_token(log_probabilities, greedy, source_
 
 
 def test_scores_are_the_models_log_probabilities(log_probabilities, scorer, result, source_ids):
-    """A search's score, the scorer's, and the sum by hand over a pass without cache are one number."""
+    """A search's score, the scorer's, and the sum by hand over a pass without cache are one number.
+    """
     np.testing.assert_allclose(scores_of(scorer, source_ids, result), result.scores, atol=1e-4)
     worst = result.ids[:, 3]
     by_hand = np.take_along_axis(log_probabilities(source_ids, worst), worst[:, :, None], axis=2)[
@@ -192,7 +199,9 @@ def test_scorer_takes_any_batch(scorer, result, source_ids):
 
 
 def test_rows_do_not_influence_each_other(searcher, result, source_ids):
-    """One by one without padding, in other company with more padding, and beside a row of padding alone."""
+    """One by one without padding, in other company with more padding, and beside a row of padding
+    alone.
+    """
     for row in (1, 5, 9):
         alone = source_ids[row][source_ids[row] != PAD][None]
         assert_same(searcher(alone), rows_of(result, [row]))
@@ -225,7 +234,8 @@ def test_both_cache_layouts_find_the_same(model, backend, monkeypatch):
     if backend == "jax":
         limits, steps = limits_of(source, options), 4
 
-        # No shape may change inside JAX's own loop, but it may from one step to the next of an unrolled one.
+        # No shape may change inside JAX's own loop, but it may from one step to the next of an
+        # unrolled one.
         def unrolled_loop(condition, body, state):
             for _ in range(steps):
                 state = body(state)
@@ -280,7 +290,9 @@ def test_sampling_draws_by_seed_and_row_number(model, scorer, source_ids):
     ids=["beam", "greedy", "huggingface", "sampling"],
 )
 def test_prefix_and_forbidden_tokens(model, scorer, options, source_ids):
-    """Forced tokens stand first and cost nothing, also where they are forbidden elsewhere; forbidden ones stand nowhere else."""
+    """Forced tokens stand first and cost nothing, also where they are forbidden elsewhere;
+    forbidden ones stand nowhere else.
+    """
     options = dataclasses.replace(options, prefix_ids=(7, 9), forbidden_ids=(5, 6, 7))
     found = Searcher(model, options)(source_ids)
     plain = Searcher(model, dataclasses.replace(options, prefix_ids=(), forbidden_ids=()))(
@@ -316,7 +328,9 @@ def test_later_training_counts(model, searcher, scorer, result, source_ids):
 
 
 def test_mixed_bfloat16(result, source_ids):
-    """Searches in bfloat16; scores are summed in float32 and agree with float32's as far as 8 bits let them."""
+    """Searches in bfloat16; scores are summed in float32 and agree with float32's as far as 8 bits
+    let them.
+    """
     model = transformer(dtype="mixed_bfloat16")
     found = Searcher(model, BEAM)(source_ids)
     assert found.scores.dtype == "float32" and np.isfinite(found.scores).all()
@@ -327,7 +341,9 @@ def test_mixed_bfloat16(result, source_ids):
 
 
 def test_learned_positions():
-    """Their table ends at the model's limit: padding may not go beyond it, and a search that would is refused."""
+    """Their table ends at the model's limit: padding may not go beyond it, and a search that would
+    is refused.
+    """
     model = transformer(position_encoding="learned", max_length=10, num_decoder_layers=1)
     source = sentences(3, length=10)
     searcher = Searcher(model, SearchOptions(beam_size=1, max_length=9, min_length=9))
@@ -394,7 +410,9 @@ def test_stable_top_k_breaks_ties_by_place():
     ("columns", "k"), [(2048, 1), (4100, 4), (10_000, 8), (2053, 3), (4072, 10), (10_000, 33)]
 )
 def test_wide_rows_are_searched_in_groups(columns, k):
-    """The quick way of wide rows finds what a sort finds, ties and minus infinities included; 2053 is prime, 4072 eight times a prime."""
+    """The quick way of wide rows finds what a sort finds, ties and minus infinities included; 2053
+    is prime, 4072 eight times a prime.
+    """
     rng = np.random.default_rng(columns)
     x = rng.integers(0, 40, (6, columns)).astype("float32")
     x[1] = -np.inf

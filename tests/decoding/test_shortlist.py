@@ -41,7 +41,9 @@ MODELS = {
 
 
 def listed_and_forbidden(options):
-    """The search over the shortlist; and the full search in which all other tokens are forbidden, whose probabilities it has."""
+    """The search over the shortlist; and the full search in which all other tokens are forbidden,
+    whose probabilities it has.
+    """
     others = set(range(VOCABULARY)) - {*LISTED, END} | set(options.forbidden_ids)
     others = dataclasses.replace(options, forbidden_ids=sorted(others), renormalize=True)
     return dataclasses.replace(options, shortlist=LISTED, renormalize=True), others
@@ -103,7 +105,8 @@ def test_probabilities_are_those_among_the_listed():
     assert_same(
         search_once(model, dataclasses.replace(listed, renormalize=False), source_ids), expected
     )
-    # The order in which the tokens are given, repetitions, and start, padding and end token among them are nothing to it.
+    # The order in which the tokens are given, repetitions, and start, padding and end token among
+    # them are nothing to it.
     mixed = (*LISTED[::-1], 5, START, PAD, END)
     assert_same(
         search_once(
@@ -125,7 +128,8 @@ def test_draws_are_of_the_listed():
 
 
 def test_formats_without_shortlists_forbid_the_others():
-    """What other systems are told: all tokens that are not listed, but not those that they force."""
+    """What other systems are told: all tokens that are not listed, but not those that they force.
+    """
     model = transformer(num_decoder_layers=1)
     options = SearchOptions(shortlist=LISTED, forbidden_ids=(8,), prefix_ids=(4,))
     assert forbidden_ids(model, options) == sorted(set(range(VOCABULARY)) - {*LISTED, END, 4} | {8})
@@ -150,7 +154,9 @@ def test_tokens_outside_the_vocabulary_are_refused():
 
 
 def test_a_translators_shortlist():
-    """The tokens of texts, or the most frequent of them; with those of the very translations nothing changes but the scores."""
+    """The tokens of texts, or the most frequent of them; with those of the very translations
+    nothing changes but the scores.
+    """
     translator = kformer.Translator.load(FROZEN)
     sources = [
         pair.source

@@ -1,4 +1,6 @@
-"""A toy decoder for tests of search, and searches of it in plain NumPy that share no code with the package."""
+"""A toy decoder for tests of search, and searches of it in plain NumPy that share no code with the
+package.
+"""
 
 import importlib
 from typing import NamedTuple
@@ -24,11 +26,12 @@ class Special(NamedTuple):
 
 
 class Toy:
-    """A recurrent network with random weights; each sentence begins in a state of its own, so every sentence differs.
+    """A recurrent network with random weights; each sentence begins in a state of its own, so every
+    sentence differs.
 
-    What comes next depends on all tokens before, not on the last one alone. `sharpness` scales the logits, `end` is added to
-    the end token's; `offset` adds to all logits of a row a number that its log-probabilities do not show.
-    """
+    What comes next depends on all tokens before, not on the last one alone. `sharpness` scales the
+    logits, `end` is added to the end token's; `offset` adds to all logits of a row a number that
+    its log-probabilities do not show. """
 
     def __init__(
         self,
@@ -69,13 +72,17 @@ class Toy:
         return {"hidden": ops.convert_to_tensor(np.repeat(self.start, width, axis=0))}
 
     def log_probabilities(self, token, hidden):
-        """The same step for one row in float64: log-probabilities `[V]` and the hidden state after it `[H]`."""
+        """The same step for one row in float64: log-probabilities `[V]` and the hidden state after
+        it `[H]`.
+        """
         hidden = np.tanh(hidden.astype("float64") @ self.recurrent + self.tokens[token])
         logits = hidden @ self.output + self.bias
         return logits - np.log(np.exp(logits).sum()), hidden
 
     def score(self, sentence, ids):
-        """Log-probability of ids (the end token included, padding cut off) as a continuation of a sentence."""
+        """Log-probability of ids (the end token included, padding cut off) as a continuation of a
+        sentence.
+        """
         hidden, last, total = self.start[sentence], self.special.start_id, 0.0
         for token in ids:
             log_p, hidden = self.log_probabilities(last, hidden)
@@ -177,7 +184,9 @@ def compiled(function):
 
 
 def python_loop(visit):
-    """A replacement of the drivers' `while_loop` that runs in Python on every backend and shows each state to `visit`."""
+    """A replacement of the drivers' `while_loop` that runs in Python on every backend and shows
+    each state to `visit`.
+    """
 
     def loop(condition, body, state):
         while ops.convert_to_numpy(condition(state)):

@@ -61,7 +61,9 @@ CONFIGURATIONS = {
 
 @pytest.fixture(scope="module", autouse=True)
 def same_threads():
-    """The engine sets the number of OpenMP's threads, which is PyTorch's as well, and changes its sums in the last bit."""
+    """The engine sets the number of OpenMP's threads, which is PyTorch's as well, and changes its
+    sums in the last bit.
+    """
     if keras.backend.backend() != "torch":
         yield
         return
@@ -83,7 +85,9 @@ def tokenizer():
 
 @pytest.fixture
 def make_translator(tiny_transformer, tokenizer):
-    """A function that makes a translator of a tiny model, whose tables have two rows more than the tokenizer has pieces."""
+    """A function that makes a translator of a tiny model, whose tables have two rows more than the
+    tokenizer has pieces.
+    """
 
     def make(**overrides):
         return kformer.Translator(
@@ -173,7 +177,9 @@ def compare_search(translator, path, rng):
 
 
 def test_the_frozen_run_says_the_same(frozen, texts, tmp_path):
-    """From every backend: the default search's greedy text, and the beams where both packages search alike."""
+    """From every backend: the default search's greedy text, and the beams where both packages
+    search alike.
+    """
     before = [keras.ops.convert_to_numpy(weight).copy() for weight in frozen.model.weights]
     path = export_ctranslate2(frozen, tmp_path / "models" / "times")
     assert path == tmp_path / "models" / "times"
@@ -215,7 +221,8 @@ def test_the_frozen_run_says_the_same(frozen, texts, tmp_path):
 
     for quantization in ("int8", "float16"):
         written = export_ctranslate2(frozen, tmp_path / quantization, quantization=quantization)
-        # The rounded weights alone: what a processor's own products of 8 bits round is no matter of the export.
+        # The rounded weights alone: what a processor's own products of 8 bits round is no matter of
+        # the export.
         small = ctranslate2.Translator(str(written), compute_type="float32")
         scored = small.score_batch(tokens[:8], [result.hypotheses[0][:-1] for result in found[:8]])
         sums = [sum(result.log_probs) for result in scored]
@@ -313,7 +320,8 @@ def test_what_is_in_the_folder(frozen, tmp_path):
 
 @pytest.mark.any_backend
 def test_tokens_around_a_source_are_the_callers(make_translator, tokenizer, tmp_path):
-    """Where the engine cannot add what the tokenizer adds, the metadata say what the caller adds."""
+    """Where the engine cannot add what the tokenizer adds, the metadata say what the caller adds.
+    """
     model = make_translator(start_id=0).model
     model_bytes = tokenizer.sentencepiece_model()
     for suffix, adds_end, expected in (

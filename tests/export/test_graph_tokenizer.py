@@ -53,7 +53,8 @@ def test_ids_and_text_equal_pythons(tokenizer, texts):
 
 
 def test_random_ids_give_equal_text(tokenizer):
-    # Ids that no text gives: bytes that are no UTF-8, control ids in the middle, ids outside of the vocabulary.
+    # Ids that no text gives: bytes that are no UTF-8, control ids in the middle, ids outside of the
+    # vocabulary.
     generator = random.Random(0)
     size = tokenizer.vocabulary_size
     rows = [
@@ -177,7 +178,9 @@ def test_joint_model_is_embedded_once():
 
 
 def imported():
-    """A tokenizer with language tags, a fixed language and pieces that its source model does not have."""
+    """A tokenizer with language tags, a fixed language and pieces that its source model does not
+    have.
+    """
     own = kformer.text.Tokenizer.train(
         texts=corpus(), target_texts=corpus(seed=5), vocabulary_size=(400, 450), byte_fallback=False
     )

@@ -1,4 +1,6 @@
-"""The ONNX graphs: the model's numbers, from every backend, by a runtime that knows nothing of Keras."""
+"""The ONNX graphs: the model's numbers, from every backend, by a runtime that knows nothing of
+Keras.
+"""
 
 import json
 import pathlib
@@ -20,7 +22,9 @@ FROZEN_RUN = ROOT / "tests" / "frozen_run"
 
 
 class OnnxModel:
-    """A folder in onnxruntime. The decoder's past and present are dicts by the name behind `past_` and `present_`."""
+    """A folder in onnxruntime. The decoder's past and present are dicts by the name behind `past_`
+    and `present_`.
+    """
 
     def __init__(self, folder):
         self.metadata = json.loads((folder / "kformer.json").read_text(encoding="utf-8"))
@@ -85,7 +89,8 @@ def tokenizer():
 
 @pytest.fixture
 def make_translator(tiny_transformer, tokenizer):
-    """A function that makes a translator around a very small model; its arguments are the model's."""
+    """A function that makes a translator around a very small model; its arguments are the model's.
+    """
 
     def make(**overrides):
         size = {
@@ -118,7 +123,9 @@ def batch(random_batch, tokenizer):
 
 
 def largest_difference(model, folder, ids):
-    """Between the model's encoder output and uncached logits, and what the graphs give token by token."""
+    """Between the model's encoder output and uncached logits, and what the graphs give token by
+    token.
+    """
     exported = OnnxModel(folder)
     encoder_outputs = exported.encode(ids["source_ids"])
     encoded, mask = (keras.ops.convert_to_numpy(part) for part in model.encode(ids["source_ids"]))

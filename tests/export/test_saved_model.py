@@ -1,4 +1,6 @@
-"""The SavedModel: the same text as the translator, from every backend, in a process that has TensorFlow alone."""
+"""The SavedModel: the same text as the translator, from every backend, in a process that has
+TensorFlow alone.
+"""
 
 import importlib
 import json
@@ -19,14 +21,16 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FROZEN_RUN = ROOT / "tests" / "frozen_run"
 FROZEN_SAVED_MODEL = ROOT / "saved_models" / "frozen"
 
-# Runs a SavedModel where neither Keras nor this package is installed; texts in and results out as JSON.
+# Runs a SavedModel where neither Keras nor this package is installed; texts in and results out as
+# JSON.
 BARE_PROCESS = (
     hiding("keras", "kformer", "sentencepiece", "jax", "torch")
     + """
 import json
 import pathlib
 import tensorflow as tf
-# `import tensorflow_text` would import Keras; the kernels alone, as a server links them, show that the model needs none.
+# `import tensorflow_text` would import Keras; the kernels alone, as a server links them, show that
+# the model needs none.
 import importlib.util
 folder = pathlib.Path(importlib.util.find_spec("tensorflow_text").origin).parent
 tf.load_op_library(str(next(folder.glob("python/ops/_sentencepiece_tokenizer*.so"))))
@@ -47,7 +51,9 @@ print(json.dumps(result))
 
 
 def run_bare(path, texts):
-    """The outputs of all signatures, as NumPy arrays, from a process with tensorflow and tensorflow_text alone."""
+    """The outputs of all signatures, as NumPy arrays, from a process with tensorflow and
+    tensorflow_text alone.
+    """
     encoded = [
         (text.encode() if isinstance(text, str) else text).decode("latin-1") for text in texts
     ]
@@ -275,7 +281,9 @@ def size_of(folder):
 
 
 def test_bfloat16(translator, exported, texts, tmp_path):
-    """Matrices in bfloat16: about the same scores, mostly the same text, in less than half the bytes (a float32 export turns the table)."""
+    """Matrices in bfloat16: about the same scores, mostly the same text, in less than half the
+    bytes (a float32 export turns the table).
+    """
     folder = translator.export(tmp_path / "half", beam_size=4, dtype="bfloat16")
     outputs = run_bare(folder, texts)
     assert sorted(outputs) == ["n_best", "serving_default"]

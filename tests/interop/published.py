@@ -1,4 +1,6 @@
-"""Models of random weights as the Hugging Face library makes and saves them, to stand for published ones."""
+"""Models of random weights as the Hugging Face library makes and saves them, to stand for published
+ones.
+"""
 
 import numpy as np
 import torch
@@ -12,9 +14,10 @@ SMALL = {
     "heads": 4,
     "positions": 64,
 }
-# How far weights are spread: the embeddings, cross-attention, the other matrices; what speaks for the end token at every step; and how
-# many times longer its vector is than others (1 if left out), which makes it the likeliest now and then. Found by trying:
-# of 64 outputs at least 50 are distinct and at least half end before the limit, so that searches have something to disagree on.
+# How far weights are spread: the embeddings, cross-attention, the other matrices; what speaks for
+# the end token at every step; and how many times longer its vector is than others (1 if left out),
+# which makes it the likeliest now and then. Found by trying: of 64 outputs at least 50 are distinct
+# and at least half end before the limit, so that searches have something to disagree on.
 SPREAD = {
     "marian": (0.5, 8, 0.5, 4),
     "m2m_100": (0.5, 8, 0.5, 6),
@@ -148,7 +151,9 @@ def _randomize(model, spread, seed):
 
 
 def random_sources(model, sentences=64, longest=20, seed=1, shortest=3):
-    """Padded ids int32 `[B, S]` of sentences of `shortest` to `longest` - 1 tokens, the end token included."""
+    """Padded ids int32 `[B, S]` of sentences of `shortest` to `longest` - 1 tokens, the end token
+    included.
+    """
     rng = np.random.default_rng(seed)
     ids = np.full((sentences, longest), model.config.pad_token_id, dtype="int32")
     for row, length in zip(ids, rng.integers(shortest, longest, sentences), strict=True):
@@ -184,7 +189,9 @@ def forward(model, source_ids, target_ids):
 
 @torch.no_grad()
 def generate(model, source_ids, generation, batch_size=64):
-    """Lists of generated ids, without the start token and without padding, by the library's `generate`."""
+    """Lists of generated ids, without the start token and without padding, by the library's
+    `generate`.
+    """
     import transformers
 
     special = {

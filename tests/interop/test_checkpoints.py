@@ -1,4 +1,6 @@
-"""Published weights and searches: the same numbers and the same ids as in the library that they come from."""
+"""Published weights and searches: the same numbers and the same ids as in the library that they
+come from.
+"""
 
 import json
 
@@ -76,7 +78,9 @@ MORE_SETTINGS = [
 
 
 def has_new_operations(theirs):
-    """mBART and BART are made of what others are made of; T5 v1.1 differs from T5 in what the test of the logits holds."""
+    """mBART and BART are made of what others are made of; T5 v1.1 differs from T5 in what the test
+    of the logits holds.
+    """
     return (
         theirs.config.model_type not in ("mbart", "bart")
         and getattr(theirs.config, "feed_forward_proj", "relu") == "relu"

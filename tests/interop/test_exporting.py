@@ -1,4 +1,5 @@
-"""The format hf: what the library loads has equal logits, says the same, and comes back the same."""
+"""The format hf: what the library loads has equal logits, says the same, and comes back the same.
+"""
 
 import json
 import pathlib
@@ -102,7 +103,9 @@ def test_logits_and_way_back(make_translator, tmp_path, name):
 
 
 def test_translations(tmp_path, backend):
-    """A trained run with its own search: the library says the same, greedy and in the mode that is its own."""
+    """A trained run with its own search: the library says the same, greedy and in the mode that is
+    its own.
+    """
     translator = kformer.Translator.load(FROZEN_RUN)
     texts = [
         "half past four in the afternoon",

@@ -1,4 +1,6 @@
-"""A published folder becomes a run: it says what the library says, trains on, exports, and is refused if something is wrong with it."""
+"""A published folder becomes a run: it says what the library says, trains on, exports, and is
+refused if something is wrong with it.
+"""
 
 import json
 import os
@@ -407,7 +409,9 @@ def test_what_a_search_cannot_do_is_said(copy):
 
 @pytest.mark.any_backend
 def test_draws(copy):
-    """As many as the folder says, which no beam limits; and a list of one start token is that token."""
+    """As many as the folder says, which no beam limits; and a list of one start token is that
+    token.
+    """
     edit(
         copy / "generation_config.json",
         do_sample=True,

@@ -64,7 +64,9 @@ def texts():
 
 @pytest.fixture(scope="module")
 def sentences():
-    """Ordinary sentences, and what is left of the tricky ones where the libraries have no reason to differ."""
+    """Ordinary sentences, and what is left of the tricky ones where the libraries have no reason to
+    differ.
+    """
     stripped = [" ".join(text.decode().split()) for text in tricky_texts(1000, bad_bytes=False)]
     unlike = [*SPECIAL, "<mask>", "\u2581", "\u0301"]  # see the README for these
     return corpus(200, seed=8), [
@@ -142,7 +144,8 @@ def test_ids_are_those_of_sentencepiece_and_the_published_rule(
     rows = tokenizer.tokenize(texts, side=side, special_tokens=True)
     assert len(rows) == 1000
     expected = expected_rows(name, {**models, "folder": folder}, texts, side)
-    # An exact tie ("a" + "aa" or "aa" + "a") is cut as exact sums say and not as a float's rounding happens to.
+    # An exact tie ("a" + "aa" or "aa" + "a") is cut as exact sums say and not as a float's rounding
+    # happens to.
     ties = [n for n in range(1000) if rows[n] != expected[n]]
     assert len(ties) <= 3
     assert [sorted(rows[n]) for n in ties] == [sorted(expected[n]) for n in ties]
@@ -174,7 +177,8 @@ def test_the_graph_gives_the_same_ids_and_text(name, published, texts):
 
 
 def test_literal_control_pieces_of_a_sentencepiece_model_stay_text(models, tmp_path):
-    # A model that was trained to know the language codes as pieces: they become unknown, never the language.
+    # A model that was trained to know the language codes as pieces: they become unknown, never the
+    # language.
     model = trained("unigram", user_defined_symbols=["eng_Latn", "<pad>"])
     config = fairseq(
         tmp_path,
@@ -300,8 +304,9 @@ def test_tokenizer_json_alone_equals_the_model_and_the_library(
     library = tokenizers_library(data)
     ordinary, stripped = sentences
     assert alone.tokenize(ordinary) == [found.ids for found in library.encode_batch(ordinary)]
-    # The library's table of characters works on what a reader sees as one (a letter with its marks), does not trim a
-    # space that it makes itself, and unigram's exact ties are cut in another way.
+    # The library's table of characters works on what a reader sees as one (a letter with its
+    # marks), does not trim a space that it makes itself, and unigram's exact ties are cut in
+    # another way.
     own = processor(models[model])
     same = [
         text

@@ -1,4 +1,6 @@
-"""Tokenizer files as published folders have them, around SentencePiece models that are trained here."""
+"""Tokenizer files as published folders have them, around SentencePiece models that are trained
+here.
+"""
 
 import base64
 import io
@@ -59,7 +61,9 @@ def write(folder, **files):
 
 
 def marian(folder, models, tags=TAGS, **settings):
-    """opus-mt: `</s>` first, one list for both sides, `<pad>` last. Some pieces of the models are not in it."""
+    """opus-mt: `</s>` first, one list for both sides, `<pad>` last. Some pieces of the models are
+    not in it.
+    """
     pieces = dict.fromkeys(
         piece for name in ("unigram", "other") for piece in own_pieces(models[name])[3:]
     )

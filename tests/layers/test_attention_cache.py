@@ -11,7 +11,8 @@ from tests.peers import to_numpy
 B, T, S, D, N = 2, 4, 5, 8, 2
 H = D // N
 
-# JAX compiles anew for every length of the growing layout, which is not meant for it: there one test of it is enough.
+# JAX compiles anew for every length of the growing layout, which is not meant for it: there one
+# test of it is enough.
 layouts = pytest.mark.parametrize(
     "layout", ["static"] if keras.backend.backend() == "jax" else ["growing", "static"]
 )

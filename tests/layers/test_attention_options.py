@@ -1,4 +1,6 @@
-"""Grouped-query attention, rotary positions, biases and scales of attention: equal to what others compute, cached and not."""
+"""Grouped-query attention, rotary positions, biases and scales of attention: equal to what others
+compute, cached and not.
+"""
 
 import keras
 import numpy as np

@@ -69,18 +69,23 @@ def test_any_shape(shape):
 
 
 def correlations(samples, rate):
-    """The correlation of each pair of rows in units of its standard deviation: about standard normal if independent."""
+    """The correlation of each pair of rows in units of its standard deviation: about standard
+    normal if independent.
+    """
     standard = (samples - (1 - rate)) / np.sqrt(rate * (1 - rate))
     products = standard @ standard.T / np.sqrt(samples.shape[1])
     return products[np.triu_indices(len(samples), 1)]
 
 
 def assert_independent(samples, rate):
-    """Pairs of rows: the squares of their correlations add up to chi-square's expectation, and no pair stands out."""
+    """Pairs of rows: the squares of their correlations add up to chi-square's expectation, and no
+    pair stands out.
+    """
     scores = correlations(samples.astype("float64"), rate)
     assert abs((scores**2).mean() - 1) < 0.05
     assert abs(scores.mean()) < 0.05
-    # The largest of about 10^5 standard normal numbers lies near 4.4; skewed masks have somewhat longer tails.
+    # The largest of about 10^5 standard normal numbers lies near 4.4; skewed masks have somewhat
+    # longer tails.
     assert np.abs(scores).max() < 6.5
 
 
@@ -94,7 +99,8 @@ def test_rows_columns_steps_and_seeds_are_independent(rate):
         len({row.tobytes() for row in mask}) == 512
         and len({column.tobytes() for column in mask.T}) == 500
     )
-    # The reference has been shown to draw the same masks; drawing hundreds of steps from it is quicker.
+    # The reference has been shown to draw the same masks; drawing hundreds of steps from it is
+    # quicker.
     assert_independent(
         np.array([reference_mask(40, 50, rate, 3, step).ravel() for step in range(400)]), rate
     )
@@ -104,7 +110,9 @@ def test_rows_columns_steps_and_seeds_are_independent(rate):
 
 
 def test_halves_of_a_word_and_neighbours_are_independent():
-    """A 32-bit word decides columns c and c + C / 2; the four outcomes of such pairs are as frequent as they must be."""
+    """A 32-bit word decides columns c and c + C / 2; the four outcomes of such pairs are as
+    frequent as they must be.
+    """
     rate = 0.3
     mask = reference_mask(2000, 200, rate, 5, 1)
     for first, second in (

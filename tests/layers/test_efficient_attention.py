@@ -1,4 +1,6 @@
-"""Local and linear attention: equal to full attention under a mask and to the sums by hand, cached and not, in linear memory."""
+"""Local and linear attention: equal to full attention under a mask and to the sums by hand, cached
+and not, in linear memory.
+"""
 
 import keras
 import numpy as np

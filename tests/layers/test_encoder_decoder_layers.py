@@ -32,7 +32,9 @@ def padding():
 
 @pytest.fixture
 def stack(randomize):
-    """A function that makes two built layers with random weights, and the norm that follows them under pre-norm."""
+    """A function that makes two built layers with random weights, and the norm that follows them
+    under pre-norm.
+    """
 
     def make(layer_class, **arguments):
         shapes = [(B, S, D)] if layer_class is EncoderLayer else [(B, T, D), (B, S, D)]

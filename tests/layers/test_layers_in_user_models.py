@@ -1,4 +1,6 @@
-"""The layers in a functional model of somebody's own: any sizes, saved and loaded without custom objects, and trained."""
+"""The layers in a functional model of somebody's own: any sizes, saved and loaded without custom
+objects, and trained.
+"""
 
 import keras
 import numpy as np

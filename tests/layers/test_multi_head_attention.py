@@ -26,7 +26,9 @@ def inputs(rng):
 
 @pytest.fixture
 def make(randomize):
-    """A function that makes a built layer with random weights, for self-attention or cross-attention."""
+    """A function that makes a built layer with random weights, for self-attention or
+    cross-attention.
+    """
 
     def attention(kind="self", **arguments):
         layer = MultiHeadAttention(N, **arguments)
@@ -37,7 +39,9 @@ def make(randomize):
 
 
 def oracle(layer, query, value=None, mask=None):
-    """Output and probabilities by the formula, in float64; `mask` is broadcastable to `[B, N, T, S]`."""
+    """Output and probabilities by the formula, in float64; `mask` is broadcastable to `[B, N, T,
+    S]`.
+    """
     if value is None:
         kernel, bias = to_numpy(layer.query_key_value_kernel), to_numpy(layer.query_key_value_bias)
         q, k, v = np.split(query.astype("float64") @ kernel + bias, 3, axis=-1)
@@ -60,7 +64,9 @@ def oracle(layer, query, value=None, mask=None):
 
 
 def draw_masks(rng, keys):
-    """A call's mask arguments by name, each with the mask that it stands for, broadcastable to `[B, N, T, S]`."""
+    """A call's mask arguments by name, each with the mask that it stands for, broadcastable to `[B,
+    N, T, S]`.
+    """
     matrix, per_row, per_head, padding = (
         rng.random(shape) < 0.7 for shape in [(T, keys), (B, T, keys), (B, N, T, keys), (B, keys)]
     )
@@ -246,7 +252,9 @@ def test_agrees_with_keras(make, inputs, rng, kind):
 
 
 def test_implicit_masks_of_a_users_model(randomize, rng):
-    """A mask that an Embedding layer brings has the effect of the same `padding_mask`; lengths are unknown to the graph."""
+    """A mask that an Embedding layer brings has the effect of the same `padding_mask`; lengths are
+    unknown to the graph.
+    """
     source, target = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
     embedding = keras.layers.Embedding(7, D, mask_zero=True)
     self_attention, cross_attention = MultiHeadAttention(N), MultiHeadAttention(N)
@@ -292,7 +300,9 @@ def test_implicit_mask_of_a_masking_layer_joins_the_explicit_ones(make, inputs):
 
 @default_and_explicit
 def test_a_query_without_keys_gets_zeros(make, inputs, policy, fused):
-    """Row 1 is padding altogether: zeros come out of every head, so the output is the bias; gradients are finite."""
+    """Row 1 is padding altogether: zeros come out of every head, so the output is the bias;
+    gradients are finite.
+    """
     layer = make("cross", fused=fused)
     layer.output_bias.assign(np.zeros(D, "float32"))
     padding = np.array([[True] * S, [False] * S])

@@ -39,7 +39,9 @@ def test_sinusoid_far_out_is_accurate():
 
 @pytest.mark.parametrize("distance", [1, 7, 30])
 def test_a_later_position_is_a_rotation_of_an_earlier_one(distance):
-    """Pair by pair, by an angle of the distance alone; so the product of two positions is one of their distance."""
+    """Pair by pair, by an angle of the distance alone; so the product of two positions is one of
+    their distance.
+    """
     table = to_numpy(sinusoidal_positions(ops.arange(80), 8))
     expected = np.zeros((8, 8))
     for pair in range(4):
@@ -170,7 +172,8 @@ def test_compute_dtype(policy):
 
 
 def test_positions_beyond_256_stay_apart_in_half_precision():
-    """The sinusoid is computed in float32 even where bfloat16 would merge neighbouring positions."""
+    """The sinusoid is computed in float32 even where bfloat16 would merge neighbouring positions.
+    """
     layer = PositionalEmbedding(4, 8, dtype="mixed_bfloat16")
     hidden = to_numpy(layer(np.ones((1, 4), "int32"), start_index=1000))
     expected = to_numpy(layer.embeddings)[1] * math.sqrt(8) + [

@@ -40,7 +40,8 @@ def test_a_product_is_that_of_rounded_matrices(bfloat16_products):
             linear(ops.convert_to_tensor(x), ops.convert_to_tensor(kernel))
         )
     assert found.dtype == np.float32
-    # The result is float32's, or bfloat16's: the nearest one, or cut off where a processor has no products of bfloat16.
+    # The result is float32's, or bfloat16's: the nearest one, or cut off where a processor has no
+    # products of bfloat16.
     expected = min(
         (product, rounded(product), cut(product)), key=lambda kind: np.abs(found - kind).mean()
     )
@@ -49,7 +50,8 @@ def test_a_product_is_that_of_rounded_matrices(bfloat16_products):
     outside = ops.convert_to_numpy(linear(ops.convert_to_tensor(x), ops.convert_to_tensor(kernel)))
     np.testing.assert_allclose(outside, exact, rtol=1e-5, atol=1e-5)
 
-    # What is lost before the product: 1 + 2^-9 is 1 in bfloat16, so its difference from 1 is nothing.
+    # What is lost before the product: 1 + 2^-9 is 1 in bfloat16, so its difference from 1 is
+    # nothing.
     row, ones = ops.convert_to_tensor(np.array([[[1 + 2**-9, -1.0]]], "float32")), ops.ones((2, 1))
     with products.training_products():
         assert ops.convert_to_numpy(linear(row, ones)).item() == 0.0
@@ -106,7 +108,8 @@ def test_a_training_in_bfloat16_products_is_near_that_in_float32(consistency):
             products.set_training_products(None)
 
     exact, near = course(None), course("bfloat16")
-    # Nothing is rounded in an evaluation; in training every loss is a little different, and learns as well.
+    # Nothing is rounded in an evaluation; in training every loss is a little different, and learns
+    # as well.
     assert near[0] == exact[0]
     differences = np.abs(near[1] - exact[1])
     assert differences[0] > 0 and differences.max() < 0.02 * exact[1].min()

@@ -1,4 +1,6 @@
-"""RoPE, ALiBi and T5's relative bias: their mathematics, and the numbers of those who published them."""
+"""RoPE, ALiBi and T5's relative bias: their mathematics, and the numbers of those who published
+them.
+"""
 
 import keras
 import numpy as np
@@ -112,7 +114,8 @@ def test_biases_are_those_of_bloom(num_heads):
     import torch
     from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
-    # Its bias grows with the key's position; that differs from the paper's by a number for each query, which a softmax does not see.
+    # Its bias grows with the key's position; that differs from the paper's by a number for each
+    # query, which a softmax does not see.
     expected = (
         build_alibi_tensor(torch.ones(1, 6), num_heads, torch.float32).reshape(num_heads, 6).numpy()
     )

@@ -1,4 +1,6 @@
-"""Products, reshapes and layer norms in few operations equal the ordinary ones, values and gradients."""
+"""Products, reshapes and layer norms in few operations equal the ordinary ones, values and
+gradients.
+"""
 
 import keras
 import numpy as np

@@ -1,4 +1,5 @@
-"""The decoder alone: equal to a published language model, and what it generates to what it scores."""
+"""The decoder alone: equal to a published language model, and what it generates to what it scores.
+"""
 
 import keras
 import numpy as np
@@ -44,7 +45,8 @@ PROMPTS = [[5, 6, 7, 8, 9, 10], [11], [], [12, 13, 5]]
 def language_model(randomize, rng):
     def make(**options):
         model = randomize(TransformerDecoder(V, **{**SIZES, **options}))
-        # The same on every backend, and far from the initial values, so that prompts go on in different ways.
+        # The same on every backend, and far from the initial values, so that prompts go on in
+        # different ways.
         for weight in model.trainable_weights:
             if len(weight.shape) == 2:
                 weight.assign(rng.normal(0, 0.5, weight.shape).astype("float32"))

@@ -1,4 +1,6 @@
-"""Rows that hold several pairs: what the model computes for a pair is what it computes for it alone."""
+"""Rows that hold several pairs: what the model computes for a pair is what it computes for it
+alone.
+"""
 
 import keras
 import numpy as np
@@ -102,7 +104,8 @@ def test_loss_and_gradients_are_those_of_the_unpacked_pairs(tiny_transformer, rn
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     for variable, found, expected in zip(model.trainable_variables, *slopes, strict=True):
         scale = np.abs(expected).max()
-        # Softmax ignores what all keys have in common, so the gradient of the keys' bias is zero but for rounding.
+        # Softmax ignores what all keys have in common, so the gradient of the keys' bias is zero
+        # but for rounding.
         np.testing.assert_allclose(
             found, expected, rtol=1e-5, atol=1e-5 * max(scale, 0.1), err_msg=variable.path
         )

@@ -78,7 +78,9 @@ def test_positions_tell_orders_apart(tiny_transformer, random_batch):
 
 
 def test_the_start_token_may_be_the_padding_token(tiny_transformer, random_batch):
-    """Published models begin with it; masking it would leave the first position nothing to attend to."""
+    """Published models begin with it; masking it would leave the first position nothing to attend
+    to.
+    """
     model, batch = tiny_transformer(pad_id=4, start_id=4), random_batch(pad_id=4, start_id=4)
     record = model.inspect(batch)
     np.testing.assert_allclose(

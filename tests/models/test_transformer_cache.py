@@ -66,7 +66,9 @@ def test_several_tokens_per_step(tiny_transformer, random_batch, max_length):
 
 @pytest.mark.parametrize("max_length", LAYOUTS.values(), ids=LAYOUTS)
 def test_beams_of_a_sentence_share_its_source(tiny_transformer, random_batch, max_length):
-    """Two rows per sentence with targets of their own; after two tokens one row of each sentence replaces the other."""
+    """Two rows per sentence with targets of their own; after two tokens one row of each sentence
+    replaces the other.
+    """
     model, batch = tiny_transformer(), random_batch()
     other = random_batch()["target_ids"]
     targets = np.stack([batch["target_ids"], other], axis=1).reshape(4, T)

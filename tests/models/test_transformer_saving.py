@@ -62,7 +62,9 @@ def test_save_and_load(tiny_transformer, random_batch, tmp_path, options):
 def test_a_trained_model_goes_on_where_it_was(
     tiny_transformer, random_batch, tmp_path, quick_compile
 ):
-    """Weights, optimizer, schedule and dropout: the next losses are those of the run that was not interrupted."""
+    """Weights, optimizer, schedule and dropout: the next losses are those of the run that was not
+    interrupted.
+    """
     model, batch = (
         tiny_transformer(num_encoder_layers=1, num_decoder_layers=1, dropout=0.3),
         random_batch(),
@@ -99,7 +101,9 @@ def test_weights_alone(tiny_transformer, random_batch, tmp_path):
 
 
 def test_the_file_says_no_more_than_it_must(tiny_transformer, tmp_path):
-    """Keyword arguments under a registered name: no graph of layers, which would bind old files to today's code."""
+    """Keyword arguments under a registered name: no graph of layers, which would bind old files to
+    today's code.
+    """
     model = tiny_transformer()
     model.save(tmp_path / "model.keras")
     with zipfile.ZipFile(tmp_path / "model.keras") as archive:
@@ -139,7 +143,9 @@ model.save(f"{folder}/{backend}.keras")
 def test_every_backend_reads_and_writes_the_same_model(
     tiny_transformer, random_batch, tmp_path, backend
 ):
-    """A model saved here gives the same logits on the other two backends; what they save gives them here again."""
+    """A model saved here gives the same logits on the other two backends; what they save gives them
+    here again.
+    """
     model, batch = tiny_transformer(normalize_first=True, activation="gelu"), random_batch()
     model.compile("adam", MaskedCrossentropy())
     expected = to_numpy(model(batch))

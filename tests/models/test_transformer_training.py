@@ -59,7 +59,8 @@ def test_a_step_moves_every_weight_and_every_counter(tiny_transformer, quick_com
     model.compile(keras.optimizers.Adam(0.01), MaskedCrossentropy(), **quick_compile)
     model.train_on_batch(inputs, labels)
     assert not [path for path, array in values(model).items() if (array == before[path]).all()]
-    # Every dropout layer is called once a step, but the shared embedding's, which serves source and target.
+    # Every dropout layer is called once a step, but the shared embedding's, which serves source and
+    # target.
     counters = {
         weight.path: int(weight.value)
         for weight in model.non_trainable_weights

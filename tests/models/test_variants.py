@@ -1,4 +1,6 @@
-"""Options beyond the paper's model: each decodes with a cache as without, packs, saves, trains and is refused by formats without it."""
+"""Options beyond the paper's model: each decodes with a cache as without, packs, saves, trains and
+is refused by formats without it.
+"""
 
 import keras
 import numpy as np
@@ -103,7 +105,8 @@ def test_saved_trained_and_in_half_precision(
     labels = np.roll(batch["target_ids"], -1, axis=1)
     model.compile(keras.optimizers.Adam(0.01), kformer.MaskedCrossentropy(), **quick_compile)
     before = [to_numpy(weight).copy() for weight in model.trainable_weights]
-    # A single key gets all the attention whatever it is, and a bias of T5's may stand for a distance that does not occur.
+    # A single key gets all the attention whatever it is, and a bias of T5's may stand for a
+    # distance that does not occur.
     losses = [model.fit(batch, labels, verbose=0).history["loss"][0] for _ in range(8)]
     assert losses[-1] < losses[0]
     moved = [

@@ -115,7 +115,8 @@ def test_merges_are_left_out_with_their_probability():
     found = collections.Counter()
     for seed in range(2000):
         found[len(SubwordSampler(vocabulary, 0.4, seed=seed)([row], [0])[0])] += 1
-    # Two merges of three symbols: the only pair that is a piece, with the rest; each is left out with 0.4.
+    # Two merges of three symbols: the only pair that is a piece, with the rest; each is left out
+    # with 0.4.
     assert first and abs(found[3] / 2000 - 0.4) < 0.05 and abs(found[2] / 2000 - 0.6 * 0.4) < 0.05
 
 

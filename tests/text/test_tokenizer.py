@@ -228,7 +228,8 @@ def test_byte_pieces_that_are_no_utf8_become_replacement_characters(tokenizer):
 
 
 def test_text_is_joined_as_sentencepiece_joins_it():
-    # The surfaces are kformer's own; on ids that are no broken bytes they must agree with SentencePiece's decoder.
+    # The surfaces are kformer's own; on ids that are no broken bytes they must agree with
+    # SentencePiece's decoder.
     generator = random.Random(0)
     for rule in ("nmt_nfkc", "identity"):
         each = Tokenizer.train(texts=corpus(), vocabulary_size=500, normalization=rule)
@@ -264,7 +265,8 @@ def test_unigram_scores_are_multiples_so_that_sums_are_exact(tokenizer):
 
 
 def test_equal_paths_end_in_the_longest_piece():
-    # "aaa" as a + aa or aa + a is of equal worth; exact sums leave the choice to the one rule of every release.
+    # "aaa" as a + aa or aa + a is of equal worth; exact sums leave the choice to the one rule of
+    # every release.
     each = Tokenizer.train(texts=corpus(), vocabulary_size=500)
     assert {"人", "人人"} <= set(each.vocabulary().pieces)
     for length in range(3, 60):
@@ -306,7 +308,8 @@ def test_separate_models(files):
 
 
 def test_long_and_odd_training_texts_are_used():
-    # One text longer than SentencePiece's limit, with NUL and line breaks, is all there is to learn from.
+    # One text longer than SentencePiece's limit, with NUL and line breaks, is all there is to learn
+    # from.
     text = "\x00".join(corpus(400)) + "\n" + "猫" * 5000
     each = Tokenizer.train(texts=[text], vocabulary_size=420, character_coverage=1.0)
     assert "猫" in "".join(each.vocabulary().pieces)
@@ -457,7 +460,8 @@ def test_an_unknown_run_that_is_a_piece_of_the_vocabulary_has_its_id():
         "\u00fc",
         *own.tokens(own.tokenize("dog")),
     ]
-    # SentencePiece joins unknown characters: a run is looked up as a whole. A control id is never reached.
+    # SentencePiece joins unknown characters: a run is looked up as a whole. A control id is never
+    # reached.
     assert each.tokenize(["\u00fc\u00e4", "\u00e4", "\u00e4\u00fc", "\u00f1"]) == [
         [*own.tokenize("\u00e4")[:-1], token] for token in (301, 1, 1, 1)
     ]

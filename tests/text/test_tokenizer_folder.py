@@ -1,4 +1,6 @@
-"""The tokenizer's folder: round trips, atomic writing, everything that `load` refuses, imported models."""
+"""The tokenizer's folder: round trips, atomic writing, everything that `load` refuses, imported
+models.
+"""
 
 import json
 import os
@@ -348,7 +350,8 @@ def test_piece_without_an_id_is_unknown(joint):
 
 
 def test_text_never_reaches_a_control_id_of_an_imported_model(joint):
-    # Here an ordinary piece of the model is declared a control id: text that has it becomes unknown instead.
+    # Here an ordinary piece of the model is declared a control id: text that has it becomes unknown
+    # instead.
     piece = joint.tokenize("the")[0]
     for vocabulary in (None, list(joint.vocabulary().pieces)):
         tokenizer = Tokenizer.from_sentencepiece(

@@ -124,7 +124,9 @@ def test_a_damaged_history_is_refused(tmp_path):
 
 
 def test_epochs_of_unknown_length_and_more_than_a_hundred_steps(tmp_path):
-    """Of a generator Keras does not know the length at first: validation comes after the last row was written."""
+    """Of a generator Keras does not know the length at first: validation comes after the last row
+    was written.
+    """
     model, data = compiled_toy(learning_rate=0.01), ToyData().from_step(0)
     history = StepHistory(tmp_path, count_tokens=lambda step: 1000 + step)
     checkpoint = Checkpoint(tmp_path, every=115, history=history)

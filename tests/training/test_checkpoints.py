@@ -1,4 +1,6 @@
-"""What a checkpoint restores, and what happens to one that is half-written, damaged, too new or not to be trusted."""
+"""What a checkpoint restores, and what happens to one that is half-written, damaged, too new or not
+to be trusted.
+"""
 
 import json
 import os
@@ -45,7 +47,9 @@ def trained():
     ],
 )
 def test_everything_comes_back_and_training_goes_on_bit_for_bit(tmp_path, policy, recipe):
-    """Weights, dropout counters, Adam's slots, iterations, averages, loss scale: the next losses are the same bits."""
+    """Weights, dropout counters, Adam's slots, iterations, averages, loss scale: the next losses
+    are the same bits.
+    """
     model = compiled_toy(policy, **recipe)
     losses(model, 0, 6)
     state = TrainingState(6, 1, 2, {"seed": 3, "files": ["a", "b"]})
@@ -83,7 +87,8 @@ def test_old_checkpoints_go_when_the_new_one_stands(tmp_path, trained):
     for step in (5, 10, 15, 20):
         save_checkpoint(tmp_path, trained, TrainingState(step), keep=2)
     assert sorted(os.listdir(tmp_path / "checkpoints")) == ["step-15", "step-20"]
-    # Training went on from step 15 once more: what came after it the first time must not be taken up again.
+    # Training went on from step 15 once more: what came after it the first time must not be taken
+    # up again.
     save_checkpoint(tmp_path, trained, TrainingState(17), keep=2)
     assert sorted(os.listdir(tmp_path / "checkpoints")) == ["step-15", "step-17"]
     save_checkpoint(tmp_path, trained, TrainingState(17, 1), keep=2)

@@ -1,4 +1,6 @@
-"""Token-weighted metrics: independent of the split into batches, exact over very many tokens, saved with a model."""
+"""Token-weighted metrics: independent of the split into batches, exact over very many tokens, saved
+with a model.
+"""
 
 import keras
 import numpy as np

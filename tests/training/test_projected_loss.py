@@ -151,7 +151,8 @@ def train(model_class, metrics=None, weighted=None, sample_weight=None, consiste
         "num_heads": 2,
     }
     model = model_class(V, **sizes, dropout=0.1, seed=1, **options)
-    # Not Adam, which makes a whole step of the noise that is a key's bias gradient (a bias that no softmax can see).
+    # Not Adam, which makes a whole step of the noise that is a key's bias gradient (a bias that no
+    # softmax can see).
     recipe = {
         **paper_recipe(model, consistency=consistency),
         "optimizer": keras.optimizers.SGD(0.3),

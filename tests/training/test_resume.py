@@ -1,4 +1,6 @@
-"""Training that is interrupted and resumed has the loss sequence of the uninterrupted one, bit for bit."""
+"""Training that is interrupted and resumed has the loss sequence of the uninterrupted one, bit for
+bit.
+"""
 
 import pathlib
 import shutil
@@ -54,7 +56,9 @@ def back_to(step, whole, run_dir):
 
 
 def test_loss_scale_and_averages_are_restored_in_mid_epoch(tmp_path):
-    """And `fit`, which puts averages in the place of the weights at its end, does not hand them to what follows."""
+    """And `fit`, which puts averages in the place of the weights at its end, does not hand them to
+    what follows.
+    """
     model = train(tmp_path / "whole", every=4, keep=9, policy="mixed_float16", ema_momentum=0.9)
     back_to(4, tmp_path / "whole", tmp_path / "run")
     resumed = train(tmp_path / "run", resume=True, every=4)

@@ -1,4 +1,5 @@
-"""Soft targets: what teachers expect at each token, and the loss of a student that learns from it."""
+"""Soft targets: what teachers expect at each token, and the loss of a student that learns from it.
+"""
 
 import json
 import shutil
@@ -92,7 +93,9 @@ def test_the_loss_is_that_of_the_whole_distribution(chunk_rows):
 
 
 def test_a_teacher_that_knows_nothing_else_is_the_label():
-    """With all its weight on the label a teacher changes nothing, whatever its weight beside the text's."""
+    """With all its weight on the label a teacher changes nothing, whatever its weight beside the
+    text's.
+    """
     hidden, table, ids, shares, _ = draw(1)
     shares[:] = [1.0, 0.0, 0.0, 0.0]
     labels, hidden, table = ids[..., 0], ops.convert_to_tensor(hidden), ops.convert_to_tensor(table)
@@ -224,7 +227,9 @@ def test_a_corpus_knows_its_tokenizer(prepared, tmp_path):
 
 
 def _together(models, inputs):
-    """The logarithms of the mean probabilities, also of packed rows, which an ensemble passes on as they are."""
+    """The logarithms of the mean probabilities, also of packed rows, which an ensemble passes on as
+    they are.
+    """
     return Ensemble(models)(
         {name: ops.convert_to_tensor(part) for name, part in inputs.items()}, training=False
     )
@@ -318,7 +323,9 @@ def test_a_student_learns_alike_with_and_without_logits(prepared, tmp_path):
 
 
 def test_a_run_learns_from_teachers_and_goes_on(prepared, tmp_path):
-    """Killed at a checkpoint and resumed, it has the losses of one that was not; the teachers are not asked again."""
+    """Killed at a checkpoint and resumed, it has the losses of one that was not; the teachers are
+    not asked again.
+    """
     folder, tokenizer, _ = prepared
     for seed in (1, 2):
         kformer.training.save_run(

@@ -168,7 +168,8 @@ def test_a_training_further_may_have_another_dropout(tmp_path):
     # Another seed draws another noise; without one the model's stays.
     train_run(tmp_path / "seeded", **options, seed=8, steps=1)
     assert load_run(tmp_path / "seeded")[0].get_config() == {**same.get_config(), "seed": 8}
-    # Killed before its first checkpoint it begins anew with that noise, and not with another seed's.
+    # Killed before its first checkpoint it begins anew with that noise, and not with another
+    # seed's.
     (tmp_path / "killed").mkdir()
     shutil.copy(tmp_path / "same" / "config.json", tmp_path / "killed")
     train_run(tmp_path / "killed", resume=True, report=len, show_progress=False)
@@ -227,7 +228,8 @@ def test_the_average_of_the_weights_is_validated_and_kept_and_resumed(tmp_path):
     assert config["training"]["ema"] == 0.8 and config["training"]["epochs"] == 2
     assert any("learning rate: up to 0.02 at step 4" in sentence for sentence in said)
 
-    # What was kept is what was validated: the weights of the optimizer's course would give another value.
+    # What was kept is what was validated: the weights of the optimizer's course would give another
+    # value.
     valid = kformer.data.ParallelDataset(
         options["valid_source"], options["valid_target"], tokenizer, max_shapes=1, shuffle=False
     )
@@ -291,7 +293,8 @@ def test_sizes_are_chosen_by_the_corpus():
     assert [choices.choose_dropout("tiny", pairs)[0] for pairs in sizes] == [0.3, 0.2, 0.1]
     assert [choices.choose_dropout(preset, 10**7)[0] for preset in ("base", "big")] == [0.1, 0.3]
     assert [choices.choose_warmup(steps) for steps in (3, 1000, 10**6)] == [1, 200, 4000]
-    # The paper's base and big models get the paper's rate, but none too high by a short warm-up; a small model gets the bound.
+    # The paper's base and big models get the paper's rate, but none too high by a short warm-up; a
+    # small model gets the bound.
     assert choices.choose_learning_rate(512, 100) == pytest.approx(0.00125)
     assert choices.choose_learning_rate(512, 4000) == pytest.approx((512 * 4000) ** -0.5)
     assert [choices.choose_learning_rate(128, steps) for steps in (100, 4000)] == pytest.approx(
@@ -332,7 +335,8 @@ def test_what_was_left_open_is_chosen_and_said_with_its_reason():
         module._chosen(few, 300, 8, said_of_few.append)["patience"] == 63
         and "those of 1,000 steps" in said_of_few[2]
     )
-    # What is given is neither changed nor spoken of; a training further keeps its model's dropout and short course.
+    # What is given is neither changed nor spoken of; a training further keeps its model's dropout
+    # and short course.
     given = dataclasses.replace(options, dropout=0.1, steps=40, patience=0, ema=0.0)
     assert module._chosen(given, 29_000, 254, said.append) == {} and len(said) == 4
     further = dataclasses.replace(

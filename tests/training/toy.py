@@ -1,4 +1,6 @@
-"""A small model and endless data for the tests of training; run as a program, one training that may kill itself."""
+"""A small model and endless data for the tests of training; run as a program, one training that may
+kill itself.
+"""
 
 import argparse
 import os
