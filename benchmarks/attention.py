@@ -9,7 +9,7 @@ Every kind and length runs in a process of its own: one sequence through one lay
 gradients. Time is the least of the repeats, memory what the process takes at its peak beyond what
 it took before the first call. The table gives both as ratios to full attention of the same length
 and backend. `--plot` draws the time into FILE, and the memory into another beside it
-(`NAME-memory`). """
+(`NAME-memory`)."""
 
 import argparse
 import json

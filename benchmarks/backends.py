@@ -12,7 +12,7 @@ runs that `train` left in DIR, translates with each under its own backend, expor
 with what its SavedModel says in a process that can import neither Keras nor kformer. `search` loads
 one run on each backend, and compares logits, greedy ids and ids of a beam of 4 sentence by
 sentence; where ids differ it prints the difference of the scores, which must be a tie (below 1e-4).
-Each backend runs in a process of its own. """
+Each backend runs in a process of its own."""
 
 import argparse
 import csv
@@ -142,7 +142,7 @@ def train(options):
     command = [
         sys.executable,
         "-m",
-        "kformer_command",
+        "kformer_cli",
         "train",
         "--resume",
         "--batch-tokens",

@@ -6,7 +6,7 @@ Generates pairs of synthetic sentences (words drawn from a Zipf distribution, le
 source and a target of like length), trains a tokenizer on the first of them, prepares all of them,
 and reads batches over two epochs; with `--train-steps` it also trains a tiny model with `fit`.
 Prints a Markdown table. Peak memory is the largest resident set of the process so far;
-KERAS_BACKEND selects the backend. Above `--memory-limit` (MiB) the exit code is 1. """
+KERAS_BACKEND selects the backend. Above `--memory-limit` (MiB) the exit code is 1."""
 
 import argparse
 import pathlib

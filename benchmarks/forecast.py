@@ -7,7 +7,7 @@ Two set-ups. With the leak: the encoder reads numbers 1 to 20, the decoder says 
 it reads 1 to 20; the peer has no causal mask there, as in the tutorials. Without: the encoder reads
 20 numbers, the decoder says the next 20. Forced: each step reads the true number before it; free:
 what was said before it. The table has the mean squared error on held-out waves; the noise alone is
-0.01. Same data, shape, optimizer, batches and epochs. """
+0.01. Same data, shape, optimizer, batches and epochs."""
 
 import argparse
 import importlib.metadata
@@ -57,8 +57,7 @@ def kformer_model(seed):
 
 
 def torch_model(seed, is_causal):
-    """`torch.nn.Transformer` between two linear maps, with sinusoidal positions, in a plain loop.
-    """
+    """`torch.nn.Transformer` between two linear maps, with sinusoidal positions, in a plain loop."""
     import torch
 
     torch.manual_seed(seed)

@@ -14,7 +14,7 @@ scores. `--search` is what it does and what kformer does beside it:
   padding token forbidden.
 
 BLEU is sacreBLEU of the best translations; a score's difference is taken where both sides list the
-same hypothesis. The folder DIR keeps the exported models, as DIR/FORMAT. """
+same hypothesis. The folder DIR keeps the exported models, as DIR/FORMAT."""
 
 import argparse
 import importlib.metadata
@@ -139,7 +139,7 @@ class HuggingFaceFormat:
         self.again = again
 
     def export(self, translator, folder):
-        from kformer.interop import export_huggingface
+        from kformer.export import export_huggingface
 
         # The library adds to a search what the folder's generation_config.json says and the search
         # leaves open.

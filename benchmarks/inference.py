@@ -14,7 +14,7 @@ Hugging Face's `generate`, and CTranslate2 in float32 and int8.
 Each system has one process, pinned to `--threads` processors, for all of its cells. All are asked
 in turn, call by call, so that whatever else a machine does meets each of them alike. The floor is
 what this machine could do at best: the larger of the time of a step's products at the speed of a
-large product, and of reading its weights once at the speed of memory. """
+large product, and of reading its weights once at the speed of memory."""
 
 import argparse
 import importlib.metadata
@@ -55,10 +55,10 @@ def make(options, shape, folder):
     import keras
 
     import kformer
+    from kformer.export import export_huggingface
     from kformer.export.ctranslate2 import export_ctranslate2
-    from kformer.interop import export_huggingface
 
-    pairs = kformer.data.generate_pairs(4000, split="train")
+    pairs = kformer.examples.generate_pairs(4000, split="train")
     tokenizer = kformer.Tokenizer.train(
         texts=[text for pair in pairs for text in (pair.source, pair.target)], vocabulary_size=1000
     )
@@ -120,7 +120,7 @@ class Core:
 
             torch.set_num_threads(options.threads)
         if compiled:
-            from kformer.decoding.inference import InferenceModel
+            from kformer.decoding.fast.decoder import InferenceModel
 
             InferenceModel.step = torch.compile(InferenceModel.step, dynamic=True)
         limits = {"min_length": STEPS - 1, "max_length": STEPS - 1, "length_offset": STEPS}
@@ -259,8 +259,7 @@ class System(Worker):
 
 
 def measure(options, workers, search, batch):
-    """The first call of each system, and the seconds of the later ones: as many for each, in turns.
-    """
+    """The first call of each system, and the seconds of the later ones: as many for each, in turns."""
     first = {worker.system: worker.seconds(search, batch) for worker in workers}
     warm = max(worker.seconds(search, batch) for worker in workers)
     rounds = max(options.repeats, min(50, int(0.5 / warm)))

@@ -11,7 +11,7 @@ outputs differ and end), and SentencePiece models trained on the text. Then it i
 each backend, in a process of its own, and compares: encoder output and logits of a padded batch,
 and the ids of greedy search and of a beam of 4 on 64 sentences. With --source the lines of that
 file are also translated by the library and by the exported SavedModel, in a process that can import
-neither Keras nor kformer. """
+neither Keras nor kformer."""
 
 import argparse
 import io
@@ -218,8 +218,7 @@ def spread_of(options, kind, sizes):
 
 
 def write_tokenizer(folder, kind, sizes, options):
-    """Tokenizer files of the family, filled up with invented pieces to the size of the vocabulary.
-    """
+    """Tokenizer files of the family, filled up with invented pieces to the size of the vocabulary."""
     import sentencepiece
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ A row's figures are milliseconds per token of a batch when so many tokens are in
 
 "growth" is what a step has grown since the first length, as a multiple of what its attention has:
 at most about 1, if nothing else grows. Each backend has a process of its own, pinned to `--threads`
-processors. `--plot` draws the same (needs Matplotlib). """
+processors. `--plot` draws the same (needs Matplotlib)."""
 
 import argparse
 import importlib.util
@@ -43,11 +43,11 @@ def measure(options):
     from keras import ops
 
     import kformer
-    from kformer.decoding import drivers
-    from kformer.decoding.inference import can_infer
-    from kformer.decoding.kernels import kernels
-    from kformer.decoding.step import DecoderState, begin
+    from kformer.decoding.decoders import DecoderState, begin
+    from kformer.decoding.fast.decoder import can_infer
+    from kformer.decoding.fast.ops import kernels
     from kformer.layers import StaticKeyValueCache
+    from kformer.utils import backend
 
     if keras.backend.backend() == "torch":
         import torch
@@ -66,7 +66,7 @@ def measure(options):
         return ops.zeros((options.batch, heads, length, head_dim), dtype="float32")
 
     def loop(body, state, steps):
-        return drivers.while_loop(
+        return backend.while_loop(
             lambda state: state[0] < steps,
             lambda state: (state[0] + 1, *body(*state[1:])),
             (zero(), *state),
@@ -152,11 +152,11 @@ def measure(options):
     result = {"cached": [], "attention": [], "uncached": []}
     for length in options.lengths:
         for function in (cached, attention):
-            run = drivers.compile_function(function, model, static_argnames=names)
+            run = backend.compile_function(function, model, static_argnames=names)
             # What precedes the loop is in both.
             longer, shorter = seconds(run, length, 3 * STEPS, STEPS)
             result[function.__name__].append((longer - shorter) / (2 * STEPS))
-        run = drivers.compile_function(uncached, model, static_argnames=names)
+        run = backend.compile_function(uncached, model, static_argnames=names)
         result["uncached"] += seconds(run, length, 0)
     return result
 

@@ -22,7 +22,7 @@ not, and an average of the weights. So the table compares what two users get who
 not two implementations of one model.
 
 What DIR has is used again, so it belongs to one folder of data and one set of options; a training
-of kformer that was interrupted begins anew, since its time counts. """
+of kformer that was interrupted begins anew, since its time counts."""
 
 import argparse
 import copy
@@ -91,7 +91,7 @@ class Peer:
         from kformer import Tokenizer
         from kformer.data import ParallelDataset
         from kformer.models import PRESETS
-        from kformer.training import read_config
+        from kformer.saving import read_config
 
         torch.manual_seed(seed)
         keras.utils.set_random_seed(seed)

@@ -38,7 +38,7 @@ trainings side by side. Scores are those of a beam of 5, translations at most 1.
 the source and four tokens, with the length penalty of 1.0; of several that are given the best on
 the validation text is taken, which is longer for its source than the test set is, so that it asks
 for too high a penalty. For a student the scores of its teachers together come first. The test set
-is looked at only with `--test`, with the bootstrap's 95 % interval of BLEU. """
+is looked at only with `--test`, with the bootstrap's 95 % interval of BLEU."""
 
 import argparse
 import concurrent.futures
@@ -109,7 +109,7 @@ def kformer(options, *arguments, capture=False):
     command = [
         sys.executable,
         "-c",
-        "import sys; from kformer_command import main; sys.exit(main())",
+        "import sys; from kformer_cli.main import main; sys.exit(main())",
         *map(str, arguments),
         *threads,
     ]
@@ -299,8 +299,7 @@ def round_trips(options, runs, given, texts):
 
 
 def translations(options, run, source):
-    """What a run says to a text, line by line; by a SavedModel, which says the same in less time.
-    """
+    """What a run says to a text, line by line; by a SavedModel, which says the same in less time."""
     path = run / f"{source.name}.translated"
     if not path.exists():
         saved = run / "saved_model"

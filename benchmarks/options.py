@@ -76,7 +76,7 @@ def data():
     """Tokenizer, training set and texts; the same in every process."""
     import kformer
 
-    pairs = kformer.data.generate_pairs(3000, seed=0, categories=["time"])
+    pairs = kformer.examples.generate_pairs(3000, seed=0, categories=["time"])
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
     tokenizer = kformer.Tokenizer.train(texts=sources[:1000] + targets[:1000], vocabulary_size=420)
     train = kformer.data.ParallelDataset(

@@ -19,7 +19,7 @@ target language; `+length` limits a translation to 1.2 tokens per source token a
 dtype.
 
 All systems are asked in turn, pass by pass, so that whatever else a machine does meets each of them
-alike. """
+alike."""
 
 import argparse
 import functools
@@ -56,8 +56,8 @@ VARIANTS = {
 def make(options, folder):
     """The run in the formats of the systems."""
     import kformer
+    from kformer.export import export_huggingface
     from kformer.export.ctranslate2 import export_ctranslate2
-    from kformer.interop import export_huggingface
 
     translator = kformer.Translator.load(options.run)
     if "hf" in options.systems and not (folder / "hf").exists():
@@ -96,7 +96,7 @@ def variant(translator, options, name):
 def prepare(name):
     """Changes that a system's name asks for beside its options."""
     if name.endswith("+no_drop"):
-        module = importlib.import_module("kformer.decoding.search")
+        module = importlib.import_module("kformer.decoding.searcher")
         module.search = functools.partial(module.search, drop_finished=False)
 
 

@@ -93,8 +93,7 @@ SCANNED = 500  # Steps that are looked at to choose those of a window.
 
 
 def make(options):
-    """The tokenizer and the prepared corpus, in a folder; and what the floor needs to know of it.
-    """
+    """The tokenizer and the prepared corpus, in a folder; and what the floor needs to know of it."""
     import kformer
 
     files = [options.folder / name for name in ("source.txt", "target.txt")]
@@ -103,7 +102,7 @@ def make(options):
             path.write_bytes(given.read_bytes())
         size = SHAPES["tiny"][0]
     else:
-        pairs = kformer.data.generate_pairs(8000, split="train")
+        pairs = kformer.examples.generate_pairs(8000, split="train")
         for path, side in zip(files, ("source", "target"), strict=True):
             path.write_text("".join(f"{getattr(pair, side)}\n" for pair in pairs), encoding="utf-8")
         size = 1000

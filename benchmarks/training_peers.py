@@ -2,7 +2,7 @@
 alike and run on the same batches.
 
 `open_system` returns an object with `train(dataset, first, count)`, which trains so many steps of a
-data set, from that one on, and returns the last or the mean loss, and their seconds. """
+data set, from that one on, and returns the last or the mean loss, and their seconds."""
 
 import time
 

@@ -1,8 +1,24 @@
-"""The encoder-decoder Transformer for Keras 3: train with `model.fit`, ship one SavedModel that
-takes and returns strings.
+"""The encoder-decoder Transformer for Keras 3.
+
+Train with `model.fit`; ship one SavedModel that takes and returns strings.
 """
 
-from kformer import data, decoding, export, interop, layers, models, text, training
+from kformer import (
+    data,
+    decoding,
+    distillation,
+    evaluation,
+    examples,
+    export,
+    interop,
+    layers,
+    models,
+    plots,
+    saving,
+    text,
+    trainer,
+    training,
+)
 from kformer.models import Forecaster, Transformer, TransformerDecoder, TransformerEncoder
 from kformer.text import Tokenizer
 from kformer.training import (
@@ -31,10 +47,16 @@ __all__ = [
     "Perplexity",
     "Translator",
     "decoding",
+    "distillation",
+    "evaluation",
+    "examples",
     "export",
     "interop",
     "layers",
     "models",
+    "plots",
+    "saving",
     "text",
+    "trainer",
     "training",
 ]

@@ -2,7 +2,7 @@ r"""Text files through a translator: every input line has exactly one output lin
 
 Lines end at "\n" and nowhere else. Bytes that are not UTF-8 become U+FFFD, so that a damaged line
 is one odd line of output, and never an error or a shift of all that follow. A byte order mark at
-the start and one "\r" before a newline are dropped. """
+the start and one "\r" before a newline are dropped."""
 
 import codecs
 import contextlib
@@ -12,9 +12,9 @@ import sys
 import threading
 import time
 
-from kformer.data.lines import check_readable, read_chunks
-from kformer.training import files
 from kformer.translator import Translator
+from kformer.utils import files
+from kformer.utils.lines import check_readable, read_chunks
 
 # A line that waits for others to come is translated after so many seconds without them.
 _PATIENCE = 0.2
@@ -117,7 +117,7 @@ def translate_lines(lines, translate, write, *, chunk_lines=512, progress=None):
 
     Args:
         lines: binary file, or another iterable of bytes that end in a newline.
-        translate: function from a list of strings to a list of `kformer.translator.Translation`.
+        translate: function from a list of strings to a list of `kformer.translation.Translation`.
         write: function that takes the list of `Translation` of each chunk.
         chunk_lines: lines translated at once, at most. Fewer if no further line comes for a moment.
         progress: function that is called with the number of lines done.
@@ -199,7 +199,7 @@ def format_line(translation, *, n_best=1, scores=False):
     """The output line of one input line, without its newline.
 
     Args:
-        translation: `kformer.translator.Translation`.
+        translation: `kformer.translation.Translation`.
         n_best: int. Above 1 the hypotheses are columns, best first, with tabs between them.
         scores: whether a column with its log-probability follows each text.
     """

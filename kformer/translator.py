@@ -4,71 +4,19 @@ import collections
 import dataclasses
 import itertools
 import re
-from typing import NamedTuple
 
 import numpy as np
 from keras import ops
 
 from kformer.decoding import Scorer, Searcher, SearchOptions
 from kformer.decoding.batching import batches_by_length
-from kformer.decoding.search import check_options
+from kformer.decoding.searcher import check_options
 from kformer.models import Ensemble
-from kformer.training import load_run, save_run
+from kformer.saving import load_run, save_run
+from kformer.translation import AttentionMap, Hypothesis, Translation
 
 # How SentencePiece names the token of a byte.
 _BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
-
-
-class Hypothesis(NamedTuple):
-    """One translation of a sentence.
-
-    Attributes:
-        text: the translation.
-        score: sum of the log-probabilities of its tokens, the end token included.
-        rank: the score after the length penalty; n-best lists are ordered by it.
-        ids: list of int, its tokens, the end token included.
-    """
-
-    text: str
-    score: float
-    rank: float
-    ids: list
-
-
-class Translation(NamedTuple):
-    """What a search gave for one source text.
-
-    Attributes:
-        hypotheses: list of `Hypothesis`, best first.
-        truncated: whether the source was longer than the model's limit and was cut.
-    """
-
-    hypotheses: list
-    truncated: bool
-
-    @property
-    def text(self):
-        """The best translation."""
-        return self.hypotheses[0].text
-
-    @property
-    def score(self):
-        """The best translation's log-probability."""
-        return self.hypotheses[0].score
-
-
-class AttentionMap(NamedTuple):
-    """Where a translation looked.
-
-    Attributes:
-        source_tokens, target_tokens: lists of str, the pieces with special tokens.
-        weights: float32 array `[layers, heads, T, S]`; row t is the attention when target token t
-            was predicted.
-    """
-
-    source_tokens: list
-    target_tokens: list
-    weights: np.ndarray
 
 
 class Translator:
@@ -298,7 +246,7 @@ class Translator:
 
     def save(self, path):
         """Writes a run directory: model, tokenizer, configuration and search options. See
-        `kformer.training.save_run`.
+        `kformer.saving.save_run`.
         """
         self._check_single("saved")
         return save_run(
@@ -317,7 +265,7 @@ class Translator:
                 `kformer.models.Ensemble`, with the search options of the first.
 
         Raises:
-            FileNotFoundError, ValueError: as `kformer.training.load_run`; or the runs of an
+            FileNotFoundError, ValueError: as `kformer.saving.load_run`; or the runs of an
                 ensemble differ in their tokenizers.
         """
         if isinstance(path, list | tuple) and len(path) > 1:
@@ -351,7 +299,7 @@ class Translator:
                 there must be nothing yet.
             format: "saved_model" (strings in, strings out, `kformer.export.export_saved_model`),
                 "ctranslate2" (`kformer.export.ctranslate2`), "hf" (a folder for `transformers`,
-                `kformer.interop.export_huggingface`) or "onnx" (`kformer.export.onnx`).
+                `kformer.export.export_huggingface`) or "onnx" (`kformer.export.onnx`).
             **options: of the format's function.
 
         Returns:

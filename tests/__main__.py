@@ -4,7 +4,7 @@ to pytest.
 python -m tests                              everything on the three backends, and what needs no
 particular one in a fourth process python -m tests --backends jax,torch         two of them python
 -m tests --jobs 1                     one after the other, with the output as it comes python -m
-tests tests/layers -k mask         a part """
+tests tests/layers -k mask         a part"""
 
 import argparse
 import concurrent.futures

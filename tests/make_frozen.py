@@ -18,7 +18,7 @@ STEPS = 4000
 
 def main(output):
     output = pathlib.Path(output)
-    pairs = kformer.data.generate_pairs(60_000, seed=0, categories=("time",))
+    pairs = kformer.examples.generate_pairs(60_000, seed=0, categories=("time",))
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
     tokenizer = kformer.Tokenizer.train(texts=sources[:5000] + targets[:5000], vocabulary_size=420)
     train = kformer.data.ParallelDataset(
@@ -42,7 +42,7 @@ def main(output):
     translator = kformer.Translator(model, tokenizer, config={"made_by": "tests/make_frozen.py"})
     translator.save(output / "run")
     translator.export(output / "saved_model", version=1, beam_size=4)
-    held_out = kformer.data.generate_pairs(200, seed=1, split="test", categories=("time",))
+    held_out = kformer.examples.generate_pairs(200, seed=1, split="test", categories=("time",))
     found = translator([pair.source for pair in held_out])
     print(
         "exact:",

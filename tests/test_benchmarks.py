@@ -104,7 +104,7 @@ def test_a_student_of_two_teachers(tmp_path, recipe):
         ("val", "valid", 20),
         ("test2016", "test", 20),
     ):
-        pairs = kformer.data.generate_pairs(count, split=split, categories=("time",))
+        pairs = kformer.examples.generate_pairs(count, split=split, categories=("time",))
         for language, side in (("en", "source"), ("zh", "target")):
             text = "".join(f"{getattr(pair, side)}\n" for pair in pairs)
             (data / f"{name}.{language}").write_text(text, encoding="utf-8")

@@ -72,7 +72,7 @@ def test_imports_run_one_way(path):
     room = ORDER.index(_room(path))
     for name, is_at_top in _imports(ast.parse(path.read_text(encoding="utf-8"))):
         parts = name.split(".")
-        # `kformer_command` runs the room of the commands without the package around it.
+        # `kformer_cli.main` runs the room of the commands without the package around it.
         assert name or _room(path) == "cli", (
             f"{path.name} must name the package in full where it imports"
         )

@@ -29,7 +29,7 @@ def test_the_twenty_lines_run(tmp_path, monkeypatch, capsys):
         '"tiny", num_encoder_layers=1, num_decoder_layers=1, hidden_dim=16, intermediate_dim=16, max_length=32,',
     )
     for split, count in (("train", 200), ("val", 20)):
-        pairs = kformer.data.generate_pairs(
+        pairs = kformer.examples.generate_pairs(
             count, split=split.replace("val", "valid"), categories="time"
         )
         (tmp_path / f"{split}.en").write_text(

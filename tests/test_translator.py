@@ -20,7 +20,7 @@ def translator():
 
 @pytest.fixture(scope="module")
 def pairs():
-    return kformer.data.generate_pairs(24, seed=5, split="test", categories=("time",))
+    return kformer.examples.generate_pairs(24, seed=5, split="test", categories=("time",))
 
 
 def test_frozen_run_says_what_it_said(translator):

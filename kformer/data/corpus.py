@@ -185,7 +185,7 @@ class FlatFile:
 
     A memory map would do the same with less code. But the system maps large pieces of a file that
     is in its cache around each number that is touched (one batch of a corpus of 10 million pairs:
-    385 MB), and these count as this process's memory. """
+    385 MB), and these count as this process's memory."""
 
     def __init__(self, path, dtype):
         self.dtype = dtype

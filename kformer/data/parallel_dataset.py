@@ -316,8 +316,7 @@ class ParallelDataset(keras.utils.PyDataset):
         return _FromStep(self, step)
 
     def summary(self):
-        """One line on what there is: pairs, batches, shapes, tokens and how full the batches are.
-        """
+        """One line on what there is: pairs, batches, shapes, tokens and how full the batches are."""
         shapes = " ".join(f"{rows}x{source}x{target}" for rows, source, target in self.shapes)
         kinds = "packed into one shape" if self.packed else f"{len(self.shapes)} shapes"
         left_out = f"{self.num_too_long:,} too long and {self.num_empty:,} empty left out"
@@ -375,7 +374,7 @@ class _FromStep(keras.utils.PyDataset):
     be of one shape. So between the building of Keras's adapter (which reads `workers`) and the
     first `on_epoch_begin`, items 0 and 1 are padding in the smallest and the largest shape of the
     ladder, which differ in every dimension. Nothing is trained on those. Packed batches are of one
-    shape. """
+    shape."""
 
     def __init__(self, dataset, step):
         super().__init__()

@@ -21,7 +21,7 @@ from kformer.data.corpus import (
     is_prepared,
     vocabulary_fingerprint,
 )
-from kformer.data.lines import check_readable, count_lines, describe, is_path, read_chunks
+from kformer.utils.lines import check_readable, count_lines, describe, is_path, read_chunks
 
 CHUNK_LINES = 20_000
 NUM_EXAMPLES = 10

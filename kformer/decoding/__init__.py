@@ -1,11 +1,12 @@
 """Search: from a step function to the ids of the best continuations."""
 
-from kformer.decoding.beam_search import beam_search, length_penalty
+from kformer.decoding.beam import beam_search, length_penalty
+from kformer.decoding.decoders import DecoderState, decoder_step
 from kformer.decoding.options import SearchOptions
+from kformer.decoding.run_search import SearchResult, search
 from kformer.decoding.sampling import sample
 from kformer.decoding.scoring import Scorer
-from kformer.decoding.search import Searcher, SearchResult, search
-from kformer.decoding.step import DecoderState, decoder_step
+from kformer.decoding.searcher import Searcher
 
 __all__ = [
     "DecoderState",

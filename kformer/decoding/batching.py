@@ -2,7 +2,7 @@
 
 import math
 
-from kformer.decoding import drivers
+from kformer.utils import backend
 
 
 def batches_by_length(lengths, batch_size, batch_tokens=None, longest=math.inf):
@@ -25,7 +25,7 @@ def batches_by_length(lengths, batch_size, batch_tokens=None, longest=math.inf):
     for name, value in (("batch_size", batch_size), ("batch_tokens", batch_tokens)):
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, but {value} was given.")
-    static = drivers.uses_static_shapes()
+    static = backend.uses_static_shapes()
     left = sorted(
         (place for place, length in enumerate(lengths) if length), key=lambda place: -lengths[place]
     )
@@ -35,10 +35,10 @@ def batches_by_length(lengths, batch_size, batch_tokens=None, longest=math.inf):
         if batch_tokens is not None:
             length = lengths[left[start]]
             fitting = max(
-                1, batch_tokens // (drivers.padded_length(length, longest) if static else length)
+                1, batch_tokens // (backend.padded_length(length, longest) if static else length)
             )
             if static:  # The rows would be padded up to a power of two.
-                fitting = drivers.padded_rows(fitting + 1) // 2
+                fitting = backend.padded_rows(fitting + 1) // 2
             rows = min(rows, fitting)
         batches.append(left[start : start + rows])
         start += rows

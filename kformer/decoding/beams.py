@@ -1,14 +1,14 @@
 """What the searches share: constraints on the logits, and the arrays of hypotheses.
 
 Shape letters: R rows, B sentences, K beams, V vocabulary, L the longest hypothesis with its end
-token. """
+token."""
 
 import functools
 
 import numpy as np
 from keras import ops
 
-from kformer.decoding.drivers import log_normaliser, pick, prefers_few_passes, stable_top_k, take
+from kformer.utils.backend import log_normaliser, pick, prefers_few_passes, stable_top_k, take
 
 IMPOSSIBLE = float("-inf")
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from kformer.decoding.drivers import take, while_loop
-from kformer.decoding.step import select
+from kformer.decoding.decoders import select
+from kformer.utils.backend import take, while_loop
 
 # The loop pauses when one of so many sentences is done. (A pause costs about as much as a step's
 # reordering of beams.)

@@ -35,7 +35,7 @@ class SearchOptions:
         mode: `"kformer"`, or `"huggingface"` for the search of that library's `generate`, which
             imported models have been used with: scores are divided by `length^length_penalty`,
             other hypotheses take part, it may stop early, and the padding token may be generated
-            unless it is forbidden (see `kformer.decoding.huggingface_search`).
+            unless it is forbidden (see `kformer.decoding.beam_huggingface`).
         early_stopping: `True`, `False` or `"never"`. In that mode: when a sentence with `beam_size`
             hypotheses is done. In the mode "kformer" `True` takes a sentence as done as soon as its
             `n_best` hypotheses rank above the best live one at its present length, which is sooner,

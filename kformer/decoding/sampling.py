@@ -1,16 +1,16 @@
 """Token-by-token generation: the most probable token (greedy search), or a draw.
 
 Shape letters: R rows (sentences times draws), V vocabulary, L the longest hypothesis with its end
-token. """
+token."""
 
 from typing import Any, NamedTuple
 
 from keras import ops
 
 from kformer.decoding.beams import IMPOSSIBLE, bar, best_tokens, constrain, force_prefix
-from kformer.decoding.drivers import pick, stable_top_k
 from kformer.decoding.loop import run_steps
 from kformer.layers.counter_hash import fold_key, uniform
+from kformer.utils.backend import pick, stable_top_k
 
 
 class SampleState(NamedTuple):

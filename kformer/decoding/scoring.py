@@ -3,7 +3,7 @@
 import numpy as np
 from keras import ops
 
-from kformer.decoding import drivers
+from kformer.utils import backend
 
 
 class Scorer:
@@ -27,7 +27,7 @@ class Scorer:
 
     def __init__(self, model):
         self.model = model
-        self._run = drivers.compile_function(self._score, model)
+        self._run = backend.compile_function(self._score, model)
 
     def _score(self, source_ids, target_ids, labels, is_real):
         logits = ops.cast(
@@ -46,8 +46,8 @@ class Scorer:
         rows = len(source_ids)
         if not rows:
             return np.zeros(0, dtype="float32")
-        if drivers.uses_static_shapes():
-            pads = [(0, drivers.padded_rows(rows) - rows)]
+        if backend.uses_static_shapes():
+            pads = [(0, backend.padded_rows(rows) - rows)]
             source_ids, labels = (
                 np.pad(
                     ids,
@@ -55,7 +55,7 @@ class Scorer:
                         *pads,
                         (
                             0,
-                            drivers.padded_length(ids.shape[1], self.model.max_length)
+                            backend.padded_length(ids.shape[1], self.model.max_length)
                             - ids.shape[1],
                         ),
                     ],

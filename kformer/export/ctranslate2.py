@@ -10,9 +10,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from kformer.export.formats import check_free, check_layers, forbidden_ids
+from kformer.export.registry import check_free, check_layers, forbidden_ids
 from kformer.models import Transformer
-from kformer.training.files import new_folder
+from kformer.utils.files import new_folder
 
 METADATA_FILE = "kformer.json"
 FORMAT_VERSION = 1
@@ -202,8 +202,7 @@ def _check(translator, path, quantization):
 
 
 def _array(weight):
-    """A weight of any backend and dtype as a float32 array of its own: quantizing writes into it.
-    """
+    """A weight of any backend and dtype as a float32 array of its own: quantizing writes into it."""
     return np.array(ops.convert_to_numpy(ops.cast(weight, "float32")), dtype="float32", order="C")
 
 
@@ -233,8 +232,7 @@ def _position_table(layer, model):
 
 
 def _positions(model):
-    """How many positions the engine gets: all that are learned, or as many as it may come to need.
-    """
+    """How many positions the engine gets: all that are learned, or as many as it may come to need."""
     if model.get_config()["position_encoding"] == "learned":
         return model.max_length
     return max(model.max_length + 1, _DEFAULT_INPUT_LENGTH)

@@ -1,6 +1,5 @@
-"""Published checkpoints in and out."""
+"""Published checkpoints in."""
 
-from kformer.interop.exporting import export_huggingface
 from kformer.interop.importing import import_checkpoint, load_checkpoint
 
-__all__ = ["export_huggingface", "import_checkpoint", "load_checkpoint"]
+__all__ = ["import_checkpoint", "load_checkpoint"]

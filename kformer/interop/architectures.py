@@ -10,7 +10,7 @@
 | `t5`, `mt5`  | pre  | a learned bias for each distance     | no             | no          | T5, T5 v1.1, mT5               |
 
 T5's norm is RMSNorm, its maps have no biases, its scores are not scaled, and its feed-forward
-networks may be gated. """
+networks may be gated."""
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
 # Rows at the beginning of a learned table that no position uses.

@@ -1,5 +1,4 @@
-"""The folder of a published checkpoint, read so that nothing in it can run code or lead out of it.
-"""
+"""The folder of a published checkpoint, read so that nothing in it can run code or lead out of it."""
 
 import contextlib
 import json

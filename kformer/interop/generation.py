@@ -3,7 +3,7 @@
 import numbers
 
 from kformer.decoding import SearchOptions
-from kformer.decoding.search import check_options
+from kformer.decoding.searcher import check_options
 
 # What `generate` does where nothing is said.
 _DEFAULT_NEW_TOKENS = 20

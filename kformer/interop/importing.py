@@ -8,8 +8,8 @@ from kformer.interop.generation import search_options
 from kformer.interop.tokenizers import read_tokenizer
 from kformer.interop.weights import check_sizes, load_weights, settle_output
 from kformer.models import Transformer
-from kformer.training.files import new_folder
 from kformer.translator import Translator
+from kformer.utils.files import new_folder
 
 DTYPES = ("float32", "float16", "bfloat16")
 

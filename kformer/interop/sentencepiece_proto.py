@@ -4,7 +4,7 @@ Many published folders have no SentencePiece model any more, but the file of the
 library: the same pieces and scores (unigram) or merges (BPE) and the same table of characters, in
 JSON. They are written back as the protocol buffer that SentencePiece reads. The bytes are put
 together here, as in `kformer.text.unigram_scores`: the protobuf library would tie kformer to the
-release that SentencePiece's Python module was generated for. """
+release that SentencePiece's Python module was generated for."""
 
 import base64
 import binascii
@@ -262,7 +262,7 @@ def _read_normalizers(normalizer):
     other normalizer.
 
     SentencePiece joins and trims spaces or does neither; either of the two here stands for both, as
-    in the model that the file was made from. """
+    in the model that the file was made from."""
     charsmap, joins_spaces = None, False
     for step in _flat(normalizer, "normalizers"):
         if step["type"] == "Precompiled" and charsmap is None and not joins_spaces:

@@ -3,7 +3,7 @@
 What has to come out is the ids that the model was trained with, and each family has its own way to
 them: Marian looks pieces up in `vocab.json`, M2M100 has its languages behind such a file, NLLB and
 mBART shift SentencePiece's ids to make room for fairseq's four special tokens. Nothing in a folder
-is run, and no library of Hugging Face is needed. """
+is run, and no library of Hugging Face is needed."""
 
 import json
 import pathlib
@@ -157,8 +157,7 @@ class _Checkpoint:
         return default
 
     def forced_language(self, languages):
-        """The code of the language that every translation of this checkpoint begins with, or None.
-        """
+        """The code of the language that every translation of this checkpoint begins with, or None."""
         for config in (self.json("generation_config.json", default={}), self.config):
             forced = config.get("forced_bos_token_id")
             forced = forced[0] if isinstance(forced, list) and len(forced) == 1 else forced
@@ -186,7 +185,7 @@ def _exact(path):
     text alike.
 
     With the published scores they part where a text repeats itself ("!!!!" as "!!" + "!!" or "!" +
-    "!!!"). """
+    "!!!")."""
     content = path.read_bytes()
     try:
         load_sentencepiece(content)
@@ -345,8 +344,7 @@ def _with_added(checkpoint, model, pieces, added):
 
 
 def _fairseq_pieces(checkpoint, languages):
-    """SentencePiece's pieces behind fairseq's four special tokens, then the languages, then <mask>.
-    """
+    """SentencePiece's pieces behind fairseq's four special tokens, then the languages, then <mask>."""
     if not checkpoint.has(MODEL_NAME):
         return _converted(checkpoint)
     model = checkpoint.model(MODEL_NAME)

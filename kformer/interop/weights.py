@@ -254,7 +254,7 @@ def settle_output(arguments, shapes):
     """What `model_arguments` gave, with a projection of its own where a T5 has one.
 
     Newer configurations of T5 v1.1 say that its projection is the shared table, and store another
-    one; that its outputs are not scaled tells it from T5. """
+    one; that its outputs are not scaled tells it from T5."""
     has_own = (
         arguments["position_encoding"] == "t5"
         and not arguments["scale_output"]

@@ -2,7 +2,7 @@
 
 A cache is passed in and returned, never stored in a layer: the same model can serve many searches
 at once, and a loop of any backend can carry it (all classes are tuples of tensors). R counts the
-rows of the decoder's batch: sentences times beams. N heads, H head size, S keys. """
+rows of the decoder's batch: sentences times beams. N heads, H head size, S keys."""
 
 from typing import Any, NamedTuple
 
@@ -54,8 +54,7 @@ class KeyValueCache(NamedTuple):
         return causal_mask(query_length, self.length, offset=self.length - query_length)
 
     def distances(self, query_length):
-        """Distances `[T, S + T]` from the T tokens that come next to the keys that there will be.
-        """
+        """Distances `[T, S + T]` from the T tokens that come next to the keys that there will be."""
         return distances(query_length, self.length + query_length, offset=self.length)
 
 
@@ -64,7 +63,7 @@ class StaticKeyValueCache(NamedTuple):
     slots are filled.
 
     The layout for compilers that forbid a shape to change inside a loop (JAX, XLA). The slots
-    beyond `length` are hidden by the causal mask of whoever attends. """
+    beyond `length` are hidden by the causal mask of whoever attends."""
 
     key: Any  # [R, N, S, H]
     value: Any  # [R, N, S, H]
@@ -111,7 +110,7 @@ class CrossAttentionCache(NamedTuple):
 
     It has one row per sentence (B), also where the decoder has one row per beam: the beams of a
     sentence are queries of one attention, so nothing is repeated and a reordering of beams does not
-    concern it. """
+    concern it."""
 
     key: Any  # [B, N, S, H]
     value: Any  # [B, N, S, H]

@@ -48,7 +48,7 @@ def drawn_seed(seed):
     `keras.utils.set_random_seed` seeds.
 
     A layer draws when it is made, not when it first needs a number, so that its configuration has
-    the seed and a reloaded layer goes on as the saved one would have. """
+    the seed and a reloaded layer goes on as the saved one would have."""
     return random.getrandbits(31) if seed is None else int(seed)
 
 

@@ -3,7 +3,7 @@ the length, not its square.
 
 Shape letters: B batch, N heads, T tokens, H head size, W window, d dilation, g global tokens. With
 the dilation d the tokens fall into d sequences of every d-th, and these into C blocks of W tokens
-each; a block's queries see keys of its own block and of its neighbours. """
+each; a block's queries see keys of its own block and of its neighbours."""
 
 from typing import Any, NamedTuple
 
@@ -329,8 +329,7 @@ class WindowCache(NamedTuple):
 
 
 def _held(length, first, slots):
-    """The position that each slot holds after `length` tokens: int32 `[slots]`, negative for none.
-    """
+    """The position that each slot holds after `length` tokens: int32 `[slots]`, negative for none."""
     slot = ops.arange(slots, dtype="int32")
     ring = slots - first
     last = length - 1 - first  # the last token's place behind the first ones

@@ -35,7 +35,7 @@ def normalize(norm, x):
 
     PyTorch has a kernel for it and XLA makes one. A TensorFlow graph runs each operation by itself:
     here a layer norm takes nine, where the layer has fifteen. Of a symbolic tensor, from which a
-    functional model is built, the layer itself must be part. """
+    functional model is built, the layer itself must be part."""
     if (
         keras.backend.backend() != "tensorflow"
         or isinstance(x, keras.KerasTensor)

@@ -3,7 +3,7 @@ relative bias.
 
 None of them adds anything to the embeddings. Shape letters: B batch, N heads, T queries, S keys, H
 head size. A distance is the key's position less the query's, so it is negative towards what came
-before. """
+before."""
 
 import math
 
@@ -186,7 +186,7 @@ def alibi_slopes(num_heads):
 
     `2^(-8 h / N)` for the heads h = 1 ... N where N is a power of two. For another N those of the
     next lower power of two come first, and then every other slope of twice that many heads, as the
-    authors' code has it. """
+    authors' code has it."""
     power = 2 ** int(math.log2(num_heads))
     slopes = [2 ** (-8 * head / power) for head in range(1, power + 1)]
     slopes += [2 ** (-4 * head / power) for head in range(1, 2 * (num_heads - power) + 1, 2)]

@@ -2,7 +2,7 @@
 
 A TensorFlow graph pays for every operation of a decoding step, however small. A product of `[B, T,
 D]` with a matrix becomes a dozen of them there, most of which compute shapes; where all but one
-dimension is known, none of these is needed. """
+dimension is known, none of these is needed."""
 
 import keras
 from keras import ops

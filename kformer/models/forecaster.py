@@ -140,7 +140,7 @@ class Forecaster(keras.Model):
                 learned positions.
         """
         # What compiles comes after the models in the order of things.
-        from kformer.decoding.drivers import compile_function
+        from kformer.utils.backend import compile_function
 
         past = ops.convert_to_numpy(past).astype("float32")
         self.check_steps(steps)
@@ -178,7 +178,7 @@ class Forecaster(keras.Model):
         """What `forecast` compiles and a SavedModel holds: a float tensor `[B, S, F]` to a float32
         tensor `[B, T, G]`.
         """
-        from kformer.decoding.drivers import uses_static_shapes, while_loop
+        from kformer.utils.backend import uses_static_shapes, while_loop
 
         network, (rows, length) = self._network, ops.shape(past)[:2]
         past = ops.reshape(
@@ -286,8 +286,7 @@ class ForecastNetwork:
         )
 
     def decode(self, previous, encoded, training=None, record=None, caches=None, start_index=0):
-        """What was true one step before, `[B, T, G]`, to what follows, `[B, T, G]`, and the caches.
-        """
+        """What was true one step before, `[B, T, G]`, to what follows, `[B, T, G]`, and the caches."""
         x = self.future_embedding(previous, start_index=start_index, training=training)
         x, caches = self.decoder(x, encoded, {}, training=training, record=record, caches=caches)
         return self.output(x), caches

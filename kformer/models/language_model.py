@@ -351,8 +351,7 @@ class TransformerDecoder(SequenceModel):
 
 
 class LanguageNetwork:
-    """The layers of a `TransformerDecoder`; a plain object, as `kformer.models.network.Network` is.
-    """
+    """The layers of a `TransformerDecoder`; a plain object, as `kformer.models.network.Network` is."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ class DecoderCache(NamedTuple):
     """What a search carries between two steps of the decoder: a tuple of tensors.
 
     R is the number of rows of the decoder's batch, B the number of source sentences; R is a
-    multiple of B. """
+    multiple of B."""
 
     layers: Any  # a DecoderLayerCache per decoder layer
     source_mask: Any  # boolean [B, S], True at real source tokens
@@ -53,7 +53,7 @@ class Network:
 
     With `segments`, which tell for packed rows which of its sequences each token belongs to,
     attention stays inside a segment and positions begin anew with each. Padding is a segment of its
-    own, 0, that real tokens do not see. """
+    own, 0, that real tokens do not see."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class Network:
         cache that has them.
 
         Without `project` what `output_table` projects to the vocabulary, `[R, T, D]`, takes the
-        place of the logits. `segments` are a pair, the source's and the target's. """
+        place of the logits. `segments` are a pair, the source's and the target's."""
         masks, placed = {"encoded_padding_mask": source_mask}, {"start_index": start_index}
         if segments is not None:
             masks, placed = (

@@ -24,7 +24,7 @@ class SequenceModel(keras.Model):
 
     One whose last step is a projection to the vocabulary names its inputs in `_token_inputs` and
     has `_output_table`; its `call` then returns what is to be projected, in place of logits, while
-    `_projects_loss` holds. """
+    `_projects_loss` holds."""
 
     _token_inputs = None
 
@@ -42,7 +42,7 @@ class SequenceModel(keras.Model):
         given none.
 
         `jit_compile="auto"` compiles on JAX, and runs a graph (TensorFlow) or eagerly (PyTorch)
-        elsewhere: there XLA would compile anew for every shape of batch. """
+        elsewhere: there XLA would compile anew for every shape of batch."""
         for part in [
             *_flatten(loss),
             *_flatten(kwargs.get("metrics")),

@@ -168,7 +168,7 @@ class Stack:
         """What every layer adds to the scores of its self-attention, or `None`.
 
         `[N, T, S]`, where S is with a cache the number of its slots; for local attention without
-        cache or `scores` that of the band. """
+        cache or `scores` that of the band."""
         if self._alibi_heads is None and self.relative_bias is None:
             return None
         if cache is not None:

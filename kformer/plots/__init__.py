@@ -2,7 +2,7 @@
     Matplotlib (`pip install kformer[plots]`).
 
 Every function returns a `matplotlib.figure.Figure`, which notebooks show and `save` writes; no
-global state of Matplotlib is changed. """
+global state of Matplotlib is changed."""
 
 from kformer.plots.attention import AttentionMaps, attention_maps, plot_attention
 from kformer.plots.curves import plot_lengths, plot_training

@@ -5,7 +5,7 @@ import importlib.util
 import pathlib
 import warnings
 
-from kformer.training.files import replacing
+from kformer.utils.files import replacing
 
 # One hue from light to dark: more is darker, on the screen and in print.
 SEQUENTIAL = "Blues"
@@ -65,7 +65,7 @@ def font_families(texts):
     where none has one.
 
     Matplotlib's own font lacks Chinese, Japanese and Korean. Installed fonts are looked through,
-    then those of the package mplfonts. """
+    then those of the package mplfonts."""
     from matplotlib import font_manager
 
     usual = "DejaVu Sans"

@@ -20,7 +20,7 @@ out:
 `vocabulary` names a JSON list of every piece by its id, where ids are not SentencePiece's own. Both
 sides may name the same file. File names carry a part of the content's SHA-256, so that a folder is
 replaced by writing the new files beside the old ones and renaming `tokenizer.json` last: at no time
-does it describe files of another tokenizer. """
+does it describe files of another tokenizer."""
 
 import contextlib
 import hashlib
@@ -157,8 +157,7 @@ def _check_languages(config, where):
 
 
 def _file_names(folder):
-    """Names of the files that the tokenizer now in `folder` consists of, as far as it can be read.
-    """
+    """Names of the files that the tokenizer now in `folder` consists of, as far as it can be read."""
     names = set()
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         config = json.loads((folder / CONFIG_NAME).read_bytes())

@@ -2,7 +2,7 @@
 
 The rules are data, lists of literal replacements, because two readers follow them: Python (on any
 backend) and a TensorFlow graph, where they become `tf.strings.regex_replace`. Equal ids and equal
-text on both sides follow from there being one list. """
+text on both sides follow from there being one list."""
 
 from dataclasses import dataclass
 

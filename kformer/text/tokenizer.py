@@ -28,7 +28,7 @@ class Tokenizer(BaseTokenizer):
       for byte, if byte fallback is on.
     - What is not valid UTF-8 becomes U+FFFD, in the text that goes in and in the text that comes
       out.
-    - `kformer.export.graph_tokenizer.GraphTokenizer` gives the same ids and the same text in a
+    - `kformer.export.saved_model.tokenizer.GraphTokenizer` gives the same ids and the same text in a
       TensorFlow graph.
 
     A tokenizer does not change once it is made, and can be pickled.

@@ -49,8 +49,7 @@ def quantize_scores(model, steps=_STEPS):
 
 
 def message_fields(data, position, end):
-    """(field number, wire type, start and end of its content) of each field of a protobuf message.
-    """
+    """(field number, wire type, start and end of its content) of each field of a protobuf message."""
     while position < end:
         tag, position = _varint(data, position)
         wire_type = tag & 7

@@ -7,7 +7,7 @@ import warnings
 
 import keras
 
-from kformer.training.checkpoints import load_weights, whole_checkpoints
+from kformer.saving.checkpoints import load_weights, whole_checkpoints
 
 
 @contextlib.contextmanager

@@ -2,8 +2,8 @@
 
 import keras
 
-from kformer.training.callbacks import StepCounter
-from kformer.training.checkpoints import TrainingState
+from kformer.saving.checkpoints import TrainingState
+from kformer.training.callbacks.step_counter import StepCounter
 
 
 def fit_from(
@@ -48,7 +48,7 @@ def fit_from(
             than those of `state`.
 
     Example:
-        >>> model, state = kformer.training.load_checkpoint("runs/en-de")
+        >>> model, state = kformer.saving.load_checkpoint("runs/en-de")
         >>> history = kformer.training.StepHistory("runs/en-de", resume_from=state)
         >>> checkpoint = kformer.training.Checkpoint("runs/en-de", resume_from=state, history=history)
         >>> kformer.training.fit_from(model, train, state, epochs=20, callbacks=[history, checkpoint])

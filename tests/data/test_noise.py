@@ -14,7 +14,7 @@ pytestmark = pytest.mark.any_backend
 
 @pytest.fixture(scope="module")
 def pairs():
-    found = kformer.data.generate_pairs(400, split="train", categories="date")
+    found = kformer.examples.generate_pairs(400, split="train", categories="date")
     return [pair.target for pair in found], [pair.source for pair in found]
 
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from kformer.data import PreparedCorpus, prepare
-from kformer.data.lines import count_lines, read_chunks
 from kformer.data.preparation import prepare_cached
+from kformer.utils.lines import count_lines, read_chunks
 
 pytestmark = pytest.mark.any_backend
 

@@ -4,14 +4,14 @@ import random
 
 import pytest
 
-from kformer.decoding import drivers
 from kformer.decoding.batching import batches_by_length
+from kformer.utils import backend
 
 
 @pytest.fixture
 def dynamic(monkeypatch):
     """As on a backend whose shapes may be any."""
-    monkeypatch.setattr(drivers, "uses_static_shapes", lambda: False)
+    monkeypatch.setattr(backend, "uses_static_shapes", lambda: False)
 
 
 LENGTHS = [*random.Random(0).choices(range(1, 60), k=200), 0, 7, 0, 300]
@@ -42,7 +42,7 @@ def test_static_shapes_are_counted_with_their_padding(monkeypatch):
     """Rows are a power of two, which needs no padding to become one, and a length counts as far as
     it will be padded.
     """
-    monkeypatch.setattr(drivers, "uses_static_shapes", lambda: True)
+    monkeypatch.setattr(backend, "uses_static_shapes", lambda: True)
     batches = batches_by_length([17] * 100, 1000, 32 * 20, longest=512)
     assert [len(batch) for batch in batches] == [16] * 6 + [4]
     # The model's limit is 18: no length is padded beyond it.

@@ -12,7 +12,7 @@ import kformer
 from kformer.decoding import Searcher, SearchOptions
 from tests.decoding.small_models import sentences, transformer
 
-SEARCH_MODULE = importlib.import_module("kformer.decoding.search")
+SEARCH_MODULE = importlib.import_module("kformer.decoding.searcher")
 FROZEN = pathlib.Path(__file__).parents[1] / "frozen_run"
 # As an imported model's: no limit that depends on the source.
 IMPORTED = SearchOptions(beam_size=1, max_length=70, length_ratio=1e9, mode="huggingface")
@@ -87,8 +87,7 @@ def test_nothing_is_compiled_beside_the_search():
 
 
 def test_seeds_and_limits_compile_nothing(compilations, backend):
-    """What a caller changes from call to call: the draws' seed, and how long a translation may be.
-    """
+    """What a caller changes from call to call: the draws' seed, and how long a translation may be."""
     translator = kformer.Translator.load(FROZEN)
     texts = ["half past four", "ten to six"]
     options = [

@@ -7,16 +7,9 @@ import numpy as np
 import pytest
 from keras import ops
 
-from kformer.decoding import (
-    Searcher,
-    SearchOptions,
-    SearchResult,
-    beam_search,
-    drivers,
-    sample,
-    search,
-)
-from kformer.decoding.huggingface_search import huggingface_beam_search
+from kformer.decoding import Searcher, SearchOptions, SearchResult, beam_search, sample, search
+from kformer.decoding.beam_huggingface import huggingface_beam_search
+from kformer.utils import backend
 from tests.decoding.small_models import (
     BEAM,
     LIMITS,
@@ -41,7 +34,7 @@ OPTIONS = {
     "sampling": SearchOptions(sampling=True, n_best=3, temperature=1.5, seed=3, **LIMITS),
 }
 shrinks = pytest.mark.skipif(
-    drivers.uses_static_shapes(), reason="no shape may change inside a loop"
+    backend.uses_static_shapes(), reason="no shape may change inside a loop"
 )
 
 
@@ -127,7 +120,7 @@ def test_one_sentence_is_one_loop():
     assert rows == []
 
 
-@pytest.mark.skipif(not drivers.uses_static_shapes(), reason="memory grows with the hypotheses")
+@pytest.mark.skipif(not backend.uses_static_shapes(), reason="memory grows with the hypotheses")
 def test_sentences_that_need_more_steps_get_them(model):
     """Room is made for as many steps as translations take; the few that take more are searched
     anew, with the same result.

@@ -9,8 +9,8 @@ import pytest
 
 import kformer
 from kformer.decoding import Searcher, SearchOptions
-from kformer.export.formats import forbidden_ids
-from kformer.export.stored_kernels import stored_kernels
+from kformer.decoding.fast.ops_stored import stored_kernels
+from kformer.export.registry import forbidden_ids
 from tests.decoding.small_models import (
     BEAM,
     END,
@@ -128,8 +128,7 @@ def test_draws_are_of_the_listed():
 
 
 def test_formats_without_shortlists_forbid_the_others():
-    """What other systems are told: all tokens that are not listed, but not those that they force.
-    """
+    """What other systems are told: all tokens that are not listed, but not those that they force."""
     model = transformer(num_decoder_layers=1)
     options = SearchOptions(shortlist=LISTED, forbidden_ids=(8,), prefix_ids=(4,))
     assert forbidden_ids(model, options) == sorted(set(range(VOCABULARY)) - {*LISTED, END, 4} | {8})
@@ -160,7 +159,7 @@ def test_a_translators_shortlist():
     translator = kformer.Translator.load(FROZEN)
     sources = [
         pair.source
-        for pair in kformer.data.generate_pairs(6, seed=5, split="test", categories=("time",))
+        for pair in kformer.examples.generate_pairs(6, seed=5, split="test", categories=("time",))
     ]
     texts = translator(sources, beam_size=1)
     ids = translator.shortlist(texts)

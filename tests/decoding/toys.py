@@ -31,7 +31,7 @@ class Toy:
 
     What comes next depends on all tokens before, not on the last one alone. `sharpness` scales the
     logits, `end` is added to the end token's; `offset` adds to all logits of a row a number that
-    its log-probabilities do not show. """
+    its log-probabilities do not show."""
 
     def __init__(
         self,

@@ -106,7 +106,7 @@ def frozen():
 def texts():
     sources = [
         pair.source
-        for pair in kformer.data.generate_pairs(24, seed=6, split="test", categories=("time",))
+        for pair in kformer.examples.generate_pairs(24, seed=6, split="test", categories=("time",))
     ]
     return [*sources, "seven " * 100, "人人人 ☃", "  twenty to  six\t", "</s> <pad> noon"]
 
@@ -320,8 +320,7 @@ def test_what_is_in_the_folder(frozen, tmp_path):
 
 @pytest.mark.any_backend
 def test_tokens_around_a_source_are_the_callers(make_translator, tokenizer, tmp_path):
-    """Where the engine cannot add what the tokenizer adds, the metadata say what the caller adds.
-    """
+    """Where the engine cannot add what the tokenizer adds, the metadata say what the caller adds."""
     model = make_translator(start_id=0).model
     model_bytes = tokenizer.sentencepiece_model()
     for suffix, adds_end, expected in (

@@ -14,7 +14,8 @@ from keras import ops
 import kformer
 from kformer.interop import import_checkpoint, load_checkpoint
 from kformer.interop.tokenizers import NLLB_LANGUAGES
-from kformer.training import read_config, train_run
+from kformer.saving import read_config
+from kformer.trainer import train_run
 from tests.interop.published import published_model
 from tests.interop.tokenizer_folders import marian, nllb, t5, tokenizer_json, trained_models
 from tests.text_samples import corpus
@@ -141,7 +142,7 @@ def test_languages_can_be_changed(folders, sentences, tmp_path):
 
 
 def test_fine_tuning(folders, tmp_path):
-    pairs = kformer.data.generate_pairs(64, split="train", categories="time")
+    pairs = kformer.examples.generate_pairs(64, split="train", categories="time")
     for side in ("source", "target"):
         (tmp_path / side).write_text(
             "".join(getattr(pair, side) + "\n" for pair in pairs), encoding="utf-8"

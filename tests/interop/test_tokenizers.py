@@ -159,7 +159,7 @@ def test_ids_are_those_of_sentencepiece_and_the_published_rule(
 def test_the_graph_gives_the_same_ids_and_text(name, published, texts):
     tf = pytest.importorskip("tensorflow")
     pytest.importorskip("tensorflow_text")
-    from kformer.export.graph_tokenizer import GraphTokenizer
+    from kformer.export.saved_model.tokenizer import GraphTokenizer
 
     tokenizer = published[name][2]
     if name == "marian":

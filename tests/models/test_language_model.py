@@ -1,5 +1,4 @@
-"""The decoder alone: equal to a published language model, and what it generates to what it scores.
-"""
+"""The decoder alone: equal to a published language model, and what it generates to what it scores."""
 
 import keras
 import numpy as np

@@ -12,7 +12,7 @@ import pytest
 
 from kformer import training
 from kformer.data import ParallelDataset
-from kformer.training.checkpoints import fingerprint
+from kformer.saving.checkpoints import fingerprint
 from kformer.training.fitting import plan_fits
 from tests.training.toy import ToyData, compiled_toy, train
 

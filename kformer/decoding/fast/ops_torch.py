@@ -1,0 +1,91 @@
+"""The operations of the fast decoder on PyTorch."""
+
+import keras
+
+
+class TorchKernels:
+    """For eager execution."""
+
+    def __init__(self):
+        import torch
+
+        self._torch, self._functional = torch, torch.nn.functional
+
+    def bind(self, variable):
+        return variable.value
+
+    bind_kernel = bind_table = bind
+
+    def bind_projection(self, variable, is_table, tokens=None):
+        if tokens is not None:
+            return variable.value[tokens].T if is_table else variable.value[:, tokens]
+        return variable.value.T if is_table else variable.value
+
+    def begin_projection(self, projection):
+        return ()
+
+    def project(self, x, projection, carried, bias=None):
+        return self.product(x, projection, bias)
+
+    def product(self, x, kernel, bias=None):
+        return x @ kernel if bias is None else self._torch.addmm(bias, x, kernel)
+
+    def activate(self, x, name):
+        return getattr(self._functional, name)(x)
+
+    def layer_norm(self, x, gamma, beta, epsilon):
+        return self._functional.layer_norm(x, gamma.shape, gamma, beta, epsilon)
+
+    def attend(self, query, key, value, scale, bias):
+        return self._functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=bias, scale=scale
+        )
+
+    def empty_cache(self, rows, heads, steps, head_dim):
+        return keras.ops.zeros((rows, heads, 0, head_dim), dtype="float32")
+
+    def extend(self, cache, new, index):
+        return self._torch.cat([cache, new], 2)
+
+    def attend_cache(self, query, key, value, scale, index):
+        context = self._functional.scaled_dot_product_attention(query, key, value, scale=scale)
+        return context.reshape(len(query), -1)
+
+    def arrange_source(self, parts, width):
+        return parts
+
+    def attend_source(self, query, key, value, scale, bias, width):
+        sentences, heads, _, head_dim = key.shape
+        # The rows of a sentence are queries of one attention.
+        query = query.reshape(sentences, width, heads, head_dim).transpose(1, 2)
+        return (
+            self.attend(query, key, value, scale, bias)
+            .transpose(1, 2)
+            .reshape(sentences * width, -1)
+        )
+
+    def gather(self, table, places):
+        return table[places]
+
+    def swap(self, x, interleaved):
+        size = x.shape[-1]
+        if interleaved:
+            return x.unflatten(-1, (size // 2, 2)).flip(-1).flatten(-2)
+        return x.roll(size // 2, -1)
+
+    def pack(self, mask):
+        return mask.nonzero()[:, 0].to(self._torch.int32), mask.cumsum(
+            0, dtype=self._torch.int32
+        ) - 1
+
+    def split(self, x, parts, axis=-1):
+        return x.chunk(parts, axis)
+
+    def unstack(self, x, parts):
+        return x.unbind(0)
+
+    def reshape(self, x, shape):
+        return x.reshape(shape)
+
+    def transpose(self, x, axes):
+        return x.permute(axes)

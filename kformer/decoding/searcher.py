@@ -1,0 +1,135 @@
+"""`Searcher`: a model and search options, compiled where the backend compiles."""
+
+import numpy as np
+from keras import ops
+
+from kformer.decoding.options import TOKEN_LISTS
+from kformer.decoding.run_search import SearchResult, search
+from kformer.utils import backend
+
+# Where shapes are static, there is room at first for so many more tokens than the source has; few
+# translations need more.
+_SPARE = 32
+
+
+def check_options(model, options):
+    """Refuses options that a model cannot serve.
+
+    Raises:
+        ValueError: the options name a token that the model's vocabulary lacks, or allow more tokens
+            than there are learned positions.
+    """
+    for name in TOKEN_LISTS:
+        if max(getattr(options, name), default=-1) >= model.target_vocabulary_size:
+            unknown = next(
+                token for token in getattr(options, name) if token >= model.target_vocabulary_size
+            )
+            raise ValueError(
+                f"{name} holds {unknown}, but the model's target vocabulary ends at {model.target_vocabulary_size - 1}; "
+                "give ids of that vocabulary."
+            )
+    # Beyond its table a learned position has no vector: the backends would fail obscurely, or go on
+    # with NaN.
+    if (
+        model.get_config()["position_encoding"] == "learned"
+        and options.max_length >= model.max_length
+    ):
+        raise ValueError(
+            f"The model has {model.max_length} learned positions, which hold the start token and {model.max_length - 1} more, "
+            f"but max_length is {options.max_length}; set it to at most {model.max_length - 1}."
+        )
+
+
+class Searcher:
+    """A model and options, compiled where the backend compiles; call it with NumPy arrays.
+
+    Args:
+        model: a `Transformer`.
+        options: `SearchOptions`.
+
+    Call arguments:
+        source_ids: integer array `[B, S]`, padded with the model's `pad_id`.
+        row_numbers: integer array `[B]`, numbers on which a sentence's random draws depend; the row
+            numbers by default.
+        options: `SearchOptions` of this call, which must have the same `compiled_part`; the
+            searcher's by default.
+
+    Returns:
+        `SearchResult` of NumPy arrays.
+
+    Raises:
+        ValueError: the options do not suit the model, see `check_options`.
+    """
+
+    def __init__(self, model, options):
+        check_options(model, options)
+        self.model = model
+        self.options = options
+        self._run = backend.compile_function(self._search, model, static_argnames=("steps",))
+
+    def _search(self, source_ids, limits, row_numbers, seed, steps=None):
+        if steps is None:
+            steps = ops.max(limits, initial=0) + 1
+        return search(
+            self.model,
+            source_ids,
+            limits,
+            row_numbers,
+            options=self.options,
+            steps=steps,
+            seed=seed,
+            return_done=True,
+        )
+
+    def __call__(self, source_ids, row_numbers=None, options=None):
+        options = self.options if options is None else options
+        source_ids = np.asarray(source_ids, dtype="int32")
+        rows = len(source_ids)
+        if row_numbers is None:
+            row_numbers = np.arange(rows)
+        row_numbers = np.asarray(row_numbers, dtype="int32")
+        lengths = (source_ids != self.model.pad_id).sum(axis=1)
+        limits = options.limits(lengths).astype("int32")
+        if not rows:
+            width = options.n_best
+            empty = np.zeros((0, width), dtype="float32")
+            return SearchResult(np.zeros((0, width, 1), dtype="int32"), empty, empty)
+        seed = np.int32(options.seed)
+        if not backend.uses_static_shapes():
+            return self._run(source_ids, limits, row_numbers, seed)[0]
+        # Few shapes, few compilations: a length is padded as far as to be one of few, and the steps
+        # depend on it alone.
+        length = backend.padded_length(source_ids.shape[1], self.model.max_length)
+        source_ids = np.pad(
+            source_ids,
+            ((0, 0), (0, length - source_ids.shape[1])),
+            constant_values=self.model.pad_id,
+        )
+        most = backend.round_up(int(options.limits(np.array([length]))[0]) + 1, 16)
+        # Every step costs as much as the cache is long, so the few sentences that need more steps
+        # are searched anew with room for them.
+        steps = min(most, backend.round_up(max(length + _SPARE, options.min_length + 16), 16))
+        result, is_done = self._search_padded(source_ids, limits, row_numbers, seed, steps)
+        if is_done.all():
+            return result
+        left = np.flatnonzero(~is_done)
+        rest, _ = self._search_padded(source_ids[left], limits[left], row_numbers[left], seed, most)
+        ids = np.pad(
+            result.ids, ((0, 0), (0, 0), (0, most - steps)), constant_values=self.model.pad_id
+        )
+        result = SearchResult(ids, result.scores.copy(), result.ranks.copy())
+        for part, theirs in zip(result, rest, strict=True):
+            part[left] = theirs
+        return result
+
+    def _search_padded(self, source_ids, limits, row_numbers, seed, steps):
+        """A search with as many rows as the next power of two; its result and which sentences are
+        done.
+        """
+        rows = len(source_ids)
+        padding = backend.padded_rows(rows) - rows
+        source_ids = np.pad(source_ids, ((0, padding), (0, 0)), constant_values=self.model.pad_id)
+        # A row of padding ends at once: it must not keep the others waiting.
+        limits, row_numbers = (np.pad(numbers, (0, padding)) for numbers in (limits, row_numbers))
+        result, is_done = self._run(source_ids, limits, row_numbers, seed, steps=steps)
+        return SearchResult(*(part[:rows] for part in result)), is_done[:rows]

@@ -1,0 +1,6 @@
+"""Training a model to translate like others: on their translations, or on their predictions."""
+
+from kformer.distillation.soft_targets import soft_targets
+from kformer.distillation.text import DistilledText, distill
+
+__all__ = ["DistilledText", "distill", "soft_targets"]

@@ -1,0 +1,113 @@
+"""A callback that translates the validation set while a model is in training."""
+
+from kformer.training.averages import averaged_weights
+from kformer.training.callbacks.step_counter import StepCounter
+
+
+class TranslationQuality(StepCounter):
+    """Measures BLEU and chrF of a validation set in training, by sacreBLEU.
+
+    The values stand in the logs of each epoch as `val_bleu` and `val_chrf`: in the history that
+    `fit` returns, for callbacks behind this one (`BestModel`, `StepHistory`,
+    `keras.callbacks.TensorBoard`). An epoch without a measurement has none, and of several it has
+    the last; `StepHistory` has each in the row of its step. Where the optimizer keeps a moving
+    average of the weights, it is the average that translates; `BestModel` saves that, while
+    `keras.callbacks.EarlyStopping` would bring back the weights that are averaged.
+
+    Args:
+        tokenizer: the model's `kformer.Tokenizer`.
+        sources, references: lists of strings, the validation set.
+        every: int, steps between two measurements; `None` for none within epochs.
+        epochs: int, epochs between two measurements at the end of one; `None` for none where
+            `every` is given, else for each.
+        tokenize, lowercase: as for `kformer.evaluation.evaluate`; without `tokenize` the one that
+            suits the references' script.
+        log_dir: folder for TensorBoard, which then shows `bleu` and `chrf` by steps; needs the
+            package tensorboard.
+        resume_from: a `TrainingState`, or `None`.
+        **options: fields of `kformer.decoding.SearchOptions`; a beam of 1 by default.
+
+    Attributes:
+        results: list of tuples (step, `kformer.evaluation.EvaluationResult`), one for each
+            measurement.
+
+    Example:
+        >>> quality = kformer.evaluation.TranslationQuality(tokenizer, valid_sources, valid_targets, beam_size=4)
+        >>> model.fit(train, epochs=20, callbacks=[quality, kformer.training.BestModel("runs/best", "bleu", patience=3)])
+    """
+
+    def __init__(
+        self, tokenizer, sources, references, *, every=None, epochs=None, tokenize=None, lowercase=False, log_dir=None, resume_from=None,
+        **options,
+    ):  # fmt: skip
+        super().__init__(resume_from)
+        from kformer.evaluation.scores import suitable_tokenizer
+
+        for name, value in (("every", every), ("epochs", epochs)):
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, int) or value < 1
+            ):
+                raise ValueError(
+                    f"{name} must be a whole number of at least 1, but {value!r} was given."
+                )
+        self.tokenizer, self.sources, self.references = tokenizer, list(sources), list(references)
+        if not self.sources or len(self.sources) != len(self.references):
+            counts = f"{len(self.sources)} sources and {len(self.references)} references"
+            raise ValueError(f"There are {counts}; give as many of both, and at least one.")
+        self.every, self.epochs, self.lowercase = (
+            every,
+            epochs or (1 if every is None else None),
+            lowercase,
+        )
+        self.tokenize = tokenize or suitable_tokenizer(self.references)
+        self.options = {"beam_size": 1, **options}
+        self.results = []
+        self._writer = None
+        if log_dir is not None:
+            from tensorboard.summary import Writer
+
+            self._writer = Writer(str(log_dir))
+        self._translator = None
+
+    def on_train_batch_end(self, batch, logs=None):
+        before = self.step
+        super().on_train_batch_end(batch, logs)
+        if self.every is not None and before // self.every != self.step // self.every:
+            self.measure()
+            self._tell(logs)
+
+    def on_epoch_end(self, epoch, logs=None):
+        latest = self.results[-1][0] if self.results else 0
+        is_due = self.epochs is not None and (epoch + 1) % self.epochs == 0
+        if is_due and latest != self.step:
+            self.measure()
+        # Where ends of epochs are measured, what was measured before an end is not the epoch's
+        # value.
+        if is_due or (self.epochs is None and latest > self._steps_before):
+            self._tell(logs)
+
+    def _tell(self, logs):
+        """Adds the latest measurement to Keras's logs."""
+        if logs is not None:
+            _, result = self.results[-1]
+            logs.update(val_bleu=result.bleu, val_chrf=result.chrf)
+
+    def measure(self):
+        """Translates the validation set with the weights as they are now; returns the
+        `EvaluationResult`.
+        """
+        from kformer.evaluation.scores import evaluate
+        from kformer.translator import Translator
+
+        model = self.model  # On JAX this brings the variables up to date.
+        if self._translator is None or self._translator.model is not model:
+            self._translator = Translator(model, self.tokenizer)
+        with averaged_weights(model):
+            options = {"tokenize": self.tokenize, "lowercase": self.lowercase, **self.options}
+            result = evaluate(self._translator, self.sources, self.references, **options)
+        self.results.append((self.step, result))
+        if self._writer is not None:
+            self._writer.add_scalar("bleu", result.bleu, self.step)
+            self._writer.add_scalar("chrf", result.chrf, self.step)
+            self._writer.flush()
+        return result

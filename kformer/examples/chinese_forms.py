@@ -1,0 +1,166 @@
+"""Chinese numerals, dates, times and amounts of money, each in one canonical form.
+
+These are the target side of the embedded corpus (`kformer.examples`). Where Chinese allows
+several spellings, one is fixed here, so that a value has exactly one target:
+
+- Numerals group by 万 (10**4) and 亿 (10**8). Zeros inside a group, and zeros between a group and a
+  lower group that does not fill its places, are read as one 零: 12305 一万二千三百零五, 100001234
+  一亿零一千二百三十四. A group that fills its places follows without 零: 1203000 一百二十万三千.
+- A numeral that begins with ten says 十, not 一十: 12 十二, 100000 十万; inside it says 一十: 110 一百一十.
+- Two is 二 in every numeral (二百, 二千, 二万). It is 两 only when it stands alone before an hour or a unit
+  of money, where 二 would be wrong: 两点, 两美元, 两角.
+- A date is written in digits, 2031年5月3日, and a weekday follows it, 星期一 to 星期六, 星期日.
+- A time is written in numerals on the twelve-hour clock with the part of the day: 凌晨 (0-5 h), 早上
+  (6-8), 上午 (9-11), 中午 (12), 下午 (13-17), 晚上 (18-23). Midnight is 凌晨零点. Thirty minutes are 半; minutes
+  below ten take 零.
+- Money takes its unit and subunit: 三美元五十美分. Yuan split into 角 and 分: 三元五角, 三元零五分.
+"""
+
+from __future__ import annotations
+
+import datetime
+
+__all__ = [
+    "chinese_date",
+    "chinese_decimal",
+    "chinese_integer",
+    "chinese_money",
+    "chinese_ordinal",
+    "chinese_percent",
+    "chinese_time",
+]
+
+DIGITS = "零一二三四五六七八九"
+WEEKDAYS = ("星期一", "星期二", "星期三", "星期四", "星期五", "星期六", "星期日")
+LARGEST_INTEGER = 10**12 - 1
+
+_PARTS_OF_DAY = (
+    ("凌晨",) * 6 + ("早上",) * 3 + ("上午",) * 3 + ("中午",) + ("下午",) * 5 + ("晚上",) * 6
+)
+
+
+def _group(number):
+    """The numeral of 0..9999 as it stands inside a longer numeral: 10 is 一十, 0 is empty."""
+    text = ""
+    zeros_waiting = False
+    for power, unit in ((1000, "千"), (100, "百"), (10, "十"), (1, "")):
+        digit = number // power % 10
+        if digit:
+            text += ("零" if zeros_waiting else "") + DIGITS[digit] + unit
+            zeros_waiting = False
+        elif text:
+            zeros_waiting = True
+    return text
+
+
+_GROUPS = tuple(_group(number) for number in range(10_000))
+
+
+def _inner(number):
+    if number < 10_000:
+        return _GROUPS[number]
+    power, unit = (100_000_000, "亿") if number >= 100_000_000 else (10_000, "万")
+    high, low = divmod(number, power)
+    zero = "零" if 0 < low < power // 10 else ""
+    return _inner(high) + unit + zero + _inner(low)
+
+
+def chinese_integer(number: int) -> str:
+    """Spells an integer in Chinese numerals.
+
+    Args:
+        number: integer from 0 to 999,999,999,999.
+
+    Returns:
+        The numeral, for example `"一万二千三百零五"` for 12305.
+
+    Example:
+
+    >>> chinese_integer(100_010)
+    '十万零一十'
+    """
+    if not 0 <= number <= LARGEST_INTEGER:
+        raise ValueError(
+            f"{number} is out of the range that is spelled: pass a number from 0 to {LARGEST_INTEGER:,}."
+        )
+    if number == 0:
+        return DIGITS[0]
+    text = _inner(number)
+    return text[1:] if text.startswith("一十") else text
+
+
+def chinese_decimal(number: str) -> str:
+    """Spells a decimal number, given in digits, digit by digit after the point: `"3.14"` is 三点一四."""
+    whole, point, fraction = number.partition(".")
+    text = chinese_integer(int(whole))
+    return text + "点" + "".join(DIGITS[int(digit)] for digit in fraction) if point else text
+
+
+def chinese_ordinal(number: int) -> str:
+    """Spells an ordinal: 23 is 第二十三."""
+    return "第" + chinese_integer(number)
+
+
+def chinese_percent(number: str) -> str:
+    """Spells a percentage, given in digits: `"12.5"` is 百分之十二点五."""
+    return "百分之" + chinese_decimal(number)
+
+
+def _counted(number):
+    """A numeral that counts the unit after it: a lone two is 两."""
+    return "两" if number == 2 else chinese_integer(number)
+
+
+def chinese_date(date: datetime.date, *, weekday: bool = False) -> str:
+    """Writes a date, and its weekday if asked: 2031年5月3日星期六."""
+    text = f"{date.year}年{date.month}月{date.day}日"
+    return text + WEEKDAYS[date.weekday()] if weekday else text
+
+
+def chinese_time(hour: int, minute: int, *, part_of_day: bool = True) -> str:
+    """Writes a time of day.
+
+    Args:
+        hour: 0 to 23.
+        minute: 0 to 59.
+        part_of_day: whether to begin with the part of the day. Without it the time is one of a
+            clock face, and the hour is said as 一点 to 十二点 ("half past four" tells no more than 四点半).
+
+    Returns:
+        The time, for example `"下午四点半"` for 16, 30.
+    """
+    on_face = hour % 12 or 12
+    text = _counted(0 if hour == 0 and part_of_day else on_face) + "点"
+    if minute == 30:
+        text += "半"
+    elif minute:
+        text += ("零" if minute < 10 else "") + chinese_integer(minute) + "分"
+    return _PARTS_OF_DAY[hour] + text if part_of_day else text
+
+
+def chinese_money(units: int, subunits: int, unit: str, subunit: str | None) -> str:
+    """Writes an amount of money.
+
+    Args:
+        units: whole units.
+        subunits: hundredths, 0 to 99.
+        unit: the currency in Chinese, for example `"美元"`.
+        subunit: its hundredth, for example `"美分"`; `"分"` (yuan) is split into 角 and 分. `None` for a
+            currency without hundredths.
+
+    Returns:
+        The amount, for example `"五美元五十美分"`. A part that is nought is left out, unless both are.
+    """
+    text = _counted(units) + unit if units or not subunits else ""
+    if not subunits:
+        return text
+    if subunit is None:
+        raise ValueError(f"{unit} has no hundredths, but got {subunits} of them: pass subunits=0.")
+    if subunit != "分":
+        return text + _counted(subunits) + subunit
+    tenths, hundredths = divmod(subunits, 10)
+    if tenths:
+        text += _counted(tenths) + "角"
+    elif text:
+        text += "零"
+    return text + _counted(hundredths) + "分" if hundredths else text

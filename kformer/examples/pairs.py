@@ -1,0 +1,375 @@
+"""The embedded corpus: English dates, times, numbers and amounts of money with their Chinese,
+generated.
+
+`kformer quickstart` trains on these pairs, since they need no download, are exactly right, and
+never run out:
+
+    Saturday, the 3rd of May 2031, half past four in the afternoon      2031年5月3日星期六下午四点半
+    twelve thousand three hundred and five dollars                      一万二千三百零五美元
+
+The English is drawn from the many spellings in use (`english_dates`, `english_numbers`), the
+Chinese is the one canonical form of the value (`chinese_forms`), so the target is a function of the
+source. Forms that mean two values, such as 03/05/2031 or the bare "¥", are not generated.
+
+Held-out values. Each value belongs to exactly one split, by a hash of the value alone (neither of
+its spelling nor of a seed), 5 in 100 to "valid" and 5 in 100 to "test":
+
+- a date, with or without its weekday;
+- a time on the clock's face: 4:30 am, 4:30 pm and a bare "half past four" belong together;
+- a quantity: 12305 belongs to the same split as a number, an ordinal, a percentage or an amount of
+  any currency; and so does 12.5 with 12.50.
+
+A date with a time takes both from its split, so that neither a held-out date nor a held-out time
+occurs in training, alone or combined. The words out of which values are composed are always in
+training: quantities with a single digit other than 0 (seven, half a million), whole ones below one
+hundred, and twelve o'clock (noon, midnight).
+
+A small model copies digits readily only if each digit is a token of its own: train the tokenizer
+with digits split (the `split_digits` of SentencePiece)."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import islice
+from random import Random
+from typing import NamedTuple
+
+from kformer.examples.chinese_forms import (
+    chinese_date,
+    chinese_decimal,
+    chinese_integer,
+    chinese_money,
+    chinese_ordinal,
+    chinese_percent,
+    chinese_time,
+)
+from kformer.examples.english_dates import (
+    DIGITAL,
+    FACE,
+    SPOKEN,
+    join_date_and_time,
+    spell_date,
+    spell_time,
+)
+from kformer.examples.english_numbers import (
+    CURRENCIES,
+    pick,
+    spell_decimal,
+    spell_integer,
+    spell_money,
+    spell_ordinal,
+    spell_percent,
+)
+
+__all__ = [
+    "CATEGORIES",
+    "SPLITS",
+    "Pair",
+    "count_possible_pairs",
+    "generate_pairs",
+    "iterate_pairs",
+    "split_of",
+]
+
+CATEGORIES = ("date", "time", "datetime", "number", "money")
+SPLITS = ("train", "valid", "test")
+FIRST_DATE = datetime.date(1900, 1, 1)
+LAST_DATE = datetime.date(2099, 12, 31)
+
+# How often each category is drawn when all are: more where there is more to learn.
+_CATEGORY_SHARES = {"date": 20, "time": 10, "datetime": 20, "number": 22, "money": 28}
+
+
+class Pair(NamedTuple):
+    """An English text, its Chinese, and which of `CATEGORIES` it belongs to."""
+
+    source: str
+    target: str
+    category: str
+
+
+def split_of(value: datetime.date | datetime.time | int | str) -> str:
+    """The split that a value belongs to.
+
+    Args:
+        value: a date, a time of day, or a quantity: an integer, or a decimal number in digits, as
+            `"12.50"`.
+
+    Returns:
+        `"train"`, `"valid"` or `"test"`.
+    """
+    if isinstance(value, datetime.date):
+        return _split_of_key("date " + value.isoformat())
+    if isinstance(value, datetime.time):
+        on_face = value.hour % 12
+        return (
+            _split_of_key(f"time {on_face}:{value.minute:02d}")
+            if on_face or value.minute
+            else "train"
+        )
+    return _split_of_quantity(str(value))
+
+
+def _split_of_key(key):
+    number = int.from_bytes(blake2b(key.encode(), digest_size=4).digest(), "little") % 100
+    return "valid" if number < 5 else "test" if number < 10 else "train"
+
+
+def _split_of_quantity(digits):
+    if "." in digits:
+        digits = digits.rstrip("0").rstrip(".")
+    if len(digits) <= 2 and "." not in digits:
+        return "train"
+    if len(digits.replace("0", "").replace(".", "")) <= 1:
+        return "train"
+    return _split_of_key("quantity " + digits)
+
+
+@lru_cache(maxsize=1)
+def _dates():
+    """The dates of each split."""
+    dates = {split: [] for split in SPLITS}
+    for day in range(FIRST_DATE.toordinal(), LAST_DATE.toordinal() + 1):
+        date = datetime.date.fromordinal(day)
+        dates[split_of(date)].append(date)
+    return dates
+
+
+@lru_cache(maxsize=1)
+def _times():
+    """The times of each split, as (hour, minute)."""
+    times = {split: [] for split in SPLITS}
+    for hour in range(24):
+        for minute in range(60):
+            times[split_of(datetime.time(hour, minute))].append((hour, minute))
+    return times
+
+
+def _draw_time(random, split):
+    """Draws a time: half of them of the whole hour or another multiple of five minutes, as people
+    name times.
+    """
+    while True:
+        hour, minute = pick(_times()[split], random)
+        if minute % 5 == 0 or random() < 0.25:
+            return hour, minute
+
+
+def _date_pair(random, split):
+    date = pick(_dates()[split], random)
+    weekday = random() < 0.4
+    source = spell_date(date, random, weekday=weekday)
+    return "on " + source if random() < 0.06 else source, chinese_date(date, weekday=weekday)
+
+
+def _time_pair(random, split):
+    hour, minute = _draw_time(random, split)
+    draw = random()
+    family = DIGITAL if draw < 0.4 else SPOKEN if draw < 0.85 else FACE
+    source = spell_time(hour, minute, random, family=family)
+    source = "at " + source if random() < 0.06 else source
+    return source, chinese_time(hour, minute, part_of_day=family != FACE)
+
+
+def _datetime_pair(random, split):
+    date, (hour, minute) = pick(_dates()[split], random), _draw_time(random, split)
+    weekday = random() < 0.4
+    family = DIGITAL if random() < 0.5 else SPOKEN
+    date_text = spell_date(date, random, weekday=weekday)
+    time_text = spell_time(hour, minute, random, family=family)
+    source = join_date_and_time(date_text, time_text, random, family=family)
+    return source, chinese_date(date, weekday=weekday) + chinese_time(hour, minute)
+
+
+# How many digits an integer has: all magnitudes, the everyday ones more often.
+_LENGTHS = (
+    (1,) * 3 + (2,) * 4 + (3,) * 8 + (4,) * 9 + (5,) * 9 + (6,) * 8 + (7,) * 5 + (8,) * 5 + (9,) * 5
+)
+
+
+def _integer(random, lengths=_LENGTHS):
+    """Draws an integer from 1 to 999,999,999, or a round one below 10**12. Every such integer can
+    be drawn.
+    """
+    low = 10 ** (pick(lengths, random) - 1)
+    number = low + int(random() * 9 * low)
+    draw = random()
+    if draw < 0.6 or number < 100:
+        return number
+    if draw < 0.8:  # zeros inside, which the numerals treat by rules of their own
+        kept = "".join(digit if random() < 0.5 else "0" for digit in str(number)[1:])
+        return int(str(number)[0] + kept)
+    # Round: one to three digits and zeros.
+    unit = low // pick((1, 10, 10, 100), random)
+    number = number // unit * unit
+    return number * 1000 if draw > 0.92 and low >= 10**6 else number
+
+
+def _quantity(random, split, draw):
+    """Draws by `draw()` until the quantity belongs to the split."""
+    while True:
+        quantity = draw(random)
+        if _split_of_quantity(str(quantity)) == split:
+            return quantity
+
+
+def _decimal(random):
+    places = 10 ** pick((1, 1, 1, 1, 2, 2, 2, 2, 3), random)
+    whole = 0 if random() < 0.15 else _integer(random, (1, 1, 2, 2, 3, 4))
+    fraction = str(places + int(random() * places))[1:]
+    if places == 1000:
+        fraction = fraction.rstrip("0") or "5"
+    return f"{whole}.{fraction}"
+
+
+def _percentage(random):
+    return _decimal(random) if random() < 0.5 else str(_integer(random, (1, 2, 2, 2, 3, 3, 4)))
+
+
+def _number_pair(random, split):
+    kind = random()
+    if kind < 0.66:
+        number = _quantity(random, split, _integer)
+        source, target = spell_integer(number, random), chinese_integer(number)
+        if kind > 0.62:
+            signs = (
+                ("-", "-", "minus ") if source[0].isdigit() else ("minus ", "minus ", "negative ")
+            )
+            return pick(signs, random) + source, "负" + target
+        return source, target
+    if kind < 0.78:
+        number = _quantity(random, split, lambda random: _integer(random, (1, 2, 2, 3, 3, 4)))
+        return spell_ordinal(number, random), chinese_ordinal(number)
+    if kind < 0.9:
+        number = _quantity(random, split, _decimal)
+        return spell_decimal(number, random), chinese_decimal(number)
+    number = _quantity(random, split, _percentage)
+    return spell_percent(number, random), chinese_percent(number)
+
+
+_CURRENCIES = tuple(currency for currency in CURRENCIES for _ in range(currency.share))
+
+
+def _price(random):
+    """Draws an amount with hundredths, from 0.01 to 99,999.99."""
+    whole = 0 if random() < 0.12 else _integer(random, (1, 2, 2, 3, 3, 4, 5))
+    subunits = 5 + 5 * int(random() * 19) if random() < 0.4 else 1 + int(random() * 99)
+    return f"{whole}.{subunits:02d}"
+
+
+def _money_pair(random, split):
+    currency = pick(_CURRENCIES, random)
+    if currency.subunit and random() < 0.4:
+        units, subunits = map(int, _quantity(random, split, _price).split("."))
+    else:
+        units, subunits = _quantity(random, split, _integer), 0
+    source = spell_money(units, subunits, currency, random)
+    return source, chinese_money(units, subunits, currency.unit, currency.subunit)
+
+
+_MAKERS = {
+    "date": _date_pair,
+    "time": _time_pair,
+    "datetime": _datetime_pair,
+    "number": _number_pair,
+    "money": _money_pair,
+}
+
+
+def _as_typed(source, random):
+    """Now and then a text begins with a capital, or has none at all."""
+    draw = random()
+    if draw < 0.12:
+        return source[0].upper() + source[1:]
+    return source.lower() if draw < 0.16 else source
+
+
+def iterate_pairs(
+    *, seed: int = 0, split: str = "train", categories: Sequence[str] | None = None
+) -> Iterator[Pair]:
+    """Generates pairs without end; `generate_pairs` says what of.
+
+    Returns:
+        An iterator of `Pair`. It draws with Python's Mersenne Twister, by `random()` alone, so the
+        same arguments give the same pairs on every machine.
+    """
+    if split not in SPLITS:
+        raise ValueError(f"split is {split!r}: pass one of {', '.join(map(repr, SPLITS))}.")
+    names = (
+        CATEGORIES
+        if categories is None
+        else (categories,)
+        if isinstance(categories, str)
+        else tuple(categories)
+    )
+    for name in names:
+        if name not in CATEGORIES:
+            raise ValueError(
+                f"{name!r} is no category: pass some of {', '.join(map(repr, CATEGORIES))}."
+            )
+    if not names:
+        raise ValueError(
+            f"categories is empty: pass some of {', '.join(map(repr, CATEGORIES))}, or None for all."
+        )
+    return _endless_pairs(Random(f"kformer embedded corpus {split} {seed}").random, split, names)
+
+
+def _endless_pairs(random, split, names):
+    makers = [(name, _MAKERS[name]) for name in names for _ in range(_CATEGORY_SHARES[name])]
+    while True:
+        name, make = pick(makers, random)
+        source, target = make(random, split)
+        yield Pair(_as_typed(source, random), target, name)
+
+
+def generate_pairs(
+    count: int, *, seed: int = 0, split: str = "train", categories: Sequence[str] | None = None
+) -> list[Pair]:
+    """Generates pairs of English and Chinese.
+
+    A source may come more than once (in the held-out splits times do, of which there are few).
+
+    Args:
+        count: number of pairs.
+        seed: integer; another seed draws other pairs of the same split.
+        split: `"train"`, `"valid"` or `"test"`. No value of one split occurs in another, whatever
+            the seeds.
+        categories: some of `CATEGORIES`, or one; `None` for all of them, in the shares that
+            training is best with.
+
+    Returns:
+        List of `count` `Pair`s. A longer list of the same arguments begins with the shorter one.
+
+    Raises:
+        ValueError: the count is negative, or the split or a category is unknown.
+
+    Example:
+
+    >>> pairs = generate_pairs(1000, seed=1, split="valid", categories=["time", "money"])
+    >>> sources, targets, categories = zip(*pairs)
+    """
+    if count < 0:
+        raise ValueError(f"count is {count}: pass how many pairs to generate, 0 or more.")
+    return list(islice(iterate_pairs(seed=seed, split=split, categories=categories), count))
+
+
+def count_possible_pairs(split: str | None = None) -> int:
+    """A lower bound of the number of different pairs that can be generated.
+
+    Every date, every time, every date with every time and, of the numbers, the integers below
+    100,000 are counted exactly, but each in one spelling only; other numbers, and money, are left
+    out.
+
+    Args:
+        split: one of `SPLITS`, or `None` for all together.
+    """
+    splits = SPLITS if split is None else (split,)
+    total = 0
+    for name in splits:
+        dates, times = len(_dates()[name]), len(_times()[name])
+        total += dates + times + dates * times
+        total += sum(_split_of_quantity(str(number)) == name for number in range(1, 100_000))
+    return total

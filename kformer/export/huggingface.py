@@ -1,0 +1,329 @@
+"""A trained model becomes a folder that the Hugging Face library loads."""
+
+import json
+import pathlib
+
+import numpy as np
+from keras import ops
+
+from kformer.export.registry import check_free, check_layers, forbidden_ids
+from kformer.interop.weights import slots
+from kformer.layers import sinusoidal_positions
+from kformer.models import Transformer
+from kformer.utils.files import new_folder
+
+# As that library's own files are cut.
+_SHARD_BYTES = 2 * 10**9
+_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "swish"}
+_ARCHITECTURES = {"marian": "MarianMTModel", "pegasus": "PegasusForConditionalGeneration"}
+
+
+def export_huggingface(translator, path, *, dtype=None, **options):
+    """Writes a folder that `transformers` loads: `config.json`, `model.safetensors`,
+    `generation_config.json` and the tokenizer.
+
+    A post-norm model becomes a Marian model (`MarianMTModel`), a pre-norm model a Pegasus model
+    (`PegasusForConditionalGeneration`, which is Marian with the norms before the sub-layers);
+    `AutoModelForSeq2SeqLM` finds the right one. The tokenizer is a `MarianTokenizer` in both.
+    Logits are equal. That library has its sines before its cosines where the paper has them by
+    turns: the dimensions of the residual stream are permuted accordingly in every weight, which
+    changes no result.
+
+    `generation_config.json` has the translator's search, exactly in the mode "huggingface"; of
+    kformer's own beam search that library has the width and the exponent, but another length
+    penalty (see `kformer.decoding.beam_huggingface`). In neither has it a limit relative to the
+    source's length.
+
+    Args:
+        translator: a `kformer.Translator`.
+        path: the folder to make.
+        dtype: "float32", "float16" or "bfloat16", how weights are stored; `None` for as they are.
+        **options: fields of `SearchOptions` that differ from the translator's.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: the architectures have no place for the model, its tokenizer or its search, or
+            there is something at `path`.
+        ImportError: safetensors is not installed.
+
+    Example:
+        >>> kformer.export.export_huggingface(translator, "exports/en-de")
+        >>> transformers.AutoModelForSeq2SeqLM.from_pretrained("exports/en-de")
+    """
+    try:
+        import safetensors.numpy
+    except ImportError:
+        raise ImportError(
+            "Exporting to the format hf needs safetensors: run `pip install safetensors`."
+        ) from None
+    path = pathlib.Path(path)
+    check_free(path)
+    model, tokenizer = translator.model, translator.tokenizer
+    search = translator.search_options(options)
+    check_model(model)
+    check_tokenizer(tokenizer)
+    if len(search.prefix_ids) > 1:
+        raise ValueError(
+            f"The search begins with the tokens {list(search.prefix_ids)}, but the format hf can force one token alone."
+        )
+    dtype = dtype or next(slots(model)).variable.dtype
+    number_type = _number_type(dtype)
+    documents = {
+        "config.json": _config(model, search, dtype),
+        "generation_config.json": _generation_config(search, model),
+        "tokenizer_config.json": _tokenizer_config(model, tokenizer),
+        "vocab.json": _vocabulary(tokenizer, "source"),
+    }
+    if not tokenizer.joint:
+        documents["target_vocab.json"] = _vocabulary(tokenizer, "target")
+    with new_folder(path) as folder:
+        for side in ("source", "target"):
+            (folder / f"{side}.spm").write_bytes(tokenizer.sentencepiece_model(side))
+        _write_weights(model, search, number_type, folder, safetensors.numpy.save_file)
+        for name, content in documents.items():
+            (folder / name).write_text(
+                json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+            )
+    return path
+
+
+def check_model(model):
+    """Refuses a model that neither architecture can be.
+
+    Raises:
+        ValueError: with what stands in the way.
+    """
+    if type(model) is not Transformer:
+        raise ValueError(
+            f"The format hf holds kformer's Transformer alone, but the model is a {type(model).__name__}."
+        )
+    check_layers(model, "the format hf")
+    config = model.get_config()
+    reasons = {
+        "position_encoding": config["position_encoding"] not in ("sinusoidal", "sinusoidal_halves"),
+        "position_offset": config["position_offset"] != 0,
+        "normalize_embeddings": config["normalize_embeddings"],
+        "layer_norm_epsilon": config["layer_norm_epsilon"] != 1e-5,
+        "hidden_dim": config["position_encoding"] == "sinusoidal" and config["hidden_dim"] % 2 == 1,
+    }
+    for name, stands_in_the_way in reasons.items():
+        if stands_in_the_way:
+            raise ValueError(
+                f"The model has {name}={config[name]!r}, which the format hf cannot hold: its architectures have sinusoidal positions "
+                "from 0, no norm behind the embeddings, an epsilon of 1e-5 and an even hidden size."
+            )
+    if config["normalize_first"] and not config["share_embeddings"]:
+        raise ValueError(
+            "The format hf cannot hold a pre-norm model with separate embeddings: train with one vocabulary for both sides, or with "
+            "norm=post."
+        )
+
+
+def check_tokenizer(tokenizer):
+    """Refuses a tokenizer that `MarianTokenizer` cannot be.
+
+    Raises:
+        ValueError: with what stands in the way.
+    """
+    if tokenizer.source_prefix or tokenizer.target_prefix:
+        raise ValueError(
+            "The tokenizer puts tokens before the text (such as a language's), and the tokenizer of the format hf cannot: export to "
+            "saved_model or onnx."
+        )
+    if tokenizer.normalization == "identity":
+        raise ValueError(
+            "The tokenizer has normalization='identity', whose escapes the tokenizer of the format hf does not know: export to saved_model "
+            "or onnx, or train with normalization='nmt_nfkc'."
+        )
+    for side, suffix in (("source", tokenizer.source_suffix), ("target", tokenizer.target_suffix)):
+        if suffix != (tokenizer.end_id,):
+            raise ValueError(
+                f"The tokenizer ends the {side} with {suffix}, but the format hf with the end token {tokenizer.end_id} alone."
+            )
+    for name in ("pad", "unknown", "end"):
+        token_id = tokenizer.special_ids[name]
+        pieces = {tokenizer.id_to_token(token_id, side=side) for side in ("source", "target")}
+        if len(pieces) > 1:
+            raise ValueError(
+                f"The {name} token is {' on one side and '.join(sorted(pieces))} on the other; the format hf has one."
+            )
+
+
+def _num_positions(model, search):
+    """That library has a table of its fixed positions: as long as the search may get, or a source."""
+    return max(model.max_length, search.max_length + 2)
+
+
+def _config(model, search, dtype):
+    config = model.get_config()
+    model_type = "pegasus" if config["normalize_first"] else "marian"
+    shared = {
+        "model_type": model_type,
+        "architectures": [_ARCHITECTURES[model_type]],
+        "is_encoder_decoder": True,
+        "vocab_size": model.vocabulary_size,
+        "d_model": config["hidden_dim"],
+        "max_position_embeddings": _num_positions(model, search),
+        "activation_function": _ACTIVATIONS[config["activation"]],
+        **{name: config[name] for name in ("dropout", "attention_dropout", "activation_dropout")},
+        "scale_embedding": config["scale_embeddings"],
+        "tie_word_embeddings": config["share_output"],
+        "pad_token_id": model.pad_id,
+        "eos_token_id": model.end_id,
+        "bos_token_id": model.start_id,
+        "decoder_start_token_id": model.start_id,
+        "forced_eos_token_id": model.end_id,
+        "dtype": dtype,
+    }
+    for side in ("encoder", "decoder"):
+        shared[f"{side}_layers"] = config[f"num_{side}_layers"]
+        shared[f"{side}_ffn_dim"] = config["intermediate_dim"]
+        shared[f"{side}_attention_heads"] = config["num_heads"]
+    if model_type == "marian":
+        shared["share_encoder_decoder_embeddings"] = config["share_embeddings"]
+        shared["decoder_vocab_size"] = model.target_vocabulary_size
+    return shared
+
+
+def _generation_config(search, model):
+    ours = search.mode == "kformer"
+    config = {
+        "num_beams": search.beam_size,
+        "num_return_sequences": search.n_best if search.n_best > 1 else None,
+        "length_penalty": float(search.length_penalty),
+        # The nearest to a search that stops when nothing better can come; or, stopping early, at
+        # its present length.
+        "early_stopping": ("never" if search.early_stopping is not True else False)
+        if ours
+        else search.early_stopping,
+        # The start token and the end token are counted there.
+        "max_length": search.max_length + 2,
+        "min_length": search.min_length + 1 if search.min_length else 0,
+        "bad_words_ids": [[token_id] for token_id in forbidden_ids(model, search)] or None,
+        # Probabilities of a shortlist are those among its tokens.
+        "renormalize_logits": search.renormalize or bool(search.shortlist) or None,
+        "forced_bos_token_id": search.prefix_ids[0] if search.prefix_ids else None,
+        "decoder_start_token_id": model.start_id,
+        "bos_token_id": model.start_id,
+        "eos_token_id": model.end_id,
+        "pad_token_id": model.pad_id,
+        "forced_eos_token_id": model.end_id if ours or search.forced_end else None,
+    }
+    if search.sampling:
+        config |= {
+            "do_sample": True,
+            "num_beams": 1,
+            **{name: getattr(search, name) for name in ("temperature", "top_k", "top_p")},
+        }
+    return {name: value for name, value in config.items() if value is not None}
+
+
+def _tokenizer_config(model, tokenizer):
+    names = {"pad_token": "pad", "unk_token": "unknown", "eos_token": "end"}
+    return {
+        "tokenizer_class": "MarianTokenizer",
+        "model_max_length": model.max_length,
+        "separate_vocabs": not tokenizer.joint,
+        **{
+            name: tokenizer.id_to_token(tokenizer.special_ids[ours]) for name, ours in names.items()
+        },
+    }
+
+
+def _vocabulary(tokenizer, side):
+    return {piece: token_id for token_id, piece in enumerate(tokenizer.vocabulary(side).pieces)}
+
+
+def _write_weights(model, search, number_type, folder, save_file):
+    """Writes the tensors in files of at most some gigabytes each, one in memory at a time."""
+    shards, size = [[]], 0
+    for slot in slots(model):
+        num_bytes = int(np.prod(slot.variable.shape)) * number_type.itemsize
+        if shards[-1] and size + num_bytes > _SHARD_BYTES:
+            shards.append([])
+            size = 0
+        shards[-1].append(slot)
+        size += num_bytes
+    names = ["model.safetensors"]
+    if len(shards) > 1:
+        names = [f"model-{i:05}-of-{len(shards):05}.safetensors" for i in range(1, len(shards) + 1)]
+    places, total = {}, 0
+    order = _residual_order(model)
+    for name, shard in zip(names, shards, strict=True):
+        tensors = {}
+        for slot in shard:
+            array = _permuted(ops.convert_to_numpy(ops.cast(slot.variable, "float32")), slot, order)
+            parts = slot.split(array)
+            tensors |= {
+                key: np.ascontiguousarray(part).astype(number_type)
+                for key, part in zip(slot.names, parts, strict=True)
+            }
+        if shard is shards[0]:
+            tensors |= {
+                key: array.astype(number_type)
+                for key, array in _expected_besides(model, search, tensors).items()
+            }
+        save_file(tensors, str(folder / name), metadata={"format": "pt"})
+        places |= dict.fromkeys(tensors, name)
+        total += sum(tensor.nbytes for tensor in tensors.values())
+    if len(shards) > 1:
+        index = {"metadata": {"total_size": total}, "weight_map": places}
+        (folder / "model.safetensors.index.json").write_text(
+            json.dumps(index, indent=2) + "\n", encoding="utf-8"
+        )
+
+
+def _expected_besides(model, search, tensors):
+    """Tensors that the library expects though our model has no such weight; `tensors` are those
+    that came first.
+    """
+    config = model.get_config()
+    extra = {}
+    if not config["output_bias"]:
+        extra["final_logits_bias"] = np.zeros((1, model.target_vocabulary_size), "float32")
+    for side in ("encoder", "decoder"):
+        if config["normalize_first"]:
+            positions = sinusoidal_positions(
+                np.arange(_num_positions(model, search), dtype="int32"),
+                config["hidden_dim"],
+                layout="halves",
+            )
+            extra[f"model.{side}.embed_positions.weight"] = ops.convert_to_numpy(positions)
+        if config["share_embeddings"] and not config["share_output"]:
+            # Where the projection is not tied to the table, it does not tie the sides' tables
+            # either.
+            extra[f"model.{side}.embed_tokens.weight"] = tensors["model.shared.weight"]
+    return extra
+
+
+def _number_type(dtype):
+    if dtype == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    if dtype not in ("float32", "float16"):
+        raise ValueError(f"dtype must be float32, float16 or bfloat16, but {dtype!r} was given.")
+    return np.dtype(dtype)
+
+
+def _residual_order(model):
+    """Where each dimension of the exported residual stream comes from; `None` where the layouts are
+    the same.
+    """
+    config = model.get_config()
+    if config["position_encoding"] != "sinusoidal":
+        return None
+    return np.concatenate(
+        [np.arange(0, config["hidden_dim"], 2), np.arange(1, config["hidden_dim"], 2)]
+    )
+
+
+def _permuted(array, slot, order):
+    """A weight for the permuted residual stream."""
+    if order is None:
+        return array
+    for axis in slot.residual_axes:
+        array = np.take(array, order, axis=axis)
+    return array

@@ -1,0 +1,175 @@
+"""ONNX: the encoder and one step of the decoder as two graphs, for a search loop in any language."""
+
+import dataclasses
+import json
+import math
+import pathlib
+
+import keras
+
+from kformer import layers
+from kformer.decoding.searcher import check_options
+from kformer.export.registry import check_free, check_layers, forbidden_ids
+from kformer.layers.dropout import Dropout
+from kformer.models import Transformer
+from kformer.utils.files import new_folder
+
+METADATA_FILE = "kformer.json"
+FORMAT_VERSION = 1
+DTYPES = ("float32", "float16")
+
+# The layers that the graphs know; one of a user's own, or a subclass of one of these, may compute
+# anything.
+_LAYERS = {
+    layers.PositionalEmbedding,
+    layers.NormalizedPositions,
+    layers.OutputBias,
+    layers.EncoderLayer,
+    layers.DecoderLayer,
+    layers.MultiHeadAttention,
+    layers.FeedForward,
+    Dropout,
+    keras.layers.Dense,
+    keras.layers.InputLayer,
+    keras.layers.LayerNormalization,
+}
+# Above it the weights get a file of their own: a protobuf message ends at 2 GiB. The rest is room
+# for the graph.
+_INLINE_BYTES = 1_900_000_000
+_WEIGHTS_FILE = "weights.bin"
+
+
+def export_onnx(translator, path, *, dtype="float32", **options):
+    """Writes a folder with two ONNX graphs, the tokenizer, and what a search has to know.
+
+    - `encoder.onnx`: `source_ids` int64 `[B, S]` -> `encoded` `[B, S, D]`, `source_mask` bool `[B,
+      S]` and, for every decoder layer i, `cross_key_i` and `cross_value_i` `[B, N, S, H]`;
+    - `decoder_step.onnx`: `target_ids` int64 `[B, T]`, `past_key_i` and `past_value_i` `[B, N, P,
+      H]`, `cross_key_i` and `cross_value_i`, `source_mask` -> `logits` float32 `[B, T, V]`,
+      `present_key_i` and `present_value_i` `[B, N, P + T, H]`;
+    - `tokenizer/`: the folder that `kformer.Tokenizer.load` reads;
+    - `kformer.json`: format version, special ids, names, types and shapes of inputs and outputs in
+      their order, sizes, the default search options, the most tokens of a source.
+
+    All sizes but D, N, H and V are dynamic. A search starts with the start token, behind it the
+    `prefix_ids` of its options, and P = 0; it never chooses a token of `forbidden_ids`, and gives
+    the present keys and values back as the past ones. A beam search repeats each row of the
+    encoder's outputs for its beams and reorders the rows of the present ones. The graphs are made
+    from the model's configuration and weights with the `onnx` package alone (opset 17), so every
+    backend writes the same. Large weights lie in `weights.bin`, which both graphs read; it must
+    stay beside them.
+
+    Args:
+        translator: a `kformer.Translator`.
+        path: the folder to make.
+        dtype: `"float32"`, or `"float16"` for weights, keys, values and sums of half the size;
+            softmax and logits stay in float32.
+        **options: fields of `kformer.decoding.SearchOptions` that differ from the translator's, in
+            `kformer.json`.
+
+    Returns:
+        The path of the folder.
+
+    Raises:
+        ValueError: the path exists, or the model or an option cannot be exported.
+        ImportError: `onnx` is not installed.
+
+    Example:
+        >>> export_onnx(translator, "onnx/en-de")
+        PosixPath('onnx/en-de')
+    """
+    try:
+        from kformer.export.onnx import graph
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "onnx":
+            raise
+        raise ImportError(
+            'Exporting to ONNX needs the onnx package, which is not installed here: run `pip install "kformer[onnx]"`.'
+        ) from error
+    path = pathlib.Path(path)
+    search = translator.search_options(options)
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, but {dtype!r} was given.")
+    check_model(translator.model)
+    check_options(translator.model, search)
+    check_free(path)
+    with new_folder(path) as folder:
+        signatures = _write_graphs(graph, translator.model, folder, dtype)
+        translator.tokenizer.save(folder / "tokenizer")
+        metadata = (
+            json.dumps(
+                _metadata(translator, search, signatures, dtype), indent=2, ensure_ascii=False
+            )
+            + "\n"
+        )
+        (folder / METADATA_FILE).write_text(metadata, encoding="utf-8")
+    return path
+
+
+def check_model(model):
+    """Refuses a model that the graphs would not be equal to.
+
+    Raises:
+        ValueError: the model's class is not `kformer.Transformer` itself, a layer is not of this
+            package, is quantized or has LoRA weights.
+    """
+    if type(model) is not Transformer:
+        raise ValueError(
+            f"Only a kformer.Transformer itself can be exported to ONNX, but this model is a {type(model).__name__}, which may compute "
+            "something else; export a SavedModel."
+        )
+    for layer in model._flatten_layers(include_self=False):
+        if type(layer) not in _LAYERS:
+            raise ValueError(
+                f"The layer '{layer.name}' is a {type(layer).__name__}, which the export to ONNX does not know; export a SavedModel."
+            )
+        if getattr(layer, "lora_enabled", False):
+            raise ValueError(
+                f"The layer '{layer.name}' has LoRA weights, which the export to ONNX does not know; export a SavedModel."
+            )
+    check_layers(model, "ONNX", known=("rope",))
+
+
+def _write_graphs(builders, model, folder, dtype):
+    """Writes both graphs and returns what `kformer.json` says of them: file, inputs, outputs."""
+    size = sum(math.prod(weight.shape) for weight in model.weights) * (
+        4 if dtype == "float32" else 2
+    )
+    signatures = {}
+    with builders.WeightStore(
+        dtype, folder / _WEIGHTS_FILE if size > _INLINE_BYTES else None
+    ) as weights:
+        for name, build in (
+            ("encoder", builders.build_encoder),
+            ("decoder_step", builders.build_decoder_step),
+        ):
+            graph = build(model._network, weights)
+            graph.save(folder / f"{name}.onnx")
+            signatures[name] = {"file": f"{name}.onnx", **graph.signature()}
+    return signatures
+
+
+def _metadata(translator, search, signatures, dtype):
+    model, attention = translator.model, translator.model._network.decoder_layers[0].self_attention
+    return {
+        "format_version": FORMAT_VERSION,
+        "special_ids": {
+            "pad": model.pad_id,
+            "unknown": translator.tokenizer.unknown_id,
+            "start": model.start_id,
+            "end": model.end_id,
+        },
+        **signatures,
+        "dtype": dtype,
+        "num_decoder_layers": len(model._network.decoder_layers),
+        "num_heads": attention.num_heads,
+        "head_dim": model.hidden_dim // attention.num_heads,
+        "hidden_dim": model.hidden_dim,
+        "vocabulary_size": model.vocabulary_size,
+        "target_vocabulary_size": model.target_vocabulary_size,
+        "max_length": model.max_length,
+        "search": dataclasses.asdict(search),
+        # What the search in that mode never generates, the padding and the start token included.
+        "forbidden_ids": forbidden_ids(model, search),
+        "config": translator.config,
+    }

@@ -1,0 +1,105 @@
+"""The run directory: a trained model with all that is needed to use it, on any backend.
+
+RUN/
+    config.json     format_version, and how the model was made and trained
+    model.keras     the model: configuration and weights
+    tokenizer/      tokenizer.json and the SentencePiece models
+    history.csv     one row per training step        (StepHistory)
+    checkpoints/    where training can go on         (Checkpoint)
+"""
+
+import pathlib
+
+from kformer.text import Tokenizer
+from kformer.utils import files
+
+FORMAT_VERSION = 1
+
+
+def save_run(path, model, tokenizer, config=None):
+    """Writes the parts of a run directory that using the model takes; what else stands in the
+    folder is left alone.
+
+    Each file is replaced atomically, and `config.json`, without which the folder is no run
+    directory, comes last. The optimizer's state is not saved: training goes on from `checkpoints/`.
+
+    Args:
+        path: the run directory; it is made if it is missing.
+        model: a built Keras model.
+        tokenizer: a `kformer.Tokenizer`.
+        config: dict of JSON values, as the options of the training. The key `format_version` is
+            this function's own.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: the config is no JSON object, or has the key `format_version`.
+        NotADirectoryError: there is a file of that name.
+
+    Example:
+        >>> kformer.saving.save_run("runs/en-de", model, tokenizer, {"preset": "tiny", "seed": 0})
+        >>> model, tokenizer, config = kformer.saving.load_run("runs/en-de")
+    """
+    config = {} if config is None else dict(config)
+    if "format_version" in config:
+        raise ValueError(
+            "The config must not have the key 'format_version': it is written by save_run itself."
+        )
+    path = pathlib.Path(path)
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(f"{path} is a file, so no run directory can be made there.")
+    path.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(path / "tokenizer")
+    files.save_model(model, path / "model.keras", with_optimizer=False)
+    files.write_json(path / "config.json", {"format_version": FORMAT_VERSION, **config})
+    return path
+
+
+def load_run(path):
+    """Reads a run directory, whatever backend it was written on. Nothing in it can run code.
+
+    Args:
+        path: the run directory.
+
+    Returns:
+        `(model, tokenizer, config)`; the model is not compiled, and the config is the one that was
+        saved.
+
+    Raises:
+        FileNotFoundError: there is no such folder, or parts of a run directory are missing; the
+            message names them.
+        ValueError: a part is damaged, its format is newer than this code, or a link leads out of
+            the folder.
+    """
+    path = pathlib.Path(path)
+    config = read_config(path)
+    missing = [
+        name for name in ("model.keras", "tokenizer/tokenizer.json") if not (path / name).is_file()
+    ]
+    if missing:
+        raise FileNotFoundError(
+            f"{path} is no whole run directory: it lacks {' and '.join(missing)}."
+        )
+    model = files.load_model(files.inside(path, "model.keras"), compiled=False)
+    for part in sorted(files.inside(path, "tokenizer").rglob("*")):
+        files.inside(path, part.relative_to(path))
+    return model, Tokenizer.load(path / "tokenizer"), config
+
+
+def read_config(path):
+    """The config of a run directory, without loading its model: the dict that `save_run` was given.
+
+    Raises:
+        FileNotFoundError, ValueError: as `load_run`.
+    """
+    path = pathlib.Path(path)
+    if not path.is_dir():
+        raise FileNotFoundError(f"There is no run directory {path}.")
+    if not (path / "config.json").is_file():
+        raise FileNotFoundError(f"{path} is no run directory: it lacks config.json.")
+    file = files.inside(path, "config.json")
+    config = files.read_json(file)
+    files.check_format_version(config, FORMAT_VERSION, file, "run directory")
+    del config["format_version"]
+    return config

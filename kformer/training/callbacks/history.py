@@ -1,0 +1,213 @@
+"""A callback that keeps the history of a training step by step."""
+
+import csv
+import io
+import pathlib
+import time
+
+import keras
+import numpy as np
+
+from kformer.training.callbacks.step_counter import StepCounter
+from kformer.training.metrics import LatestValue
+from kformer.utils import files
+
+# What a model reports of each batch for the history's sake.
+_NO_METRICS = ("batch_loss", "batch_tokens")
+
+
+class StepHistory(StepCounter):
+    """Writes `history.csv` in the run directory: one row per step, each step exactly once.
+
+    | Column | |
+    |---|---|
+    | `step` | number of the update, from 1 |
+    | `epoch` | number of the epoch, from 1 |
+    | `loss` | loss of this very batch, with all digits of its float32 |
+    | `learning_rate` | rate of this update (under loss scaling, updates that were skipped count as steps here) |
+    | `target_tokens` | real target tokens in the batch; blank if nobody counts them |
+    | `seconds` | wall time since the step before, the time for the data included |
+    | `val_*` | a column per metric: its value on the validation data, in the row of the epoch's last step; else blank |
+
+    `pandas.read_csv("history.csv")` reads it as it is; `.dropna(subset=["val_nll"])` leaves the
+    validations.
+
+    Rows are written at each checkpoint (put this callback before `Checkpoint`, and give it to it),
+    at the end of an epoch, and every 100 steps. When training begins, rows beyond the step that it
+    resumes from are removed: all of them, if it begins anew.
+
+    Args:
+        run_dir: the run directory; it is made if it is missing.
+        resume_from: a `TrainingState`, or `None`.
+        count_tokens: a function from the number of a step (from 1) to the number of real target
+            tokens in its batch. `None` takes `logs["batch_tokens"]`, if the model has such a
+            metric.
+
+    A model reports the loss of each batch through a `LatestValue` metric named `batch_loss` (its
+    example shows how). To a model with the attribute `loss_observer`, as `kformer.Transformer`,
+    this callback gives that metric itself.
+
+    Raises:
+        ValueError: the model does not report `batch_loss`, or `history.csv` does not reach up to
+            the step that is resumed from.
+    """
+
+    _FIRST_COLUMNS = ("step", "epoch", "loss", "learning_rate", "target_tokens", "seconds")
+    _ROWS_BETWEEN_WRITES = 100
+
+    def __init__(self, run_dir, resume_from=None, count_tokens=None):
+        super().__init__(resume_from)
+        self.path = pathlib.Path(run_dir) / "history.csv"
+        self.count_tokens = count_tokens
+        self._columns = None
+        self._rows = []
+
+    def set_model(self, model):
+        super().set_model(model)
+        if getattr(model, "loss_observer", self) is None:
+            model.loss_observer = LatestValue(name="batch_loss")
+            model.train_function = model.test_function = (
+                None  # Traced functions would not know of it.
+            )
+
+    def on_train_begin(self, logs=None):
+        if self._columns is not None:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        columns, rows = _read_rows(self.path)
+        rows = [row for row in rows if int(row["step"]) <= self.step]
+        last_step = int(rows[-1]["step"]) if rows else 0
+        if last_step != self.step:
+            raise ValueError(
+                f"{self.path} does not reach up to step {self.step}, which the training resumes from."
+            )
+        self._columns = columns if rows else []
+        self._rewrite(rows)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        super().on_epoch_begin(epoch, logs)
+        self._learning_rate = _learning_rate_function(self.model.optimizer)
+        self._clock = time.perf_counter()
+
+    def on_train_batch_end(self, batch, logs=None):
+        super().on_train_batch_end(batch, logs)
+        if "batch_loss" not in logs:
+            raise ValueError(
+                "The history needs the loss of each batch: give the model a "
+                "kformer.training.LatestValue(name='batch_loss') that its compute_loss updates."
+            )
+        measured = {
+            name: _shortest(value) for name, value in logs.items() if name.startswith("val_")
+        }  # By a callback before this one.
+        self._add_columns(
+            [*(f"val_{name}" for name in logs if name not in (*_NO_METRICS, *measured)), *measured]
+        )
+        now = time.perf_counter()
+        tokens = self.count_tokens(self.step) if self.count_tokens else logs.get("batch_tokens")
+        self._rows.append(
+            {
+                "step": self.step,
+                "epoch": self.epoch + 1,
+                "loss": _shortest(logs["batch_loss"]),
+                "target_tokens": "" if tokens is None else int(tokens),
+                "seconds": f"{now - self._clock:.4f}",
+                **measured,
+            }
+        )
+        self._clock = now
+        if len(self._rows) > self._ROWS_BETWEEN_WRITES:
+            self._write(self._rows[:-1])  # The newest may yet get the values of a validation.
+            self._rows = self._rows[-1:]
+
+    def on_epoch_end(self, epoch, logs=None):
+        values = {
+            name: _shortest(value)
+            for name, value in (logs or {}).items()
+            if name.startswith("val_") and name[4:] not in _NO_METRICS
+        }
+        self._add_columns(values)
+        if values and self._rows:
+            self._rows[-1].update(values)
+        elif values:
+            # Keras did not say how long the epoch is, and a checkpoint was due at its last step.
+            rows = _read_rows(self.path)[1]
+            rows[-1].update(values)
+            self._rewrite(rows)
+        self.write()
+
+    def on_train_end(self, logs=None):
+        self.write()
+
+    def write(self):
+        """Brings all rows to the disk."""
+        self._write(self._rows)
+        self._rows = []
+
+    def _write(self, rows):
+        if not rows:
+            return
+        with open(self.path, "ab") as file:
+            for row in rows:
+                row["learning_rate"] = self._learning_rate(row["step"] - 1)
+                file.write(_csv_line([row.get(column, "") for column in self._columns]))
+        files.sync_to_disk(self.path)
+
+    def _add_columns(self, names):
+        """Widens the file by the columns that it lacks: normally when it is new and empty."""
+        wanted = [name for name in (*self._FIRST_COLUMNS, *names) if name not in self._columns]
+        if wanted:
+            self.write()
+            rows = _read_rows(self.path)[1]
+            self._columns = [*self._columns, *wanted]
+            self._rewrite(rows)
+
+    def _rewrite(self, rows):
+        with files.replacing(self.path) as aside, open(aside, "wb") as file:
+            for line in [
+                self._columns,
+                *([row.get(column, "") for column in self._columns] for row in rows),
+            ]:
+                file.write(_csv_line(line) if line else b"")
+
+
+def _shortest(value):
+    """The shortest decimal number that reads back as the same float32."""
+    return str(np.float32(value))
+
+
+def _csv_line(values):
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(values)
+    return text.getvalue().encode()
+
+
+def _read_rows(path):
+    """Columns and rows of a history; a last line that was only begun is left out."""
+    if not path.exists():
+        return [], []
+    lines = path.read_bytes().decode(errors="replace").split("\n")[:-1]
+    reader = csv.reader(lines)
+    columns = next(reader, [])
+    rows = []
+    for values in reader:
+        is_next = (
+            len(values) == len(columns)
+            and values[0].isdecimal()
+            and (not rows or int(values[0]) > int(rows[-1]["step"]))
+        )
+        if columns[:1] != ["step"] or not is_next:
+            raise ValueError(
+                f"{path} is damaged: it is no history, or its steps do not go up, at {','.join(values)[:80]!r}."
+            )
+        rows.append(dict(zip(columns, values, strict=True)))
+    return columns, rows
+
+
+def _learning_rate_function(optimizer):
+    """A function from the number of updates made to the learning rate of the next one, as text."""
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    rate = optimizer.get_config()["learning_rate"]
+    if isinstance(rate, dict):
+        schedule = keras.optimizers.schedules.deserialize(rate)
+        return lambda step: _shortest(keras.ops.convert_to_numpy(schedule(step)))
+    return lambda step: _shortest(rate)

@@ -1,0 +1,143 @@
+"""What a long training shows while it runs."""
+
+import collections
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from kformer.training.callbacks.step_counter import StepCounter
+
+
+class TrainingProgress(StepCounter):
+    """A progress bar over the whole training: steps, loss, target tokens per second and time left.
+
+    On a terminal (or in a notebook) a bar stays at the bottom and a line is printed at the end of
+    each epoch. Anywhere else, as in a log file, plain lines are printed, one every `seconds`
+    seconds. The rate is that of the last 100 steps, the data included, validation and checkpoints
+    not.
+
+    Args:
+        total_steps: int, the step at which the training ends, counted from its beginning.
+        resume_from: a `TrainingState`, or `None`.
+        count_tokens: a function from the number of a step (from 1) to the number of real target
+            tokens in its batch. `None` takes `logs["batch_tokens"]`; without either the rate is in
+            steps per second.
+        seconds: float, time between two plain lines.
+        console: a `rich.console.Console`; `None` writes to standard error, so that results can be
+            piped.
+
+    Example:
+        >>> with kformer.training.TrainingProgress(10_000) as progress:
+        ...     model.fit(train, epochs=20, callbacks=[progress], verbose=0)
+    """
+
+    _WINDOW = 100
+
+    def __init__(
+        self, total_steps, resume_from=None, count_tokens=None, seconds=10.0, console=None
+    ):
+        super().__init__(resume_from)
+        self.total_steps = total_steps
+        self.count_tokens = count_tokens
+        self.seconds = seconds
+        self.console = console or Console(stderr=True)
+        self._bar = None
+        self._busy = 0.0
+        self._tokens = 0
+        self._marks = collections.deque(maxlen=self._WINDOW)
+        self._printed = time.perf_counter()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        """Takes the bar off the terminal, also after an exception or Ctrl-C."""
+        self.close()
+
+    def close(self):
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def on_train_begin(self, logs=None):
+        if self._bar is None and (self.console.is_terminal or self.console.is_jupyter):
+            columns = [
+                TextColumn("training"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.description}"),
+            ]
+            self._bar = Progress(*columns, console=self.console)
+            self._task = self._bar.add_task("", total=self.total_steps, completed=self.step)
+            self._bar.start()
+
+    def on_epoch_begin(self, epoch, logs=None):
+        super().on_epoch_begin(epoch, logs)
+        self._clock = time.perf_counter()
+
+    def on_train_batch_begin(self, batch, logs=None):
+        # Since the last step ended, callbacks (a checkpoint) have run, and the next batch was
+        # fetched: the data counts where it is slow.
+        now = time.perf_counter()
+        self._busy += now - self._clock
+        self._clock = now
+
+    def on_train_batch_end(self, batch, logs=None):
+        super().on_train_batch_end(batch, logs)
+        now = time.perf_counter()
+        self._busy += now - self._clock
+        self._clock = now
+        tokens = (
+            self.count_tokens(self.step) if self.count_tokens else (logs or {}).get("batch_tokens")
+        )
+        self._tokens = (
+            None if tokens is None or self._tokens is None else self._tokens + int(tokens)
+        )
+        self._marks.append((self._busy, self.step, self._tokens))
+        text = self.describe(logs)
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self.step, description=text)
+        elif now - self._printed >= self.seconds or self.step >= self.total_steps:
+            self._printed = now
+            self._print(f"step {self.step}/{self.total_steps}  {text}")
+
+    def on_epoch_end(self, epoch, logs=None):
+        shown = {
+            name: value
+            for name, value in (logs or {}).items()
+            if name not in ("batch_loss", "batch_tokens")
+        }
+        shown = {name: value for name, value in shown.items() if not name.startswith("val_batch_")}
+        self._print(
+            f"epoch {epoch + 1}  step {self.step}  "
+            + "  ".join(f"{name} {value:.4g}" for name, value in shown.items())
+        )
+
+    def on_train_end(self, logs=None):
+        self.close()
+
+    def describe(self, logs=None):
+        """The line's changing part: loss, rate and time left."""
+        parts = [f"loss {logs['loss']:.4f}"] if logs and "loss" in logs else []
+        (start, first_step, first_tokens), (end, last_step, last_tokens) = (
+            self._marks[0],
+            self._marks[-1],
+        )
+        if end > start:
+            if last_tokens is None:
+                parts.append(f"{(last_step - first_step) / (end - start):,.1f} steps/s")
+            else:
+                parts.append(f"{(last_tokens - first_tokens) / (end - start):,.0f} target tokens/s")
+            left = (self.total_steps - self.step) * (end - start) / (last_step - first_step)
+            parts.append(f"{_clock_time(max(left, 0))} left")
+        return "  ".join(parts)
+
+    def _print(self, line):
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _clock_time(seconds):
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}"

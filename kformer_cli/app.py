@@ -1,0 +1,49 @@
+"""The subcommands and what their `--help` says.
+
+Nothing of kformer is imported at the top: each command imports what it needs, and Keras with it, so
+that help and mistyped options answer at once.
+"""
+
+from typing import Annotated
+
+import typer
+
+from kformer_cli.distillation import distill
+from kformer_cli.formats import export, import_
+from kformer_cli.plotting import plot
+from kformer_cli.training import average, quickstart, train
+from kformer_cli.translation import evaluate, score, translate
+
+app = typer.Typer(
+    name="kformer",
+    add_completion=False,
+    no_args_is_help=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Train an encoder-decoder Transformer on parallel text, translate with it, and export it as a SavedModel, strings in and "
+    "strings out.\n\nBegin with [bold]kformer quickstart[/bold], which needs no data; then "
+    "[bold]kformer train --train-source train.en --train-target train.de --output runs/en-de[/bold].",
+)
+
+
+def _version(wanted: bool):
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"kformer {version('kformer')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+):
+    pass
+
+
+for _command in (quickstart, train, average, translate, evaluate, score, distill, export):
+    app.command()(_command)
+app.command("import")(import_)
+app.add_typer(plot, name="plot")

@@ -1,0 +1,149 @@
+"""The command that lets teachers translate a training text: `distill`."""
+
+import pathlib
+import sys
+from typing import Annotated
+
+import typer
+
+from kformer_cli.environment import quiet_imports
+from kformer_cli.options import (
+    Backend,
+    BatchSize,
+    LengthOffset,
+    LengthPenalty,
+    LengthRatio,
+    Threads,
+    option,
+)
+
+
+def distill(
+    teachers: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN...",
+            help="The teacher's run directory; of several, all translate together.",
+        ),
+    ],
+    source: Annotated[
+        pathlib.Path, option("--source", metavar="FILE", help="Source side of the training text.")
+    ],
+    output_source: Annotated[
+        pathlib.Path,
+        option("--output-source", metavar="FILE", help="Where the new text's source side goes."),
+    ],
+    output_target: Annotated[
+        pathlib.Path, option("--output-target", metavar="FILE", help="Where the translations go.")
+    ],
+    reference: Annotated[
+        pathlib.Path | None,
+        option(
+            "--reference",
+            metavar="FILE",
+            help="Its target side, for --backward, --closest and --keep-original.",
+        ),
+    ] = None,
+    backward: Annotated[
+        list[str] | None,
+        option(
+            "--backward",
+            metavar="RUN",
+            help="A run that translates the target side back; its pairs come along. Give the option again for more, which then "
+            "translate together.",
+        ),
+    ] = None,
+    round_trips: Annotated[
+        bool,
+        option(
+            "--round-trips",
+            help="What --backward makes is translated again, by a run of the first: pairs that are new on both sides.",
+        ),
+    ] = False,
+    separately: Annotated[
+        bool,
+        option(
+            "--separately",
+            help="Let each run translate by itself, in place of all together: as many texts as runs.",
+        ),
+    ] = False,
+    closest: Annotated[
+        bool,
+        option(
+            "--closest",
+            help="Take the translation of the beam that is most like the reference, in place of the likeliest.",
+        ),
+    ] = False,
+    keep_original: Annotated[
+        bool, option("--keep-original", help="Also write the given pairs, behind the new ones.")
+    ] = False,
+    beam_size: Annotated[
+        int, option("--beam-size", min=1, show_default=True, help="Live hypotheses per sentence.")
+    ] = 5,
+    length_penalty: LengthPenalty = None,
+    length_ratio: LengthRatio = None,
+    length_offset: LengthOffset = None,
+    batch_size: BatchSize = 64,
+    threads: Threads = None,
+    backend: Backend = None,
+):
+    """Translate a training text by teachers, to train a small model on (sequence-level knowledge
+    distillation).
+
+    A student learns more from what a good teacher writes than from what people write, and more
+    still if several teachers translate separately, and others backwards. Train it with `kformer
+    train` on the two files; give it the teacher's tokenizer, so that it may teach in turn.
+
+    Example: [bold]kformer distill runs/1 runs/2 runs/3 --source train.en --reference train.de
+        --closest --output-source kd.en
+    --output-target kd.de[/bold]
+    """
+    with quiet_imports():
+        from kformer import streaming
+        from kformer.distillation.text import distill
+        from kformer.translator import Translator
+    sources = streaming.read_lines(source, "source")
+    references = None
+    if reference is not None:
+        references = streaming.read_lines(reference, "reference")
+        streaming.check_same_length(source, sources, reference, references)
+    if backward and references is None:
+        raise ValueError(
+            "--backward translates the target side of the training text: give it by --reference."
+        )
+
+    if round_trips and not backward:
+        raise ValueError(
+            "--round-trips go back and forth: give a run of the other direction by --backward."
+        )
+
+    def loaded(runs):
+        groups = [[run] for run in runs] if separately else [runs] if runs else []
+        return [Translator.load(group) for group in groups]
+
+    forward, back = loaded(teachers), loaded(backward or [])
+    settings = {"round_trips": round_trips, "closest": closest, "keep_original": keep_original}
+    settings |= {"batch_size": batch_size, "beam_size": beam_size}
+    search = {
+        "length_penalty": length_penalty,
+        "length_ratio": length_ratio,
+        "length_offset": length_offset,
+    }
+    settings |= {name: value for name, value in search.items() if value is not None}
+    texts = len(forward) + len(back) * (2 if round_trips else 1)
+    # Opened first, so that a path that cannot be written is known before the long work.
+    with (
+        streaming.open_output(output_source) as first,
+        streaming.open_output(output_target) as second,
+    ):
+        with streaming.LineProgress(len(sources) * texts) as progress:
+            text = distill(
+                forward, sources, references, backward=back, progress=progress, **settings
+            )
+        for file, lines in ((first, text.sources), (second, text.targets)):
+            file.writelines(streaming.one_line(line).encode() + b"\n" for line in lines)
+    print(
+        f"{len(text.sources):,} pairs ({text.num_empty:,} with an empty translation and {text.num_truncated:,} too long for a teacher "
+        "left out)",
+        file=sys.stderr,
+    )

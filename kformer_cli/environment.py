@@ -1,0 +1,95 @@
+"""What has to happen before Keras is imported: `--backend` and `--threads` into the environment.
+
+Keras chooses its backend once, when it is imported, and `import kformer` imports Keras.
+"""
+
+import contextlib
+import importlib
+import importlib.util
+import logging
+import os
+import re
+import sys
+import tempfile
+
+BACKENDS = ("tensorflow", "jax", "torch")
+# What each backend reads when it is imported. PyTorch and NumPy read OMP_NUM_THREADS.
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "NPROC")
+# Lines that TensorFlow's libraries print on import whatever the log level is.
+_CHATTER = re.compile(
+    r"WARNING: All log messages before absl|[IW]\d{4} \d\d:|[IW]0000 |To enable the following instructions|\s*$"
+)
+
+
+class UsageError(ValueError):
+    """A command line that cannot be."""
+
+
+class Interrupted(Exception):
+    """Ctrl-C, with a word on how to go on."""
+
+
+def prepare_environment(arguments):
+    """Puts `--backend` and `--threads` into the environment, where Keras and its backend look for
+    them.
+
+    Raises:
+        UsageError: no such backend, it is not installed, or no number of threads.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    given = _value_of("--backend", arguments)
+    backend = given or os.environ.get("KERAS_BACKEND")
+    if backend is not None:
+        where = "--backend" if given else "KERAS_BACKEND"
+        if backend not in BACKENDS:
+            raise UsageError(f"{where} is '{backend}', but must be one of {', '.join(BACKENDS)}.")
+        if importlib.util.find_spec(backend) is None:
+            raise UsageError(
+                f"The backend '{backend}' is not installed here: run `pip install {backend}`, or choose another {where}."
+            )
+        os.environ["KERAS_BACKEND"] = backend
+    threads = _value_of("--threads", arguments)
+    if threads is not None:
+        if not threads.isdecimal() or int(threads) < 1:
+            raise UsageError(
+                f"--threads must be a whole number of at least 1, but '{threads}' was given."
+            )
+        os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(int(threads))))
+
+
+@contextlib.contextmanager
+def quiet_imports():
+    """Holds back what TensorFlow's libraries print when they are imported; anything else that was
+    printed follows afterwards.
+
+    Keras imports TensorFlow wherever it is installed, on every backend, as soon as it reads or
+    writes a model. So it is imported here."""
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as held, contextlib.ExitStack() as undo:
+        stderr = os.dup(2)
+        undo.callback(os.close, stderr)
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+            with contextlib.suppress(ImportError):
+                importlib.import_module("tensorflow")
+        finally:
+            sys.stderr.flush()
+            os.dup2(stderr, 2)
+            held.seek(0)
+            for line in held.read().decode(errors="replace").splitlines():
+                if not _CHATTER.match(line):
+                    print(line, file=sys.stderr)
+
+
+def _value_of(option, arguments):
+    """What stands after an option on the command line, or `None`."""
+    for i, argument in enumerate(arguments):
+        if argument == "--":
+            return None
+        if argument.startswith(option + "="):
+            return argument[len(option) + 1 :]
+        if argument == option and i + 1 < len(arguments):
+            return arguments[i + 1]
+    return None

@@ -1,0 +1,76 @@
+"""The entry point of the `kformer` command: runs it, and makes one line of what goes wrong.
+
+The exit code is 2 for a command line that cannot be, 130 for Ctrl-C, and otherwise 1.
+`KFORMER_TRACEBACK=1` shows the traceback as well.
+"""
+
+import contextlib
+import os
+import sys
+import traceback
+import warnings
+
+from kformer_cli.environment import Interrupted, UsageError, prepare_environment
+
+
+def main(arguments=None):
+    """Runs the command and returns its exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    warnings.showwarning = _show_warning
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(
+                errors="replace"
+            )  # A terminal that cannot show a character is no reason to stop.
+    try:
+        prepare_environment(arguments)
+        from kformer_cli.app import app
+
+        code = app(args=arguments or ["--help"], prog_name="kformer", standalone_mode=False)
+        sys.stdout.flush()
+        if code == 130:  # The option parser makes this of Ctrl-C.
+            raise KeyboardInterrupt
+        return code if isinstance(code, int) else 0
+    except BrokenPipeError:
+        # Whoever read the output has left, as `head` does: there is nobody to tell. Python must not
+        # try to flush again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (Exception, KeyboardInterrupt) as error:
+        if os.environ.get("KFORMER_TRACEBACK") == "1":
+            traceback.print_exc()
+        message, code = describe(error)
+        print(f"error: {message}", file=sys.stderr)
+        return code
+
+
+def describe(error):
+    """One line about an exception, and the exit code that goes with it."""
+    import typer
+
+    if isinstance(error, KeyboardInterrupt | Interrupted | typer.Abort):
+        return str(error) or "interrupted.", 130
+    if hasattr(error, "format_message"):  # the option parser's own errors
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context is not None else "kformer"
+        return f"{_one_line(error.format_message())} (`{command} --help` explains the options.)", 2
+    if isinstance(error, UsageError):
+        return _one_line(str(error)), 2
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.strerror}: '{os.fspath(error.filename)}'.", 1
+    if isinstance(error, MemoryError):
+        return "there is not enough memory: try a smaller --batch-tokens or --batch-size.", 1
+    if isinstance(error, ValueError | OSError | ImportError | RuntimeError) and str(error):
+        return _one_line(str(error)), 1
+    return (
+        f"{type(error).__name__}: {_one_line(str(error))} (Run again with KFORMER_TRACEBACK=1 to see where.)",
+        1,
+    )
+
+
+def _one_line(text):
+    return " ".join(text.split())
+
+
+def _show_warning(message, category, filename, lineno, file=None, line=None):
+    print(f"warning: {_one_line(str(message))}", file=sys.stderr)

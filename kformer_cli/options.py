@@ -1,0 +1,106 @@
+"""The options that several commands have."""
+
+from typing import Annotated
+
+import typer
+
+
+def option(*names, help, **kwargs):
+    return typer.Option(*names, help=help, show_default=kwargs.pop("show_default", False), **kwargs)
+
+
+# `--backend` and `--threads` are read by kformer_cli.main, before Keras is imported; here they are
+# declared and explained.
+Backend = Annotated[
+    str | None,
+    option(
+        "--backend",
+        help="tensorflow, jax or torch: what computes. Default: $KERAS_BACKEND, else Keras's own choice (tensorflow).",
+    ),
+]
+Threads = Annotated[int | None, option("--threads", help="Processor threads to use. Default: all.")]
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN_OR_SAVED_MODEL", help="A run directory, or a SavedModel: NAME or NAME/VERSION."
+    ),
+]
+Run = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run directory, as `kformer train` writes it.")
+]
+Ensemble = Annotated[
+    list[str] | None,
+    option(
+        "--ensemble",
+        metavar="RUN",
+        help="A further run that translates together with the first. Give the option again for more.",
+    ),
+]
+BeamSize = Annotated[
+    int | None,
+    option(
+        "--beam-size",
+        help="Live hypotheses per sentence; 1 is greedy search, the fastest. Default: the model's, which is 4 after training.",
+    ),
+]
+LengthPenalty = Annotated[
+    float | None,
+    option(
+        "--length-penalty",
+        help="Exponent of the length penalty; more favours longer translations, 0 is none. Default: 0.6, as in the paper.",
+    ),
+]
+MaxLength = Annotated[
+    int | None,
+    option(
+        "--max-length", help="Most tokens of a translation. Default: one below the model's limit."
+    ),
+]
+LengthRatio = Annotated[
+    float | None,
+    option(
+        "--length-ratio",
+        help="With --length-offset: most tokens of a translation as RATIO * source tokens + OFFSET. A high length penalty needs a low "
+        "limit, or it favours sentences that repeat themselves. Default: 2.",
+    ),
+]
+LengthOffset = Annotated[
+    int | None, option("--length-offset", help="See --length-ratio. Default: 32.")
+]
+SourceLanguage = Annotated[
+    str | None,
+    option(
+        "--source-language",
+        metavar="CODE",
+        help="Source language, of a model of several, such as eng_Latn. Default: its own.",
+    ),
+]
+TargetLanguage = Annotated[
+    str | None,
+    option(
+        "--target-language",
+        metavar="CODE",
+        help="Target language, of a model of several. Default: its own.",
+    ),
+]
+BatchSize = Annotated[
+    int,
+    option(
+        "--batch-size",
+        min=1,
+        show_default=True,
+        help="Sentences translated at once: more is faster, up to the memory's end.",
+    ),
+]
+
+
+def wide_enough(translator, beam_size, n_best, sample):
+    """The beam size, widened to `n_best` where nobody said how wide it should be and the search is
+    not fixed.
+    """
+    default = getattr(translator.options, "beam_size", None)
+    return (
+        n_best
+        if beam_size is None and not sample and default is not None and n_best > default
+        else beam_size
+    )

@@ -1,0 +1,122 @@
+"""The commands that draw: `plot attention` and `plot training`."""
+
+import pathlib
+import sys
+from typing import Annotated
+
+import typer
+
+from kformer_cli.environment import quiet_imports
+from kformer_cli.options import Backend, BeamSize, Run, Threads, option
+
+plot = typer.Typer(
+    no_args_is_help=True,
+    help="Draw attention maps or training curves. Needs Matplotlib: pip install kformer\\[plots].",
+)
+Output = Annotated[
+    pathlib.Path, option("--output", metavar="FILE", help="The picture: .png, .svg or .pdf.")
+]
+
+
+@plot.command()
+def attention(
+    run: Run,
+    source: Annotated[str, option("--source", metavar="TEXT", help="A sentence to translate.")],
+    output: Annotated[
+        pathlib.Path,
+        option(
+            "--output",
+            metavar="FILE",
+            help="The picture: .png, .svg, .pdf, or .html to look around in.",
+        ),
+    ],
+    target: Annotated[
+        str | None,
+        option("--target", metavar="TEXT", help="Its translation. Default: the model's own."),
+    ] = None,
+    kind: Annotated[
+        str,
+        option(
+            "--kind",
+            show_default=True,
+            help="cross (decoder on encoder), encoder or decoder. A page has all three.",
+        ),
+    ] = "cross",
+    layer: Annotated[
+        list[int] | None,
+        option("--layer", help="A layer to draw, from 1. Give it again for more. Default: all."),
+    ] = None,
+    head: Annotated[
+        list[int] | None,
+        option("--head", help="A head to draw, from 1. Give it again for more. Default: all."),
+    ] = None,
+    mean: Annotated[
+        bool, option("--mean", help="Draw the mean of a layer's heads in place of each.")
+    ] = False,
+    beam_size: BeamSize = None,
+    threads: Threads = None,
+    backend: Backend = None,
+):
+    """Draw which token looked at which, in a real translation by a real model.
+
+    Example: [bold]kformer plot attention runs/en-de --source "A man rides a horse." --output
+        attention.png[/bold]
+    """
+    with quiet_imports():
+        from kformer import plots
+        from kformer.translator import Translator
+    is_page = output.suffix.lower() in (".html", ".htm")
+    if not is_page:
+        plots.style.check_suffix(output)
+    translator = Translator.load(run)
+    maps = plots.attention_maps(
+        translator, source, target, **({} if beam_size is None else {"beam_size": beam_size})
+    )
+    if is_page:
+        plots.style.write_text(output, plots.attention_html(maps))
+    else:
+        scores, queries, keys = maps.of(kind)
+        chosen = {
+            name: None if numbers is None else _from_one(numbers, name)
+            for name, numbers in (("layer", layer), ("head", head))
+        }
+        figure = plots.plot_attention(
+            scores,
+            queries,
+            keys,
+            layers=chosen["layer"],
+            heads=chosen["head"],
+            mean=mean,
+            title=f"{source} \u2192 {maps.text}",
+        )
+        plots.save(figure, output)
+    print(f"{maps.text}\n{output}", file=sys.stderr)
+
+
+def _from_one(numbers, name):
+    if min(numbers) < 1:
+        raise ValueError(f"--{name} counts from 1, but {min(numbers)} was given.")
+    return [number - 1 for number in numbers]
+
+
+@plot.command()
+def training(
+    runs: Annotated[list[pathlib.Path], typer.Argument(metavar="RUN...", help="Run directories.")],
+    output: Output,
+    metric: Annotated[
+        list[str] | None,
+        option(
+            "--metric",
+            help="A number to draw beside the loss. Give it again for more. Default: nll and bleu.",
+        ),
+    ] = None,
+):
+    """Draw the curves of trainings, beside each other.
+
+    Example: [bold]kformer plot training runs/1 runs/2 --output curves.png[/bold]
+    """
+    with quiet_imports():
+        from kformer import plots
+    plots.style.check_suffix(output)
+    plots.save(plots.plot_training(runs, metrics=tuple(metric or ("nll", "bleu"))), output)
+    print(output, file=sys.stderr)

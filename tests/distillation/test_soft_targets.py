@@ -1,0 +1,391 @@
+"""Soft targets: what teachers expect at each token, and the loss of a student that learns from it."""
+
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import kformer
+from kformer.distillation.text import soft_targets
+from kformer.models.ensemble import Ensemble
+from kformer.trainer import train_run
+from kformer.training import MaskedCrossentropy, paper_recipe
+from kformer.training.losses import soft_crossentropy
+from kformer.training.projected_loss import projected_crossentropy
+from tests.gradients import gradients
+
+V, K = 30, 4
+
+
+def draw(seed=0, batch=3, length=5, size=8):
+    """Hidden states, a table, labels, weights; classes with the label first, and their shares."""
+    random = np.random.default_rng(seed)
+    hidden = random.normal(size=(batch, length, size)).astype("float32")
+    table = random.normal(size=(V, size)).astype("float32")
+    ids = np.argsort(random.random((batch, length, V)), -1)[..., :K].astype("int32")
+    shares = (random.dirichlet(np.ones(K + 1), (batch, length))[..., :K]).astype("float32")
+    weights = (random.random((batch, length)) * (random.random((batch, length)) > 0.3)).astype(
+        "float32"
+    )
+    return hidden, table, ids, shares, weights
+
+
+def dense(ids, shares):
+    """The distribution over all classes that is meant."""
+    target = np.repeat((1 - shares.sum(-1, keepdims=True)) / V, V, -1)
+    np.put_along_axis(target, ids, np.take_along_axis(target, ids, -1) + shares, -1)
+    return target
+
+
+def torch_losses(logits, target):
+    """By PyTorch's own cross-entropy with probabilities of classes."""
+    torch = pytest.importorskip("torch")
+    logits, target = (
+        torch.tensor(np.asarray(part, "float64").reshape(-1, V)) for part in (logits, target)
+    )
+    return torch.nn.functional.cross_entropy(logits, target, reduction="none").numpy()
+
+
+@pytest.mark.parametrize("chunk_rows", [4, None])
+def test_the_loss_is_that_of_the_whole_distribution(chunk_rows):
+    hidden, table, ids, shares, weights = draw()
+    variables = [keras.Variable(hidden), keras.Variable(table)]
+    target = dense(ids, shares)
+    tensors = [ops.convert_to_tensor(part) for part in (ids, shares, weights)]
+
+    def projected():
+        values = [ops.convert_to_tensor(variable) for variable in variables]
+        options = {"chunk_rows": chunk_rows, "soft_targets": tuple(tensors[:2])}
+        return projected_crossentropy(*values, tensors[0][..., 0], tensors[2], 0.1, **options)
+
+    def plain():
+        logits = ops.matmul(variables[0], ops.transpose(variables[1]))
+        losses = -ops.sum(
+            ops.convert_to_tensor(target.astype("float32")) * ops.log_softmax(logits, axis=-1),
+            axis=-1,
+        )
+        return ops.sum(losses * tensors[2])
+
+    logits = hidden.astype("float64") @ table.astype("float64").T
+    expected = torch_losses(logits, target)
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(soft_crossentropy(logits, ids, shares)).reshape(-1),
+        expected,
+        rtol=1e-5,
+    )
+    found = ops.convert_to_numpy(ops.stop_gradient(projected()))
+    nll = torch_losses(logits, np.eye(V)[ids[..., 0]])
+    hits = logits.argmax(-1) == ids[..., 0]
+    np.testing.assert_allclose(
+        found,
+        [(part.reshape(weights.shape) * weights).sum() for part in (expected, nll, hits)],
+        rtol=1e-5,
+    )
+    for mine, other in zip(
+        gradients(lambda: projected()[0] * 3.0, variables),
+        gradients(lambda: plain() * 3.0, variables),
+        strict=True,
+    ):
+        np.testing.assert_allclose(mine, other, atol=1e-5)
+
+
+def test_a_teacher_that_knows_nothing_else_is_the_label():
+    """With all its weight on the label a teacher changes nothing, whatever its weight beside the
+    text's.
+    """
+    hidden, table, ids, shares, _ = draw(1)
+    shares[:] = [1.0, 0.0, 0.0, 0.0]
+    labels, hidden, table = ids[..., 0], ops.convert_to_tensor(hidden), ops.convert_to_tensor(table)
+    plain, _ = MaskedCrossentropy(pad_id=-1).of_projection(labels, hidden, table)
+    taught = MaskedCrossentropy(pad_id=-1, teacher_weight=0.3)
+    found, _ = taught.of_projection(labels, hidden, table, soft_targets=(ids, shares))
+    assert float(ops.convert_to_numpy(ops.stop_gradient(found))) == pytest.approx(
+        float(ops.convert_to_numpy(plain)), rel=1e-6
+    )
+
+
+def test_the_target_is_a_mixture_of_teachers_and_label():
+    hidden, table, ids, shares, _ = draw(2)
+    loss = MaskedCrossentropy(label_smoothing=0.1, pad_id=-1, teacher_weight=0.7)
+    logits = hidden @ table.T
+    smoothed = 0.9 * np.eye(V)[ids[..., 0]] + 0.1 / V
+    expected = torch_losses(logits, 0.7 * dense(ids, shares) + 0.3 * smoothed).mean()
+    value, _ = loss.of_projection(
+        ids[..., 0],
+        ops.convert_to_tensor(hidden),
+        ops.convert_to_tensor(table),
+        soft_targets=(ids, shares),
+    )
+    assert float(ops.convert_to_numpy(ops.stop_gradient(value))) == pytest.approx(
+        expected, rel=1e-5
+    )
+    value = loss.in_training(ids[..., 0], ops.convert_to_tensor(logits), soft_targets=(ids, shares))
+    assert float(ops.convert_to_numpy(value)) == pytest.approx(expected, rel=1e-5)
+    kept = MaskedCrossentropy.from_config(loss.get_config())
+    assert kept.teacher_weight == 0.7 and "teacher_weight" not in MaskedCrossentropy().get_config()
+
+
+def test_a_weight_outside_its_range_is_refused():
+    with pytest.raises(ValueError, match=r"teacher_weight must lie in \[0, 1\], but 1.5"):
+        MaskedCrossentropy(teacher_weight=1.5)
+
+
+SOURCES = [
+    f"a {word} dog runs{' fast' * (n % 4)}"
+    for n, word in enumerate(["red", "blue", "green", "old", "new"] * 8)
+]
+TARGETS = [
+    f"ein {word} Hund rennt{' sehr schnell' * (n % 3)}"
+    for n, word in enumerate(["roter", "blauer", "alter", "neuer"] * 10)
+]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("taught")
+    for name, lines in (("train.en", SOURCES), ("train.de", TARGETS)):
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    paths = [str(folder / name) for name in ("train.en", "train.de")]
+    tokenizer = kformer.Tokenizer.train(paths, vocabulary_size=35, byte_fallback=False)
+    return folder, tokenizer, kformer.data.prepare(*paths, tokenizer, folder / "corpus")
+
+
+def small_model(tokenizer, seed):
+    sizes = {
+        "num_encoder_layers": 1,
+        "num_decoder_layers": 1,
+        "hidden_dim": 16,
+        "intermediate_dim": 32,
+        "num_heads": 2,
+    }
+    ids = {"pad_id": tokenizer.pad_id, "start_id": tokenizer.start_id, "end_id": tokenizer.end_id}
+    return kformer.Transformer(tokenizer.vocabulary_size, **sizes, **ids, dropout=0.0, seed=seed)
+
+
+def test_teachers_say_what_their_models_say(prepared, tmp_path):
+    _, tokenizer, corpus = prepared
+    models = [small_model(tokenizer, seed) for seed in (1, 2)]
+    seen = []
+    found = soft_targets(
+        models,
+        corpus,
+        tmp_path / "soft",
+        num_classes=3,
+        progress=lambda *counts: seen.append(counts),
+    )
+    assert seen[-1] == (corpus.num_pairs, corpus.num_pairs)
+    for packed in (False, True):
+        dataset = kformer.data.ParallelDataset.from_prepared(
+            corpus, batch_tokens=64, packed=packed, soft_targets=found
+        )
+        inputs, labels = dataset.batch_at(1)
+        ids, probabilities = inputs["soft_target_ids"], inputs["soft_targets"]
+        assert (
+            ids.shape == (*labels.shape, 4)
+            and ids.dtype == np.int32
+            and probabilities.dtype == np.float32
+        )
+        given = {name: part for name, part in inputs.items() if not name.startswith("soft")}
+        means = np.exp(np.asarray(ops.convert_to_numpy(_together(models, given)), "float64"))
+        real = labels != corpus.pad_id
+        assert (ids[..., 0] == labels)[real].all() and real.any() and not real.all()
+        np.testing.assert_allclose(
+            probabilities[real], np.take_along_axis(means, ids, -1)[real], atol=1e-3
+        )
+        means = means[real]
+        means[np.arange(len(means)), labels[real]] = -1
+        assert [set(row) for row in np.argsort(-means, -1)[:, :3].tolist()] == [
+            set(row) for row in ids[real][:, 1:].tolist()
+        ]
+        assert not probabilities[~real].any()
+
+
+@pytest.mark.any_backend
+def test_a_corpus_knows_its_tokenizer(prepared, tmp_path):
+    folder, tokenizer, corpus = prepared
+    lines = [
+        line
+        for side in ("en", "de")
+        for line in (folder / f"train.{side}").read_text(encoding="utf-8").upper().splitlines()
+    ]
+    other = kformer.Tokenizer.train(texts=[*lines, "Q5 7"], vocabulary_size=35, byte_fallback=False)
+    assert other.vocabulary_size == tokenizer.vocabulary_size
+    with pytest.raises(ValueError, match="was prepared with another tokenizer than the one given"):
+        soft_targets(kformer.Translator(small_model(other, 1), other), corpus, tmp_path / "soft")
+    assert not (tmp_path / "soft").exists()
+    with pytest.raises(ValueError, match="was prepared with another tokenizer than the one given"):
+        kformer.data.ParallelDataset.from_prepared(corpus, tokenizer=other, word_dropout=0.1)
+    # One that was written before corpora knew theirs is taken at its user's word.
+    shutil.copytree(corpus.folder, tmp_path / "old")
+    meta = json.loads((tmp_path / "old" / "meta.json").read_text(encoding="utf-8"))
+    del meta["vocabulary"]
+    (tmp_path / "old" / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
+    kformer.data.ParallelDataset.from_prepared(tmp_path / "old", tokenizer=other, word_dropout=0.1)
+
+
+def _together(models, inputs):
+    """The logarithms of the mean probabilities, also of packed rows, which an ensemble passes on as
+    they are.
+    """
+    return Ensemble(models)(
+        {name: ops.convert_to_tensor(part) for name, part in inputs.items()}, training=False
+    )
+
+
+def test_what_does_not_go_together_is_refused(prepared, tmp_path):
+    _, tokenizer, corpus = prepared
+    model = small_model(tokenizer, 1)
+    found = soft_targets(
+        kformer.Translator(model, tokenizer), corpus, tmp_path / "soft", num_classes=2
+    )
+    with pytest.raises(
+        ValueError, match="num_classes must be at least 1 and less than the 35 tokens"
+    ):
+        soft_targets(model, corpus, tmp_path / "other", num_classes=35)
+    with pytest.raises(ValueError, match="leave out subword_sampling"):
+        kformer.data.ParallelDataset.from_prepared(
+            corpus, soft_targets=found, subword_sampling=0.1, tokenizer=tokenizer
+        )
+    config = {**model.get_config(), "end_id": 7}
+    with pytest.raises(ValueError, match="teacher's end_id is 7, but the corpus has"):
+        soft_targets(kformer.Transformer.from_config(config), corpus, tmp_path / "other")
+    with pytest.raises(ValueError, match="teacher's vocabulary_size is 30, but the corpus has 35"):
+        soft_targets(
+            kformer.Transformer.from_config({**model.get_config(), "vocabulary_size": 30}),
+            corpus,
+            tmp_path / "other",
+        )
+    assert not (tmp_path / "other").exists()
+    other = kformer.data.prepare(SOURCES[:10], TARGETS[:10], tokenizer, tmp_path / "corpus")
+    with pytest.raises(ValueError, match="were made for another text"):
+        kformer.data.SoftTargets(tmp_path / "soft", other)
+    with pytest.raises(ValueError, match="not of"):
+        kformer.data.ParallelDataset.from_prepared(other, soft_targets=found)
+    with pytest.raises(FileNotFoundError, match="holds no soft targets"):
+        kformer.data.SoftTargets(tmp_path / "corpus" / "none", corpus)
+
+
+@pytest.mark.parametrize("harm", ["cut", "gone", "newer", "no json"])
+def test_damaged_soft_targets_are_refused(prepared, tmp_path, harm):
+    _, tokenizer, corpus = prepared
+    soft_targets(small_model(tokenizer, 1), corpus, tmp_path / "soft", num_classes=2)
+    meta, part = tmp_path / "soft" / "meta.json", tmp_path / "soft" / "classes.ids"
+    message = {
+        "cut": "bytes instead of",
+        "gone": "is missing",
+        "newer": "format version 9",
+        "no json": "is not the meta.json",
+    }[harm]
+    if harm == "cut":
+        part.write_bytes(part.read_bytes()[:-2])
+    elif harm == "gone":
+        part.unlink()
+    elif harm == "newer":
+        meta.write_text(json.dumps({**json.loads(meta.read_text()), "format_version": 9}))
+    else:
+        meta.write_text("{")
+    with pytest.raises(ValueError, match=message):
+        kformer.data.SoftTargets(tmp_path / "soft", corpus)
+
+
+class WithLogits(kformer.Transformer):
+    """A loss of the user's own takes the way over the logits."""
+
+    def compute_loss(self, *args, **kwargs):
+        return super().compute_loss(*args, **kwargs)
+
+
+def test_a_student_learns_alike_with_and_without_logits(prepared, tmp_path):
+    _, tokenizer, corpus = prepared
+    teacher = small_model(tokenizer, 5)
+    found = soft_targets(teacher, corpus, tmp_path / "soft")
+    losses = {}
+    for kind in (kformer.Transformer, WithLogits):
+        dataset = kformer.data.ParallelDataset.from_prepared(
+            corpus, batch_tokens=64, max_shapes=1, soft_targets=found
+        )
+        student = kind.from_config(small_model(tokenizer, 7).get_config())
+        student.compile(**paper_recipe(student, learning_rate=1e-3, teacher_weight=0.6))
+        losses[kind] = student.fit(dataset, epochs=2, verbose=0).history["loss"]
+    assert losses[WithLogits] == pytest.approx(losses[kformer.Transformer], rel=1e-4)
+    plain = small_model(tokenizer, 7)
+    plain.compile(**paper_recipe(plain, learning_rate=1e-3))
+    labels_alone = kformer.data.ParallelDataset.from_prepared(corpus, batch_tokens=64, max_shapes=1)
+    without = plain.fit(labels_alone, epochs=2, verbose=0).history["loss"]
+    assert without != pytest.approx(losses[kformer.Transformer], rel=1e-3)
+    other = small_model(tokenizer, 7)
+    other.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    with pytest.raises(ValueError, match="needs kformer.training.MaskedCrossentropy"):
+        other.fit(dataset, verbose=0)
+
+
+def test_a_run_learns_from_teachers_and_goes_on(prepared, tmp_path):
+    """Killed at a checkpoint and resumed, it has the losses of one that was not; the teachers are
+    not asked again.
+    """
+    folder, tokenizer, _ = prepared
+    for seed in (1, 2):
+        kformer.saving.save_run(
+            tmp_path / f"teacher-{seed}", small_model(tokenizer, seed), tokenizer
+        )
+    given = {
+        "train_source": str(folder / "train.en"),
+        "train_target": str(folder / "train.de"),
+        "show_progress": False,
+    }
+    given |= {
+        "teachers": [tmp_path / "teacher-1", tmp_path / "teacher-2"],
+        "batch_tokens": 128,
+        "cooldown": 0.0,
+        "checkpoint_every": 3,
+    }
+    given["max_shapes"] = 1  # Each costs a compilation on JAX.
+    said = []
+    whole = train_run(tmp_path / "whole", **given, steps=8, report=said.append)
+    assert any("asking 2 teachers" in line for line in said) and any(
+        "targets: 0.8 of each" in line for line in said
+    )
+    train_run(tmp_path / "parts", **given, steps=5, report=said.append)
+    for seed in (1, 2):
+        shutil.rmtree(tmp_path / f"teacher-{seed}")
+    parts = train_run(tmp_path / "parts", resume=True, steps=8, report=said.append)
+    histories = [(run.path / "history.csv").read_text().splitlines() for run in (whole, parts)]
+    losses = [[line.split(",")[2] for line in history] for history in histories]
+    assert len(losses[0]) == 9 and losses[0] == losses[1]
+    assert kformer.saving.read_config(whole.path)["training"]["teacher_weight"] == 0.8
+
+
+def test_a_teacher_with_another_tokenizer_is_refused(prepared, tmp_path):
+    folder, tokenizer, _ = prepared
+    other = kformer.Tokenizer.train(
+        [str(folder / "train.de")], vocabulary_size=23, byte_fallback=False
+    )
+    kformer.saving.save_run(tmp_path / "teacher", small_model(tokenizer, 1), tokenizer)
+    other.save(tmp_path / "tokenizer")
+    given = {
+        "train_source": str(folder / "train.en"),
+        "train_target": str(folder / "train.de"),
+        "teachers": [str(tmp_path / "teacher")],
+    }
+    with pytest.raises(ValueError, match="has another tokenizer than the model"):
+        train_run(
+            tmp_path / "run",
+            **given,
+            tokenizer=str(tmp_path / "tokenizer"),
+            steps=1,
+            report=print,
+            show_progress=False,
+        )
+    assert not (tmp_path / "run").exists()
+    for options, message in (
+        ({"teachers": None, "teacher_weight": 0.5}, "teacher_weight is about what teachers say"),
+        ({"subword_sampling": 0.1}, "leave out subword_sampling"),
+        ({"vocabulary_size": 100}, "leave the vocabulary options out"),
+        ({"teacher_weight": 2}, "from 0 to 1"),
+        ({"teachers": "run"}, "a list of run directories"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            train_run(tmp_path / "run", **{**given, **options}, steps=1, show_progress=False)

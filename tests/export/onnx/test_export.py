@@ -1,0 +1,389 @@
+"""The ONNX graphs: the model's numbers, from every backend, by a runtime that knows nothing of
+Keras.
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import kformer
+import kformer.export.onnx.export as onnx_export
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+FROZEN_RUN = ROOT / "tests" / "frozen_run"
+
+
+class OnnxModel:
+    """A folder in onnxruntime. The decoder's past and present are dicts by the name behind `past_`
+    and `present_`.
+    """
+
+    def __init__(self, folder):
+        self.metadata = json.loads((folder / "kformer.json").read_text(encoding="utf-8"))
+        self.encoder, self.decoder = (
+            onnxruntime.InferenceSession(
+                folder / self.metadata[name]["file"], providers=["CPUExecutionProvider"]
+            )
+            for name in ("encoder", "decoder_step")
+        )
+
+    def encode(self, source_ids):
+        """All outputs of the encoder by name."""
+        return self._run("encoder", self.encoder, {"source_ids": source_ids.astype("int64")})
+
+    def nothing(self, rows):
+        """The past of a search that has not begun."""
+        shape = (rows, self.metadata["num_heads"], 0, self.metadata["head_dim"])
+        names = [
+            f"{kind}_{i}"
+            for i in range(self.metadata["num_decoder_layers"])
+            for kind in ("key", "value")
+        ]
+        return {name: np.zeros(shape, self.metadata["dtype"]) for name in names}
+
+    def step(self, target_ids, encoder_outputs, past):
+        """Logits `[B, T, V]` and the present."""
+        known = {
+            **encoder_outputs,
+            **{f"past_{name}": value for name, value in past.items()},
+            "target_ids": target_ids.astype("int64"),
+        }
+        inputs = {
+            part["name"]: known[part["name"]] for part in self.metadata["decoder_step"]["inputs"]
+        }
+        outputs = self._run("decoder_step", self.decoder, inputs)
+        return outputs["logits"], {
+            name.removeprefix("present_"): outputs[name] for name in outputs if name != "logits"
+        }
+
+    def greedy(self, source_ids, steps):
+        """Greedy search, `[B, steps]`: ids, the end token, padding."""
+        special, encoder_outputs = self.metadata["special_ids"], self.encode(source_ids)
+        rows, past = len(source_ids), self.nothing(len(source_ids))
+        ids, found, done = np.full(rows, special["start"]), [], np.zeros(rows, bool)
+        for _ in range(steps):
+            logits, past = self.step(ids[:, None], encoder_outputs, past)
+            logits[..., self.metadata["forbidden_ids"]] = -np.inf
+            ids = np.where(done, special["pad"], logits[:, -1].argmax(-1))
+            found.append(ids)
+            done |= ids == special["end"]
+        return np.stack(found, axis=1)
+
+    def _run(self, name, session, inputs):
+        names = [part["name"] for part in self.metadata[name]["outputs"]]
+        return dict(zip(names, session.run(names, inputs), strict=True))
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return kformer.Tokenizer.load(FROZEN_RUN / "tokenizer")
+
+
+@pytest.fixture
+def make_translator(tiny_transformer, tokenizer):
+    """A function that makes a translator around a very small model; its arguments are the model's."""
+
+    def make(**overrides):
+        size = {
+            "vocabulary_size": tokenizer.vocabulary_size,
+            "pad_id": tokenizer.pad_id,
+            "end_id": tokenizer.end_id,
+        }
+        model = tiny_transformer(**{**size, "start_id": tokenizer.start_id, **overrides})
+        offset = overrides.get("position_offset", 0)
+        return kformer.Translator(
+            model, tokenizer, kformer.decoding.SearchOptions(max_length=15 - offset, beam_size=1)
+        )
+
+    return make
+
+
+@pytest.fixture
+def batch(random_batch, tokenizer):
+    """Source and target ids, one source of them nothing but padding."""
+
+    def draw(rows, source_length, target_length):
+        ids = random_batch(
+            rows, source_length, target_length, vocabulary_size=tokenizer.vocabulary_size
+        )
+        if rows > 2:
+            ids["source_ids"][-1] = 0
+        return ids
+
+    return draw
+
+
+def largest_difference(model, folder, ids):
+    """Between the model's encoder output and uncached logits, and what the graphs give token by
+    token.
+    """
+    exported = OnnxModel(folder)
+    encoder_outputs = exported.encode(ids["source_ids"])
+    encoded, mask = (keras.ops.convert_to_numpy(part) for part in model.encode(ids["source_ids"]))
+    np.testing.assert_array_equal(encoder_outputs["source_mask"], mask)
+    expected, found = keras.ops.convert_to_numpy(model(ids)), []
+    past = exported.nothing(len(expected))
+    for t in range(expected.shape[1]):
+        logits, past = exported.step(ids["target_ids"][:, t : t + 1], encoder_outputs, past)
+        assert logits.dtype == "float32" and logits.shape == (len(expected), 1, expected.shape[2])
+        assert all(value.shape[2] == t + 1 for value in past.values())
+        found.append(logits)
+    # Several tokens at once, after one and after none.
+    _, past = exported.step(
+        ids["target_ids"][:, :1], encoder_outputs, exported.nothing(len(expected))
+    )
+    rest, _ = exported.step(ids["target_ids"][:, 1:], encoder_outputs, past)
+    whole, _ = exported.step(ids["target_ids"], encoder_outputs, exported.nothing(len(expected)))
+    logits = (np.concatenate(found, axis=1), np.concatenate([found[0], rest], axis=1), whole)
+    pairs = [(encoder_outputs["encoded"], encoded), *((part, expected) for part in logits)]
+    return max(np.abs(part - other).max() for part, other in pairs)
+
+
+def check_equality(translator, folder, batch):
+    """The graphs, of every shape, against the model."""
+    assert onnx_export.export_onnx(translator, folder) == folder
+    for name in ("encoder", "decoder_step"):
+        onnx.checker.check_model(str(folder / f"{name}.onnx"), full_check=True)
+    for shape in ((1, 3, 2), (4, 6, 5)):
+        assert largest_difference(translator.model, folder, batch(*shape)) < 1e-4
+    assert (
+        kformer.Tokenizer.load(folder / "tokenizer").special_ids == translator.tokenizer.special_ids
+    )
+
+
+BART = {
+    "normalize_embeddings": True,
+    "scale_embeddings": False,
+    "position_encoding": "learned",
+    "activation": "gelu",
+}
+MARIAN = {
+    "position_encoding": "sinusoidal_halves",
+    "output_bias": True,
+    "activation": "silu",
+    "normalize_first": True,
+}
+
+
+def test_graphs_equal_the_model(make_translator, tmp_path, batch):
+    check_equality(
+        make_translator(**BART, normalize_first=True, output_bias=True), tmp_path / "out", batch
+    )
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        BART,
+        MARIAN,
+        {**MARIAN, "share_output": False, "normalize_first": False, "activation": "relu"},
+        {
+            "position_encoding": "sinusoidal_fairseq",
+            "position_offset": 2,
+            "share_embeddings": False,
+        },
+        {
+            "position_encoding": "sinusoidal_fairseq",
+            "hidden_dim": 9,
+            "num_heads": 3,
+            "normalize_embeddings": True,
+        },
+        {"position_encoding": "sinusoidal_halves", "hidden_dim": 9, "num_heads": 1},
+        {"position_encoding": "sinusoidal", "hidden_dim": 9, "num_heads": 9},
+        {"position_encoding": "rope", "rotary_base": 50.0},
+        {
+            "position_encoding": "rope",
+            "rotary_base": 50.0,
+            "rotary_interleaved": True,
+            "normalize_first": True,
+        },
+        {
+            "position_encoding": None,
+            "target_vocabulary_size": 700,
+            "share_output": False,
+            "num_encoder_layers": 1,
+        },
+        {
+            "pad_id": 3,
+            "start_id": 0,
+            "end_id": 2,
+            "num_decoder_layers": 3,
+            "layer_norm_epsilon": 0.1,
+        },
+    ],
+    ids=lambda config: " ".join(f"{key}={value}" for key, value in config.items()) or "default",
+)
+def test_every_option_of_the_model(make_translator, tmp_path, batch, config):
+    check_equality(make_translator(**config), tmp_path / "out", batch)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "bfloat16"])
+def test_a_model_in_half_precision_is_computed_in_float32(make_translator, tmp_path, batch, dtype):
+    translator = make_translator(dtype=dtype)
+    folder = onnx_export.export_onnx(translator, tmp_path / "out")
+    model = make_translator().model
+    for weight, theirs in zip(model.weights, translator.model.weights, strict=True):
+        weight.assign(keras.ops.cast(theirs.value, weight.dtype))
+    assert largest_difference(model, folder, batch(4, 6, 5)) < 1e-4
+
+
+def test_greedy_ids_equal_the_searchers(tmp_path):
+    translator = kformer.Translator.load(FROZEN_RUN)
+    folder = onnx_export.export_onnx(translator, tmp_path / "deep" / "out", beam_size=1)
+    texts = [
+        pair.source
+        for pair in kformer.examples.generate_pairs(12, seed=6, split="test", categories=("time",))
+    ]
+    rows = translator.tokenizer.tokenize(texts, side="source", special_tokens=True)
+    source_ids = np.array(
+        [row + [translator.model.pad_id] * (max(map(len, rows)) - len(row)) for row in rows]
+    )
+    assert len({len(row) for row in rows}) > 1, "some rows are padded"
+    expected = kformer.decoding.Searcher(
+        translator.model, translator.search_options({"beam_size": 1})
+    )(source_ids).ids[:, 0]
+    found = OnnxModel(folder).greedy(source_ids, steps=expected.shape[1])
+    np.testing.assert_array_equal(found, expected)
+    assert kformer.Tokenizer.load(folder / "tokenizer").detokenize(found) == translator(
+        texts, beam_size=1
+    )
+
+
+@pytest.mark.any_backend
+def test_metadata_names_what_the_graphs_have(make_translator, tmp_path, tokenizer):
+    translator = make_translator()
+    translator.config["trained"] = "by hand"
+    exported = OnnxModel(onnx_export.export_onnx(translator, tmp_path / "out", beam_size=5))
+    metadata = exported.metadata
+    assert (
+        metadata["format_version"] == 1
+        and metadata["max_length"] == 16
+        and metadata["config"] == {"trained": "by hand"}
+    )
+    assert metadata["search"]["beam_size"] == 5 and metadata["search"]["max_length"] == 15
+    assert metadata["special_ids"] == tokenizer.special_ids and metadata["forbidden_ids"] == [
+        tokenizer.pad_id,
+        tokenizer.start_id,
+    ]
+    for name, session in (("encoder", exported.encoder), ("decoder_step", exported.decoder)):
+        for kind, parts in (("inputs", session.get_inputs()), ("outputs", session.get_outputs())):
+            described = [(part["name"], part["shape"]) for part in metadata[name][kind]]
+            assert described == [(part.name, list(part.shape)) for part in parts]
+
+
+@pytest.mark.any_backend
+def test_large_weights_lie_once_in_a_file_beside_the_graphs(
+    make_translator, tmp_path, batch, monkeypatch
+):
+    translator = make_translator(num_encoder_layers=1)
+    onnx_export.export_onnx(translator, tmp_path / "inline")
+    monkeypatch.setattr(onnx_export, "_INLINE_BYTES", 1000)
+    monkeypatch.setattr("kformer.export.onnx.graph._ALIGNMENT", 64)
+    check_equality(translator, tmp_path / "out", batch)
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {
+        *("encoder.onnx", "decoder_step.onnx", "weights.bin", "kformer.json", "tokenizer")
+    }
+    weights = sum(4 * int(np.prod(weight.shape)) for weight in translator.model.trainable_weights)
+    assert (
+        weights
+        <= (tmp_path / "out" / "weights.bin").stat().st_size
+        < weights + 64 * len(translator.model.weights)
+    )
+    graphs = [
+        sum(
+            (tmp_path / name / f"{part}.onnx").stat().st_size
+            for part in ("encoder", "decoder_step")
+        )
+        for name in ("inline", "out")
+    ]
+    assert graphs[0] - graphs[1] > weights / 2
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("positions", ["learned", "rope"])
+def test_float16_is_half_the_size_and_near(make_translator, tmp_path, batch, positions):
+    translator = (
+        make_translator(**BART)
+        if positions == "learned"
+        else make_translator(position_encoding=positions)
+    )
+    folder = onnx_export.export_onnx(translator, tmp_path / "half", dtype="float16")
+    assert 0 < largest_difference(translator.model, folder, batch(4, 6, 5)) < 0.05
+    onnx.checker.check_model(str(folder / "decoder_step.onnx"), full_check=True)
+    assert OnnxModel(folder).encode(np.array([[5, 6]]))["cross_key_0"].dtype == "float16"
+    initializers = onnx.load(folder / "encoder.onnx").graph.initializer
+    assert all(
+        tensor.data_type != onnx.TensorProto.FLOAT for tensor in initializers if "/" in tensor.name
+    )
+
+
+@pytest.mark.any_backend
+def test_refusals_leave_everything_as_it_was(make_translator, tmp_path, monkeypatch):
+    translator = make_translator()
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    with pytest.raises(ValueError, match="taken exists already"):
+        onnx_export.export_onnx(translator, taken)
+    with pytest.raises(ValueError, match="float32, float16"):
+        onnx_export.export_onnx(translator, tmp_path / "out", dtype="int8")
+    with pytest.raises(TypeError, match="beam_width"):
+        onnx_export.export_onnx(translator, tmp_path / "out", beam_width=3)
+    with pytest.raises(ValueError, match="learned positions"):
+        onnx_export.export_onnx(
+            make_translator(position_encoding="learned"), tmp_path / "out", max_length=99
+        )
+
+    class Mine(kformer.Transformer):
+        pass
+
+    mine = Mine.from_config(translator.model.get_config())
+    with pytest.raises(ValueError, match="this model is a Mine"):
+        onnx_export.export_onnx(kformer.Translator(mine, translator.tokenizer), tmp_path / "out")
+
+    def failing(folder):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(translator.tokenizer, "save", failing)
+    with pytest.raises(OSError, match="No space"):
+        onnx_export.export_onnx(translator, tmp_path / "out")
+    assert [path.name for path in tmp_path.rglob("*")] == ["taken"], "nothing half-written stays"
+
+
+@pytest.mark.any_backend
+def test_layers_that_the_graphs_do_not_know(make_translator, tmp_path):
+    class Louder(keras.layers.LayerNormalization):
+        pass
+
+    translator = make_translator(normalize_first=True)
+    translator.model._network.encoder_layers[0].feed_forward_norm.__class__ = Louder
+    with pytest.raises(ValueError, match="is a Louder"):
+        onnx_export.export_onnx(translator, tmp_path / "out")
+    translator = make_translator()
+    translator.model._network.encoder_layers[0].feed_forward.intermediate.quantize("int8")
+    with pytest.raises(ValueError, match="quantized"):
+        onnx_export.export_onnx(translator, tmp_path / "out")
+    translator = make_translator()
+    translator.model._network.encoder_layers[0].feed_forward.intermediate.enable_lora(2)
+    with pytest.raises(ValueError, match="'intermediate' has LoRA weights"):
+        onnx_export.export_onnx(translator, tmp_path / "out")
+
+
+@pytest.mark.any_backend
+def test_without_onnx_the_error_says_what_to_install(make_translator, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "kformer.export.onnx.graph", raising=False)
+    monkeypatch.delattr(kformer.export, "onnx_graph", raising=False)
+    with pytest.raises(ImportError, match=re.escape('pip install "kformer[onnx]"')):
+        onnx_export.export_onnx(make_translator(), tmp_path / "out")
+    assert not any(tmp_path.iterdir())

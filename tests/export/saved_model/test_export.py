@@ -1,0 +1,322 @@
+"""The SavedModel: the same text as the translator, from every backend, in a process that has
+TensorFlow alone.
+"""
+
+import importlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import kformer
+from kformer.export import SavedModelTranslator
+from tests.hiding import hiding
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+FROZEN_RUN = ROOT / "tests" / "frozen_run"
+FROZEN_SAVED_MODEL = ROOT / "saved_models" / "frozen"
+
+# Runs a SavedModel where neither Keras nor this package is installed; texts in and results out as
+# JSON.
+BARE_PROCESS = (
+    hiding("keras", "kformer", "sentencepiece", "jax", "torch")
+    + """
+import json
+import pathlib
+import tensorflow as tf
+# `import tensorflow_text` would import Keras; the kernels alone, as a server links them, show that
+# the model needs none.
+import importlib.util
+folder = pathlib.Path(importlib.util.find_spec("tensorflow_text").origin).parent
+tf.load_op_library(str(next(folder.glob("python/ops/_sentencepiece_tokenizer*.so"))))
+module = tf.saved_model.load(sys.argv[1])
+texts = [text.encode("latin-1") for text in json.load(sys.stdin)]
+result = {}
+for name in module.signatures:
+    outputs = module.signatures[name](text=tf.constant(texts, tf.string, shape=[len(texts)]))
+    result[name] = {
+        key: {"shape": value.shape.as_list(), "values": [
+            item.decode() if isinstance(item, bytes) else item for item in value.numpy().reshape(-1).tolist()]}
+        for key, value in outputs.items()
+    }
+assert not any(name.split(".")[0] in ("keras", "kformer") for name in sys.modules)
+print(json.dumps(result))
+"""
+)
+
+
+def run_bare(path, texts):
+    """The outputs of all signatures, as NumPy arrays, from a process with tensorflow and
+    tensorflow_text alone.
+    """
+    encoded = [
+        (text.encode() if isinstance(text, str) else text).decode("latin-1") for text in texts
+    ]
+    run = subprocess.run(
+        [sys.executable, "-c", BARE_PROCESS, str(path)],
+        input=json.dumps(encoded),
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    return {
+        name: {
+            key: np.array(part["values"], dtype=object).reshape(part["shape"])
+            for key, part in outputs.items()
+        }
+        for name, outputs in json.loads(run.stdout).items()
+    }
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return kformer.Translator.load(FROZEN_RUN)
+
+
+@pytest.fixture(scope="module")
+def exported(translator, tmp_path_factory):
+    """A SavedModel exported from the backend under test."""
+    folder = tmp_path_factory.mktemp("saved_models")
+    assert translator.export(folder / "times", beam_size=4) == folder / "times" / "1"
+    return folder / "times"
+
+
+@pytest.fixture(scope="module")
+def texts():
+    sources = [
+        pair.source
+        for pair in kformer.examples.generate_pairs(30, seed=6, split="test", categories=("time",))
+    ]
+    return [
+        *sources,
+        "",
+        "seven " * 100,
+        "人人人 ☃",
+        "  twenty to  six\t",
+        b"half past \xff\xfe four",
+        "</s> <pad> noon",
+    ]
+
+
+@pytest.fixture(scope="module")
+def outputs(exported, texts):
+    return run_bare(exported / "1", texts)
+
+
+def test_the_same_text_as_the_translator(translator, outputs, texts):
+    found = translator.translate(texts, beam_size=4)
+    assert outputs["serving_default"]["translation"].tolist() == [result.text for result in found]
+    assert np.allclose(
+        outputs["serving_default"]["score"].astype(float),
+        [result.score for result in found],
+        atol=1e-4,
+    )
+    assert outputs["serving_default"]["truncated"].tolist() == [
+        result.truncated for result in found
+    ]
+    assert (
+        sum(outputs["serving_default"]["truncated"]) == 1
+        and outputs["serving_default"]["translation"][30] == ""
+    )
+
+
+def test_n_best(translator, outputs, texts):
+    found = translator.translate(texts, beam_size=4, n_best=4)
+    assert outputs["n_best"]["translations"].tolist() == [
+        [h.text for h in result.hypotheses] for result in found
+    ]
+    scores = [[h.score for h in result.hypotheses] for result in found]
+    assert np.allclose(outputs["n_best"]["scores"].astype(float), scores, atol=1e-4)
+    for name in ("translation", "score", "truncated"):
+        assert outputs["n_best"][name].tolist() == pytest.approx(
+            outputs["serving_default"][name].tolist(), abs=1e-4
+        ) or (outputs["n_best"][name].tolist() == outputs["serving_default"][name].tolist())
+
+
+def test_attention(translator, outputs, texts):
+    attention = outputs["attention"]
+    weights = attention["attention"].astype(float)
+    assert weights.shape == (
+        len(texts),
+        2,
+        2,
+        attention["target_tokens"].shape[1],
+        attention["source_tokens"].shape[1],
+    )
+    for row in (0, 7, 29):
+        expected = translator.attention(texts[row], beam_size=4)
+        target, source = len(expected.target_tokens), len(expected.source_tokens)
+        assert attention["source_tokens"][row].tolist() == expected.source_tokens + [""] * (
+            weights.shape[4] - source
+        )
+        assert attention["target_tokens"][row].tolist() == expected.target_tokens + [""] * (
+            weights.shape[3] - target
+        )
+        assert np.allclose(weights[row, :, :, :target, :source], expected.weights, atol=1e-5)
+
+
+def test_batches_of_any_size(exported, outputs, texts):
+    module = SavedModelTranslator(exported)
+    assert module([]) == []
+    empty = run_bare(exported / "1", [])
+    assert {
+        name: {key: value.ndim for key, value in part.items()} for name, part in empty.items()
+    } == {
+        "serving_default": {"translation": 1, "score": 1, "truncated": 1},
+        "n_best": {"translations": 2, "scores": 2, "translation": 1, "score": 1, "truncated": 1},
+        "attention": {"translation": 1, "source_tokens": 2, "target_tokens": 2, "attention": 5},
+    }
+    assert all(value.shape[0] == 0 for part in empty.values() for value in part.values())
+    together = outputs["serving_default"]["translation"].tolist()
+    assert module(texts, batch_size=1) == together, "one row never changes another"
+    assert module(texts, batch_size=7) == together
+
+
+def test_only_ops_that_a_server_has(exported):
+    import tensorflow as tf
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    proto = saved_model_pb2.SavedModel.FromString((exported / "1" / "saved_model.pb").read_bytes())
+    graph = proto.meta_graphs[0].graph_def
+    ops = {node.op for node in graph.node} | {
+        node.op for function in graph.library.function for node in function.node_def
+    }
+    functions = {function.signature.name for function in graph.library.function}
+    text_ops = {op for op in ops if op.startswith("Sentencepiece") or op.startswith("TFText>")}
+    assert text_ops, "the tokenizer is in the graph"
+    core = {op for op in ops - text_ops - functions if not hasattr(tf.raw_ops, op)}
+    assert core == set(), f"ops of neither registry: {core}"
+    assert not any("Xla" in op or op in ("PyFunc", "EagerPyFunc") for op in ops)
+    attributes = [dict(function.attr) for function in graph.library.function]
+    assert not any(a["_XlaMustCompile"].b for a in attributes if "_XlaMustCompile" in a)
+
+
+def test_weights_are_variables(exported, translator):
+    """A constant in a graph counts against protobuf's limit of 2 GB; a variable does not."""
+    size = (exported / "1" / "variables" / "variables.data-00000-of-00001").stat().st_size
+    assert size >= 4 * sum(
+        int(np.prod(weight.shape)) for weight in translator.model.trainable_weights
+    )
+
+
+def test_versions_and_refusals(exported, translator, tmp_path):
+    with pytest.raises(ValueError, match="exists already"):
+        translator.export(exported, version=1)
+    with pytest.raises(ValueError, match="sampling"):
+        translator.export(tmp_path / "x", sampling=True)
+    assert not (tmp_path / "x").exists()
+    with pytest.raises(FileNotFoundError, match="no SavedModel"):
+        SavedModelTranslator(tmp_path)
+    with pytest.raises(ValueError, match="n_best=5"):
+        SavedModelTranslator(exported).translate(["noon"], n_best=5)
+    assert [path.name for path in exported.iterdir()] == ["1"], "nothing half-written stays"
+
+
+@pytest.mark.any_backend
+def test_a_model_class_of_ones_own_is_exported_from_every_backend(
+    translator, tmp_path, monkeypatch
+):
+    name = "model_of_ones_own"
+    (tmp_path / f"{name}.py").write_text(
+        "import keras, kformer\n"
+        "@keras.saving.register_keras_serializable(package='mine')\n"
+        "class Mine(kformer.Transformer):\n"
+        "    pass\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    model = importlib.import_module(name).Mine.from_config(translator.model.get_config())
+    model.set_weights(translator.model.get_weights())
+    mine = kformer.Translator(model, translator.tokenizer)
+    folder = mine.export(tmp_path / "saved", beam_size=1, imports=[name])
+    texts = ["May 3, 2031", "half past four"]
+    assert SavedModelTranslator(folder)(texts) == translator(texts, beam_size=1)
+    if keras.backend.backend() != "tensorflow":
+        with pytest.raises(RuntimeError, match="name the module that registers them"):
+            mine.export(tmp_path / "other", beam_size=1)
+        assert not any((tmp_path / "other").glob("*"))
+
+
+def test_frozen_saved_model_says_what_it_said():
+    """A SavedModel of the first release: its exact text, for ever."""
+    expected = json.loads((FROZEN_RUN / "expected.json").read_text(encoding="utf-8"))
+    outputs = run_bare(FROZEN_SAVED_MODEL / "1", expected["texts"])
+    assert outputs["serving_default"]["translation"].tolist() == expected["beam_4"]
+    assert np.allclose(
+        outputs["serving_default"]["score"].astype(float), expected["scores"], atol=1e-3
+    )
+
+
+@pytest.mark.any_backend
+def test_saved_model_cli_shows_the_signatures():
+    run = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tensorflow.python.tools.saved_model_cli",
+            "show",
+            "--all",
+            "--dir",
+            str(FROZEN_SAVED_MODEL / "1"),
+        ],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+    )
+    for words in (
+        "signature_def['serving_default']",
+        "inputs['text']",
+        "outputs['translation']",
+        "outputs['truncated']",
+    ):
+        assert words in run.stdout, run.stderr[-2000:]
+
+
+def size_of(folder):
+    return sum(file.stat().st_size for file in folder.rglob("variables.data*"))
+
+
+def test_bfloat16(translator, exported, texts, tmp_path):
+    """Matrices in bfloat16: about the same scores, mostly the same text, in less than half the
+    bytes (a float32 export turns the table).
+    """
+    folder = translator.export(tmp_path / "half", beam_size=4, dtype="bfloat16")
+    outputs = run_bare(folder, texts)
+    assert sorted(outputs) == ["n_best", "serving_default"]
+    found = translator.translate(texts, beam_size=4)
+    scores = np.array([result.score for result in found])
+    assert np.allclose(outputs["serving_default"]["score"].astype(float), scores, atol=0.1)
+    same = [
+        ours == result.text
+        for ours, result in zip(outputs["serving_default"]["translation"], found, strict=True)
+    ]
+    assert sum(same[:30]) >= 29
+    assert size_of(folder) < 0.6 * size_of(exported / "1")
+    metadata = json.loads((folder / "assets.extra" / "kformer.json").read_text())
+    assert metadata["dtype"] == "bfloat16"
+
+
+def test_bad_dtypes(translator, tmp_path):
+    with pytest.raises(
+        ValueError,
+        match="^A SavedModel's dtype must be one of float32, bfloat16, but 'int8' was given.$",
+    ):
+        translator.export(tmp_path / "x", dtype="int8")
+    sizes = {
+        "hidden_dim": 8,
+        "intermediate_dim": 8,
+        "num_heads": 2,
+        "num_encoder_layers": 1,
+        "num_decoder_layers": 1,
+    }
+    own = kformer.Transformer(translator.tokenizer.vocabulary_size, dtype="float16", **sizes)
+    # From another backend the sentence comes out of the second process.
+    with pytest.raises(
+        (ValueError, RuntimeError), match="cannot be had in bfloat16: the model computes in float16"
+    ):
+        kformer.Translator(own, translator.tokenizer).export(tmp_path / "x", dtype="bfloat16")
+    assert not list((tmp_path / "x").glob("[0-9]*"))

@@ -1,0 +1,105 @@
+"""The signature for one text at a time, which XLA compiles, beside the one for batches."""
+
+import keras
+import pytest
+
+import kformer
+from kformer.export import SavedModelTranslator
+from tests.export.saved_model.test_export import FROZEN_RUN
+
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="from other backends it is made by this one"
+)
+
+TEXTS = ["noon", "half past four in the afternoon", "", "</s> twenty to six", "seven " * 20]
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return kformer.Translator.load(FROZEN_RUN)
+
+
+@pytest.fixture(scope="module")
+def greedy(translator, tmp_path_factory):
+    return translator.export(
+        tmp_path_factory.mktemp("models") / "greedy", single=True, beam_size=1, min_length=2
+    )
+
+
+def check(folder):
+    """Compares the two signatures, text by text."""
+    import tensorflow as tf
+
+    signatures = tf.saved_model.load(str(folder)).signatures
+    for text in TEXTS:
+        expected, found = (
+            signatures[name](text=tf.constant([text])) for name in ("serving_default", "single")
+        )
+        assert found["translation"].numpy().tolist() == expected["translation"].numpy().tolist()
+        assert found["truncated"].numpy().tolist() == expected["truncated"].numpy().tolist()
+        assert found["score"].numpy() == pytest.approx(expected["score"].numpy(), abs=1e-4)
+
+
+def test_a_lone_text_has_the_same_translation(greedy):
+    check(greedy)
+
+
+@pytest.mark.parametrize("mode", ["kformer", pytest.param("huggingface", marks=pytest.mark.slow)])
+def test_beams_and_shortlists(translator, tmp_path, mode):
+    few = translator.shortlist(["上午九点", "下午四点半"])
+    check(translator.export(tmp_path / "beams", single=True, beam_size=3, shortlist=few, mode=mode))
+
+
+@pytest.mark.slow
+def test_rotary_positions(translator, tmp_path):
+    model = translator.model
+    ids = {"pad_id": model.pad_id, "start_id": model.start_id, "end_id": model.end_id}
+    sizes = {
+        "hidden_dim": 16,
+        "intermediate_dim": 32,
+        "num_heads": 2,
+        "num_encoder_layers": 1,
+        "num_decoder_layers": 2,
+        "max_length": 64,
+    }
+    keras.utils.set_random_seed(1)
+    rotary = kformer.Transformer(
+        model.vocabulary_size, position_encoding="rope", rotary_base=50.0, **sizes, **ids
+    )
+    for weight in rotary.weights:
+        weight.assign(weight + 0.5 * keras.random.normal(weight.shape))
+    rotary = kformer.Translator(rotary, translator.tokenizer)
+    folder = rotary.export(tmp_path / "rotary", single=True, beam_size=3, max_length=12)
+    check(folder)
+    said = SavedModelTranslator(folder)(TEXTS)
+    assert said == rotary(TEXTS, beam_size=3, max_length=12) and len({*said}) > 3
+
+
+def test_warming_up(translator, greedy, tmp_path):
+    warm = SavedModelTranslator(greedy, warm_up=16)
+    compiled, asked = warm._module.signatures["single"], []
+    warm._module.signatures._signatures["single"] = lambda text: (
+        asked.append(text) or compiled(text=text)
+    )
+    assert warm(["noon"]) == SavedModelTranslator(greedy)(["noon"]) and len(asked) == 1
+    assert warm(["noon", "noon"]) == 2 * warm(["noon"]) and len(asked) == 2, (
+        "a batch is for the other signature"
+    )
+
+    plain = translator.export(tmp_path / "plain", beam_size=1, min_length=2)
+    with pytest.raises(
+        ValueError,
+        match="no signature for single texts to warm up: export it again with single=True",
+    ):
+        SavedModelTranslator(plain, warm_up=16)
+    sizes = [
+        sum(file.stat().st_size for file in (folder / "variables").iterdir())
+        for folder in (plain, greedy)
+    ]
+    assert sizes[1] < 1.01 * sizes[0], "no weight is stored twice"
+
+
+def test_what_it_cannot_be_had_for(translator, tmp_path):
+    with pytest.raises(ValueError, match="single texts runs in float32.*computes in bfloat16"):
+        translator.export(tmp_path / "times", single=True, dtype="bfloat16")
+    assert not list(tmp_path.rglob("*.pb"))

@@ -1,0 +1,880 @@
+"""The command line: what it prints, what it refuses, and a training that is killed and goes on."""
+
+import argparse
+import contextlib
+import csv
+import io
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import keras
+import numpy as np
+import pytest
+import sacrebleu
+
+import kformer
+from kformer import streaming
+from kformer.evaluation.scores import EvaluationResult
+from kformer.export.saved_model.reader import read_metadata
+from kformer.saving import load_run
+from kformer.saving.checkpoints import fingerprint
+from kformer.training import average_checkpoints
+from kformer_cli import environment
+from kformer_cli.main import main
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RUN = ROOT / "tests" / "frozen_run"
+SAVED_MODEL = ROOT / "saved_models" / "frozen"
+TIMES = [
+    "half past four in the afternoon",
+    "ten minutes to seven in the morning",
+    "9:05 pm",
+    "noon",
+]
+
+
+@pytest.fixture
+def kformer_main(capfdbinary, monkeypatch):
+    """A function that runs a command in this process and returns its exit code, standard output and
+    standard error.
+    """
+
+    def run(*arguments, stdin=b""):
+        with contextlib.ExitStack() as undo:
+            for name, value in dict(os.environ).items():
+                undo.callback(os.environ.__setitem__, name, value)
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+            capfdbinary.readouterr()
+            code = main([str(argument) for argument in arguments])
+        out, err = capfdbinary.readouterr()
+        return code, out, err.decode()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Files of a small parallel corpus: dict of name to path."""
+    folder = tmp_path_factory.mktemp("corpus")
+    paths = {}
+    for split, count in (("train", 240), ("valid", 30)):
+        pairs = kformer.examples.generate_pairs(count, split=split, categories="time")
+        for side in ("source", "target"):
+            paths[f"{split}_{side}"] = folder / f"{split}.{side}"
+            paths[f"{split}_{side}"].write_text(
+                "".join(getattr(pair, side) + "\n" for pair in pairs), encoding="utf-8"
+            )
+    return paths
+
+
+@pytest.fixture(scope="module")
+def small_run(tmp_path_factory, corpus):
+    """A run directory with a very small untrained model, from which trainings may start."""
+    tokenizer = kformer.Tokenizer.train(
+        [corpus["train_source"], corpus["train_target"]], vocabulary_size=400
+    )
+    sizes = {
+        "num_encoder_layers": 1,
+        "num_decoder_layers": 1,
+        "hidden_dim": 16,
+        "intermediate_dim": 32,
+        "num_heads": 2,
+    }
+    model = kformer.Transformer(tokenizer.vocabulary_size, **sizes, dropout=0.2, max_length=48)
+    return kformer.Translator(model, tokenizer).save(tmp_path_factory.mktemp("small") / "run")
+
+
+def train_arguments(corpus, output, **options):
+    """The arguments of a `kformer train`."""
+    options = {**corpus, "output": output, **options}
+    return [
+        "train",
+        *(
+            part
+            for name, value in options.items()
+            for part in (f"--{name.replace('_', '-')}", str(value))
+        ),
+    ]
+
+
+def error_of(result):
+    """The error line of a failed command, after a look at everything that a failure must not do."""
+    code, out, err = result
+    assert code in (1, 2, 130)
+    assert out == b""
+    assert "Traceback" not in err
+    (line,) = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert err.endswith(line + "\n")
+    return line.removeprefix("error: ")
+
+
+# ---- the entry point ----
+
+
+@pytest.mark.any_backend
+def test_help_needs_no_keras_and_the_backend_is_set_before_it_is_imported():
+    code = """if True:
+        import os, sys
+        from kformer_cli.main import main
+        assert main([]) == main(["train", "--help"]) == 0
+        assert not {"keras", "tensorflow", "jax", "torch"} & set(sys.modules)
+        os.environ["KERAS_BACKEND"] = "torch"
+        assert main(["score", "--backend=jax", "--threads", "1", "--source", "x", "--target", "x", "nowhere"]) == 1
+        import keras
+        assert keras.backend.backend() == "jax" and os.environ["OMP_NUM_THREADS"] == "1"
+    """
+    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    for command in (
+        "quickstart",
+        "train",
+        "translate",
+        "evaluate",
+        "score",
+        "export",
+        "--resume",
+        "Passes over the",
+    ):
+        assert command in process.stdout
+    assert process.stderr.startswith("error: The source file 'x' does not exist")
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (
+            ["--backend", "mxnet", "translate", "x"],
+            "--backend is 'mxnet', but must be one of tensorflow, jax, torch.",
+        ),
+        (
+            ["translate", "x", "--threads=none"],
+            "--threads must be a whole number of at least 1, but 'none' was given.",
+        ),
+        (["tarin"], "No such command 'tarin'"),
+        (["train"], "Missing option '--output'"),
+        (["translate"], "Missing argument 'RUN_OR_SAVED_MODEL'"),
+        (["translate", "x", "--beam-size", "wide"], "Invalid value for '--beam-size'"),
+        (["translate", "x", "--n-best", "0"], "Invalid value for '--n-best'"),
+        (["translate", "x", "--temperature", "2"], "are for --sample"),
+        (
+            ["export", str(RUN), "--output", "x", "--format", "tflite"],
+            "--format is 'tflite', but must be one of saved_model, ctranslate2",
+        ),
+        (
+            ["export", str(RUN), "--output", "x", "--format", "ctranslate2", "--beam-size", "4"],
+            "ctranslate2 holds no search options",
+        ),
+        (["import", "folder"], "Missing option '--output'"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_exit_code_2(kformer_main, arguments, words):
+    result = kformer_main(*arguments)
+    assert words in error_of(result)
+    assert result[0] == 2
+
+
+@pytest.mark.any_backend
+def test_a_backend_that_is_not_installed_is_told(kformer_main, monkeypatch):
+    monkeypatch.setattr(environment.importlib.util, "find_spec", lambda name: None)
+    result = kformer_main("translate", "x", "--backend", "jax")
+    assert (
+        error_of(result)
+        == "The backend 'jax' is not installed here: run `pip install jax`, or choose another --backend."
+    )
+    assert result[0] == 2
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "error, code, words",
+    [
+        (KeyboardInterrupt(), 130, "interrupted."),
+        (MemoryError(), 1, "there is not enough memory"),
+        (PermissionError(13, "Permission denied", "/there/x"), 1, "Permission denied: '/there/x'."),
+        (
+            ZeroDivisionError("a\nb"),
+            1,
+            "ZeroDivisionError: a b (Run again with KFORMER_TRACEBACK=1 to see where.)",
+        ),
+    ],
+)
+def test_whatever_happens_is_one_line(kformer_main, monkeypatch, error, code, words):
+    def app(**_):
+        raise error
+
+    monkeypatch.setattr("kformer_cli.app.app", app)
+    result = kformer_main("score")
+    assert words in error_of(result)
+    assert result[0] == code
+    monkeypatch.setenv("KFORMER_TRACEBACK", "1")
+    assert "Traceback" in kformer_main("score")[2]
+
+
+# ---- bad input ----
+
+
+def bad_inputs(folder):
+    """Command lines with something wrong in their files, and words of the error."""
+    good = folder / "good.txt"
+    files = {
+        "good": b"noon\n",
+        "two": b"noon\nnoon\n",
+        "empty": b"",
+        "latin": b"noon\n",
+        "bytes": b"noon\ncaf\xe9\n",
+    }
+    for name, content in files.items():
+        (folder / f"{name}.txt").write_bytes(content)
+    two, empty, invalid, missing = (
+        folder / "two.txt",
+        folder / "empty.txt",
+        folder / "bytes.txt",
+        folder / "missing.txt",
+    )
+    newer = folder / "newer"
+    newer.mkdir()
+    (newer / "config.json").write_text('{"format_version": 1000}')
+    half = folder / "half"
+    (half / "tokenizer").mkdir(parents=True)
+    (half / "config.json").write_text('{"format_version": 1}')
+    other = folder / "other"
+    other.mkdir()
+    (other / "thesis.tex").write_text("")
+
+    def train(source, target, *more, output=folder / "run"):
+        return [
+            "train",
+            "--output",
+            output,
+            "--train-source",
+            source,
+            "--train-target",
+            target,
+            *more,
+        ]
+
+    def compare(source, reference, *more, model=RUN):
+        return ["evaluate", model, "--source", source, "--reference", reference, *more]
+
+    return [
+        (train(missing, good), "missing.txt' does not exist"),
+        (train(good, two), f"'{good}' has 1 lines and '{two}' has 2"),
+        (train(empty, empty), "empty.txt' is empty"),
+        (train(invalid, two), f"Line 2 of '{invalid}' is not valid UTF-8"),
+        (train(folder, good), "is a folder"),
+        (train(good, good, "--valid-source", good), "give valid_source and valid_target"),
+        (
+            train(good, good, "--preset", "huge"),
+            "preset must be one of tiny, small, base, big, but 'huge' was given",
+        ),
+        (
+            train(good, good, "--norm", "both"),
+            "norm must be one of pre, post, but 'both' was given",
+        ),
+        (train(good, good, "--dropout", "1.5"), "dropout must be in [0, 1), but 1.5 was given"),
+        (
+            train(good, good, "--model-option", "rope"),
+            "a model option is NAME=VALUE, as gated=true, but 'rope' was given",
+        ),
+        (
+            train(good, good, "--model-option", "gate=true"),
+            "There is no model option 'gate': choose among activation, attention_",
+        ),
+        (
+            train(good, good, "--epochs", "0"),
+            "epochs must be a whole number of at least 1, but 0 was given",
+        ),
+        (train(good, good, "--precision", "int8"), "precision must be one of float32"),
+        (train(good, good, "--start-from", RUN, "--preset", "tiny"), "so preset cannot be chosen"),
+        (train(good, good, "--start-from", missing), "missing.txt"),
+        (train(good, good, output=good), "is a file"),
+        (train(good, good, output=other), "is not empty and holds no training (it has thesis.tex)"),
+        (train(good, good, output=newer), "install a newer kformer"),
+        (["train", "--output", folder / "new", "--resume"], "give train_source and train_target"),
+        (["translate", folder / "nowhere"], "There is no run directory or SavedModel"),
+        (["translate", other], "neither a run directory (it lacks config.json) nor a SavedModel"),
+        (["translate", newer], "install a newer kformer"),
+        (["translate", half], "has no model.keras yet"),
+        (["translate", RUN, "--input", missing], "missing.txt' does not exist"),
+        (
+            ["translate", RUN, "--input", good, "--output", folder / "no" / "out.txt"],
+            "of the output file does not exist",
+        ),
+        (["translate", RUN, "--input", good, "--output", folder], "Is a directory"),
+        (["translate", RUN, "--beam-size", "0"], "beam_size must be at least 1, but 0 was given"),
+        (
+            ["translate", RUN, "--beam-size", "2", "--n-best", "3"],
+            "raise beam_size to 3, or lower n_best",
+        ),
+        (["translate", SAVED_MODEL, "--beam-size", "5"], "was exported with beam_size=4"),
+        (["translate", SAVED_MODEL, "--sample"], "was exported with sampling=False"),
+        (["translate", SAVED_MODEL, "--n-best", "9"], "was exported with the 4 best"),
+        (compare(good, two), "has 1 lines and"),
+        (compare(empty, empty), "empty.txt' is empty"),
+        (compare(invalid, two), "Line 2 of the source file"),
+        (
+            compare(good, good, "--tokenize", "moses"),
+            "tokenize is 'moses', but must be one of 13a, char",
+        ),
+        (["score", RUN, "--source", good, "--target", two], "has 1 lines and"),
+        (["score", SAVED_MODEL, "--source", good, "--target", good], "is no run directory"),
+        (["export", folder / "nowhere", "--output", folder / "saved"], "There is no run directory"),
+        (["export", RUN, "--output", folder, "--format", "onnx"], "exists already"),
+        (
+            ["export", RUN, "--output", folder / "x", "--dtype", "int8"],
+            "dtype must be one of float32, bfloat16, but 'int8' was given",
+        ),
+        (
+            ["export", RUN, "--output", folder / "x", "--format", "hf", "--dtype", "int8"],
+            "dtype must be float32, float16 or bfloat16",
+        ),
+        (
+            ["export", RUN, "--output", folder / "x", "--format", "ctranslate2", "--dtype", "int4"],
+            "Unknown quantization 'int4'",
+        ),
+        (["import", folder / "nowhere", "--output", folder / "x"], "There is no folder"),
+        (
+            ["import", folder, "--output", folder / "x"],
+            "has no config.json, so it is no folder of a published model",
+        ),
+        (["import", RUN, "--output", folder], "There is something at"),
+        (
+            ["import", RUN, "--output", folder / "x"],
+            "has the model_type None; kformer imports t5, mt5, marian",
+        ),
+        (
+            ["translate", RUN, "--target-language", "fr"],
+            "This tokenizer has no languages to choose from",
+        ),
+        (["translate", SAVED_MODEL, "--target-language", "fr"], "The languages of the SavedModel"),
+    ]
+
+
+def test_bad_input_is_one_clear_line(kformer_main, tmp_path):
+    for arguments, words in bad_inputs(tmp_path):
+        line = error_of(kformer_main(*arguments, stdin=b"noon\n"))
+        assert words in line, (arguments, line)
+    assert not (tmp_path / "no").exists() and not (tmp_path / "saved").exists()
+
+
+@pytest.mark.any_backend
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may write everywhere"
+)
+def test_a_folder_that_cannot_be_written_is_one_clear_line(kformer_main, corpus, tmp_path):
+    tmp_path.chmod(0o500)
+    assert error_of(kformer_main(*train_arguments(corpus, tmp_path / "run"))).startswith(
+        "Permission denied"
+    )
+
+
+# ---- translate, score, evaluate, export ----
+
+
+def test_every_input_line_has_exactly_one_output_line(kformer_main, tmp_path):
+    lines = [
+        TIMES[0].encode(),
+        b"",
+        b"9:05\xff pm",
+        "noon\u2028noon\x85noon\x0b".encode(),
+        b"noon\r",
+        b" ",
+        b"noon\tnoon",
+        TIMES[1].encode(),
+    ]
+    text = b"\xef\xbb\xbf" + b"\n".join(
+        lines
+    )  # a byte order mark at the start, no newline at the end
+    code, out, err = kformer_main("translate", RUN, "--beam-size", "1", stdin=text)
+    assert code == 0, err
+    found = out.decode().removesuffix("\n").split("\n")
+    decoded = [line.decode(errors="replace").removesuffix("\r") for line in lines]
+    expected = kformer.Translator.load(RUN)(decoded, beam_size=1)
+    assert len(found) == len(lines)
+    assert found == [streaming.one_line(line) for line in expected]
+    assert (
+        found[0] == "下午四点半"
+        and found[1] == ""
+        and found[5] == ""
+        and found[7] == "早上六点五十分"
+    )
+
+    (tmp_path / "in.txt").write_bytes(text)
+    code, out, err = kformer_main(
+        "translate",
+        RUN,
+        "--beam-size",
+        "1",
+        "--input",
+        tmp_path / "in.txt",
+        "--output",
+        tmp_path / "out.txt",
+    )
+    assert (code, out) == (0, b"") and f"{len(lines)} lines in " in err
+    assert (tmp_path / "out.txt").read_bytes().decode() == "".join(line + "\n" for line in found)
+
+
+def test_a_saved_model_translates_as_the_run_it_was_made_from(kformer_main):
+    text = "".join(line + "\n" for line in TIMES).encode()
+    runs = [
+        kformer_main("translate", model, "--n-best", "3", stdin=text)
+        for model in (RUN, SAVED_MODEL)
+    ]
+    assert [code for code, _, _ in runs] == [0, 0], runs
+    assert runs[0][1] == runs[1][1]
+    rows = [line.split("\t") for line in runs[0][1].decode().splitlines()]
+    assert [len(row) for row in rows] == [3] * len(TIMES)
+    code, out, err = kformer_main("translate", SAVED_MODEL / "1", "--beam-size", "4", stdin=text)
+    assert (code, out.decode().splitlines()) == (0, [row[0] for row in rows]), err
+
+
+def test_scores_are_those_that_the_score_command_gives(kformer_main, tmp_path):
+    (tmp_path / "source").write_text("".join(line + "\n" for line in TIMES))
+    code, out, _ = kformer_main(
+        "translate", RUN, "--n-best", "2", "--scores", "--input", tmp_path / "source"
+    )
+    rows = [line.split("\t") for line in out.decode().splitlines()]
+    assert code == 0 and [len(row) for row in rows] == [4] * len(TIMES)
+    # Each source twice, with its two translations. (The second may be the first in other pieces,
+    # which no text can tell.)
+    pairs = [
+        (line, row[i], float(row[i + 1]))
+        for line, row in zip(TIMES, rows, strict=True)
+        for i in (0, 2)
+        if i == 0 or row[2] != row[0]
+    ]
+    assert len(pairs) > len(TIMES)
+    for i, name in enumerate(("source", "target")):
+        (tmp_path / name).write_text("".join(pair[i] + "\n" for pair in pairs), encoding="utf-8")
+    code, out, _ = kformer_main(
+        "score", RUN, "--source", tmp_path / "source", "--target", tmp_path / "target"
+    )
+    assert code == 0
+    assert [float(line) for line in out.decode().splitlines()] == pytest.approx(
+        [score for _, _, score in pairs], abs=1e-3
+    )
+
+
+@pytest.mark.any_backend
+def test_length_limits_hold_in_every_command_that_searches(kformer_main, tmp_path):
+    limits = {"length_ratio": 0.5, "length_offset": 1}
+    arguments = ["--length-ratio", "0.5", "--length-offset", "1", "--beam-size", "2"]
+    translator = kformer.Translator.load(RUN)
+    expected = translator(TIMES, beam_size=2, **limits)
+    assert expected != translator(TIMES, beam_size=2)
+    (tmp_path / "source").write_text("".join(line + "\n" for line in TIMES))
+    source = ["--source", tmp_path / "source"]
+    outputs = [
+        "--output-source",
+        tmp_path / "students.en",
+        "--output-target",
+        tmp_path / "students.zh",
+    ]
+    for command, name in (
+        (
+            ["translate", RUN, "--input", tmp_path / "source", "--output", tmp_path / "translated"],
+            "translated",
+        ),
+        (
+            [
+                "evaluate",
+                RUN,
+                *source,
+                "--reference",
+                tmp_path / "source",
+                "--output",
+                tmp_path / "evaluated",
+            ],
+            "evaluated",
+        ),
+        (["distill", RUN, *source, *outputs], "students.zh"),
+    ):
+        code, _, err = kformer_main(*command, *arguments)
+        assert code == 0, err
+        assert (tmp_path / name).read_text(encoding="utf-8").splitlines() == expected, name
+
+
+def test_a_source_that_was_cut_is_told(kformer_main):
+    code, out, err = kformer_main(
+        "translate", RUN, "--beam-size", "1", stdin=b"noon\n" + b"noon " * 60 + b"\nnoon\n"
+    )
+    assert code == 0 and out.count(b"\n") == 3
+    assert "warning: 1 source line was longer than the model's limit and cut (line 2)." in err
+
+
+def test_evaluate_prints_what_sacrebleu_finds(kformer_main, tmp_path):
+    pairs = kformer.examples.generate_pairs(20, seed=3, split="test", categories="time")
+    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    for name, lines in (("source", sources), ("reference", targets)):
+        (tmp_path / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    files = [
+        "--source",
+        tmp_path / "source",
+        "--reference",
+        tmp_path / "reference",
+        "--output",
+        tmp_path / "out",
+    ]
+    code, out, err = kformer_main(
+        "evaluate", RUN, *files, "--tokenize", "zh", "--beam-size", "1", "--json"
+    )
+    assert code == 0, err
+    hypotheses = (tmp_path / "out").read_text(encoding="utf-8").splitlines()
+    bleu = sacrebleu.corpus_bleu(hypotheses, [targets], tokenize="zh")
+    found = json.loads(out)
+    assert found["bleu"] == pytest.approx(bleu.score) and 50 < bleu.score < 100
+    assert found["chrf"] == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [targets]).score)
+    assert "tok:zh" in found["bleu_signature"] and found["sentences"] == len(sources)
+
+
+@pytest.mark.any_backend
+def test_evaluate_reads_well(kformer_main, monkeypatch, tmp_path):
+    result = EvaluationResult(
+        12.345,
+        67.891,
+        "nrefs:1|tok:13a",
+        "nc:6",
+        "BLEU = 12.35 70.0/20.0/9.0/4.0 (BP = 1.000)",
+        ["x"],
+        [],
+    )
+    monkeypatch.setattr("kformer.evaluation.evaluate", lambda *_, **__: result)
+    (tmp_path / "file").write_text("x\n")
+    code, out, err = kformer_main(
+        "evaluate", RUN, "--source", tmp_path / "file", "--reference", tmp_path / "file"
+    )
+    assert code == 0, err
+    assert (
+        out.decode()
+        == "BLEU  12.35   70.0/20.0/9.0/4.0 (BP = 1.000)   nrefs:1|tok:13a\nchrF  67.89   nc:6\n"
+    )
+
+
+@pytest.mark.any_backend
+def test_lines_that_come_slowly_are_translated_at_once():
+    read_end, write_end = os.pipe()
+    with open(read_end, "rb") as lines, open(write_end, "wb", buffering=0) as pipe:
+        chunks = streaming.chunks_of_lines(lines, 3)
+        pipe.write(b"a\nb\n")
+        assert next(chunks) == ["a", "b"]  # though the pipe is open still
+        pipe.write(b"c\nd\ne\nf")
+        pipe.close()
+        assert list(chunks) == [["c", "d", "e"], ["f"]]
+
+
+@pytest.mark.any_backend
+def test_an_output_file_appears_when_it_is_whole(tmp_path):
+    path = tmp_path / "out"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), streaming.open_output(path) as out:
+        out.write(b"new")
+        raise RuntimeError
+    assert path.read_text() == "old" and [entry.name for entry in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.any_backend
+def test_export_writes_the_next_version_with_its_options(kformer_main, tmp_path):
+    (tmp_path / "text").write_text("下午四点半\n")
+    shortlist = ("--shortlist", tmp_path / "text", "--early-stopping")
+    limits = ("--length-ratio", "1.5", "--length-offset", "9")
+    code, out, err = kformer_main(
+        "export", RUN, "--output", tmp_path / "times", "--beam-size", "2", *shortlist, *limits
+    )
+    assert code == 0, err
+    assert out.decode() == f"{tmp_path / 'times' / '1'}\n"
+    options = read_metadata(tmp_path / "times" / "1")["search"]
+    assert (options["length_ratio"], options["length_offset"]) == (1.5, 9)
+    assert options["early_stopping"] is True and options["shortlist"] == list(
+        kformer.Translator.load(RUN).shortlist(["下午四点半"])
+    )
+    code, out, err = kformer_main(
+        "translate", tmp_path / "times", "--beam-size", "2", stdin=TIMES[0].encode()
+    )
+    assert (code, out.decode()) == (0, "下午四点半\n"), err
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("format", "options", "file"),
+    [
+        ("ctranslate2", ("--dtype", "int8"), "model.bin"),
+        ("onnx", ("--dtype", "float16", "--beam-size", "2"), "decoder_step.onnx"),
+        ("hf", ("--beam-size", "1"), "model.safetensors"),
+    ],
+)
+def test_other_formats_and_the_way_back(kformer_main, tmp_path, format, options, file):
+    code, out, err = kformer_main(
+        "export", RUN, "--output", tmp_path / "out", "--format", format, *options
+    )
+    assert (code, out.decode()) == (0, f"{tmp_path / 'out'}\n"), err
+    assert (tmp_path / "out" / file).stat().st_size > 10_000
+    if format != "hf":
+        return
+    code, out, err = kformer_main("import", tmp_path / "out", "--output", tmp_path / "run")
+    assert (code, out.decode()) == (0, f"{tmp_path / 'run'}\n"), err
+    code, out, err = kformer_main("translate", tmp_path / "run", stdin=TIMES[0].encode())
+    assert (code, out.decode()) == (0, "下午四点半\n"), err
+
+
+# ---- train ----
+
+
+def losses(run):
+    """The loss of each step, as the history has it: dict of step to text."""
+    with open(run / "history.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["step"]) for row in rows] == list(range(1, len(rows) + 1))
+    return [row["loss"] for row in rows]
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "flags, packed", [([], None), (["--packed"], True), (["--no-packed"], False)]
+)
+def test_packed_batches_are_a_choice(kformer_main, monkeypatch, tmp_path, flags, packed):
+    asked = {}
+    monkeypatch.setattr(
+        kformer.training,
+        "train_run",
+        lambda output, **options: asked.update(options) or argparse.Namespace(path=output),
+    )
+    code, _, err = kformer_main("train", "--output", tmp_path / "run", *flags)
+    assert code == 0 and asked["packed"] is packed, err
+
+
+@pytest.mark.any_backend
+def test_model_options_are_read_as_json_or_text(kformer_main, monkeypatch, tmp_path):
+    asked = {}
+    monkeypatch.setattr(
+        kformer.training,
+        "train_run",
+        lambda output, **options: asked.update(options) or argparse.Namespace(path=output),
+    )
+    pairs = (
+        "position_encoding=rope",
+        "gated=true",
+        "num_heads=8",
+        "head_dim=null",
+        "attention_scale=0.5",
+    )
+    code, _, err = kformer_main(
+        "train",
+        "--output",
+        tmp_path / "run",
+        *(part for pair in pairs for part in ("--model-option", pair)),
+    )
+    expected = {
+        "position_encoding": "rope",
+        "gated": True,
+        "num_heads": 8,
+        "head_dim": None,
+        "attention_scale": 0.5,
+    }
+    assert code == 0 and asked["model_options"] == expected, err
+    assert (
+        kformer_main("train", "--output", tmp_path / "run")[0] == 0
+        and asked["model_options"] is None
+    )
+
+
+@pytest.mark.any_backend
+def test_what_keeps_a_model_from_learning_by_heart_is_passed_on(
+    kformer_main, monkeypatch, tmp_path
+):
+    asked = {}
+    monkeypatch.setattr(
+        kformer.training,
+        "train_run",
+        lambda output, **options: asked.update(options) or argparse.Namespace(path=output),
+    )
+    numbers = {
+        "dropout": 0.2,
+        "attention_dropout": 0.1,
+        "activation_dropout": 0.15,
+        "word_dropout": 0.05,
+        "subword_sampling": 0.3,
+    }
+    numbers |= {
+        "label_smoothing": 0.2,
+        "consistency": 4.0,
+        "weight_decay": 0.01,
+        "ema": 0.99,
+        "cooldown": 0.4,
+        "teacher_weight": 0.5,
+    }
+    numbers |= {"accumulate": 3, "quality_every": 50, "patience": 7, "valid_every": 2}
+    words = {"select": "bleu", "precision": "mixed_bfloat16", "log_dir": "board"}
+    flags = [
+        part
+        for name, value in (numbers | words).items()
+        for part in (f"--{name.replace('_', '-')}", str(value))
+    ]
+    code, _, err = kformer_main(
+        "train", "--output", tmp_path / "run", *flags, "--teacher", "a", "--teacher", "b"
+    )
+    assert code == 0 and {**asked, **numbers, **words, "teachers": ["a", "b"]} == asked, err
+
+
+@pytest.mark.any_backend
+def test_an_ensemble_on_the_command_line(kformer_main, tmp_path):
+    model, tokenizer, _ = load_run(RUN)
+    random = np.random.default_rng(4)
+    for weight in model.trainable_weights:
+        weight.assign(weight + 0.05 * random.normal(size=weight.shape))
+    other = kformer.Translator(model, tokenizer).save(tmp_path / "other")
+    together, pairs = (
+        kformer.Translator.load([RUN, other]),
+        kformer.examples.generate_pairs(20, split="test", categories="time"),
+    )
+    for side in ("source", "target"):
+        (tmp_path / side).write_text(
+            "".join(getattr(pair, side) + "\n" for pair in pairs), encoding="utf-8"
+        )
+    code, out, err = kformer_main(
+        "translate", RUN, "--ensemble", other, "--scores", "--input", tmp_path / "source"
+    )
+    rows = [line.split("\t") for line in out.decode().splitlines()]
+    expected = [
+        translation.hypotheses[0]
+        for translation in together.translate([pair.source for pair in pairs])
+    ]
+    assert code == 0 and [row[0] for row in rows] == [hypothesis.text for hypothesis in expected], (
+        err
+    )
+    assert [float(row[1]) for row in rows] == pytest.approx(
+        [hypothesis.score for hypothesis in expected], abs=1e-3
+    )
+    alone = kformer_main("translate", RUN, "--scores", "--input", tmp_path / "source")[1]
+    assert alone != out
+    files = (
+        "--source",
+        tmp_path / "source",
+        "--reference",
+        tmp_path / "target",
+        "--tokenize",
+        "zh",
+        "--json",
+    )
+    code, out, err = kformer_main("evaluate", RUN, "--ensemble", other, *files)
+    result = kformer.evaluation.evaluate(
+        together, [pair.source for pair in pairs], [pair.target for pair in pairs], tokenize="zh"
+    )
+    assert code == 0 and json.loads(out)["bleu"] == pytest.approx(result.bleu), err
+
+
+def test_a_training_that_is_killed_goes_on_through_the_same_losses(
+    kformer_main, corpus, small_run, tmp_path
+):
+    options = {
+        "start_from": small_run,
+        "batch_tokens": 256,
+        "max_shapes": 2,
+        "checkpoint_every": 7,
+        "learning_rate": 0.01,
+        "warmup_steps": 10,
+    }
+    code, out, err = kformer_main(*train_arguments(corpus, tmp_path / "whole", **options, epochs=2))
+    assert code == 0 and out.decode() == f"{tmp_path / 'whole'}\n", err
+    expected = losses(tmp_path / "whole")
+
+    killed = tmp_path / "killed"
+    arguments = train_arguments(corpus, killed, **options, epochs=9)
+    command = [
+        sys.executable,
+        "-m",
+        "kformer_cli",
+        *arguments,
+        "--backend",
+        keras.backend.backend(),
+    ]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 300
+    try:
+        while process.poll() is None and time.monotonic() < deadline:
+            if list((killed / "checkpoints").glob("step-*")):
+                break
+            time.sleep(0.01)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        errors = process.communicate()[1].decode()
+    assert process.returncode == -signal.SIGKILL, errors
+    step = max(
+        int(path.name.removeprefix("step-")) for path in (killed / "checkpoints").glob("step-*")
+    )
+    assert 0 < step < len(expected)
+
+    assert "holds a training already: go on with it by resume (--resume)" in error_of(
+        kformer_main(*arguments)
+    )
+    line = error_of(kformer_main("train", "--output", killed, "--resume", "--batch-tokens", "512"))
+    assert "began with batch_tokens=256 and can only go on with that, not with 512" in line
+    # It goes on with what it began with; when to stop may be said anew.
+    code, _, err = kformer_main("train", "--output", killed, "--resume", "--epochs", "2")
+    assert code == 0 and f"resume: at step {step} of {len(expected)}" in err
+    assert losses(killed) == expected
+    assert fingerprint(kformer.Translator.load(killed).model) == fingerprint(
+        kformer.Translator.load(tmp_path / "whole").model
+    )
+
+    # The mean of the checkpoints that were kept translates as a run of its own.
+    code, out, err = kformer_main(
+        "average", killed, "--last", "2", "--output", tmp_path / "averaged"
+    )
+    assert code == 0 and out.decode() == f"{tmp_path / 'averaged'}\n", err
+    averaged, steps = average_checkpoints(killed, 2)
+    model, _, config = load_run(tmp_path / "averaged")
+    assert (
+        fingerprint(model) == fingerprint(averaged) != fingerprint(load_run(killed)[0])
+        and config["averaged_steps"] == steps
+    )
+    assert kformer_main("translate", tmp_path / "averaged", stdin=b"noon\n")[0] == 0
+    assert "whose model the average would replace" in error_of(
+        kformer_main("average", killed, "--output", killed)
+    )
+
+    # The text must be the one that it began with.
+    (tmp_path / "changed").write_text(corpus["train_source"].read_text().replace("past", "after"))
+    config = json.loads((killed / "config.json").read_text())
+    config["training"]["train_source"] = str(tmp_path / "changed")
+    (killed / "config.json").write_text(json.dumps(config))
+    assert "is not the text that its training began with" in error_of(
+        kformer_main("train", "--output", killed, "--resume", "--epochs", "3")
+    )
+
+
+@pytest.mark.any_backend
+def test_plots(kformer_main, tmp_path):
+    run = str(RUN)
+    picture, page = tmp_path / "a.png", tmp_path / "a.html"
+    code, _, errors = kformer_main(
+        "plot",
+        "attention",
+        run,
+        "--source",
+        "twenty past five",
+        "--layer",
+        "1",
+        "--output",
+        str(picture),
+    )
+    assert code == 0 and str(picture) in errors and picture.read_bytes()[:4] == b"\x89PNG"
+    code, _, _ = kformer_main(
+        "plot", "attention", run, "--source", "twenty past five", "--output", str(page)
+    )
+    assert code == 0 and "<table" not in page.read_text(encoding="utf-8").split("<script")[0]
+    for arguments, words in (
+        (["attention", run, "--source", "a", "--output", str(tmp_path / "a.txt")], "ends in .png"),
+        (
+            ["attention", run, "--source", "a", "--layer", "0", "--output", str(picture)],
+            "--layer counts from 1, but 0",
+        ),
+        (["training", run, "--output", str(picture)], "history.csv does not exist"),
+    ):
+        code, _, errors = kformer_main("plot", *arguments)
+        assert code == 1 and words in errors and errors.count("\n") == 1

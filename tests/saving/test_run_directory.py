@@ -1,0 +1,155 @@
+"""The run directory: what is saved comes back, and what is wrong with one is said."""
+
+import io
+import json
+import os
+import zipfile
+
+import h5py
+import keras
+import numpy as np
+import pytest
+
+from kformer import Tokenizer
+from kformer.saving import load_run, read_config, save_run
+from kformer.training import paper_recipe
+from tests.training.toy import ToyData, compiled_toy
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    texts = [
+        "A man rides a horse.",
+        "Two dogs are playing in the snow.",
+        "ein Mann reitet",
+        "zwei Hunde",
+    ] * 20
+    return Tokenizer.train(texts=texts, vocabulary_size=32, byte_fallback=False)
+
+
+@pytest.fixture
+def run(tmp_path, tokenizer, tiny_transformer):
+    model = tiny_transformer()
+    save_run(tmp_path / "run", model, tokenizer, {"preset": "tiny", "text": "é"})
+    return tmp_path / "run"
+
+
+def test_model_tokenizer_and_config_come_back(tmp_path, tokenizer, tiny_transformer, random_batch):
+    model, batch = tiny_transformer(), random_batch()
+    model.compile(**paper_recipe(model))
+    model.optimizer.build(model.trainable_variables)
+    config = {"preset": "tiny", "seed": 3, "files": ["ä.en"], "rate": 0.1}
+    path = save_run(tmp_path / "runs" / "en-de", model, tokenizer, config)
+    assert sorted(os.listdir(path)) == ["config.json", "model.keras", "tokenizer"]
+    loaded, loaded_tokenizer, loaded_config = load_run(path)
+    assert loaded_config == config == read_config(path)
+    assert json.loads((path / "config.json").read_text(encoding="utf-8"))["format_version"] == 1
+    text = "Two dogs in the snow."
+    assert loaded_tokenizer.tokenize(text) == tokenizer.tokenize(text)
+    logits = [keras.ops.convert_to_numpy(m(batch, training=False)) for m in (model, loaded)]
+    np.testing.assert_array_equal(*logits)
+
+
+def test_the_optimizer_stays_out_of_the_file_and_in_the_model(tmp_path, tokenizer):
+    model, batch = compiled_toy(), ToyData()[0]
+    model.train_on_batch(*batch)
+    optimizer = model.optimizer
+    path = save_run(tmp_path, model, tokenizer)
+    assert model.optimizer is optimizer and model.compiled
+    model.train_on_batch(*batch)
+    assert int(optimizer.iterations) == 2
+    assert not load_run(path)[0].compiled
+    with zipfile.ZipFile(path / "model.keras") as archive:
+        assert not json.loads(archive.read("config.json")).get("compile_config")
+        with h5py.File(io.BytesIO(archive.read("model.weights.h5"))) as weights:
+            assert "embedding" in weights and "optimizer" not in weights
+
+
+@pytest.mark.any_backend
+def test_saving_again_replaces_file_by_file_and_leaves_the_rest(
+    run, tokenizer, tiny_transformer, monkeypatch
+):
+    (run / "history.csv").write_text("step\n")
+    before = (run / "model.keras").read_bytes()
+    model = tiny_transformer()
+
+    def save(path):
+        path.write_bytes(b"begun")
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model, "save", save)
+        with pytest.raises(OSError, match="no space left"):
+            save_run(run, model, tokenizer, {"preset": "other"})
+    assert (run / "model.keras").read_bytes() == before and read_config(run)["preset"] == "tiny"
+    save_run(run, model, tokenizer, {"preset": "other"})
+    assert sorted(os.listdir(run)) == ["config.json", "history.csv", "model.keras", "tokenizer"]
+    assert read_config(run) == {"preset": "other"}
+
+
+@pytest.mark.any_backend
+def test_missing_pieces_are_named(run, tmp_path):
+    with pytest.raises(FileNotFoundError, match="no run directory .*nowhere"):
+        load_run(tmp_path / "nowhere")
+    (run / "model.keras").unlink()
+    with pytest.raises(FileNotFoundError, match="it lacks model.keras"):
+        load_run(run)
+    (run / "tokenizer" / "tokenizer.json").unlink()
+    with pytest.raises(
+        FileNotFoundError, match="it lacks model.keras and tokenizer/tokenizer.json"
+    ):
+        load_run(run)
+    (run / "config.json").unlink()
+    with pytest.raises(FileNotFoundError, match="no run directory: it lacks config.json"):
+        load_run(run)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            '{"format_version": 2}',
+            "format version 2, .* up to 1 of a run directory: install a newer kformer",
+        ),
+        ('{"format_version": "1"}', "format_version is '1'"),
+        ("{}", "format_version is None"),
+        ("[1]", "should hold a JSON object, but holds list"),
+        ("{", "not valid JSON"),
+    ],
+)
+def test_a_config_that_cannot_be_read_is_refused_in_a_sentence(run, content, message):
+    (run / "config.json").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        load_run(run)
+
+
+@pytest.mark.any_backend
+def test_a_damaged_model_is_refused_in_a_sentence(run):
+    (run / "model.keras").write_bytes((run / "model.keras").read_bytes()[:-100])
+    with pytest.raises(ValueError, match="model.keras is damaged: it is not a whole archive"):
+        load_run(run)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "name", ["config.json", "model.keras", "tokenizer", "tokenizer/tokenizer.json"]
+)
+def test_links_out_of_the_folder_are_not_followed(run, tmp_path, name):
+    outside = tmp_path / "outside"
+    (run / name).rename(outside)
+    (run / name).symlink_to(outside)
+    with pytest.raises(ValueError, match="link to a place outside"):
+        load_run(run)
+
+
+@pytest.mark.any_backend
+def test_a_config_that_json_has_no_form_for_is_refused(tmp_path, tokenizer, tiny_transformer):
+    model = tiny_transformer()
+    with pytest.raises(ValueError, match="format_version"):
+        save_run(tmp_path, model, tokenizer, {"format_version": 1})
+    with pytest.raises(ValueError, match="config.json takes JSON values alone"):
+        save_run(tmp_path, model, tokenizer, {"rate": float("nan")})
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError, match="file is a file"):
+        save_run(tmp_path / "file", model, tokenizer)

@@ -1,0 +1,588 @@
+"""A whole training by `train_run`: its choices, and what it keeps."""
+
+import csv
+import dataclasses
+import importlib
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import kformer
+from kformer.saving import load_run
+from kformer.trainer import defaults, options, train_run
+from kformer.trainer.options import TrainOptions, resume_options
+from kformer.training import paper_recipe
+from tests.peers import to_numpy
+
+
+def write_pairs(folder):
+    """Files of a small corpus, as options of `train_run`."""
+    options = {}
+    for split, count in (("train", 160), ("valid", 20)):
+        pairs = kformer.examples.generate_pairs(count, split=split, categories="time")
+        for side in ("source", "target"):
+            path = folder / f"{split}.{side}"
+            path.write_text("".join(getattr(pair, side) + "\n" for pair in pairs), encoding="utf-8")
+            options[f"{split}_{side}"] = str(path)
+    return options
+
+
+def write_small_run(folder, texts, seed=0):
+    tokenizer = kformer.Tokenizer.train(texts, vocabulary_size=380)
+    sizes = {
+        "num_encoder_layers": 1,
+        "num_decoder_layers": 1,
+        "hidden_dim": 16,
+        "intermediate_dim": 16,
+        "num_heads": 2,
+    }
+    model = kformer.Transformer(
+        tokenizer.vocabulary_size, **sizes, dropout=0.2, max_length=48, seed=seed
+    )
+    return str(kformer.Translator(model, tokenizer).save(folder))
+
+
+def losses_of(path):
+    with open(path / "history.csv", encoding="utf-8", newline="") as file:
+        return [row["loss"] for row in csv.DictReader(file)]
+
+
+def test_a_packed_training_goes_on_through_the_same_losses(tmp_path):
+    options = write_pairs(tmp_path)
+    start = write_small_run(tmp_path / "small", [options["train_source"], options["train_target"]])
+    said = []
+    options |= {
+        "start_from": start,
+        "batch_tokens": 512,
+        "packed": True,
+        "learning_rate": 0.02,
+        "warmup_steps": 4,
+    }
+    files = {name: path for name, path in options.items() if not name.startswith("valid")}
+    settings = {**files, "report": said.append, "show_progress": False}
+    whole = train_run(tmp_path / "whole", epochs=2, **settings)
+    assert any("% full, packed into one shape BxSxT" in sentence for sentence in said)
+    model, _, config = load_run(tmp_path / "whole")
+    assert config["training"]["packed"] is True and config["training"]["max_shapes"] is None
+    assert model.get_config() == load_run(start)[0].get_config()
+    steps = whole.steps // 2 + 1
+    assert train_run(tmp_path / "parts", steps=steps, **settings).steps == steps
+    rest = train_run(
+        tmp_path / "parts", resume=True, epochs=2, report=said.append, show_progress=False
+    )
+    assert rest.steps == whole.steps == len(losses_of(tmp_path / "whole"))
+    assert losses_of(tmp_path / "parts") == losses_of(tmp_path / "whole")
+    with pytest.raises(
+        ValueError, match="began with packed=True and can only go on with that, not with False"
+    ):
+        train_run(tmp_path / "parts", resume=True, packed=False)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_training_with_every_noise_goes_on_through_the_same_losses(tmp_path, packed):
+    options = {
+        name: path for name, path in write_pairs(tmp_path).items() if not name.startswith("valid")
+    }
+    start = write_small_run(tmp_path / "small", [options["train_source"], options["train_target"]])
+    options |= {
+        "start_from": start,
+        "batch_tokens": 512,
+        "packed": packed,
+        "learning_rate": 0.02,
+        "warmup_steps": 4,
+        "steps": 9,
+    }
+    options |= {
+        "subword_sampling": 0.1,
+        "word_dropout": 0.1,
+        "consistency": 3.0,
+        "accumulate": 2,
+        "ema": 0.8,
+        "show_progress": False,
+    }
+    options |= {} if packed else {"max_shapes": 2}
+    said = []
+    train_run(tmp_path / "whole", **options, report=said.append)
+    assert any("more, as words are cut anew in every epoch" in sentence for sentence in said)
+    train_run(tmp_path / "parts", **{**options, "steps": 5}, report=said.append)
+    train_run(tmp_path / "parts", resume=True, steps=9, report=said.append, show_progress=False)
+    assert len(losses_of(tmp_path / "whole")) == 9 and losses_of(tmp_path / "parts") == losses_of(
+        tmp_path / "whole"
+    )
+    plain = train_run(tmp_path / "plain", **{**options, "consistency": 0.0}, report=said.append)
+    assert losses_of(plain.path) != losses_of(tmp_path / "whole")
+
+
+def test_the_length_of_a_training_with_a_cooldown_is_settled(tmp_path):
+    options = {
+        name: path for name, path in write_pairs(tmp_path).items() if not name.startswith("valid")
+    }
+    start = write_small_run(tmp_path / "small", [options["train_source"], options["train_target"]])
+    settings = {
+        "start_from": start,
+        "batch_tokens": 512,
+        "max_shapes": 1,
+        "learning_rate": 0.02,
+        "warmup_steps": 2,
+        "cooldown": 0.5,
+    }
+    said = []
+    path = train_run(
+        tmp_path / "run", **options, **settings, steps=8, report=said.append, show_progress=False
+    ).path
+    with open(path / "history.csv", encoding="utf-8", newline="") as file:
+        rates = [float(row["learning_rate"]) for row in csv.DictReader(file)]
+    assert (
+        max(rates) == rates[1]
+        and rates[7] < 0.15 * rates[3]
+        and any("and to 0 over the last 4" in sentence for sentence in said)
+    )
+    with pytest.raises(ValueError, match="falls to 0 at its end, so there stay 8 steps"):
+        train_run(path, resume=True, steps=12, report=said.append, show_progress=False)
+
+
+def test_a_training_further_may_have_another_dropout(tmp_path):
+    options = {
+        name: path for name, path in write_pairs(tmp_path).items() if not name.startswith("valid")
+    }
+    start = write_small_run(
+        tmp_path / "small", [options["train_source"], options["train_target"]], seed=5
+    )
+    options |= {
+        "start_from": start,
+        "batch_tokens": 512,
+        "max_shapes": 1,
+        "learning_rate": 1e-9,
+        "report": len,
+        "show_progress": False,
+    }
+    train_run(tmp_path / "other", **options, dropout=0.0, steps=2)
+    train_run(tmp_path / "other", resume=True, steps=3, report=len, show_progress=False)
+    train_run(tmp_path / "same", **options, steps=3)
+    (model, _, config), (same, *_) = (load_run(tmp_path / name) for name in ("other", "same"))
+    assert config["training"]["dropout"] == 0.0
+    assert (
+        model.get_config() == {**same.get_config(), "dropout": 0.0}
+        and same.get_config()["dropout"] == 0.2
+    )
+    # Another seed draws another noise; without one the model's stays.
+    train_run(tmp_path / "seeded", **options, seed=8, steps=1)
+    assert load_run(tmp_path / "seeded")[0].get_config() == {**same.get_config(), "seed": 8}
+    # Killed before its first checkpoint it begins anew with that noise, and not with another
+    # seed's.
+    (tmp_path / "killed").mkdir()
+    shutil.copy(tmp_path / "same" / "config.json", tmp_path / "killed")
+    train_run(tmp_path / "killed", resume=True, report=len, show_progress=False)
+    assert (
+        losses_of(tmp_path / "killed")
+        == losses_of(tmp_path / "same")
+        != losses_of(tmp_path / "seeded")
+    )
+    assert same.get_config()["seed"] == 5, "another seed than a new training has"
+    # The weights hardly move: only dropout makes the loss another one.
+    losses, others = (np.array(losses_of(tmp_path / name), float) for name in ("other", "same"))
+    assert np.abs(losses - others).min() > 1e-3
+    for weight, start_weight in zip(
+        model.trainable_weights, load_run(start)[0].trainable_weights, strict=True
+    ):
+        np.testing.assert_allclose(to_numpy(weight), to_numpy(start_weight), atol=1e-6)
+
+
+def test_a_training_further_may_be_in_mixed_precision(tmp_path):
+    options = {
+        name: path for name, path in write_pairs(tmp_path).items() if not name.startswith("valid")
+    }
+    start = write_small_run(tmp_path / "small", [options["train_source"], options["train_target"]])
+    options |= {
+        "start_from": start,
+        "batch_tokens": 512,
+        "max_shapes": 1,
+        "learning_rate": 1e-9,
+        "steps": 2,
+        "dropout": 0.0,
+    }
+    for name, precision in (("mixed", "mixed_bfloat16"), ("plain", None)):
+        train_run(tmp_path / name, **options, precision=precision, report=len, show_progress=False)
+    model, plain = (load_run(tmp_path / name)[0] for name in ("mixed", "plain"))
+    assert model.policy_name == "mixed_bfloat16" and plain.policy_name == "float32"
+    assert {weight.dtype for weight in model.trainable_weights} == {"float32"}
+    losses, exact = (np.array(losses_of(tmp_path / name), float) for name in ("mixed", "plain"))
+    assert (losses != exact).all() and losses == pytest.approx(exact, rel=0.01)
+
+
+def test_the_average_of_the_weights_is_validated_and_kept_and_resumed(tmp_path):
+    options = write_pairs(tmp_path)
+    start = write_small_run(tmp_path / "small", [options["train_source"], options["train_target"]])
+    options |= {
+        "start_from": start,
+        "batch_tokens": 512,
+        "max_shapes": 2,
+        "learning_rate": 0.02,
+        "warmup_steps": 4,
+        "ema": 0.8,
+    }
+    said = []
+    settings = {**options, "report": said.append, "show_progress": False}
+    whole = train_run(tmp_path / "whole", epochs=2, **settings)
+    model, tokenizer, config = load_run(tmp_path / "whole")
+    assert config["training"]["ema"] == 0.8 and config["training"]["epochs"] == 2
+    assert any("learning rate: up to 0.02 at step 4" in sentence for sentence in said)
+
+    # What was kept is what was validated: the weights of the optimizer's course would give another
+    # value.
+    valid = kformer.data.ParallelDataset(
+        options["valid_source"], options["valid_target"], tokenizer, max_shapes=1, shuffle=False
+    )
+    model.compile(**paper_recipe(model))
+    assert model.evaluate(valid, verbose=0, return_dict=True)["nll"] == pytest.approx(
+        whole.best["nll"], rel=1e-5
+    )
+    assert whole.best["epoch"] == 2 and whole.history["val_nll"][-1] == pytest.approx(
+        whole.best["nll"]
+    )
+
+    # Stopped in mid-epoch and gone on with, validations, averages and all.
+    steps = whole.steps // 2 + 1
+    part = train_run(tmp_path / "parts", steps=steps, **settings)
+    assert part.steps == steps
+    shutil.rmtree(start)  # A checkpoint has all that is needed of it.
+    rest = train_run(
+        tmp_path / "parts", resume=True, epochs=2, report=said.append, show_progress=False
+    )
+    assert rest.steps == whole.steps
+    assert losses_of(tmp_path / "parts") == losses_of(tmp_path / "whole")
+    assert rest.best == whole.best
+
+
+@pytest.mark.any_backend
+def test_a_long_preparation_says_how_far_it_is(monkeypatch):
+    said, now = [], [0.0]
+    module = importlib.import_module("kformer.trainer.run")
+    monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
+    progress = module._Progress(said.append)
+    for seconds, done in ((1, 100), (20, 2000), (21, 2100), (40, 5000)):
+        now[0] = float(seconds)
+        progress(done, 5000)
+    assert said == ["data: 2,000 of 5,000 pairs prepared, 100 per second, 30 s left"]
+
+
+@pytest.mark.any_backend
+def test_sizes_are_chosen_by_the_corpus():
+    assert [defaults.default_vocabulary_size(count) for count in (100, 29_000, 10**6, 10**8)] == [
+        1000,
+        8000,
+        16_000,
+        32_000,
+    ]
+    assert [defaults.choose_batch_tokens(count) for count in (10_000, 300_000, 480_000, 10**6)] == [
+        512,
+        1024,
+        2048,
+        4096,
+    ]
+    assert [
+        defaults.choose_epochs(steps)[0] for steps in (1, 50, 254, 300, 1000, 50_000, 10**6)
+    ] == [2000, 40, 30, 25, 20, 2, 1]
+    assert [defaults.choose_ema(steps) for steps in (50, 1000, 7500, 10**5)] == [
+        0.0,
+        0.99,
+        0.9987,
+        0.999,
+    ]
+    sizes = (29_000, 10**6, 10**7)
+    assert [defaults.choose_dropout("tiny", pairs)[0] for pairs in sizes] == [0.3, 0.2, 0.1]
+    assert [defaults.choose_dropout(preset, 10**7)[0] for preset in ("base", "big")] == [0.1, 0.3]
+    assert [defaults.choose_warmup(steps) for steps in (3, 1000, 10**6)] == [1, 200, 4000]
+    # The paper's base and big models get the paper's rate, but none too high by a short warm-up; a
+    # small model gets the bound.
+    assert defaults.choose_learning_rate(512, 100) == pytest.approx(0.00125)
+    assert defaults.choose_learning_rate(512, 4000) == pytest.approx((512 * 4000) ** -0.5)
+    assert [defaults.choose_learning_rate(128, steps) for steps in (100, 4000)] == pytest.approx(
+        [0.005, 0.005]
+    )
+
+
+@pytest.mark.any_backend
+def test_what_was_left_open_is_chosen_and_said_with_its_reason():
+    module = importlib.import_module("kformer.trainer.run")
+    open_options = TrainOptions("a", "b", "c", "d")
+    usual = module._usual(open_options)
+    assert usual["cooldown"] == 0.25 and usual["preset"] == "tiny" and usual["select"] == "nll"
+    options, said = dataclasses.replace(open_options, **usual), []
+    chosen = module._chosen(options, 29_000, 254, said.append)
+    assert chosen == {"dropout": 0.3, "epochs": 30, "patience": 10, "ema": 0.9987}
+    beginnings = [
+        "dropout: 0.3, as there are",
+        "length: 30 epochs, 7,620 steps: more",
+        "stopping: before that end, if 10",
+        "average: ",
+    ]
+    assert all(
+        sentence.startswith(beginning) for sentence, beginning in zip(said, beginnings, strict=True)
+    )
+    # The average moves with every batch, also where four make an update.
+    accumulating = dataclasses.replace(options, accumulate=4)
+    chosen = module._chosen(accumulating, 29_000, 254, said.append)
+    assert chosen["ema"] == 0.9988 and "the latest 833 steps" in said.pop()
+    # Four times as many batches make the fewest updates that teach a model to translate.
+    assert chosen["epochs"] == 32 and said[5] == (
+        "length: 32 epochs, 8,128 steps: as many as make 2,000 updates, the least in which a model learns to translate"
+    )
+    del said[4:]
+    # Ten epochs of a small corpus are still the warm-up: no end of hope.
+    few, said_of_few = dataclasses.replace(options, valid_every=2), []
+    assert (
+        module._chosen(few, 300, 8, said_of_few.append)["patience"] == 63
+        and "those of 1,000 steps" in said_of_few[2]
+    )
+    # What is given is neither changed nor spoken of; a training further keeps its model's dropout
+    # and short course.
+    given = dataclasses.replace(options, dropout=0.1, steps=40, patience=0, ema=0.0)
+    assert module._chosen(given, 29_000, 254, said.append) == {} and len(said) == 4
+    further = dataclasses.replace(
+        TrainOptions("a", "b", start_from="run"),
+        **module._usual(TrainOptions("a", "b", start_from="run")),
+    )
+    assert (
+        module._chosen(further, 29_000, 254, said.append) == {"epochs": 30, "ema": 0.0}
+        and further.cooldown == 0.0
+    )
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "separate, lines, most",
+    [(None, ["a b c", "d e f"], 1000), (True, ["一二三四五六七八九十", "abc"], 1000)],
+)
+def test_a_corpus_with_fewer_pieces_gets_the_largest_vocabulary_that_it_has(
+    tmp_path, separate, lines, most
+):
+    paths = []
+    for name, line in zip(("source", "target"), lines, strict=True):
+        paths.append(tmp_path / name)
+        paths[-1].write_text((line + "\n") * 5, encoding="utf-8")
+    options = TrainOptions(
+        train_source=str(paths[0]), train_target=str(paths[1]), separate_vocabularies=separate
+    )
+    said = []
+    tokenizer = options.train_tokenizer(options, 5, said.append)
+    assert (
+        260 < tokenizer.vocabulary_size < most
+        and tokenizer.joint == (not separate)
+        and len(said) == 1
+    )
+    with pytest.raises(ValueError, match="vocabulary_size=1000 is too large"):
+        options.train_tokenizer(dataclasses.replace(options, vocabulary_size=1000), 5, said.append)
+
+
+@pytest.mark.any_backend
+def test_only_the_end_may_change_when_a_training_goes_on():
+    stored = {**dataclasses.asdict(TrainOptions("a", "b", epochs=5, seed=3)), "from_the_future": 1}
+    assert resume_options(stored, {"seed": 3, "keep": 9}, "run") == TrainOptions(
+        "a", "b", epochs=5, seed=3, keep=9
+    )
+    assert resume_options(stored, {"steps": 7}, "run") == TrainOptions("a", "b", steps=7, seed=3)
+    # With a cooldown it is settled, whichever of its limits is given once more.
+    settled = {**stored, "cooldown": 0.25, "steps": 30}
+    for given in ({"epochs": 5}, {"steps": 30}, {"epochs": 5, "steps": 30}):
+        assert resume_options(settled, given, "run") == TrainOptions(
+            "a", "b", epochs=5, steps=30, seed=3, cooldown=0.25
+        )
+    with pytest.raises(
+        ValueError,
+        match="falls to 0 at its end, so there is no limit of epochs: leave the option out",
+    ):
+        resume_options({**settled, "epochs": None}, {"epochs": 5}, "run")
+    with pytest.raises(
+        ValueError, match="began with seed=3 and can only go on with that, not with 4"
+    ):
+        resume_options(stored, {"seed": 4}, "run")
+
+
+@pytest.mark.any_backend
+def test_packed_batches_have_one_shape_alone():
+    with pytest.raises(
+        ValueError, match="Packed batches all have one shape: leave out max_shapes=4, or packed"
+    ):
+        TrainOptions("a", "b", packed=True, max_shapes=4).check_whole()
+
+
+def test_a_new_model_may_be_of_another_kind(tmp_path):
+    options = {
+        name: path for name, path in write_pairs(tmp_path).items() if not name.startswith("valid")
+    }
+    kind = {
+        "position_encoding": "alibi",
+        "gated": True,
+        "num_encoder_layers": 1,
+        "num_decoder_layers": 1,
+        "hidden_dim": 16,
+    }
+    said = []
+    options |= {
+        "vocabulary_size": 380,
+        "batch_tokens": 512,
+        "max_shapes": 1,
+        "report": said.append,
+        "show_progress": False,
+    }
+    train_run(tmp_path / "run", **options, model_options={**kind, "intermediate_dim": 24}, steps=1)
+    model, _, config = load_run(tmp_path / "run")
+    assert {
+        **model.get_config(),
+        **kind,
+        "intermediate_dim": 24,
+        "num_heads": 4,
+    } == model.get_config()
+    assert config["training"]["model_options"] == {**kind, "intermediate_dim": 24}
+    assert any("position_encoding alibi, gated True" in sentence for sentence in said)
+    assert not any(sentence.startswith("positions:") for sentence in said)
+    with pytest.raises(
+        ValueError,
+        match="began with model_options={'position_encoding': 'alibi'.* not with {'gated': True}",
+    ):
+        train_run(tmp_path / "run", resume=True, model_options={"gated": True})
+
+
+def test_a_new_model_has_rotary_positions(tmp_path):
+    said, (source, target) = (
+        [],
+        [write_pairs(tmp_path)[f"train_{side}"] for side in ("source", "target")],
+    )
+    options = {
+        "train_source": source,
+        "train_target": target,
+        "vocabulary_size": 380,
+        "report": said.append,
+        "show_progress": False,
+    }
+    small = {"num_encoder_layers": 1, "num_decoder_layers": 1, "hidden_dim": 16}
+    train_run(tmp_path / "run", **options, model_options=small, steps=1)
+    model, _, config = load_run(tmp_path / "run")
+    assert model.get_config()["position_encoding"] == "rope"
+    assert config["training"]["model_options"] == {"position_encoding": "rope", **small}
+    assert sum(sentence.startswith("positions: rotary") for sentence in said) == 1
+    # The same command once more, and with what it chose.
+    for model_options in (small, {"position_encoding": "rope", **small}):
+        assert (
+            train_run(
+                tmp_path / "run", resume=True, **options, model_options=model_options, steps=1
+            ).steps
+            == 1
+        )
+    with pytest.raises(ValueError, match="began with model_options="):
+        train_run(
+            tmp_path / "run",
+            resume=True,
+            model_options={**small, "position_encoding": "sinusoidal"},
+        )
+    # Trained further it stays what it is, of which the config says nothing.
+    train_run(
+        tmp_path / "further",
+        **{**options, "vocabulary_size": None},
+        start_from=tmp_path / "run",
+        steps=1,
+    )
+    assert load_run(tmp_path / "further")[2]["training"]["model_options"] is None
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"dropout": 0.1}, "There is no model option 'dropout'"),
+        ({"gated": "yes"}, "The model option gated must be true or false, but 'yes' was given"),
+        (
+            {"hidden_dim": "wide"},
+            "The model option hidden_dim must be a number, but 'wide' was given",
+        ),
+        ({"num_heads": 3}, "num_heads must divide hidden_dim, but 128 / 3 is not whole"),
+        (
+            {"num_encoder_layers": 0},
+            "num_encoder_layers must be a positive whole number, but 0 was given",
+        ),
+        (
+            {"num_decoder_layers": 2.5},
+            "num_decoder_layers must be a positive whole number, but 2.5 was given",
+        ),
+        ({"position_encoding": "rotary"}, "position_encoding"),
+    ],
+)
+def test_a_wrong_kind_of_model_is_known_before_the_work(options, message):
+    with pytest.raises(ValueError, match=message):
+        TrainOptions("a", "b", model_options=options).check_whole()
+
+
+@pytest.mark.any_backend
+def test_a_mistake_leaves_nothing_behind(tmp_path):
+    options = write_pairs(tmp_path)
+    with pytest.raises(ValueError, match="vocabulary_size=100000 is too large"):
+        train_run(tmp_path / "run", **options, vocabulary_size=100_000)
+    assert not (tmp_path / "run").exists()
+    # What can be known is known before the tokenizer is trained.
+    for wrong, message in (
+        (
+            {"model_options": {"head_dim": 15}},
+            "'position_encoding': 'rope'.*the head size must be even, but it is 15: change it, or pos",
+        ),
+        (
+            {"subword_sampling": 1.0},
+            "subword_sampling must be below 1 with a tokenizer of type bpe",
+        ),
+        ({"max_length": 1}, "max_length must be a whole number of at least 2"),
+        (
+            {"packed": True, "model_options": {"attention_kind": "linear"}},
+            "attention_kind='linear' cannot keep apart the sequences of",
+        ),
+        (
+            {"valid_source": None, "valid_target": None, "valid_every": 2},
+            "valid_every is about the validation",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            train_run(tmp_path / "run", **{**options, **wrong}, report=pytest.fail)
+    # An average of checkpoints, or what a translator has saved, is no training to go on with.
+    saved = write_small_run(tmp_path / "saved", [options["train_source"], options["train_target"]])
+    config = json.loads((tmp_path / "saved" / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "saved" / "config.json").write_text(
+        json.dumps({**config, "training": {}}), encoding="utf-8"
+    )
+    for resume in (False, True):
+        with pytest.raises(
+            ValueError,
+            match="was not trained there by this command: choose another folder, with start_from",
+        ):
+            train_run(saved, **options, resume=resume)
+    with pytest.raises(TypeError, match="Unknown training option batch_size"):
+        train_run(tmp_path / "run", **options, batch_size=3)
+
+
+@pytest.mark.any_backend
+def test_the_learning_rate_in_a_sentence():
+    files = {"train_source": "a", "train_target": "b"}
+    chosen = options.TrainOptions(**files, cooldown=defaults.COOLDOWN)
+    assert defaults.describe_schedule(chosen, 0.005, 1000, 500, 128) == (
+        "learning rate: up to 0.005 at step 1,000, then falling with the root of the step, and to 0 over the last 500; the peak is "
+        "0.64 / hidden size, at which small models learn fastest; the warm-up is a fifth of the steps, at most 4,000; the fall to 0 takes "
+        "a quarter of them, in which a model gains most"
+    )
+    assert "the paper's, at most 0.64 / hidden size" in defaults.describe_schedule(
+        chosen, 0.001, 1000, 500, 512
+    )
+    tuned = options.TrainOptions(**files, start_from="run", warmup_steps=9)
+    sentence = defaults.describe_schedule(tuned, 5e-4, 9, 0, 128)
+    assert sentence.endswith(
+        "of the step; a tenth of a new model's rate, which keeps what the model knows"
+    )
+    given = options.TrainOptions(**files, learning_rate=0.01, warmup_steps=9, cooldown=0.5)
+    assert defaults.describe_schedule(given, 0.01, 9, 50, 128, 10).endswith(
+        "and to 0 over the last 50"
+    )
+    assert defaults.describe_schedule(
+        dataclasses.replace(given, accumulate=2), 0.01, 9, 0, 128, 9
+    ) == (
+        "learning rate: up to 0.01 at update 9, then falling with the root of the update; that peak is never reached, as the training ends "
+        "after 9 updates: give fewer warm-up steps, or train longer"
+    )
