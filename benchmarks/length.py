@@ -55,8 +55,8 @@ def measure(options):
         torch.set_num_threads(options.threads)
     keras.utils.set_random_seed(0)
     model = kformer.Transformer.from_preset(options.shape, VOCABULARY, max_length=MAX_LENGTH)
-    layers = [layer.self_attention for layer in model._network.decoder_layers]
-    heads, head_dim = layers[0].num_heads, layers[0]._head_dim
+    layers = [layer.self_attention for layer in model.network.decoder_layers]
+    heads, head_dim = layers[0].num_heads, layers[0].head_size
     fast = can_infer(model)
     source_ids = (
         np.random.default_rng(0).integers(4, VOCABULARY, (options.batch, 8)).astype("int32")
@@ -132,7 +132,7 @@ def measure(options):
         """The decoder over all tokens, once."""
         encoded, mask = model.encode(source_ids)
         target_ids = ops.zeros((options.batch, length), dtype="int32") + 4
-        return model._network.decode(target_ids, encoded, mask, training=False)[:, -1]
+        return model.network.decode(target_ids, encoded, mask, training=False)[:, -1]
 
     def seconds(run, length, *numbers):
         """The least of the repeats for each number of steps, asked for in turns: what a machine

@@ -1,4 +1,4 @@
-"""The order of the rooms: imports run one way, and no room needs a backend's library at import."""
+"""The order of the packages: imports run one way, and none needs a backend's library at import."""
 
 import ast
 import os
@@ -10,92 +10,139 @@ import pytest
 
 from tests.hiding import hiding
 
-PACKAGE = pathlib.Path(__file__).resolve().parent.parent / "kformer"
-# A room may import from those before it.
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# A module may import from its own package and from those before it, also inside functions.
 ORDER = [
-    "layers",
-    "models",
-    "decoding",
-    "text",
-    "data",
-    "training",
-    "translator",
-    "evaluation",
-    "distillation",
-    "export",
-    "interop",
-    "plots",
-    "quickstart",
-    "streaming",
-    "cli",
+    "kformer_cli.declarations",
+    "kformer.utils",
+    "kformer.layers",
+    "kformer.models",
+    "kformer.decoding",
+    "kformer.text",
+    "kformer.data",
+    "kformer.saving",
+    "kformer.training",
+    "kformer.translation",
+    "kformer.translator",
+    "kformer.evaluation",
+    "kformer.distillation",
+    "kformer.interop",
+    "kformer.export",
+    "kformer.trainer",
+    "kformer.streaming",
+    "kformer.plots",
+    "kformer.examples",
+    "kformer",
+    "kformer_cli",
 ]
+# Methods that lead a user to a later package import it when they are called:
+# (the function's qualified name, the package that it imports).
+DOORS = {
+    ("kformer.models.language_model.TransformerDecoder.generate", "kformer.decoding"),
+    ("kformer.models.language_model.TransformerDecoder.continuation_options", "kformer.decoding"),
+    ("kformer.translator.Translator.export", "kformer.export"),
+}
+# The modules that may import a backend's library, inside functions.
+BACKEND_MODULES = (
+    "kformer.export.",
+    "kformer.interop.checkpoint",
+    "kformer.training.machine",
+    "kformer.training.kernels",
+    "kformer.utils.backend",
+    "kformer.decoding.fast.",
+)
 
 pytestmark = pytest.mark.any_backend
 
 
-def _modules():
-    return sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+def _name_of(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def _room(path):
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+MODULES = {
+    _name_of(path): path
+    for package in ("kformer", "kformer_cli")
+    for path in sorted((ROOT / package).rglob("*.py"))
+}
 
 
-def _imports(tree):
-    """(imported module, whether it stands at the top of the file) for every import; a relative one
-    has an empty name.
-    """
-    top = {id(node) for node in tree.body}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name, id(node) in top
-        elif isinstance(node, ast.ImportFrom):
-            if node.level:
-                names = [""]
+def _rank(module):
+    """Position in `ORDER` of the longest entry that is the module or a package around it."""
+    parts = module.split(".")
+    names = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
+    return next((ORDER.index(name) for name in names if name in ORDER), None)
+
+
+def imports_of(module):
+    """(imported module, name of the function around the import or None) for every import."""
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+
+    def visit(node, inside, name):
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                yield from ((alias.name, inside) for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                assert not child.level, f"{module} must name the package in full where it imports"
+                for alias in child.names:
+                    full = f"{child.module}.{alias.name}"
+                    yield (full if full in MODULES else child.module), inside
+            elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield from visit(child, f"{name}.{child.name}", f"{name}.{child.name}")
+            elif isinstance(child, ast.ClassDef):
+                yield from visit(child, inside, f"{name}.{child.name}")
             else:
-                names = (
-                    [f"{node.module}.{alias.name}" for alias in node.names]
-                    if node.module == "kformer"
-                    else [node.module]
-                )
-            for name in names:
-                yield name, id(node) in top
+                yield from visit(child, inside, name)
+
+    return list(visit(tree, None, module))
 
 
-def test_every_room_has_its_place():
-    assert {_room(path) for path in _modules()} == set(ORDER)
+def test_every_package_is_in_the_order():
+    found = {".".join(module.split(".")[:2]) for module in MODULES if module.startswith("kformer.")}
+    assert found | {"kformer", "kformer_cli", "kformer_cli.declarations"} == set(ORDER)
 
 
-@pytest.mark.parametrize("path", _modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_run_one_way(path):
-    room = ORDER.index(_room(path))
-    for name, is_at_top in _imports(ast.parse(path.read_text(encoding="utf-8"))):
-        parts = name.split(".")
-        # `kformer_cli.main` runs the room of the commands without the package around it.
-        assert name or _room(path) == "cli", (
-            f"{path.name} must name the package in full where it imports"
-        )
-        assert not (is_at_top and parts[0] == "kformer" and _room(path) == "cli"), (
-            f"{path.name} imports {name} before a command needs it"
-        )
-        if parts[0] == "kformer" and len(parts) > 1:
-            # `Translator.export` calls the export room when it is asked to; at import time nothing
-            # looks forward.
-            assert ORDER.index(parts[1]) <= room or not is_at_top, (
-                f"{path.name} imports {name}, which stands after it"
-            )
-        assert not (is_at_top and parts[0] in ("tensorflow", "tensorflow_text", "torch", "jax")), (
-            f"{path.name} needs {name} to be imported"
-        )
-        if parts[0] in ("tensorflow", "torch", "jax"):
-            allowed = _room(path) == "export" or path.name in (
-                "drivers.py",
-                "kernels.py",
-                "machine.py",
-                "checkpoint.py",
-            )
-            assert allowed, f"{path.name} must do with keras.ops, but imports {name}"
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_run_one_way(module):
+    for imported, function in imports_of(module):
+        top = imported.split(".")[0]
+        if top in ("kformer", "kformer_cli") and (function, imported) not in DOORS:
+            assert _rank(imported) <= _rank(module), f"{module} imports {imported}, a later one"
+        if top == "kformer" and module.startswith("kformer_cli"):
+            assert function, f"{module} imports {imported} before a command needs it"
+        if top in ("tensorflow", "tensorflow_text", "torch", "jax"):
+            assert function, f"{module} needs {imported} to be imported"
+            allowed = module.startswith(BACKEND_MODULES) or module == "kformer_cli.environment"
+            assert allowed, f"{module} must do with keras.ops, but imports {imported}"
+
+
+def test_every_door_is_used():
+    used = {(function, imported) for module in MODULES for imported, function in imports_of(module)}
+    assert used >= DOORS
+
+
+def test_no_circle_of_files():
+    """Imports inside functions count, and so do the packages that importing a module runs first."""
+    edges = {}
+    for module in MODULES:
+        edges[module] = {
+            imported
+            for imported, function in imports_of(module)
+            if imported in MODULES and imported != module and (function, imported) not in DOORS
+        }
+    done, path = set(), []
+
+    def visit(module):
+        assert module not in path, " -> ".join([*path[path.index(module) :], module])
+        if module not in done:
+            path.append(module)
+            for imported in sorted(edges[module]):
+                visit(imported)
+            path.pop()
+            done.add(module)
+
+    for module in MODULES:
+        visit(module)
 
 
 def test_backends_without_tensorflow():
@@ -112,7 +159,7 @@ assert "tensorflow" not in sys.modules
         run = subprocess.run(
             [sys.executable, "-c", code],
             env={**os.environ, "KERAS_BACKEND": backend},
-            cwd=PACKAGE.parent,
+            cwd=ROOT,
             capture_output=True,
             text=True,
         )

@@ -111,7 +111,7 @@ def build_spec(translator):
     config = model.get_config()
     # Not Keras's public list of layers: what shares what, and in which order, only the network
     # knows.
-    network = model._network
+    network = model.network
     activations = {
         "relu": common_spec.Activation.RELU,
         "gelu": common_spec.Activation.GELU,
@@ -156,7 +156,7 @@ def _rotary_options(attention):
     if attention.rotary is None:
         return {}
     return {
-        "rotary_dim": attention._head_dim,
+        "rotary_dim": attention.head_size,
         "rotary_interleave": attention.rotary["interleaved"],
         "rotary_base": attention.rotary["base"],
     }
@@ -228,7 +228,7 @@ def _position_table(layer, model):
     rows = _positions(model)
     if layer.position_encoding is None:
         return np.zeros((rows, model.hidden_dim), dtype="float32")
-    return _array(layer._position_vectors(rows, model.hidden_dim, 0))
+    return _array(layer.position_vectors(rows, model.hidden_dim, 0))
 
 
 def _positions(model):

@@ -66,7 +66,7 @@ class Slot(NamedTuple):
 
 def slots(model):
     """The table of a `Transformer` in one of the published architectures: a generator of `Slot`."""
-    network = model._network
+    network = model.network
     if network.encoder.relative_bias is not None:
         yield from _t5_slots(network)
         return
@@ -333,7 +333,7 @@ def _stored_name(name, shapes, model):
         ]
     if (
         name in ("shared.weight", "model.shared.weight", "model.decoder.embed_tokens.weight")
-        and model._network.output_projection is None
+        and model.network.output_projection is None
     ):
         candidates.append("lm_head.weight")
     return next((candidate for candidate in candidates if candidate in shapes), None)
@@ -343,7 +343,7 @@ def _copy_of(name, model):
     """What a tensor without a place of its own repeats: `"source"` or `"target"` embeddings,
     `"positions"`, or `None`.
     """
-    network = model._network
+    network = model.network
     parts = name.split(".")
     if parts[-1] == "version":
         return "unused"  # fairseq's stamp, which says nothing about the model
@@ -377,7 +377,7 @@ def _check_copy(array, kind, model, what):
     if kind == "unused":
         return
     embedding = (
-        model._network.source_embedding if kind == "source" else model._network.target_embedding
+        model.network.source_embedding if kind == "source" else model.network.target_embedding
     )
     first = 0
     if kind == "positions":

@@ -65,7 +65,7 @@ class FeatureEmbedding(PositionMixin, keras.layers.Layer):
         kernel, bias = (ops.cast(weight, self.compute_dtype) for weight in (self.kernel, self.bias))
         hidden = linear(ops.cast(inputs, self.compute_dtype), kernel, bias)
         if self.position_encoding is not None:
-            vectors = self._position_vectors(ops.shape(inputs)[1], self.hidden_dim, start_index)
+            vectors = self.position_vectors(ops.shape(inputs)[1], self.hidden_dim, start_index)
             hidden = hidden + ops.cast(vectors, self.compute_dtype)
         return self.feature_dropout(hidden, training=training)
 

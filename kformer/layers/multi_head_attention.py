@@ -164,11 +164,11 @@ class MultiHeadAttention(keras.layers.Layer):
                 f"A hidden size of {hidden_dim} cannot be split into {self.num_heads} heads of one size; choose a number of "
                 "heads that divides it, or give head_dim."
             )
-        self._head_dim = self.head_dim or hidden_dim // self.num_heads
+        self.head_size = self.head_dim or hidden_dim // self.num_heads
         if self.rotary is not None:
-            check_rotary_size(self._head_dim)
-        self._scale = self._head_dim**-0.5 if self.scale is None else self.scale
-        inner, shared = self.num_heads * self._head_dim, self.num_key_value_heads * self._head_dim
+            check_rotary_size(self.head_size)
+        self._scale = self.head_size**-0.5 if self.scale is None else self.scale
+        inner, shared = self.num_heads * self.head_size, self.num_key_value_heads * self.head_size
         self._is_self_attention = value_shape is None
         if self.kind != "full" and not self._is_self_attention:
             raise ValueError(
@@ -218,10 +218,10 @@ class MultiHeadAttention(keras.layers.Layer):
     def _split_heads(self, x):
         """`[B, T, N H]` -> `[B, N, T, H]`, for as many heads as there are"""
         rows, length = ops.shape(x)[:2]
-        heads = x.shape[-1] // self._head_dim
+        heads = x.shape[-1] // self.head_size
         if isinstance(length, int) and length == 1:  # Nothing changes places.
-            return reshape(x, (rows, heads, 1, self._head_dim))
-        return ops.transpose(reshape(x, (rows, length, heads, self._head_dim)), (0, 2, 1, 3))
+            return reshape(x, (rows, heads, 1, self.head_size))
+        return ops.transpose(reshape(x, (rows, length, heads, self.head_size)), (0, 2, 1, 3))
 
     def _rotate(self, x, start):
         """Queries or keys `[B, N, T, H]`, the first of which stands at the place `start`."""
@@ -242,8 +242,8 @@ class MultiHeadAttention(keras.layers.Layer):
             and `LinearAttentionCache`, which do not grow.
         """
         if self.kind == "linear":
-            return LinearAttentionCache.empty(rows, self.num_heads, self._head_dim)
-        size = (rows, self.num_key_value_heads, self._head_dim, self.compute_dtype)
+            return LinearAttentionCache.empty(rows, self.num_heads, self.head_size)
+        size = (rows, self.num_key_value_heads, self.head_size, self.compute_dtype)
         if self.kind == "local":
             return WindowCache.empty(
                 *size, window=self.window, dilation=self.dilation, global_tokens=self.global_tokens
@@ -291,7 +291,7 @@ class MultiHeadAttention(keras.layers.Layer):
                     "make a new layer and call it as layer(query, value)."
                 )
             # Splitting beats indexing: the gradient of a slice is a padded tensor.
-            sizes = np.array([self.num_heads, self.num_key_value_heads]) * self._head_dim
+            sizes = np.array([self.num_heads, self.num_key_value_heads]) * self.head_size
             parts = ops.split(
                 self._project(query, "query_key_value"),
                 [int(end) for end in np.cumsum(sizes)],
@@ -345,7 +345,7 @@ class MultiHeadAttention(keras.layers.Layer):
         context, scores, cache = attend(query, key, value, cache, **masks, **options)
         if not (isinstance(ops.shape(context)[2], int) and ops.shape(context)[2] == 1):
             context = ops.transpose(context, (0, 2, 1, 3))  # [B, T, N, H]
-        context = reshape(context, (rows, query_length, self.num_heads * self._head_dim))
+        context = reshape(context, (rows, query_length, self.num_heads * self.head_size))
         outputs = [self._project(context, "output")]
         if return_attention_scores:
             if (

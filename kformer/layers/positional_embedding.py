@@ -115,7 +115,7 @@ class PositionMixin:
                 name="position_embeddings",
             )
 
-    def _position_vectors(self, length, hidden_dim, start_index, positions=None):
+    def position_vectors(self, length, hidden_dim, start_index, positions=None):
         """`[T, D]`, or `[B, T, D]` for explicit positions."""
         if positions is None:
             first = start_index + self.position_offset
@@ -273,7 +273,7 @@ class PositionalEmbedding(PositionMixin, keras.layers.Layer):
         if self.scale:
             hidden = hidden * math.sqrt(self.hidden_dim)
         if self.position_encoding is not None:
-            vectors = self._position_vectors(
+            vectors = self.position_vectors(
                 ops.shape(ids)[1], self.hidden_dim, start_index, positions
             )
             hidden = hidden + ops.cast(vectors, self.compute_dtype)
@@ -366,7 +366,7 @@ class NormalizedPositions(PositionMixin, keras.layers.Layer):
     def call(self, inputs, start_index=0, positions=None, training=None):
         hidden = inputs
         if self.position_encoding is not None:
-            vectors = self._position_vectors(
+            vectors = self.position_vectors(
                 ops.shape(inputs)[1], inputs.shape[-1], start_index, positions
             )
             hidden = hidden + ops.cast(vectors, self.compute_dtype)

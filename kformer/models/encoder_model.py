@@ -150,7 +150,7 @@ class TransformerEncoder(SequenceModel):
         if head == "embedding":
             x = keras.layers.UnitNormalization(dtype="float32", name="unit_length")(x)
         super().__init__(inputs={"token_ids": token_ids}, outputs=x, name=name, trainable=trainable)
-        self._network = network
+        self.network = network
         self.pad_id, self.head, self.vocabulary_size = pad_id, head, vocabulary_size
         self.hidden_dim, self.max_length, self.policy_name = (
             options["hidden_dim"],
@@ -181,7 +181,7 @@ class TransformerEncoder(SequenceModel):
             more: the embeddings come first) and `encoder_attention_scores` `[B, N, S, S]`.
         """
         record = {}
-        self._network.encode(
+        self.network.encode(
             ops.convert_to_tensor(inputs["token_ids"], dtype="int32"), training=False, record=record
         )
         return record

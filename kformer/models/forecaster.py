@@ -96,7 +96,7 @@ class Forecaster(keras.Model):
         }
         found, _ = network.decode(inputs["previous"], network.encode(inputs["past"]))
         super().__init__(inputs=inputs, outputs=found, name=name, trainable=trainable)
-        self._network = network
+        self.network = network
         self._compiled_forecasts = {}
         self.num_features, self.num_targets, self.max_length = num_features, num_targets, max_length
         self.hidden_dim, self.policy_name = options["hidden_dim"], policy.name
@@ -180,7 +180,7 @@ class Forecaster(keras.Model):
         """
         from kformer.utils.backend import uses_static_shapes, while_loop
 
-        network, (rows, length) = self._network, ops.shape(past)[:2]
+        network, (rows, length) = self.network, ops.shape(past)[:2]
         past = ops.reshape(
             past, (rows, length, self.num_features)
         )  # What is compiled for any shape must know this one.
@@ -218,8 +218,8 @@ class Forecaster(keras.Model):
         past, previous = (
             ops.convert_to_tensor(inputs[name], dtype="float32") for name in ("past", "previous")
         )
-        encoded = self._network.encode(past, training=False, record=record)
-        found, _ = self._network.decode(previous, encoded, training=False, record=record)
+        encoded = self.network.encode(past, training=False, record=record)
+        found, _ = self.network.decode(previous, encoded, training=False, record=record)
         return {"outputs": found, **record}
 
     def get_config(self):

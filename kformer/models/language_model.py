@@ -130,7 +130,7 @@ class TransformerDecoder(SequenceModel):
             max_length,
             policy.name,
         )
-        self._network = network
+        self.network = network
         self._searchers = {}
         self._config = {
             "vocabulary_size": vocabulary_size,
@@ -149,17 +149,17 @@ class TransformerDecoder(SequenceModel):
         if not isinstance(inputs, dict) or "token_ids" not in inputs:
             return super().call(inputs, training=training, mask=mask)
         segments = self._segments(inputs)
-        hidden = self._network.hidden(
+        hidden = self.network.hidden(
             ops.cast(inputs["token_ids"], "int32"), training=training, segments=segments
         )
         return (
-            self._network.output.before_projection(hidden)
+            self.network.output.before_projection(hidden)
             if self._projects_loss
-            else self._network.output.project(hidden)
+            else self.network.output.project(hidden)
         )
 
     def _output_table(self):
-        return self._network.output.table()
+        return self.network.output.table()
 
     def _segments(self, inputs):
         if "segments" not in inputs:
@@ -181,8 +181,8 @@ class TransformerDecoder(SequenceModel):
         record = {}
         token_ids = ops.convert_to_tensor(inputs["token_ids"], dtype="int32")
         segments = self._segments(inputs)
-        hidden = self._network.hidden(token_ids, training=False, record=record, segments=segments)
-        return {"logits": self._network.output.project(hidden), **record}
+        hidden = self.network.hidden(token_ids, training=False, record=record, segments=segments)
+        return {"logits": self.network.output.project(hidden), **record}
 
     # Search.
 
@@ -307,12 +307,12 @@ class TransformerDecoder(SequenceModel):
         slots = None if max_length is None else length - 1 + max_length
         layers = tuple(
             layer.init_cache(None, rows=sentences, max_length=slots)
-            for layer in self._network.stack.layers
+            for layer in self.network.stack.layers
         )
-        _, layers = self._network.run(
+        _, layers = self.network.run(
             prompts[:, :-1], layers, left_padding, ops.maximum(places[:, :-1], 0)
         )
-        output = self._network.output
+        output = self.network.output
         kernel, bias = output.kernel(shortlist), output.bias_of(shortlist)
         cache = PromptCache(
             layers, left_padding, prompts[:, -1], ops.cast(length, "int32"), kernel, bias
@@ -344,8 +344,8 @@ class TransformerDecoder(SequenceModel):
             + ops.arange(ops.shape(target_ids)[1], dtype="int32")
         )
         positions = ops.maximum(slots - ops.expand_dims(cache.left_padding, 1), 0)
-        hidden, layers = self._network.run(target_ids, cache.layers, cache.left_padding, positions)
-        return self._network.output.project(
+        hidden, layers = self.network.run(target_ids, cache.layers, cache.left_padding, positions)
+        return self.network.output.project(
             hidden, cache.output_kernel, cache.output_bias
         ), cache._replace(layers=layers)
 

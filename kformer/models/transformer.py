@@ -228,7 +228,7 @@ class Transformer(SequenceModel):
         self.target_vocabulary_size = target_vocabulary_size or vocabulary_size
         self.max_length = max_length
         self.policy_name = policy.name
-        self._network = network
+        self.network = network
         # Options that came later stand in a file only where they are in use, so that older versions
         # read what they can.
         config = {name: value for name, value in config.items() if value != VARIANTS.get(name, ...)}
@@ -264,7 +264,7 @@ class Transformer(SequenceModel):
         Returns:
             The encoder's output `[B, S, D]` and the mask of real tokens, boolean `[B, S]`.
         """
-        return self._network.encode(source_ids, training=False)
+        return self.network.encode(source_ids, training=False)
 
     def init_cache(self, encoded, source_mask, rows=None, max_length=None, shortlist=None):
         """The cache of a search that has not begun: no target tokens, the source's keys and values
@@ -284,9 +284,9 @@ class Transformer(SequenceModel):
         """
         layers = (
             layer.init_cache(encoded, rows=rows, max_length=max_length)
-            for layer in self._network.decoder_layers
+            for layer in self.network.decoder_layers
         )
-        network = self._network
+        network = self.network
         return DecoderCache(
             tuple(layers),
             source_mask,
@@ -306,7 +306,7 @@ class Transformer(SequenceModel):
         Returns:
             Logits `[R, T, V]` and the cache with the new tokens.
         """
-        return self._network.decode(
+        return self.network.decode(
             target_ids, None, cache.source_mask, training=False, cache=cache, start_index=index
         )
 
@@ -328,10 +328,10 @@ class Transformer(SequenceModel):
             for key in ("source_ids", "target_ids")
         )
         source_segments, segments = self._segments(inputs)
-        encoded, source_mask = self._network.encode(
+        encoded, source_mask = self.network.encode(
             source_ids, training=False, record=record, segments=source_segments
         )
-        logits = self._network.decode(
+        logits = self.network.decode(
             target_ids, encoded, source_mask, training=False, record=record, segments=segments
         )
         return {"logits": logits, **record}
@@ -345,10 +345,10 @@ class Transformer(SequenceModel):
             ops.cast(inputs[key], "int32") for key in ("source_ids", "target_ids")
         )
         source_segments, segments = self._segments(inputs)
-        encoded, source_mask = self._network.encode(
+        encoded, source_mask = self.network.encode(
             source_ids, training=training, segments=source_segments
         )
-        return self._network.decode(
+        return self.network.decode(
             target_ids,
             encoded,
             source_mask,
@@ -358,7 +358,7 @@ class Transformer(SequenceModel):
         )
 
     def _output_table(self):
-        return self._network.output.table()
+        return self.network.output.table()
 
     def _segments(self, inputs):
         """The source's segments of a packed batch, and those of both sides as a pair; `None` twice

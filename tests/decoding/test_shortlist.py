@@ -71,7 +71,7 @@ def test_equals_a_search_in_which_all_others_are_forbidden(model, options):
     generated = set(found.ids[:, :, prefix:].ravel().tolist())
     # Where outputs share the table, they repeat a token or two.
     assert generated <= {*LISTED, END, model.pad_id} and len(generated) >= (
-        3 if model._network.output_projection is None else 6
+        3 if model.network.output_projection is None else 6
     )
 
 

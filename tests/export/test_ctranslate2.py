@@ -374,7 +374,7 @@ def test_refusals(frozen, make_translator, tokenizer, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="'<end>' in the target's"):
         export_ctranslate2(kformer.Translator(translator.model, sides), tmp_path / "x")
 
-    translator.model._network.encoder_layers[0].feed_forward.intermediate.quantize("int8")
+    translator.model.network.encoder_layers[0].feed_forward.intermediate.quantize("int8")
     with pytest.raises(
         ValueError, match=r"is quantized \(int8\), which cannot be exported to CTranslate2"
     ):

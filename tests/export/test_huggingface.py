@@ -244,7 +244,7 @@ def test_what_else_is_refused(make_translator, tokenizers, tmp_path):
             Sub(400, num_encoder_layers=1, num_decoder_layers=1, hidden_dim=8, num_heads=2),
             tokenizers["joint"],
         ).export(tmp_path / "folder", format="hf")
-    translator.model._network.encoder_layers[0].feed_forward.intermediate.quantize("int8")
+    translator.model.network.encoder_layers[0].feed_forward.intermediate.quantize("int8")
     with pytest.raises(
         ValueError, match=r"is quantized \(int8\), which cannot be exported to the format hf"
     ):

@@ -29,7 +29,7 @@ def run(model, ids=IDS):
 
 def test_hidden_states_are_those_of_pytorch(randomize):
     model = randomize(TransformerEncoder(V, **SIZES, position_encoding="learned"))
-    network = model._network
+    network = model.network
     x = to_numpy(network.embedding(ops.convert_to_tensor(IDS[:2])))
     peer = torch_encoder(network.stack.layers, network.stack.norm, 8).eval()
     with torch.no_grad():

@@ -59,7 +59,7 @@ def test_it_is_pytorchs(forecaster, rng):
         rng.normal(size=(2, length, features)).astype("float32")
         for length, features in ((6, 3), (4, 2))
     )
-    network = model._network
+    network = model.network
     memory, x = (
         to_numpy(part)
         for part in (network.past_embedding(past), network.future_embedding(previous))
@@ -98,7 +98,7 @@ def test_a_sine_is_learnt_and_saved(tmp_path):
     assert again.get_config() == model.get_config()
     np.testing.assert_allclose(again.forecast(past, 8), model.forecast(past, 8), atol=1e-6)
     # What was compiled reads the weights of the moment.
-    again._network.output.bias.assign([1.0])
+    again.network.output.bias.assign([1.0])
     assert np.abs(again.forecast(past, 8) - model.forecast(past, 8)).max() > 0.1
 
 

@@ -185,7 +185,7 @@ def test_a_published_language_model(settings):
         scale_embeddings=False, position_encoding="rope", normalization="rms_norm", gated=True, activation="silu", use_bias=False,
     )  # fmt: skip
     arrays = {name: value.detach().numpy() for name, value in theirs.state_dict().items()}
-    network = ours._network
+    network = ours.network
     network.embedding.embeddings.assign(arrays["model.embed_tokens.weight"])
     network.output.projection.kernel.assign(arrays["lm_head.weight"].T)
     network.stack.norm.scale.assign(arrays["model.norm.weight"])

@@ -41,7 +41,7 @@ def test_maps_are_the_models_own(translator, maps):
         maps.source == [tokenizer.id_to_token(i, "source") for i in ids]
         and len(maps.target) == maps.cross.shape[2]
     )
-    layers, heads = len(model._network.decoder_layers), model._network.decoder_layers[0].num_heads
+    layers, heads = len(model.network.decoder_layers), model.network.decoder_layers[0].num_heads
     assert maps.cross.shape == (layers, heads, len(maps.target), len(ids))
     for scores in (maps.encoder, maps.decoder, maps.cross):
         np.testing.assert_allclose(scores.sum(-1), 1, atol=1e-5)

@@ -81,7 +81,7 @@ def can_infer(model):
         or variants_of(model.get_config(), known=("rope",))
     ):
         return False
-    network = model._network
+    network = model.network
     layers = [*network.encoder_layers, *network.decoder_layers]
     attentions = [layer.self_attention for layer in layers] + [
         layer.cross_attention for layer in network.decoder_layers
@@ -154,19 +154,19 @@ class InferenceModel:
     """
 
     def __init__(self, model, width, run=None, shortlist=None):
-        self._network, self._width, self._pad_id = model._network, width, model.pad_id
+        self.network, self._width, self._pad_id = model.network, width, model.pad_id
         self._run = run = run or kernels()
-        first = self._network.decoder_layers[0]
-        self._heads, self._head_dim, self._hidden_dim = (
+        first = self.network.decoder_layers[0]
+        self._heads, self.head_size, self._hidden_dim = (
             first.self_attention.num_heads,
-            first.self_attention._head_dim,
+            first.self_attention.head_size,
             model.hidden_dim,
         )
         self._scale, self._normalize_first = first.self_attention._scale, first.normalize_first
         self._rotary = first.self_attention.rotary
         self._encoder = [
             (self._attention(layer, "self_attention"), self._feed_forward_of(layer))
-            for layer in self._network.encoder_layers
+            for layer in self.network.encoder_layers
         ]
         self._decoder = [
             (
@@ -174,23 +174,23 @@ class InferenceModel:
                 self._attention(layer, "cross_attention"),
                 self._feed_forward_of(layer),
             )
-            for layer in self._network.decoder_layers
+            for layer in self.network.decoder_layers
         ]
-        norms = (self._network.encoder.norm, self._network.decoder.norm)
+        norms = (self.network.encoder.norm, self.network.decoder.norm)
         self._encoder_norm, self._decoder_norm = (
             None if norm is None else self._norm_of(norm) for norm in norms
         )
-        embeddings = (self._network.source_embedding, self._network.target_embedding)
+        embeddings = (self.network.source_embedding, self.network.target_embedding)
         self._source_table, self._target_table = (
             run.bind_table(embedding.embeddings) for embedding in embeddings
         )
-        projection = self._network.output_projection
+        projection = self.network.output_projection
         is_table = projection is None
         self._projection = run.bind_projection(
             embeddings[1].embeddings if is_table else projection.kernel, is_table, shortlist
         )
         self._output_bias = (
-            None if self._network.output_bias is None else run.bind(self._network.output_bias.bias)
+            None if self.network.output_bias is None else run.bind(self.network.output_bias.bias)
         )
         if shortlist is not None and self._output_bias is not None:
             self._output_bias = run.gather(self._output_bias, shortlist)
@@ -224,7 +224,7 @@ class InferenceModel:
 
     def encode(self, source_ids):
         """`Encoded` for padded ids `[B, S]`."""
-        run, network = self._run, self._network
+        run, network = self._run, self.network
         mask = padding_mask(source_ids, self._pad_id)
         sentences, length = ops.shape(source_ids)
         # The first place in any case, so that there is a row for padding to have.
@@ -241,13 +241,13 @@ class InferenceModel:
         )  # [P, D]
         placed = network.source_positions or network.source_embedding
         if placed.position_encoding is not None:
-            x = x + take(placed._position_vectors(length, self._hidden_dim, 0), places % length)
+            x = x + take(placed.position_vectors(length, self._hidden_dim, 0), places % length)
         if network.source_positions is not None:
             x = run.layer_norm(x, *self._norm_of(network.source_positions.norm))
         turned = (
             None
             if self._rotary is None
-            else rotary_factors(ops.arange(length, dtype="int32"), self._head_dim, **self._rotary)
+            else rotary_factors(ops.arange(length, dtype="int32"), self.head_size, **self._rotary)
         )
         for attention, feed_forward in self._encoder:
             query, key, value = self._by_head(
@@ -256,7 +256,7 @@ class InferenceModel:
             if turned is not None:
                 query, key = self._turn(query, turned), self._turn(key, turned)
             context = run.transpose(run.attend(query, key, value, self._scale, bias), (0, 2, 1, 3))
-            context = take(run.reshape(context, (-1, self._heads * self._head_dim)), places)
+            context = take(run.reshape(context, (-1, self._heads * self.head_size)), places)
             x = self._after(attention, x, run.product(context, *attention.output))
             x = self._feed_forward(feed_forward, x)
         if self._encoder_norm is not None:
@@ -265,7 +265,7 @@ class InferenceModel:
 
     def init_cache(self, encoded, steps):
         """The cache before the first step, for what `encode` returned, and at most `steps` tokens."""
-        run, network, mask = self._run, self._network, encoded.mask
+        run, network, mask = self._run, self.network, encoded.mask
         # Over no key at all an attention gives the mean of the values; it must be zero.
         is_source = run.reshape(ops.cast(ops.any(mask, axis=1), "float32"), (-1, 1, 1, 1))
         cross = []
@@ -273,17 +273,17 @@ class InferenceModel:
             key, value = self._by_head(encoded, attention.source, 2)
             cross += [key, value * is_source]
         rows = ops.shape(mask)[0] * self._width
-        nothing = run.empty_cache(rows, self._heads, steps, self._head_dim)
+        nothing = run.empty_cache(rows, self._heads, steps, self.head_size)
         empty = (nothing,) * len(self._decoder)
         placed = network.target_positions or network.target_embedding
         positions = ()
         if placed.position_encoding == "learned":
             positions = ops.convert_to_tensor(placed.position_embeddings)
         elif placed.position_encoding is not None:
-            positions = placed._position_vectors(steps, self._hidden_dim, 0)
+            positions = placed.position_vectors(steps, self._hidden_dim, 0)
         elif self._rotary is not None:
             factors = rotary_factors(
-                ops.arange(steps, dtype="int32"), self._head_dim, **self._rotary
+                ops.arange(steps, dtype="int32"), self.head_size, **self._rotary
             )
             positions = ops.concatenate(factors, axis=-1)
         carried = run.begin_projection(self._projection)
@@ -294,7 +294,7 @@ class InferenceModel:
         """Logits `[R, V]` after the tokens `ids` `[R]`, which stand at place `index`, and the cache
         with them.
         """
-        run, network = self._run, self._network
+        run, network = self._run, self.network
         x = self._embed(ids, self._target_table, network.target_embedding)
         placed = None if isinstance(cache.positions, tuple) else run.gather(cache.positions, index)
         if placed is not None and self._rotary is None:
@@ -307,7 +307,7 @@ class InferenceModel:
         for number, (attention, cross_attention, feed_forward) in enumerate(self._decoder):
             parts = run.reshape(
                 run.product(self._before(attention, x), *attention.inputs),
-                (-1, 3 * self._heads, 1, self._head_dim),
+                (-1, 3 * self._heads, 1, self.head_size),
             )
             query, key, value = run.split(parts, 3, 1)
             if turned is not None:
@@ -367,7 +367,7 @@ class InferenceModel:
         projected = run.split(take(run.product(encoded.rows, *linear), encoded.places), parts)
         return [
             run.transpose(
-                run.reshape(part, (sentences, length, self._heads, self._head_dim)), (0, 2, 1, 3)
+                run.reshape(part, (sentences, length, self._heads, self.head_size)), (0, 2, 1, 3)
             )
             for part in projected
         ]

@@ -143,14 +143,14 @@ def _write_graphs(builders, model, folder, dtype):
             ("encoder", builders.build_encoder),
             ("decoder_step", builders.build_decoder_step),
         ):
-            graph = build(model._network, weights)
+            graph = build(model.network, weights)
             graph.save(folder / f"{name}.onnx")
             signatures[name] = {"file": f"{name}.onnx", **graph.signature()}
     return signatures
 
 
 def _metadata(translator, search, signatures, dtype):
-    model, attention = translator.model, translator.model._network.decoder_layers[0].self_attention
+    model, attention = translator.model, translator.model.network.decoder_layers[0].self_attention
     return {
         "format_version": FORMAT_VERSION,
         "special_ids": {
@@ -161,7 +161,7 @@ def _metadata(translator, search, signatures, dtype):
         },
         **signatures,
         "dtype": dtype,
-        "num_decoder_layers": len(model._network.decoder_layers),
+        "num_decoder_layers": len(model.network.decoder_layers),
         "num_heads": attention.num_heads,
         "head_dim": model.hidden_dim // attention.num_heads,
         "hidden_dim": model.hidden_dim,

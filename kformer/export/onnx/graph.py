@@ -299,7 +299,7 @@ def _declare_caches(graph, decoder_layers):
 
 
 def _cache_shape(attention, length):
-    return ("batch", attention.num_heads, length, attention._head_dim)
+    return ("batch", attention.num_heads, length, attention.head_size)
 
 
 def _padding(graph, mask):
@@ -377,7 +377,7 @@ def _rotary_factors(graph, attention, positions):
     """
     if attention.rotary is None:
         return None
-    frequencies = rotary_frequencies(attention._head_dim, attention.rotary["base"])
+    frequencies = rotary_frequencies(attention.head_size, attention.rotary["base"])
     # Each angle twice, once for each number of its pair.
     is_interleaved = attention.rotary["interleaved"]
     frequencies, signs = (
@@ -397,7 +397,7 @@ def _turn(graph, attention, x, factors):
     if factors is None:
         return x
     x = graph.cast(x, "float32", graph.dtype)
-    size = attention._head_dim
+    size = attention.head_size
     pairs = graph.reshape(x, [0, 0, 0, size // 2, 2]) if attention.rotary["interleaved"] else x
     first, second = graph("Split", pairs, outputs=2, axis=-1)
     swapped = graph("Concat", second, first, axis=-1)
@@ -466,7 +466,7 @@ def _heads(graph, attention, x, name, parts):
     """
     x = _linear(graph, x, getattr(attention, f"{name}_kernel"), getattr(attention, f"{name}_bias"))
     split = [x] if parts == 1 else graph("Split", x, outputs=parts, axis=-1)
-    shape = [0, 0, attention.num_heads, attention._head_dim]
+    shape = [0, 0, attention.num_heads, attention.head_size]
     heads = [graph("Transpose", graph.reshape(part, shape), perm=[0, 2, 1, 3]) for part in split]
     return heads[0] if parts == 1 else heads
 
@@ -477,7 +477,7 @@ def _attend(graph, attention, query, key, value, mask, attends):
     `mask` is broadcastable to `[B, N, T, K]`; `attends` is 0 where it leaves nothing, so that the
     context is zeros there, or `None`."""
     query, key = (graph.cast(x, "float32", graph.dtype) for x in (query, key))
-    query = graph("Mul", query, graph.constant(attention._head_dim**-0.5, "float32"))
+    query = graph("Mul", query, graph.constant(attention.head_size**-0.5, "float32"))
     scores = graph("MatMul", query, graph("Transpose", key, perm=[0, 1, 3, 2]))  # [B, N, T, K]
     scores = graph("Where", mask, scores, graph.constant(_MASKED, "float32"))
     weights = graph.cast(graph("Softmax", scores, axis=-1), graph.dtype, "float32")
@@ -485,7 +485,7 @@ def _attend(graph, attention, query, key, value, mask, attends):
     if attends is not None:
         context = graph("Mul", context, attends)
     context = graph("Transpose", context, perm=[0, 2, 1, 3])  # [B, T, N, H]
-    context = graph.reshape(context, [0, 0, attention.num_heads * attention._head_dim])
+    context = graph.reshape(context, [0, 0, attention.num_heads * attention.head_size])
     return _linear(graph, context, attention.output_kernel, attention.output_bias)
 
 

@@ -119,9 +119,9 @@ def test_models_with_more_to_them_run_by_their_layers():
         pass
 
     own = transformer()
-    own._network.decoder_layers[1].cross_attention.__class__ = OwnAttention
+    own.network.decoder_layers[1].cross_attention.__class__ = OwnAttention
     adapted = transformer()
-    adapted._network.encoder_layers[0].feed_forward.intermediate.enable_lora(2)
+    adapted.network.encoder_layers[0].feed_forward.intermediate.enable_lora(2)
     half = transformer(dtype="mixed_bfloat16")
     assert [can_infer(model) for model in (transformer(), own, adapted, half)] == [
         True,

@@ -366,15 +366,15 @@ def test_layers_that_the_graphs_do_not_know(make_translator, tmp_path):
         pass
 
     translator = make_translator(normalize_first=True)
-    translator.model._network.encoder_layers[0].feed_forward_norm.__class__ = Louder
+    translator.model.network.encoder_layers[0].feed_forward_norm.__class__ = Louder
     with pytest.raises(ValueError, match="is a Louder"):
         onnx_export.export_onnx(translator, tmp_path / "out")
     translator = make_translator()
-    translator.model._network.encoder_layers[0].feed_forward.intermediate.quantize("int8")
+    translator.model.network.encoder_layers[0].feed_forward.intermediate.quantize("int8")
     with pytest.raises(ValueError, match="quantized"):
         onnx_export.export_onnx(translator, tmp_path / "out")
     translator = make_translator()
-    translator.model._network.encoder_layers[0].feed_forward.intermediate.enable_lora(2)
+    translator.model.network.encoder_layers[0].feed_forward.intermediate.enable_lora(2)
     with pytest.raises(ValueError, match="'intermediate' has LoRA weights"):
         onnx_export.export_onnx(translator, tmp_path / "out")
 

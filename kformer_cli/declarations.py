@@ -1,0 +1,1 @@
+"""What the options of the command are: names, types, defaults, ranges, groups and help."""
