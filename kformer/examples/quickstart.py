@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kformer.data import ParallelDataset
-from kformer.examples import generate_pairs
+from kformer.examples.pairs import generate_pairs
 from kformer.models import Transformer
 from kformer.text import Tokenizer
 from kformer.training import MaskedAccuracy, MaskedCrossentropy, TrainingProgress
