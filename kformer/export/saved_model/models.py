@@ -199,7 +199,7 @@ def _search_of(model, given):
 def _write(model, tokenizer, search, given, folder):
     import tensorflow as tf
 
-    from kformer.export.saved_model.export import signatures
+    from kformer.export.saved_model import signatures
 
     graph_tokenizer = None if tokenizer is None else GraphTokenizer(tokenizer)
     if isinstance(model, Forecaster):
