@@ -186,10 +186,10 @@ class TrainOptions:
             "at least 0 (0 for none; 5 is usual)",
         )
         self._check("teacher_weight", lambda value: 0 <= value <= 1, "from 0 to 1")
-        is_list = lambda value: (
+        is_list = lambda value: (  # noqa: E731
             isinstance(value, list | tuple)
             and all(isinstance(run, str | os.PathLike) for run in value)
-        )  # noqa: E731
+        )
         self._check("teachers", is_list, "a list of run directories")
         # As the config of a run has them; no teachers are no option.
         object.__setattr__(self, "teachers", self.teachers or None)
