@@ -29,6 +29,7 @@ from kformer.training import (
     WarmupInverseSqrt,
 )
 from kformer.translator import Translator
+from kformer.utils.moved import moved_names
 
 __version__ = "0.1.0"
 
@@ -60,3 +61,5 @@ __all__ = [
     "trainer",
     "training",
 ]
+
+__getattr__ = moved_names(__name__)

@@ -145,14 +145,16 @@ def test_no_circle_of_files():
         visit(module)
 
 
-def test_backends_without_tensorflow():
-    """`import kformer` on JAX and PyTorch works where TensorFlow is not installed."""
+def test_backends_without_tensorflow_and_matplotlib():
+    """`import kformer` on JAX and PyTorch needs neither TensorFlow nor Matplotlib."""
     code = (
-        hiding("tensorflow", "tensorflow_text")
+        hiding("tensorflow", "tensorflow_text", "matplotlib")
         + """
-import kformer, kformer.export
-kformer.Transformer(50, num_encoder_layers=1, num_decoder_layers=1, hidden_dim=8, intermediate_dim=8, num_heads=2)
-assert "tensorflow" not in sys.modules
+import kformer
+sizes = {"hidden_dim": 8, "intermediate_dim": 8, "num_heads": 2}
+kformer.Transformer(50, num_encoder_layers=1, num_decoder_layers=1, **sizes)
+assert kformer.plots.plot_attention and kformer.export.export
+assert "tensorflow" not in sys.modules and "matplotlib" not in sys.modules
 """
     )
     for backend in ("jax", "torch"):

@@ -7,6 +7,7 @@ from kformer.decoding.run_search import SearchResult, search
 from kformer.decoding.sampling import sample
 from kformer.decoding.scoring import Scorer
 from kformer.decoding.searcher import Searcher
+from kformer.utils.moved import moved_names
 
 __all__ = [
     "DecoderState",
@@ -20,3 +21,5 @@ __all__ = [
     "sample",
     "search",
 ]
+
+__getattr__ = moved_names(__name__)

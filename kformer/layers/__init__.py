@@ -32,6 +32,7 @@ from kformer.layers.relative_positions import (
     relative_buckets,
     rotate_positions,
 )
+from kformer.utils.moved import moved_names
 
 __all__ = [
     "CrossAttentionCache",
@@ -66,3 +67,5 @@ __all__ = [
     "sinusoidal_positions",
     "window_mask",
 ]
+
+__getattr__ = moved_names(__name__)

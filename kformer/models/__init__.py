@@ -9,6 +9,7 @@ from kformer.models.network import DecoderCache
 from kformer.models.presets import PRESETS, Preset
 from kformer.models.transformer import Transformer
 from kformer.models.variants import VARIANTS, variants_of
+from kformer.utils.moved import moved_names
 
 __all__ = [
     "PRESETS",
@@ -26,3 +27,5 @@ __all__ = [
     "check_packing",
     "variants_of",
 ]
+
+__getattr__ = moved_names(__name__)

@@ -9,6 +9,7 @@ from kformer.training.machine import configure_machine
 from kformer.training.metrics import LatestValue, MaskedAccuracy, NegativeLogLikelihood, Perplexity
 from kformer.training.recipe import paper_recipe
 from kformer.training.schedules import WarmupInverseSqrt
+from kformer.utils.moved import moved_names
 
 __all__ = [
     "BestModel",
@@ -28,3 +29,5 @@ __all__ = [
     "fit_from",
     "paper_recipe",
 ]
+
+__getattr__ = moved_names(__name__)
