@@ -13,7 +13,7 @@ import threading
 import time
 
 from kformer.translator import Translator
-from kformer.utils import files
+from kformer.utils import checks, files
 from kformer.utils.lines import check_readable, read_chunks
 
 # A line that waits for others to come is translated after so many seconds without them.
@@ -242,11 +242,7 @@ def check_same_length(source_path, sources, other_path, others):
     Raises:
         ValueError: they have not.
     """
-    if len(sources) != len(others):
-        raise ValueError(
-            f"The two sides differ in length: '{source_path}' has {len(sources)} lines and '{other_path}' has {len(others)}; "
-            "line n of one belongs to line n of the other."
-        )
+    checks.check_same_length(f"'{source_path}'", len(sources), f"'{other_path}'", len(others))
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from kformer.decoding.searcher import check_options
 from kformer.models import Ensemble
 from kformer.saving import load_run, save_run
 from kformer.translation import AttentionMap, Hypothesis, Translation
+from kformer.utils.checks import check_same_length, check_whole
 
 # How SentencePiece names the token of a byte.
 _BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
@@ -132,10 +133,7 @@ class Translator:
             counts nothing. It equals the `score` of a search that found the same tokens.
         """
         sources, targets = _check_texts(sources), _check_texts(targets)
-        if len(sources) != len(targets):
-            raise ValueError(
-                f"There are {len(sources)} sources but {len(targets)} targets; give one target for each source."
-            )
+        check_same_length("the sources", len(sources), "the targets", len(targets))
         if self._scorer is None:
             self._scorer = Scorer(self.model)
         rows, _ = self._source_rows(sources, keep_empty=True)
@@ -191,8 +189,8 @@ class Translator:
         """
         if isinstance(texts, str | bytes):
             raise TypeError("Give a list of texts, not one text: put it into a list, [text].")
-        if size is not None and size < 1:
-            raise ValueError(f"size must be at least 1, but {size} was given.")
+        if size is not None:
+            check_whole("size", size)
         counts, texts = collections.Counter(), iter(texts)
         while chunk := _check_texts(itertools.islice(texts, 10_000)):  # A file may be large.
             for row in self.tokenizer.tokenize(chunk, side="target"):

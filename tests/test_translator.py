@@ -134,7 +134,10 @@ def test_sampling_depends_on_seed_and_place_alone(translator):
         (lambda t: t(["text"], beam=3), "beam"),
         (lambda t: t(["text"], beam_size=0), "beam_size"),
         (lambda t: t(["text"], beam_size=2, n_best=3), "n_best"),
-        (lambda t: t(["text"], batch_tokens=0), "batch_tokens must be at least 1"),
+        (
+            lambda t: t(["text"], batch_tokens=0),
+            "batch_tokens must be a whole number of at least 1",
+        ),
         (lambda t: t.score(["a", "b"], ["c"]), "2 sources"),
         (lambda t: t.score(["seven"], ["七" * 100]), "Target 1"),
     ],

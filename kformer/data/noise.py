@@ -8,6 +8,7 @@ import numpy as np
 
 from kformer.data.corpus import padded_rows
 from kformer.text.subword_sampling import SubwordSampler
+from kformer.utils.checks import check_rate
 
 # Pairs whose draws say how much room a batch needs, and the share of draws that it is enough for.
 _LOOKED_AT, _ENOUGH = 2000, 0.9
@@ -22,8 +23,7 @@ def check_noise(tokenizer, subword_sampling, word_dropout):
     Raises:
         ValueError: a number is out of range, or there is no tokenizer to do with.
     """
-    if isinstance(word_dropout, bool) or not 0 <= word_dropout < 1:
-        raise ValueError(f"word_dropout must be in [0, 1), but it is {word_dropout!r}.")
+    check_rate("word_dropout", word_dropout)
     if tokenizer is None and (subword_sampling or word_dropout):
         raise ValueError(
             "Subword sampling and word dropout need the tokenizer that the corpus was prepared with: give tokenizer."

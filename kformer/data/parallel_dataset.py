@@ -14,6 +14,7 @@ from kformer.data.corpus import PreparedCorpus
 from kformer.data.noise import Noise, check_noise
 from kformer.data.packing import PackedPlan, segment_numbers
 from kformer.data.preparation import prepare, prepare_cached
+from kformer.utils.checks import check_whole
 
 # Batches whose tokens are remembered: more than any reader is ahead of the training.
 _COUNTS_KEPT = 256
@@ -418,8 +419,7 @@ def _check_options(batch_tokens, seed, max_shapes, host, num_hosts):
         ("num_hosts", num_hosts, 1),
         ("host", host, 0),
     ):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-            raise ValueError(f"{name} must be an integer of at least {least}, but it is {value!r}.")
+        check_whole(name, value, least)
     if host >= num_hosts:
         raise ValueError(
             f"host must be below num_hosts={num_hosts} (hosts count from 0), but it is {host}."

@@ -21,6 +21,7 @@ from kformer.data.corpus import (
     is_prepared,
     vocabulary_fingerprint,
 )
+from kformer.utils.checks import check_same_length, check_whole
 from kformer.utils.lines import check_readable, count_lines, describe, is_path, read_chunks
 
 CHUNK_LINES = 20_000
@@ -80,7 +81,7 @@ def prepare(
     >>> corpus = kformer.data.prepare("train.en", "train.de", tokenizer, "data/train", max_length=128)
     >>> train = kformer.data.ParallelDataset.from_prepared(corpus, batch_tokens=4096)
     """
-    _check_length(max_length)
+    check_whole("max_length", max_length, least=2)
     for texts, side in zip((source, target), SIDES, strict=True):
         check_readable(texts, side)
     total = _check_counts(source, target)
@@ -120,7 +121,7 @@ def prepare_cached(source, target, tokenizer, cache_dir, *, max_length=256, **op
     Raises:
         ValueError: additionally, when a side is an iterator (it can be read only once).
     """
-    _check_length(max_length)
+    check_whole("max_length", max_length, least=2)
     for texts, side in zip((source, target), SIDES, strict=True):
         check_readable(texts, side)
         if count_lines(texts) is None:
@@ -135,17 +136,6 @@ def prepare_cached(source, target, tokenizer, cache_dir, *, max_length=256, **op
     return prepare(source, target, tokenizer, folder, max_length=max_length, **options)
 
 
-def _check_length(max_length):
-    if (
-        isinstance(max_length, bool)
-        or not isinstance(max_length, (int, np.integer))
-        or max_length < 2
-    ):
-        raise ValueError(
-            f"max_length must be an integer of at least 2 tokens, but it is {max_length!r}."
-        )
-
-
 def _check_counts(source, target):
     """Number of lines of both sides; known before the long work starts, unless a side is an
     iterator.
@@ -154,16 +144,14 @@ def _check_counts(source, target):
     for texts, side, count in zip((source, target), SIDES, counts, strict=True):
         if count == 0:
             raise ValueError(f"The corpus is empty: {describe(texts, side)} has no lines.")
-    if None not in counts and counts[0] != counts[1]:
-        raise _unequal(source, target, *counts)
+    if None not in counts:
+        _check_same_length(source, target, *counts)
     return counts[0]
 
 
-def _unequal(source, target, num_source, num_target):
-    return ValueError(
-        f"The two sides differ in length: {describe(source, 'source')} has {num_source} lines and "
-        f"{describe(target, 'target')} has {num_target}; line n of one must be the translation of line n of the other."
-    )
+def _check_same_length(source, target, num_source, num_target):
+    names = describe(source, "source"), describe(target, "target")
+    check_same_length(names[0], num_source, names[1], num_target)
 
 
 def _write(source, target, tokenizer, folder, max_length, num_threads, progress, total):
@@ -251,7 +239,7 @@ def _pairs(source, target):
         counts = [count + len(chunk) for count, chunk in zip(counts, pair, strict=True)]
         if counts[0] != counts[1]:
             rest = [sum(len(chunk) for chunk in chunks[i]) for i in range(2)]
-            raise _unequal(source, target, counts[0] + rest[0], counts[1] + rest[1])
+            _check_same_length(source, target, counts[0] + rest[0], counts[1] + rest[1])
         yield dict(zip(SIDES, pair, strict=True))
 
 

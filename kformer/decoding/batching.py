@@ -3,6 +3,7 @@
 import math
 
 from kformer.utils import backend
+from kformer.utils.checks import check_whole
 
 
 def batches_by_length(lengths, batch_size, batch_tokens=None, longest=math.inf):
@@ -23,8 +24,8 @@ def batches_by_length(lengths, batch_size, batch_tokens=None, longest=math.inf):
         ValueError: `batch_size` or `batch_tokens` is below 1.
     """
     for name, value in (("batch_size", batch_size), ("batch_tokens", batch_tokens)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be at least 1, but {value} was given.")
+        if value is not None:
+            check_whole(name, value)
     static = backend.uses_static_shapes()
     left = sorted(
         (place for place, length in enumerate(lengths) if length), key=lambda place: -lengths[place]

@@ -4,6 +4,8 @@ import math
 import numbers
 from dataclasses import dataclass, replace
 
+from kformer.utils.checks import check_choice, check_whole
+
 MODES = ("kformer", "huggingface")
 TOKEN_LISTS = ("forbidden_ids", "prefix_ids", "shortlist")
 
@@ -95,10 +97,7 @@ class SearchOptions:
             raise ValueError(
                 "The shortlist holds forbidden tokens alone; give tokens that may be generated."
             )
-        if self.mode not in MODES:
-            raise ValueError(
-                f"mode must be one of {', '.join(MODES)}, but {self.mode!r} was given."
-            )
+        check_choice("mode", self.mode, MODES)
         if self.early_stopping != "never" and not isinstance(self.early_stopping, bool):
             raise ValueError(
                 f"early_stopping must be True, False or 'never', but {self.early_stopping!r} was given."
@@ -108,33 +107,18 @@ class SearchOptions:
                 raise ValueError(
                     f"{name} must be True or False, but {getattr(self, name)!r} was given."
                 )
-        for name in (
-            "beam_size",
-            "n_best",
-            "min_length",
-            "max_length",
-            "length_offset",
-            "top_k",
-            "seed",
-        ):
-            value = getattr(self, name)
-            if not isinstance(value, numbers.Integral) or isinstance(value, bool):
-                raise ValueError(f"{name} must be a whole number, but {value!r} was given.")
+        for name in ("beam_size", "n_best", "max_length"):
+            check_whole(name, getattr(self, name))
+        for name in ("min_length", "length_offset", "top_k"):
+            check_whole(name, getattr(self, name), least=0)
+        check_whole("seed", self.seed, least=0, most=2**31 - 1)
         for name in ("length_penalty", "length_ratio", "temperature", "top_p"):
             value = getattr(self, name)
             if not isinstance(value, numbers.Real) or not math.isfinite(value):
                 raise ValueError(f"{name} must be a finite number, but {value!r} was given.")
-        for name in ("beam_size", "n_best", "max_length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, but {getattr(self, name)} was given.")
-        for name in ("min_length", "length_offset", "top_k", "length_ratio"):
-            if getattr(self, name) < 0:
-                raise ValueError(
-                    f"{name} must not be negative, but {getattr(self, name)} was given."
-                )
-        if not 0 <= self.seed < 2**31:
+        if self.length_ratio < 0:
             raise ValueError(
-                f"seed must be a number from 0 to {2**31 - 1}, but {self.seed} was given."
+                f"length_ratio must not be negative, but {self.length_ratio} was given."
             )
         if self.min_length > self.max_length:
             raise ValueError(

@@ -9,6 +9,7 @@ from kformer.data import ParallelDataset
 from kformer.data.soft_targets import SoftTargets, SoftTargetWriter
 from kformer.models.ensemble import Ensemble
 from kformer.utils import files
+from kformer.utils.checks import check_whole
 
 # Classes of each token beside the token itself: what is left is a few hundredths, of which a
 # smoothed teacher spreads most evenly.
@@ -68,12 +69,8 @@ def soft_targets(teachers, corpus, output, *, num_classes=NUM_CLASSES, progress=
             raise ValueError(
                 f"The teacher's {name} is {theirs}, but the corpus has {own}: prepare it with the teacher's tokenizer."
             )
-    num_classes = operator.index(num_classes)
-    if not 0 < num_classes < corpus.target_vocabulary_size:
-        raise ValueError(
-            f"num_classes must be at least 1 and less than the {corpus.target_vocabulary_size} tokens of the vocabulary, but it is "
-            f"{num_classes}."
-        )
+    # Fewer than the vocabulary has.
+    num_classes = check_whole("num_classes", num_classes, most=corpus.target_vocabulary_size - 1)
     dataset = ParallelDataset.from_prepared(corpus, batch_tokens=_BATCH_TOKENS, shuffle=False)
     asked = _Asked(models, num_classes, corpus.target_vocabulary_size)
     done = 0

@@ -5,6 +5,7 @@ and what they expect at each token.
 from typing import NamedTuple
 
 from kformer.distillation.soft_targets import soft_targets
+from kformer.utils.checks import check_same_length
 
 __all__ = ["DistilledText", "distill", "soft_targets"]
 
@@ -96,9 +97,8 @@ def distill(
         raise ValueError(
             "backward, closest and keep_original need the target side of the training text: give references."
         )
-    if references is not None and len(references) != len(sources):
-        counts = f"{len(sources)} sources but {len(references)} references"
-        raise ValueError(f"There are {counts}; line n of one belongs to line n of the other.")
+    if references is not None:
+        check_same_length("the sources", len(sources), "the references", len(references))
     if round_trips and not (forward and backward):
         raise ValueError(
             "round_trips go back and forth: give teachers of both directions, those of the other one by backward."

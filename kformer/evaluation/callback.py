@@ -2,6 +2,7 @@
 
 from kformer.training.averages import averaged_weights
 from kformer.training.callbacks.step_counter import StepCounter
+from kformer.utils.checks import check_whole
 
 
 class TranslationQuality(StepCounter):
@@ -44,12 +45,8 @@ class TranslationQuality(StepCounter):
         from kformer.evaluation.scores import suitable_tokenizer
 
         for name, value in (("every", every), ("epochs", epochs)):
-            if value is not None and (
-                isinstance(value, bool) or not isinstance(value, int) or value < 1
-            ):
-                raise ValueError(
-                    f"{name} must be a whole number of at least 1, but {value!r} was given."
-                )
+            if value is not None:
+                check_whole(name, value)
         self.tokenizer, self.sources, self.references = tokenizer, list(sources), list(references)
         if not self.sources or len(self.sources) != len(self.references):
             counts = f"{len(self.sources)} sources and {len(self.references)} references"

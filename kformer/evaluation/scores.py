@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from kformer.utils.checks import check_choice, check_same_length
+
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationResult:
@@ -85,10 +87,7 @@ def evaluate(
     if not sources:
         raise ValueError("There is nothing to evaluate: the test set has no sentences.")
     for texts in references or [[]]:
-        if len(texts) != len(sources):
-            raise ValueError(
-                f"There are {len(sources)} sources but {len(texts)} references; line n of one belongs to line n of the other."
-            )
+        check_same_length("the sources", len(sources), "the references", len(texts))
     metrics = _metrics(tokenize, lowercase)  # Before the long work.
     results = translator.translate(sources, batch_size=batch_size, progress=progress, **options)
     hypotheses = [result.text for result in results]
@@ -140,10 +139,7 @@ def _metrics(tokenize, lowercase):
         raise ImportError(
             "BLEU and chrF need sacrebleu, which is not installed here: run `pip install sacrebleu`."
         ) from error
-    if tokenize not in BLEU.TOKENIZERS:
-        raise ValueError(
-            f"tokenize is '{tokenize}', but must be one of {', '.join(bleu_tokenizers())}."
-        )
+    check_choice("tokenize", tokenize, bleu_tokenizers())
     try:
         # `force` only silences a warning about hypotheses that look tokenized, which with "none"
         # they are.

@@ -63,6 +63,7 @@ from kformer.examples.english_numbers import (
     spell_ordinal,
     spell_percent,
 )
+from kformer.utils.checks import check_choice
 
 __all__ = [
     "CATEGORIES",
@@ -296,8 +297,7 @@ def iterate_pairs(
         An iterator of `Pair`. It draws with Python's Mersenne Twister, by `random()` alone, so the
         same arguments give the same pairs on every machine.
     """
-    if split not in SPLITS:
-        raise ValueError(f"split is {split!r}: pass one of {', '.join(map(repr, SPLITS))}.")
+    check_choice("split", split, SPLITS)
     names = (
         CATEGORIES
         if categories is None

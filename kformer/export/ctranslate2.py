@@ -12,6 +12,7 @@ from keras import ops
 
 from kformer.export.registry import check_free, check_layers, forbidden_ids
 from kformer.models import Transformer
+from kformer.utils.checks import check_choice
 from kformer.utils.files import new_folder
 
 METADATA_FILE = "kformer.json"
@@ -164,10 +165,7 @@ def _rotary_options(attention):
 
 def _check(translator, path, quantization):
     """Refuses what cannot be written, before anything is."""
-    if quantization not in QUANTIZATIONS:
-        raise ValueError(
-            f"Unknown quantization {quantization!r}: choose one of {', '.join(QUANTIZATIONS)}."
-        )
+    check_choice("quantization", quantization, QUANTIZATIONS)
     check_free(path)
     if type(translator.model) is not Transformer:
         raise ValueError(

@@ -10,6 +10,7 @@ from kformer.export.registry import check_free, check_layers, forbidden_ids
 from kformer.interop.weights import slots
 from kformer.layers import sinusoidal_positions
 from kformer.models import Transformer
+from kformer.utils.checks import check_choice
 from kformer.utils.files import new_folder
 
 # As that library's own files are cut.
@@ -299,12 +300,11 @@ def _expected_besides(model, search, tensors):
 
 
 def _number_type(dtype):
+    check_choice("dtype", dtype, ("float32", "float16", "bfloat16"))
     if dtype == "bfloat16":
         import ml_dtypes
 
         return np.dtype(ml_dtypes.bfloat16)
-    if dtype not in ("float32", "float16"):
-        raise ValueError(f"dtype must be float32, float16 or bfloat16, but {dtype!r} was given.")
     return np.dtype(dtype)
 
 

@@ -3,6 +3,7 @@
 import importlib
 
 from kformer.models import variants_of
+from kformer.utils.checks import check_choice
 
 # Format: where its function is. Looked up when it is asked for, since each has libraries of its
 # own.
@@ -21,8 +22,7 @@ def export(translator, path, format="saved_model", **options):
     Raises:
         ValueError: there is no such format.
     """
-    if format not in _FUNCTIONS:
-        raise ValueError(f"format must be one of {', '.join(FORMATS)}, but {format!r} was given.")
+    check_choice("format", format, FORMATS)
     module, name = _FUNCTIONS[format]
     return getattr(importlib.import_module(module), name)(translator, path, **options)
 

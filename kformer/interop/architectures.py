@@ -12,6 +12,8 @@
 T5's norm is RMSNorm, its maps have no biases, its scores are not scaled, and its feed-forward
 networks may be gated."""
 
+from kformer.utils.checks import check_rate, check_whole
+
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
 # Rows at the beginning of a learned table that no position uses.
 UNUSED_POSITIONS = 2
@@ -190,27 +192,16 @@ def _special_ids(config, size, where):
     if special["start_id"] is None:
         special["start_id"] = end_id  # What mBART's configuration leaves to the tokenizer.
     for name, value in special.items():
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < size:
-            raise ValueError(
-                f"{where} gives {value!r} for the {name.replace('_', ' ')}, but a token id is needed."
-            )
+        check_whole(f"The {name.replace('_', ' ')} of {where}", value, least=0, most=size - 1)
     return special
 
 
 def _size(config, name, where):
-    value = config.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(
-            f"{where} gives {value!r} for {name}, but a whole number of at least 1 is needed."
-        )
-    return value
+    return check_whole(f"{name} of {where}", config.get(name))
 
 
 def _rate(config, name, where):
-    value = config.get(name, 0.0)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
-        raise ValueError(f"{where} gives {value!r} for {name}, but a rate in [0, 1) is needed.")
-    return float(value)
+    return check_rate(f"{name} of {where}", config.get(name, 0.0))
 
 
 def _same(config, one, other, where):

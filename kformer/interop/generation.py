@@ -1,9 +1,8 @@
 """How a published model is searched: its `generation_config.json` as `SearchOptions`."""
 
-import numbers
-
 from kformer.decoding import SearchOptions
 from kformer.decoding.searcher import check_options
+from kformer.utils.checks import check_whole
 
 # What `generate` does where nothing is said.
 _DEFAULT_NEW_TOKENS = 20
@@ -162,11 +161,7 @@ def _forbidden(generation, left_out, where):
 
 def _number(generation, name, where):
     value = generation.get(name)
-    if value is not None and (
-        not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < 0
-    ):
-        raise ValueError(f"{where} gives {value!r} for {name}, but a whole number is needed.")
-    return value
+    return None if value is None else check_whole(f"{name} of {where}", value, least=0)
 
 
 def _ids(generation, name, where):

@@ -9,6 +9,7 @@ from kformer.interop.tokenizers import read_tokenizer
 from kformer.interop.weights import check_sizes, load_weights, settle_output
 from kformer.models import Transformer
 from kformer.translator import Translator
+from kformer.utils.checks import check_choice
 from kformer.utils.files import new_folder
 
 DTYPES = ("float32", "float16", "bfloat16")
@@ -45,8 +46,7 @@ def load_checkpoint(
         >>> translator(["A man rides a horse."])
         ["Ein Mann reitet auf einem Pferd."]
     """
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, but {dtype!r} was given.")
+    check_choice("dtype", dtype, DTYPES)
     folder = CheckpointFolder(path)
     folder.check_links()
     # What is quick to find wrong comes first.

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from kformer.layers.counter_hash import drawn_seed, fold_key, random_bits
+from kformer.utils.checks import check_rate
 
 
 @keras.saving.register_keras_serializable(package="kformer")
@@ -36,9 +37,7 @@ class Dropout(keras.layers.Layer):
 
     def __init__(self, rate, *, seed=None, **kwargs):
         super().__init__(**kwargs)
-        if not 0 <= rate < 1:
-            raise ValueError(f"The dropout rate must lie in [0, 1), but {rate} was given.")
-        self.rate = float(rate)
+        self.rate = check_rate("The dropout rate", rate)
         self.seed = drawn_seed(seed)
         self.supports_masking = True
 

@@ -8,6 +8,7 @@ from kformer.layers.dropout import Dropout
 from kformer.layers.initializers import seeded
 from kformer.layers.products import product_dtype
 from kformer.layers.shapes import flat, linear, unflat
+from kformer.utils.checks import check_choice
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 
@@ -59,10 +60,7 @@ class FeedForward(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if activation not in ACTIVATIONS:
-            raise ValueError(
-                f"Unknown activation {activation!r}: choose one of {', '.join(ACTIVATIONS)}."
-            )
+        check_choice("activation", activation, ACTIVATIONS)
         self.intermediate_dim = intermediate_dim
         self.activation = activation
         self.gated = gated

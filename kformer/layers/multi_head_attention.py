@@ -14,6 +14,7 @@ from kformer.layers.local_attention import WindowCache, local_attention, sees, w
 from kformer.layers.masks import causal_mask, combine_masks
 from kformer.layers.relative_positions import check_rotary_size, rotate_positions
 from kformer.layers.shapes import linear, reshape
+from kformer.utils.checks import check_choice, check_whole
 
 KINDS = ("full", "local", "linear")
 
@@ -121,8 +122,7 @@ class MultiHeadAttention(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if num_heads < 1:
-            raise ValueError(f"num_heads must be at least 1, but {num_heads} was given.")
+        check_whole("num_heads", num_heads)
         groups = num_heads if num_key_value_heads is None else num_key_value_heads
         if groups < 1 or num_heads % groups:
             raise ValueError(
@@ -581,18 +581,15 @@ def _behind(left_padding, positions):
 
 
 def _check_kind(kind, window, dilation, global_tokens):
-    if kind not in KINDS:
-        raise ValueError(f"Unknown kind of attention {kind!r}: choose one of {', '.join(KINDS)}.")
+    check_choice("kind", kind, KINDS)
     is_local = kind == "local"
     for name, value, least in (
         ("window", window, 1),
         ("dilation", dilation, 1),
         ("global_tokens", global_tokens, 0),
     ):
-        if is_local and (not isinstance(value, int) or value < least):
-            raise ValueError(
-                f"Local attention needs a whole number of at least {least} for {name}, but {value!r} was given."
-            )
+        if is_local:
+            check_whole(f"{name} of local attention", value, least)
     if not is_local and (window is not None or dilation != 1 or global_tokens != 0):
         raise ValueError(
             f"window, dilation and global_tokens belong to kind='local', but kind={kind!r} was given."

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from kformer.utils.checks import check_choice
+
 _LAYERS = {"layer_norm": keras.layers.LayerNormalization, "rms_norm": keras.layers.RMSNormalization}
 NORMALIZATIONS = tuple(_LAYERS)
 
@@ -23,10 +25,7 @@ def make_norm(normalization, epsilon, **kwargs):
         Ba et al. 2016, "Layer normalization"; Zhang and Sennrich 2019, "Root mean square layer
         normalization".
     """
-    if normalization not in _LAYERS:
-        raise ValueError(
-            f"Unknown normalization {normalization!r}: choose one of {', '.join(NORMALIZATIONS)}."
-        )
+    check_choice("normalization", normalization, NORMALIZATIONS)
     return _LAYERS[normalization](epsilon=epsilon, **kwargs)
 
 

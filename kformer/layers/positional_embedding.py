@@ -12,6 +12,7 @@ from kformer.layers.initializers import seeded
 from kformer.layers.masks import causal_mask, segment_mask
 from kformer.layers.normalization import normalize
 from kformer.layers.products import product
+from kformer.utils.checks import check_choice
 
 # How the sines and cosines of "sinusoidal..." are laid out.
 _LAYOUTS = {
@@ -88,11 +89,7 @@ class PositionMixin:
     """
 
     def _set_positions(self, position_encoding, max_length, position_offset):
-        if position_encoding not in POSITION_ENCODINGS:
-            choices = ", ".join(repr(choice) for choice in POSITION_ENCODINGS[:-1])
-            raise ValueError(
-                f"Unknown position encoding {position_encoding!r}: choose one of {choices}, or None (no positions)."
-            )
+        check_choice("position_encoding", position_encoding, POSITION_ENCODINGS)
         if position_encoding == "learned" and not max_length:
             raise ValueError(
                 "Learned positions need max_length, the number of positions in the table."

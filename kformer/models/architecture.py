@@ -1,5 +1,7 @@
 """The options that all models of stacked layers share, with their defaults."""
 
+from kformer.utils.checks import check_whole
+
 ARCHITECTURE = {
     "hidden_dim": 512,
     "intermediate_dim": 2048,
@@ -80,8 +82,7 @@ def check_packing(options):
 def check_sizes(**sizes):
     """Raises a ValueError where a size is not a positive whole number."""
     for name, value in sizes.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name} must be a positive whole number, but {value!r} was given.")
+        check_whole(name, value)
 
 
 def check_heads(hidden_dim, num_heads, head_dim):

@@ -8,6 +8,7 @@ from kformer.layers.counter_hash import derive_seed, drawn_seed
 from kformer.models.architecture import architecture_of, check_sizes
 from kformer.models.sequence_model import SequenceModel
 from kformer.models.stacks import EncoderStack, embedding_and_layers
+from kformer.utils.checks import check_choice
 
 HEADS = ("classification", "regression", "labelling", "embedding")
 POOLINGS = ("mean", "first")
@@ -30,9 +31,7 @@ class Pooling(keras.layers.Layer):
 
     def __init__(self, pooling="mean", **kwargs):
         super().__init__(**kwargs)
-        if pooling not in POOLINGS:
-            raise ValueError(f"Unknown pooling {pooling!r}: choose one of {', '.join(POOLINGS)}.")
-        self.pooling = pooling
+        self.pooling = check_choice("pooling", pooling, POOLINGS)
 
     def call(self, x, padding_mask=None):
         if self.pooling == "first":
@@ -111,10 +110,7 @@ class TransformerEncoder(SequenceModel):
         trainable = options.pop("trainable", True)
         options = architecture_of(options)
         check_sizes(vocabulary_size=vocabulary_size, num_layers=num_layers, max_length=max_length)
-        if head not in (None, *HEADS):
-            raise ValueError(
-                f"Unknown head {head!r}: choose one of {', '.join(HEADS)}, or None for hidden states."
-            )
+        check_choice("head", head, (*HEADS, None))
         if head == "regression" and num_outputs is None:
             num_outputs = 1
         if head in ("classification", "labelling") or head is not None and num_outputs is not None:

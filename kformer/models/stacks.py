@@ -13,6 +13,7 @@ from kformer.layers import (
 from kformer.layers.counter_hash import derive_seed
 from kformer.layers.normalization import make_norm, normalize
 from kformer.layers.positional_embedding import POSITION_ENCODINGS
+from kformer.utils.checks import check_choice
 
 # Positions that attention sees; the others are added to the embeddings.
 RELATIVE_POSITIONS = ("rope", "alibi", "t5")
@@ -20,13 +21,8 @@ RELATIVE_POSITIONS = ("rope", "alibi", "t5")
 
 def check_positions(position_encoding):
     """Raises a ValueError for an unknown position encoding."""
-    if position_encoding not in (*POSITION_ENCODINGS, *RELATIVE_POSITIONS):
-        named = ", ".join(
-            repr(choice) for choice in (*POSITION_ENCODINGS, *RELATIVE_POSITIONS) if choice
-        )
-        raise ValueError(
-            f"Unknown position encoding {position_encoding!r}: choose one of {named}, or None (no positions)."
-        )
+    choices = (*filter(None, POSITION_ENCODINGS), *RELATIVE_POSITIONS, None)
+    check_choice("position_encoding", position_encoding, choices)
 
 
 def embedding_and_layers(vocabulary_size, max_length, scale, seed, policy, options):

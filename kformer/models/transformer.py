@@ -9,6 +9,7 @@ from kformer.models.network import DecoderCache, Network
 from kformer.models.presets import PRESETS
 from kformer.models.sequence_model import SequenceModel
 from kformer.models.variants import VARIANTS
+from kformer.utils.checks import check_choice
 
 
 @keras.saving.register_keras_serializable(package="kformer")
@@ -249,8 +250,7 @@ class Transformer(SequenceModel):
             vocabulary_size: V.
             **kwargs: any other argument of `Transformer`; it overrides the preset's.
         """
-        if preset not in PRESETS:
-            raise ValueError(f"Unknown preset {preset!r}: choose one of {', '.join(PRESETS)}.")
+        check_choice("preset", preset, PRESETS)
         return cls(vocabulary_size, **{**PRESETS[preset].config, **kwargs})
 
     # Search.

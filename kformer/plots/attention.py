@@ -6,6 +6,7 @@ import numpy as np
 from keras import ops
 
 from kformer.plots.style import SEQUENTIAL, font_families, matplotlib_figure
+from kformer.utils.checks import check_choice
 
 KINDS = ("cross", "encoder", "decoder")
 
@@ -34,10 +35,7 @@ class AttentionMaps:
         """`(array [layers, N, queries, keys], labels of the queries, labels of the keys)` of
         `"cross"`, `"encoder"` or `"decoder"`.
         """
-        if kind not in KINDS:
-            raise ValueError(
-                f"Unknown kind of attention {kind!r}: choose one of {', '.join(KINDS)}."
-            )
+        check_choice("The kind of attention", kind, KINDS)
         queries, keys = {
             "encoder": (self.source, self.source),
             "decoder": (self.target, self.target),

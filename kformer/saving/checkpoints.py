@@ -22,6 +22,7 @@ import keras
 import numpy as np
 
 from kformer.utils import files
+from kformer.utils.checks import check_whole
 
 FORMAT_VERSION = 1
 _MODEL, _STATE, _SEEDS = "model.keras", "state.json", "seeds.npz"
@@ -46,11 +47,7 @@ class TrainingState:
 
     def __post_init__(self):
         for name in ("step", "epoch", "step_in_epoch"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ValueError(
-                    f"{name} of a training state must be a whole number of at least 0, but it is {value!r}."
-                )
+            check_whole(f"{name} of a training state", getattr(self, name), least=0)
         if not isinstance(self.data, dict):
             raise ValueError(f"data of a training state must be a dict, but it is {self.data!r}.")
 
@@ -75,10 +72,7 @@ def save_checkpoint(run_dir, model, state, keep=3):
     Raises:
         ValueError: `keep` is below 1, or the model is not compiled.
     """
-    if keep < 1:
-        raise ValueError(
-            f"keep must be at least 1, the new checkpoint itself, but {keep} was given."
-        )
+    check_whole("keep", keep)  # The new checkpoint itself.
     if getattr(model, "optimizer", None) is None:
         raise ValueError(
             "A checkpoint holds the optimizer's state: compile the model before saving one."

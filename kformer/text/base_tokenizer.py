@@ -13,6 +13,7 @@ from kformer.text.languages import (
     placed_language,
 )
 from kformer.text.normalization import valid_text
+from kformer.utils.checks import check_choice
 
 
 class BaseTokenizer:
@@ -257,9 +258,7 @@ class BaseTokenizer:
         return self._side(side)
 
     def _side(self, side):
-        if side not in self._sides:
-            raise ValueError(f"side={side!r} is unknown; choose 'source' or 'target'.")
-        return self._sides[side]
+        return self._sides[check_choice("side", side, self._sides)]
 
     def __repr__(self):
         sizes = (

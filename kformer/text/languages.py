@@ -10,6 +10,8 @@ for the target language a list of places.
 
 import re
 
+from kformer.utils.checks import check_choice
+
 ROLES = ("source", "target")
 PLACES = ("source_prefix", "source_suffix", "target_prefix", "target_suffix", "start")
 # As the graph cuts it too: a tag at the very beginning, up to the first "<<", whatever stands
@@ -43,10 +45,7 @@ def check_languages(languages, places, sides):
     languages = dict(languages or {})
     places = {role: list((places or {}).get(role, ())) for role in ROLES}
     for place in (*places["source"], *places["target"]):
-        if place not in PLACES:
-            raise ValueError(
-                f"The language place {place!r} is unknown; choose among {', '.join(PLACES)}."
-            )
+        check_choice("A language place", place, PLACES)
         # The start token is kept once for both sides.
         size = len(sides["source" if place.startswith("source") else "target"])
         for code, token_id in languages.items():

@@ -6,6 +6,8 @@ text on both sides follow from there being one list."""
 
 from dataclasses import dataclass
 
+from kformer.utils.checks import check_choice
+
 # SentencePiece writes a space as this sign, so the sign itself needs care.
 SPACE_SIGN = "\u2581"
 # U+0010, "data link escape": a control character that stands in hardly any text, and is escaped
@@ -62,9 +64,7 @@ def get_normalization(name, *, trainable=False):
     choices = [
         rule.name for rule in NORMALIZATIONS.values() if rule.sentencepiece_rule or not trainable
     ]
-    if name not in choices:
-        raise ValueError(f"normalization={name!r} is unknown; choose one of {', '.join(choices)}.")
-    return NORMALIZATIONS[name]
+    return NORMALIZATIONS[check_choice("normalization", name, choices)]
 
 
 def replace_all(text, replacements):

@@ -18,6 +18,7 @@ import sentencepiece
 
 from kformer.text.normalization import replace_all, valid_text
 from kformer.text.unigram_scores import quantize_scores
+from kformer.utils.checks import check_choice, check_whole
 
 MODEL_TYPES = ("unigram", "bpe")
 PAD_ID, UNKNOWN_ID, START_ID, END_ID = range(4)
@@ -138,12 +139,8 @@ def read_lines(paths):
 
 def _check_settings(vocabulary_size, model_type, character_coverage, max_sentences):
     for name, value in (("vocabulary_size", vocabulary_size), ("max_sentences", max_sentences)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be a positive whole number, not {value!r}.")
-    if model_type not in MODEL_TYPES:
-        raise ValueError(
-            f"model_type={model_type!r} is unknown; choose one of {', '.join(MODEL_TYPES)}."
-        )
+        check_whole(name, value)
+    check_choice("model_type", model_type, MODEL_TYPES)
     if not 0.0 < character_coverage <= 1.0:
         raise ValueError(
             f"character_coverage={character_coverage!r} must be above 0 and at most 1, such as 0.9995."

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kformer.text.normalization import SPACE_SIGN
+from kformer.utils.checks import check_choice
 
 FORMATS = ("auto", "word2vec", "word2vec_binary", "glove")
 _LONGEST_WORD = 10_000  # bytes; beyond, a binary file is not what it is taken for
@@ -77,8 +78,7 @@ def load_word_vectors(path, tokens, *, format="auto", lowercase=False, std=None,
         Pennington et al. 2014, "GloVe".
     """
     path = pathlib.Path(path)
-    if format not in FORMATS:
-        raise ValueError(f"Unknown format {format!r}: choose one of {', '.join(FORMATS)}.")
+    check_choice("format", format, FORMATS)
     if not path.is_file():
         raise FileNotFoundError(f"There is no file of word vectors at {path}.")
     names = _names(tokens)

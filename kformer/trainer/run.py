@@ -46,6 +46,7 @@ from kformer.training.losses import TEACHER_WEIGHT
 from kformer.training.recipe import paper_recipe
 from kformer.training.schedules import WarmupInverseSqrt
 from kformer.utils import files
+from kformer.utils.checks import check_same_length
 from kformer.utils.lines import check_readable, count_lines, read_chunks
 
 # Within a run directory: what the teachers said of the training text.
@@ -263,12 +264,7 @@ def _count_pairs(options):
         for path, count in zip(paths, counts, strict=True):
             if count == 0:
                 raise ValueError(f"The file '{path}' is empty; there is nothing to train on.")
-        if counts[0] != counts[1]:
-            raise ValueError(
-                f"The two sides differ in length: '{paths[0]}' has {counts[0]} lines and '{paths[1]}' has {counts[1]}; line n of one "
-                "must be the translation of line n of the other."
-            )
-        count = counts[0]
+        count = check_same_length(f"'{paths[0]}'", counts[0], f"'{paths[1]}'", counts[1])
     return count
 
 

@@ -8,6 +8,7 @@ import warnings
 import keras
 
 from kformer.saving.checkpoints import load_weights, whole_checkpoints
+from kformer.utils.checks import check_whole
 
 
 @contextlib.contextmanager
@@ -60,8 +61,7 @@ def average_checkpoints(run_dir, last=10):
         Vaswani et al. 2017, "Attention is all you need", section 6.1: the last 5 checkpoints for
         base, 20 for big.
     """
-    if isinstance(last, bool) or not isinstance(last, int) or last < 1:
-        raise ValueError(f"last must be a whole number of at least 1, but {last!r} was given.")
+    check_whole("last", last)
     paths = whole_checkpoints(run_dir)[:last]
     if not paths:
         raise FileNotFoundError(f"{run_dir} has no whole checkpoint to average.")

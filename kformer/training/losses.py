@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from kformer.training.projected_loss import projected_crossentropy
+from kformer.utils.checks import check_rate
 
 # How far soft targets replace labels, unless something else is said.
 TEACHER_WEIGHT = 0.8
@@ -205,10 +206,7 @@ class MaskedCrossentropy(keras.losses.Loss):
         # Of Keras's reductions none gives the token mean under every kind of weight: `__call__`
         # reduces.
         super().__init__(name=name, reduction=None, dtype="float32")
-        if not 0 <= label_smoothing < 1:
-            raise ValueError(
-                f"label_smoothing must lie in [0, 1), but {label_smoothing} was given."
-            )
+        check_rate("label_smoothing", label_smoothing)
         if not 0 <= consistency < float("inf"):
             raise ValueError(f"consistency must be at least 0, but {consistency} was given.")
         if not 0 <= teacher_weight <= 1:

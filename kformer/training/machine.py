@@ -9,6 +9,7 @@ import sys
 import keras
 
 from kformer.layers.products import set_training_products
+from kformer.utils.checks import check_choice
 
 PRECISIONS = ("highest", "high", "medium")
 
@@ -40,10 +41,7 @@ def configure_machine(matmul_precision=None, keep_memory=False):
     backend = keras.backend.backend()
     parts = [f"{backend} on {_processors()} processor(s)"]
     if matmul_precision is not None:
-        if matmul_precision not in PRECISIONS:
-            raise ValueError(
-                f"matmul_precision must be one of {', '.join(PRECISIONS)}, but {matmul_precision!r} was given."
-            )
+        check_choice("matmul_precision", matmul_precision, PRECISIONS)
         _set_precision(backend, matmul_precision)
     rounds = (
         backend != "jax"

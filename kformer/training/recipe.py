@@ -5,6 +5,7 @@ import keras
 from kformer.training.losses import TEACHER_WEIGHT, MaskedCrossentropy
 from kformer.training.metrics import MaskedAccuracy, NegativeLogLikelihood, Perplexity
 from kformer.training.schedules import WarmupInverseSqrt
+from kformer.utils.checks import check_whole
 
 
 def paper_recipe(
@@ -68,14 +69,7 @@ def paper_recipe(
     References:
         Vaswani et al. 2017, "Attention is all you need", sections 5.3, 5.4 and 6.1.
     """
-    if (
-        isinstance(accumulation_steps, bool)
-        or not isinstance(accumulation_steps, int)
-        or accumulation_steps < 1
-    ):
-        raise ValueError(
-            f"accumulation_steps must be a whole number of at least 1, but {accumulation_steps!r} was given."
-        )
+    check_whole("accumulation_steps", accumulation_steps)
     hidden_dim = getattr(model_or_hidden_dim, "hidden_dim", model_or_hidden_dim)
     if learning_rate is None:
         if isinstance(hidden_dim, bool) or not isinstance(hidden_dim, int):

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from kformer.utils.checks import check_whole
+
 
 @keras.saving.register_keras_serializable(package="kformer")
 class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
@@ -59,10 +61,10 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
             "batches_per_update": batches_per_update,
         }
         for name, value in sizes.items():
-            if value != int(value) or value < 1:
-                raise ValueError(
-                    f"{name} must be a whole number of at least 1, but {value} was given."
-                )
+            # 4000.0 is read as 4000.
+            check_whole(
+                name, int(value) if isinstance(value, float) and value.is_integer() else value
+            )
         if not 0 < scale < float("inf"):
             raise ValueError(f"scale must be a finite number above 0, but {scale} was given.")
         if cooldown_steps and (total_steps is None or not 0 < cooldown_steps <= total_steps):

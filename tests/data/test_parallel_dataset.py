@@ -183,13 +183,13 @@ def test_cache_dir_prepares_once(toy, pairs, tmp_path):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"batch_tokens": 0}, "batch_tokens must be an integer of at least 1, but it is 0"),
-        ({"batch_tokens": 4096.0}, "batch_tokens must be an integer"),
-        ({"seed": -1}, "seed must be an integer of at least 0"),
-        ({"max_shapes": 0}, "max_shapes must be an integer of at least 1"),
-        ({"num_hosts": 0}, "num_hosts must be an integer of at least 1"),
+        ({"batch_tokens": 0}, "batch_tokens must be a whole number of at least 1, but 0"),
+        ({"batch_tokens": 4096.0}, "batch_tokens must be a whole number"),
+        ({"seed": -1}, "seed must be a whole number of at least 0"),
+        ({"max_shapes": 0}, "max_shapes must be a whole number of at least 1"),
+        ({"num_hosts": 0}, "num_hosts must be a whole number of at least 1"),
         ({"num_hosts": 2, "host": 2}, "host must be below num_hosts=2"),
-        ({"max_length": 1}, "max_length must be an integer of at least 2"),
+        ({"max_length": 1}, "max_length must be a whole number of at least 2"),
     ],
 )
 def test_options_out_of_range(tokenizer, option, message):

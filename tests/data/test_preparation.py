@@ -224,7 +224,7 @@ def test_items_that_are_no_strings(toy, tmp_path, item, message):
 
 @pytest.mark.parametrize("max_length", [1, 0, 2.5, "256", True])
 def test_max_length(toy, tmp_path, max_length):
-    with pytest.raises(ValueError, match="max_length must be an integer of at least 2"):
+    with pytest.raises(ValueError, match="max_length must be a whole number of at least 2"):
         prepare(["a"], ["b"], toy.CharacterTokenizer(), tmp_path / "pairs", max_length=max_length)
 
 

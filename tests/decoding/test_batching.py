@@ -53,7 +53,11 @@ def test_static_shapes_are_counted_with_their_padding(monkeypatch):
 @pytest.mark.any_backend
 def test_nothing_and_nonsense(dynamic):
     assert batches_by_length([], 32, 4096) == batches_by_length([0, 0], 32) == []
-    with pytest.raises(ValueError, match="^batch_size must be at least 1, but 0 was given.$"):
+    with pytest.raises(
+        ValueError, match="^batch_size must be a whole number of at least 1, but 0 was given.$"
+    ):
         batches_by_length([3], 0)
-    with pytest.raises(ValueError, match="^batch_tokens must be at least 1, but -5 was given.$"):
+    with pytest.raises(
+        ValueError, match="^batch_tokens must be a whole number of at least 1, but -5 was given.$"
+    ):
         batches_by_length([3], 4, -5)

@@ -13,13 +13,16 @@ pytestmark = pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"beam_size": 0}, "beam_size must be at least 1, but 0 was given."),
-        ({"n_best": 0}, "n_best must be at least 1, but 0 was given."),
-        ({"max_length": 0}, "max_length must be at least 1, but 0 was given."),
-        ({"min_length": -1}, "min_length must not be negative, but -1 was given."),
-        ({"length_offset": -2}, "length_offset must not be negative, but -2 was given."),
+        ({"beam_size": 0}, "beam_size must be a whole number of at least 1, but 0 was given."),
+        ({"n_best": 0}, "n_best must be a whole number of at least 1, but 0 was given."),
+        ({"max_length": 0}, "max_length must be a whole number of at least 1, but 0 was given."),
+        ({"min_length": -1}, "min_length must be a whole number of at least 0, but -1 was given."),
+        (
+            {"length_offset": -2},
+            "length_offset must be a whole number of at least 0, but -2 was given.",
+        ),
         ({"length_ratio": -0.5}, "length_ratio must not be negative, but -0.5 was given."),
-        ({"top_k": -1}, "top_k must not be negative, but -1 was given."),
+        ({"top_k": -1}, "top_k must be a whole number of at least 0, but -1 was given."),
         (
             {"min_length": 9, "max_length": 8},
             "min_length is 9, above max_length, which is 8; lower it.",
@@ -34,11 +37,14 @@ pytestmark = pytest.mark.any_backend
             {"beam_size": 2, "n_best": 3},
             "A beam of 2 cannot give the 3 best: raise beam_size to 3, or lower n_best.",
         ),
-        ({"seed": -1}, "seed must be a number from 0 to 2147483647, but -1 was given."),
-        ({"seed": 2**31}, "seed must be a number from 0 to 2147483647, but 2147483648 was given."),
-        ({"beam_size": 2.5}, "beam_size must be a whole number, but 2.5 was given."),
-        ({"n_best": "3"}, "n_best must be a whole number, but '3' was given."),
-        ({"top_k": True}, "top_k must be a whole number, but True was given."),
+        ({"seed": -1}, "seed must be a whole number from 0 to 2147483647, but -1 was given."),
+        (
+            {"seed": 2**31},
+            "seed must be a whole number from 0 to 2147483647, but 2147483648 was given.",
+        ),
+        ({"beam_size": 2.5}, "beam_size must be a whole number of at least 1, but 2.5 was given."),
+        ({"n_best": "3"}, "n_best must be a whole number of at least 1, but '3' was given."),
+        ({"top_k": True}, "top_k must be a whole number of at least 0, but True was given."),
         (
             {"length_penalty": float("nan")},
             "length_penalty must be a finite number, but nan was given.",

@@ -181,7 +181,7 @@ def test_bad_lists_say_what_is_wrong():
         (lambda: translator.shortlist([""]), "no token"),
         (
             lambda: translator.shortlist(["noon"], size=0),
-            "size must be at least 1, but 0 was given",
+            "size must be a whole number of at least 1, but 0 was given",
         ),
         (lambda: translator.shortlist("noon"), "list of texts"),
         (lambda: SearchOptions(shortlist=[5, -1]), "shortlist must be a list of token ids"),

@@ -108,7 +108,7 @@ def test_the_result_has_translations_and_what_was_cut():
         ([], [], {}, "There is nothing to evaluate"),
         (["x", "x"], ["x"], {}, "There are 2 sources but 1 references"),
         (["x"], [["x"], []], {}, "There are 1 sources but 0 references"),
-        (["x"], ["x"], {"tokenize": "moses"}, "tokenize is 'moses', but must be one of 13a, char"),
+        (["x"], ["x"], {"tokenize": "moses"}, "tokenize must be one of 13a, char"),
     ],
 )
 def test_bad_input_is_told_before_anything_is_translated(sources, references, options, words):

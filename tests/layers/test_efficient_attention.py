@@ -225,7 +225,7 @@ def test_long_sequences_need_no_square(options):
     "options, words",
     [
         ({"kind": "sparse"}, "'sparse'.*full, local, linear"),
-        ({"kind": "local"}, "at least 1 for window, but None"),
+        ({"kind": "local"}, "window of local attention must be .* at least 1, but None"),
         ({"kind": "local", "window": 4, "dilation": 0}, "dilation, but 0"),
         ({"window": 4}, "belong to kind='local'"),
     ],

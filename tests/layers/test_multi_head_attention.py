@@ -462,7 +462,7 @@ def test_scores_and_shapes_in_a_functional_model():
 
 
 def test_errors(make, inputs):
-    with pytest.raises(ValueError, match="num_heads must be at least 1"):
+    with pytest.raises(ValueError, match="num_heads must be a whole number of at least 1"):
         MultiHeadAttention(0)
     with pytest.raises(ValueError, match="hidden size of 8 cannot be split into 3 heads"):
         MultiHeadAttention(3)(inputs[0])

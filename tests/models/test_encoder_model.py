@@ -156,11 +156,11 @@ def test_the_contrastive_loss_is_its_formula(rng):
 @pytest.mark.parametrize(
     "options, words",
     [
-        ({"head": "tagging"}, "Unknown head 'tagging'.*labelling"),
-        ({"head": "classification"}, "num_outputs must be a positive whole number, but None"),
+        ({"head": "tagging"}, "head must be one of .*labelling, .*'tagging'"),
+        ({"head": "classification"}, "num_outputs must be a whole number of at least 1, but None"),
         ({"num_outputs": 3}, "num_outputs=3 needs a head"),
-        ({"pooling": "max", "head": "regression"}, "Unknown pooling 'max'"),
-        ({"position_encoding": "absolute"}, "Unknown position encoding 'absolute'"),
+        ({"pooling": "max", "head": "regression"}, "pooling must be one of mean, first, but 'max'"),
+        ({"position_encoding": "absolute"}, "position_encoding must be one of .*'absolute'"),
     ],
 )
 def test_errors(options, words):

@@ -113,7 +113,7 @@ def test_errors(forecaster):
         model.forecast(np.zeros((1, 13, 3)), 2)
     with pytest.raises(ValueError, match="past of no steps"):
         model.forecast(np.zeros((1, 0, 3)), 2)
-    with pytest.raises(ValueError, match="steps must be a positive whole number, but 0"):
+    with pytest.raises(ValueError, match="steps must be a whole number of at least 1, but 0"):
         model.forecast(np.zeros((1, 4, 3)), 0)
     with pytest.raises(ValueError, match="3 features, of which no 4"):
         Forecaster(3, 4)

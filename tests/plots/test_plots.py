@@ -142,7 +142,7 @@ def test_curves(tmp_path):
 def test_errors(translator, maps, tmp_path):
     for call, words in (
         (lambda: plots.attention_maps(translator, " "), "The source is empty"),
-        (lambda: maps.of("self"), "Unknown kind of attention 'self'"),
+        (lambda: maps.of("self"), "kind of attention must be one of .* 'self'"),
         (lambda: plots.plot_attention(np.ones(3)), r"but \[3\] was given"),
         (lambda: plots.plot_attention(np.eye(3), ["a"]), "1 labels for 3 queries"),
         (lambda: plots.plot_attention(np.eye(3), layers=[1]), "no layer 1"),

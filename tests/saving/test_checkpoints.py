@@ -207,7 +207,7 @@ def test_what_is_wrong_is_said(tmp_path, trained):
     assert latest_checkpoint(tmp_path / "nowhere") is None
     with pytest.raises(FileNotFoundError, match="nowhere has no whole checkpoint"):
         load_checkpoint(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="keep must be at least 1"):
+    with pytest.raises(ValueError, match="keep must be a whole number of at least 1"):
         save_checkpoint(tmp_path, trained, TrainingState(1), keep=0)
     with pytest.raises(ValueError, match="compile the model"):
         save_checkpoint(tmp_path, keras.Sequential([keras.Input((2,))]), TrainingState(1))

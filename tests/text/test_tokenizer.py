@@ -324,15 +324,18 @@ def test_long_and_odd_training_texts_are_used():
         ({"texts": "one string"}, "texts must be an iterable of texts, not one str"),
         (
             {"texts": ["a"], "vocabulary_size": 0},
-            "vocabulary_size must be a positive whole number, not 0",
+            "vocabulary_size must be a whole number of at least 1, but 0",
         ),
         ({"texts": ["a"], "vocabulary_size": 2.5}, "not 2.5"),
         ({"texts": ["a"], "vocabulary_size": (300, 300)}, "has 2 sizes for 1 model"),
         (
             {"texts": ["a"], "model_type": "word"},
-            "model_type='word' is unknown; choose one of unigram, bpe",
+            "model_type must be one of unigram, bpe",
         ),
-        ({"texts": ["a"], "normalization": "model"}, "choose one of nmt_nfkc, identity"),
+        (
+            {"texts": ["a"], "normalization": "model"},
+            "normalization must be one of nmt_nfkc, identity",
+        ),
         ({"texts": ["a"], "character_coverage": 1.5}, "character_coverage=1.5"),
         ({}, "Pass either files or texts"),
         ({"target_texts": ["a"]}, "Pass either files or texts"),

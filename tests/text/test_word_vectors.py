@@ -107,7 +107,7 @@ def test_of_a_word_that_stands_twice_the_first_counts(tmp_path):
             {"format": "word2vec_binary"},
             "in the midst of word 1 of 1",
         ),
-        (b"", {"format": "fasttext"}, "Unknown format 'fasttext'"),
+        (b"", {"format": "fasttext"}, "format must be one of .* 'fasttext'"),
     ],
 )
 def test_bad_files(tmp_path, content, options, words):

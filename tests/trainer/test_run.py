@@ -501,11 +501,11 @@ def test_a_new_model_has_rotary_positions(tmp_path):
         ({"num_heads": 3}, "num_heads must divide hidden_dim, but 128 / 3 is not whole"),
         (
             {"num_encoder_layers": 0},
-            "num_encoder_layers must be a positive whole number, but 0 was given",
+            "num_encoder_layers must be a whole number of at least 1, but 0 was given",
         ),
         (
             {"num_decoder_layers": 2.5},
-            "num_decoder_layers must be a positive whole number, but 2.5 was given",
+            "num_decoder_layers must be a whole number of at least 1, but 2.5 was given",
         ),
         ({"position_encoding": "rotary"}, "position_encoding"),
     ],

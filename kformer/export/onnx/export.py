@@ -12,6 +12,7 @@ from kformer.decoding.searcher import check_options
 from kformer.export.registry import check_free, check_layers, forbidden_ids
 from kformer.layers.dropout import Dropout
 from kformer.models import Transformer
+from kformer.utils.checks import check_choice
 from kformer.utils.files import new_folder
 
 METADATA_FILE = "kformer.json"
@@ -88,8 +89,7 @@ def export_onnx(translator, path, *, dtype="float32", **options):
         ) from error
     path = pathlib.Path(path)
     search = translator.search_options(options)
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, but {dtype!r} was given.")
+    check_choice("dtype", dtype, DTYPES)
     check_model(translator.model)
     check_options(translator.model, search)
     check_free(path)

@@ -12,6 +12,7 @@ import keras
 
 from kformer.decoding.fast.ops_stored import DTYPES
 from kformer.export.saved_model.tokenizer import GraphTokenizer
+from kformer.utils.checks import check_choice
 
 METADATA_FILE = "assets.extra/kformer.json"
 FORMAT_VERSION = 1
@@ -75,10 +76,8 @@ def export_saved_model(
         )
     if "n_best" not in options:
         search = dataclasses.replace(search, n_best=search.beam_size)
-    if dtype not in (None, *DTYPES):
-        raise ValueError(
-            f"A SavedModel's dtype must be one of {', '.join(DTYPES)}, but {dtype!r} was given."
-        )
+    if dtype is not None:
+        check_choice("A SavedModel's dtype", dtype, DTYPES)
     target = version_folder(path, version)
     if keras.backend.backend() != "tensorflow":
         others = {

@@ -9,6 +9,7 @@ import re
 
 from kformer.text.languages import TAG_PATTERN
 from kformer.text.normalization import SPACE_SIGN
+from kformer.utils.checks import check_choice
 
 
 def GraphTokenizer(tokenizer):  # noqa: N802 - it makes an object of a class that needs TensorFlow to be defined
@@ -204,8 +205,7 @@ def _graph_tokenizer_class():
             return self._side(side).tokens(ids)
 
         def _side(self, side):
-            if side not in ("source", "target"):
-                raise ValueError(f"side={side!r} is unknown; choose 'source' or 'target'.")
+            check_choice("side", side, ("source", "target"))
             return self._source if side == "source" else self._target
 
     def repeated(ids, rows):

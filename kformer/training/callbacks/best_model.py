@@ -2,7 +2,6 @@
 long.
 """
 
-import numbers
 import pathlib
 
 import keras
@@ -10,6 +9,7 @@ import numpy as np
 
 from kformer.training.averages import averaged_weights, swap_average
 from kformer.utils import files
+from kformer.utils.checks import check_choice, check_whole
 
 
 class BestModel(keras.callbacks.Callback):
@@ -44,14 +44,9 @@ class BestModel(keras.callbacks.Callback):
 
     def __init__(self, run_dir, measure="nll", patience=None, validations=()):
         super().__init__()
-        if measure not in ("nll", "bleu"):
-            raise ValueError(f"measure must be nll or bleu, but {measure!r} was given.")
-        if patience is not None and (
-            isinstance(patience, bool) or not isinstance(patience, numbers.Integral) or patience < 1
-        ):
-            raise ValueError(
-                f"patience must be a whole number of at least 1, or None, but {patience!r} was given."
-            )
+        check_choice("measure", measure, ("nll", "bleu"))
+        if patience is not None:
+            check_whole("patience", patience)
         self.path = pathlib.Path(run_dir) / "model.keras"
         self.measure, self.patience = measure, patience
         self.best, self._waited = None, 0

@@ -4,6 +4,7 @@ import pathlib
 
 from kformer.saving.checkpoints import TrainingState, save_checkpoint
 from kformer.training.callbacks.step_counter import StepCounter
+from kformer.utils.checks import check_whole
 
 
 class Checkpoint(StepCounter):
@@ -31,13 +32,9 @@ class Checkpoint(StepCounter):
 
     def __init__(self, run_dir, every=500, keep=3, resume_from=None, history=None, data=None):
         super().__init__(resume_from)
-        if every < 1 or keep < 1:
-            raise ValueError(
-                f"every and keep must be at least 1, but every={every} and keep={keep} were given."
-            )
         self.run_dir = pathlib.Path(run_dir)
-        self.every = every
-        self.keep = keep
+        self.every = check_whole("every", every)
+        self.keep = check_whole("keep", keep)
         self.history = history
         self.data = self.resume_from.data if data is None else data
         self._saved_step = self.step

@@ -257,7 +257,7 @@ def test_what_does_not_belong_together_is_refused(tokenizer, tmp_path):
         (
             decoder,
             {"max_new_tokens": 8.5},
-            "max_new_tokens must be a positive whole number, but 8.5",
+            "max_new_tokens must be a whole number of at least 1, but 8.5",
         ),
         (
             decoder,
@@ -268,7 +268,7 @@ def test_what_does_not_belong_together_is_refused(tokenizer, tmp_path):
         (decoder, {"beam": 2}, "Unknown search option beam"),
         (decoder, {"forbidden_ids": [9000]}, "forbidden_ids holds 9000"),
         (decoder, {"sampling": True}, "sampling cannot be exported"),
-        (forecaster, {"steps": None}, "steps must be a positive whole number, but None"),
+        (forecaster, {"steps": None}, "steps must be a whole number of at least 1, but None"),
         (forecaster, {"steps": 25}, "25 steps is longer than the 24 learned positions"),
         (forecaster, {"steps": 5, "tokenizer": tokenizer}, "reads numbers"),
     ]:

@@ -1,0 +1,99 @@
+"""Checks of arguments, with one wording each: what a value must be, and what was given.
+
+Each function returns the value, so that a constructor can check and assign in one line.
+"""
+
+import numbers
+
+
+def check_whole(name, value, least=1, most=None):
+    """Checks that a value is a whole number in a range.
+
+    Args:
+        name: str. What the message calls the value.
+        value: any. An int or a NumPy integer passes; `True` and `2.0` do not.
+        least: int, default 1. The smallest number that passes.
+        most: int, default `None`. The largest number that passes; `None` for no limit.
+
+    Returns:
+        The value as an int.
+
+    Raises:
+        ValueError: the value is no whole number, or lies outside the range.
+
+    Example:
+        ```python
+        from kformer.utils.checks import check_whole
+
+        check_whole("beam_size", 4)  # 4
+        ```
+    """
+    if (
+        isinstance(value, numbers.Integral)
+        and not isinstance(value, bool)
+        and least <= value
+        and (most is None or value <= most)
+    ):
+        return int(value)
+    wanted = f"of at least {least}" if most is None else f"from {least} to {most}"
+    raise ValueError(f"{name} must be a whole number {wanted}, but {value!r} was given.")
+
+
+def check_rate(name, value):
+    """Checks that a value is a rate in [0, 1), such as a dropout rate.
+
+    Args:
+        name: str. What the message calls the value.
+        value: any. An int, a float or a NumPy number passes; `False` does not.
+
+    Returns:
+        The value as a float.
+
+    Raises:
+        ValueError: the value is no number, or lies outside [0, 1).
+    """
+    if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 <= value < 1:
+        return float(value)
+    raise ValueError(f"{name} must be in [0, 1), but {value!r} was given.")
+
+
+def check_choice(name, value, choices):
+    """Checks that a value is one of several.
+
+    Args:
+        name: str. What the message calls the value.
+        value: any.
+        choices: iterable of the values that pass, in the order of the message.
+
+    Returns:
+        The value.
+
+    Raises:
+        ValueError: the value is none of the choices.
+    """
+    choices = tuple(choices)
+    if value in choices:
+        return value
+    named = ", ".join(map(str, choices))
+    raise ValueError(f"{name} must be one of {named}, but {value!r} was given.")
+
+
+def check_same_length(name, length, other_name, other_length):
+    """Checks that the two sides of a corpus have as many lines.
+
+    Args:
+        name, other_name: str. What the message calls the sides, such as "'train.en'".
+        length, other_length: int. The number of lines of each side.
+
+    Returns:
+        The length.
+
+    Raises:
+        ValueError: the lengths differ.
+    """
+    if length == other_length:
+        return length
+    raise ValueError(
+        f"The two sides differ in length: {name} has {length} lines and {other_name} has "
+        f"{other_length}; line n of one must belong to line n of the other."
+    )

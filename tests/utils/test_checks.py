@@ -1,0 +1,57 @@
+"""One wording for each check of an argument; NumPy's numbers pass, booleans do not."""
+
+import numpy as np
+import pytest
+
+from kformer.utils.checks import check_choice, check_rate, check_same_length, check_whole
+
+
+def test_whole_numbers_pass_as_ints():
+    for value in (3, np.int64(3), np.uint8(3)):
+        assert check_whole("keep", value, least=3, most=3) == 3
+        assert type(check_whole("keep", value)) is int
+    assert check_whole("seed", 0, least=0) == 0
+    assert check_whole("offset", -5, least=-5) == -5
+
+
+@pytest.mark.parametrize("value", [0, -1, True, np.True_, 2.0, 2.5, "3", None, [3], float("nan")])
+def test_what_is_no_whole_number_of_at_least_1(value):
+    with pytest.raises(ValueError) as error:
+        check_whole("keep", value)
+    assert (
+        str(error.value) == f"keep must be a whole number of at least 1, but {value!r} was given."
+    )
+
+
+def test_a_range_of_whole_numbers():
+    with pytest.raises(ValueError, match="^seed must be a whole number from 0 to 9, but 10 was"):
+        check_whole("seed", 10, least=0, most=9)
+
+
+def test_rates():
+    for value in (0, 0.0, 0.5, np.float32(0.5), 0.999):
+        assert check_rate("dropout", value) == value
+    for value in (1, 1.0, -0.1, True, False, "0.1", None, float("nan")):
+        with pytest.raises(ValueError) as error:
+            check_rate("dropout", value)
+        assert str(error.value) == f"dropout must be in [0, 1), but {value!r} was given."
+
+
+def test_choices():
+    assert check_choice("norm", "pre", ("pre", "post")) == "pre"
+    assert check_choice("head", None, ("mean", None)) is None
+    assert check_choice("side", "a", {"a": 1}) == "a"
+    with pytest.raises(ValueError, match="^norm must be one of pre, post, but 'both' was given.$"):
+        check_choice("norm", "both", ("pre", "post"))
+    with pytest.raises(ValueError, match=r"^norm must be one of pre, but \['pre'\] was given.$"):
+        check_choice("norm", ["pre"], {"pre": 1})
+
+
+def test_sides_of_equal_length():
+    assert check_same_length("'a.en'", 3, "'a.de'", 3) == 3
+    with pytest.raises(ValueError) as error:
+        check_same_length("'a.en'", 3, "'a.de'", 4)
+    assert str(error.value) == (
+        "The two sides differ in length: 'a.en' has 3 lines and 'a.de' has 4; "
+        "line n of one must belong to line n of the other."
+    )
