@@ -31,7 +31,7 @@ from kformer.training import (
 from kformer.translator import Translator
 from kformer.utils.moved import moved_names
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 # In the order in which data meets them.
 __all__ = [

@@ -1,5 +1,9 @@
 """Public names: those that moved since version 0.1.0, and those that are attributes of kformer."""
 
+import pathlib
+import re
+import tomllib
+
 import pytest
 
 import kformer
@@ -61,6 +65,8 @@ MODULES_THAT_MOVED = (
     "kformer.training.run_directory",
 )
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
 pytestmark = pytest.mark.any_backend
 
 
@@ -104,3 +110,14 @@ def test_public_names_exist(package):
     found = find(package)
     assert package.split(".")[1] in kformer.__all__
     assert all(hasattr(found, name) for name in found.__all__)
+
+
+def test_the_changelog_has_the_table_of_moves():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    first_table = text[text.index("| 0.1.0 | 0.2.0 |") :].split("\n\n")[0]
+    assert dict(re.findall(r"\| `(.*?)` \| `(.*?)` \|", first_table)) == MOVES
+
+
+def test_one_version():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == kformer.__version__
