@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from kformer_cli.environment import quiet_imports
+from kformer_cli.export_formats import FORMATS, dtypes_help, formats_help
 from kformer_cli.options import (
     Backend,
     BeamSize,
@@ -38,15 +39,14 @@ def export(
         option(
             "--format",
             show_default=True,
-            help="saved_model (TensorFlow Serving), ctranslate2, hf (a folder for transformers) or onnx (encoder and decoder step).",
+            help=formats_help(),
         ),
     ] = "saved_model",
     dtype: Annotated[
         str | None,
         option(
             "--dtype",
-            help="How weights are stored. saved_model: float32 (default), bfloat16; ctranslate2: float32 (default), float16, bfloat16, "
-            "int8; hf: float32, float16, bfloat16; onnx: float32, float16.",
+            help=dtypes_help(),
         ),
     ] = None,
     beam_size: BeamSize = None,
@@ -110,12 +110,12 @@ def export(
         import importlib
 
         from kformer import streaming
-        from kformer.export import FORMATS
     if format not in FORMATS:
         raise typer.BadParameter(
             f"--format is '{format}', but must be one of {', '.join(FORMATS)}."
         )
-    if format == "ctranslate2" and (
+    entry = FORMATS[format]
+    if not entry.has_search and (
         early_stopping
         or not (
             beam_size
@@ -129,9 +129,9 @@ def export(
         )
     ):
         raise typer.BadParameter(
-            "The format ctranslate2 holds no search options: give them to ctranslate2.Translator."
+            f"The format {format} holds no search options: give them to {entry.package}."
         )
-    if single and format != "saved_model":
+    if single and "single" not in entry.options:
         raise typer.BadParameter(
             f"--single adds a signature to a SavedModel; the format {format} has none."
         )
@@ -150,10 +150,10 @@ def export(
         else translator.shortlist(streaming.read_lines(shortlist, "shortlist")),
         "early_stopping": early_stopping or None,
         "single": single or None,
-        "quantization" if format == "ctranslate2" else "dtype": dtype,
+        entry.dtype_option: dtype,
     }
     options = {name: value for name, value in options.items() if value is not None}
-    if format == "saved_model":
+    if "imports" in entry.options:
         options["imports"] = import_module or ()
     with quiet_imports():
         folder = translator.export(output, format, **options)

@@ -1,4 +1,4 @@
-"""Formats that carry a trained model away."""
+"""Export formats: a trained model for programs other than kformer."""
 
 from kformer.export.huggingface import export_huggingface
 from kformer.export.registry import FORMATS, export

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from kformer.export.registry import check_free, check_layers, forbidden_ids
+from kformer.export.checks import check_free, check_layers, forbidden_ids
 from kformer.models import Transformer
 from kformer.utils.checks import check_choice
 from kformer.utils.files import new_folder

@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 from keras import ops
 
-from kformer.export.registry import check_free, check_layers, forbidden_ids
+from kformer.export.checks import check_free, check_layers, forbidden_ids
 from kformer.interop.weights import slots
 from kformer.layers import sinusoidal_positions
 from kformer.models import Transformer

@@ -10,7 +10,7 @@ import pytest
 import kformer
 from kformer.decoding import Searcher, SearchOptions
 from kformer.decoding.fast.ops_stored import stored_kernels
-from kformer.export.registry import forbidden_ids
+from kformer.export.checks import forbidden_ids
 from tests.decoding.small_models import (
     BEAM,
     END,

@@ -9,7 +9,13 @@ import keras
 
 from kformer import layers
 from kformer.decoding.searcher import check_options
-from kformer.export.registry import check_free, check_layers, forbidden_ids
+from kformer.export.checks import (
+    check_free,
+    check_installed,
+    check_layers,
+    forbidden_ids,
+    layers_inside,
+)
 from kformer.layers.dropout import Dropout
 from kformer.models import Transformer
 from kformer.utils.checks import check_choice
@@ -79,14 +85,7 @@ def export_onnx(translator, path, *, dtype="float32", **options):
         >>> export_onnx(translator, "onnx/en-de")
         PosixPath('onnx/en-de')
     """
-    try:
-        from kformer.export.onnx import graph
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != "onnx":
-            raise
-        raise ImportError(
-            'Exporting to ONNX needs the onnx package, which is not installed here: run `pip install "kformer[onnx]"`.'
-        ) from error
+    check_installed("onnx")
     path = pathlib.Path(path)
     search = translator.search_options(options)
     check_choice("dtype", dtype, DTYPES)
@@ -94,6 +93,8 @@ def export_onnx(translator, path, *, dtype="float32", **options):
     check_options(translator.model, search)
     check_free(path)
     with new_folder(path) as folder:
+        from kformer.export.onnx import graph
+
         signatures = _write_graphs(graph, translator.model, folder, dtype)
         translator.tokenizer.save(folder / "tokenizer")
         metadata = (
@@ -118,7 +119,7 @@ def check_model(model):
             f"Only a kformer.Transformer itself can be exported to ONNX, but this model is a {type(model).__name__}, which may compute "
             "something else; export a SavedModel."
         )
-    for layer in model._flatten_layers(include_self=False):
+    for layer in layers_inside(model):
         if type(layer) not in _LAYERS:
             raise ValueError(
                 f"The layer '{layer.name}' is a {type(layer).__name__}, which the export to ONNX does not know; export a SavedModel."

@@ -1,26 +1,30 @@
-"""`python -m kformer.export.saved_model KIND FOLDER OUTPUT OPTIONS`: the process with the TensorFlow backend in
-which a SavedModel is made.
+"""`python -m kformer.export.saved_model KIND FOLDER OUTPUT OPTIONS`: makes a SavedModel under the
+TensorFlow backend, for a process with another one (see `process.py`).
+
+KIND is "translator" or "model", FOLDER holds what is exported, OUTPUT is the model's folder, and
+OPTIONS are the export's arguments as JSON.
 """
 
 import importlib
 import json
 import sys
 
+from kformer.export.saved_model.export import export_saved_model
+from kformer.export.saved_model.models import export_model, load_parts
+from kformer.translator import Translator
+
 
 def main():
     kind, folder, output, options = sys.argv[1:]
     options = json.loads(options)
+    # They register layers that the export then loads.
     for module in options.pop("imports"):
         importlib.import_module(module)
     if kind == "translator":
-        from kformer.export.saved_model.export import export_saved_model
-        from kformer.translator import Translator
-
         export_saved_model(Translator.load(folder), output, **options)
     else:
-        from kformer.export.saved_model.models import export_model, load_parts
-
-        export_model(*load_parts(folder, output), **options)
+        model, tokenizer = load_parts(folder)
+        export_model(model, output, tokenizer, **options)
 
 
 if __name__ == "__main__":

@@ -1,40 +1,44 @@
 """A SavedModel behind the interface of a `Translator`."""
 
-import json
-import pathlib
-
 from kformer.decoding.batching import batches_by_length
-from kformer.export.saved_model.export import FORMAT_VERSION, METADATA_FILE
+from kformer.export.saved_model.folder import find_version, read_metadata
 from kformer.translation import Hypothesis, Translation
 
 
 class SavedModelTranslator:
-    """Translates with an exported SavedModel; TensorFlow does the work, whatever Keras's backend
-    is.
+    """Translates with an exported SavedModel. TensorFlow computes, whatever Keras's backend is.
 
     Args:
-        path: a version's folder, or the model's folder, of which the highest version is taken.
-        warm_up: tokens; above 0, the signature `single` is compiled for texts of up to so many
-            tokens, which takes seconds for each 16, and translates lone texts from then on.
+        path: path. A version's folder, or the model's folder, of which the highest version is
+            taken.
+        warm_up: int, default 0. Above 0, the signature `single` is compiled for texts of up to this
+            number of tokens, which takes seconds for each 16, and translates single texts from then
+            on.
 
     Attributes:
-        options: dict, the search options that the model was exported with.
+        path: `pathlib.Path`. The version's folder.
+        options: dict. The search options that the model was exported with.
 
     Call arguments:
-        texts: list of strings.
-        batch_size: texts in one call of the graph, where they stand with others of their length.
+        texts: list of str.
+        batch_size: int, default 64. The number of texts of similar length in one call of the graph.
 
     Returns:
-        List of translations, in the order of the texts.
+        List of str: translations, in the order of the texts.
 
     Raises:
         FileNotFoundError: there is no SavedModel.
-        ValueError: it was not exported by kformer, or by a newer one; or it has no signature
+        ValueError: it was not exported by kformer, or by a newer version; or it has no signature
             `single` to warm up.
+        ImportError: TensorFlow or tensorflow_text is not installed.
 
     Example:
-        >>> kformer.export.SavedModelTranslator("saved_models/en-de")(["A man rides a horse."])
-        ["Ein Mann reitet auf einem Pferd."]
+
+    ```python
+    translator = kformer.export.SavedModelTranslator("saved_models/en-de")
+    translator(["A man rides a horse."])
+    # ["Ein Mann reitet auf einem Pferd."]
+    ```
     """
 
     def __init__(self, path, warm_up=0):
@@ -44,115 +48,87 @@ class SavedModelTranslator:
             import tensorflow_text  # noqa: F401 - it registers the ops of the tokenizer
         except ImportError as error:
             raise ImportError(
-                f"Loading a SavedModel needs tensorflow and tensorflow-text ({error}): run `pip install tensorflow tensorflow-text`."
+                f"Loading a SavedModel needs tensorflow and tensorflow-text ({error}): run `pip "
+                "install tensorflow tensorflow-text`."
             ) from error
-        metadata = read_metadata(self.path)
-        self.options = metadata["search"]
+        self.options = read_metadata(self.path)["search"]
         self._module = tf.saved_model.load(str(self.path))
         self._is_warm = warm_up > 0
-        if not self._is_warm:
-            return
+        if self._is_warm:
+            self._warm_up(warm_up)
+
+    def _warm_up(self, num_tokens):
+        """Compiles the signature `single` for every length up to a number of tokens."""
+        import tensorflow as tf
+
         if "single" not in self._module.signatures:
             raise ValueError(
-                f"{self.path} has no signature for single texts to warm up: export it again with single=True (--single)."
+                f"{self.path} has no signature for single texts to warm up: export it again with "
+                "single=True (--single)."
             )
-        for words in range(0, warm_up, 8):  # A word is a token at least.
+        for words in range(0, num_tokens, 8):  # A word has at least one token.
             self._module.signatures["single"](text=tf.constant([" ".join(["a"] * words)]))
 
     def __call__(self, texts, *, batch_size=64):
         return [result.text for result in self.translate(texts, batch_size=batch_size)]
 
     def translate(self, texts, *, batch_size=64, n_best=1, progress=None):
-        """Like a call, with scores: a list of `kformer.translation.Translation`.
+        """Translates with scores.
 
         Args:
-            texts: list of strings.
-            batch_size: texts in one call of the graph.
-            n_best: hypotheses per text; at most the number that the model was exported with.
-            progress: function that is called with the number of texts done after each batch.
-        """
-        import tensorflow as tf
+            texts: list of str.
+            batch_size: int, default 64. The number of texts in one call of the graph.
+            n_best: int, default 1. Hypotheses per text; at most the number that the model was
+                exported with.
+            progress: function, default `None`. Called after each batch with the number of texts
+                that are done.
 
+        Returns:
+            List of `kformer.translation.Translation`, in the order of the texts.
+
+        Raises:
+            ValueError: `n_best` is more than the model was exported with.
+        """
         if n_best > self.options["n_best"]:
             raise ValueError(
-                f"{self.path} was exported with the {self.options['n_best']} best; export it again with n_best={n_best} to get more."
+                f"{self.path} was exported with the {self.options['n_best']} best; export it again "
+                f"with n_best={n_best} to get more."
             )
-        name = (
-            "n_best"
-            if n_best > 1
-            else "single"
-            if self._is_warm and len(texts) == 1
-            else "serving_default"
-        )
-        run = self._module.signatures[name]
+        is_single = self._is_warm and len(texts) == 1
+        name = "n_best" if n_best > 1 else "single" if is_single else "serving_default"
         texts = [
             text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
             for text in texts
         ]
         results, done = [None] * len(texts), 0
-        # How many tokens a text has, the graph alone knows. An empty text must have a result, too.
+        # Only the graph knows how many tokens a text has, so texts are sorted by bytes. An empty
+        # text must have a result, too.
         for batch in batches_by_length([1 + len(text) for text in texts], batch_size):
-            found = {
-                name: value.numpy()
-                for name, value in run(text=tf.constant([texts[i] for i in batch])).items()
-            }
-            if n_best == 1:
-                found["translations"], found["scores"] = (
-                    found["translation"][:, None],
-                    found["score"][:, None],
-                )
-            for row, place in enumerate(batch):
-                hypotheses = [
-                    Hypothesis(text.decode("utf-8"), float(score), None, None)
-                    for text, score in zip(
-                        found["translations"][row][:n_best],
-                        found["scores"][row][:n_best],
-                        strict=True,
-                    )
-                ]
-                results[place] = Translation(hypotheses, bool(found["truncated"][row]))
+            found = self._run(name, [texts[index] for index in batch], n_best)
+            for index, translation in zip(batch, found, strict=True):
+                results[index] = translation
             done += len(batch)
             if progress is not None:
                 progress(done)
         return results
 
+    def _run(self, name, texts, n_best):
+        """One call of a signature: a `Translation` of each text."""
+        import tensorflow as tf
 
-def find_version(path):
-    """The folder of a SavedModel: `path` itself, or its highest version.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
-    path = pathlib.Path(path)
-    if (path / "saved_model.pb").is_file():
-        return path
-    versions = [
-        folder
-        for folder in path.glob("*")
-        if folder.name.isdigit() and (folder / "saved_model.pb").is_file()
-    ]
-    if not versions:
-        raise FileNotFoundError(
-            f"There is no SavedModel in {path}: neither saved_model.pb nor a folder named by a version number."
-        )
-    return max(versions, key=lambda folder: int(folder.name))
-
-
-def read_metadata(path):
-    """What was noted at the export of the SavedModel in the folder `path`."""
-    try:
-        metadata = json.loads((path / METADATA_FILE).read_text(encoding="utf-8"))
-        version = metadata["format_version"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{path} was not exported by kformer: it has no readable {METADATA_FILE}."
-        ) from error
-    if version > FORMAT_VERSION:
-        raise ValueError(
-            f"{path} was exported by a newer kformer (format {version}, this one reads up to {FORMAT_VERSION}): install a newer one."
-        )
-    if "search" not in metadata:
-        raise ValueError(
-            f"{path} holds a {metadata.get('model')}, which translates nothing: load it with tf.saved_model.load."
-        )
-    return metadata
+        outputs = self._module.signatures[name](text=tf.constant(texts))
+        found = {key: value.numpy() for key, value in outputs.items()}
+        if n_best == 1:
+            found["translations"] = found["translation"][:, None]
+            found["scores"] = found["score"][:, None]
+        rows = zip(found["translations"], found["scores"], found["truncated"], strict=True)
+        return [
+            Translation(
+                [
+                    Hypothesis(text.decode("utf-8"), float(score), None, None)
+                    for text, score in zip(translations[:n_best], scores[:n_best], strict=True)
+                ],
+                bool(truncated),
+            )
+            for translations, scores, truncated in rows
+        ]

@@ -1,184 +1,232 @@
-"""The graphs inside the SavedModels of the models that translate nothing. TensorFlow only."""
+"""The graphs of the SavedModels that do not translate: encoders, language models, forecasters.
+TensorFlow only.
+"""
 
 from kformer.decoding import search as run_search
-from kformer.export.saved_model.rows import padded_rows
+from kformer.export.saved_model.graph import owning_module, padded_rows, signature
 
 # Signatures without a text and with one; the latter is the one that servers take by default.
 IDS, TEXT = "token_ids", "serving_default"
 
 
-def build_encoder_module(model, graph_tokenizer, special_tokens, suffix, labels):
-    """The module and the signatures of a `TransformerEncoder`.
+class TokenGraph:
+    """The signatures of a model of tokens: one for ids and, with a tokenizer, one for texts.
+
+    A subclass computes `from_ids` and `from_text`, for at least one row.
 
     Args:
-        model: the model, under the TensorFlow backend.
-        graph_tokenizer: `GraphTokenizer`, or `None` for no signature with texts.
-        special_tokens: whether texts get the tokenizer's prefix and suffix.
-        suffix: that suffix, a sequence of ints, empty without special tokens.
-        labels: list of strings, names of the classes, or `None`.
+        model: Keras model with `pad_id` and `max_length`, under the TensorFlow backend.
+        graph_tokenizer: `GraphTokenizer`, default `None`, for no signature with texts.
     """
-    import tensorflow as tf
 
-    def outputs_of(ids):
-        length = tf.shape(ids)[1]
-        # A layer needs a token to work on, also where no row has one.
-        ids = tf.pad(
-            ids, [[0, 0], [0, tf.cast(length < 1, tf.int32)]], constant_values=model.pad_id
-        )
-        found = model({"token_ids": ids}, training=False)
-        if model.head in ("classification", "labelling"):
-            best = tf.argmax(found, axis=-1, output_type=tf.int32)
-            chosen = best if labels is None else tf.gather(tf.constant(labels), best)
-            if model.head == "labelling":
-                chosen = tf.where(ids != model.pad_id, chosen, -1 if labels is None else "")
-            found = {"probabilities": tf.nn.softmax(found), "label": chosen}
-        else:
-            found = {
-                {"regression": "values", "embedding": "embedding"}.get(
-                    model.head, "hidden_states"
-                ): tf.cast(found, tf.float32)
-            }
-        by_token = model.head in (None, "labelling")
-        return {name: value[:, :length] if by_token else value for name, value in found.items()}
+    def __init__(self, model, graph_tokenizer=None):
+        self.model = model
+        self.tokenizer = graph_tokenizer
 
-    def by_ids(ids):
-        return {
-            **outputs_of(ids[:, : model.max_length]),
-            "truncated": tf.reduce_any(ids[:, model.max_length :] != model.pad_id, axis=1),
-        }
+    def from_ids(self, ids):
+        """Outputs by name for int32 ids `[B, S]`, padded."""
+        raise NotImplementedError
 
-    def by_text(text):
-        rows = graph_tokenizer.tokenize(text, side="source", special_tokens=special_tokens)
-        ids, truncated = padded_rows(rows, model.max_length, model.pad_id, suffix)
-        found = {**outputs_of(ids), "truncated": truncated}
-        if model.head in (None, "labelling"):
-            found["tokens"] = tf.where(
-                ids == model.pad_id, "", graph_tokenizer.tokens(ids, side="source")
-            )
+    def from_text(self, text):
+        """Outputs by name for a string tensor `[B]`."""
+        raise NotImplementedError
+
+    def token_ids(self, token_ids):
+        """The signature for int32 ids `[B, S]`, also for no row: outputs by name."""
+        import tensorflow as tf
+
+        row = tf.fill([1, tf.shape(token_ids)[1]], self.model.pad_id)
+        return _with_a_row(self.from_ids, token_ids, row)
+
+    def text(self, text):
+        """The signature for a string tensor `[B]`, also for no text: outputs by name."""
+        import tensorflow as tf
+
+        return _with_a_row(self.from_text, text, tf.constant([""]))
+
+    def build(self):
+        """Traces the signatures.
+
+        Returns:
+            `tf.Module` that owns the variables, and a dict of name to `tf.function`. The signature
+            for texts is the default, or the one for ids where there is no tokenizer.
+        """
+        ids = signature(self.token_ids, "token_ids", [None, None], "int32")
+        default = ids
+        if self.tokenizer is not None:
+            default = signature(self.text, "text", [None], "string")
+        functions = {TEXT: default, IDS: ids}
+        return owning_module(self.model, functions.values(), self.tokenizer), functions
+
+
+class EncoderGraph(TokenGraph):
+    """The signatures of a `TransformerEncoder`.
+
+    Args:
+        model: the model.
+        graph_tokenizer: `GraphTokenizer`, default `None`, for no signature with texts.
+        special_tokens: bool, default `False`. Whether texts get the tokenizer's prefix and suffix.
+        suffix: sequence of ints, default empty. That suffix.
+        labels: list of str, default `None`. Names of the classes.
+    """
+
+    def __init__(self, model, graph_tokenizer=None, special_tokens=False, suffix=(), labels=None):
+        super().__init__(model, graph_tokenizer)
+        self.special_tokens = special_tokens
+        self.suffix = suffix
+        self.labels = labels
+        self._is_by_token = model.head in (None, "labelling")
+
+    def from_ids(self, ids):
+        import tensorflow as tf
+
+        limit = self.model.max_length
+        truncated = tf.reduce_any(ids[:, limit:] != self.model.pad_id, axis=1)
+        return {**self._outputs(ids[:, :limit]), "truncated": truncated}
+
+    def from_text(self, text):
+        import tensorflow as tf
+
+        rows = self.tokenizer.tokenize(text, side="source", special_tokens=self.special_tokens)
+        ids, truncated = padded_rows(rows, self.model.max_length, self.model.pad_id, self.suffix)
+        found = {**self._outputs(ids), "truncated": truncated}
+        if self._is_by_token:
+            pieces = self.tokenizer.tokens(ids, side="source")
+            found["tokens"] = tf.where(ids == self.model.pad_id, "", pieces)
         return found
 
-    return _module(model, graph_tokenizer, by_ids, by_text)
+    def _outputs(self, ids):
+        """The head's outputs by name, for ids `[B, S]`, S at most `max_length`."""
+        import tensorflow as tf
+
+        length = tf.shape(ids)[1]
+        # A layer needs at least one token, also where no row has one.
+        padding = [[0, 0], [0, tf.cast(length < 1, tf.int32)]]
+        ids = tf.pad(ids, padding, constant_values=self.model.pad_id)
+        found = self.model({"token_ids": ids}, training=False)
+        if self.model.head in ("classification", "labelling"):
+            found = {"probabilities": tf.nn.softmax(found), "label": self._label(found, ids)}
+        else:
+            names = {"regression": "values", "embedding": "embedding"}
+            found = {names.get(self.model.head, "hidden_states"): tf.cast(found, tf.float32)}
+        if self._is_by_token:
+            found = {name: value[:, :length] for name, value in found.items()}
+        return found
+
+    def _label(self, logits, ids):
+        """The most probable class, a number or a name; of padding -1 or an empty name."""
+        import tensorflow as tf
+
+        best = tf.argmax(logits, axis=-1, output_type=tf.int32)
+        chosen = best if self.labels is None else tf.gather(tf.constant(self.labels), best)
+        if self.model.head != "labelling":
+            return chosen
+        return tf.where(ids != self.model.pad_id, chosen, -1 if self.labels is None else "")
 
 
-def build_language_module(model, graph_tokenizer, options):
-    """The module and the signatures of a `TransformerDecoder`; `graph_tokenizer` may be `None`,
-    `options` are `SearchOptions`.
+class LanguageGraph(TokenGraph):
+    """The signatures of a `TransformerDecoder`.
+
+    Args:
+        model: the model.
+        graph_tokenizer: `GraphTokenizer`, or `None` for no signature with texts.
+        options: `SearchOptions`.
     """
-    import tensorflow as tf
 
-    # The start token and what is added must have places of their own; that library's limit does not
-    # count the end token.
-    room = model.max_length - 1 - (options.max_length + (options.mode == "huggingface"))
+    def __init__(self, model, graph_tokenizer, options):
+        super().__init__(model, graph_tokenizer)
+        self.options = options
+        # The prompt shares the positions with the start token and with what is generated. The mode
+        # "huggingface" does not count the end token among `max_length`.
+        generated = options.max_length + (options.mode == "huggingface")
+        self._max_prompt = model.max_length - 1 - generated
 
-    def continued(rows):
-        """Ragged ids `[B, (S)]` to what follows, `[B, T]`; the scores, and which rows lost their
-        beginning.
-        """
-        # The last words say most about what follows.
-        kept = rows[:, -room:] if room > 0 else rows[:, :0]
-        starts = tf.fill([rows.nrows(), 1], model.start_id)
-        prompts = tf.concat([starts, kept], axis=1).to_tensor(default_value=model.pad_id)
-        count = tf.shape(prompts)[0]
-        limits = tf.fill([count], options.max_length)
-        found = run_search(
-            model, prompts, limits, tf.range(count), options=options, steps=options.max_length + 1
-        )
-        best = found.ids[:, 0]
-        # The end token and what stands behind it are no part of the text.
-        is_open = tf.cumsum(tf.cast(best == model.end_id, tf.int32), axis=1) < 1
-        return tf.where(is_open, best, model.pad_id), found.scores[:, 0], rows.row_lengths() > room
+    def from_ids(self, ids):
+        import tensorflow as tf
 
-    def by_ids(ids):
-        ids, scores, truncated = continued(tf.ragged.boolean_mask(ids, ids != model.pad_id))
+        rows = tf.ragged.boolean_mask(ids, ids != self.model.pad_id)
+        ids, scores, truncated = self._continue(rows)
         return {"continuation": ids, "score": scores, "truncated": truncated}
 
-    def by_text(text):
-        rows = graph_tokenizer.tokenize(text, side="target", special_tokens=False)
-        ids, scores, truncated = continued(rows)
+    def from_text(self, text):
+        import tensorflow as tf
+
+        rows = self.tokenizer.tokenize(text, side="target", special_tokens=False)
+        ids, scores, truncated = self._continue(rows)
         whole = tf.concat([rows, tf.RaggedTensor.from_tensor(ids)], axis=1)
         return {
-            "text": graph_tokenizer.detokenize(whole, side="target"),
-            "continuation": graph_tokenizer.detokenize(ids, side="target"),
+            "text": self.tokenizer.detokenize(whole, side="target"),
+            "continuation": self.tokenizer.detokenize(ids, side="target"),
             "score": scores,
             "truncated": truncated,
         }
 
-    return _module(model, graph_tokenizer, by_ids, by_text)
+    def _continue(self, rows):
+        """Continues ragged ids `[B, (S)]`.
+
+        Returns:
+            int32 `[B, T]`, float32 `[B]` and boolean `[B]`: the continuation, its score, and
+            whether the prompt lost its beginning.
+        """
+        import tensorflow as tf
+
+        model, options, limit = self.model, self.options, self._max_prompt
+        # The last tokens tell most about what follows.
+        kept = rows[:, -limit:] if limit > 0 else rows[:, :0]
+        starts = tf.fill([rows.nrows(), 1], model.start_id)
+        prompts = tf.concat([starts, kept], axis=1).to_tensor(default_value=model.pad_id)
+        count = tf.shape(prompts)[0]
+        limits, steps = tf.fill([count], options.max_length), options.max_length + 1
+        found = run_search(model, prompts, limits, tf.range(count), options=options, steps=steps)
+        best = found.ids[:, 0]
+        # The end token and what follows it are not part of the text.
+        is_open = tf.cumsum(tf.cast(best == model.end_id, tf.int32), axis=1) < 1
+        continuation = tf.where(is_open, best, model.pad_id)
+        return continuation, found.scores[:, 0], rows.row_lengths() > limit
 
 
-def build_forecast_module(model, steps):
-    """The module and the signature of a `Forecaster`."""
-    import tensorflow as tf
+class ForecastGraph:
+    """The signature of a `Forecaster`.
 
-    most = model.max_length if model.get_config()["position_encoding"] == "learned" else 2**31 - 1
+    Args:
+        model: the model, under the TensorFlow backend.
+        steps: int. The number of steps to forecast.
+    """
 
-    @tf.function(
-        input_signature=[tf.TensorSpec([None, None, model.num_features], tf.float32, name="past")],
-        autograph=False,
-    )
-    def serving_default(past):
-        length = tf.shape(past)[1]
+    def __init__(self, model, steps):
+        self.model = model
+        self.steps = steps
+        is_learned = model.get_config()["position_encoding"] == "learned"
+        self._max_length = model.max_length if is_learned else 2**31 - 1
+
+    def forecast(self, past):
+        """The signature for float32 `[B, S, F]`: `forecast` float32 `[B, steps, G]`."""
+        import tensorflow as tf
+
+        length, limit = tf.shape(past)[1], self._max_length
         checks = [
             tf.debugging.assert_greater_equal(
                 length, 1, "The past has no steps; give one at least."
             ),
             tf.debugging.assert_less_equal(
-                length, most, f"The past is longer than the {most} learned positions; shorten it."
+                length, limit, f"The past is longer than the {limit} learned positions; shorten it."
             ),
         ]
         with tf.control_dependencies(checks):
             past = tf.identity(past)
-        return {"forecast": model.forecast_in_graph(past, steps)}
+        return {"forecast": self.model.forecast_in_graph(past, self.steps)}
 
-    return _owning(model, None, {"serving_default": serving_default})
-
-
-def _module(model, graph_tokenizer, by_ids, by_text):
-    """A module with a signature for ids and, with a tokenizer, one for texts, which is then the
-    default.
-    """
-    import tensorflow as tf
-
-    def ids_of_any_batch(token_ids):
-        return _with_a_row(by_ids, token_ids, tf.fill([1, tf.shape(token_ids)[1]], model.pad_id))
-
-    def texts_of_any_batch(text):
-        return _with_a_row(by_text, text, tf.constant([""]))
-
-    ids = tf.function(
-        ids_of_any_batch,
-        input_signature=[tf.TensorSpec([None, None], tf.int32, name="token_ids")],
-        autograph=False,
-    )
-    if graph_tokenizer is None:
-        return _owning(model, None, {TEXT: ids, IDS: ids})
-    text = tf.function(
-        texts_of_any_batch,
-        input_signature=[tf.TensorSpec([None], tf.string, name="text")],
-        autograph=False,
-    )
-    return _owning(model, graph_tokenizer, {TEXT: text, IDS: ids})
+    def build(self):
+        """Traces the signature; returns the module that owns it and a dict, as `TokenGraph.build`."""
+        shape = [None, None, self.model.num_features]
+        functions = {TEXT: signature(self.forecast, "past", shape, "float32")}
+        return owning_module(self.model, functions.values()), functions
 
 
 def _with_a_row(function, batch, row):
-    """What a function returns for a batch that may have no rows, where it needs one to work on."""
+    """What a function that needs at least one row returns for a batch that may have none."""
     import tensorflow as tf
 
     count = tf.shape(batch)[0]
     filled = tf.concat([batch, row[: tf.cast(count < 1, tf.int32)]], axis=0)
     return {name: value[:count] for name, value in function(filled).items()}
-
-
-def _owning(model, graph_tokenizer, functions):
-    import tensorflow as tf
-
-    module = tf.Module()
-    module.tokenizer = graph_tokenizer
-    # What the graph reads, and no more: the optimiser's and the dropout's counters stay behind.
-    used = {
-        id(variable)
-        for function in functions.values()
-        for variable in function.get_concrete_function().graph.variables
-    }
-    module.model_variables = [weight.value for weight in model.weights if id(weight.value) in used]
-    return module, functions

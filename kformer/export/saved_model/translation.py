@@ -1,4 +1,4 @@
-"""The graph inside the SavedModel: strings to ids, search, ids to strings. TensorFlow only."""
+"""The graph of a translator's SavedModel: strings to ids, search, ids to strings. TensorFlow only."""
 
 import dataclasses
 
@@ -9,123 +9,158 @@ from kformer.decoding.fast.decoder import can_infer
 from kformer.decoding.fast.ops_stored import XlaKernels, stored_kernels
 from kformer.decoding.run_search import SearchResult
 from kformer.decoding.searcher import check_options
-from kformer.export.saved_model.rows import padded_rows
+from kformer.export.saved_model.graph import owning_module, padded_rows, signature
 from kformer.utils.backend import static_shapes
 
-# To a multiple of so many tokens a source is padded where each length is compiled.
+# Where each length is compiled, sources are padded to a multiple of this number of tokens.
 _LENGTHS = 16
 
 
-def build_translation_module(
-    model, graph_tokenizer, tokenizer, options, dtype=None, single_too=False
-):
-    """A `tf.Module` and its signatures.
+class TranslationGraph:
+    """The signatures of a translator, as methods that TensorFlow traces.
+
+    Shape letters: B texts, S source tokens, T target tokens, N hypotheses.
 
     Args:
-        model: a `Transformer` under the TensorFlow backend.
-        graph_tokenizer: the `GraphTokenizer` of `tokenizer`.
-        tokenizer: the `Tokenizer`.
-        options: `SearchOptions`; `n_best` counts for the signature of that name, the others search
-            for one.
-        dtype: of the matrices, as for `export_saved_model`.
-        single_too: whether to make the signature `single`, which XLA compiles.
+        model: `kformer.Transformer`, under the TensorFlow backend.
+        graph_tokenizer: `GraphTokenizer` of `tokenizer`.
+        tokenizer: `kformer.Tokenizer`.
+        options: `SearchOptions`. `n_best` is for the signature of that name; the others search for
+            one hypothesis.
+        dtype: str, default `None`. How matrices are stored, as for `export_saved_model`.
 
-    Returns:
-        The module, which owns the variables that the graph reads, and a dict of the signatures'
-        functions.
+    Raises:
+        ValueError: the options do not fit the model, or the model cannot be stored in that dtype.
     """
-    import tensorflow as tf
 
-    check_options(model, options)
-    runs_by_kernels = can_infer(model)
-    if not runs_by_kernels and dtype not in (None, model.policy_name):
-        raise ValueError(
-            f"The SavedModel cannot be had in {dtype}: the model computes in {model.policy_name} or has layers of its own; only a float32 "
-            "model of this package's layers can be converted. Export it without a dtype."
-        )
-    kernels = stored_kernels(dtype or "float32") if runs_by_kernels else None
-    if single_too and (kernels is None or dtype not in (None, "float32")):
-        raise ValueError(
-            f"The signature for single texts runs in float32 by this package's own layers, but the model computes in "
-            f"{dtype or model.policy_name} or has others; export it without."
-        )
-    special_ids = len(tokenizer.source_prefix) + len(tokenizer.source_suffix)
-    # Where a text may begin with a language tag of its own, the tag is nothing to translate either.
-    tags = [] if tokenizer.source_prefix else sorted(set(tokenizer.tag_ids.values()))
-    suffix = list(tokenizer.source_suffix)
-    limit = model.max_length
-    best_one = dataclasses.replace(options, n_best=1)
+    def __init__(self, model, graph_tokenizer, tokenizer, options, dtype=None):
+        check_options(model, options)
+        is_fast = can_infer(model)
+        if not is_fast and dtype not in (None, model.policy_name):
+            raise ValueError(
+                f"The SavedModel cannot be had in {dtype}: the model computes in "
+                f"{model.policy_name} or has layers of its own; only a float32 model of this "
+                "package's layers can be converted. Export it without a dtype."
+            )
+        self.model = model
+        self.tokenizer = graph_tokenizer
+        self.options = options
+        self.best_one = dataclasses.replace(options, n_best=1)
+        self.dtype = dtype or model.policy_name
+        self.kernels = stored_kernels(dtype or "float32") if is_fast else None
+        self._suffix = list(tokenizer.source_suffix)
+        self._num_special = len(tokenizer.source_prefix) + len(tokenizer.source_suffix)
+        # Where a text may begin with a language tag, its tag is not translated either.
+        self._tags = [] if tokenizer.source_prefix else sorted(set(tokenizer.tag_ids.values()))
+        self._search_compiled = None
 
-    def source_rows(text):
-        """Padded ids `[B, S]`, tokens per row, whether a row was cut, whether a row has nothing to
-        translate.
+    def build(self, single=False):
+        """Traces the signatures.
+
+        Args:
+            single: bool, default `False`. Whether to make the signature `single`, which XLA
+                compiles.
+
+        Returns:
+            `tf.Module`, which owns the variables that the graph reads, and a dict of name to
+            `tf.function`.
+
+        Raises:
+            ValueError: the model cannot have the signature `single`.
         """
-        rows = graph_tokenizer.tokenize(text)
-        lengths = tf.cast(rows.row_lengths(), tf.int32)
-        ids, truncated = padded_rows(rows, limit, model.pad_id, suffix)
-        least = tf.fill(tf.shape(lengths), special_ids)
-        if tags:
-            first = rows[:, :1].to_tensor(default_value=-1, shape=[None, 1])
-            least += tf.cast(
-                tf.reduce_any(first == tf.constant([tags], tf.int32), axis=1), tf.int32
-            )
-        return ids, tf.minimum(lengths, limit), truncated, lengths <= least
+        functions = {
+            name: signature(method, "text", [None], "string")
+            for name, method in (("serving_default", self.serving_default), ("n_best", self.n_best))
+        }
+        if self.dtype == self.model.policy_name:
+            functions["attention"] = signature(self.attention, "text", [None], "string")
+        if single:
+            self._prepare_single()
+            # Tracing it makes the variables that XLA's graph uses, too.
+            functions["serving_default"].get_concrete_function()
+            functions["single"] = signature(self.single, "text", [1], "string")
+        module = owning_module(self.model, functions.values(), self.tokenizer)
+        module.stored_variables = [] if self.kernels is None else self.kernels.variables
+        return module, functions
 
-    def limits_of(lengths):
-        """`SearchOptions.limits`, in the same 64 bits."""
-        ratio = min(options.length_ratio, options.max_length)
-        relative = tf.cast(tf.cast(lengths, tf.float64) * ratio, tf.int64) + options.length_offset
-        return tf.cast(
-            tf.clip_by_value(relative, max(1, options.min_length), options.max_length), tf.int32
-        )
+    # ---- signatures ----
 
-    def find(source_ids, limits, search_options):
-        """The search, for padded ids `[B, S]`."""
-        numbers, steps = tf.range(tf.shape(limits)[0]), tf.reduce_max(limits) + 1
-        return run_search(
-            model, source_ids, limits, numbers, options=search_options, steps=steps, kernels=kernels
-        )
+    def serving_default(self, text):
+        """The best translation of each text.
 
-    @tf.function(
-        input_signature=[tf.TensorSpec([1, None], tf.int32), tf.TensorSpec([1], tf.int32)],
-        autograph=False,
-        jit_compile=True,
-    )
-    def find_single(source_ids, limits):
-        # The room that the longest source of this shape may need: it depends on the shape alone.
-        steps = limits_of(tf.shape(source_ids)[1]) + 1
-        with static_shapes():
-            return tuple(
-                run_search(
-                    model,
-                    source_ids,
-                    limits,
-                    tf.range(1),
-                    options=best_one,
-                    steps=steps,
-                    kernels=XlaKernels(kernels),
-                )
-            )
+        Args:
+            text: string tensor `[B]`.
 
-    def find_compiled(source_ids, limits, search_options):
-        """The same for one sentence, whose length is rounded up: XLA compiles once for each."""
-        length = tf.shape(source_ids)[1]
-        rounded = tf.maximum(length, tf.minimum(-(-length // _LENGTHS) * _LENGTHS, limit))
-        source_ids = tf.pad(
-            source_ids, [[0, 0], [0, rounded - length]], constant_values=model.pad_id
-        )
-        return SearchResult(*find_single(source_ids, limits))
+        Returns:
+            Dict: `translation` string `[B]`, `score` float32 `[B]`, `truncated` boolean `[B]`.
+        """
+        return self._best(self._translate(text, self.best_one))
 
-    def translate(text, search_options, find=find):
-        """Everything a signature may return, for texts `[B]`."""
+    def n_best(self, text):
+        """Several translations of each text, best first.
+
+        Args:
+            text: string tensor `[B]`.
+
+        Returns:
+            Dict: as of `serving_default`, and `translations` string `[B, N]`, `scores` float32
+            `[B, N]`.
+        """
+        found = self._translate(text, self.options)
+        return {**self._best(found), "translations": found["texts"], "scores": found["scores"]}
+
+    def attention(self, text):
+        """The best translation of each text with the cross-attention behind it.
+
+        Args:
+            text: string tensor `[B]`.
+
+        Returns:
+            Dict: `translation` string `[B]`, `source_tokens` string `[B, S]`, `target_tokens`
+            string `[B, T]` and `attention` float32 `[B, layers, heads, T, S]`.
+        """
+        import tensorflow as tf
+
+        found = self._translate(text, self.best_one)
+        source_ids, ids = found["source_ids"], found["ids"][:, 0]
+        # Row t of the weights is where the model looked when it predicted token t: its inputs are
+        # the tokens before.
+        starts = tf.fill([tf.shape(ids)[0], 1], self.model.start_id)
+        target_ids = tf.concat([starts, ids[:, :-1]], axis=1)
+        inspected = self.model.inspect({"source_ids": source_ids, "target_ids": target_ids})
+        weights = ops.stack(inspected["cross_attention_scores"], axis=1)
+        return {
+            "translation": found["texts"][:, 0],
+            "source_tokens": self._tokens(source_ids, "source"),
+            "target_tokens": self._tokens(ids, "target"),
+            "attention": tf.cast(weights, tf.float32),
+        }
+
+    def single(self, text):
+        """The best translation of one text, by a search that XLA compiles.
+
+        Args:
+            text: string tensor `[1]`.
+
+        Returns:
+            Dict: as of `serving_default`.
+        """
+        return self._best(self._translate(text, self.best_one, self._search_single))
+
+    # ---- their parts ----
+
+    def _translate(self, text, options, search=None):
+        """Everything that a signature may return, for texts `[B]`."""
+        import tensorflow as tf
+
         batch = tf.shape(text)[0]
-        # The search needs a row to work on, also where there is no text.
+        # The search needs at least one row, also where there is no text.
         text = tf.concat([text, tf.fill([tf.cast(batch < 1, tf.int32)], "")], axis=0)
-        source_ids, lengths, truncated, is_empty = source_rows(text)
-        # What will be thrown away must not keep the others waiting.
-        limits = tf.where(is_empty, 0, limits_of(lengths))
-        found = find(source_ids, limits, search_options)
-        texts = tf.where(is_empty[:, None], "", graph_tokenizer.detokenize(found.ids))
+        source_ids, lengths, truncated, is_empty = self._source_rows(text)
+        # An empty text gets no steps: the others must not wait for what will be thrown away.
+        limits = tf.where(is_empty, 0, self._limits(lengths))
+        found = (search or self._search)(source_ids, limits, options)
+        texts = tf.where(is_empty[:, None], "", self.tokenizer.detokenize(found.ids))
         scores = tf.where(is_empty[:, None], 0.0, found.scores)
         return {
             "source_ids": source_ids[:batch],
@@ -135,72 +170,99 @@ def build_translation_module(
             "truncated": truncated[:batch],
         }
 
-    def best_of(found):
-        """What a signature with one translation per text returns."""
+    def _source_rows(self, text):
+        """Padded ids `[B, S]`, and of each row `[B]`: its number of tokens, whether it was
+        truncated, whether it has nothing to translate.
+        """
+        import tensorflow as tf
+
+        rows = self.tokenizer.tokenize(text)
+        lengths = tf.cast(rows.row_lengths(), tf.int32)
+        limit = self.model.max_length
+        ids, truncated = padded_rows(rows, limit, self.model.pad_id, self._suffix)
+        least = tf.fill(tf.shape(lengths), self._num_special)
+        if self._tags:
+            first = rows[:, :1].to_tensor(default_value=-1, shape=[None, 1])
+            has_tag = tf.reduce_any(first == tf.constant([self._tags], tf.int32), axis=1)
+            least += tf.cast(has_tag, tf.int32)
+        return ids, tf.minimum(lengths, limit), truncated, lengths <= least
+
+    def _limits(self, lengths):
+        """`SearchOptions.limits` for int32 lengths of any shape, in the same 64 bits."""
+        import tensorflow as tf
+
+        options = self.options
+        ratio = min(options.length_ratio, options.max_length)
+        relative = tf.cast(tf.cast(lengths, tf.float64) * ratio, tf.int64) + options.length_offset
+        least = max(1, options.min_length)
+        return tf.cast(tf.clip_by_value(relative, least, options.max_length), tf.int32)
+
+    def _search(self, source_ids, limits, options):
+        """`SearchResult` for padded ids `[B, S]` and limits `[B]`."""
+        import tensorflow as tf
+
+        numbers, steps = tf.range(tf.shape(limits)[0]), tf.reduce_max(limits) + 1
+        kernels = self.kernels
+        return run_search(
+            self.model, source_ids, limits, numbers, options=options, steps=steps, kernels=kernels
+        )
+
+    def _search_single(self, source_ids, limits, options):
+        """As `_search` for one row. XLA compiles once for each length, so that is rounded up."""
+        import tensorflow as tf
+
+        length = tf.shape(source_ids)[1]
+        rounded = tf.minimum(-(-length // _LENGTHS) * _LENGTHS, self.model.max_length)
+        rounded = tf.maximum(length, rounded)
+        source_ids = tf.pad(
+            source_ids, [[0, 0], [0, rounded - length]], constant_values=self.model.pad_id
+        )
+        return SearchResult(*self._search_compiled(source_ids, limits))
+
+    def _prepare_single(self):
+        import tensorflow as tf
+
+        if self.kernels is None or self.dtype != "float32":
+            raise ValueError(
+                "The signature for single texts runs in float32 by this package's own layers, but "
+                f"the model computes in {self.dtype} or has others; export it without."
+            )
+        self._search_compiled = tf.function(
+            self._search_in_static_shapes,
+            input_signature=[tf.TensorSpec([1, None], tf.int32), tf.TensorSpec([1], tf.int32)],
+            autograph=False,
+            jit_compile=True,
+        )
+
+    def _search_in_static_shapes(self, source_ids, limits):
+        import tensorflow as tf
+
+        # The capacity that the longest source of this shape may need depends on the shape alone.
+        steps = self._limits(tf.shape(source_ids)[1]) + 1
+        options, kernels = self.best_one, XlaKernels(self.kernels)
+        with static_shapes():
+            found = run_search(
+                self.model,
+                source_ids,
+                limits,
+                tf.range(1),
+                options=options,
+                steps=steps,
+                kernels=kernels,
+            )
+            return tuple(found)
+
+    def _best(self, found):
+        """What a signature with one translation for each text returns."""
         return {
             "translation": found["texts"][:, 0],
             "score": found["scores"][:, 0],
             "truncated": found["truncated"],
         }
 
-    # Without autograph: there is no Python control flow on tensors to rewrite, and rewriting takes
-    # as long as tracing.
-    signature = [tf.TensorSpec([None], tf.string, name="text")]
+    def _tokens(self, ids, side):
+        """Ids `[B, S]` as pieces, empty strings for padding."""
+        import tensorflow as tf
 
-    @tf.function(input_signature=signature, autograph=False)
-    def serving_default(text):
-        return best_of(translate(text, best_one))
-
-    @tf.function(input_signature=signature, autograph=False)
-    def n_best(text):
-        found = translate(text, options)
-        return {**best_of(found), "translations": found["texts"], "scores": found["scores"]}
-
-    @tf.function(input_signature=signature, autograph=False)
-    def attention(text):
-        found = translate(text, best_one)
-        source_ids, ids = found["source_ids"], found["ids"][:, 0]
-        # Row t of the weights is where the model looked when it predicted token t: its inputs are
-        # the tokens before.
-        starts = tf.fill([tf.shape(ids)[0], 1], model.start_id)
-        target_ids = tf.concat([starts, ids[:, :-1]], axis=1)
-        weights = ops.stack(
-            model.inspect({"source_ids": source_ids, "target_ids": target_ids})[
-                "cross_attention_scores"
-            ],
-            axis=1,
-        )
-
-        def tokens(ids, side):
-            return tf.where(ids == model.pad_id, "", graph_tokenizer.tokens(ids, side=side))
-
-        return {
-            "translation": found["texts"][:, 0],
-            "source_tokens": tokens(source_ids, "source"),
-            "target_tokens": tokens(ids, "target"),
-            "attention": tf.cast(weights, tf.float32),
-        }
-
-    @tf.function(input_signature=[tf.TensorSpec([1], tf.string, name="text")], autograph=False)
-    def single(text):
-        return best_of(translate(text, best_one, find_compiled))
-
-    functions = [serving_default, n_best]
-    if dtype in (None, model.policy_name):
-        functions.append(attention)
-    if single_too:
-        serving_default.get_concrete_function()  # It makes the variables that XLA's graph uses, too.
-        functions.append(single)
-    module = tf.Module()
-    module.tokenizer = graph_tokenizer
-    # What the graph reads, and no more: the optimiser's and the dropout's counters stay behind, and
-    # so does what was converted.
-    used = {
-        id(variable)
-        for function in functions
-        for variable in function.get_concrete_function().graph.variables
-    }
-    module.model_variables = [weight.value for weight in model.weights if id(weight.value) in used]
-    module.stored_variables = [] if kernels is None else kernels.variables
-    # The functions are signatures only: as attributes of the module each would be stored once more.
-    return module, {function.__name__: function for function in functions}
+        pieces = self.tokenizer.tokens(ids, side=side)
+        return tf.where(ids == self.model.pad_id, "", pieces)

@@ -1,0 +1,114 @@
+"""What several export formats check before they write anything."""
+
+import importlib.util
+
+import keras
+
+from kformer.models import variants_of
+from kformer_cli.export_formats import FORMATS
+
+
+def check_free(path):
+    """Makes sure that nothing exists where a folder is to be written.
+
+    Args:
+        path: `pathlib.Path`.
+
+    Raises:
+        ValueError: something does, a link to nothing included.
+    """
+    if path.exists() or path.is_symlink():
+        raise ValueError(f"{path} exists already: give another path, or remove it first.")
+
+
+def check_installed(format):
+    """Makes sure that the package that a format needs is installed.
+
+    Args:
+        format: str. A name in `FORMATS`.
+
+    Raises:
+        ImportError: it is not. The message names what to install.
+    """
+    entry = FORMATS[format]
+    if importlib.util.find_spec(entry.package) is None:
+        raise ImportError(
+            f"An export to the format {format} needs {entry.package}, which is not installed here: "
+            f'run `pip install "{entry.install}"`.'
+        )
+
+
+def check_layers(model, format, known=()):
+    """Refuses a model that other programs cannot run: of an architecture that they do not know, or
+    with layers whose weights are not plain numbers.
+
+    Args:
+        model: `kformer.Transformer`.
+        format: str. The format's name in error messages.
+        known: tuple of str, default empty. Position encodings beyond the paper's that the format
+            has, as in `variants_of`.
+
+    Raises:
+        ValueError: an option of the model is not one of the paper's Transformer, or a layer is
+            quantized: its weights are integers that mean nothing without the scales beside them.
+    """
+    variants = variants_of(model.get_config(), known)
+    if variants:
+        raise ValueError(
+            f"The model has {', '.join(variants)}, which {format} does not know here; export a "
+            "SavedModel."
+        )
+    for layer in layers_inside(model):
+        if getattr(layer, "quantization_mode", None):
+            raise ValueError(
+                f"The layer '{layer.name}' is quantized ({layer.quantization_mode}), which cannot "
+                f"be exported to {format}; export the model as it was before it was quantized."
+            )
+
+
+def layers_inside(layer):
+    """All layers in a layer's attributes, at any depth, each once.
+
+    Args:
+        layer: `keras.layers.Layer`. It is not among them itself.
+
+    Returns:
+        List of layers.
+    """
+    layers, seen, waiting = [], {id(layer)}, [vars(layer)]
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, keras.layers.Layer):
+            layers.append(value)
+            waiting.append(vars(value))
+        elif isinstance(value, dict):
+            waiting.extend(value.values())
+        elif isinstance(value, list | tuple):
+            waiting.extend(value)
+    return layers
+
+
+def forbidden_ids(model, search):
+    """The tokens that a search never generates.
+
+    Those are the forbidden tokens of its options and, in kformer's own mode, padding and start
+    token. With a shortlist they are all tokens that are not on it, except those of the prefix,
+    which other systems force in another way.
+
+    Args:
+        model: `kformer.Transformer`.
+        search: `SearchOptions`.
+
+    Returns:
+        Sorted list of int.
+    """
+    ids = set(search.forbidden_ids)
+    if search.shortlist:
+        allowed = {*search.shortlist, *search.prefix_ids, model.end_id}
+        ids |= set(range(model.target_vocabulary_size)) - allowed
+    if search.mode == "kformer":
+        ids |= {model.start_id, model.pad_id} - {model.end_id}
+    return sorted(ids)

@@ -1,0 +1,104 @@
+"""The folder of a SavedModel: its versions, and the notes about what it was made from."""
+
+import json
+import pathlib
+
+METADATA_FILE = "assets.extra/kformer.json"
+FORMAT_VERSION = 1
+
+
+def version_folder(path, version=None):
+    """The folder to write a version to.
+
+    Args:
+        path: path. The model's folder.
+        version: int, default `None`, for the next free number.
+
+    Returns:
+        `pathlib.Path`.
+
+    Raises:
+        ValueError: the version exists.
+    """
+    path = pathlib.Path(path)
+    if version is None:
+        folders = [folder for folder in path.glob("*") if folder.name.isdigit() and folder.is_dir()]
+        version = 1 + max((int(folder.name) for folder in folders), default=0)
+    target = path / str(version)
+    if target.exists():
+        raise ValueError(f"{target} exists already: give another version, or remove it first.")
+    return target
+
+
+def find_version(path):
+    """The folder of a SavedModel: `path` itself, or its highest version.
+
+    Args:
+        path: path. A version's folder, or the model's.
+
+    Returns:
+        `pathlib.Path`.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    path = pathlib.Path(path)
+    if (path / "saved_model.pb").is_file():
+        return path
+    versions = [
+        folder
+        for folder in path.glob("*")
+        if folder.name.isdigit() and (folder / "saved_model.pb").is_file()
+    ]
+    if not versions:
+        raise FileNotFoundError(
+            f"There is no SavedModel in {path}: neither saved_model.pb nor a folder named by a "
+            "version number."
+        )
+    return max(versions, key=lambda folder: int(folder.name))
+
+
+def write_metadata(folder, metadata):
+    """Writes what a SavedModel was made from beside it.
+
+    Args:
+        folder: `pathlib.Path`. The version's folder.
+        metadata: dict of JSON values.
+    """
+    file = folder / METADATA_FILE
+    file.parent.mkdir()
+    content = {"format_version": FORMAT_VERSION, **metadata}
+    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def read_metadata(folder):
+    """Reads what a translator's SavedModel was made from.
+
+    Args:
+        folder: `pathlib.Path`. The version's folder.
+
+    Returns:
+        Dict of JSON values.
+
+    Raises:
+        ValueError: the SavedModel was not exported by kformer, or by a newer version, or does not
+            translate.
+    """
+    try:
+        metadata = json.loads((folder / METADATA_FILE).read_text(encoding="utf-8"))
+        version = metadata["format_version"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{folder} was not exported by kformer: it has no readable {METADATA_FILE}."
+        ) from error
+    if version > FORMAT_VERSION:
+        raise ValueError(
+            f"{folder} was exported by a newer kformer (format {version}, this one reads up to "
+            f"{FORMAT_VERSION}): install a newer one."
+        )
+    if "search" not in metadata:
+        raise ValueError(
+            f"{folder} holds a {metadata.get('model')}, which translates nothing: load it with "
+            "tf.saved_model.load."
+        )
+    return metadata

@@ -1,0 +1,57 @@
+"""The process with the TensorFlow backend in which a SavedModel is made, seen from the other
+backends. `__main__.py` is what runs in it.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+
+
+def export_in_tensorflow(kind, save, path, options, packages=("tensorflow", "tensorflow_text")):
+    """Makes a SavedModel in a process with the TensorFlow backend.
+
+    Args:
+        kind: str, "translator" or "model". What is exported.
+        save: function of a folder. Writes there what the process loads.
+        path: path. The model's folder.
+        options: dict of JSON values. The export's arguments; "imports" are modules that the process
+            imports first.
+        packages: tuple of str, default TensorFlow and tensorflow_text. What the process needs.
+
+    Raises:
+        ImportError: a package is not installed.
+        RuntimeError: the process failed. The message has the last line that it wrote.
+    """
+    for package in packages:
+        if find_spec(package) is None:
+            name = package.replace("_", "-")
+            raise ImportError(
+                f"Exporting a SavedModel needs {name}, which is not installed here: run `pip "
+                f"install {name}`."
+            )
+    with tempfile.TemporaryDirectory() as folder:
+        save(folder)
+        output, options = str(pathlib.Path(path).absolute()), json.dumps(options)
+        process = subprocess.run(
+            [sys.executable, "-m", "kformer.export.saved_model", kind, folder, output, options],
+            # With this process's path, so that it can import whatever can be imported here.
+            env={
+                **os.environ,
+                "KERAS_BACKEND": "tensorflow",
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            },
+            capture_output=True,
+            text=True,
+        )
+    if process.returncode:
+        lines = process.stderr.strip().splitlines()
+        reason = f": {lines[-1]}" if lines else f" with exit code {process.returncode}."
+        raise RuntimeError(
+            f"The TensorFlow process that makes the SavedModel failed{reason} If the model has "
+            "layers of your own, name the module that registers them (imports=[...], or --import "
+            "MODULE)."
+        )

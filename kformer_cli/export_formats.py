@@ -1,0 +1,102 @@
+"""The export formats: one entry each, from which `kformer.export`, the options of `kformer export`
+and their help are made. It needs the standard library alone, so that help needs no Keras.
+"""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportFormat:
+    """One export format. It names its module, so that the registry imports none.
+
+    Args:
+        name: str. As `format=` and `--format` take it.
+        about: str. What it is for, in a few words.
+        module: str. The module with the function that writes it.
+        function: str. That function: (translator, path, **options) -> path.
+        dtypes: tuple of str. How weights can be stored.
+        default_dtype: str, default `None`, for the model's own dtype.
+        dtype_option: str, default "dtype". The function's argument that takes a dtype.
+        has_search: bool, default `True`. Whether it keeps search options.
+        options: tuple of str, default empty. Options of `kformer export` for this format alone.
+        package: str, default `None`. The package that it needs beyond kformer's own dependencies.
+        install: str, default `None`. What `pip install` takes to install that package.
+    """
+
+    name: str
+    about: str
+    module: str
+    function: str
+    dtypes: tuple
+    default_dtype: str | None = None
+    dtype_option: str = "dtype"
+    has_search: bool = True
+    options: tuple = ()
+    package: str | None = None
+    install: str | None = None
+
+
+FORMATS = {
+    entry.name: entry
+    for entry in (
+        ExportFormat(
+            "saved_model",
+            "TensorFlow Serving",
+            "kformer.export.saved_model",
+            "export_saved_model",
+            dtypes=("float32", "bfloat16"),
+            options=("single", "imports"),
+        ),
+        ExportFormat(
+            "ctranslate2",
+            "a C++ engine",
+            "kformer.export.ctranslate2",
+            "export_ctranslate2",
+            dtypes=(
+                *("float32", "float16", "bfloat16"),
+                *("int8", "int8_float32", "int8_float16", "int8_bfloat16"),
+            ),
+            default_dtype="float32",
+            dtype_option="quantization",
+            has_search=False,
+            package="ctranslate2",
+            install="kformer[ctranslate2]",
+        ),
+        ExportFormat(
+            "hf",
+            "a folder for transformers",
+            "kformer.export.huggingface",
+            "export_huggingface",
+            dtypes=("float32", "float16", "bfloat16"),
+            package="safetensors",
+            install="kformer[interop]",
+        ),
+        ExportFormat(
+            "onnx",
+            "encoder and decoder step",
+            "kformer.export.onnx",
+            "export_onnx",
+            dtypes=("float32", "float16"),
+            default_dtype="float32",
+            package="onnx",
+            install="kformer[onnx]",
+        ),
+    )
+}
+
+
+def formats_help():
+    """The names of the formats and what they are for, for the help of `--format`."""
+    return ", ".join(f"{entry.name} ({entry.about})" for entry in FORMATS.values()) + "."
+
+
+def dtypes_help():
+    """The dtypes of each format, for the help of `--dtype`."""
+    parts = []
+    for entry in FORMATS.values():
+        names = [
+            f"{dtype} (default)" if dtype == entry.default_dtype else dtype
+            for dtype in entry.dtypes
+        ]
+        parts.append(f"{entry.name}: {', '.join(names)}")
+    return f"How weights are stored, by default as the model has them. {'; '.join(parts)}."
