@@ -1,6 +1,4 @@
-"""The CTranslate2 format: the model for a C++ engine with quantized weights, tokens in and tokens
-out.
-"""
+"""The CTranslate2 format: a model for a C++ engine, tokens in and tokens out."""
 
 import dataclasses
 import json
@@ -10,79 +8,80 @@ import keras
 import numpy as np
 from keras import ops
 
-from kformer.export.checks import check_free, check_layers, forbidden_ids
+from kformer.export.checks import check_free, check_installed, check_layers, forbidden_ids
 from kformer.models import Transformer
 from kformer.utils.checks import check_choice
 from kformer.utils.files import new_folder
+from kformer_cli.export_formats import FORMATS
 
 METADATA_FILE = "kformer.json"
 FORMAT_VERSION = 1
-QUANTIZATIONS = (
-    "float32",
-    "float16",
-    "bfloat16",
-    "int8",
-    "int8_float32",
-    "int8_float16",
-    "int8_bfloat16",
-)
-# CTranslate2 cuts sources at so many tokens unless told otherwise; a shorter table of positions
-# would make it fail before that.
+QUANTIZATIONS = FORMATS["ctranslate2"].dtypes
+# CTranslate2's default truncates sources at this number of tokens; with a shorter table of
+# positions it would fail before.
 _DEFAULT_INPUT_LENGTH = 1024
 
 
 def export_ctranslate2(translator, path, *, quantization="float32"):
-    """Writes a model folder that `ctranslate2.Translator` loads, with neither Keras nor this
-    package.
+    """Writes a translator as a folder that `ctranslate2.Translator` loads, without this package.
 
     The folder has CTranslate2's `model.bin`, `config.json` and vocabularies, the SentencePiece
     models `source.spm` and `target.spm`, the kformer tokenizer in `tokenizer/`, and `kformer.json`,
-    which says how kformer's ids come about there:
+    which describes how to get kformer's ids there:
 
     - `source_prefix`, `source_suffix`: tokens that the caller puts around the pieces of a source,
-      such as a language. The end token is none of them where the engine adds it itself
+      such as a language. The end token is not among them where the engine adds it itself
       (`add_source_eos` in `config.json`), as for every tokenizer trained here. `target_prefix`:
       what the caller passes as `target_prefix`, a language or another token that a translation
       begins with.
     - `normalization`: SentencePiece alone gives the pieces that kformer gives, unless this is
       "identity", which takes the kformer tokenizer.
-    - `translate_batch`: arguments with which the engine keeps to kformer's limits: sources are cut
-      at the model's, a translation may be empty, and start and padding token are never proposed.
-      CTranslate2 leaves such tokens out before its softmax, kformer behind it, so that scores
-      differ by their little probability.
+    - `translate_batch`: arguments that make the engine keep kformer's limits: sources are truncated
+      at the model's maximum, a translation may be empty, and start and padding token are never
+      generated. CTranslate2 leaves such tokens out before its softmax, kformer after it, so that
+      scores differ by their small probability.
 
-    With those arguments greedy search gives the same tokens. A beam of CTranslate2's follows
+    With those arguments greedy search gives the same tokens. CTranslate2's beam search follows
     Hugging Face's rules, so it gives the same tokens and scores as
     `SearchOptions(mode="huggingface", early_stopping=True, forced_end=False)`: there
     `length_penalty` is the exponent of the length, which counts the end token if
     `return_end_token=True`. (With `length_penalty=0` CTranslate2 stops by another rule, when the
     first of the beam ends.)
 
-    The engine holds positions as a table. Fixed positions, which kformer computes for any length,
-    end there with the longer of the model's `max_length` + 1 and the 1024 tokens that CTranslate2
-    takes by default.
+    The engine stores positions as a table. Fixed positions, which kformer computes for any length,
+    end there at the model's `max_length` + 1 or at the 1024 tokens of CTranslate2's default,
+    whichever is more.
 
     Args:
-        translator: a `kformer.Translator`.
-        path: the folder to write; nothing may stand there.
-        quantization: how weights are stored: `"float32"`, `"float16"`, `"bfloat16"` (needs
-            PyTorch), `"int8"`, `"int8_float32"`, `"int8_float16"` or `"int8_bfloat16"`; the last
-            three say what CTranslate2 computes the rest in.
+        translator: `kformer.Translator`.
+        path: path. The folder to write; nothing may exist there.
+        quantization: str, default "float32". How weights are stored: "float32", "float16",
+            "bfloat16" (needs PyTorch), "int8", "int8_float32", "int8_float16" or "int8_bfloat16";
+            the last three name what CTranslate2 computes the rest in.
 
     Returns:
-        The path of the folder.
+        `pathlib.Path` of the folder.
 
     Raises:
-        ValueError: the path exists, the quantization is unknown, or CTranslate2 cannot hold the
+        ValueError: the path exists, the quantization is unknown, or CTranslate2 cannot run the
             model.
         ImportError: ctranslate2 is not installed, or PyTorch for a bfloat16 format.
 
     Example:
-        >>> export_ctranslate2(kformer.Translator.load("runs/en-de"), "models/en-de", quantization="int8")
-        PosixPath('models/en-de')
-        >>> engine = ctranslate2.Translator("models/en-de")
-        >>> engine.translate_batch([source_pieces], beam_size=4)[0].hypotheses[0]
-        ['▁Ein', '▁Mann', '▁reitet', ...]
+
+    ```python
+    import ctranslate2
+
+    from kformer.export.ctranslate2 import export_ctranslate2
+
+    translator = kformer.Translator.load("runs/en-de")
+    export_ctranslate2(translator, "exports/ctranslate2", quantization="int8")
+    # PosixPath('exports/ctranslate2')
+    engine = ctranslate2.Translator("exports/ctranslate2")
+    pieces = translator.tokenizer.tokens(translator.tokenizer.tokenize(["A man rides."])[0])
+    engine.translate_batch([pieces], beam_size=4)[0].hypotheses[0]
+    # ['▁Ein', '▁Mann', '▁reitet', '.']
+    ```
     """
     path = pathlib.Path(path)
     _check(translator, path, quantization)
@@ -98,9 +97,7 @@ def export_ctranslate2(translator, path, *, quantization="float32"):
 
 
 def build_spec(translator):
-    """The model and its vocabularies as a `ctranslate2.specs.TransformerSpec` in float32, not
-    validated yet.
-    """
+    """The `ctranslate2.specs.TransformerSpec` of a translator in float32, not validated yet."""
     from ctranslate2.specs import (
         TransformerDecoderSpec,
         TransformerEncoderSpec,
@@ -110,8 +107,6 @@ def build_spec(translator):
 
     model = translator.model
     config = model.get_config()
-    # Not Keras's public list of layers: what shares what, and in which order, only the network
-    # knows.
     network = model.network
     activations = {
         "relu": common_spec.Activation.RELU,
@@ -153,7 +148,7 @@ def build_spec(translator):
 
 
 def _rotary_options(attention):
-    """What both sides of the engine are told of rotary positions, if the model has any."""
+    """The arguments of both sides' specs for rotary positions, if the model has any."""
     if attention.rotary is None:
         return {}
     return {
@@ -164,13 +159,14 @@ def _rotary_options(attention):
 
 
 def _check(translator, path, quantization):
-    """Refuses what cannot be written, before anything is."""
+    """Refuses what cannot be exported, before anything is written."""
     check_choice("quantization", quantization, QUANTIZATIONS)
     check_free(path)
     if type(translator.model) is not Transformer:
         raise ValueError(
-            f"CTranslate2 runs the model that it knows, and what {type(translator.model).__name__} does differently would be lost: "
-            "only a kformer.Transformer itself, not a class of your own, can be exported to it."
+            "CTranslate2 runs the model that it knows, and what "
+            f"{type(translator.model).__name__} does differently would be lost: only a "
+            "kformer.Transformer itself, not a class of your own, can be exported to it."
         )
     check_layers(translator.model, "CTranslate2", known=("rope",))
     tables = [_tokens(translator, side) for side in ("source", "target")]
@@ -181,32 +177,29 @@ def _check(translator, path, quantization):
         pieces = [tokens[token_id] for tokens in tables]
         if pieces[0] != pieces[1]:
             raise ValueError(
-                f"The {name} token is {pieces[0]!r} in the source vocabulary but {pieces[1]!r} in the target's; CTranslate2 has one "
-                "name for both, so make the tokenizer with the same special tokens on both sides."
+                f"The {name} token is {pieces[0]!r} in the source vocabulary but {pieces[1]!r} in "
+                "the target's; CTranslate2 has one name for both, so make the tokenizer with the "
+                "same special tokens on both sides."
             )
-    try:
-        import ctranslate2  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            f'A CTranslate2 export needs ctranslate2, which is not installed here ({error}): run `pip install "kformer[ctranslate2]"`.'
-        ) from error
+    check_installed("ctranslate2")
     if "bfloat16" in quantization:
         from ctranslate2.specs import model_spec
 
         if not model_spec.torch_is_available:
             raise ImportError(
-                f"quantization={quantization!r} needs PyTorch, which is not installed here: run `pip install torch`."
+                f"quantization={quantization!r} needs PyTorch, which is not installed here: run "
+                "`pip install torch`."
             )
 
 
 def _array(weight):
-    """A weight of any backend and dtype as a float32 array of its own: quantizing writes into it."""
+    """A float32 copy of a weight of any backend and dtype: quantizing writes into it."""
     return np.array(ops.convert_to_numpy(ops.cast(weight, "float32")), dtype="float32", order="C")
 
 
 def _set_tables(spec, network):
-    """Token vectors and the projection to the vocabulary. What is one table here is one array
-    there, which is stored once.
+    """Sets token vectors and the projection to the vocabulary. A table that both share is one
+    array, which the engine stores once.
     """
     source = _array(network.source_embedding.embeddings)  # [V, D]
     is_shared = network.target_embedding is network.source_embedding
@@ -230,14 +223,14 @@ def _position_table(layer, model):
 
 
 def _positions(model):
-    """How many positions the engine gets: all that are learned, or as many as it may come to need."""
+    """The number of positions that the engine gets: all learned ones, or as many as it may need."""
     if model.get_config()["position_encoding"] == "learned":
         return model.max_length
     return max(model.max_length + 1, _DEFAULT_INPUT_LENGTH)
 
 
 def _set_layer(spec, layer):
-    """What encoder and decoder layers share. A dense kernel is `[inputs, outputs]` here and
+    """Sets what encoder and decoder layers share. A dense kernel is `[inputs, outputs]` here and
     `[outputs, inputs]` there.
     """
     attention = layer.self_attention
@@ -279,8 +272,8 @@ def _set_norm(spec, norm):
 
 
 def _tokens(translator, side):
-    """One name for each row of the model's table: the tokenizer's pieces, then names for rows that
-    it has no piece for.
+    """One name for each row of the model's table: the tokenizer's pieces, then made-up names for
+    the rows without one.
     """
     rows = {
         "source": translator.model.vocabulary_size,
@@ -305,8 +298,8 @@ def _set_vocabularies(spec, translator):
     config.unk_token = target[tokenizer.unknown_id]
     config.eos_token = target[model.end_id]
     config.decoder_start_token = target[model.start_id]
-    # Never added to a source (a prefix is the caller's), but CTranslate2 appends a token that it
-    # misses to a vocabulary.
+    # It is never added to a source (the caller adds a prefix). But it must be in the source
+    # vocabulary: CTranslate2 would append a token that is missing.
     config.bos_token = (
         target[model.start_id] if target[model.start_id] in source else config.eos_token
     )
@@ -315,7 +308,7 @@ def _set_vocabularies(spec, translator):
 
 
 def _adds_end(translator):
-    """Whether the engine can put the source's suffix itself: it knows the end token alone."""
+    """Whether the engine can add the source's suffix itself: it can add the end token alone."""
     return tuple(translator.tokenizer.source_suffix) == (translator.model.end_id,)
 
 

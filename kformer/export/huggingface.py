@@ -1,4 +1,4 @@
-"""A trained model becomes a folder that the Hugging Face library loads."""
+"""The format hf: a folder that the Hugging Face library `transformers` loads."""
 
 import json
 import pathlib
@@ -6,59 +6,62 @@ import pathlib
 import numpy as np
 from keras import ops
 
-from kformer.export.checks import check_free, check_layers, forbidden_ids
+from kformer.export.checks import check_free, check_installed, check_layers, forbidden_ids
 from kformer.interop.weights import slots
 from kformer.layers import sinusoidal_positions
 from kformer.models import Transformer
 from kformer.utils.checks import check_choice
 from kformer.utils.files import new_folder
 
-# As that library's own files are cut.
+# The size at which that library begins a new file, too.
 _SHARD_BYTES = 2 * 10**9
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "swish"}
 _ARCHITECTURES = {"marian": "MarianMTModel", "pegasus": "PegasusForConditionalGeneration"}
 
 
 def export_huggingface(translator, path, *, dtype=None, **options):
-    """Writes a folder that `transformers` loads: `config.json`, `model.safetensors`,
-    `generation_config.json` and the tokenizer.
+    """Writes a translator as a folder that `transformers` loads.
 
-    A post-norm model becomes a Marian model (`MarianMTModel`), a pre-norm model a Pegasus model
+    The folder has `config.json`, `model.safetensors`, `generation_config.json` and the tokenizer. A
+    post-norm model becomes a Marian model (`MarianMTModel`), a pre-norm model a Pegasus model
     (`PegasusForConditionalGeneration`, which is Marian with the norms before the sub-layers);
     `AutoModelForSeq2SeqLM` finds the right one. The tokenizer is a `MarianTokenizer` in both.
-    Logits are equal. That library has its sines before its cosines where the paper has them by
-    turns: the dimensions of the residual stream are permuted accordingly in every weight, which
-    changes no result.
+    Logits are equal. That library has all sines of its positions before the cosines, where the
+    paper alternates them: the dimensions of the residual stream are permuted accordingly in every
+    weight, which changes no result.
 
-    `generation_config.json` has the translator's search, exactly in the mode "huggingface"; of
+    `generation_config.json` has the translator's search, exactly in the mode "huggingface". Of
     kformer's own beam search that library has the width and the exponent, but another length
-    penalty (see `kformer.decoding.beam_huggingface`). In neither has it a limit relative to the
-    source's length.
+    penalty (see `kformer.decoding.beam_huggingface`). In neither mode has it a limit relative to
+    the source's length.
 
     Args:
-        translator: a `kformer.Translator`.
-        path: the folder to make.
-        dtype: "float32", "float16" or "bfloat16", how weights are stored; `None` for as they are.
-        **options: fields of `SearchOptions` that differ from the translator's.
+        translator: `kformer.Translator`.
+        path: path. The folder to make.
+        dtype: str, default `None`, for the model's own. How weights are stored: "float32",
+            "float16" or "bfloat16".
+        **options: fields of `kformer.decoding.SearchOptions` that differ from the translator's.
 
     Returns:
-        The path.
+        `pathlib.Path` of the folder.
 
     Raises:
-        ValueError: the architectures have no place for the model, its tokenizer or its search, or
-            there is something at `path`.
+        ValueError: the architectures cannot be the model, its tokenizer or its search, or something
+            exists at `path`.
         ImportError: safetensors is not installed.
 
     Example:
-        >>> kformer.export.export_huggingface(translator, "exports/en-de")
-        >>> transformers.AutoModelForSeq2SeqLM.from_pretrained("exports/en-de")
+
+    ```python
+    translator = kformer.Translator.load("runs/en-de")
+    kformer.export.export_huggingface(translator, "exports/hf")
+    # PosixPath('exports/hf')
+    # transformers.AutoModelForSeq2SeqLM.from_pretrained("exports/hf") loads it.
+    ```
     """
-    try:
-        import safetensors.numpy
-    except ImportError:
-        raise ImportError(
-            "Exporting to the format hf needs safetensors: run `pip install safetensors`."
-        ) from None
+    check_installed("hf")
+    import safetensors.numpy
+
     path = pathlib.Path(path)
     check_free(path)
     model, tokenizer = translator.model, translator.tokenizer
@@ -67,7 +70,8 @@ def export_huggingface(translator, path, *, dtype=None, **options):
     check_tokenizer(tokenizer)
     if len(search.prefix_ids) > 1:
         raise ValueError(
-            f"The search begins with the tokens {list(search.prefix_ids)}, but the format hf can force one token alone."
+            f"The search begins with the tokens {list(search.prefix_ids)}, but the format hf can "
+            "force one token alone."
         )
     dtype = dtype or next(slots(model)).variable.dtype
     number_type = _number_type(dtype)
@@ -93,12 +97,16 @@ def export_huggingface(translator, path, *, dtype=None, **options):
 def check_model(model):
     """Refuses a model that neither architecture can be.
 
+    Args:
+        model: Keras model.
+
     Raises:
-        ValueError: with what stands in the way.
+        ValueError: the message names the option that neither has.
     """
     if type(model) is not Transformer:
         raise ValueError(
-            f"The format hf holds kformer's Transformer alone, but the model is a {type(model).__name__}."
+            "The format hf holds kformer's Transformer alone, but the model is a "
+            f"{type(model).__name__}."
         )
     check_layers(model, "the format hf")
     config = model.get_config()
@@ -109,51 +117,58 @@ def check_model(model):
         "layer_norm_epsilon": config["layer_norm_epsilon"] != 1e-5,
         "hidden_dim": config["position_encoding"] == "sinusoidal" and config["hidden_dim"] % 2 == 1,
     }
-    for name, stands_in_the_way in reasons.items():
-        if stands_in_the_way:
+    for name, is_unknown in reasons.items():
+        if is_unknown:
             raise ValueError(
-                f"The model has {name}={config[name]!r}, which the format hf cannot hold: its architectures have sinusoidal positions "
-                "from 0, no norm behind the embeddings, an epsilon of 1e-5 and an even hidden size."
+                f"The model has {name}={config[name]!r}, which the format hf cannot hold: its "
+                "architectures have sinusoidal positions from 0, no norm behind the embeddings, an "
+                "epsilon of 1e-5 and an even hidden size."
             )
     if config["normalize_first"] and not config["share_embeddings"]:
         raise ValueError(
-            "The format hf cannot hold a pre-norm model with separate embeddings: train with one vocabulary for both sides, or with "
-            "norm=post."
+            "The format hf cannot hold a pre-norm model with separate embeddings: train with one "
+            "vocabulary for both sides, or with norm=post."
         )
 
 
 def check_tokenizer(tokenizer):
     """Refuses a tokenizer that `MarianTokenizer` cannot be.
 
+    Args:
+        tokenizer: `kformer.Tokenizer`.
+
     Raises:
-        ValueError: with what stands in the way.
+        ValueError: the message names what it cannot do.
     """
     if tokenizer.source_prefix or tokenizer.target_prefix:
         raise ValueError(
-            "The tokenizer puts tokens before the text (such as a language's), and the tokenizer of the format hf cannot: export to "
-            "saved_model or onnx."
+            "The tokenizer puts tokens before the text (such as a language's), and the tokenizer "
+            "of the format hf cannot: export to saved_model or onnx."
         )
     if tokenizer.normalization == "identity":
         raise ValueError(
-            "The tokenizer has normalization='identity', whose escapes the tokenizer of the format hf does not know: export to saved_model "
-            "or onnx, or train with normalization='nmt_nfkc'."
+            "The tokenizer has normalization='identity', whose escapes the tokenizer of the format "
+            "hf does not know: export to saved_model or onnx, or train with "
+            "normalization='nmt_nfkc'."
         )
     for side, suffix in (("source", tokenizer.source_suffix), ("target", tokenizer.target_suffix)):
         if suffix != (tokenizer.end_id,):
             raise ValueError(
-                f"The tokenizer ends the {side} with {suffix}, but the format hf with the end token {tokenizer.end_id} alone."
+                f"The tokenizer ends the {side} with {suffix}, but the format hf with the end "
+                f"token {tokenizer.end_id} alone."
             )
     for name in ("pad", "unknown", "end"):
         token_id = tokenizer.special_ids[name]
         pieces = {tokenizer.id_to_token(token_id, side=side) for side in ("source", "target")}
         if len(pieces) > 1:
             raise ValueError(
-                f"The {name} token is {' on one side and '.join(sorted(pieces))} on the other; the format hf has one."
+                f"The {name} token is {' on one side and '.join(sorted(pieces))} on the other; the "
+                "format hf has one."
             )
 
 
 def _num_positions(model, search):
-    """That library has a table of its fixed positions: as long as the search may get, or a source."""
+    """The size of that library's table of fixed positions: for the longest search and source."""
     return max(model.max_length, search.max_length + 2)
 
 
@@ -194,8 +209,8 @@ def _generation_config(search, model):
         "num_beams": search.beam_size,
         "num_return_sequences": search.n_best if search.n_best > 1 else None,
         "length_penalty": float(search.length_penalty),
-        # The nearest to a search that stops when nothing better can come; or, stopping early, at
-        # its present length.
+        # "never" is nearest to a search that stops when no better hypothesis can come, and False
+        # to one that stops early, since it compares at the present length.
         "early_stopping": ("never" if search.early_stopping is not True else False)
         if ours
         else search.early_stopping,
@@ -203,7 +218,7 @@ def _generation_config(search, model):
         "max_length": search.max_length + 2,
         "min_length": search.min_length + 1 if search.min_length else 0,
         "bad_words_ids": [[token_id] for token_id in forbidden_ids(model, search)] or None,
-        # Probabilities of a shortlist are those among its tokens.
+        # A shortlist's probabilities are normalised over its tokens.
         "renormalize_logits": search.renormalize or bool(search.shortlist) or None,
         "forced_bos_token_id": search.prefix_ids[0] if search.prefix_ids else None,
         "decoder_start_token_id": model.start_id,
@@ -238,7 +253,7 @@ def _vocabulary(tokenizer, side):
 
 
 def _write_weights(model, search, number_type, folder, save_file):
-    """Writes the tensors in files of at most some gigabytes each, one in memory at a time."""
+    """Writes the tensors in files of at most `_SHARD_BYTES`; one is in memory at a time."""
     shards, size = [[]], 0
     for slot in slots(model):
         num_bytes = int(np.prod(slot.variable.shape)) * number_type.itemsize
@@ -250,7 +265,7 @@ def _write_weights(model, search, number_type, folder, save_file):
     names = ["model.safetensors"]
     if len(shards) > 1:
         names = [f"model-{i:05}-of-{len(shards):05}.safetensors" for i in range(1, len(shards) + 1)]
-    places, total = {}, 0
+    files, total = {}, 0
     order = _residual_order(model)
     for name, shard in zip(names, shards, strict=True):
         tensors = {}
@@ -267,18 +282,18 @@ def _write_weights(model, search, number_type, folder, save_file):
                 for key, array in _expected_besides(model, search, tensors).items()
             }
         save_file(tensors, str(folder / name), metadata={"format": "pt"})
-        places |= dict.fromkeys(tensors, name)
+        files |= dict.fromkeys(tensors, name)
         total += sum(tensor.nbytes for tensor in tensors.values())
     if len(shards) > 1:
-        index = {"metadata": {"total_size": total}, "weight_map": places}
+        index = {"metadata": {"total_size": total}, "weight_map": files}
         (folder / "model.safetensors.index.json").write_text(
             json.dumps(index, indent=2) + "\n", encoding="utf-8"
         )
 
 
 def _expected_besides(model, search, tensors):
-    """Tensors that the library expects though our model has no such weight; `tensors` are those
-    that came first.
+    """Tensors that the library expects though our model has no such weight; `tensors` are those of
+    the first file.
     """
     config = model.get_config()
     extra = {}
@@ -293,8 +308,8 @@ def _expected_besides(model, search, tensors):
             )
             extra[f"model.{side}.embed_positions.weight"] = ops.convert_to_numpy(positions)
         if config["share_embeddings"] and not config["share_output"]:
-            # Where the projection is not tied to the table, it does not tie the sides' tables
-            # either.
+            # Where the projection is not tied to the table, that library does not tie the tables of
+            # the two sides either.
             extra[f"model.{side}.embed_tokens.weight"] = tensors["model.shared.weight"]
     return extra
 
@@ -309,8 +324,8 @@ def _number_type(dtype):
 
 
 def _residual_order(model):
-    """Where each dimension of the exported residual stream comes from; `None` where the layouts are
-    the same.
+    """For each dimension of the exported residual stream the index of ours; `None` where the
+    layouts are the same.
     """
     config = model.get_config()
     if config["position_encoding"] != "sinusoidal":

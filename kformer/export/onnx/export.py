@@ -1,4 +1,4 @@
-"""ONNX: the encoder and one step of the decoder as two graphs, for a search loop in any language."""
+"""The ONNX format: encoder and decoder step as two graphs, for a search loop in any language."""
 
 import dataclasses
 import json
@@ -6,6 +6,7 @@ import math
 import pathlib
 
 import keras
+import numpy as np
 
 from kformer import layers
 from kformer.decoding.searcher import check_options
@@ -20,13 +21,13 @@ from kformer.layers.dropout import Dropout
 from kformer.models import Transformer
 from kformer.utils.checks import check_choice
 from kformer.utils.files import new_folder
+from kformer_cli.export_formats import FORMATS
 
 METADATA_FILE = "kformer.json"
 FORMAT_VERSION = 1
-DTYPES = ("float32", "float16")
+DTYPES = FORMATS["onnx"].dtypes
 
-# The layers that the graphs know; one of a user's own, or a subclass of one of these, may compute
-# anything.
+# The layers that the graphs know. Exact classes: a user's subclass may compute anything.
 _LAYERS = {
     layers.PositionalEmbedding,
     layers.NormalizedPositions,
@@ -40,14 +41,14 @@ _LAYERS = {
     keras.layers.InputLayer,
     keras.layers.LayerNormalization,
 }
-# Above it the weights get a file of their own: a protobuf message ends at 2 GiB. The rest is room
-# for the graph.
+# Above this size the weights get a file of their own: a protobuf message is at most 2 GiB, and the
+# graph needs some of it.
 _INLINE_BYTES = 1_900_000_000
 _WEIGHTS_FILE = "weights.bin"
 
 
 def export_onnx(translator, path, *, dtype="float32", **options):
-    """Writes a folder with two ONNX graphs, the tokenizer, and what a search has to know.
+    """Writes a translator as two ONNX graphs, with its tokenizer and what a search needs.
 
     - `encoder.onnx`: `source_ids` int64 `[B, S]` -> `encoded` `[B, S, D]`, `source_mask` bool `[B,
       S]` and, for every decoder layer i, `cross_key_i` and `cross_value_i` `[B, N, S, H]`;
@@ -56,34 +57,40 @@ def export_onnx(translator, path, *, dtype="float32", **options):
       `present_key_i` and `present_value_i` `[B, N, P + T, H]`;
     - `tokenizer/`: the folder that `kformer.Tokenizer.load` reads;
     - `kformer.json`: format version, special ids, names, types and shapes of inputs and outputs in
-      their order, sizes, the default search options, the most tokens of a source.
+      their order, sizes, the default search options, the maximum number of tokens of a source.
 
-    All sizes but D, N, H and V are dynamic. A search starts with the start token, behind it the
-    `prefix_ids` of its options, and P = 0; it never chooses a token of `forbidden_ids`, and gives
+    All sizes but D, N, H and V are dynamic. A search starts with the start token, then the
+    `prefix_ids` of its options, and P = 0; it never chooses a token of `forbidden_ids`, and passes
     the present keys and values back as the past ones. A beam search repeats each row of the
     encoder's outputs for its beams and reorders the rows of the present ones. The graphs are made
     from the model's configuration and weights with the `onnx` package alone (opset 17), so every
-    backend writes the same. Large weights lie in `weights.bin`, which both graphs read; it must
-    stay beside them.
+    backend writes the same. Large weights are stored in `weights.bin`, which both graphs read; it
+    must stay beside them.
 
     Args:
-        translator: a `kformer.Translator`.
-        path: the folder to make.
-        dtype: `"float32"`, or `"float16"` for weights, keys, values and sums of half the size;
-            softmax and logits stay in float32.
+        translator: `kformer.Translator`.
+        path: path. The folder to make.
+        dtype: str, default "float32". Or "float16" for weights, keys, values and sums of half the
+            size; softmax and logits stay in float32.
         **options: fields of `kformer.decoding.SearchOptions` that differ from the translator's, in
             `kformer.json`.
 
     Returns:
-        The path of the folder.
+        `pathlib.Path` of the folder.
 
     Raises:
         ValueError: the path exists, or the model or an option cannot be exported.
         ImportError: `onnx` is not installed.
 
     Example:
-        >>> export_onnx(translator, "onnx/en-de")
-        PosixPath('onnx/en-de')
+
+    ```python
+    from kformer.export.onnx import export_onnx
+
+    translator = kformer.Translator.load("runs/en-de")
+    export_onnx(translator, "onnx/en-de")
+    # PosixPath('onnx/en-de')
+    ```
     """
     check_installed("onnx")
     path = pathlib.Path(path)
@@ -93,57 +100,52 @@ def export_onnx(translator, path, *, dtype="float32", **options):
     check_options(translator.model, search)
     check_free(path)
     with new_folder(path) as folder:
-        from kformer.export.onnx import graph
-
-        signatures = _write_graphs(graph, translator.model, folder, dtype)
+        signatures = _write_graphs(translator.model, folder, dtype)
         translator.tokenizer.save(folder / "tokenizer")
-        metadata = (
-            json.dumps(
-                _metadata(translator, search, signatures, dtype), indent=2, ensure_ascii=False
-            )
-            + "\n"
-        )
-        (folder / METADATA_FILE).write_text(metadata, encoding="utf-8")
+        metadata = _metadata(translator, search, signatures, dtype)
+        text = json.dumps(metadata, indent=2, ensure_ascii=False) + "\n"
+        (folder / METADATA_FILE).write_text(text, encoding="utf-8")
     return path
 
 
 def check_model(model):
     """Refuses a model that the graphs would not be equal to.
 
+    Args:
+        model: Keras model.
+
     Raises:
-        ValueError: the model's class is not `kformer.Transformer` itself, a layer is not of this
+        ValueError: the model's class is not `kformer.Transformer` itself; or a layer is not of this
             package, is quantized or has LoRA weights.
     """
     if type(model) is not Transformer:
         raise ValueError(
-            f"Only a kformer.Transformer itself can be exported to ONNX, but this model is a {type(model).__name__}, which may compute "
-            "something else; export a SavedModel."
+            "Only a kformer.Transformer itself can be exported to ONNX, but this model is a "
+            f"{type(model).__name__}, which may compute something else; export a SavedModel."
         )
     for layer in layers_inside(model):
         if type(layer) not in _LAYERS:
             raise ValueError(
-                f"The layer '{layer.name}' is a {type(layer).__name__}, which the export to ONNX does not know; export a SavedModel."
+                f"The layer '{layer.name}' is a {type(layer).__name__}, which the export to ONNX "
+                "does not know; export a SavedModel."
             )
         if getattr(layer, "lora_enabled", False):
             raise ValueError(
-                f"The layer '{layer.name}' has LoRA weights, which the export to ONNX does not know; export a SavedModel."
+                f"The layer '{layer.name}' has LoRA weights, which the export to ONNX does not "
+                "know; export a SavedModel."
             )
     check_layers(model, "ONNX", known=("rope",))
 
 
-def _write_graphs(builders, model, folder, dtype):
-    """Writes both graphs and returns what `kformer.json` says of them: file, inputs, outputs."""
-    size = sum(math.prod(weight.shape) for weight in model.weights) * (
-        4 if dtype == "float32" else 2
-    )
+def _write_graphs(model, folder, dtype):
+    """Writes both graphs; returns their description for `kformer.json`: file, inputs, outputs."""
+    from kformer.export.onnx.graph import WeightStore
+    from kformer.export.onnx.networks import build_decoder_step, build_encoder
+
+    size = sum(math.prod(weight.shape) for weight in model.weights) * np.dtype(dtype).itemsize
     signatures = {}
-    with builders.WeightStore(
-        dtype, folder / _WEIGHTS_FILE if size > _INLINE_BYTES else None
-    ) as weights:
-        for name, build in (
-            ("encoder", builders.build_encoder),
-            ("decoder_step", builders.build_decoder_step),
-        ):
+    with WeightStore(dtype, folder / _WEIGHTS_FILE if size > _INLINE_BYTES else None) as weights:
+        for name, build in (("encoder", build_encoder), ("decoder_step", build_decoder_step)):
             graph = build(model.network, weights)
             graph.save(folder / f"{name}.onnx")
             signatures[name] = {"file": f"{name}.onnx", **graph.signature()}
@@ -170,7 +172,7 @@ def _metadata(translator, search, signatures, dtype):
         "target_vocabulary_size": model.target_vocabulary_size,
         "max_length": model.max_length,
         "search": dataclasses.asdict(search),
-        # What the search in that mode never generates, the padding and the start token included.
+        # In kformer's own mode, padding and start token are among them.
         "forbidden_ids": forbidden_ids(model, search),
         "config": translator.config,
     }

@@ -37,12 +37,12 @@ def export_model(
 
     `path/VERSION/` is what TensorFlow Serving and `tf.saved_model.load` read.
 
-    | model                | input of `serving_default`  | outputs                                      |
-    |----------------------|-----------------------------|----------------------------------------------|
-    | `TransformerEncoder` | `text: string[B]`           | by its head, see below; `truncated: bool[B]` |
-    | `TransformerDecoder` | `text: string[B]`, a prompt | `text: string[B]`, `continuation: string[B]`,|
-    |                      |                             | `score: float[B]`, `truncated: bool[B]`      |
-    | `Forecaster`         | `past: float[B, S, F]`      | `forecast: float[B, steps, G]`               |
+    | model                | `serving_default`          | outputs                                 |
+    |----------------------|----------------------------|-----------------------------------------|
+    | `TransformerEncoder` | `text: string[B]`          | `truncated: bool[B]`, and by head       |
+    | `TransformerDecoder` | `text: string[B]` (prompt) | `text`, `continuation`: string[B],      |
+    |                      |                            | `score: float[B]`, `truncated: bool[B]` |
+    | `Forecaster`         | `past: float[B, S, F]`     | `forecast: float[B, steps, G]`          |
 
     An encoder returns `probabilities: float[B, K]` and `label` (classification), the same for each
     of the `tokens: string[B, S]` (labelling; `label` is -1, or empty, where a row is filled up),

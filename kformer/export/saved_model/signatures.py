@@ -217,7 +217,7 @@ class ForecastGraph:
         return {"forecast": self.model.forecast_in_graph(past, self.steps)}
 
     def build(self):
-        """Traces the signature; returns the module that owns it and a dict, as `TokenGraph.build`."""
+        """Traces the signature; returns a module and a dict as `TokenGraph.build` does."""
         shape = [None, None, self.model.num_features]
         functions = {TEXT: signature(self.forecast, "past", shape, "float32")}
         return owning_module(self.model, functions.values()), functions

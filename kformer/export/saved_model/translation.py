@@ -1,4 +1,6 @@
-"""The graph of a translator's SavedModel: strings to ids, search, ids to strings. TensorFlow only."""
+"""The graph of a translator's SavedModel: strings to ids, search, ids to strings.
+
+TensorFlow only."""
 
 import dataclasses
 
