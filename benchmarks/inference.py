@@ -35,6 +35,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from benchmarks.turns import Worker, answer, in_turns  # noqa: E402
 
 STEPS = 24
+# The peers' models have these norms and positions; a preset of kformer has others.
+ARCHITECTURE = {"normalize_first": False, "position_encoding": "sinusoidal"}
 SHAPES = {"tiny": 10_000, "small": 10_000, "base": 32_000}
 SEARCHES = {"greedy": 1, "beam4": 4, "beam5": 5}
 CORES = ("core", "core-jax", "core-torch", "core-torch-compiled")
@@ -63,7 +65,7 @@ def make(options, shape, folder):
         texts=[text for pair in pairs for text in (pair.source, pair.target)], vocabulary_size=1000
     )
     keras.utils.set_random_seed(0)
-    model = kformer.Transformer.from_preset(shape, SHAPES[shape])
+    model = kformer.Transformer.from_preset(shape, SHAPES[shape], **ARCHITECTURE)
     translator = kformer.Translator(model, tokenizer)
     for search in options.searches:
         limits = {"min_length": STEPS - 1, "max_length": STEPS - 1, "length_offset": STEPS}

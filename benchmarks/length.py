@@ -30,7 +30,7 @@ import time
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from benchmarks.inference import pin, processor  # noqa: E402
+from benchmarks.inference import ARCHITECTURE, pin, processor  # noqa: E402
 
 STEPS = 16
 VOCABULARY = 10_000
@@ -54,7 +54,9 @@ def measure(options):
 
         torch.set_num_threads(options.threads)
     keras.utils.set_random_seed(0)
-    model = kformer.Transformer.from_preset(options.shape, VOCABULARY, max_length=MAX_LENGTH)
+    model = kformer.Transformer.from_preset(
+        options.shape, VOCABULARY, max_length=MAX_LENGTH, **ARCHITECTURE
+    )
     layers = [layer.self_attention for layer in model.network.decoder_layers]
     heads, head_dim = layers[0].num_heads, layers[0].head_size
     fast = can_infer(model)

@@ -270,22 +270,26 @@ def check_memory(workers):
 
 def open_worker(options, backend, arguments, tuned=False):
     """A part in a process of its own."""
-    environment = {
+    command = [sys.executable, __file__, *sys.argv[1:], *arguments]
+    return Worker(arguments[1], command, environment(options, backend, tuned))
+
+
+def environment(options, backend, tuned=False):
+    """The environment variables of a part."""
+    variables = {
         **os.environ,
         "KERAS_BACKEND": backend,
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "HF_HUB_OFFLINE": "1",
     }
-    environment |= dict.fromkeys(
+    variables |= dict.fromkeys(
         ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "NPROC"), str(options.threads)
     )
-    environment["TF_NUM_INTEROP_THREADS"] = "1"
-    environment.pop("JAX_COMPILATION_CACHE_DIR", None)  # Compilations are measured.
+    variables["TF_NUM_INTEROP_THREADS"] = "1"
+    variables.pop("JAX_COMPILATION_CACHE_DIR", None)  # Compilations are measured.
     if options.device == "cpu":
-        environment |= {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
-    if tuned:
-        environment |= MALLOC
-    return Worker(arguments[1], [sys.executable, __file__, *sys.argv[1:], *arguments], environment)
+        variables |= {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
+    return variables | (MALLOC if tuned else {})
 
 
 def main():

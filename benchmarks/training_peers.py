@@ -99,13 +99,12 @@ class KerasFit:
 
 
 def kformer_model(config, vocabulary_size, pad_id, tuned, jit):
-    """Model and recipe as in `kformer train`."""
+    """Recipe as in `kformer train`; norms and positions as the peers have them."""
     import kformer
     from kformer.training import paper_recipe
 
-    model = kformer.Transformer(
-        vocabulary_size, **config, normalize_first=True, pad_id=pad_id, max_length=LONGEST
-    )
+    architecture = {**config, "normalize_first": True, "position_encoding": "sinusoidal"}
+    model = kformer.Transformer(vocabulary_size, **architecture, pad_id=pad_id, max_length=LONGEST)
     options = {"jit_compile": True} if jit else {}
     model.compile(
         **paper_recipe(model, label_smoothing=LABEL_SMOOTHING, clip_norm=CLIP_NORM), **options

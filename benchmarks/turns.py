@@ -49,7 +49,13 @@ class Worker:
         self._process.wait()
 
 
-def in_turns(workers, rounds):
-    """The workers of so many rounds one by one, in this order and then in the other."""
-    for number in range(rounds):
+def in_turns(workers, rounds, first=0):
+    """The workers of several rounds one by one; every second round has the reverse order.
+
+    Args:
+        workers: list.
+        rounds: int, how often each worker comes.
+        first: int, default 0. The number of the first round; even rounds are reversed.
+    """
+    for number in range(first, first + rounds):
         yield from workers if number % 2 else reversed(workers)
