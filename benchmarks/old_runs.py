@@ -36,11 +36,18 @@ import zipfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Options of the training on each backend: together they cover what a run directory has to keep.
 TRAININGS = {
-    "torch": ["--dropout", "0.1", "--valid-every", "1", "--subword-sampling", "0.1"],
+    "torch": ["--max-shapes", "2", "--dropout", "0.1", "--subword-sampling", "0.1"],
     "jax": ["--packed", "--tokenizer-type", "unigram", "--separate-vocabularies"],
-    "tensorflow": ["--norm", "post", "--model-option", "position_encoding=sinusoidal"],
+    "tensorflow": [
+        "--max-shapes",
+        "2",
+        "--norm",
+        "post",
+        "--model-option",
+        "position_encoding=sinusoidal",
+    ],
 }
-COMMON = ["--vocabulary-size", "400", "--batch-tokens", "512", "--max-shapes", "2"]
+COMMON = ["--vocabulary-size", "400", "--batch-tokens", "512"]
 COMMON += ["--steps", "60", "--checkpoint-every", "7", "--learning-rate", "0.003"]
 PAIRS = {"train": 600, "valid": 40, "test": 100}
 KILLED = 24  # Steps, not a multiple of those between checkpoints, nor of those of an epoch.
@@ -155,7 +162,9 @@ def make(old, work, backends):
         train_and_kill(old, backend, work, backend, TRAININGS[backend])
         runs[backend] = backend
     first = backends[0]
-    train_and_kill(old, first, work, "finetuned", ["--start-from", work / first])
+    train_and_kill(
+        old, first, work, "finetuned", ["--max-shapes", "2", "--start-from", work / first]
+    )
     runs["finetuned"] = first
     if "tensorflow" in runs and importlib.util.find_spec("transformers"):
         if not (work / "imported").exists():
