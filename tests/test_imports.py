@@ -48,7 +48,7 @@ BACKEND_MODULES = (
     "kformer.export.",
     "kformer.interop.checkpoint",
     "kformer.training.machine",
-    "kformer.training.kernels",
+    "kformer.training.projected_loss_torch",
     "kformer.utils.backend",
     "kformer.decoding.fast.",
 )

@@ -81,7 +81,7 @@ class TransformerDecoder(SequenceModel):
         understanding by generative pre-training".
     """
 
-    _token_inputs = ("token_ids",)
+    token_inputs = ("token_ids",)
 
     def __init__(
         self,
@@ -154,11 +154,11 @@ class TransformerDecoder(SequenceModel):
         )
         return (
             self.network.output.before_projection(hidden)
-            if self._projects_loss
+            if self.skips_logits
             else self.network.output.project(hidden)
         )
 
-    def _output_table(self):
+    def output_table(self):
         return self.network.output.table()
 
     def _segments(self, inputs):

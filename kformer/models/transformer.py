@@ -101,7 +101,7 @@ class Transformer(SequenceModel):
         Vaswani et al. 2017, "Attention is all you need".
     """
 
-    _token_inputs = ("source_ids", "target_ids")
+    token_inputs = ("source_ids", "target_ids")
 
     def __init__(
         self,
@@ -353,11 +353,11 @@ class Transformer(SequenceModel):
             encoded,
             source_mask,
             training=training,
-            project=not self._projects_loss,
+            project=not self.skips_logits,
             segments=segments,
         )
 
-    def _output_table(self):
+    def output_table(self):
         return self.network.output.table()
 
     def _segments(self, inputs):

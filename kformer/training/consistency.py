@@ -1,4 +1,4 @@
-"""R-Drop: two passes of one batch, drawn together.
+"""R-Drop: two passes of a batch with different dropout, pulled together.
 
 References:
     Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks".
@@ -8,20 +8,21 @@ from keras import ops
 
 
 def divergence_of(logits, exponentials, norm):
-    """How far the distributions of two passes are apart, and what draws them together.
+    """The mean Kullback-Leibler divergence between two passes, and its gradient.
 
     Args:
-        logits: float32 `[2 C, V]`, those of the first pass and then those of the second.
-        exponentials, norm: their exponentials, and the sums of these, `[2 C, 1]`.
+        logits: float32 tensor `[2 C, V]`. The logits of the first pass, then those of the second.
+        exponentials: float32 tensor `[2 C, V]`. Their exponentials.
+        norm: float32 tensor `[2 C, 1]`. The sums of these.
 
     Returns:
-        The mean of the two divergences, `[2 C, 1]`, the same for both passes; and its gradient at
-        the logits, `[2 C, V]`.
+        float32 tensors: the mean of the two divergences, `[2 C, 1]`, the same for both passes; and
+        its gradient at the logits, `[2 C, V]`.
     """
     first, second = ops.split(exponentials / norm, 2)
     difference = ops.subtract(*ops.split(logits - ops.log(norm), 2))  # log P - log Q
     forth = ops.sum(first * difference, axis=-1, keepdims=True)  # KL(P, Q)
-    back = -ops.sum(second * difference, axis=-1, keepdims=True)
+    back = -ops.sum(second * difference, axis=-1, keepdims=True)  # KL(Q, P)
     apart = first - second
     to_first = first * (difference - forth) + apart
     to_second = -second * (difference + back) - apart

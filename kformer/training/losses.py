@@ -1,43 +1,43 @@
 """Cross-entropy over the real tokens of a batch."""
 
-from typing import Any, NamedTuple
-
 import keras
 from keras import ops
 
+from kformer.models.loss_without_logits import ProjectedLoss, TokenSums
 from kformer.training.projected_loss import projected_crossentropy
 from kformer.utils.checks import check_rate
 
-# How far soft targets replace labels, unless something else is said.
+# The default share of soft targets in the target distribution.
 TEACHER_WEIGHT = 0.8
 
 
 def check_shapes(labels, logits):
-    """Refuses labels and logits that cannot belong together.
+    """Checks that logits have the shape of the labels and one axis more.
 
     Args:
         labels: tensor `[B, T]` (or of any rank).
-        logits: tensor of the labels' shape with the vocabulary axis behind it, `[B, T, V]`.
+        logits: tensor `[B, T, V]`.
 
     Raises:
-        ValueError: the logits' shape is not the labels' shape with one axis more.
+        ValueError: the shapes do not match.
     """
     expected, found = tuple(labels.shape), tuple(logits.shape)[:-1]
     pairs = zip(expected, found, strict=False)
     if len(expected) != len(found) or any(None not in (a, b) and a != b for a, b in pairs):
         raise ValueError(
-            f"Labels of shape {expected} need logits of that shape with the vocabulary axis added, but the logits have "
-            f"shape {tuple(logits.shape)}."
+            f"Labels of shape {expected} need logits of that shape with the vocabulary axis added, "
+            f"but the logits have shape {tuple(logits.shape)}."
         )
 
 
 def token_weights(labels, pad_id=None, sample_weight=None):
-    """What each token counts: 0 for padding, the sample weight (or 1) for a real token.
+    """The weight of each token: 0 for padding, the sample weight (or 1) for a real token.
 
     Args:
-        labels: int tensor `[B, T]`; padding is `pad_id` or any negative number.
-        pad_id: int; `None` means 0.
-        sample_weight: `None`, or a tensor `[B]` (one weight per sentence) or `[B, T]`.
+        labels: int tensor `[B, T]`. Padding is `pad_id` or any negative number.
+        pad_id: int or `None`, default `None`. `None` means 0.
+        sample_weight: tensor `[B]` (one weight per sentence) or `[B, T]`, or `None`, default
+            `None`.
 
     Returns:
         float32 tensor `[B, T]`.
@@ -50,8 +50,8 @@ def token_weights(labels, pad_id=None, sample_weight=None):
         sample_weight = ops.convert_to_tensor(sample_weight, dtype="float32")
         if len(sample_weight.shape) > len(labels.shape):
             raise ValueError(
-                f"Labels of shape {tuple(labels.shape)} take one sample weight per sentence or per token, but the "
-                f"sample weights have shape {tuple(sample_weight.shape)}."
+                f"Labels of shape {tuple(labels.shape)} take one sample weight per sentence or "
+                f"per token, but the sample weights have shape {tuple(sample_weight.shape)}."
             )
         while len(sample_weight.shape) < len(labels.shape):
             sample_weight = ops.expand_dims(sample_weight, -1)
@@ -60,20 +60,19 @@ def token_weights(labels, pad_id=None, sample_weight=None):
 
 
 def token_crossentropy(labels, logits, label_smoothing=0.0):
-    """`-sum(q * log_softmax(logits))` of each token, with q the smoothed label.
+    """`-sum(q * log_softmax(logits))` of each token, where q is the smoothed label.
 
-    The label has `1 - label_smoothing + label_smoothing / V` of q, every other class
-    `label_smoothing / V`. Written out, that is `logsumexp(logits) - (1 - label_smoothing) *
-    logits[label] - label_smoothing * mean(logits)`: no one-hot tensor is multiplied by anything.
-    The gradient `softmax(logits) - q` is given in closed form: one elementwise pass without a
-    scatter, hence the same bits in every run on every device, and nothing but the logits is kept
-    for it.
+    q is `1 - label_smoothing + label_smoothing / V` at the label and `label_smoothing / V` at every
+    other class. So the loss is `logsumexp(logits) - (1 - label_smoothing) * logits[label] -
+    label_smoothing * mean(logits)`, which needs no one-hot tensor.
+
+    The gradient `softmax(logits) - q` is computed in closed form, in one elementwise pass without a
+    scatter. It has the same bits in every run, and only the logits are kept for it.
 
     Args:
-        labels: int tensor `[B, T]` (any rank). The value at a label outside `[0, V)` is that of the
-            nearest class.
-        logits: float tensor `[B, T, V]`, of any float dtype.
-        label_smoothing: float in `[0, 1)`.
+        labels: int tensor `[B, T]` (any rank). Outside `[0, V)` the nearest class counts.
+        logits: float tensor `[B, T, V]`.
+        label_smoothing: float in `[0, 1)`, default 0.0.
 
     Returns:
         float32 tensor `[B, T]`.
@@ -91,8 +90,7 @@ def token_crossentropy(labels, logits, label_smoothing=0.0):
             losses = losses - label_smoothing * ops.mean(values, axis=-1, keepdims=True)
 
         def gradient(*args, upstream=None):
-            # PyTorch hands the upstream gradient by name (behind the inputs), TensorFlow and JAX as
-            # the one argument.
+            # PyTorch passes the upstream gradient by name, TensorFlow and JAX as the only argument.
             upstream = args[0] if upstream is None else upstream
             is_label = ops.equal(ops.arange(classes, dtype="int32"), labels)
             targets = ops.where(is_label, 1.0 - label_smoothing + uniform, uniform)
@@ -105,14 +103,13 @@ def token_crossentropy(labels, logits, label_smoothing=0.0):
 
 
 def soft_crossentropy(logits, ids, shares):
-    """`-sum(q * log_softmax(logits))` of each token, with q a distribution of a few classes and the
-    same for all others.
+    """`-sum(q * log_softmax(logits))` of each token, where q names K classes.
 
     Args:
         logits: float tensor `[B, T, V]` (any rank).
-        ids: int tensor `[B, T, K]`, distinct classes.
-        shares: float tensor `[B, T, K]`, what of q falls to each of them, in all at most 1; what is
-            left is spread over all V.
+        ids: int tensor `[B, T, K]`. Distinct classes.
+        shares: float tensor `[B, T, K]`. Their probabilities in q, at most 1 together; the rest
+            of q is spread evenly over all V classes.
 
     Returns:
         float32 tensor `[B, T]`.
@@ -123,70 +120,65 @@ def soft_crossentropy(logits, ids, shares):
     return ops.logsumexp(logits, axis=-1) - named - rest * ops.mean(logits, axis=-1)
 
 
-class TokenSums(NamedTuple):
-    """Sums over the real tokens of a batch, float32 scalars."""
-
-    nll: Any  # negative log-likelihood, in nats
-    hits: Any  # tokens whose label has the highest logit
-    count: Any  # tokens
-
-
 class _ReplicaMean(keras.losses.Loss):
-    """A value that is a mean already, divided by the number of replicas under `tf.distribute` as
-    Keras's losses are.
-    """
+    """Passes a mean through; under `tf.distribute` Keras divides it by the number of replicas."""
 
     def call(self, y_true, y_pred):
         return y_pred
 
 
 @keras.saving.register_keras_serializable(package="kformer")
-class MaskedCrossentropy(keras.losses.Loss):
+class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
     """Cross-entropy with label smoothing: the mean over the real tokens of the batch.
 
-    A token is real when its label is neither `pad_id` nor negative. Each real token counts the
-    same, whatever the length of its sentence: the loss is `sum(weight * loss) / sum(weight)` over
-    tokens, and 0 for a batch without real tokens. The labels alone decide: an implicit Keras mask
-    on the logits comes from the target inputs, where the start token may be the padding token, and
-    is not looked at. (Keras's running average of the loss over an epoch weights batches by rows;
-    the metrics `nll`, `perplexity` and `accuracy` of this package weight them by tokens.)
+    A token is real if its label is neither `pad_id` nor negative. Each real token counts the same,
+    whatever the length of its sentence: the loss is `sum(weight * loss) / sum(weight)` over tokens,
+    and 0 for a batch without real tokens. Only the labels decide. An implicit Keras mask on the
+    logits is ignored, since it comes from the target inputs, where the start token may be the
+    padding token.
 
-    A label of `V` or more is an error in the data. A compiled step cannot raise, so such a batch's
-    loss is NaN, on every backend, and does not pass for a good one.
+    Keras's running mean of the loss over an epoch weights batches by rows. The metrics `nll`,
+    `perplexity` and `accuracy` of this package weight them by tokens.
+
+    A label of V or more is an error in the data. A compiled step cannot raise, so the loss of such
+    a batch is NaN on every backend.
 
     Args:
-        label_smoothing: float in `[0, 1)`, the share of the target distribution that is spread
-            evenly over all V classes.
-        pad_id: int, the label to ignore. `None` means 0, or the padding id of the model that is
-            compiled with this loss.
-        consistency: float, the weight alpha of R-Drop; 5 is its authors' for translation.
-            `Transformer.fit` then runs every batch twice, with another dropout each time, and draws
-            the two distributions of each token together. The loss of one token is the mean of its
-            two cross-entropies and `alpha / 2` times the mean of the two Kullback-Leibler
-            divergences. Evaluation has no part of it.
-        teacher_weight: float in `[0, 1]`, how far soft targets replace the labels in training,
-            where a batch has them (see `kformer.distillation.soft_targets`): the target of a token
-            is `teacher_weight` times the teachers' distribution and `1 - teacher_weight` times the
-            smoothed label. Evaluation knows labels alone.
-        name: string.
+        label_smoothing: float in `[0, 1)`, default 0.0. The share of the target distribution that
+            is spread evenly over all V classes.
+        pad_id: int or `None`, default `None`. The label to ignore. `None` means the padding id of
+            the model that is compiled with this loss, or else 0.
+        consistency: float, default 0.0. The weight alpha of R-Drop; its authors use 5 for
+            translation. `Transformer.fit` then runs every batch twice with different dropout, and
+            pulls the two distributions of each token together: the loss of a token is the mean of
+            its two cross-entropies plus `alpha / 2` times the mean of the two Kullback-Leibler
+            divergences. Evaluation does not use it.
+        teacher_weight: float in `[0, 1]`, default 0.8. How much of the target distribution comes
+            from soft targets in training, if a batch has them (see
+            `kformer.distillation.soft_targets`). The target of a token is `teacher_weight` times
+            the teachers' distribution plus `1 - teacher_weight` times the smoothed label.
+            Evaluation uses labels only.
+        name: str, default "masked_crossentropy".
 
     Call arguments:
-        y_true: int tensor `[B, T]`, labels.
-        y_pred: float tensor `[B, T, V]`, logits of any float dtype; the computation is in float32.
-        sample_weight: `None`, or weights `[B]` (per sentence) or `[B, T]` (per token).
+        y_true: int tensor `[B, T]`. The labels.
+        y_pred: float tensor `[B, T, V]`. The logits; the computation is in float32.
+        sample_weight: weights `[B]` (per sentence) or `[B, T]` (per token), or `None`, default
+            `None`.
 
     Returns:
         float32 scalar.
 
     Raises:
-        ValueError: `label_smoothing` lies outside `[0, 1)`, `consistency` is negative, or the
-            shapes do not belong together.
+        ValueError: `label_smoothing`, `consistency` or `teacher_weight` is out of range, or the
+            shapes do not match.
 
     Example:
-        >>> loss = kformer.MaskedCrossentropy(label_smoothing=0.1, pad_id=0)
-        >>> labels = [[5, 2, 0]]                                # two real tokens, one of padding
-        >>> float(loss(labels, keras.ops.zeros((1, 3, 8))))     # log(8)
-        2.0794415
+    ```python
+    loss = kformer.MaskedCrossentropy(label_smoothing=0.1, pad_id=0)
+    labels = [[5, 2, 0]]  # two real tokens, one of padding
+    float(loss(labels, keras.ops.zeros((1, 3, 8))))  # 2.0794415, which is log(8)
+    ```
 
     References:
         Szegedy et al. 2016, "Rethinking the Inception architecture", section 7 (label smoothing).
@@ -203,8 +195,7 @@ class MaskedCrossentropy(keras.losses.Loss):
         teacher_weight=TEACHER_WEIGHT,
         name="masked_crossentropy",
     ):
-        # Of Keras's reductions none gives the token mean under every kind of weight: `__call__`
-        # reduces.
+        # No reduction of Keras gives the token mean for every kind of weight: `__call__` reduces.
         super().__init__(name=name, reduction=None, dtype="float32")
         check_rate("label_smoothing", label_smoothing)
         if not 0 <= consistency < float("inf"):
@@ -217,16 +208,8 @@ class MaskedCrossentropy(keras.losses.Loss):
         self.pad_id = pad_id
         self._replica_mean = _ReplicaMean(name="replica_mean", dtype="float32")
 
-    @property
-    def needs_logits(self):
-        """Whether a subclass computes something else, so that `of_projection` is not its loss."""
-        return (
-            type(self).call is not MaskedCrossentropy.call
-            or type(self).__call__ is not MaskedCrossentropy.__call__
-        )
-
     def call(self, y_true, y_pred):
-        """The loss of each token, float32 `[B, T]`; padding is not yet taken out."""
+        """The loss of each token, float32 `[B, T]`, padding included."""
         losses = token_crossentropy(y_true, y_pred, self.label_smoothing)
         return ops.where(ops.less(y_true, y_pred.shape[-1]), losses, float("nan"))
 
@@ -241,15 +224,15 @@ class MaskedCrossentropy(keras.losses.Loss):
         return self._mean(ops.sum(losses * weights), ops.sum(weights))
 
     def in_training(self, y_true, y_pred, sample_weight=None, soft_targets=None):
-        """The loss in training with `consistency`, or of a batch with soft targets.
+        """The training loss with `consistency`, or of a batch with soft targets.
 
         Args:
-            y_true: int tensor `[B, T]`, labels; with `consistency` the second half of the rows is
-                the first once more.
-            y_pred: float tensor `[B, T, V]`, logits; with `consistency` those of two passes.
+            y_true: int tensor `[B, T]`. The labels. With `consistency` the second half of the rows
+                repeats the first half.
+            y_pred: float tensor `[B, T, V]`. The logits; with `consistency` those of two passes.
             sample_weight: as for a call.
-            soft_targets: `None`, or the ids and probabilities `[B, T, K]` that a batch has of
-                `kformer.data.SoftTargets`.
+            soft_targets: pair of tensors `[B, T, K]` or `None`, default `None`. The ids and
+                probabilities of `kformer.data.SoftTargets`.
 
         Returns:
             float32 scalar.
@@ -269,12 +252,12 @@ class MaskedCrossentropy(keras.losses.Loss):
             token_weights(ops.cast(y_true, "int32"), self.pad_id, sample_weight), 2
         )[0]
         divergences = ops.where(ops.not_equal(weights, 0), divergences, 0.0)
-        drawn = self._mean(ops.sum(divergences * weights), ops.sum(weights))
-        return loss + self.consistency / 2 * drawn
+        divergence = self._mean(ops.sum(divergences * weights), ops.sum(weights))
+        return loss + self.consistency / 2 * divergence
 
     def _mixed(self, soft_targets):
-        """Classes, and what of a token's target falls to each: the teachers' share and, for the
-        first, the smoothed label's.
+        """The classes and their target probabilities: the teachers' share, plus the smoothed
+        label's share for the first class, which is the label.
         """
         ids, probabilities = soft_targets
         probabilities = self.teacher_weight * ops.cast(probabilities, "float32")
@@ -282,15 +265,16 @@ class MaskedCrossentropy(keras.losses.Loss):
         return ids, ops.concatenate([probabilities[..., :1] + own, probabilities[..., 1:]], axis=-1)
 
     def of_projection(self, y_true, hidden, table, training=True, soft_targets=None):
-        """The same loss of logits `hidden @ table.T`, which are never kept; and what metrics want
-        to know of them.
+        """The same loss of the logits `hidden @ table.T`, without these logits.
+
+        See `kformer.models.loss_without_logits`.
 
         Args:
-            y_true: int tensor `[B, T]`, labels.
-            hidden: float tensor `[B, T, D]`, what would be projected to the vocabulary.
-            table: float tensor `[V, D]`, the projection.
-            training: bool; without it the loss has no gradient. With `consistency` the rows are
-                then those of `in_training`.
+            y_true: int tensor `[B, T]`. The labels.
+            hidden: float tensor `[B, T, D]`. The hidden states before the projection.
+            table: float tensor `[V, D]`. The projection.
+            training: bool, default True. Without it the loss has no gradient. With `consistency`
+                the rows are those of `in_training`.
             soft_targets: as for `in_training`.
 
         Returns:
@@ -299,7 +283,8 @@ class MaskedCrossentropy(keras.losses.Loss):
         y_true = ops.cast(y_true, "int32")
         if tuple(hidden.shape)[-1] != table.shape[1]:
             raise ValueError(
-                f"Vectors of size {hidden.shape[-1]} cannot be projected by a table of shape {tuple(table.shape)}."
+                f"Vectors of size {hidden.shape[-1]} cannot be projected by a table of shape "
+                f"{tuple(table.shape)}."
             )
         check_shapes(y_true, hidden)
         weights = token_weights(y_true, self.pad_id)
@@ -312,8 +297,8 @@ class MaskedCrossentropy(keras.losses.Loss):
         )
         sums = ops.where(ops.all(ops.logical_or(known, ops.equal(weights, 0))), sums, float("nan"))
         count = ops.sum(weights)
-        told = ops.stop_gradient(sums)
-        return self._mean(sums[0], count), TokenSums(told[1], told[2], ops.stop_gradient(count))
+        fixed = ops.stop_gradient(sums)
+        return self._mean(sums[0], count), TokenSums(fixed[1], fixed[2], ops.stop_gradient(count))
 
     def _mean(self, total, count):
         mean = ops.reshape(ops.divide_no_nan(total, count), (1,))
@@ -326,8 +311,7 @@ class MaskedCrossentropy(keras.losses.Loss):
             "consistency": self.consistency,
             "name": self.name,
         }
-        # An option that came later stands in a file only where it is in use, so that older versions
-        # read what they can.
+        # Later options are saved only if they are in use, so that older versions can read the file.
         return (
             config
             if self.teacher_weight == TEACHER_WEIGHT

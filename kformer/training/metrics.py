@@ -1,40 +1,37 @@
-"""Metrics whose every real token counts the same, over a batch, an epoch or a test set of any
-length.
-"""
+"""Metrics in which every real token counts the same, over any number of batches."""
 
 import keras
 from keras import ops
 
+from kformer.models.loss_without_logits import SummedMetric
 from kformer.training.losses import check_shapes, token_crossentropy, token_weights
 
 _CARRY = 65536.0
 
 
-class TokenMean(keras.metrics.Metric):
-    """Base class: the mean of a value per real token over everything seen since the last reset.
+class TokenMean(SummedMetric, keras.metrics.Metric):
+    """Base class: the mean of a value per real token over everything since the last reset.
 
-    A plain float32 sum stops growing properly long before 10^8 tokens (at 10^8 neighbouring floats
-    are 8 apart). Here a sum is kept as `carries * 65536 + remainder` with the remainder below
-    65536: both parts stay exact enough for 10^12 tokens, and a compiler that reorders additions
-    cannot spoil it.
+    A float32 sum stops growing correctly long before 10^8 tokens, where neighbouring floats are 8
+    apart. So a sum is kept as `carries * 65536 + remainder`, with a remainder below 65536. Both
+    parts stay exact enough for 10^12 tokens, and a compiler that reorders additions does no harm.
 
-    Subclasses give `token_values(labels, logits)`, a float tensor `[B, T]`. Where its sum over the
-    real tokens is one of the fields of `kformer.training.losses.TokenSums`, the class attribute
-    `token_sum` names it: a training step that has the sums then needs no logits.
+    A subclass defines `token_values(labels, logits)`, a float tensor `[B, T]`. If the sum of these
+    values is a field of `TokenSums`, it names that field in the class attribute `token_sum`, so
+    that a training step needs no logits (see `kformer.models.loss_without_logits`).
 
     Args:
-        name: string.
-        pad_id: int, the label to ignore; `None` means 0, or the padding id of the model that is
-            compiled with this metric. Negative labels are ignored always.
-        dtype: kept for Keras; the computation is in float32.
+        name: str or `None`, default `None`.
+        pad_id: int or `None`, default `None`. The label to ignore. `None` means the padding id of
+            the model that is compiled with this metric, or else 0. Negative labels are always
+            ignored.
+        dtype: str or `None`, default `None`. Kept for Keras; the computation is in float32.
     """
-
-    token_sum = None
 
     def __init__(self, name=None, pad_id=None, dtype=None):
         super().__init__(name=name, dtype=dtype)
         self.pad_id = pad_id
-        # Two numbers each: the weighted sum of the values, and the sum of the weights.
+        # Two numbers each: the weighted sum of the values and the sum of the weights.
         self.remainders = self.add_variable((2,), "zeros", dtype="float32", name="remainders")
         self.carries = self.add_variable((2,), "zeros", dtype="float32", name="carries")
 
@@ -45,34 +42,24 @@ class TokenMean(keras.metrics.Metric):
         """Adds a batch.
 
         Args:
-            y_true: int tensor `[B, T]`, labels.
-            y_pred: float tensor `[B, T, V]`, logits.
-            sample_weight: `None`, or weights `[B]` (per sentence) or `[B, T]` (per token).
+            y_true: int tensor `[B, T]`. The labels.
+            y_pred: float tensor `[B, T, V]`. The logits.
+            sample_weight: weights `[B]` (per sentence) or `[B, T]` (per token), or `None`, default
+                `None`.
         """
         y_true, y_pred = ops.cast(y_true, "int32"), ops.convert_to_tensor(y_pred)
         check_shapes(y_true, y_pred)
         weights = token_weights(y_true, self.pad_id, sample_weight)
-        # Without the stop PyTorch would record these operations for a backward pass that never
-        # comes.
+        # Otherwise PyTorch records these operations for a backward pass that never runs.
         values = ops.cast(self.token_values(y_true, ops.stop_gradient(y_pred)), "float32")
         values = ops.where(ops.not_equal(weights, 0), values, 0.0) * weights
         self._add(ops.sum(values), ops.sum(weights))
-
-    @property
-    def needs_logits(self):
-        """Whether the value is no field of `TokenSums`, as where a subclass overrides what its base
-        class computes.
-        """
-        if self.token_sum is None or type(self).update_state is not TokenMean.update_state:
-            return True
-        namer = next(base for base in type(self).__mro__ if "token_sum" in vars(base))
-        return type(self).token_values is not namer.token_values
 
     def update_sums(self, sums):
         """Adds a batch of which only the sums are known.
 
         Args:
-            sums: `kformer.training.losses.TokenSums`.
+            sums: `TokenSums`.
         """
         self._add(getattr(sums, self.token_sum), sums.count)
 
@@ -94,24 +81,29 @@ class TokenMean(keras.metrics.Metric):
 class NegativeLogLikelihood(TokenMean):
     """`-log p(label)` per real token, in nats, without label smoothing.
 
-    This is the quantity to monitor: the running `loss` of Keras is smoothed, and weights batches by
-    their rows. A label of V or more makes it NaN.
+    Monitor this value: the running `loss` of Keras is smoothed, and weights batches by their rows.
+    A label of V or more makes it NaN.
 
     Args:
-        name, pad_id, dtype: see `TokenMean`.
+        name: str, default "nll".
+        pad_id: int or `None`, default `None`. The label to ignore. `None` means the padding id of
+            the model that is compiled with this metric, or else 0. Negative labels are always
+            ignored.
+        dtype: str or `None`, default `None`. Kept for Keras; the computation is in float32.
 
     Example:
-        >>> metric = kformer.NegativeLogLikelihood()
-        >>> metric.update_state([[5, 2, 0]], keras.ops.zeros((1, 3, 8)))
-        >>> float(metric.result())      # log(8)
-        2.0794415
+    ```python
+    metric = kformer.NegativeLogLikelihood()
+    metric.update_state([[5, 2, 0]], keras.ops.zeros((1, 3, 8)))
+    float(metric.result())  # 2.0794415, which is log(8)
+    ```
     """
 
     token_sum = "nll"
 
     def __init__(self, name="nll", pad_id=None, dtype=None):
         super().__init__(name=name, pad_id=pad_id, dtype=dtype)
-        self._direction = "down"  # Callbacks that compare values then need no `mode`.
+        self._direction = "down"  # Callbacks that compare values need no `mode`.
 
     def token_values(self, labels, logits):
         losses = token_crossentropy(labels, logits)
@@ -122,17 +114,21 @@ class NegativeLogLikelihood(TokenMean):
 class Perplexity(NegativeLogLikelihood):
     """`exp` of the negative log-likelihood per real token.
 
-    The exponential stands outside the mean over all tokens, so batches can be split in any way
-    without changing it.
+    The exponential is taken of the mean over all tokens, so the split into batches does not matter.
 
     Args:
-        name, pad_id, dtype: see `TokenMean`.
+        name: str, default "perplexity".
+        pad_id: int or `None`, default `None`. The label to ignore. `None` means the padding id of
+            the model that is compiled with this metric, or else 0. Negative labels are always
+            ignored.
+        dtype: str or `None`, default `None`. Kept for Keras; the computation is in float32.
 
     Example:
-        >>> metric = kformer.Perplexity()
-        >>> metric.update_state([[5, 2, 0]], keras.ops.zeros((1, 3, 8)))
-        >>> float(metric.result())
-        8.0
+    ```python
+    metric = kformer.Perplexity()
+    metric.update_state([[5, 2, 0]], keras.ops.zeros((1, 3, 8)))
+    float(metric.result())  # 8.0
+    ```
     """
 
     def __init__(self, name="perplexity", pad_id=None, dtype=None):
@@ -144,17 +140,23 @@ class Perplexity(NegativeLogLikelihood):
 
 @keras.saving.register_keras_serializable(package="kformer")
 class MaskedAccuracy(TokenMean):
-    """The share of the real tokens whose label has the highest logit, given the true tokens before
-    it.
+    """The share of the real tokens whose label has the highest logit.
+
+    A label that shares the highest logit with another class counts as right.
 
     Args:
-        name, pad_id, dtype: see `TokenMean`.
+        name: str, default "accuracy".
+        pad_id: int or `None`, default `None`. The label to ignore. `None` means the padding id of
+            the model that is compiled with this metric, or else 0. Negative labels are always
+            ignored.
+        dtype: str or `None`, default `None`. Kept for Keras; the computation is in float32.
 
     Example:
-        >>> metric = kformer.MaskedAccuracy()
-        >>> metric.update_state([[1, 2, 0]], keras.ops.one_hot([[1, 1, 1]], 4))
-        >>> float(metric.result())
-        0.5
+    ```python
+    metric = kformer.MaskedAccuracy()
+    metric.update_state([[1, 2, 0]], keras.ops.one_hot([[1, 1, 1]], 4))
+    float(metric.result())  # 0.5
+    ```
     """
 
     token_sum = "hits"
@@ -164,8 +166,7 @@ class MaskedAccuracy(TokenMean):
         self._direction = "up"
 
     def token_values(self, labels, logits):
-        # A label that shares the highest logit counts. (A search for the highest index is slow on
-        # TensorFlow.)
+        # Compared by value, since argmax is slow on TensorFlow.
         inside = ops.expand_dims(ops.clip(labels, 0, logits.shape[-1] - 1), -1)
         return ops.equal(
             ops.take_along_axis(logits, inside, axis=-1)[..., 0], ops.max(logits, axis=-1)
@@ -174,24 +175,27 @@ class MaskedAccuracy(TokenMean):
 
 @keras.saving.register_keras_serializable(package="kformer")
 class LatestValue(keras.metrics.Metric):
-    """The value of the last update, as it was given; nothing is averaged.
+    """The value of the last update, without averaging.
 
-    Keras's logs hold running averages over the epoch. A model that puts its loss in here reports
-    the loss of each very batch in `logs["batch_loss"]`, which `StepHistory` writes down.
+    Keras's logs hold running means over the epoch. A model that updates this metric with its loss
+    reports the loss of each batch in `logs["batch_loss"]`, which `StepHistory` writes down.
 
     Args:
-        name: string, the key in the logs.
-        dtype: kept for Keras; the value is float32.
+        name: str, default "latest_value". The key in the logs.
+        dtype: str or `None`, default `None`. Kept for Keras; the value is float32.
 
     Example:
-        >>> class Model(keras.Model):
-        ...     def __init__(self, *args, **kwargs):
-        ...         super().__init__(*args, **kwargs)
-        ...         self.batch_loss = kformer.training.LatestValue(name="batch_loss")
-        ...     def compute_loss(self, *args, **kwargs):
-        ...         loss = super().compute_loss(*args, **kwargs)
-        ...         self.batch_loss.update_state(loss)
-        ...         return loss
+    ```python
+    class Model(keras.Model):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.batch_loss = kformer.training.LatestValue(name="batch_loss")
+
+        def compute_loss(self, *args, **kwargs):
+            loss = super().compute_loss(*args, **kwargs)
+            self.batch_loss.update_state(loss)
+            return loss
+    ```
     """
 
     def __init__(self, name="latest_value", dtype=None):
@@ -201,9 +205,9 @@ class LatestValue(keras.metrics.Metric):
         )
 
     def update_state(self, value, sample_weight=None):
-        """Takes the place of the value before; a sample weight means nothing here."""
+        """Replaces the value; `sample_weight` is ignored."""
         self.latest.assign(ops.stop_gradient(ops.convert_to_tensor(value, dtype="float32")))
 
     def result(self):
-        # A copy: PyTorch's variables change in place under whoever holds them.
+        # A copy, since PyTorch changes the variable in place.
         return ops.copy(self.latest)

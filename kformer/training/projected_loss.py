@@ -1,18 +1,52 @@
-"""Projection to the vocabulary and cross-entropy in one, without the logits of a whole batch ever
-being there.
-"""
+"""Output projection and cross-entropy together, without the logits of a whole batch."""
+
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from kformer.layers.products import product_dtype
-from kformer.training import kernels
+from kformer.training import projected_loss_torch
 from kformer.training.consistency import divergence_of
 
-# Elements of the logits that exist at a time: 16 MiB of float32, about what a processor's last
-# cache holds.
+# Elements of the logits that exist at a time: 16 MiB of float32, about a CPU's last cache.
 _CHUNK_ELEMENTS = 2**22
 _FEWEST_ROWS = 128
+
+
+class Targets(NamedTuple):
+    """The target distribution and the weight of each of N tokens; both passes of R-Drop share it.
+
+    Attributes:
+        labels: int32 tensor `[N, K]`. Classes with a probability of their own; the first is the
+            label.
+        shares: float32 tensor `[N, K]`. These probabilities.
+        rest: float32 tensor `[N, 1]`. The probability that is spread evenly over all V classes.
+        weights: float32 tensor `[N]`.
+    """
+
+    labels: Any
+    shares: Any
+    rest: Any
+    weights: Any
+
+
+class Settings(NamedTuple):
+    """The options of one call.
+
+    Attributes:
+        consistency, training, chunk_rows: as for `projected_crossentropy`.
+        is_smoothed: bool. Whether any `rest` may differ from 0.
+        dtype: str. The dtype of tokens and table.
+        multiplied: str. The dtype to which matrices are rounded before they are multiplied.
+    """
+
+    consistency: float
+    training: bool
+    chunk_rows: Any
+    is_smoothed: bool
+    dtype: str
+    multiplied: str
 
 
 def projected_crossentropy(
@@ -26,40 +60,36 @@ def projected_crossentropy(
     consistency=0.0,
     soft_targets=None,
 ):
-    """Weighted sums of loss, negative log-likelihood and right guesses, of logits `hidden @
-    table.T` that are never kept.
+    """Weighted sums of loss, negative log-likelihood and hits, of the logits `hidden @ table.T`.
 
-    Logits of a batch of 4,096 tokens over 32,000 pieces take 512 MiB, their softmax and its
-    gradient as much again each. Here they are made chunk by chunk; while a chunk's softmax is at
-    hand, its part of the gradient is computed as well, so the backward pass only scales what is
-    ready.
+    The logits of 4,096 tokens over 32,000 pieces take 512 MiB, and so do their softmax and its
+    gradient. Here they are made chunk by chunk. The gradient of a chunk is computed while its
+    softmax is in memory, so the backward pass only scales what is ready.
 
-    With `p` the softmax, `e` the label's unit vector, `s` the label smoothing and `V` the
-    vocabulary size, the gradient at the logits is `p - (1 - s) e - s / V`. Its last term is the
-    same for all classes, and so is its effect on `hidden` and
-    `table` (a mean over the table, a sum over the tokens): it never has to be subtracted from all
-        the `p`. The term before
-    it is subtracted from the label's `p` in float32, before anything is rounded: where the model is
-    sure, little is left. A target distribution of a few classes, and the same for all others, takes
-    no more than that for each of the few.
+    With `p` the softmax, `e` the label's unit vector and `s` the label smoothing, the gradient at
+    the logits is `p - (1 - s) e - s / V`. The last term is the same for all classes. Its effect on
+    `hidden` is a mean over the table, and its effect on `table` a sum over the tokens, so it is
+    never subtracted from all the `p`. The middle term is subtracted from the label's `p` in
+    float32, before any rounding, since little is left of it where the model is sure. Soft targets
+    work in the same way, with K classes in place of the label.
 
     Args:
-        hidden: float tensor `[B, T, D]`, what the decoder gives.
-        table: float tensor `[V, D]` of the same dtype, the output projection.
-        labels: int tensor `[B, T]`; outside `[0, V)` the nearest class is meant.
-        weights: float32 tensor `[B, T]`, what each token counts.
-        label_smoothing: float in `[0, 1)`.
-        training: bool; without it no gradient is prepared, and none can be had.
-        chunk_rows: int, tokens whose logits exist at a time; `None` chooses by the vocabulary size.
-        consistency: float, the weight alpha of R-Drop. Above 0 the second half of the rows is the
-            first once more, with another dropout, and the loss of each token has `alpha / 2` times
-            the mean of the two Kullback-Leibler divergences between its distributions P and Q
-            besides: the mean over all rows is then half of `-log P - log Q + alpha / 2 (KL(P, Q) +
-            KL(Q, P))`.
-        soft_targets: `None`, or a pair of an int tensor `[B, T, K]`, distinct classes of which the
-            first is the label, and a float tensor `[B, T, K]`, what of the target distribution
-            falls to them, in all at most 1; what is left is spread evenly over all V. It stands in
-            the place of the smoothed label.
+        hidden: float tensor `[B, T, D]`. The decoder's output.
+        table: float tensor `[V, D]` of the same dtype. The output projection.
+        labels: int tensor `[B, T]`. Outside `[0, V)` the nearest class counts.
+        weights: float32 tensor `[B, T]`. The weight of each token.
+        label_smoothing: float in `[0, 1)`, default 0.0.
+        training: bool, default True. Without it no gradient is computed.
+        chunk_rows: int or `None`, default `None`. The tokens whose logits exist at a time; `None`
+            chooses by the size of the vocabulary.
+        consistency: float, default 0.0. The weight alpha of R-Drop. Above 0 the second half of the
+            rows repeats the first half with different dropout, and the loss of each token has
+            `alpha / 2` times the mean of the two Kullback-Leibler divergences between its
+            distributions P and Q added. The mean over all rows is then half of `-log P - log Q +
+            alpha / 2 (KL(P, Q) + KL(Q, P))`.
+        soft_targets: pair of tensors `[B, T, K]` or `None`, default `None`. Distinct classes (int),
+            of which the first is the label, and their probabilities (float), at most 1 together.
+            The rest is spread evenly over all V. They replace the smoothed label.
 
     Returns:
         float32 tensor `[3]`: `sum(w * loss)`, `sum(w * nll)`, `sum(w * hit)`. A hit is a label with
@@ -71,144 +101,167 @@ def projected_crossentropy(
     """
     classes, size = table.shape
     passes = 2 if consistency else 1
-    # What both passes have in common: the classes that have a share of their own in a token's
-    # target, `[N, K]`, their shares, and what is left for all classes alike.
-    if soft_targets is None:
-        labels = ops.reshape(labels, (passes, -1, 1))[0]
-        shares = ops.full_like(ops.cast(labels, "float32"), 1.0 - label_smoothing)
-        is_smoothed = label_smoothing > 0
-    else:
-        width = soft_targets[0].shape[-1]
-        labels, shares = (ops.reshape(part, (passes, -1, width))[0] for part in soft_targets)
-        shares, is_smoothed = ops.cast(shares, "float32"), True
-    labels = ops.clip(ops.cast(labels, "int32"), 0, classes - 1)
-    rest = 1.0 - ops.sum(shares, axis=-1, keepdims=True)
-    weights = ops.reshape(weights, (passes, -1))[0]
-    rows, given_rows = ops.shape(labels)[0], chunk_rows
-    chunk_rows = chunk_rows or max(_FEWEST_ROWS, _CHUNK_ELEMENTS // classes // passes)
-    num_chunks = (rows + chunk_rows - 1) // chunk_rows
-    # Chunks of one size, as even as they can be: no shape changes in the loop, and few rows are
-    # padding.
-    num_chunks = max(num_chunks, 1) if isinstance(num_chunks, int) else ops.maximum(num_chunks, 1)
-    chunk_rows = (rows + num_chunks - 1) // num_chunks
-    missing = 0 if kernels.has_kernels() else num_chunks * chunk_rows - rows
-    labels, shares, rest = (
-        ops.pad(part, [(0, missing), (0, 0)]) for part in (labels, shares, rest)
-    )  # [N, K], [N, K], [N, 1]
-    weights = ops.pad(weights, [(0, missing)])  # [N]
-    tokens = ops.pad(
-        ops.reshape(hidden, (passes, -1, size)), [(0, 0), (0, missing), (0, 0)]
-    )  # [P, N, D]
+    targets = _targets_of(labels, weights, label_smoothing, soft_targets, passes, classes)
+    tokens = ops.reshape(hidden, (passes, -1, size))  # [P, N, D]
     table = ops.reshape(table, (classes, size))  # A tensor: TensorFlow takes no variable below.
-
     dtype = keras.backend.standardize_dtype(tokens.dtype)
-    multiplied = product_dtype(dtype)
-
-    def gradient_of(tokens, table, tokens_slope, table_slope):
-        def gradient(*args, upstream=None):
-            # PyTorch hands the upstream gradient by name (behind the inputs), TensorFlow and JAX as
-            # the one argument.
-            upstream = (args[0] if upstream is None else upstream)[0]
-            row_weights = ops.expand_dims(weights, -1)
-            to_tokens, to_table = tokens_slope, ops.transpose(table_slope)
-            if is_smoothed:
-                to_tokens = to_tokens - rest * ops.mean(ops.cast(table, "float32"), axis=0)
-                weighted = ops.sum(ops.cast(tokens, "float32") * (row_weights * rest), axis=(0, 1))
-                to_table = to_table - weighted / classes
-            return ops.cast(to_tokens * row_weights * upstream, dtype), ops.cast(
-                to_table * upstream, dtype
-            )
-
-        return gradient
+    is_smoothed = label_smoothing > 0 or soft_targets is not None
+    settings = Settings(consistency, training, chunk_rows, is_smoothed, dtype, product_dtype(dtype))
+    count = None
+    if not projected_loss_torch.is_available():
+        count, rows = _chunking(ops.shape(targets.labels)[0], classes * passes, chunk_rows)
+        settings = settings._replace(chunk_rows=rows)
+        tokens, targets = _padded(tokens, targets, count * rows)
 
     @ops.custom_gradient
     def sums_of(tokens, table):
-        rounded = ops.cast(table, multiplied)
-        by_class = ops.transpose(rounded)  # [D, V]
-        mean_class = ops.expand_dims(ops.mean(ops.cast(table, "float32"), axis=0), -1)  # [D, 1]
-
-        def step(index, sums, tokens_slope, table_slope):
-            start = index * chunk_rows
-            chunk = ops.reshape(
-                ops.slice(tokens, (0, start, 0), (passes, chunk_rows, size)), (-1, size)
-            )
-
-            def part_of(values):
-                return ops.tile(
-                    ops.slice(values, (start, 0), (chunk_rows, values.shape[-1])), (passes, 1)
-                )
-
-            chunk_labels, chunk_shares = part_of(labels), part_of(shares)
-            chunk_weights = part_of(ops.expand_dims(weights, -1))
-            logits = ops.cast(ops.matmul(ops.cast(chunk, multiplied), by_class), "float32")
-            highest = ops.max(logits, axis=-1, keepdims=True)
-            shifted = logits - highest
-            class_logits = ops.take_along_axis(shifted, chunk_labels, axis=-1)  # [P C, K]
-            label_logits = class_logits[:, :1]
-            probabilities = ops.exp(shifted)
-            norm = ops.sum(probabilities, axis=-1, keepdims=True)
-            log_norm = ops.log(norm)
-            nll = log_norm - label_logits
-            loss = log_norm - ops.sum(chunk_shares * class_logits, axis=-1, keepdims=True)
-            if is_smoothed:
-                # The mean of a token's logits is its logit at the mean of the classes, which spares
-                # a pass over all of them.
-                mean = ops.matmul(ops.cast(chunk, "float32"), mean_class) - highest
-                loss = loss - part_of(rest) * mean
-            if consistency:
-                divergence, pull = divergence_of(shifted, probabilities, norm)
-                loss = loss + consistency / 2 * divergence
-            hits = ops.cast(ops.equal(label_logits, 0.0), "float32")
-            counted = ops.concatenate([loss, nll, hits], axis=-1)
-            counted = ops.where(ops.not_equal(chunk_weights, 0), counted, 0.0) * chunk_weights
-            sums = sums + ops.sum(counted, axis=0)
-            if training:
-                # exp(shifted) is p times its sum, by which the narrow matrices are divided; half
-                # precision lacks the range.
-                numbers = ops.broadcast_to(
-                    ops.expand_dims(ops.arange(passes * chunk_rows, dtype="int32"), -1),
-                    ops.shape(chunk_labels),
-                )
-                places = ops.reshape(ops.stack([numbers, chunk_labels], axis=-1), (-1, 2))
-                at_classes = ops.exp(class_logits) - chunk_shares * norm
-                slope = ops.scatter_update(
-                    probabilities, places, ops.reshape(at_classes, (-1,))
-                )  # [P C, V]
-                if consistency:
-                    slope = slope + consistency * norm * pull
-                if dtype != "float32":
-                    slope, norm = slope / norm, 1.0
-                slope = ops.cast(slope, multiplied)
-                to_tokens = ops.cast(ops.matmul(slope, rounded), "float32") / norm  # [P C, D]
-                tokens_slope = ops.slice_update(
-                    tokens_slope, (0, start, 0), ops.reshape(to_tokens, (passes, chunk_rows, size))
-                )
-                weighted = ops.cast(ops.cast(chunk, "float32") * (chunk_weights / norm), multiplied)
-                table_slope = table_slope + ops.cast(
-                    ops.matmul(ops.transpose(weighted), slope), "float32"
-                )  # [D, V]
-            return index + 1, sums, tokens_slope, table_slope
-
-        if kernels.has_kernels():
-            settings = (consistency, training, given_rows, multiplied)
-            sums, tokens_slope, table_slope = kernels.class_sums(
-                tokens, table, labels, shares, rest, weights, *settings
-            )
-            return sums, gradient_of(tokens, table, tokens_slope, table_slope)
-        empty = (
-            ops.zeros((3,), "float32"),
-            ops.zeros(ops.shape(tokens) if training else (1, 1, size), "float32"),
-            ops.zeros((size, classes) if training else (size, 1), "float32"),
-        )
-        _, sums, tokens_slope, table_slope = _repeat(step, num_chunks, empty)
-
-        return sums, gradient_of(tokens, table, tokens_slope, table_slope)
+        if count is None:
+            parts = projected_loss_torch.class_sums(tokens, table, targets, settings)
+        else:
+            parts = _Chunks(tokens, table, targets, settings).run(count)
+        sums, tokens_slope, table_slope = parts
+        return sums, _gradient(tokens, table, tokens_slope, table_slope, targets, settings)
 
     return sums_of(tokens, table)
 
 
-def _repeat(step, count, state):
-    """Runs `step(index, *state)` for the indices below `count`; a single step needs no loop."""
-    if isinstance(count, int) and count == 1:
-        return step(0, *state)
-    return ops.while_loop(lambda index, *state: index < count, step, (0, *state))
+def _targets_of(labels, weights, label_smoothing, soft_targets, passes, classes):
+    """The `Targets` of a batch, from the first of its passes."""
+    if soft_targets is None:
+        labels = ops.reshape(labels, (passes, -1, 1))[0]
+        shares = ops.full_like(ops.cast(labels, "float32"), 1.0 - label_smoothing)
+    else:
+        width = soft_targets[0].shape[-1]
+        labels, shares = (ops.reshape(part, (passes, -1, width))[0] for part in soft_targets)
+        shares = ops.cast(shares, "float32")
+    labels = ops.clip(ops.cast(labels, "int32"), 0, classes - 1)
+    rest = 1.0 - ops.sum(shares, axis=-1, keepdims=True)
+    return Targets(labels, shares, rest, ops.reshape(weights, (passes, -1))[0])
+
+
+def _chunking(rows, width, chunk_rows):
+    """How many chunks there are, and the rows of each.
+
+    All chunks have one size, since no shape may change in a compiled loop, and are as even as
+    possible, so that few rows are padding."""
+    chunk_rows = chunk_rows or max(_FEWEST_ROWS, _CHUNK_ELEMENTS // width)
+    count = (rows + chunk_rows - 1) // chunk_rows
+    count = max(count, 1) if isinstance(count, int) else ops.maximum(count, 1)
+    return count, (rows + count - 1) // count
+
+
+def _padded(tokens, targets, rows):
+    """Tokens and targets with padding of weight 0 up to a number of rows."""
+    missing = rows - ops.shape(targets.labels)[0]
+    *tables, weights = targets
+    tables = [ops.pad(part, [(0, missing), (0, 0)]) for part in tables]
+    tokens = ops.pad(tokens, [(0, 0), (0, missing), (0, 0)])
+    return tokens, Targets(*tables, ops.pad(weights, [(0, missing)]))
+
+
+def _gradient(tokens, table, tokens_slope, table_slope, targets, settings):
+    """The backward pass, as `ops.custom_gradient` wants it."""
+
+    def gradient(*args, upstream=None):
+        # PyTorch passes the upstream gradient by name, TensorFlow and JAX as the only argument.
+        upstream = (args[0] if upstream is None else upstream)[0]
+        row_weights = ops.expand_dims(targets.weights, -1)
+        to_tokens, to_table = tokens_slope, ops.transpose(table_slope)
+        if settings.is_smoothed:
+            to_tokens = to_tokens - targets.rest * ops.mean(ops.cast(table, "float32"), axis=0)
+            shares = row_weights * targets.rest
+            weighted = ops.sum(ops.cast(tokens, "float32") * shares, axis=(0, 1))
+            to_table = to_table - weighted / table.shape[0]
+        return (
+            ops.cast(to_tokens * row_weights * upstream, settings.dtype),
+            ops.cast(to_table * upstream, settings.dtype),
+        )
+
+    return gradient
+
+
+class _Chunks:
+    """The forward pass in chunks, with Keras's operations; compiled loops run it too."""
+
+    def __init__(self, tokens, table, targets, settings):
+        self.tokens, self.targets, self.settings = tokens, targets, settings
+        self.passes = 2 if settings.consistency else 1
+        self.classes, self.size = table.shape
+        self.rounded = ops.cast(table, settings.multiplied)
+        self.by_class = ops.transpose(self.rounded)  # [D, V]
+        self.mean_class = ops.expand_dims(ops.mean(ops.cast(table, "float32"), axis=0), -1)
+
+    def run(self, count):
+        """The three sums, and the gradients of the tokens `[P, N, D]` and of the table `[D, V]`."""
+        training = self.settings.training
+        state = (
+            ops.zeros((3,), "float32"),
+            ops.zeros(ops.shape(self.tokens) if training else (1, 1, self.size), "float32"),
+            ops.zeros((self.size, self.classes) if training else (self.size, 1), "float32"),
+        )
+        if isinstance(count, int) and count == 1:
+            return self.step(0, *state)[1:]
+        return ops.while_loop(lambda index, *state: index < count, self.step, (0, *state))[1:]
+
+    def step(self, index, sums, tokens_slope, table_slope):
+        """Adds chunk number `index`."""
+        consistency, rows = self.settings.consistency, self.settings.chunk_rows
+        start = index * rows
+        chunk = ops.slice(self.tokens, (0, start, 0), (self.passes, rows, self.size))
+        chunk = ops.reshape(chunk, (-1, self.size))
+        labels, shares, rest = (self._part(part, start) for part in self.targets[:3])
+        weights = self._part(ops.expand_dims(self.targets.weights, -1), start)
+        multiplied = ops.cast(chunk, self.settings.multiplied)
+        logits = ops.cast(ops.matmul(multiplied, self.by_class), "float32")
+        highest = ops.max(logits, axis=-1, keepdims=True)
+        shifted = logits - highest
+        class_logits = ops.take_along_axis(shifted, labels, axis=-1)  # [P C, K]
+        label_logits = class_logits[:, :1]
+        exponentials = ops.exp(shifted)
+        norm = ops.sum(exponentials, axis=-1, keepdims=True)
+        log_norm = ops.log(norm)
+        loss = log_norm - ops.sum(shares * class_logits, axis=-1, keepdims=True)
+        if self.settings.is_smoothed:
+            # The mean of a token's logits is its logit at the mean of the classes, which saves a
+            # pass over all classes.
+            mean = ops.matmul(ops.cast(chunk, "float32"), self.mean_class) - highest
+            loss = loss - rest * mean
+        pull = None
+        if consistency:
+            divergence, pull = divergence_of(shifted, exponentials, norm)
+            loss = loss + consistency / 2 * divergence
+        hits = ops.cast(ops.equal(label_logits, 0.0), "float32")
+        counted = ops.concatenate([loss, log_norm - label_logits, hits], axis=-1)
+        counted = ops.where(ops.not_equal(weights, 0), counted, 0.0) * weights
+        sums = sums + ops.sum(counted, axis=0)
+        if self.settings.training:
+            at_classes = ops.exp(class_logits) - shares * norm
+            slope = self._slope(exponentials, labels, at_classes, norm, pull)
+            if self.settings.dtype != "float32":
+                slope, norm = slope / norm, 1.0
+            slope = ops.cast(slope, self.settings.multiplied)
+            to_tokens = ops.cast(ops.matmul(slope, self.rounded), "float32") / norm  # [P C, D]
+            to_tokens = ops.reshape(to_tokens, (self.passes, rows, self.size))
+            tokens_slope = ops.slice_update(tokens_slope, (0, start, 0), to_tokens)
+            weighted = ops.cast(chunk, "float32") * (weights / norm)
+            weighted = ops.transpose(ops.cast(weighted, self.settings.multiplied))
+            table_slope = table_slope + ops.cast(ops.matmul(weighted, slope), "float32")  # [D, V]
+        return index + 1, sums, tokens_slope, table_slope
+
+    def _part(self, values, start):
+        """The rows of a chunk, `[N, K]` to `[P C, K]`."""
+        rows = ops.slice(values, (start, 0), (self.settings.chunk_rows, values.shape[-1]))
+        return ops.tile(rows, (self.passes, 1))
+
+    def _slope(self, exponentials, labels, at_classes, norm, pull):
+        """The gradient at the logits `[P C, V]`, times `norm`.
+
+        The narrow matrices are divided by `norm` later; half precision lacks the range for that.
+        """
+        rows = ops.arange(self.passes * self.settings.chunk_rows, dtype="int32")
+        rows = ops.broadcast_to(ops.expand_dims(rows, -1), ops.shape(labels))
+        indices = ops.reshape(ops.stack([rows, labels], axis=-1), (-1, 2))
+        slope = ops.scatter_update(exponentials, indices, ops.reshape(at_classes, (-1,)))
+        if pull is not None:
+            slope = slope + self.settings.consistency * norm * pull
+        return slope

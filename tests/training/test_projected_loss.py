@@ -250,31 +250,31 @@ def test_what_needs_logits_gets_them():
     labels = random.integers(1, V, (2, 3)).astype("int32")
     inputs = {"source_ids": labels, "target_ids": labels}
     model, _ = train(kformer.Transformer)
-    assert model._can_project_loss((inputs, labels)) and not model._can_project_loss(
+    assert model.can_skip_logits((inputs, labels)) and not model.can_skip_logits(
         (inputs, labels, np.ones(2))
     )
-    assert not model._can_project_loss(([labels, labels], labels))
+    assert not model.can_skip_logits(([labels, labels], labels))
     # Subclasses that compute something else.
     plain = float(model.evaluate(inputs, labels, verbose=0, return_dict=True)["nll"])
     model.compile("sgd", Doubled(), metrics=[Sure(name="sure")])
     found = model.evaluate(inputs, labels, verbose=0, return_dict=True)
     assert found["loss"] == pytest.approx(2 * plain, rel=1e-4) and found["sure"] == 0
     model.compile("sgd", MaskedCrossentropy(), metrics=[Sure()])
-    assert not model._can_project_loss((inputs, labels))
+    assert not model.can_skip_logits((inputs, labels))
     keras_metric = keras.metrics.SparseCategoricalAccuracy(name="keras")
     model, steps = train(kformer.Transformer, metrics=[keras_metric])
-    assert not model._can_project_loss((inputs, labels)) and 0 <= steps[-1]["keras"] <= 1
+    assert not model.can_skip_logits((inputs, labels)) and 0 <= steps[-1]["keras"] <= 1
     model, steps = train(
         kformer.Transformer,
         metrics=[],
         weighted=[kformer.MaskedAccuracy()],
         sample_weight=np.ones(4, "float32"),
     )
-    assert not model._can_project_loss((inputs, labels)) and 0 <= steps[-1]["accuracy"] <= 1
+    assert not model.can_skip_logits((inputs, labels)) and 0 <= steps[-1]["accuracy"] <= 1
     # A metric that counts other tokens than the loss does.
     model, _ = train(kformer.Transformer, metrics=[kformer.MaskedAccuracy(pad_id=5)])
-    assert not model._can_project_loss((inputs, labels))
+    assert not model.can_skip_logits((inputs, labels))
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    assert not model._can_project_loss((inputs, labels))
+    assert not model.can_skip_logits((inputs, labels))
     # Outside of a step the model gives logits.
     assert tuple(model({"source_ids": labels, "target_ids": labels}).shape) == (2, 3, V)
