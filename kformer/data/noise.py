@@ -1,6 +1,4 @@
-"""What a data set changes in the sentences that are read from it: other pieces, and tokens that are
-hidden.
-"""
+"""Changes to sentences as they are read: resampled segmentation, and hidden tokens."""
 
 import math
 
@@ -10,93 +8,111 @@ from kformer.data.corpus import padded_rows
 from kformer.text.subword_sampling import SubwordSampler
 from kformer.utils.checks import check_rate
 
-# Pairs whose draws say how much room a batch needs, and the share of draws that it is enough for.
-_LOOKED_AT, _ENOUGH = 2000, 0.9
+# The pairs that are sampled to find out how much longer sentences become, and the share of them
+# that the planned lengths are enough for.
+_SAMPLED_PAIRS, _QUANTILE = 2000, 0.9
+# A segmentation that is too long is sampled again, up to this many times in all.
 _ATTEMPTS = 4
-# Keys: attempts, then pairs, then epochs.
+# The bits of a sampler's key: attempts and pairs below, epochs above.
 _PAIR_BITS = 40
 
 
-def check_noise(tokenizer, subword_sampling, word_dropout):
-    """Refuses settings that cannot be.
-
-    Raises:
-        ValueError: a number is out of range, or there is no tokenizer to do with.
-    """
-    check_rate("word_dropout", word_dropout)
-    if tokenizer is None and (subword_sampling or word_dropout):
-        raise ValueError(
-            "Subword sampling and word dropout need the tokenizer that the corpus was prepared with: give tokenizer."
-        )
-    if subword_sampling:
-        SubwordSampler(tokenizer.vocabulary("source"), subword_sampling)
-
-
 class Noise:
-    """Reads pairs of a corpus, changed; every change a pure function of the seed, the epoch and the
-    pair, or of the step.
+    """The checked settings of the noise, and a sampler for each side.
 
     Args:
-        corpus: `PreparedCorpus`.
-        tokenizer: the tokenizer that it was prepared with, or `None` where nothing is changed.
-        subword_sampling: float, the strength of a `SubwordSampler`; `None` or 0 for none.
-        word_dropout: float in [0, 1).
+        tokenizer: `kformer.Tokenizer` or `None`. The tokenizer of the corpus; `None` only without
+            noise.
+        subword_sampling: float or `None`. The strength of a `SubwordSampler`; `None` or 0 for none.
+        word_dropout: float in `[0, 1)`.
         seed: int.
 
     Attributes:
-        samples: bool, whether words are cut anew.
+        samplers: dict of side to `SubwordSampler`; empty without subword sampling.
+
+    Raises:
+        ValueError: a number is out of range, or noise comes without a tokenizer.
     """
 
-    def __init__(self, corpus, tokenizer, subword_sampling, word_dropout, seed):
-        check_noise(tokenizer, subword_sampling, word_dropout)
-        if tokenizer is not None:
-            corpus.check_tokenizer(tokenizer)
-        self.corpus, self.seed = corpus, int(seed)
-        self.samples, self.word_dropout = bool(subword_sampling), float(word_dropout)
-        self._unknown_id = tokenizer.unknown_id if word_dropout else None
-        self._special = np.array([corpus.pad_id, corpus.start_id, corpus.end_id])
-        self._samplers, self._growth, self._room = {}, {"source": 1.0, "target": 1.0}, {}
-        for number, side in enumerate(("source", "target") if self.samples else ()):
-            self._samplers[side] = SubwordSampler(
+    def __init__(self, tokenizer, subword_sampling, word_dropout, seed):
+        self.word_dropout = check_rate("word_dropout", word_dropout)
+        if tokenizer is None and (subword_sampling or word_dropout):
+            raise ValueError(
+                "Subword sampling and word dropout need the tokenizer that the corpus was prepared "
+                "with: give tokenizer."
+            )
+        self.tokenizer, self.seed = tokenizer, int(seed)
+        self.samplers = {}
+        for number, side in enumerate(("source", "target") if subword_sampling else ()):
+            self.samplers[side] = SubwordSampler(
                 tokenizer.vocabulary(side), subword_sampling, seed=2 * self.seed + number
             )
-            self._look(side)
 
-    def _look(self, side):
-        """How much longer sentences become."""
-        pairs = np.unique(np.linspace(0, self.corpus.num_pairs - 1, _LOOKED_AT).astype(np.int64))
+
+class NoisyReader:
+    """Reads the pairs of a corpus with noise.
+
+    The segmentation of a pair is a pure function of the seed, the epoch and the pair; the hidden
+    tokens of a batch are one of the seed and the batch.
+
+    Args:
+        corpus: `PreparedCorpus`.
+        noise: `Noise`.
+
+    Attributes:
+        samples: bool. Whether the segmentation is resampled.
+
+    Raises:
+        ValueError: the corpus was prepared with another tokenizer.
+    """
+
+    def __init__(self, corpus, noise):
+        if noise.tokenizer is not None:
+            corpus.check_tokenizer(noise.tokenizer)
+        self.corpus, self._noise = corpus, noise
+        self.samples = bool(noise.samplers)
+        self._unknown_id = noise.tokenizer.unknown_id if noise.word_dropout else None
+        self._special = np.array([corpus.pad_id, corpus.start_id, corpus.end_id])
+        # By side: how much longer the text becomes, and how much longer most sentences become.
+        self._growth, self._stretch = {"source": 1.0, "target": 1.0}, {}
+        for side, sampler in noise.samplers.items():
+            self._measure(side, sampler)
+
+    def _measure(self, side, sampler):
+        """Finds out how much longer the sentences of a side become."""
+        last = self.corpus.num_pairs - 1
+        pairs = np.unique(np.linspace(0, last, _SAMPLED_PAIRS).astype(np.int64))
         rows = [self.corpus.ids(side, int(pair)) for pair in pairs]
         before = np.array([len(row) for row in rows])
-        after = np.array([len(row) for row in self._samplers[side](rows, pairs)])
+        after = np.array([len(row) for row in sampler(rows, pairs)])
         self._growth[side] = float(after.sum() / before.sum())
-        self._room[side] = float(np.quantile(after / before, _ENOUGH))
+        self._stretch[side] = float(np.quantile(after / before, _QUANTILE))
 
     def growth(self, side):
-        """By how much a side grows, as a factor on its number of tokens."""
+        """The factor by which the tokens of a side increase."""
         return self._growth[side]
 
     def planned_lengths(self, side):
-        """The tokens that each pair has room for: uint32 array."""
+        """The most tokens that each pair may have on a side, uint32 array `[num_pairs]`."""
         lengths = self.corpus.lengths(side)
         if not self.samples:
             return lengths
-        return self._room_for(side, lengths).astype(np.uint32)
+        return self._longest(side, lengths).astype(np.uint32)
 
-    def _room_for(self, side, lengths):
-        """The tokens that sentences of these lengths have room for once they are cut anew."""
-        return np.maximum(
-            lengths, np.minimum(np.ceil(lengths * self._room[side]), self.corpus.max_length)
-        )
+    def _longest(self, side, lengths):
+        """The most tokens after resampling of sentences that have these lengths before it."""
+        longest = np.minimum(np.ceil(lengths * self._stretch[side]), self.corpus.max_length)
+        return np.maximum(lengths, longest)
 
     def gather(self, side, pairs, shape, epoch, counts=None):
-        """As `PreparedCorpus.gather`, the words cut as they are in this epoch."""
+        """As `PreparedCorpus.gather`, with the segmentation of an epoch."""
         if not self.samples:
             return self.corpus.gather(side, pairs, shape, counts)
         plain = [self.corpus.ids(side, pair) for pair in pairs.tolist()]
         lengths = np.array([len(row) for row in plain], np.int64)
-        # Not what this batch has room for: how a line is cut shall not depend on the lines beside
-        # it.
-        room = self._room_for(side, lengths)
+        # Not the capacity of this batch: the segmentation of a sentence must not depend on the
+        # sentences beside it.
+        longest = self._longest(side, lengths)
         rows, left = list(plain), np.arange(len(plain))
         for attempt in range(_ATTEMPTS):
             keys = (
@@ -104,10 +120,10 @@ class Noise:
                 + pairs[left].astype(np.uint64) * np.uint64(_ATTEMPTS)
                 + np.uint64(attempt)
             )
-            drawn = self._samplers[side]([plain[i] for i in left], keys)
-            fits = np.array([len(row) for row in drawn], np.int64) <= room[left]
+            sampled = self._noise.samplers[side]([plain[i] for i in left], keys)
+            fits = np.array([len(row) for row in sampled], np.int64) <= longest[left]
             for i in np.flatnonzero(fits):
-                rows[left[i]] = drawn[i]
+                rows[left[i]] = sampled[i]
             left = left[~fits]
             if not len(left):
                 break
@@ -116,18 +132,18 @@ class Noise:
         return padded_rows(ids, lengths, shape, counts, self.corpus.pad_id), lengths
 
     def drop_words(self, inputs, number):
-        """Hides tokens of a batch's inputs.
+        """Replaces tokens of a batch by the unknown token, as word dropout does.
 
         Args:
             inputs: dict of int32 arrays, changed in place.
-            number: int, of the batch.
+            number: int. The number of the batch.
         """
-        if self.word_dropout:
-            bits = np.random.PCG64(np.random.SeedSequence([self.seed, number, 0x77D]))
+        rate = self._noise.word_dropout
+        if rate:
+            bits = np.random.PCG64(np.random.SeedSequence([self._noise.seed, number, 0x77D]))
             for name in ("source_ids", "target_ids"):
                 ids = inputs[name]
-                is_hidden = bits.random_raw(ids.size).reshape(ids.shape) < math.floor(
-                    self.word_dropout * 2.0**64
-                )
+                threshold = math.floor(rate * 2.0**64)
+                is_hidden = bits.random_raw(ids.size).reshape(ids.shape) < threshold
                 ids[is_hidden & ~np.isin(ids, self._special)] = self._unknown_id
         return inputs

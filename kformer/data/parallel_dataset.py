@@ -9,89 +9,101 @@ import weakref
 import keras
 import numpy as np
 
-from kformer.data.batching import BatchPlan
 from kformer.data.corpus import PreparedCorpus
-from kformer.data.noise import Noise, check_noise
-from kformer.data.packing import PackedPlan, segment_numbers
+from kformer.data.endless_batches import EndlessBatches
+from kformer.data.noise import Noise, NoisyReader
+from kformer.data.order import BatchOrder
+from kformer.data.packing import segment_numbers
 from kformer.data.preparation import prepare, prepare_cached
-from kformer.utils.checks import check_whole
 
-# Batches whose tokens are remembered: more than any reader is ahead of the training.
+# Batches whose token counts are kept: more than any reader is ahead of the training.
 _COUNTS_KEPT = 256
 
 
 class ParallelDataset(keras.utils.PyDataset):
-    """Pairs of sentences as batches for `fit`: length-bucketed, of a bounded number of tokens, in
-    few shapes.
+    """Pairs of sentences as batches for `fit`, bucketed by length, in few shapes.
 
-    The text is tokenized once, into ids on disk (see `kformer.data.prepare`, also for which pairs
-    are left out and for the errors in bad files). Pairs of like length share a batch; the few
-    shapes are chosen from the corpus before training, so a compiler meets at most `max_shapes` of
-    them. Every pair is seen exactly once per epoch.
+    The text is tokenized once into ids on disk. `kformer.data.prepare` does it; see there for the
+    pairs that are left out and for errors in the files. Pairs of similar length share a batch. The
+    shapes are chosen from the corpus before training, so that a compiler meets at most `max_shapes`
+    of them. Every pair occurs exactly once per epoch.
 
-    A batch is a pure function of the seed, the global step and the host: `batch_at(step)`. Training
-    that stopped at a step goes on with `from_step(step)` as if it had never stopped, and several
-    hosts share an epoch without talking.
+    A batch is a pure function of the seed, the global step and the host: `batch_at(step)`. A
+    training that stopped at a step continues with `from_step(step)` as if it had never stopped, and
+    several hosts share an epoch without communication.
 
-    The right shift of teacher forcing is done here and nowhere else: for target tokens `a b </s>`,
-    `target_ids` is `<s> a b` and the label is `a b </s>`.
+    The right shift of teacher forcing happens here only: for the target tokens `a b </s>`,
+    `target_ids` is `<s> a b` and the labels are `a b </s>`.
 
-    Pass `shuffle=False` to the `fit` of a model of your own: Keras otherwise shuffles the order of
-    the batches once more, outside the seed (`kformer.Transformer.fit` sees to that).
+    Pass `shuffle=False` to the `fit` of a model of your own. Otherwise Keras shuffles the order of
+    the batches again, outside of the seed. (`kformer.Transformer.fit` does this for you.)
 
     Args:
-        source: path of a UTF-8 text file with one sentence per line, or a list of strings.
+        source: path of a UTF-8 text file with one sentence per line, or list of str.
         target: the same for the other side, with as many lines.
-        tokenizer: a `kformer.Tokenizer`.
-        batch_tokens: int. Most padded tokens on the longer side of a batch: a bucket of shape (S,
-            T) takes `batch_tokens // max(S, T)` pairs at most, and always at least one.
-        seed: int, not negative.
-        shuffle: bool. False keeps the corpus's order inside each bucket, the same in every epoch.
-        max_length: int. Pairs with more tokens on a side (special tokens counted) are left out, and
-            reported.
-        max_shapes: int. Most distinct batch shapes.
-        packed: bool. True puts several pairs behind each other in each row of the one shape that
-            all batches have, about as long as four average pairs and as the longest. Hardly
-            anything is padding, and a compiler compiles once. `kformer.Transformer` keeps the pairs
-            of a row apart by the segments that the batch tells.
-        host, num_hosts: this process's number and the number of processes that train together. At
-            each step all hosts have batches of the same shape, and no pair in common.
-        cache_dir: folder in which prepared corpora are kept and found again. Without it the ids
-            stand in a temporary folder (TMPDIR says where) until this dataset is garbage.
-        num_threads, progress, report: see `kformer.data.prepare`.
+        tokenizer: `kformer.Tokenizer`.
+        batch_tokens: int, default 4096. The most tokens on the longer side of a batch, padding
+            included: a bucket of shape (S, T) takes at most `batch_tokens // max(S, T)` pairs, and
+            at least one.
+        seed: int of at least 0, default 0.
+        shuffle: bool, default True. False keeps the corpus's order within each bucket, in every
+            epoch.
+        max_length: int, default 256. Pairs with more tokens on a side (special tokens included) are
+            left out and reported.
+        max_shapes: int, default 8. The most distinct batch shapes.
+        packed: bool, default False. Whether rows hold several pairs, one after the other. All
+            batches then have one shape, whose rows are as long as the longest pair and as about
+            four average ones. Hardly anything is padding, and a compiler compiles once.
+            `kformer.Transformer` keeps the pairs of a row apart by the segments in the batch.
+        subword_sampling: float or `None`, default `None`. The strength of a
+            `kformer.text.SubwordSampler` that resamples the segmentation of every sentence in every
+            epoch; `None` or 0 for none.
+        word_dropout: float in `[0, 1)`, default 0.0. The probability that an input token is
+            replaced by the unknown token.
+        host: int, default 0. The number of this process among those that train together.
+        num_hosts: int, default 1. How many there are. At each step all hosts have batches of the
+            same shape and no pair in common.
+        cache_dir: path or `None`, default `None`. A folder in which prepared corpora are kept and
+            found again. `None` keeps the ids in a temporary folder (see TMPDIR) as long as the
+            dataset exists.
+        num_threads: int or `None`, default `None`. See `kformer.data.prepare`.
+        progress: callable or `None`, default `None`. See `kformer.data.prepare`.
+        report: callable or `None`, default `None`. See `kformer.data.prepare`.
 
     Items:
-        `({"source_ids": int32 [B, S], "target_ids": int32 [B, T]}, labels)`, labels int32 [B, T],
-        all padded with `pad_id`. Where a bucket's pairs do not divide evenly, a batch ends with a
-        row of padding only.
+        `({"source_ids": int32 [B, S], "target_ids": int32 [B, T]}, labels)` with labels int32
+        [B, T], all padded with `pad_id`. A batch may end with a row of padding, if the pairs of a
+        bucket do not divide evenly.
 
-        Packed, the inputs also have `source_segments` int32 [B, S] and `target_segments` int32 [B,
-        T]: which pair of its row a token belongs to, counted from 1; 0 is padding. Source k and
-        target k of a row are a pair, and each target is shifted by itself, with a start token of
-        its own.
+        Packed batches also have the inputs `source_segments` int32 [B, S] and `target_segments`
+        int32 [B, T]: the number, from 1, of the pair in its row that a token belongs to, and 0 for
+        padding. Source k and target k of a row are a pair. Each target is shifted by itself and has
+        its own start token.
 
     Attributes:
-        steps_per_epoch: int, batches in an epoch on this host.
+        steps_per_epoch: int. The batches of an epoch on this host.
         shapes: list of (B, S, T), at most `max_shapes`.
-        num_pairs, num_too_long, num_empty: pairs in use, and pairs left out.
-        num_tokens: real target tokens in an epoch over all hosts, end tokens included.
-        longest: int, tokens of the longest side of a pair.
-        fill, source_fill: real tokens over padded tokens, of the target and the source side.
-        epoch: int, the epoch that `dataset[i]` reads; `fit` advances it at the end of each.
+        num_pairs, num_too_long, num_empty: int. The pairs in use, and those left out.
+        num_tokens: int. The real target tokens of an epoch over all hosts, end tokens included.
+        longest: int. The tokens of the longest side of a pair.
+        fill, source_fill: float. Real tokens over all positions, on the target and the source side.
+        epoch: int. The epoch that `dataset[i]` reads. `fit` advances it at the end of each epoch.
 
     Example:
-
-    >>> train = ParallelDataset("train.en", "train.de", tokenizer, batch_tokens=4096, seed=0)
-    >>> model.fit(train, epochs=20, shuffle=False)
-    >>> # Go on at step 1234, wherever in an epoch that is:
-    >>> model.fit(train.from_step(1234), steps_per_epoch=train.steps_per_epoch, epochs=18)
+    ```python
+    tokenizer = kformer.Tokenizer.train(["train.en", "train.de"], vocabulary_size=400)
+    train = kformer.data.ParallelDataset("train.en", "train.de", tokenizer, batch_tokens=512)
+    inputs, labels = train.batch_at(0)
+    # Continue a training at step 7, wherever in an epoch that is:
+    rest = train.from_step(7)
+    ```
 
     References:
-        - Vaswani et al. 2017, "Attention is all you need", section 5.1: batches of pairs of about
-          equal length, by number of tokens.
+        Vaswani et al. 2017, "Attention is all you need", section 5.1: batches of pairs of about
+        equal length, by number of tokens.
     """
 
-    # Read by `Transformer.fit`: Keras is not to shuffle the batches once more.
+    # `Transformer.fit` reads this and tells Keras not to shuffle the batches again.
     is_ordered = True
     _soft_targets = None
 
@@ -116,8 +128,8 @@ class ParallelDataset(keras.utils.PyDataset):
         progress=None,
         report=None,
     ):
-        _check_options(batch_tokens, seed, max_shapes, host, num_hosts)
-        check_noise(tokenizer, subword_sampling, word_dropout)  # Before the long work.
+        order = BatchOrder(batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts)
+        noise = Noise(tokenizer, subword_sampling, word_dropout, seed)  # Before the long work.
         options = dict(
             max_length=max_length, num_threads=num_threads, progress=progress, report=report
         )
@@ -127,8 +139,7 @@ class ParallelDataset(keras.utils.PyDataset):
             folder = tempfile.mkdtemp(prefix="kformer-data-")
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             corpus = prepare(source, target, tokenizer, pathlib.Path(folder) / "pairs", **options)
-        noise = Noise(corpus, tokenizer, subword_sampling, word_dropout, seed)
-        self._build(corpus, noise, batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts)
+        self._build(NoisyReader(corpus, noise), order)
 
     @classmethod
     def from_prepared(
@@ -150,75 +161,61 @@ class ParallelDataset(keras.utils.PyDataset):
         """A dataset over a corpus that `kformer.data.prepare` wrote.
 
         Args:
-            corpus: a `PreparedCorpus`, or the path of its folder.
-            tokenizer: the tokenizer that it was prepared with, which only subword sampling and word
-                dropout need.
-            soft_targets: the `SoftTargets` of the corpus, what teachers expect at each of its
-                target tokens; the inputs of a batch then also have `soft_target_ids`, int32 `[B, T,
-                K]`, and `soft_targets`, float32 `[B, T, K]`, from which a `kformer.Transformer`
-                learns by `kformer.training.MaskedCrossentropy`. They belong to the words as they
-                were cut once, so they do not go with subword sampling.
+            corpus: `PreparedCorpus`, or the path of its folder.
+            tokenizer: `kformer.Tokenizer` or `None`, default `None`. The tokenizer that the corpus
+                was prepared with. Only subword sampling and word dropout need it.
+            soft_targets: `SoftTargets` or `None`, default `None`. What teachers predict at each
+                target token of the corpus. The inputs of a batch then also have `soft_target_ids`,
+                int32 `[B, T, K]`, and `soft_targets`, float32 `[B, T, K]`, from which a
+                `kformer.Transformer` learns with `kformer.training.MaskedCrossentropy`. They belong
+                to one segmentation of the text, so they exclude subword sampling.
             batch_tokens, seed, shuffle, max_shapes, packed, subword_sampling, word_dropout, host,
                 num_hosts: as for the class.
 
+        Returns:
+            `ParallelDataset`.
+
         Raises:
-            ValueError: the soft targets are of another corpus, or there is subword sampling, too;
-                the corpus was prepared with another tokenizer; or as for the class.
+            ValueError: the soft targets belong to another corpus or come with subword sampling; the
+                corpus was prepared with another tokenizer; or as for the class.
+
+        Example:
+        ```python
+        tokenizer = kformer.Tokenizer.train(["train.en", "train.de"], vocabulary_size=400)
+        corpus = kformer.data.prepare("train.en", "train.de", tokenizer, "prepared")
+        train = kformer.data.ParallelDataset.from_prepared(corpus, batch_tokens=512)
+        ```
         """
-        _check_options(batch_tokens, seed, max_shapes, host, num_hosts)
+        order = BatchOrder(batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts)
         dataset = cls.__new__(cls)
         corpus = corpus if isinstance(corpus, PreparedCorpus) else PreparedCorpus.load(corpus)
-        if soft_targets is not None and subword_sampling:
-            raise ValueError(
-                "Soft targets belong to words as they were cut once: leave out subword_sampling, or soft_targets."
-            )
-        if (
-            soft_targets is not None
-            and soft_targets.corpus.folder.resolve() != corpus.folder.resolve()
-        ):
-            raise ValueError(
-                f"The soft targets are those of '{soft_targets.corpus.folder}', not of '{corpus.folder}'."
-            )
-        noise = Noise(corpus, tokenizer, subword_sampling, word_dropout, seed)
+        if soft_targets is not None:
+            _check_soft_targets(soft_targets, corpus, subword_sampling)
+        noise = Noise(tokenizer, subword_sampling, word_dropout, seed)
         dataset._soft_targets = soft_targets
-        dataset._build(
-            corpus, noise, batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts
-        )
+        dataset._build(NoisyReader(corpus, noise), order)
         return dataset
 
-    def _build(
-        self, corpus, noise, batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts
-    ):
+    def _build(self, reader, order):
         super().__init__()
-        self.corpus = corpus
-        self._noise = noise
-        self.batch_tokens, self.seed, self.shuffle = int(batch_tokens), int(seed), bool(shuffle)
-        self.host, self.num_hosts = int(host), int(num_hosts)
-        self.packed = bool(packed)
-        lengths = noise.planned_lengths("source"), noise.planned_lengths("target")
+        self._reader = reader
+        self.corpus = corpus = reader.corpus
+        self.batch_tokens, self.seed = int(order.batch_tokens), int(order.seed)
+        self.shuffle, self.packed = bool(order.shuffle), bool(order.packed)
+        self.host, self.num_hosts = int(order.host), int(order.num_hosts)
+        lengths = reader.planned_lengths("source"), reader.planned_lengths("target")
         self.longest = int(max(side.max() for side in lengths))
-        order = {"num_hosts": self.num_hosts, "seed": self.seed, "shuffle": self.shuffle}
-        if self.packed:
-            self._plan = PackedPlan(*lengths, self.batch_tokens, **order)
-        else:
-            self._plan = BatchPlan(*lengths, self.batch_tokens, max_shapes=int(max_shapes), **order)
+        self._plan = order.plan(*lengths)
         self.buckets = self._plan.buckets
         self.shapes = [bucket.shape for bucket in self.buckets]
         self.steps_per_epoch = self._plan.steps_per_epoch
         self.pad_id, self.start_id, self.end_id = corpus.pad_id, corpus.start_id, corpus.end_id
-        self.num_pairs, self.num_too_long, self.num_empty = (
-            corpus.num_pairs,
-            corpus.num_too_long,
-            corpus.num_empty,
-        )
-        self.num_tokens = corpus.num_target_tokens
-        self.fill = (
-            noise.growth("target")
-            * self.num_tokens
-            / sum(b.num_batches * b.rows * b.target_length for b in self.buckets)
-        )
-        places = sum(b.num_batches * b.rows * b.source_length for b in self.buckets)
-        self.source_fill = noise.growth("source") * corpus.num_source_tokens / places
+        self.num_pairs, self.num_tokens = corpus.num_pairs, corpus.num_target_tokens
+        self.num_too_long, self.num_empty = corpus.num_too_long, corpus.num_empty
+        positions = sum(b.num_batches * b.rows * b.target_length for b in self.buckets)
+        self.fill = reader.growth("target") * self.num_tokens / positions
+        positions = sum(b.num_batches * b.rows * b.source_length for b in self.buckets)
+        self.source_fill = reader.growth("source") * corpus.num_source_tokens / positions
         self._counts = {}
         self._epoch = 0
         self._fit_starts = False
@@ -229,8 +226,13 @@ class ParallelDataset(keras.utils.PyDataset):
         return self._epoch
 
     def set_epoch(self, epoch):
-        """Makes `dataset[i]` read epoch `epoch` (counted from 0), for training that goes on at an
-        epoch's start.
+        """Makes `dataset[i]` read another epoch, to continue a training at the start of an epoch.
+
+        Args:
+            epoch: int of at least 0. Epochs count from 0.
+
+        Raises:
+            ValueError: the epoch is negative.
         """
         epoch = operator.index(epoch)
         if epoch < 0:
@@ -239,8 +241,16 @@ class ParallelDataset(keras.utils.PyDataset):
         self._items_read = None
 
     def batch_at(self, step):
-        """The batch of global step `step` (counted from 0 over all epochs) on this host, as an item
-        of the dataset.
+        """The batch of a global step on this host.
+
+        Args:
+            step: int of at least 0. Steps count from 0 over all epochs.
+
+        Returns:
+            An item of the dataset.
+
+        Raises:
+            ValueError: the step is negative.
         """
         step = operator.index(step)
         if step < 0:
@@ -249,17 +259,21 @@ class ParallelDataset(keras.utils.PyDataset):
         self._counts[step] = int(np.count_nonzero(labels != self.pad_id))
         while len(self._counts) > _COUNTS_KEPT:
             self._counts.pop(next(iter(self._counts)), None)
-        return self._noise.drop_words(inputs, step * self.num_hosts + self.host), labels
+        return self._reader.drop_words(inputs, step * self.num_hosts + self.host), labels
 
     def pairs_at(self, step):
-        """The pairs of the corpus that stand in the batch of global step `step` on this host, in
-        its order: int array.
+        """The indices in the corpus of the pairs of a batch, int array `[n]`, in its order.
+
+        Args:
+            step: int of at least 0. The global step.
         """
         return self._plan.batch(operator.index(step), self.host)[1]
 
     def count_tokens(self, step):
-        """Real target tokens in the batch of global step `step`; at no cost soon after the batch
-        was read.
+        """The number of real target tokens in a batch; free soon after the batch was read.
+
+        Args:
+            step: int of at least 0. The global step.
         """
         if step not in self._counts:
             self.batch_at(step)
@@ -268,13 +282,13 @@ class ParallelDataset(keras.utils.PyDataset):
     def _bucket_batch(self, step):
         bucket, pairs = self._plan.batch(step, self.host)
         epoch = step // self.steps_per_epoch
-        source_ids, _ = self._noise.gather(
+        source_ids, _ = self._reader.gather(
             "source", pairs, (bucket.rows, bucket.source_length), epoch
         )
-        labels, lengths = self._noise.gather(
+        labels, lengths = self._reader.gather(
             "target", pairs, (bucket.rows, bucket.target_length), epoch
         )
-        # Shifted right by one: the last token of each row is predicted, never read.
+        # Shifted right by one: the last token of each row is predicted and never an input.
         target_ids = np.full_like(labels, self.pad_id)
         target_ids[: len(pairs), 0] = self.start_id
         read = np.arange(1, bucket.target_length) < lengths[:, None]
@@ -292,7 +306,7 @@ class ParallelDataset(keras.utils.PyDataset):
         }
         ids, segments = {}, {}
         for side, shape in shapes.items():
-            ids[side], lengths = self._noise.gather(
+            ids[side], lengths = self._reader.gather(
                 side, pairs, shape, step // self.steps_per_epoch, counts
             )
             segments[side] = segment_numbers(lengths, counts, shape)
@@ -309,27 +323,33 @@ class ParallelDataset(keras.utils.PyDataset):
         return inputs, labels
 
     def from_step(self, step):
-        """An endless dataset whose item i is `batch_at(step + i)`, for training that goes on at any
-        step.
+        """An endless dataset whose item i is `batch_at(step + i)`, to continue at any step.
 
-        Give `fit` its `steps_per_epoch`. Keras does not shuffle endless datasets.
+        Pass `steps_per_epoch` to `fit`. Keras does not shuffle endless datasets.
+
+        Args:
+            step: int of at least 0. The global step.
+
+        Raises:
+            ValueError: the step is negative.
         """
-        return _FromStep(self, step)
+        return EndlessBatches(self, step)
 
     def summary(self):
-        """One line on what there is: pairs, batches, shapes, tokens and how full the batches are."""
+        """One line about the pairs, batches, shapes and tokens, and how full the batches are."""
         shapes = " ".join(f"{rows}x{source}x{target}" for rows, source, target in self.shapes)
         kinds = "packed into one shape" if self.packed else f"{len(self.shapes)} shapes"
         left_out = f"{self.num_too_long:,} too long and {self.num_empty:,} empty left out"
-        more = 100 * (self._noise.growth("target") - 1)
-        drawn = (
-            f" (and {more:.0f} % more, as words are cut anew in every epoch)"
-            if self._noise.samples
+        more = 100 * (self._reader.growth("target") - 1)
+        growth = (
+            f" (and {more:.0f} % more, since the segmentation is resampled in every epoch)"
+            if self._reader.samples
             else ""
         )
         return (
-            f"{self.num_pairs:,} pairs ({left_out}), {self.steps_per_epoch:,} steps per epoch, {self.num_tokens:,} "
-            f"target tokens{drawn}, {100 * self.fill:.1f} % full, {kinds} BxSxT: {shapes}"
+            f"{self.num_pairs:,} pairs ({left_out}), {self.steps_per_epoch:,} steps per epoch, "
+            f"{self.num_tokens:,} target tokens{growth}, {100 * self.fill:.1f} % full, "
+            f"{kinds} BxSxT: {shapes}"
         )
 
     def __len__(self):
@@ -344,10 +364,10 @@ class ParallelDataset(keras.utils.PyDataset):
         return self.batch_at(self._epoch * self.steps_per_epoch + index)
 
     # Keras (3.15) calls `on_epoch_end` once before the first epoch of every `fit` and `evaluate`,
-    # after a trial `on_epoch_begin` or none; and also in mid-epoch when `steps_per_epoch` is less
-    # than the dataset has. Counting these calls would skip epochs and cut them short. So: whoever
-    # builds Keras's adapter reads `workers` first; the next end of an epoch is the trial's; and an
-    # epoch that Keras reads ends when all of its items were read.
+    # possibly after a trial `on_epoch_begin`. It also calls it in mid-epoch if `steps_per_epoch` is
+    # below the dataset's. To count these calls would skip epochs and cut them short. Therefore:
+    # building Keras's adapter reads `workers`, so the next end of an epoch belongs to the trial;
+    # and an epoch ends when all of its items have been read.
 
     @property
     def workers(self):
@@ -367,60 +387,14 @@ class ParallelDataset(keras.utils.PyDataset):
             self._items_read = None
 
 
-class _FromStep(keras.utils.PyDataset):
-    """`ParallelDataset.batch_at` from a step on, without end.
-
-    TensorFlow's `fit` reads items 0 and 1 before it starts, only to learn which dimensions vary,
-    and refuses any later batch that varies in another. In mid-epoch the next two batches may well
-    be of one shape. So between the building of Keras's adapter (which reads `workers`) and the
-    first `on_epoch_begin`, items 0 and 1 are padding in the smallest and the largest shape of the
-    ladder, which differ in every dimension. Nothing is trained on those. Packed batches are of one
-    shape."""
-
-    def __init__(self, dataset, step):
-        super().__init__()
-        self.dataset = dataset
-        self.step = operator.index(step)
-        if self.step < 0:
-            raise ValueError(f"The step must not be negative, but it is {self.step}.")
-        self._fit_starts = False
-
-    @property
-    def num_batches(self):
-        return None
-
-    def __getitem__(self, index):
-        if self._fit_starts and index in (0, 1) and not self.dataset.packed:
-            rows, source_length, target_length = self.dataset.shapes[-index]
-            source_ids = np.full((rows, source_length), self.dataset.pad_id, np.int32)
-            labels = np.full((rows, target_length), self.dataset.pad_id, np.int32)
-            soft_targets = self.dataset._soft_targets
-            more = {} if soft_targets is None else soft_targets.empty(labels.shape)
-            return {"source_ids": source_ids, "target_ids": labels, **more}, labels
-        return self.dataset.batch_at(self.step + index)
-
-    @property
-    def workers(self):
-        self._fit_starts = True
-        return 1
-
-    def on_epoch_begin(self):
-        self._fit_starts = False
-
-    def on_epoch_end(self):
-        self._fit_starts = False
-
-
-def _check_options(batch_tokens, seed, max_shapes, host, num_hosts):
-    for name, value, least in (
-        ("batch_tokens", batch_tokens, 1),
-        ("seed", seed, 0),
-        ("max_shapes", max_shapes, 1),
-        ("num_hosts", num_hosts, 1),
-        ("host", host, 0),
-    ):
-        check_whole(name, value, least)
-    if host >= num_hosts:
+def _check_soft_targets(soft_targets, corpus, subword_sampling):
+    if subword_sampling:
         raise ValueError(
-            f"host must be below num_hosts={num_hosts} (hosts count from 0), but it is {host}."
+            "Soft targets belong to one segmentation of the text: leave out subword_sampling, or "
+            "soft_targets."
+        )
+    if soft_targets.corpus.folder.resolve() != corpus.folder.resolve():
+        raise ValueError(
+            f"The soft targets are those of '{soft_targets.corpus.folder}', not of "
+            f"'{corpus.folder}'."
         )

@@ -1,5 +1,6 @@
 """From two files of text to flat files of token ids."""
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -39,47 +40,48 @@ def prepare(
     progress=None,
     report=None,
 ):
-    r"""Tokenizes a parallel corpus once and writes the ids into a folder, from which training reads
-    them.
+    r"""Tokenizes a parallel corpus once and writes the ids into a folder, for training to read.
 
-    The corpus streams through in chunks, so its size is bounded by the disk alone. The folder is
-    written aside and renamed when it is complete: a folder named `output` is never half written.
+    The corpus is read in chunks, so only the disk limits its size. The folder is written aside and
+    renamed when it is complete: a folder named `output` is never incomplete.
 
-    Line n of the source belongs to line n of the target. A line ends at `"\n"` only (U+2028 and the
-    like stay inside it); one `"\r"` before the newline and a byte order mark at the file's start
-    are dropped.
+    Line n of the source belongs to line n of the target. Only `"\n"` ends a line (U+2028 and the
+    like do not). One `"\r"` before the newline is dropped, and so is a byte order mark at the start
+    of the file.
 
-    Two kinds of pairs are left out, counted and reported in one sentence each, never silently:
-    those with more than `max_length` tokens on a side (special tokens counted), and those with no
-    token on a side beside the special ones (an empty line, or white space alone).
+    Two kinds of pairs are left out, counted and reported in one sentence each: those with more than
+    `max_length` tokens on a side (special tokens included), and those with nothing but special
+    tokens on a side (an empty line, or white space only).
 
     Args:
-        source: path of a UTF-8 text file with one sentence per line, or an iterable of strings.
+        source: path of a UTF-8 text file with one sentence per line, or iterable of str.
         target: the same for the other side, with as many lines.
-        tokenizer: a `kformer.Tokenizer`, or anything with its `tokenize(texts, side,
+        tokenizer: `kformer.Tokenizer`, or any object with its `tokenize(texts, side,
             special_tokens)`, `vocabulary_size`, `target_vocabulary_size`, `pad_id`, `start_id` and
             `end_id`.
-        output: path of the folder to write. An older prepared corpus of that name is replaced.
-        max_length: int. Most tokens on either side of a pair.
-        num_threads: int. Passed on to the tokenizer; `None` leaves it to choose. The result does
-            not depend on it.
-        progress: callable `(lines_done, lines_in_all)`, called after every chunk; `lines_in_all` is
-            `None` when the source is an iterator.
-        report: callable that takes each sentence about pairs left out. By default it is a Python
-            warning.
+        output: path of the folder to write. An older prepared corpus at this path is replaced.
+        max_length: int, default 256. The most tokens on either side of a pair.
+        num_threads: int or `None`, default `None`. Passed to the tokenizer; `None` lets it choose.
+            The result does not depend on it.
+        progress: callable or `None`, default `None`. Called as `progress(lines_done, lines_in_all)`
+            after every chunk; `lines_in_all` is `None` if the source is an iterator.
+        report: callable or `None`, default `None`. Called with each sentence about pairs that were
+            left out; `None` emits Python warnings.
 
     Returns:
-        A `PreparedCorpus`.
+        `PreparedCorpus`.
 
     Raises:
-        FileNotFoundError: when a file does not exist.
-        ValueError: when a side is empty, the sides differ in length, a line is not valid UTF-8, no
-            pair is left, or `output` is a folder of something else.
+        FileNotFoundError: a file does not exist.
+        ValueError: a side is empty, the sides differ in length, a line is not valid UTF-8, no pair
+            is left, or `output` is a folder of something else.
 
     Example:
-
-    >>> corpus = kformer.data.prepare("train.en", "train.de", tokenizer, "data/train", max_length=128)
-    >>> train = kformer.data.ParallelDataset.from_prepared(corpus, batch_tokens=4096)
+    ```python
+    tokenizer = kformer.Tokenizer.train(["train.en", "train.de"], vocabulary_size=400)
+    corpus = kformer.data.prepare("train.en", "train.de", tokenizer, "prepared", max_length=128)
+    train = kformer.data.ParallelDataset.from_prepared(corpus, batch_tokens=512)
+    ```
     """
     check_whole("max_length", max_length, least=2)
     for texts, side in zip((source, target), SIDES, strict=True):
@@ -90,14 +92,15 @@ def prepare(
         output.is_dir() and (is_prepared(output) or not any(output.iterdir()))
     ):
         raise ValueError(
-            f"'{output}' exists and is not a prepared corpus; remove it or choose another folder, so that nothing of "
-            "it is overwritten."
+            f"'{output}' exists and is not a prepared corpus; remove it or choose another folder, "
+            "so that nothing of it is overwritten."
         )
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = output.parent / f".{output.name}.{uuid.uuid4().hex}.partial"
     partial.mkdir()
     try:
-        meta = _write(source, target, tokenizer, partial, max_length, num_threads, progress, total)
+        writer = _Writer(tokenizer, partial, max_length, num_threads)
+        meta = _write(source, writer, progress, total, _pairs(source, target))
         (partial / "meta.json").write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
         for sentence in _left_out(meta):
             if report is not None:
@@ -111,22 +114,31 @@ def prepare(
 
 
 def prepare_cached(source, target, tokenizer, cache_dir, *, max_length=256, **options):
-    """Like `prepare`, into a subfolder of `cache_dir` named by a fingerprint; prepares nothing if
-    it stands there.
+    """Like `prepare`, into a subfolder of `cache_dir`, unless it is prepared there already.
 
-    The fingerprint is made of the texts' bytes, the tokenizer's saved files and `max_length`, so an
-    edited file or a newly trained tokenizer is noticed, while a copied or touched file is not
+    The name of the subfolder is a fingerprint of the texts' bytes, the tokenizer's saved files and
+    `max_length`. So an edited file or another tokenizer is noticed, and a copied file is not
     prepared again.
 
+    Args:
+        source, target, tokenizer, max_length: see `prepare`.
+        cache_dir: path.
+        **options: the other options of `prepare`.
+
+    Returns:
+        `PreparedCorpus`.
+
     Raises:
-        ValueError: additionally, when a side is an iterator (it can be read only once).
+        FileNotFoundError: as for `prepare`.
+        ValueError: as for `prepare`, or a side is an iterator, which can be read only once.
     """
     check_whole("max_length", max_length, least=2)
     for texts, side in zip((source, target), SIDES, strict=True):
         check_readable(texts, side)
         if count_lines(texts) is None:
             raise ValueError(
-                f"cache_dir needs {describe(texts, side)} twice, but an iterator is read once; give a list."
+                f"cache_dir needs {describe(texts, side)} twice, but an iterator is read once; "
+                "give a list."
             )
     folder = (
         pathlib.Path(cache_dir) / f"pairs-{_fingerprint(source, target, tokenizer, max_length)}"
@@ -137,9 +149,7 @@ def prepare_cached(source, target, tokenizer, cache_dir, *, max_length=256, **op
 
 
 def _check_counts(source, target):
-    """Number of lines of both sides; known before the long work starts, unless a side is an
-    iterator.
-    """
+    """The number of lines of both sides, checked before the long work; `None` for iterators."""
     counts = [count_lines(source), count_lines(target)]
     for texts, side, count in zip((source, target), SIDES, counts, strict=True):
         if count == 0:
@@ -154,82 +164,128 @@ def _check_same_length(source, target, num_source, num_target):
     check_same_length(names[0], num_source, names[1], num_target)
 
 
-def _write(source, target, tokenizer, folder, max_length, num_threads, progress, total):
-    """Writes ids and offsets of both sides into `folder`; returns what `meta.json` says."""
-    threads = {} if num_threads is None else {"num_threads": num_threads}
+class _Writer:
+    """Writes the ids and offsets of both sides into a folder, chunk by chunk.
 
-    def tokenize(texts, side):
-        return tokenizer.tokenize(texts, side=side, special_tokens=True, **threads)
+    Args:
+        tokenizer, max_length, num_threads: see `prepare`.
+        folder: path of an existing folder.
+    """
 
-    vocabulary = {
-        "source": int(tokenizer.vocabulary_size),
-        "target": int(tokenizer.target_vocabulary_size),
-    }
-    kinds = {side: "uint16" if vocabulary[side] <= 1 << 16 else "int32" for side in SIDES}
-    # What the special tokens alone come to: a side with no more than that has no text.
-    bare = {side: len(tokenize([""], side)[0]) for side in SIDES}
-    num_lines, num_pairs = 0, 0
-    left_out = {"too_long": 0, "empty": 0}
-    examples = {"too_long": [], "empty": []}
-    sizes = dict.fromkeys(SIDES, 0)
-    files = {}
-    try:
-        for side in SIDES:
-            files[side] = open(folder / f"{side}.ids", "wb"), open(folder / f"{side}.offsets", "wb")  # noqa: SIM115
-            np.zeros(1, OFFSET_TYPE).tofile(files[side][1])
+    def __init__(self, tokenizer, folder, max_length, num_threads):
+        self._tokenizer, self.max_length = tokenizer, max_length
+        self._threads = {} if num_threads is None else {"num_threads": num_threads}
+        self._vocabulary = {
+            "source": int(tokenizer.vocabulary_size),
+            "target": int(tokenizer.target_vocabulary_size),
+        }
+        self._id_types = {
+            side: "uint16" if size <= 1 << 16 else "int32"
+            for side, size in self._vocabulary.items()
+        }
+        # The number of special tokens of each side: a text with no more tokens is empty.
+        self._bare = {side: len(self._tokenize([""], side)[0]) for side in SIDES}
+        self.num_lines = self.num_pairs = 0
+        self.left_out = {"too_long": 0, "empty": 0}
+        self._examples = {"too_long": [], "empty": []}
+        self._num_tokens = dict.fromkeys(SIDES, 0)
+        self._files = contextlib.ExitStack()
+        self._ids = {side: self._open(folder / f"{side}.ids") for side in SIDES}
+        self._offsets = {side: self._open(folder / f"{side}.offsets") for side in SIDES}
 
-        for chunk in _pairs(source, target):
-            tokens = [
-                _flatten(tokenize(chunk[side], side), vocabulary[side], side, kinds[side])
-                for side in SIDES
-            ]
-            lengths = [part[1] for part in tokens]
-            empty = (lengths[0] <= bare["source"]) | (lengths[1] <= bare["target"])
-            too_long = ~empty & (np.maximum(*lengths) > max_length)
-            for name, which in (("empty", empty), ("too_long", too_long)):
-                left_out[name] += int(which.sum())
-                room = NUM_EXAMPLES - len(examples[name])
-                examples[name] += (np.flatnonzero(which)[:room] + num_lines + 1).tolist()
-            keep = ~(empty | too_long)
-            for side, (ids, length) in zip(SIDES, tokens, strict=True):
-                ids[np.repeat(keep, length)].tofile(files[side][0])
-                ends = np.cumsum(length[keep], dtype=np.uint64) + np.uint64(sizes[side])
-                ends.astype(OFFSET_TYPE).tofile(files[side][1])
-                sizes[side] += int(length[keep].sum())
-            num_lines += len(keep)
-            num_pairs += int(keep.sum())
-            if progress is not None:
-                progress(num_lines, total)
-    finally:
-        for pair in files.values():
-            for file in pair:
-                file.close()
-    if num_lines == 0:
-        raise ValueError(f"The corpus is empty: {describe(source, 'source')} has no lines.")
-    if num_pairs == 0:
-        raise ValueError(
-            f"No pair is left to train on: of {num_lines} pairs, {left_out['empty']} have an empty side and "
-            f"{left_out['too_long']} have more than max_length={max_length} tokens on a side; check the files or raise "
-            "max_length."
+    def __enter__(self):
+        for file in self._offsets.values():
+            np.zeros(1, OFFSET_TYPE).tofile(file)
+        return self
+
+    def __exit__(self, *exception):
+        self._files.close()
+
+    def add(self, chunk):
+        """Adds pairs: a dict of side to texts."""
+        flat = {side: self._flatten(self._tokenize(chunk[side], side), side) for side in SIDES}
+        lengths = {side: length for side, (_, length) in flat.items()}
+        empty = (lengths["source"] <= self._bare["source"]) | (
+            lengths["target"] <= self._bare["target"]
         )
-    return {
-        "format_version": FORMAT_VERSION,
-        "num_lines": num_lines, "num_pairs": num_pairs,
-        "num_too_long": left_out["too_long"], "too_long_examples": examples["too_long"],
-        "num_empty": left_out["empty"], "empty_examples": examples["empty"],
-        "num_source_tokens": sizes["source"], "num_target_tokens": sizes["target"],
-        "source_id_type": kinds["source"], "target_id_type": kinds["target"],
-        "max_length": int(max_length),
-        "vocabulary_size": vocabulary["source"], "target_vocabulary_size": vocabulary["target"],
-        "vocabulary": vocabulary_fingerprint(tokenizer),
-        "pad_id": int(tokenizer.pad_id), "start_id": int(tokenizer.start_id), "end_id": int(tokenizer.end_id),
-    }  # fmt: skip
+        too_long = ~empty & (np.maximum(*lengths.values()) > self.max_length)
+        for name, which in (("empty", empty), ("too_long", too_long)):
+            self.left_out[name] += int(which.sum())
+            wanted = NUM_EXAMPLES - len(self._examples[name])
+            self._examples[name] += (np.flatnonzero(which)[:wanted] + self.num_lines + 1).tolist()
+        keep = ~(empty | too_long)
+        for side, (ids, length) in flat.items():
+            ids[np.repeat(keep, length)].tofile(self._ids[side])
+            ends = np.cumsum(length[keep], dtype=np.uint64) + np.uint64(self._num_tokens[side])
+            ends.astype(OFFSET_TYPE).tofile(self._offsets[side])
+            self._num_tokens[side] += int(length[keep].sum())
+        self.num_lines += len(keep)
+        self.num_pairs += int(keep.sum())
+
+    def meta(self):
+        """The content of `meta.json`."""
+        tokenizer = self._tokenizer
+        return {
+            "format_version": FORMAT_VERSION,
+            "num_lines": self.num_lines,
+            "num_pairs": self.num_pairs,
+            "num_too_long": self.left_out["too_long"],
+            "too_long_examples": self._examples["too_long"],
+            "num_empty": self.left_out["empty"],
+            "empty_examples": self._examples["empty"],
+            "num_source_tokens": self._num_tokens["source"],
+            "num_target_tokens": self._num_tokens["target"],
+            "source_id_type": self._id_types["source"],
+            "target_id_type": self._id_types["target"],
+            "max_length": int(self.max_length),
+            "vocabulary_size": self._vocabulary["source"],
+            "target_vocabulary_size": self._vocabulary["target"],
+            "vocabulary": vocabulary_fingerprint(tokenizer),
+            "pad_id": int(tokenizer.pad_id),
+            "start_id": int(tokenizer.start_id),
+            "end_id": int(tokenizer.end_id),
+        }
+
+    def _open(self, path):
+        return self._files.enter_context(open(path, "wb"))  # noqa: SIM115
+
+    def _tokenize(self, texts, side):
+        return self._tokenizer.tokenize(texts, side=side, special_tokens=True, **self._threads)
+
+    def _flatten(self, ids, side):
+        """Lists of token ids as one flat array, and the length of each."""
+        lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+        flat = np.fromiter(itertools.chain.from_iterable(ids), np.int64, int(lengths.sum()))
+        size = self._vocabulary[side]
+        if len(flat) and not 0 <= flat.min() <= flat.max() < size:
+            raise ValueError(
+                f"The tokenizer gave the {side} id {flat.min() if flat.min() < 0 else flat.max()}, "
+                f"outside its vocabulary of {size}; load the tokenizer that belongs to these "
+                "models."
+            )
+        return flat.astype(ID_TYPES[self._id_types[side]]), lengths
+
+
+def _write(source, writer, progress, total, chunks):
+    """Writes all chunks of pairs; returns the content of `meta.json`."""
+    with writer:
+        for chunk in chunks:
+            writer.add(chunk)
+            if progress is not None:
+                progress(writer.num_lines, total)
+    if writer.num_lines == 0:
+        raise ValueError(f"The corpus is empty: {describe(source, 'source')} has no lines.")
+    if writer.num_pairs == 0:
+        raise ValueError(
+            f"No pair is left to train on: of {writer.num_lines} pairs, {writer.left_out['empty']} "
+            f"have an empty side and {writer.left_out['too_long']} have more than max_length="
+            f"{writer.max_length} tokens on a side; check the files or raise max_length."
+        )
+    return writer.meta()
 
 
 def _pairs(source, target):
-    """Chunks of both sides, line for line; a side that ends early is an error that says both
-    lengths.
-    """
+    """Chunks of both sides, line by line. A side that ends early is an error."""
     chunks = [
         read_chunks(texts, side, CHUNK_LINES)
         for texts, side in zip((source, target), SIDES, strict=True)
@@ -243,20 +299,8 @@ def _pairs(source, target):
         yield dict(zip(SIDES, pair, strict=True))
 
 
-def _flatten(ids, vocabulary_size, side, kind):
-    """Lists of token ids as one flat array, and the length of each."""
-    lengths = np.fromiter(map(len, ids), np.int64, len(ids))
-    flat = np.fromiter(itertools.chain.from_iterable(ids), np.int64, int(lengths.sum()))
-    if len(flat) and not 0 <= flat.min() <= flat.max() < vocabulary_size:
-        raise ValueError(
-            f"The tokenizer gave the {side} id {flat.min() if flat.min() < 0 else flat.max()}, outside its vocabulary "
-            f"of {vocabulary_size}; load the tokenizer that belongs to these models."
-        )
-    return flat.astype(ID_TYPES[kind]), lengths
-
-
 def _left_out(meta):
-    """One sentence for each reason for which pairs were left out."""
+    """A sentence for each reason why pairs were left out."""
     reasons = {
         "too_long": f"have more than max_length={meta['max_length']} tokens on a side",
         "empty": "have an empty side",
@@ -283,9 +327,8 @@ def _rename(partial, output):
     try:
         os.rename(partial, output)
     except OSError:
-        if not is_prepared(
-            output
-        ):  # another process prepared the same folder meanwhile: its work is as good
+        # Another process may have prepared the same folder meanwhile.
+        if not is_prepared(output):
             raise
 
 

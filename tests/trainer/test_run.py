@@ -105,7 +105,9 @@ def test_a_training_with_every_noise_goes_on_through_the_same_losses(tmp_path, p
     options |= {} if packed else {"max_shapes": 2}
     said = []
     train_run(tmp_path / "whole", **options, report=said.append)
-    assert any("more, as words are cut anew in every epoch" in sentence for sentence in said)
+    assert any(
+        "more, since the segmentation is resampled in every epoch" in sentence for sentence in said
+    )
     train_run(tmp_path / "parts", **{**options, "steps": 5}, report=said.append)
     train_run(tmp_path / "parts", resume=True, steps=9, report=said.append, show_progress=False)
     assert len(losses_of(tmp_path / "whole")) == 9 and losses_of(tmp_path / "parts") == losses_of(
