@@ -1,4 +1,4 @@
-"""Embeddings of pairs that shall find each other."""
+"""Loss and metric for models that embed pairs, such as `kformer.models.DualEncoder`."""
 
 import keras
 from keras import ops
@@ -6,19 +6,31 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="kformer")
 class ContrastiveLoss(keras.losses.Loss):
-    """Cross-entropy of each text's partner among all of the batch, in both directions.
+    """Cross-entropy of each text's partner among all texts of the batch, in both directions.
 
-    Each pair counts `(CE(row of sources) + CE(row of targets)) / 2` over the cosines of the
-    embeddings divided by the temperature: the other pairs of the batch are the wrong answers, so
-    larger batches teach more.
+    The logits are the cosines of the embeddings divided by the temperature. The loss of a pair is
+    the mean of two cross-entropies: of its target among all targets, and of its source among all
+    sources. The other pairs of the batch are the wrong answers, so larger batches teach more.
 
     Args:
-        temperature: float; smaller ones weigh near mistakes more.
+        temperature: float above 0, default 0.05. Smaller values put more weight on near mistakes.
+        name: str, default "contrastive_loss".
+        **kwargs: further arguments of `keras.losses.Loss`.
 
     Call arguments:
-        y_true: of no account; whatever labels the data has.
-        y_pred: float tensor `[B, 2, K]`, the embeddings of both sides, as a
-            `kformer.models.DualEncoder` gives them.
+        y_true: ignored.
+        y_pred: float tensor `[B, 2, K]`. The embeddings of both sides, as
+            `kformer.models.DualEncoder` returns them.
+
+    Raises:
+        ValueError: the temperature is not above 0.
+
+    Example:
+    ```python
+    loss = kformer.training.ContrastiveLoss()
+    embeddings = keras.ops.convert_to_tensor([[[1.0, 0.0]] * 2, [[0.0, 1.0]] * 2])
+    float(loss([0, 0], embeddings))  # nearly 0: each source is nearest to its own target
+    ```
 
     References:
         van den Oord et al. 2018, "Representation learning with contrastive predictive coding"
@@ -43,11 +55,22 @@ class ContrastiveLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="kformer")
 class RetrievalAccuracy(keras.metrics.Mean):
-    """How many sources of a batch have their own target as the nearest of all targets.
+    """The share of sources whose own target is the nearest of all targets in the batch.
+
+    Args:
+        name: str, default "retrieval_accuracy".
+        **kwargs: further arguments of `keras.metrics.Mean`.
 
     Call arguments:
-        y_true: of no account.
-        y_pred: float tensor `[B, 2, K]`.
+        y_true: ignored.
+        y_pred: float tensor `[B, 2, K]`. The embeddings of both sides.
+
+    Example:
+    ```python
+    metric = kformer.training.RetrievalAccuracy()
+    metric.update_state([0, 0], keras.ops.convert_to_tensor([[[1.0, 0.0]] * 2, [[0.0, 1.0]] * 2]))
+    float(metric.result())  # 1.0
+    ```
     """
 
     def __init__(self, name="retrieval_accuracy", **kwargs):
@@ -55,7 +78,7 @@ class RetrievalAccuracy(keras.metrics.Mean):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         cosines = pair_cosines(y_pred)
-        # Not by argmax: with equal embeddings everywhere it would favour the first pair.
+        # Not with argmax, which would favour the first pair if all embeddings are equal.
         is_best = ops.equal(ops.diagonal(cosines), ops.max(cosines, axis=1))
         is_alone = ops.equal(
             ops.sum(
@@ -68,6 +91,7 @@ class RetrievalAccuracy(keras.metrics.Mean):
 
 
 def pair_cosines(pairs):
-    """Cosines of every source with every target: `[B, 2, K]` -> float32 `[B, B]`."""
+    """The cosines of every source with every target: `[B, 2, K]` -> float32 `[B, B]`."""
+
     pairs = ops.normalize(ops.cast(pairs, "float32"), axis=-1)
     return ops.matmul(pairs[:, 0], ops.transpose(pairs[:, 1]))

@@ -1,6 +1,4 @@
-"""Settings of the process that change its speed and not what it computes, or hardly: chosen by
-whoever trains, never by an import.
-"""
+"""Settings of the process that change its speed; an import never changes them."""
 
 import ctypes
 import os
@@ -18,28 +16,33 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 
 
 def configure_machine(matmul_precision=None, keep_memory=False):
-    """Sets how this process multiplies float32 matrices and whether it keeps the memory that it
-    frees.
+    """Sets the precision of float32 products, and whether the process keeps freed memory.
 
     Args:
-        matmul_precision: of float32 products in training. "highest" multiplies in float32; "high"
-            and "medium" allow TensorFloat-32 and bfloat16 on GPUs (TensorFlow has TensorFloat-32
-            alone); on a processor with instructions for it "medium" rounds to bfloat16 what
-            TensorFlow and PyTorch multiply in a training step, see `kformer.layers.products`, while
-            JAX would gain nothing there. `None` leaves it to the backend.
-        keep_memory: whether malloc keeps what is freed in place of giving it back. Else large
-            arrays are asked from the system anew in each step, and cleared page by page, which
-            takes PyTorch a tenth of a step of the tiny preset on a processor (JAX asks the system
-            itself). The process's memory then stays at its peak. Only glibc can.
+        matmul_precision: str or `None`, default `None`. The precision of float32 matrix products in
+            training. "highest" multiplies in float32; "high" and "medium" allow TensorFloat-32 and
+            bfloat16 on GPUs (TensorFlow has only TensorFloat-32). On a CPU with bfloat16
+            instructions "medium" rounds the matrices of a training step to bfloat16 on TensorFlow
+            and PyTorch; JAX would not be faster. `None` keeps the backend's default.
+        keep_memory: bool, default False. Whether malloc keeps freed memory. Otherwise large arrays
+            are requested from the system in each step and cleared page by page, which takes PyTorch
+            a tenth of a step of the tiny preset on a CPU. (JAX has its own allocator.) The memory
+            of the process then stays at its peak. Needs glibc.
 
     Returns:
-        A sentence that says what holds now.
+        str, a sentence that describes the settings.
 
     Raises:
-        ValueError: there is no such precision.
+        ValueError: the precision is unknown.
+
+    Example:
+    ```python
+    print(kformer.training.configure_machine())
+    # Machine: torch on 2 CPU core(s); float32 products: default precision.
+    ```
     """
     backend = keras.backend.backend()
-    parts = [f"{backend} on {_processors()} processor(s)"]
+    parts = [f"{backend} on {_cpu_cores()} CPU core(s)"]
     if matmul_precision is not None:
         check_choice("matmul_precision", matmul_precision, PRECISIONS)
         _set_precision(backend, matmul_precision)
@@ -50,23 +53,21 @@ def configure_machine(matmul_precision=None, keep_memory=False):
         and has_bfloat16_products()
     )
     set_training_products("bfloat16" if rounds else None)
-    parts.append(
-        f"float32 products: {matmul_precision or 'the usual'} precision{', bfloat16 in training steps' if rounds else ''}"
-    )
+    steps = ", bfloat16 in training steps" if rounds else ""
+    parts.append(f"float32 products: {matmul_precision or 'default'} precision{steps}")
     if keep_memory:
         parts.append(
             "freed memory is kept" if _keep_memory() else "freed memory cannot be kept (no glibc)"
         )
     if backend == "tensorflow":
-        parts.append(
-            f"oneDNN {'off' if os.environ.get('TF_ENABLE_ONEDNN_OPTS') == '0' else 'as TensorFlow chooses'}"
-        )
+        is_off = os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "0"
+        parts.append(f"oneDNN {'off' if is_off else 'as TensorFlow chooses'}")
     return f"Machine: {'; '.join(parts)}."
 
 
 def has_bfloat16_products():
-    """Whether this machine's processor says that it multiplies bfloat16 matrices itself: emulated,
-    they would take longer than float32.
+    """Whether the CPU has instructions for bfloat16 products. Without them, they are slower than
+    float32.
     """
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
@@ -86,7 +87,7 @@ def _has_gpu(backend):
     return bool(tf.config.list_physical_devices("GPU"))
 
 
-def _processors():
+def _cpu_cores():
     threads = os.environ.get("OMP_NUM_THREADS", "")
     return (
         threads
@@ -115,7 +116,8 @@ def _set_precision(backend, precision):
 
 
 def _keep_memory():
-    """Whether glibc's malloc does as it is told."""
+    """Makes malloc keep freed memory; returns whether it could."""
+
     if not sys.platform.startswith("linux"):
         return False
     try:

@@ -1,4 +1,4 @@
-"""The learning rate of the paper."""
+"""The learning rate schedule of "Attention is all you need"."""
 
 import keras
 from keras import ops
@@ -10,39 +10,45 @@ from kformer.utils.checks import check_whole
 class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up, then decay with the inverse square root of the step.
 
-    `rate(n) = scale * hidden_dim**-0.5 * min(n**-0.5, n * warmup_steps**-1.5)` for the n-th update,
-    n = 1, 2, ... Keras counts the updates already made, from 0, so `schedule(step)` is `rate(step +
-    1)`: the first update has a positive rate. The peak, `scale * (hidden_dim *
-    warmup_steps)**-0.5`, is at update number `warmup_steps`.
+    The n-th update (n = 1, 2, ...) has the rate `scale * hidden_dim**-0.5 * min(n**-0.5, n *
+    warmup_steps**-1.5)`. Its peak, `scale * (hidden_dim * warmup_steps)**-0.5`, is at update number
+    `warmup_steps`. Keras counts from 0 the updates already made, so `schedule(0)` is the rate of
+    the first update.
 
-    With a cooldown, the last updates have `rate(n)` times a factor that falls linearly from 1 to
-    (nearly) 0 at the end: small last steps find the bottom of the valley that large ones jump
-    across.
+    With a cooldown, the rates of the last updates are also multiplied by a factor that falls
+    linearly from 1 to (nearly) 0.
 
     Args:
-        hidden_dim: int, the hidden size D of the model.
-        warmup_steps: int, at least 1.
-        scale: float above 0, a factor on the whole schedule (the paper has 1).
-        total_steps: int, the number of updates of the whole training, which a cooldown needs.
-        cooldown_steps: int, the number of updates at its end in which the rate falls to 0; 0 for no
-            cooldown.
-        batches_per_update: int, the optimizer's `gradient_accumulation_steps`: Keras then asks a
-            schedule by the number of batches.
+        hidden_dim: int of at least 1. The hidden size D of the model.
+        warmup_steps: int of at least 1, default 4000.
+        scale: float above 0, default 1.0. A factor on the whole schedule; the paper's is 1.
+        total_steps: int or `None`, default `None`. The number of updates of the whole training,
+            which a cooldown needs.
+        cooldown_steps: int, default 0. The number of updates at the end in which the rate falls to
+            0; 0 for no cooldown.
+        batches_per_update: int of at least 1, default 1. The optimizer's
+            `gradient_accumulation_steps`: Keras then calls the schedule with the number of batches.
 
     Call arguments:
-        step: number of updates (with `batches_per_update`, of batches) made so far, an int or a
-            tensor of any shape.
+        step: int or tensor of any shape. The number of updates made so far, or of batches with
+            `batches_per_update`.
 
     Returns:
         float32 tensor of the step's shape.
 
+    Raises:
+        ValueError: a value is out of range, or a cooldown does not fit the training.
+
     Example:
-        >>> schedule = kformer.WarmupInverseSqrt(hidden_dim=512, warmup_steps=4000)
-        >>> optimizer = keras.optimizers.Adam(schedule, beta_2=0.98, epsilon=1e-9)
+    ```python
+    schedule = kformer.WarmupInverseSqrt(hidden_dim=512, warmup_steps=4000)
+    float(schedule(3999))  # 0.000699, the peak
+    optimizer = keras.optimizers.Adam(schedule, beta_2=0.98, epsilon=1e-9)
+    ```
 
     References:
         Vaswani et al. 2017, "Attention is all you need", section 5.3, equation 3.
-        Zhai et al. 2022, "Scaling vision transformers", section 3.5 (the cooldown behind the
+        Zhai et al. 2022, "Scaling vision transformers", section 3.5 (the cooldown after the
         inverse square root).
     """
 
@@ -69,7 +75,8 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
             raise ValueError(f"scale must be a finite number above 0, but {scale} was given.")
         if cooldown_steps and (total_steps is None or not 0 < cooldown_steps <= total_steps):
             raise ValueError(
-                f"A cooldown of {cooldown_steps} steps needs a training as long at least, but total_steps is {total_steps}."
+                f"A cooldown of {cooldown_steps} steps needs a training at least that long, but "
+                f"total_steps is {total_steps}."
             )
         self.total_steps = None if total_steps is None else int(total_steps)
         self.cooldown_steps = int(cooldown_steps)

@@ -60,7 +60,7 @@ def test_freed_memory_is_kept():
 def test_precision_of_products():
     rounds = keras.backend.backend() != "jax" and has_bfloat16_products()
     precision = "medium precision, bfloat16 in training steps" if rounds else "medium precision"
-    assert run(PRECISION) == [configure_machine().replace("the usual precision", precision), "True"]
+    assert run(PRECISION) == [configure_machine().replace("default precision", precision), "True"]
 
 
 @pytest.mark.any_backend

@@ -58,7 +58,7 @@ def test_a_cooldown_ends_near_zero():
     np.testing.assert_allclose(factors[20:30], np.arange(10, 0, -1) / 11, rtol=1e-5)
     assert factors[30] == factors[31] == 0.0
     for wrong in ({"cooldown_steps": 10}, {"cooldown_steps": 10, "total_steps": 9}):
-        with pytest.raises(ValueError, match="needs a training as long at least"):
+        with pytest.raises(ValueError, match="needs a training at least that long"):
             WarmupInverseSqrt(64, 5, **wrong)
 
 
