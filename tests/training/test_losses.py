@@ -162,7 +162,7 @@ def test_configuration_survives_serialisation():
 
 @pytest.mark.any_backend
 def test_what_is_wrong_is_said():
-    with pytest.raises(ValueError, match="label_smoothing must lie in .* 1.0 was given"):
+    with pytest.raises(ValueError, match="label_smoothing must be in .* 1.0 was given"):
         MaskedCrossentropy(label_smoothing=1.0)
     with pytest.raises(ValueError, match=r"shape \(2, 3\) need logits .* \(2, 4, 5\)"):
         MaskedCrossentropy()(np.ones((2, 3), "int32"), np.ones((2, 4, 5), "float32"))

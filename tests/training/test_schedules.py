@@ -141,7 +141,7 @@ def test_weight_decay_is_that_of_adamw():
         ({"model_or_hidden_dim": 8, "weight_decay": -0.1}, "weight_decay must be at least 0"),
         ({"model_or_hidden_dim": 8, "ema_momentum": 1.0}, "ema_momentum must lie in"),
         ({"model_or_hidden_dim": 8, "learning_rate": -1}, "learning_rate must be .* -1"),
-        ({"model_or_hidden_dim": 8, "label_smoothing": -0.1}, "label_smoothing must lie in"),
+        ({"model_or_hidden_dim": 8, "label_smoothing": -0.1}, "label_smoothing must be in"),
     ],
 )
 def test_what_is_wrong_with_a_recipe_is_said(arguments, message):
