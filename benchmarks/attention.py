@@ -111,7 +111,8 @@ def report(options):
     command = " ".join([pathlib.Path(__file__).name, *sys.argv[1:]])
     print(f"{processor()}, {os.cpu_count()} processors\n\ncommand: python benchmarks/{command}\n")
     print(
-        f"| backend | length | {' | '.join(f'{kind}, ms | {kind}, MiB' for kind in KINDS)} | local / full | linear / full |"
+        f"| backend | length | {' | '.join(f'{kind}, ms | {kind}, MiB' for kind in KINDS)} | local "
+        "/ full | linear / full |"
     )
     print("|---" * (4 + 2 * len(KINDS)) + "|", flush=True)
     curves = {"seconds": {}, "mebibytes": {}}

@@ -38,7 +38,8 @@ serve = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
 lines = json.load(open(sys.argv[2]))
 texts = []
 for start in range(0, len(lines), 32):
-    texts += [text.decode() for text in serve(text=tf.constant(lines[start : start + 32]))["translation"].numpy()]
+    found = serve(text=tf.constant(lines[start : start + 32]))["translation"]
+    texts += [text.decode() for text in found.numpy()]
 json.dump(texts, open(sys.argv[3], "w"))
 """
 
@@ -132,7 +133,8 @@ def export(options):
         print(f"| {backend} | {name} | {sum(equal)} of {len(lines)} | {different} |", flush=True)
         for index in np.flatnonzero(np.logical_not(equal)):
             print(
-                f"  line {index + 1}: {mine[index]!r}, SavedModel {json.loads(served.read_text())[index]!r}"
+                f"  line {index + 1}: {mine[index]!r}, SavedModel "
+                f"{json.loads(served.read_text())[index]!r}"
             )
 
 
@@ -215,7 +217,8 @@ def compare_search(options):
         for backend in BACKENDS
     }
     print(
-        "| pair | largest difference of logits | greedy ids equal | ties | beam 4 ids equal | ties |\n|---|---|---|---|---|---|"
+        "| pair | largest difference of logits | greedy ids equal | ties | beam 4 ids equal | ties "
+        "|\n|---|---|---|---|---|---|"
     )
     for other in BACKENDS[1:]:
         first, second = found[BACKENDS[0]], found[other]
@@ -273,7 +276,8 @@ def main():
         return
     if options.command == "export":
         print(
-            "| trained and translated on | search | strings equal | different strings |\n|---|---|---|---|",
+            "| trained and translated on | search | strings equal | different strings "
+            "|\n|---|---|---|---|",
             flush=True,
         )
     for backend in BACKENDS:

@@ -156,11 +156,13 @@ def main():
         size = sum(path.stat().st_size for path in (folder / "pairs").iterdir()) / 2**20
         peak = peak_memory()
         print(
-            f"\n{dataset.summary()}\n\nText {sum(p.stat().st_size for p in files) / 2**20:,.0f} MiB, ids {size:,.0f} MiB."
+            f"\n{dataset.summary()}\n\nText {sum(p.stat().st_size for p in files) / 2**20:,.0f} "
+            f"MiB, ids {size:,.0f} MiB."
         )
         if peak > arguments.memory_limit:
             sys.exit(
-                f"The peak of {peak:,.0f} MiB is above the limit of {arguments.memory_limit:,.0f} MiB."
+                f"The peak of {peak:,.0f} MiB is above the limit of {arguments.memory_limit:,.0f} "
+                "MiB."
             )
 
 

@@ -57,7 +57,7 @@ def kformer_model(seed):
 
 
 def torch_model(seed, is_causal):
-    """`torch.nn.Transformer` between two linear maps, with sinusoidal positions, in a plain loop."""
+    """`torch.nn.Transformer` between linear maps, with sinusoidal positions, in a plain loop."""
     import torch
 
     torch.manual_seed(seed)
@@ -153,11 +153,13 @@ def main():
     backend = keras.backend.backend()
     names = dict.fromkeys(("keras", backend, "torch"))
     print(
-        f"{processor()}; {', '.join(f'{name} {importlib.metadata.version(name)}' for name in names)}\n"
+        f"{processor()}; "
+        f"{', '.join(f'{name} {importlib.metadata.version(name)}' for name in names)}\n"
     )
     setting = f"KERAS_BACKEND={os.environ.get('KERAS_BACKEND', backend)} "
     print(
-        f"command: {setting}python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n"
+        f"command: {setting}python "
+        f"benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n"
     )
     head = [
         "system",
@@ -182,10 +184,12 @@ def main():
         line = (slopes[1][:, None] + slopes[0][:, None] * np.arange(5, 5 + LENGTH))[..., None]
         stays = error(leaky[800:, :-1], leaky[800:, 1:])
         print(
-            f"| the last number stays | {seed} | {stays:.4f} | - | - | {error(last, future[held:]):.4f} | - |"
+            f"| the last number stays | {seed} | {stays:.4f} | - | - | "
+            f"{error(last, future[held:]):.4f} | - |"
         )
         print(
-            f"| a line through the last five | {seed} | - | - | - | {error(line, future[held:]):.4f} | - |"
+            f"| a line through the last five | {seed} | - | - | - | "
+            f"{error(line, future[held:]):.4f} | - |"
         )
         sizes = {}
         for name in ("kformer", "torch.nn.Transformer"):
@@ -212,7 +216,8 @@ def main():
             found.append(error(forecast(past[held:], LENGTH), future[held:]))
             assert len(set(sizes.values())) == 1, f"models of different sizes: {sizes}"
             print(
-                f"| {name} | {seed} | {' | '.join(f'{value:.4f}' for value in found)} | {seconds:.0f} |",
+                f"| {name} | {seed} | {' | '.join(f'{value:.4f}' for value in found)} | "
+                f"{seconds:.0f} |",
                 flush=True,
             )
 

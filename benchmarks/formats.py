@@ -261,7 +261,10 @@ def differences(name, search, expected, found):
     for number, (a, b) in enumerate(zip(expected.ids, found.ids, strict=True), 1):
         if a[0] != b[0]:
             ranks = expected.ranks[number - 1][0], found.ranks[number - 1][0]
-            yield f"  {name}, {search}, sentence {number}: {ranks[0]:.5f} in kformer, {ranks[1]:.5f} there"
+            yield (
+                f"  {name}, {search}, sentence {number}: {ranks[0]:.5f} in kformer, "
+                f"{ranks[1]:.5f} there"
+            )
 
 
 def main():
@@ -304,7 +307,8 @@ def main():
     lines, references = [line for line, _ in pairs], [reference for _, reference in pairs]
 
     print(
-        "| format | search | MB on disk | BLEU | seconds | best ids equal | lists of ids equal | largest difference of a score |"
+        "| format | search | MB on disk | BLEU | seconds | best ids equal | lists of ids equal | "
+        "largest difference of a score |"
     )
     print("|---|---|---|---|---|---|---|---|", flush=True)
     expected, listed = {}, []
@@ -340,7 +344,8 @@ def main():
         ]
     )
     print(
-        f"\n{len(lines)} sentences; {', '.join(f'{package} {importlib.metadata.version(package)}' for package in packages)}"
+        f"\n{len(lines)} sentences; "
+        f"{', '.join(f'{package} {importlib.metadata.version(package)}' for package in packages)}"
     )
     if options.differences:
         print(*listed, sep="\n")

@@ -261,7 +261,7 @@ class System(Worker):
 
 
 def measure(options, workers, search, batch):
-    """The first call of each system, and the seconds of the later ones: as many for each, in turns."""
+    """The first call of each system, and the seconds of the later ones, in turns."""
     first = {worker.system: worker.seconds(search, batch) for worker in workers}
     warm = max(worker.seconds(search, batch) for worker in workers)
     rounds = max(options.repeats, min(50, int(0.5 / warm)))
@@ -393,7 +393,8 @@ def main():
 def report(options, work):
     versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in PACKAGES)
     print(
-        f"{processor()}, {options.threads} thread(s); {versions}; {STEPS} tokens per sentence, float32 unless named otherwise\n"
+        f"{processor()}, {options.threads} thread(s); {versions}; {STEPS} tokens per sentence, "
+        "float32 unless named otherwise\n"
     )
     print(f"command: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n")
     machine = run_part(options, ["--part", "floor"], "floor")
@@ -433,7 +434,8 @@ def report(options, work):
             )
             memory = f"peak memory {worker.memory / 2**20:.0f} MiB"
             print(
-                f"<!-- {shape} {worker.system}: loaded in {loads}; {memory}; {disk(folder, worker.system)} -->"
+                f"<!-- {shape} {worker.system}: loaded in {loads}; {memory}; "
+                f"{disk(folder, worker.system)} -->"
             )
 
 

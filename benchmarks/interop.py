@@ -218,7 +218,7 @@ def spread_of(options, kind, sizes):
 
 
 def write_tokenizer(folder, kind, sizes, options):
-    """Tokenizer files of the family, filled up with invented pieces to the size of the vocabulary."""
+    """Writes tokenizer files of the family, with invented pieces up to the vocabulary's size."""
     import sentencepiece
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -436,7 +436,8 @@ def main():
             or "-"
         )
         print(
-            f"| {backend} | {row['encoded']:.1e} | {row['logits']:.1e} | {row['greedy']} of {SENTENCES} | {row['beam']} of {SENTENCES} | "
+            f"| {backend} | {row['encoded']:.1e} | {row['logits']:.1e} | {row['greedy']} of "
+            f"{SENTENCES} | {row['beam']} of {SENTENCES} | "
             f"{row['seconds']:.1f} | {row['memory'] * 1024 / row['weights']:.2f} | {texts} |"
         )
 

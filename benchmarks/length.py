@@ -187,11 +187,13 @@ def main():
         print("RESULT " + json.dumps(measure(options)))
         return
     print(
-        f"{processor()}, {options.threads} thread(s); shape {options.shape}, {options.batch} rows; milliseconds per step of a batch\n"
+        f"{processor()}, {options.threads} thread(s); shape {options.shape}, {options.batch} rows; "
+        "milliseconds per step of a batch\n"
     )
     print(f"command: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n")
     print(
-        "| backend | tokens in the cache | cached | attention | growth | uncached |\n|---|---|---|---|---|---|",
+        "| backend | tokens in the cache | cached | attention | growth | uncached "
+        "|\n|---|---|---|---|---|---|",
         flush=True,
     )
     results = {}
@@ -219,7 +221,8 @@ def main():
             )
             growth = f"{grown / allowed:.2f}" if place and allowed > 0 else ""
             print(
-                f"| {backend} | {length} | {step:.2f} | {attention:.2f} | {growth} | {uncached:.1f} |",
+                f"| {backend} | {length} | {step:.2f} | {attention:.2f} | {growth} | "
+                f"{uncached:.1f} |",
                 flush=True,
             )
     if options.plot:

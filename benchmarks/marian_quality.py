@@ -280,11 +280,13 @@ def peer_process(options, path, run, seed, rate, seconds):
 def report(options):
     names = ("keras", options.backend, "torch", "transformers", "sacrebleu")
     print(
-        f"{processor()}; {', '.join(f'{name} {importlib.metadata.version(name)}' for name in names)}\n"
+        f"{processor()}; "
+        f"{', '.join(f'{name} {importlib.metadata.version(name)}' for name in names)}\n"
     )
     print(f"command: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n")
     print(
-        "| system | seed | rate | training, s | target tokens seen | length penalty | val BLEU | test BLEU | chrF |"
+        "| system | seed | rate | training, s | target tokens seen | length penalty | val BLEU | "
+        "test BLEU | chrF |"
     )
     print("|---|---|---|---|---|---|---|---|---|", flush=True)
     for seed in options.seeds:

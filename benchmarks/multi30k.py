@@ -1,31 +1,35 @@
 """How good are translations of Multi30k by a small model? Subwords, training, distillation and
 scores by one command.
 
-    python benchmarks/multi30k.py DATA --work DIR [--recipe plain] [--seeds 1,2,3] [--from en] [--to
-    de] [--protocol tok] [--test]
-                                  [--teachers 3] [--backward-teachers 2] [--threads N] [--jobs N]
-                                  [--epochs N] [--vocabulary N] [--backend NAME] [--matmul-precision
-                                  NAME] [--length-penalties 1.0]
+    python benchmarks/multi30k.py DATA --work DIR [--recipe plain] [--seeds 1,2,3]
+        [--from en] [--to de] [--protocol tok] [--test]
+        [--teachers 3] [--backward-teachers 2] [--threads N] [--jobs N] [--epochs N]
+        [--vocabulary N] [--backend NAME] [--matmul-precision NAME] [--length-penalties 1.0]
 
 DATA is a folder with `train`, `val` and `test2016` in both languages (`train.en`, ...), tokenised
 and lowercased for the protocol `tok` (BLEU with `tokenize=none`, comparable with published tables)
 or as written for `raw` (sacreBLEU's own tokenisation, cased).
 
-| recipe | what it is |
-|---|---|
-| default | `kformer train` with the four files and nothing else |
-| plain | the paper's positions, dropout 0.3, label smoothing 0.1, an average of the weights, a cooldown |
-| rope | plain, with rotary positions, which are `kformer train`'s default |
-| words | plain, and a tenth of the tokens hidden from the model that reads them |
-| unsmoothed | plain without label smoothing |
-| subwords | plain, and words cut anew in every epoch (BPE-dropout) |
-| consistency | plain, and every batch twice with predictions drawn together (R-Drop) |
-| student | plain, on what the runs of plain with the first `--teachers` seeds translate together, and on the given pairs |
-| taught | plain of its seed, trained on: the given pairs, each teacher's translations, and at each token what all teachers expect there |
-| diversified | plain with a dropout of 0.2, on the given pairs, on what each of these runs says to their source, and on what |
-| | `--backward-teachers` runs of plain of the other direction say to their target, as its source |
-| roundtrip | on diversified's pairs and on what one of these runs says to each source that the other direction's made; with rotary |
-| | positions and a dropout of 0.1; in the end on the given pairs alone |
+Recipes:
+- default: `kformer train` with the four files and nothing else.
+- plain: the paper's positions, dropout 0.3, label smoothing 0.1, an average of the weights, a
+  cooldown.
+- rope: plain with rotary positions, which are `kformer train`'s default.
+- words: plain with a tenth of the tokens hidden from the model that reads them.
+- unsmoothed: plain without label smoothing.
+- subwords: plain with a segmentation that is resampled in every epoch (BPE-dropout).
+- consistency: plain with every batch twice and a loss for the difference of both predictions
+  (R-Drop).
+- student: plain, on the translations of the runs of plain with the first `--teachers` seeds
+  together, and on the given pairs.
+- taught: plain of its seed, trained further on the given pairs and each teacher's translations,
+  with the teachers' distribution at each token.
+- diversified: plain with a dropout of 0.2, on the given pairs, on the translation of their source
+  by each of these runs, and on the translation of their target by `--backward-teachers` runs of
+  plain of the other direction.
+- roundtrip: on diversified's pairs and on the translation by one of these runs of each source that
+  the other direction made; with rotary positions and a dropout of 0.1; in the end on the given
+  pairs alone.
 
 The epochs of a recipe are as many as make about the time of plain's (a third more for diversified,
 half as much more for roundtrip), or with `--epochs` those given. The students of one command share
@@ -283,8 +287,8 @@ def round_trips(options, runs, given, texts):
     known, arguments = {*given, ""}, []
     for number, lines in enumerate(texts):
         path = (
-            options.work
-            / f"{options.protocol}-{options.source}-{options.target}.back-{1 + number}-of-{len(texts)}"
+            options.work / f"{options.protocol}-{options.source}-{options.target}"
+            f".back-{1 + number}-of-{len(texts)}"
         )
         write(path, [line for line in dict.fromkeys(lines) if line not in known])
         known.update(lines)
@@ -299,7 +303,7 @@ def round_trips(options, runs, given, texts):
 
 
 def translations(options, run, source):
-    """What a run says to a text, line by line; by a SavedModel, which says the same in less time."""
+    """A run's translations of a text, by a SavedModel, which needs less time for the same."""
     path = run / f"{source.name}.translated"
     if not path.exists():
         saved = run / "saved_model"
@@ -384,7 +388,8 @@ def report(options):
         for name in ("keras", options.backend, "sacrebleu")
     )
     print(
-        f"{processor()}; {versions}\n\ncommand: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n"
+        f"{processor()}; {versions}\n\ncommand: python "
+        f"benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n"
     )
     head = ["recipe", "seed", "length penalty", "val BLEU", "chrF"] + [
         "test2016 BLEU",
@@ -448,7 +453,8 @@ def report(options):
         ]
         seconds, tokens = (sum(part) for part in zip(*spent, strict=True))
         print(
-            f"\n{len(spent)} of the other direction: {tokens:,} target tokens in {seconds:,.0f} s; the text has "
+            f"\n{len(spent)} of the other direction: {tokens:,} target tokens in {seconds:,.0f} s; "
+            "the text has "
             f"{len(read(texts['source'])):,} pairs"
         )
     if tests:

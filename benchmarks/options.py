@@ -3,12 +3,15 @@ each.
 
     python benchmarks/options.py --work DIR [--backends tensorflow,jax,torch] [--options RoPE,local]
 
-| check  | what it asks                                                                                                         |
-|--------|----------------------------------------------------------------------------------------------------------------------|
-| trains | 40 steps of `model.fit` on generated pairs take a fifth of the loss away, at least: the loss before and after           |
-| cached | token by token with a cache (growing and static; on JAX static) gives the logits of one pass: the largest difference  |
-| half   | in `mixed_bfloat16` with the same weights: the largest difference of a logit, as a part of the largest logit           |
-| exports| the SavedModel, in the TensorFlow process, says what the translator said on that backend: texts equal, greedy and beam |
+Checks:
+- trains: 40 steps of `model.fit` on generated pairs reduce the loss by a fifth, at least: the loss
+  before and after.
+- cached: token by token with a cache (growing and static; on JAX static), the logits are those of
+  one pass: the largest difference.
+- half: in `mixed_bfloat16` with the same weights: the largest difference of a logit, relative to
+  the largest logit.
+- exports: the SavedModel, in the TensorFlow process, returns the translations that the translator
+  made on that backend: texts equal, greedy and beam.
 
 Each backend runs in a process of its own, the exports in another with TensorFlow.
 """

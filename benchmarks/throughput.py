@@ -227,7 +227,8 @@ def report(options, folder):
     references = read_lines(options.reference)[: options.sentences] if options.reference else None
     versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in PACKAGES)
     print(
-        f"{processor()}, {options.threads} thread(s); {versions}; {len(texts)} sentences, {options.repeats} passes\n"
+        f"{processor()}, {options.threads} thread(s); {versions}; {len(texts)} sentences, "
+        f"{options.repeats} passes\n"
     )
     print(f"command: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n")
     head = [

@@ -1,38 +1,42 @@
 """How fast does `model.fit` train, beside what a user would pick instead? The same batches in every
 system, in one run.
 
-    python benchmarks/training.py [--source F --target F] [--shapes tiny,small,base] [--backends
-    tensorflow,jax,torch] [--systems A,B]
-                                  [--packed] [--threads 1] [--steps N] [--repeats 5] [--batch-tokens
-                                  4096] [--max-shapes 8] [--device cpu|gpu] [--quick]
+    python benchmarks/training.py [--source F --target F] [--shapes tiny,small,base]
+        [--backends tensorflow,jax,torch] [--systems A,B] [--packed] [--threads 1] [--steps N]
+        [--repeats 5] [--batch-tokens 4096] [--max-shapes 8] [--device cpu|gpu] [--quick]
 
 Each row is real target tokens per second (labels that are not padding) over windows of `--steps`
 steps: `fit`'s own epochs, or as many steps of a PyTorch loop. The files are the two sides of a
 corpus; without them the embedded generator's pairs are used. The tokenizer is trained by the run.
 The model's vocabulary is 9,712 pieces (32,000 for base), whatever the tokenizer has of them.
 
-| system | what it is |
-|---|---|
-| kformer | as `kformer train` sets it up: its recipe and metrics, the backend's usual settings |
-| kformer-tuned | with glibc's malloc told to keep memory |
-| kformer-tuned-medium | the same and `--matmul-precision medium`: TensorFlow and PyTorch multiply in bfloat16 in a training step |
-| kformer-tuned-jit | kformer-tuned and `jit_compile=True`, XLA on TensorFlow (JAX always compiles; on PyTorch it takes minutes) |
-| kformer-tuned-packed[-jit] | kformer-tuned[-jit] with several pairs in a row (`--packed`) |
-| keras_hub | `TransformerEncoder`, `TransformerDecoder` and `TokenAndPositionEmbedding`, Keras's own loss and `jit_compile="auto"` |
-| keras_hub-tuned[-medium, -jit] | the settings of kformer-tuned[-jit], and kformer's loss; medium is PyTorch's own precision |
-| torch | `torch.nn.Transformer` as it comes, eager |
-| torch-tuned[-medium] | malloc as above, a fused Adam, and logits of the real tokens alone; with `--device gpu` also `torch.compile` |
-| marian, marian-tuned[-medium] | Hugging Face's `MarianMTModel`, in the same loop and with the same settings |
+Systems:
+- kformer: as `kformer train` configures it: its recipe and metrics, the backend's usual settings.
+- kformer-tuned: the same; glibc's malloc keeps freed memory.
+- kformer-tuned-medium: kformer-tuned and `--matmul-precision medium`: TensorFlow and PyTorch
+  multiply in bfloat16 in a training step.
+- kformer-tuned-jit: kformer-tuned and `jit_compile=True`, XLA on TensorFlow (JAX always compiles;
+  on PyTorch it takes minutes).
+- kformer-tuned-packed[-jit]: kformer-tuned[-jit] with several pairs in a row (`--packed`).
+- keras_hub: `TransformerEncoder`, `TransformerDecoder` and `TokenAndPositionEmbedding`, Keras's own
+  loss and `jit_compile="auto"`.
+- keras_hub-tuned[-medium, -jit]: the settings of kformer-tuned[-jit], and kformer's loss; medium is
+  PyTorch's own precision.
+- torch: `torch.nn.Transformer` with its defaults, eager.
+- torch-tuned[-medium]: malloc as above, a fused Adam, and logits of the real tokens alone; with
+  `--device gpu` also `torch.compile`.
+- marian, marian-tuned[-medium]: Hugging Face's `MarianMTModel`, in the same loop and with the same
+  settings.
 
-Alike in all: sizes, one table for both embeddings and the projection, pre-norm, dropout (rate of
+Equal in all: sizes, one table for both embeddings and the projection, pre-norm, dropout (rate of
 the preset) on the embeddings and on the output of each sub-layer, label smoothing 0.1, Adam, the
 gradient's norm clipped at 1. What a peer cannot do: KerasHub has learned positions, and its dropout
 is on the attention probabilities, too (taken out in `tuned`, by a private attribute); Keras's loss
 on integer labels has no label smoothing, so that `keras_hub` computes less; Marian is post-norm,
 without final norms; none of them packs.
 
-Each row has one process, pinned to `--threads` processors; the processes of a shape are there
-together and train in turns, a window each, so that whatever else the machine does meets all alike
+Each row has one process, pinned to `--threads` CPU cores; the processes of a shape run at the same
+time and train in turns, a window each, so that other work on the machine slows all of them equally
 (and their memory adds up: choose `--systems`). "first step" is the seconds from the call of `fit`
 to the end of its first step, "compile" those that the first step of every shape took beyond what
 such steps take later, "memory" the process's peak and by how much it grew from where libraries and
@@ -93,7 +97,7 @@ SCANNED = 500  # Steps that are looked at to choose those of a window.
 
 
 def make(options):
-    """The tokenizer and the prepared corpus, in a folder; and what the floor needs to know of it."""
+    """Makes tokenizer and prepared corpus in a folder, and the numbers that the floor needs."""
     import kformer
 
     files = [options.folder / name for name in ("source.txt", "target.txt")]
@@ -263,7 +267,8 @@ def check_memory(workers):
         needed := max(worker.ask("memory")[0] for worker in workers)
     ):
         raise SystemExit(
-            f"{len(workers)} systems of up to {needed / 2**30:.1f} GiB each leave too little memory for one more: measure fewer together, "
+            f"{len(workers)} systems of up to {needed / 2**30:.1f} GiB each leave too little "
+            "memory for one more: measure fewer together, "
             "by --systems and --backends."
         )
 
@@ -362,7 +367,8 @@ def fill_in(options):
     ]
     if gpu and "tensorflow" in options.backends:
         raise SystemExit(
-            "On a GPU the JAX and PyTorch backends are measured: leave tensorflow out of --backends."
+            "On a GPU the JAX and PyTorch backends are measured: leave tensorflow out of "
+            "--backends."
         )
     if options.systems is None:
         plain = ("kformer", "keras_hub", "torch", "marian")
@@ -441,7 +447,8 @@ def report(options, folder):
                 workers[worker] = name, backend
             except SystemExit as error:
                 failures.append(
-                    f"<!-- {shape} {name} on {backend} failed: {str(error).strip().splitlines()[-1]} -->"
+                    f"<!-- {shape} {name} on {backend} failed: "
+                    f"{str(error).strip().splitlines()[-1]} -->"
                 )
         for worker in in_turns(list(workers), options.repeats):
             cells[workers[worker]]["seconds"].append(worker.ask("window"))

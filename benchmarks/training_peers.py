@@ -53,7 +53,8 @@ def check_gpu(backend):
         found = backend == "torch" and torch.cuda.is_available()
     if not found:
         raise SystemExit(
-            f"There is no GPU that {backend} can use: run with --device cpu, or install its build for GPUs."
+            f"There is no GPU that {backend} can use: run with --device cpu, or install its build "
+            "for GPUs."
         )
 
 

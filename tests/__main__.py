@@ -1,10 +1,11 @@
-"""`python -m tests`: the tests on each backend, one process each, two at a time. Other arguments go
-to pytest.
+"""`python -m tests`: the tests on each backend, one process each, two at a time.
 
-python -m tests                              everything on the three backends, and what needs no
-particular one in a fourth process python -m tests --backends jax,torch         two of them python
--m tests --jobs 1                     one after the other, with the output as it comes python -m
-tests tests/layers -k mask         a part"""
+python -m tests                           on the three backends; the tests that need no
+                                          particular one run in a fourth process
+python -m tests --backends jax,torch      on two of them
+python -m tests --jobs 1                  one after the other, with the output as it comes
+python -m tests tests/layers -k mask      a part: other arguments go to pytest
+"""
 
 import argparse
 import concurrent.futures
@@ -22,13 +23,14 @@ _NO_TESTS = 5  # pytest's exit code when all were deselected
 
 
 def shares(jobs):
-    """The processors of each of so many processes, as text; none where there are too few, or no way
-    to choose.
+    """The CPU cores of each of `jobs` processes, as text.
+
+    An empty text means all cores: there are too few of them, or the system cannot choose.
     """
-    processors = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    if jobs == 1 or len(processors) < jobs:
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if jobs == 1 or len(cores) < jobs:
         return [""] * jobs
-    return [",".join(map(str, processors[index::jobs])) for index in range(jobs)]
+    return [",".join(map(str, cores[index::jobs])) for index in range(jobs)]
 
 
 def main(arguments=None):
@@ -51,8 +53,8 @@ def main(arguments=None):
     if unknown or not backends:
         parser.error(f"unknown backend {', '.join(unknown)!r}: choose among {', '.join(BACKENDS)}")
 
-    # Each process has processors of its own: threads that wait for each other on shared ones double
-    # the time.
+    # Each process has cores of its own: threads that wait for each other on shared ones double the
+    # time.
     free = queue.SimpleQueue()
     for share in shares(max(1, options.jobs)):
         free.put(share)
@@ -83,23 +85,21 @@ def main(arguments=None):
         if run.returncode == _NO_TESTS:
             return f"{name:<12}{'no test of these':<24}{seconds:6.0f} s", None
         passed = run.returncode == 0
+        result = "passed" if passed else f"FAILED (exit code {run.returncode})"
         print(f"== {name}", (run.stdout or b"").decode(errors="replace"), sep="\n", flush=True)
-        return (
-            f"{name:<12}{'passed' if passed else f'FAILED (exit code {run.returncode})':<24}{seconds:6.0f} s",
-            passed,
-        )
+        return f"{name:<12}{result:<24}{seconds:6.0f} s", passed
 
     if options.jobs > 1:
         print(
-            f"Testing {', '.join(backends)}, {options.jobs} at a time; what pytest prints follows as each ends.",
+            f"Testing {', '.join(backends)}, {options.jobs} at a time; what pytest prints follows "
+            "as each ends.",
             flush=True,
         )
     with concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as pool:
-        # TensorFlow's tests and those of no backend take the longest: what begins with them ends
-        # soonest.
+        # TensorFlow's tests and those of any backend take the longest, so they begin first.
         summary, passed = zip(*pool.map(test, [backends[0], _ANY, *backends[1:]]), strict=True)
     print("== summary", *summary, sep="\n", flush=True)
-    # Arguments that choose no test at all are a mistake.
+    # Arguments that select no test at all are a mistake.
     return 0 if any(passed) and False not in passed else 1
 
 

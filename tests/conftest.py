@@ -1,5 +1,6 @@
-"""Fixtures of all tests. Run them with `python -m tests` (each backend), or with pytest under one
-KERAS_BACKEND.
+"""Fixtures of all tests.
+
+Run the tests with `python -m tests` (every backend), or with pytest and one KERAS_BACKEND.
 """
 
 import os
@@ -7,11 +8,11 @@ import pathlib
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-if os.environ.get("KFORMER_TEST_PROCESSORS"):  # Before a backend counts them.
+if os.environ.get("KFORMER_TEST_PROCESSORS"):  # Before a backend counts the cores.
     os.sched_setaffinity(0, map(int, os.environ["KFORMER_TEST_PROCESSORS"].split(",")))
 if os.environ.get("KERAS_BACKEND") == "jax":
-    # JAX compiles each operation for each shape, and most of them run once: that is what takes the
-    # time.
+    # JAX compiles each operation for each shape, and most of them run once. Compilation takes most
+    # of the time, so it does not optimize.
     if "optimization_level" not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = (
             os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
@@ -44,8 +45,9 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """The tests that need no particular backend run in a process of their own, where there is one
-    for each backend.
+    """Selects the tests that need no particular backend, or the others.
+
+    `python -m tests` has a process for each backend, and one more for these tests.
     """
     part = os.environ.get("KFORMER_ANY_BACKEND_TESTS")
     if part is None:
@@ -101,8 +103,9 @@ def policy(request):
 
 @pytest.fixture
 def randomize(rng):
-    """Gives every trainable weight of a built layer or model numbers that no initializer gives
-    (biases that are not zero).
+    """A function that changes every trainable weight of a built layer or model at random.
+
+    After it no weight has an initial value, such as a bias of zero.
     """
 
     def apply(layer):
@@ -139,11 +142,9 @@ def tiny_transformer(randomize):
 
 @pytest.fixture
 def random_batch(rng):
-    """A function that draws source and target ids, with padding at the ends of all rows but the
-    first.
-    """
+    """A function that samples source and target ids; all rows but the first end with padding."""
 
-    def draw(rows=2, source_length=5, target_length=4, vocabulary_size=11, pad_id=0, start_id=2):
+    def sample(rows=2, source_length=5, target_length=4, vocabulary_size=11, pad_id=0, start_id=2):
         def ids(length):
             values = rng.integers(4, vocabulary_size, (rows, length)).astype("int32")
             lengths = np.append(length, rng.integers(2, length, rows - 1))
@@ -153,4 +154,4 @@ def random_batch(rng):
         target_ids[:, 0] = start_id
         return {"source_ids": ids(source_length), "target_ids": target_ids}
 
-    return draw
+    return sample

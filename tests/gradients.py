@@ -5,9 +5,7 @@ import numpy as np
 
 
 def gradients(loss, variables):
-    """The gradients of `loss()`, a scalar, with respect to Keras variables, as float32 NumPy
-    arrays.
-    """
+    """The gradients of the scalar `loss()` for Keras variables, as float32 NumPy arrays."""
     return value_and_gradients(loss, variables)[1]
 
 

@@ -2,9 +2,7 @@
 
 
 def hiding(*packages):
-    """Python source that, at the start of a program, makes packages look as if they were not
-    installed.
-    """
+    """Python source that, at the start of a program, makes packages seem not installed."""
     return f"""
 import sys
 from importlib.machinery import PathFinder

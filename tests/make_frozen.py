@@ -1,9 +1,10 @@
-"""Makes the frozen run and its SavedModel, which tests hold to their exact text. Run it only for a
-new format:
+"""Makes the frozen run and its SavedModel, whose exact text tests assert.
+
+Run it only for a new format:
 
     KERAS_BACKEND=tensorflow python tests/make_frozen.py OUTPUT
 
-and give the results a new name beside the old ones: what was released must load for ever.
+and give the results a new name beside the old ones: released files must always load.
 """
 
 import pathlib

@@ -1,4 +1,4 @@
-"""PyTorch's own modules with the weights of our layers, as a second opinion on every backend."""
+"""PyTorch's own modules with the weights of our layers, to compare with on every backend."""
 
 import keras
 import numpy as np
@@ -67,8 +67,9 @@ def _layer_arguments(layer, hidden_dim):
 
 
 def torch_encoder(layers, final_norm, hidden_dim):
-    """`torch.nn.TransformerEncoder` with the weights of built `EncoderLayer`s and of a final norm
-    (or `None`).
+    """`torch.nn.TransformerEncoder` with the weights of built `EncoderLayer`s.
+
+    `final_norm` is a built norm or `None`.
     """
     stack = torch.nn.TransformerEncoder(
         torch.nn.TransformerEncoderLayer(**_layer_arguments(layers[0], hidden_dim)),
@@ -88,8 +89,9 @@ def torch_encoder(layers, final_norm, hidden_dim):
 
 
 def torch_decoder(layers, final_norm, hidden_dim):
-    """`torch.nn.TransformerDecoder` with the weights of built `DecoderLayer`s and of a final norm
-    (or `None`).
+    """`torch.nn.TransformerDecoder` with the weights of built `DecoderLayer`s.
+
+    `final_norm` is a built norm or `None`.
     """
     stack = torch.nn.TransformerDecoder(
         torch.nn.TransformerDecoderLayer(**_layer_arguments(layers[0], hidden_dim)),

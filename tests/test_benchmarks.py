@@ -1,4 +1,4 @@
-"""The benchmark of training: does every part of it work, and are the numbers possible?"""
+"""The benchmarks: every part of them runs, and their numbers are possible."""
 
 import argparse
 import json
@@ -49,8 +49,8 @@ def check(row):
 def test_operations_are_those_of_the_weights():
     means = dict.fromkeys(("S", "T", "SS", "TT", "ST"), 1.0)  # Pairs of one token each.
     model = kformer.Transformer.from_preset("tiny", training.SHAPES["tiny"][0])
-    # Each matrix is multiplied with one vector, the shared table as the projection; scores and
-    # contexts are twelve times two more.
+    # Each matrix is multiplied by one vector, the shared table as the projection. Twelve attentions
+    # compute scores and contexts besides.
     forward = (
         sum(math.prod(weight.shape) for weight in model.trainable_weights if len(weight.shape) == 2)
         + 12 * 2 * model.hidden_dim
@@ -166,8 +166,7 @@ def test_a_student_of_two_teachers(tmp_path, recipe):
         ] == str(data / "train.en")
     refused = subprocess.run([*command, "--epochs", "2"], capture_output=True, text=True)
     assert refused.returncode != 0 and "so there stay 1 epochs" in " ".join(refused.stderr.split())
-    # A pair that stands there twice is learnt once; what the teachers say after one epoch may be
-    # nothing.
+    # A duplicate pair is learnt once. After one epoch the teachers' translations may be empty.
     assert len(taught[0]) == len(taught[1]) and set(zip(*given, strict=True)) <= set(
         zip(*taught, strict=True)
     )

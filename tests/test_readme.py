@@ -1,4 +1,4 @@
-"""The Python of the README and of the pages in docs works as it stands there."""
+"""The Python of the README and of the pages in docs runs unchanged."""
 
 import pathlib
 import re
@@ -16,7 +16,7 @@ README = pathlib.Path(__file__).parent.parent / "README.md"
 def test_the_twenty_lines_run(tmp_path, monkeypatch, capsys):
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     (code,) = [block for block in blocks if "model.fit" in block]
-    # Less of everything; the lines are the same.
+    # The same lines with smaller numbers.
     less = {
         "vocabulary_size=8000)": "vocabulary_size=380)",
         "epochs=20": "epochs=1",
@@ -27,7 +27,8 @@ def test_the_twenty_lines_run(tmp_path, monkeypatch, capsys):
         code = code.replace(old, new)
     code = code.replace(
         '"tiny",',
-        '"tiny", num_encoder_layers=1, num_decoder_layers=1, hidden_dim=16, intermediate_dim=16, max_length=32,',
+        '"tiny", num_encoder_layers=1, num_decoder_layers=1, hidden_dim=16, '
+        "intermediate_dim=16, max_length=32,",
     )
     for split, count in (("train", 200), ("val", 20)):
         pairs = kformer.examples.generate_pairs(

@@ -1,4 +1,4 @@
-"""`python -m tests`: who gets which processors."""
+"""`python -m tests`: which CPU cores each process gets."""
 
 import os
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.any_backend
 
 
 @pytest.mark.parametrize(
-    ("processors", "jobs", "expected"),
+    ("cores", "jobs", "expected"),
     [
         ({0, 1}, 2, ["0", "1"]),
         ({5, 3, 9, 7}, 2, ["3,7", "5,9"]),
@@ -19,11 +19,11 @@ pytestmark = pytest.mark.any_backend
         ({1}, 2, ["", ""]),
     ],
 )
-def test_each_process_has_processors_of_its_own(monkeypatch, processors, jobs, expected):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: processors, raising=False)
+def test_each_process_has_cores_of_its_own(monkeypatch, cores, jobs, expected):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores, raising=False)
     assert shares(jobs) == expected
 
 
-def test_a_system_that_cannot_choose_processors(monkeypatch):
+def test_a_system_that_cannot_choose_cores(monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     assert shares(2) == ["", ""]

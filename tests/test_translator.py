@@ -23,8 +23,8 @@ def pairs():
     return kformer.examples.generate_pairs(24, seed=5, split="test", categories=("time",))
 
 
-def test_frozen_run_says_what_it_said(translator):
-    """A run of the first format, on this backend: its exact text, for ever."""
+def test_frozen_run_returns_its_exact_text(translator):
+    """A run of the first format, on this backend: its exact text, in every version."""
     expected = json.loads((FROZEN / "expected.json").read_text(encoding="utf-8"))
     assert translator(expected["texts"], beam_size=1) == expected["greedy"]
     assert translator(expected["texts"], beam_size=4) == expected["beam_4"]
@@ -36,7 +36,7 @@ def test_one_text_or_many(translator, pairs):
     sources = [pair.source for pair in pairs]
     together = translator(sources)
     assert [translator(source) for source in sources[:4]] == together[:4]
-    assert translator(sources, batch_size=5) == together, "batches change nothing"
+    assert translator(sources, batch_size=5) == together, "batches influence no translation"
     assert translator(sources, batch_tokens=40) == together
     assert translator(list(reversed(sources))) == list(reversed(together))
     assert translator([]) == []
@@ -49,7 +49,7 @@ def test_nothing_in_nothing_out(translator):
     assert translator("") == ""
 
 
-def test_a_source_beyond_the_limit_is_cut_and_told(translator):
+def test_a_source_beyond_the_limit_is_truncated_and_marked(translator):
     found = translator.translate(["seven " * 100, "seven o'clock"])
     assert [result.truncated for result in found] == [True, False]
     row = translator._source_rows(["seven " * 100])[0][0]
@@ -116,14 +116,14 @@ def test_save_and_load(translator, pairs, tmp_path):
     assert again(sources) == changed(sources)
 
 
-def test_sampling_depends_on_seed_and_place_alone(translator):
+def test_sampling_depends_on_seed_and_index_alone(translator):
     source = "ten minutes to nine in the evening"
-    drawn = translator([source] * 3, sampling=True, temperature=3.0, n_best=4, seed=1)
-    assert drawn == translator(
+    sampled = translator([source] * 3, sampling=True, temperature=3.0, n_best=4, seed=1)
+    assert sampled == translator(
         [source] * 3, sampling=True, temperature=3.0, n_best=4, seed=1, batch_size=1
     )
-    assert drawn != translator([source] * 3, sampling=True, temperature=3.0, n_best=4, seed=2)
-    assert len({text for texts in drawn for text in texts}) > 1
+    assert sampled != translator([source] * 3, sampling=True, temperature=3.0, n_best=4, seed=2)
+    assert len({text for texts in sampled for text in texts}) > 1
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_sampling_depends_on_seed_and_place_alone(translator):
         (lambda t: t.score(["seven"], ["七" * 100]), "Target 1"),
     ],
 )
-def test_bad_calls_say_what_is_wrong(translator, call, words):
+def test_bad_calls_name_the_mistake(translator, call, words):
     with pytest.raises((TypeError, ValueError), match=words):
         call(translator)
 
@@ -161,7 +161,7 @@ def test_a_foreign_tokenizer_is_refused(translator):
 
 
 @pytest.mark.any_backend
-def test_bad_runs_say_what_is_wrong(tmp_path):
+def test_bad_runs_name_the_mistake(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         kformer.Translator.load(tmp_path / "nowhere")
     shutil.copytree(FROZEN, tmp_path / "run")

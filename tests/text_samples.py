@@ -1,13 +1,12 @@
-"""Texts for the tokenizer's tests: a small made-up corpus, and strings that tokenizers stumble
-over.
-"""
+"""Texts for the tests of tokenizers: a small generated corpus, and difficult strings."""
 
 import random
 
 _ENGLISH = (
-    "the a this every small big old young red green man woman child dog horse teacher driver house street river "
-    "bridge garden kitchen market rides sees builds opens crosses watches paints near behind above under with without "
-    "slowly quickly today yesterday morning evening beautiful forgotten neighbouring international"
+    "the a this every small big old young red green man woman child dog horse teacher driver "
+    "house street river bridge garden kitchen market rides sees builds opens crosses watches "
+    "paints near behind above under with without slowly quickly today yesterday morning "
+    "evening beautiful forgotten neighbouring international"
 ).split()
 _CHINESE = (
     "男人女人孩子骑着一匹红色的马在街上慢慢走过那座古老桥今天早上老师打开厨房门看见花园里有很多人"
@@ -83,8 +82,9 @@ def corpus(size=1500, seed=0):
 
 
 def tricky_texts(count, seed=1, bad_bytes=True):
-    """`count` byte strings of fragments of every kind above; with `bad_bytes` a part of them is no
-    valid UTF-8.
+    """`count` byte strings of fragments of every kind above.
+
+    With `bad_bytes` some of them are not valid UTF-8.
     """
     generator = random.Random(seed)
     sentences = corpus(200, seed)
