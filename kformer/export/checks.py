@@ -4,7 +4,7 @@ import importlib.util
 
 import keras
 
-from kformer.models import variants_of
+from kformer.models.config import variants_of
 from kformer_cli.export_formats import FORMATS
 
 

@@ -8,67 +8,48 @@ from kformer.layers.feed_forward import FeedForward
 from kformer.layers.multi_head_attention import MultiHeadAttention
 from kformer.layers.normalization import make_norm, normalize
 
+# The options of encoder and decoder layers, with their defaults.
+LAYER_OPTIONS = {
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "activation_dropout": 0.0,
+    "stochastic_depth": 0.0,
+    "activation": "relu",
+    "gated": False,
+    "normalize_first": False,
+    "normalization": "layer_norm",
+    "layer_norm_epsilon": 1e-5,
+    "use_bias": True,
+    "head_dim": None,
+    "num_key_value_heads": None,
+    "attention_scale": None,
+    "rotary": None,
+    "attention_kind": "full",
+    "attention_window": None,
+    "attention_dilation": 1,
+    "global_tokens": 0,
+}
+
 
 class ResidualLayer(keras.layers.Layer):
     """What encoder and decoder layers share: their options, and sub-layers with residual
     connection, dropout and norm.
     """
 
-    def __init__(
-        self,
-        intermediate_dim,
-        num_heads,
-        *,
-        dropout=0.0,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        stochastic_depth=0.0,
-        activation="relu",
-        gated=False,
-        normalize_first=False,
-        normalization="layer_norm",
-        layer_norm_epsilon=1e-5,
-        use_bias=True,
-        head_dim=None,
-        num_key_value_heads=None,
-        attention_scale=None,
-        rotary=None,
-        attention_kind="full",
-        attention_window=None,
-        attention_dilation=1,
-        global_tokens=0,
-        seed=None,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        self.intermediate_dim = intermediate_dim
-        self.num_heads = num_heads
-        self.dropout = dropout
-        self.attention_dropout = attention_dropout
-        self.activation_dropout = activation_dropout
-        self.stochastic_depth = stochastic_depth
-        self.activation = activation
-        self.gated = gated
-        self.normalize_first = normalize_first
-        self.normalization = normalization
-        self.layer_norm_epsilon = layer_norm_epsilon
-        self.use_bias = use_bias
-        self.head_dim = head_dim
-        self.num_key_value_heads = num_key_value_heads
-        self.attention_scale = attention_scale
-        self.rotary = rotary
-        self.attention_kind = attention_kind
-        self.attention_window = attention_window
-        self.attention_dilation = attention_dilation
-        self.global_tokens = global_tokens
+    def __init__(self, intermediate_dim, num_heads, *, seed=None, **options):
+        own = {name: options.pop(name, default) for name, default in LAYER_OPTIONS.items()}
+        super().__init__(**options)
+        self.intermediate_dim, self.num_heads = intermediate_dim, num_heads
+        for name, value in own.items():
+            setattr(self, name, value)
         self.seed = drawn_seed(seed)
         self.supports_masking = True
         self.feed_forward = FeedForward(
             intermediate_dim,
-            activation=activation,
-            gated=gated,
-            dropout=activation_dropout,
-            use_bias=use_bias,
+            activation=self.activation,
+            gated=self.gated,
+            dropout=self.activation_dropout,
+            use_bias=self.use_bias,
             seed=derive_seed(self.seed, "feed_forward"),
             dtype=self.dtype_policy,
             name="feed_forward",
@@ -146,12 +127,8 @@ class ResidualLayer(keras.layers.Layer):
         return self._after("feed_forward", x, output, training)
 
     def get_config(self):
-        names = (
-            "intermediate_dim num_heads dropout attention_dropout activation_dropout stochastic_depth activation gated normalize_first "
-            "normalization layer_norm_epsilon use_bias head_dim num_key_value_heads attention_scale rotary "
-            "attention_kind attention_window attention_dilation global_tokens seed"
-        )
-        return {**super().get_config(), **{name: getattr(self, name) for name in names.split()}}
+        names = ("intermediate_dim", "num_heads", *LAYER_OPTIONS, "seed")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 @keras.saving.register_keras_serializable(package="kformer")

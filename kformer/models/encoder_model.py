@@ -4,13 +4,13 @@ import keras
 from keras import ops
 
 from kformer.layers import Dropout, padding_mask
-from kformer.layers.counter_hash import derive_seed, drawn_seed
-from kformer.models.architecture import architecture_of, check_sizes
+from kformer.layers.counter_hash import derive_seed
+from kformer.models.config import EncoderConfig
+from kformer.models.config_fields import takes
 from kformer.models.sequence_model import SequenceModel
-from kformer.models.stacks import EncoderStack, embedding_and_layers
+from kformer.models.stacks import EncoderStack, token_embedding
 from kformer.utils.checks import check_choice
 
-HEADS = ("classification", "regression", "labelling", "embedding")
 POOLINGS = ("mean", "first")
 
 
@@ -49,6 +49,7 @@ class Pooling(keras.layers.Layer):
         return {**super().get_config(), "pooling": self.pooling}
 
 
+@takes(EncoderConfig)
 @keras.saving.register_keras_serializable(package="kformer")
 class TransformerEncoder(SequenceModel):
     """Encoder layers over token ids, and a head for a task.
@@ -64,19 +65,11 @@ class TransformerEncoder(SequenceModel):
     | `"embedding"`      | vectors of length 1, `[B, num_outputs or D]`                              | `ContrastiveLoss` of a `DualEncoder`|
 
     Args:
-        vocabulary_size: V.
-        num_layers: layers of the stack.
-        head: as above.
-        num_outputs: classes, or numbers (1 by default for a regression), or the size of an
-            embedding (`None` leaves the pooled vector as it is).
-        pooling: `"mean"` of the real tokens, or the `"first"` one.
-        max_length: the longest sequence in tokens; with learned positions the size of their table.
-        scale_embeddings: token vectors are multiplied by sqrt(D).
-        pad_id: id of the padding token.
-        seed: int, for the initial weights and the dropout; `None` draws one.
-        **options: hidden_dim, intermediate_dim, num_heads, dropout, position_encoding,
-            normalization, attention_kind and the others of `kformer.Transformer`'s layers; pre-norm
-            unless `normalize_first=False`.
+        vocabulary_size: int. V, the number of token ids.
+        {options}
+        dtype: str or Keras dtype policy, default the global policy. Of the layers.
+        name: str, default "transformer_encoder".
+        trainable: bool, default True. Whether training changes the weights.
 
     Example:
         >>> model = kformer.TransformerEncoder(8000, num_layers=2, head="classification", num_outputs=3, hidden_dim=128, num_heads=4)
@@ -92,79 +85,19 @@ class TransformerEncoder(SequenceModel):
     _ignored_label = -1
 
     def __init__(
-        self,
-        vocabulary_size,
-        *,
-        num_layers=6,
-        head=None,
-        num_outputs=None,
-        pooling="mean",
-        max_length=512,
-        scale_embeddings=True,
-        pad_id=0,
-        seed=0,
-        dtype=None,
-        name="transformer_encoder",
-        **options,
+        self, vocabulary_size, *, dtype=None, name="transformer_encoder", trainable=True, **options
     ):
-        trainable = options.pop("trainable", True)
-        options = architecture_of(options)
-        check_sizes(vocabulary_size=vocabulary_size, num_layers=num_layers, max_length=max_length)
-        check_choice("head", head, (*HEADS, None))
-        if head == "regression" and num_outputs is None:
-            num_outputs = 1
-        if head in ("classification", "labelling") or head is not None and num_outputs is not None:
-            check_sizes(num_outputs=num_outputs)
-        elif num_outputs is not None:
-            raise ValueError(
-                f"num_outputs={num_outputs} needs a head: choose one of {', '.join(HEADS)}."
-            )
-        seed = drawn_seed(seed)
+        config = EncoderConfig.of({"vocabulary_size": vocabulary_size, **options})
         policy = keras.dtype_policies.get(keras.config.dtype_policy() if dtype is None else dtype)
-        network = EncoderNetwork(
-            vocabulary_size, num_layers, max_length, scale_embeddings, pad_id, seed, policy, options
-        )
+        network = EncoderNetwork(config, policy)
         token_ids = keras.Input((None,), dtype="int32", name="token_ids")
         x, mask = network.encode(token_ids)
-        if head is not None and head != "labelling":
-            x = Pooling(pooling, dtype=policy, name="pooling")(x, padding_mask=mask)
-        if head in ("classification", "labelling"):
-            x = Dropout(
-                options["dropout"],
-                seed=derive_seed(seed, "head"),
-                dtype=policy,
-                name="head_dropout",
-            )(x)
-        if num_outputs is not None:
-            initializer = keras.initializers.GlorotUniform(
-                seed=derive_seed(seed, "head_projection")
-            )
-            # Logits and numbers in float32, whatever the layers compute in.
-            x = keras.layers.Dense(
-                num_outputs, kernel_initializer=initializer, dtype="float32", name="head"
-            )(x)
-        if head == "embedding":
-            x = keras.layers.UnitNormalization(dtype="float32", name="unit_length")(x)
+        x = _head(config, policy, x, mask)
         super().__init__(inputs={"token_ids": token_ids}, outputs=x, name=name, trainable=trainable)
-        self.network = network
-        self.pad_id, self.head, self.vocabulary_size = pad_id, head, vocabulary_size
-        self.hidden_dim, self.max_length, self.policy_name = (
-            options["hidden_dim"],
-            max_length,
-            policy.name,
-        )
-        self._config = {
-            "vocabulary_size": vocabulary_size,
-            "num_layers": num_layers,
-            "head": head,
-            "num_outputs": num_outputs,
-            "pooling": pooling,
-            "max_length": max_length,
-            "scale_embeddings": scale_embeddings,
-            "pad_id": pad_id,
-            "seed": seed,
-            **options,
-        }
+        self.config, self.network = config, network
+        self.pad_id, self.head = config.pad_id, config.head
+        self.vocabulary_size, self.hidden_dim = config.vocabulary_size, config.hidden_dim
+        self.max_length, self.policy_name = config.max_length, policy.name
 
     def inspect(self, inputs):
         """One forward pass that also returns what every layer saw; the model stays as it is.
@@ -183,29 +116,35 @@ class TransformerEncoder(SequenceModel):
         return record
 
 
+def _head(config, policy, x, mask):
+    """Hidden states `[B, S, D]` to the output of a model's head."""
+    if config.head not in (None, "labelling"):
+        x = Pooling(config.pooling, dtype=policy, name="pooling")(x, padding_mask=mask)
+    if config.head in ("classification", "labelling"):
+        seed = derive_seed(config.seed, "head")
+        x = Dropout(config.dropout, seed=seed, dtype=policy, name="head_dropout")(x)
+    if config.num_outputs is not None:
+        initializer = keras.initializers.GlorotUniform(
+            seed=derive_seed(config.seed, "head_projection")
+        )
+        # Logits and numbers in float32, whatever the layers compute in.
+        x = keras.layers.Dense(
+            config.num_outputs, kernel_initializer=initializer, dtype="float32", name="head"
+        )(x)
+    if config.head == "embedding":
+        x = keras.layers.UnitNormalization(dtype="float32", name="unit_length")(x)
+    return x
+
+
 class EncoderNetwork:
     """The layers below a `TransformerEncoder`'s head; a plain object, as
     `kformer.models.network.Network` is.
     """
 
-    def __init__(
-        self,
-        vocabulary_size,
-        num_layers,
-        max_length,
-        scale_embeddings,
-        pad_id,
-        seed,
-        policy,
-        options,
-    ):
-        self.pad_id = pad_id
-        self.embedding, layers = embedding_and_layers(
-            vocabulary_size, max_length, scale_embeddings, seed, policy, options
-        )
-        self.stack = EncoderStack(
-            num_layers, "encoder", bidirectional=True, seed=seed, policy=policy, **layers
-        )
+    def __init__(self, config, policy):
+        self.pad_id = config.pad_id
+        self.embedding = token_embedding(config, policy)
+        self.stack = EncoderStack(config, config.num_layers, policy)
 
     def encode(self, token_ids, training=None, record=None):
         """Ids `[B, S]` to hidden states `[B, S, D]` and the mask of real tokens `[B, S]`."""

@@ -5,10 +5,12 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from kformer.layers.counter_hash import derive_seed, drawn_seed
+from kformer.layers.counter_hash import derive_seed
 from kformer.layers.feature_embedding import FeatureEmbedding
-from kformer.models.architecture import architecture_of, check_sizes
-from kformer.models.stacks import RELATIVE_POSITIONS, DecoderStack, EncoderStack, check_positions
+from kformer.models.config import ForecasterConfig
+from kformer.models.config_fields import takes
+from kformer.models.stacks import DecoderStack, EncoderStack
+from kformer.utils.checks import check_whole
 
 
 class _Forecast(NamedTuple):
@@ -20,6 +22,7 @@ class _Forecast(NamedTuple):
     found: Any  # [B, steps, G]
 
 
+@takes(ForecasterConfig)
 @keras.saving.register_keras_serializable(package="kformer")
 class Forecaster(keras.Model):
     """Continuous features in the place of tokens: a linear map in, a linear map out.
@@ -30,15 +33,13 @@ class Forecaster(keras.Model):
     trained, `forecast` runs free: each step reads what the step before it said.
 
     Args:
-        num_features: F, numbers of a step of the past.
-        num_targets: G, numbers of a step to be forecast, which are the first G features of the
-            past; `None` for F.
-        num_encoder_layers, num_decoder_layers: layers of the two stacks.
-        max_length: with learned positions the longest past or future in steps.
-        seed: int, for the initial weights and the dropout; `None` draws one.
-        **options: hidden_dim, intermediate_dim, num_heads, dropout, position_encoding,
-            normalization, attention_kind and the others of `kformer.Transformer`'s layers; pre-norm
-            unless `normalize_first=False`.
+        num_features: int. F, numbers of a step of the past.
+        num_targets: int, default `num_features`. G, numbers of a step to be forecast, which are the
+            first G features of the past.
+        {options}
+        dtype: str or Keras dtype policy, default the global policy. Of the layers.
+        name: str, default "forecaster".
+        trainable: bool, default True. Whether training changes the weights.
 
     Call arguments:
         inputs: dict of float tensors `past` `[B, S, F]` and `previous` `[B, T, G]`.
@@ -64,49 +65,27 @@ class Forecaster(keras.Model):
         num_features,
         num_targets=None,
         *,
-        num_encoder_layers=2,
-        num_decoder_layers=2,
-        max_length=512,
-        seed=0,
         dtype=None,
         name="forecaster",
+        trainable=True,
         **options,
     ):
-        trainable = options.pop("trainable", True)
-        options = architecture_of(options)
-        num_targets = num_features if num_targets is None else num_targets
-        sizes = {
-            "num_encoder_layers": num_encoder_layers,
-            "num_decoder_layers": num_decoder_layers,
-            "max_length": max_length,
-        }
-        check_sizes(num_features=num_features, num_targets=num_targets, **sizes)
-        if num_targets > num_features:
-            raise ValueError(
-                f"The past has {num_features} features, of which no {num_targets} can be the targets; lower num_targets."
-            )
-        seed = drawn_seed(seed)
-        policy = keras.dtype_policies.get(keras.config.dtype_policy() if dtype is None else dtype)
-        network = ForecastNetwork(
-            num_targets, num_encoder_layers, num_decoder_layers, max_length, seed, policy, options
+        config = ForecasterConfig.of(
+            {"num_features": num_features, "num_targets": num_targets, **options}
         )
+        policy = keras.dtype_policies.get(keras.config.dtype_policy() if dtype is None else dtype)
+        network = ForecastNetwork(config, policy)
         inputs = {
             "past": keras.Input((None, num_features), name="past"),
-            "previous": keras.Input((None, num_targets), name="previous"),
+            "previous": keras.Input((None, config.num_targets), name="previous"),
         }
         found, _ = network.decode(inputs["previous"], network.encode(inputs["past"]))
         super().__init__(inputs=inputs, outputs=found, name=name, trainable=trainable)
-        self.network = network
+        self.config, self.network = config, network
         self._compiled_forecasts = {}
-        self.num_features, self.num_targets, self.max_length = num_features, num_targets, max_length
-        self.hidden_dim, self.policy_name = options["hidden_dim"], policy.name
-        self._config = {
-            "num_features": num_features,
-            "num_targets": num_targets,
-            **sizes,
-            "seed": seed,
-            **options,
-        }
+        self.num_features, self.num_targets = config.num_features, config.num_targets
+        self.hidden_dim, self.max_length = config.hidden_dim, config.max_length
+        self.policy_name = policy.name
 
     def teacher_forcing(self, past, future):
         """The inputs of a training step.
@@ -164,11 +143,11 @@ class Forecaster(keras.Model):
             ValueError: it is no whole number of at least 1, or there are not so many learned
                 positions.
         """
-        check_sizes(steps=steps)
+        check_whole("steps", steps)
         self._check_positions(steps, "future")
 
     def _check_positions(self, steps, name):
-        if self._config["position_encoding"] == "learned" and steps > self.max_length:
+        if self.config.position_encoding == "learned" and steps > self.max_length:
             raise ValueError(
                 f"A {name} of {steps} steps is longer than the {self.max_length} learned positions; build the model with a larger "
                 "max_length."
@@ -224,7 +203,7 @@ class Forecaster(keras.Model):
 
     def get_config(self):
         return {
-            **self._config,
+            **self.config.to_dict(),
             "name": self.name,
             "trainable": self.trainable,
             "dtype": self.policy_name,
@@ -238,38 +217,27 @@ class Forecaster(keras.Model):
 class ForecastNetwork:
     """The layers of a `Forecaster`; a plain object, as `kformer.models.network.Network` is."""
 
-    def __init__(
-        self, num_targets, num_encoder_layers, num_decoder_layers, max_length, seed, policy, options
-    ):
-        positions = options["position_encoding"]
-        check_positions(positions)
-
-        def embedding(name):
-            return FeatureEmbedding(
-                options["hidden_dim"],
-                position_encoding=None if positions in RELATIVE_POSITIONS else positions,
-                max_length=max_length if positions == "learned" else None,
-                dropout=options["dropout"],
-                seed=derive_seed(seed, name),
+    def __init__(self, config, policy):
+        self.past_embedding, self.future_embedding = (
+            FeatureEmbedding(
+                config.hidden_dim,
+                **config.embedding_options,
+                seed=derive_seed(config.seed, name),
                 dtype=policy,
                 name=name,
             )
-
-        self.past_embedding, self.future_embedding = (
-            embedding("past_embedding"),
-            embedding("future_embedding"),
+            for name in ("past_embedding", "future_embedding")
         )
-        layers = {name: value for name, value in options.items() if name != "hidden_dim"}
-        self.encoder = EncoderStack(
-            num_encoder_layers, "encoder", bidirectional=True, seed=seed, policy=policy, **layers
-        )
-        self.decoder = DecoderStack(
-            num_decoder_layers, "decoder", bidirectional=False, seed=seed, policy=policy, **layers
-        )
-        initializer = keras.initializers.GlorotUniform(seed=derive_seed(seed, "output"))
+        self.encoder = EncoderStack(config, config.num_encoder_layers, policy)
+        self.decoder = DecoderStack(config, config.num_decoder_layers, policy)
         # In float32, whatever the layers compute in: errors of a forecast add up.
         self.output = keras.layers.Dense(
-            num_targets, kernel_initializer=initializer, dtype="float32", name="output"
+            config.num_targets,
+            kernel_initializer=keras.initializers.GlorotUniform(
+                seed=derive_seed(config.seed, "output")
+            ),
+            dtype="float32",
+            name="output",
         )
 
     def encode(self, past, training=None, record=None):

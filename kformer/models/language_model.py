@@ -8,11 +8,12 @@ import numpy as np
 from keras import ops
 
 from kformer.layers import padding_mask, segment_mask, segment_positions
-from kformer.layers.counter_hash import drawn_seed
-from kformer.models.architecture import architecture_of, check_packing, check_sizes
+from kformer.models.config import DecoderConfig, check_packing
+from kformer.models.config_fields import takes
 from kformer.models.output import TokenOutput
 from kformer.models.sequence_model import SequenceModel
-from kformer.models.stacks import DecoderStack, embedding_and_layers
+from kformer.models.stacks import DecoderStack, token_embedding
+from kformer.utils.checks import check_whole
 
 
 class PromptCache(NamedTuple):
@@ -40,6 +41,7 @@ class PromptCache(NamedTuple):
         return self.reorder(rows)
 
 
+@takes(DecoderConfig)
 @keras.saving.register_keras_serializable(package="kformer")
 class TransformerDecoder(SequenceModel):
     """A causal language model: ids in, for each place the logits of what comes next.
@@ -49,17 +51,11 @@ class TransformerDecoder(SequenceModel):
     Padding stands at the end of a row; the causal mask hides it.
 
     Args:
-        vocabulary_size: V.
-        num_layers: layers of the stack.
-        max_length: the longest sequence in tokens, prompt included; with learned positions the size
-            of their table.
-        share_output: the output projection uses the embedding table.
-        scale_embeddings: token vectors are multiplied by sqrt(D).
-        pad_id, start_id, end_id: ids of the padding, start and end token.
-        seed: int, for the initial weights and the dropout; `None` draws one.
-        **options: hidden_dim, intermediate_dim, num_heads, dropout, position_encoding,
-            normalization, attention_kind and the others of `kformer.Transformer`'s layers; pre-norm
-            unless `normalize_first=False`.
+        vocabulary_size: int. V, the number of token ids.
+        {options}
+        dtype: str or Keras dtype policy, default the global policy. Of the layers.
+        name: str, default "transformer_decoder".
+        trainable: bool, default True. Whether training changes the weights.
 
     Call arguments:
         inputs: dict of `token_ids`, integer `[B, T]`; for packed rows also `segments` `[B, T]`, the
@@ -84,66 +80,22 @@ class TransformerDecoder(SequenceModel):
     token_inputs = ("token_ids",)
 
     def __init__(
-        self,
-        vocabulary_size,
-        *,
-        num_layers=6,
-        max_length=512,
-        share_output=True,
-        scale_embeddings=True,
-        pad_id=0,
-        start_id=2,
-        end_id=3,
-        seed=0,
-        dtype=None,
-        name="transformer_decoder",
-        **options,
+        self, vocabulary_size, *, dtype=None, name="transformer_decoder", trainable=True, **options
     ):
-        trainable = options.pop("trainable", True)
-        options = architecture_of(options)
-        check_sizes(vocabulary_size=vocabulary_size, num_layers=num_layers, max_length=max_length)
-        if options["global_tokens"]:
-            raise ValueError(
-                "A language model cannot have global_tokens: prompts of a batch begin at different places; leave it at 0."
-            )
-        seed = drawn_seed(seed)
+        config = DecoderConfig.of({"vocabulary_size": vocabulary_size, **options})
         policy = keras.dtype_policies.get(keras.config.dtype_policy() if dtype is None else dtype)
-        network = LanguageNetwork(
-            vocabulary_size,
-            num_layers,
-            max_length,
-            share_output,
-            scale_embeddings,
-            seed,
-            policy,
-            options,
-        )
+        network = LanguageNetwork(config, policy)
         token_ids = keras.Input((None,), dtype="int32", name="token_ids")
         logits = network.output.project(network.hidden(token_ids))
         super().__init__(
             inputs={"token_ids": token_ids}, outputs=logits, name=name, trainable=trainable
         )
-        self.pad_id, self.start_id, self.end_id = pad_id, start_id, end_id
-        self.vocabulary_size = self.target_vocabulary_size = vocabulary_size
-        self.hidden_dim, self.max_length, self.policy_name = (
-            options["hidden_dim"],
-            max_length,
-            policy.name,
-        )
-        self.network = network
+        self.config, self.network = config, network
+        self.pad_id, self.start_id, self.end_id = config.pad_id, config.start_id, config.end_id
+        self.vocabulary_size = self.target_vocabulary_size = config.vocabulary_size
+        self.hidden_dim, self.max_length = config.hidden_dim, config.max_length
+        self.policy_name = policy.name
         self._searchers = {}
-        self._config = {
-            "vocabulary_size": vocabulary_size,
-            "num_layers": num_layers,
-            "max_length": max_length,
-            "share_output": share_output,
-            "scale_embeddings": scale_embeddings,
-            "pad_id": pad_id,
-            "start_id": start_id,
-            "end_id": end_id,
-            "seed": seed,
-            **options,
-        }
 
     def call(self, inputs, training=None, mask=None):
         if not isinstance(inputs, dict) or "token_ids" not in inputs:
@@ -164,7 +116,7 @@ class TransformerDecoder(SequenceModel):
     def _segments(self, inputs):
         if "segments" not in inputs:
             return None
-        check_packing(self._config)
+        check_packing(self.config.to_dict())
         return ops.cast(inputs["segments"], "int32")
 
     def inspect(self, inputs):
@@ -225,7 +177,7 @@ class TransformerDecoder(SequenceModel):
             raise ValueError(
                 f"A prompt of {longest - 1} tokens leaves no room in the model's max_length, which is {self.max_length}."
             )
-        check_sizes(max_new_tokens=max_new_tokens)
+        check_whole("max_new_tokens", max_new_tokens)
         settings = self.continuation_options(min(max_new_tokens, room), options)
         key = settings.compiled_part
         if key not in self._searchers:
@@ -353,35 +305,15 @@ class TransformerDecoder(SequenceModel):
 class LanguageNetwork:
     """The layers of a `TransformerDecoder`; a plain object, as `kformer.models.network.Network` is."""
 
-    def __init__(
-        self,
-        vocabulary_size,
-        num_layers,
-        max_length,
-        share_output,
-        scale_embeddings,
-        seed,
-        policy,
-        options,
-    ):
-        self.embedding, layers = embedding_and_layers(
-            vocabulary_size, max_length, scale_embeddings, seed, policy, options
-        )
-        self.stack = DecoderStack(
-            num_layers,
-            "decoder",
-            cross_attention=False,
-            bidirectional=False,
-            seed=seed,
-            policy=policy,
-            **layers,
-        )
+    def __init__(self, config, policy):
+        self.embedding = token_embedding(config, policy)
+        self.stack = DecoderStack(config, config.num_layers, policy, cross_attention=False)
         self.output = TokenOutput(
-            vocabulary_size,
-            options["hidden_dim"],
+            config.vocabulary_size,
+            config.hidden_dim,
             self.embedding,
-            share=share_output,
-            seed=seed,
+            share=config.share_output,
+            seed=config.seed,
             policy=policy,
         )
 

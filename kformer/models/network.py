@@ -15,7 +15,7 @@ from kformer.layers import (
 )
 from kformer.layers.counter_hash import derive_seed
 from kformer.models.output import TokenOutput
-from kformer.models.stacks import RELATIVE_POSITIONS, DecoderStack, EncoderStack, check_positions
+from kformer.models.stacks import DecoderStack, EncoderStack
 
 
 class DecoderCache(NamedTuple):
@@ -47,102 +47,64 @@ class Network:
     Building the functional model, encoding, cached decoding and inspecting all run `encode` and
     `decode`, so there is one forward pass. It is a plain object because a Keras model on PyTorch
     may own no layer before its constructor has run, and the functional constructor needs the
-    outputs. The arguments are those of `Transformer`.
+    outputs.
 
     `record`, a dict, collects hidden states and attention scores on the way.
 
     With `segments`, which tell for packed rows which of its sequences each token belongs to,
     attention stays inside a segment and positions begin anew with each. Padding is a segment of its
-    own, 0, that real tokens do not see."""
+    own, 0, that real tokens do not see.
 
-    def __init__(
-        self,
-        vocabulary_size,
-        *,
-        num_encoder_layers,
-        num_decoder_layers,
-        hidden_dim,
-        dropout,
-        layer_norm_epsilon,
-        position_encoding,
-        max_length,
-        target_vocabulary_size,
-        share_embeddings,
-        share_output,
-        scale_embeddings,
-        scale_output,
-        position_offset,
-        normalize_embeddings,
-        output_bias,
-        pad_id,
-        seed,
-        policy,
-        **stack_options,
-    ):
-        check_positions(position_encoding)
-        positions = {
-            "position_encoding": None
-            if position_encoding in RELATIVE_POSITIONS
-            else position_encoding,
-            "max_length": max_length if position_encoding == "learned" else None,
-            "position_offset": position_offset,
-            "dropout": dropout,
-        }
-        no_positions = {"position_encoding": None}
-        stack_options |= {
-            "dropout": dropout,
-            "layer_norm_epsilon": layer_norm_epsilon,
-            "position_encoding": position_encoding,
-            "seed": seed,
-            "policy": policy,
-        }
+    Args:
+        config: `kformer.models.config.TransformerConfig`.
+        policy: a Keras dtype policy, of the layers.
+    """
+
+    def __init__(self, config, policy):
+        seed, targets = config.seed, config.target_vocabulary_size or config.vocabulary_size
+        positions = {**config.embedding_options, "position_offset": config.position_offset}
 
         def embedding(size, label):
             return PositionalEmbedding(
                 size,
-                hidden_dim,
-                **(no_positions if normalize_embeddings else positions),
-                scale=scale_embeddings,
+                config.hidden_dim,
+                **({"position_encoding": None} if config.normalize_embeddings else positions),
+                scale=config.scale_embeddings,
                 seed=derive_seed(seed, label),
                 dtype=policy,
                 name=label,
             )
 
         def normalized_positions(label):
-            if not normalize_embeddings:
+            if not config.normalize_embeddings:
                 return None
             return NormalizedPositions(
                 **positions,
-                layer_norm_epsilon=layer_norm_epsilon,
+                layer_norm_epsilon=config.layer_norm_epsilon,
                 seed=derive_seed(seed, label),
                 dtype=policy,
                 name=label,
             )
 
-        self.pad_id = pad_id
+        self.pad_id = config.pad_id
+        shared = config.share_embeddings
         self.source_embedding = embedding(
-            vocabulary_size, "embedding" if share_embeddings else "source_embedding"
+            config.vocabulary_size, "embedding" if shared else "source_embedding"
         )
         self.target_embedding = (
-            self.source_embedding
-            if share_embeddings
-            else embedding(target_vocabulary_size or vocabulary_size, "target_embedding")
+            self.source_embedding if shared else embedding(targets, "target_embedding")
         )
         self.source_positions = normalized_positions("source_positions")
         self.target_positions = normalized_positions("target_positions")
-        self.encoder = EncoderStack(
-            num_encoder_layers, "encoder", bidirectional=True, **stack_options
-        )
-        self.decoder = DecoderStack(
-            num_decoder_layers, "decoder", bidirectional=False, **stack_options
-        )
+        self.encoder = EncoderStack(config, config.num_encoder_layers, policy)
+        self.decoder = DecoderStack(config, config.num_decoder_layers, policy)
         self.output = TokenOutput(
-            target_vocabulary_size or vocabulary_size,
-            hidden_dim,
+            targets,
+            config.hidden_dim,
             self.target_embedding,
-            share=share_output,
-            bias=output_bias,
-            scale=hidden_dim**-0.5 if scale_output else None,
+            share=config.share_output,
+            bias=config.output_bias,
+            scale=config.hidden_dim**-0.5 if config.scale_output else None,
             seed=seed,
             policy=policy,
         )

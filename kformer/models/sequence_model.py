@@ -4,15 +4,15 @@ import keras
 from keras import ops
 
 from kformer.layers.products import training_products
-from kformer.models.architecture import check_packing
+from kformer.models.config import check_packing
 from kformer.models.loss_without_logits import ProjectingModel
 
 
 class SequenceModel(ProjectingModel):
     """Base class of the models that read tokens: `compile`, `fit`, their steps and copies.
 
-    A model has `pad_id`, `max_length`, `policy_name` and `_config`, the other arguments of its
-    constructor. `kformer.models.loss_without_logits` describes how its step avoids logits.
+    A model has `pad_id`, `max_length`, `policy_name` and a `config`
+    (`kformer.models.config.Architecture`). `kformer.models.loss_without_logits` describes how its step avoids logits.
     """
 
     @property
@@ -75,11 +75,11 @@ class SequenceModel(ProjectingModel):
         data = getattr(x, "dataset", x)
         is_packed = getattr(data, "packed", False)
         if is_packed:
-            check_packing(self._config)
+            check_packing(self.config.to_dict())
         # A packed row is longer than the sequences in it, so its length cannot be checked instead.
         if (
             is_packed
-            and self._config["position_encoding"] == "learned"
+            and self.config.position_encoding == "learned"
             and data.longest > self.max_length
         ):
             raise ValueError(
@@ -156,10 +156,7 @@ class SequenceModel(ProjectingModel):
         model = kformer.Transformer(1000, dropout=0.1).with_dropout(dropout=0.3)
         ```
         """
-        unknown = rates.keys() - (
-            {"dropout", "attention_dropout", "activation_dropout", "stochastic_depth"}
-            & self._config.keys()
-        )
+        unknown = rates.keys() - self.config.rates
         if unknown:
             raise TypeError(
                 f"{type(self).__name__} has no rate {', '.join(sorted(unknown))} to change."
@@ -194,7 +191,7 @@ class SequenceModel(ProjectingModel):
 
     def get_config(self):
         return {
-            **self._config,
+            **self.config.to_dict(),
             "name": self.name,
             "trainable": self.trainable,
             "dtype": self.policy_name,

@@ -1,5 +1,7 @@
 """Encoder and decoder layers on top of each other, and the norm behind the last."""
 
+import dataclasses
+
 import keras
 
 from kformer.layers import (
@@ -11,45 +13,21 @@ from kformer.layers import (
     alibi_bias,
 )
 from kformer.layers.counter_hash import derive_seed
+from kformer.layers.encoder_layer import LAYER_OPTIONS
 from kformer.layers.normalization import make_norm, normalize
-from kformer.layers.positional_embedding import POSITION_ENCODINGS
-from kformer.utils.checks import check_choice
-
-# Positions that attention sees; the others are added to the embeddings.
-RELATIVE_POSITIONS = ("rope", "alibi", "t5")
 
 
-def check_positions(position_encoding):
-    """Raises a ValueError for an unknown position encoding."""
-    choices = (*filter(None, POSITION_ENCODINGS), *RELATIVE_POSITIONS, None)
-    check_choice("position_encoding", position_encoding, choices)
-
-
-def embedding_and_layers(vocabulary_size, max_length, scale, seed, policy, options):
-    """The embedding of a model of one stack, and the options of its layers.
-
-    Args:
-        vocabulary_size, max_length, seed, policy: of the model.
-        scale: whether token vectors are multiplied by sqrt(D).
-        options: dict, as `architecture_of` gives it.
-
-    Raises:
-        ValueError: the position encoding is unknown.
-    """
-    positions = options["position_encoding"]
-    check_positions(positions)
-    embedding = PositionalEmbedding(
-        vocabulary_size,
-        options["hidden_dim"],
-        position_encoding=None if positions in RELATIVE_POSITIONS else positions,
-        max_length=max_length if positions == "learned" else None,
-        scale=scale,
-        dropout=options["dropout"],
-        seed=derive_seed(seed, "embedding"),
+def token_embedding(config, policy):
+    """The embedding of a model of one stack; `config` is a `kformer.models.config.TokenConfig`."""
+    return PositionalEmbedding(
+        config.vocabulary_size,
+        config.hidden_dim,
+        **config.embedding_options,
+        scale=config.scale_embeddings,
+        seed=derive_seed(config.seed, "embedding"),
         dtype=policy,
         name="embedding",
     )
-    return embedding, {name: value for name, value in options.items() if name != "hidden_dim"}
 
 
 class Stack:
@@ -59,106 +37,68 @@ class Stack:
     run.
 
     Args:
+        config: `kformer.models.config.Architecture`. Each of its options that the layers have
+            reaches them.
         num_layers: int.
-        label: names of the layers begin with it.
-        num_heads, normalize_first, normalization, layer_norm_epsilon, attention_kind,
-        attention_window, attention_dilation, global_tokens,
-            **layer_options: of the layers.
-        final_norm: whether a norm follows the last layer; `None` for the layers of pre-norm alone,
-            which need it.
-        stochastic_depth: rate at the last layer; it grows evenly from layer to layer.
-        position_encoding, rotary_base, rotary_interleaved, relative_buckets, relative_max_distance:
-            as in `Transformer`.
-        bidirectional: whether a query sees later keys, which then have buckets of their own in T5's
-            bias.
-        seed, policy: of the layers.
+        policy: a Keras dtype policy, of the layers.
+        **layer_options: further options of the layers.
     """
 
     layer_class = None
+    label = None  # names of the layers begin with it
+    bidirectional = None  # whether a query sees later keys
 
-    def __init__(
-        self,
-        num_layers,
-        label,
-        *,
-        num_heads,
-        normalize_first,
-        normalization,
-        layer_norm_epsilon,
-        final_norm,
-        stochastic_depth,
-        position_encoding,
-        rotary_base,
-        rotary_interleaved,
-        relative_buckets,
-        relative_max_distance,
-        attention_kind,
-        attention_window,
-        attention_dilation,
-        global_tokens,
-        bidirectional,
-        seed,
-        policy,
-        **layer_options,
-    ):
-        is_rotary = position_encoding == "rope"
-        self.layers = [
-            self.layer_class(
-                num_heads=num_heads,
-                normalize_first=normalize_first,
-                normalization=normalization,
-                layer_norm_epsilon=layer_norm_epsilon,
-                stochastic_depth=stochastic_depth * (index + 1) / num_layers,
-                rotary={"base": rotary_base, "interleaved": rotary_interleaved}
-                if is_rotary
-                else None,
-                attention_kind=attention_kind,
-                attention_window=attention_window,
-                attention_dilation=attention_dilation,
-                global_tokens=global_tokens,
-                **layer_options,
-                seed=derive_seed(seed, f"{label}_layer_{index}"),
-                dtype=policy,
-                name=f"{label}_layer_{index}",
+    def __init__(self, config, num_layers, policy, **layer_options):
+        names = {field.name for field in dataclasses.fields(config)} & LAYER_OPTIONS.keys()
+        options = {name: getattr(config, name) for name in names} | layer_options
+        if config.position_encoding == "rope":
+            options["rotary"] = {
+                "base": config.rotary_base,
+                "interleaved": config.rotary_interleaved,
+            }
+        self.layers = []
+        for index in range(num_layers):
+            options |= {
+                "stochastic_depth": config.stochastic_depth * (index + 1) / num_layers,
+                "seed": derive_seed(config.seed, f"{self.label}_layer_{index}"),
+                "name": f"{self.label}_layer_{index}",
+            }
+            self.layers.append(
+                self.layer_class(config.intermediate_dim, config.num_heads, **options, dtype=policy)
             )
-            for index in range(num_layers)
-        ]
-        self.is_local = attention_kind == "local"
+        self.is_local = config.attention_kind == "local"
         self._band = None
         if self.is_local:
             self._band = {
-                "window": attention_window,
-                "dilation": attention_dilation,
-                "is_causal": not bidirectional,
+                "window": config.attention_window,
+                "dilation": config.attention_dilation,
+                "is_causal": not self.bidirectional,
             }
-        if position_encoding in ("alibi", "t5") and (attention_kind == "linear" or global_tokens):
-            other = (
-                "attention_kind='linear'"
-                if attention_kind == "linear"
-                else f"global_tokens={global_tokens}"
-            )
-            raise ValueError(
-                f"position_encoding={position_encoding!r} adds to the scores, which does not go with {other}: choose 'rope', or positions "
-                "that are added to the embeddings."
-            )
-        has_norm = normalize_first if final_norm is None else final_norm
-        self.norm = (
-            make_norm(normalization, layer_norm_epsilon, dtype=policy, name=f"{label}_norm")
-            if has_norm
-            else None
-        )
-        self._alibi_heads = num_heads if position_encoding == "alibi" else None
+        self.norm = self._norm(config, policy)
+        self._alibi_heads = config.num_heads if config.position_encoding == "alibi" else None
         self.relative_bias = None
-        if position_encoding == "t5":
+        if config.position_encoding == "t5":
             self.relative_bias = RelativePositionBias(
-                num_heads,
-                relative_buckets,
-                relative_max_distance,
-                bidirectional,
-                seed=derive_seed(seed, f"{label}_relative_bias"),
+                config.num_heads,
+                config.relative_buckets,
+                config.relative_max_distance,
+                self.bidirectional,
+                seed=derive_seed(config.seed, f"{self.label}_relative_bias"),
                 dtype=policy,
-                name=f"{label}_relative_bias",
+                name=f"{self.label}_relative_bias",
             )
+
+    def _norm(self, config, policy):
+        """The norm behind the last layer, or `None`; pre-norm needs it."""
+        wanted = config.normalize_first if config.final_norm is None else config.final_norm
+        if not wanted:
+            return None
+        return make_norm(
+            config.normalization,
+            config.layer_norm_epsilon,
+            dtype=policy,
+            name=f"{self.label}_norm",
+        )
 
     def attention_bias(self, x, cache=None, scores=False):
         """What every layer adds to the scores of its self-attention, or `None`.
@@ -184,7 +124,7 @@ class Stack:
 class EncoderStack(Stack):
     """Encoder layers."""
 
-    layer_class = EncoderLayer
+    layer_class, label, bidirectional = EncoderLayer, "encoder", True
 
     def __call__(self, x, masks, training=None, record=None):
         """`[B, S, D]` to the encoder's output; `masks` are arguments of the layers.
@@ -211,7 +151,7 @@ class EncoderStack(Stack):
 class DecoderStack(Stack):
     """Decoder layers."""
 
-    layer_class = DecoderLayer
+    layer_class, label, bidirectional = DecoderLayer, "decoder", False
 
     def __call__(self, x, encoded, masks, training=None, record=None, caches=None):
         """`[R, T, D]` to the decoder's output and the layers' caches, which are `None` if none were

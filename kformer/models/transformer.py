@@ -3,15 +3,15 @@
 import keras
 from keras import ops
 
-from kformer.layers.counter_hash import drawn_seed
-from kformer.models.architecture import check_heads, check_packing, check_sizes
+from kformer.models.config import TransformerConfig, check_packing
+from kformer.models.config_fields import takes
 from kformer.models.network import DecoderCache, Network
 from kformer.models.presets import PRESETS
 from kformer.models.sequence_model import SequenceModel
-from kformer.models.variants import VARIANTS
 from kformer.utils.checks import check_choice
 
 
+@takes(TransformerConfig)
 @keras.saving.register_keras_serializable(package="kformer")
 class Transformer(SequenceModel):
     """The Transformer of "Attention is all you need": ids of a source and of the target so far in,
@@ -32,56 +32,12 @@ class Transformer(SequenceModel):
     positions that are new.
 
     Args:
-        vocabulary_size: V of the source, and of the target unless `target_vocabulary_size` is
+        vocabulary_size: int. V of the source, and of the target unless `target_vocabulary_size` is
             given.
-        num_encoder_layers, num_decoder_layers: layers of the two stacks.
-        hidden_dim: D, the width of the residual stream.
-        intermediate_dim: width of the feed-forward networks.
-        num_heads: attention heads; they must divide `hidden_dim`.
-        dropout: rate on sub-layer outputs and on the embedding sum (the paper's places).
-        attention_dropout: rate on attention probabilities.
-        activation_dropout: rate inside the feed-forward networks.
-        stochastic_depth: rate at which the sub-layers of the last layer are left out for a
-            sequence; it grows evenly up to there.
-        activation: `"relu"`, `"gelu"`, `"gelu_tanh"` or `"silu"`.
-        gated: gated feed-forward networks: GeGLU with gelu, SwiGLU with silu.
-        normalize_first: pre-norm; `False` is the paper's post-norm.
-        final_norm: whether a norm follows the last layer of each stack; `None` for pre-norm alone,
-            which needs it.
-        normalization: `"layer_norm"` or `"rms_norm"`.
-        layer_norm_epsilon: added to the variance (or to the mean square) in every norm.
-        use_bias: whether the linear maps of the layers add a bias.
-        head_dim: size of a head; `None` for D / N.
-        num_key_value_heads: heads of keys and values, which several heads of queries share
-            (grouped-query attention); `None` for N.
-        attention_scale: what scores are multiplied by; `None` for 1 / sqrt(H).
-        position_encoding: `"sinusoidal"`, `"learned"` or `None`; `"sinusoidal_halves"` and
-            `"sinusoidal_fairseq"` are the fixed vectors as published Marian and fairseq models have
-            them. Not added to the embeddings, but seen by self-attention are `"rope"` (rotary
-            positions), `"alibi"` (scores fall with the distance) and `"t5"` (a learned bias for
-            each distance).
-        rotary_base, rotary_interleaved: `base` and `interleaved` of
-            `kformer.layers.rotate_positions`.
-        relative_buckets, relative_max_distance: `num_buckets` and `max_distance` of
-            `kformer.layers.RelativePositionBias`.
-        attention_kind, attention_window, attention_dilation, global_tokens: `kind` (`"full"`,
-            `"local"` or `"linear"`), `window`, `dilation` and `global_tokens` of the
-            self-attentions, as in `kformer.layers.MultiHeadAttention`.
-        max_length: the longest sequence in tokens that searches and training data should use; with
-            learned positions also the size of their table.
-        target_vocabulary_size: V of the target if it differs from the source's; then nothing is
-            shared between the sides. (Two vocabularies of one size need `share_embeddings=False`.)
-        share_embeddings: source and target use one embedding table (joint vocabulary).
-        share_output: the output projection uses the target's embedding table.
-        scale_embeddings: token vectors are multiplied by sqrt(D), as in the paper.
-        scale_output: what is projected to the vocabulary is divided by sqrt(D), as in T5.
-        position_offset: the position of a sequence's first token; fairseq's models count from 2.
-        normalize_embeddings: as in BART, each side has positions of its own and a layer norm behind
-            them.
-        output_bias: logits have a bias, as Marian's.
-        pad_id, start_id, end_id: ids of the padding, start and end token.
-        seed: int, for the initial weights and the dropout; each layer derives its own from it.
-            `None` draws one.
+        {options}
+        dtype: str or Keras dtype policy, default the global policy. Of the layers.
+        name: str, default "transformer".
+        trainable: bool, default True. Whether training changes the weights.
 
     Call arguments:
         inputs: dict of integer tensors `source_ids` `[B, S]` and `target_ids` `[B, T]`; for packed
@@ -104,115 +60,11 @@ class Transformer(SequenceModel):
     token_inputs = ("source_ids", "target_ids")
 
     def __init__(
-        self,
-        vocabulary_size,
-        *,
-        num_encoder_layers=6,
-        num_decoder_layers=6,
-        hidden_dim=512,
-        intermediate_dim=2048,
-        num_heads=8,
-        dropout=0.1,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        stochastic_depth=0.0,
-        activation="relu",
-        gated=False,
-        normalize_first=False,
-        final_norm=None,
-        normalization="layer_norm",
-        layer_norm_epsilon=1e-5,
-        use_bias=True,
-        head_dim=None,
-        num_key_value_heads=None,
-        attention_scale=None,
-        position_encoding="sinusoidal",
-        rotary_base=10_000.0,
-        rotary_interleaved=False,
-        relative_buckets=32,
-        relative_max_distance=128,
-        attention_kind="full",
-        attention_window=None,
-        attention_dilation=1,
-        global_tokens=0,
-        max_length=256,
-        target_vocabulary_size=None,
-        share_embeddings=True,
-        share_output=True,
-        scale_embeddings=True,
-        scale_output=False,
-        position_offset=0,
-        normalize_embeddings=False,
-        output_bias=False,
-        pad_id=0,
-        start_id=2,
-        end_id=3,
-        seed=0,
-        dtype=None,
-        name="transformer",
-        **kwargs,
+        self, vocabulary_size, *, dtype=None, name="transformer", trainable=True, **options
     ):
-        check_sizes(
-            vocabulary_size=vocabulary_size,
-            target_vocabulary_size=vocabulary_size
-            if target_vocabulary_size is None
-            else target_vocabulary_size,
-            hidden_dim=hidden_dim,
-            intermediate_dim=intermediate_dim,
-            num_heads=num_heads,
-            num_encoder_layers=num_encoder_layers,
-            num_decoder_layers=num_decoder_layers,
-            max_length=max_length,
-        )
-        check_heads(hidden_dim, num_heads, head_dim)
-        if target_vocabulary_size in (None, vocabulary_size):
-            target_vocabulary_size = None
-        else:
-            share_embeddings = False
-        seed = drawn_seed(seed)
+        config = TransformerConfig.of({"vocabulary_size": vocabulary_size, **options})
         policy = keras.dtype_policies.get(keras.config.dtype_policy() if dtype is None else dtype)
-        config = {
-            "num_encoder_layers": num_encoder_layers,
-            "num_decoder_layers": num_decoder_layers,
-            "hidden_dim": hidden_dim,
-            "intermediate_dim": intermediate_dim,
-            "num_heads": num_heads,
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "activation_dropout": activation_dropout,
-            "stochastic_depth": stochastic_depth,
-            "activation": activation,
-            "gated": gated,
-            "normalize_first": normalize_first,
-            "final_norm": final_norm,
-            "normalization": normalization,
-            "layer_norm_epsilon": layer_norm_epsilon,
-            "use_bias": use_bias,
-            "head_dim": head_dim,
-            "num_key_value_heads": num_key_value_heads,
-            "attention_scale": attention_scale,
-            "position_encoding": position_encoding,
-            "rotary_base": rotary_base,
-            "rotary_interleaved": rotary_interleaved,
-            "relative_buckets": relative_buckets,
-            "relative_max_distance": relative_max_distance,
-            "attention_kind": attention_kind,
-            "attention_window": attention_window,
-            "attention_dilation": attention_dilation,
-            "global_tokens": global_tokens,
-            "max_length": max_length,
-            "target_vocabulary_size": target_vocabulary_size,
-            "share_embeddings": share_embeddings,
-            "share_output": share_output,
-            "scale_embeddings": scale_embeddings,
-            "scale_output": scale_output,
-            "position_offset": position_offset,
-            "normalize_embeddings": normalize_embeddings,
-            "output_bias": output_bias,
-            "pad_id": pad_id,
-            "seed": seed,
-        }
-        network = Network(vocabulary_size, policy=policy, **config)
+        network = Network(config, policy)
         source_ids = keras.Input((None,), dtype="int32", name="source_ids")
         target_ids = keras.Input((None,), dtype="int32", name="target_ids")
         encoded, source_mask = network.encode(source_ids)
@@ -221,24 +73,14 @@ class Transformer(SequenceModel):
             inputs={"source_ids": source_ids, "target_ids": target_ids},
             outputs=logits,
             name=name,
-            **kwargs,
+            trainable=trainable,
         )
-        self.pad_id, self.start_id, self.end_id = pad_id, start_id, end_id
-        self.hidden_dim = hidden_dim
-        self.vocabulary_size = vocabulary_size
-        self.target_vocabulary_size = target_vocabulary_size or vocabulary_size
-        self.max_length = max_length
+        self.pad_id, self.start_id, self.end_id = config.pad_id, config.start_id, config.end_id
+        self.hidden_dim, self.max_length = config.hidden_dim, config.max_length
+        self.vocabulary_size = config.vocabulary_size
+        self.target_vocabulary_size = config.target_vocabulary_size or config.vocabulary_size
         self.policy_name = policy.name
-        self.network = network
-        # Options that came later stand in a file only where they are in use, so that older versions
-        # read what they can.
-        config = {name: value for name, value in config.items() if value != VARIANTS.get(name, ...)}
-        self._config = {
-            "vocabulary_size": vocabulary_size,
-            **config,
-            "start_id": start_id,
-            "end_id": end_id,
-        }
+        self.config, self.network = config, network
 
     @classmethod
     def from_preset(cls, preset, vocabulary_size, **kwargs):
@@ -371,6 +213,6 @@ class Transformer(SequenceModel):
             raise ValueError(
                 "Packed rows need the segments of both sides: give source_segments and target_segments, or neither."
             )
-        check_packing(self._config)
+        check_packing(self.config.to_dict())
         pair = tuple(ops.cast(part, "int32") for part in given)
         return pair[0], pair

@@ -19,7 +19,7 @@ _CHOSEN_ELSEWHERE = (
         "end_id",
         "normalize_first",
     ),
-    *("dropout", "attention_dropout", "activation_dropout", "seed", "dtype", "name", "kwargs"),
+    *("dropout", "attention_dropout", "activation_dropout", "seed", "dtype", "name", "trainable"),
 )
 
 # Names and defaults.

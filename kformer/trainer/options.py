@@ -9,7 +9,8 @@ import numbers
 import os
 import re
 
-from kformer.models import PRESETS, check_packing
+from kformer.models import PRESETS
+from kformer.models.config import check_packing
 from kformer.text import Tokenizer
 from kformer.text.sentencepiece_training import MODEL_TYPES
 from kformer.trainer.defaults import POSITIONS, TOKENIZER_TYPE, default_vocabulary_size

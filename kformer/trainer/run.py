@@ -15,7 +15,8 @@ from kformer.data import ParallelDataset, SoftTargets
 from kformer.data.preparation import prepare_cached
 from kformer.distillation.soft_targets import soft_targets
 from kformer.evaluation.callback import TranslationQuality
-from kformer.models import Transformer, check_packing
+from kformer.models import Transformer
+from kformer.models.config import check_packing
 from kformer.saving.checkpoints import TrainingState, latest_checkpoint, load_checkpoint
 from kformer.saving.run_directory import FORMAT_VERSION, load_run, read_config
 from kformer.text import Tokenizer

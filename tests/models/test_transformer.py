@@ -319,7 +319,7 @@ def test_config_round_trip(tiny_transformer, random_batch):
         ({"num_decoder_layers": -2}, "num_decoder_layers must be a whole number of at least 1"),
         ({"intermediate_dim": 0}, "intermediate_dim must be a whole number of at least 1"),
         ({"max_length": 0}, "max_length must be a whole number of at least 1"),
-        ({"dropout": 1.0}, "dropout rate must lie in"),
+        ({"dropout": 1.0}, "dropout rate must be in"),
         ({"activation": "tanh"}, "activation must be one of .* 'tanh'"),
         (
             {"position_encoding": "alibis"},

@@ -11,7 +11,7 @@ import kformer
 from kformer.decoding.fast.decoder import can_infer
 from kformer.decoding.fast.ops import has_kernels
 from kformer.export.checks import check_layers
-from kformer.models import variants_of
+from kformer.models.config import variants_of
 from tests.models.test_packed_rows import LONGEST, batch_of, draw_pairs, logits_of, plain
 from tests.models.test_transformer_cache import LAYOUTS, T, decode_in_steps
 from tests.peers import to_numpy

@@ -29,7 +29,8 @@ from kformer.layers import (
 )
 from kformer.layers.full_attention import MASKED
 from kformer.layers.relative_positions import rotary_factors
-from kformer.models import Transformer, variants_of
+from kformer.models import Transformer
+from kformer.models.config import variants_of
 from kformer.utils.backend import take
 
 

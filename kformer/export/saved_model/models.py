@@ -14,8 +14,8 @@ from kformer.export.saved_model.process import export_in_tensorflow
 from kformer.export.saved_model.signatures import EncoderGraph, ForecastGraph, LanguageGraph
 from kformer.export.saved_model.tokenizer import GraphTokenizer
 from kformer.models import Forecaster, TransformerDecoder, TransformerEncoder
-from kformer.models.architecture import check_sizes
 from kformer.text import Tokenizer
+from kformer.utils.checks import check_whole
 
 _MODEL_FILE, _TOKENIZER_FOLDER = "model.keras", "tokenizer"
 
@@ -193,7 +193,7 @@ def _search_of(model, given):
     names = ("labels", "steps", "special_tokens", "max_new_tokens")
     limit = given["max_new_tokens"]
     limit = min(64, model.max_length // 2) if limit is None else limit
-    check_sizes(max_new_tokens=limit)
+    check_whole("max_new_tokens", limit)
     if limit >= model.max_length:
         raise ValueError(
             f"max_new_tokens must lie between 1 and {model.max_length - 1} for this model, but "

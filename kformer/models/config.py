@@ -1,0 +1,403 @@
+"""The options of the models: each is described once, as a field of a dataclass.
+
+A field carries the option's name, type, default and meaning, the check of its value, and what other
+parts of the package must know of it (see `kformer.models.config_fields.option`). The signatures and the lists of arguments in the
+docstrings of the models, their saved configurations, and the lists of what a published format lacks
+are all made from these fields. An option of the layers that is added here reaches every layer that
+has an option of that name.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+
+from kformer.layers.counter_hash import drawn_seed
+from kformer.layers.positional_embedding import POSITION_ENCODINGS
+from kformer.models.config_fields import NOT_DEFAULT, option, other_default
+from kformer.utils.checks import check_choice, check_whole
+
+# Positions that attention sees; the others are added to the embeddings.
+RELATIVE_POSITIONS = ("rope", "alibi", "t5")
+
+
+def _check_whole_or_none(name, value):
+    return None if value is None else check_whole(name, value)
+
+
+def _check_positions(name, value):
+    choices = (*filter(None, POSITION_ENCODINGS), *RELATIVE_POSITIONS, None)
+    return check_choice(name, value, choices)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """The options that all models of stacked layers share."""
+
+    hidden_dim: int = option(512, "D, the width of the residual stream.", check=check_whole)
+    intermediate_dim: int = option(
+        2048, "The width of the feed-forward networks.", check=check_whole
+    )
+    num_heads: int = option(
+        8, "N, the number of attention heads; it must divide `hidden_dim`.", check=check_whole
+    )
+    dropout: float = option(
+        0.1, "The dropout rate on sub-layer outputs and on the embedding sum.", is_rate=True
+    )
+    attention_dropout: float = option(
+        0.0, "The dropout rate on attention probabilities.", is_rate=True
+    )
+    activation_dropout: float = option(
+        0.0, "The dropout rate inside the feed-forward networks.", is_rate=True
+    )
+    stochastic_depth: float = option(
+        0.0,
+        "The rate at which the sub-layers of the last layer are left out for a sequence; the rates "
+        "of the layers below grow evenly up to it.",
+        later=True,
+        is_rate=True,
+    )
+    activation: str = option(
+        "relu", '`"relu"`, `"gelu"`, `"gelu_tanh"` or `"silu"`.', variant=("gelu_tanh",)
+    )
+    gated: bool = option(
+        False,
+        "Whether the feed-forward networks are gated: GeGLU with gelu, SwiGLU with silu.",
+        later=True,
+        variant=NOT_DEFAULT,
+    )
+    normalize_first: bool = option(
+        True, "Whether norms come before the sub-layers (pre-norm) or behind them (post-norm)."
+    )
+    final_norm: bool | None = option(
+        None,
+        "Whether a norm follows the last layer of each stack; `None` for pre-norm alone, which "
+        "needs it.",
+        later=True,
+        variant=NOT_DEFAULT,
+    )
+    normalization: str = option(
+        "layer_norm", '`"layer_norm"` or `"rms_norm"`.', later=True, variant=NOT_DEFAULT
+    )
+    layer_norm_epsilon: float = option(
+        1e-5, "Is added to the variance (or to the mean square) in every norm."
+    )
+    use_bias: bool = option(
+        True,
+        "Whether the linear maps of the layers add a bias.",
+        later=True,
+        variant=NOT_DEFAULT,
+    )
+    head_dim: int | None = option(
+        None, "H, the size of a head; `None` for D / N.", later=True, variant=NOT_DEFAULT
+    )
+    num_key_value_heads: int | None = option(
+        None,
+        "Heads of keys and values, which several heads of queries share (grouped-query attention); "
+        "`None` for N.",
+        later=True,
+        variant=NOT_DEFAULT,
+    )
+    attention_scale: float | None = option(
+        None,
+        "The factor of the attention scores; `None` for 1 / sqrt(H).",
+        later=True,
+        variant=NOT_DEFAULT,
+    )
+    position_encoding: str | None = option(
+        "sinusoidal",
+        'Added to the embeddings are `"sinusoidal"`, `"learned"`, and `"sinusoidal_halves"` and '
+        '`"sinusoidal_fairseq"`, the fixed vectors of published Marian and fairseq models. '
+        'Self-attention sees `"rope"` (rotary positions), `"alibi"` (scores fall with the distance) '
+        'and `"t5"` (a learned bias for each distance). `None` for no positions.',
+        check=_check_positions,
+        variant=RELATIVE_POSITIONS,
+    )
+    rotary_base: float = option(
+        10_000.0, "`base` of `kformer.layers.rotate_positions`.", later=True
+    )
+    rotary_interleaved: bool = option(
+        False, "`interleaved` of `kformer.layers.rotate_positions`.", later=True
+    )
+    relative_buckets: int = option(
+        32, "`num_buckets` of `kformer.layers.RelativePositionBias`.", later=True
+    )
+    relative_max_distance: int = option(
+        128, "`max_distance` of `kformer.layers.RelativePositionBias`.", later=True
+    )
+    attention_kind: str = option(
+        "full",
+        '`"full"`, `"local"` or `"linear"`: `kind` of the self-attentions, as in '
+        "`kformer.layers.MultiHeadAttention`.",
+        later=True,
+        variant=NOT_DEFAULT,
+        unpackable=("linear",),
+    )
+    attention_window: int | None = option(
+        None, "`window` of local self-attention.", later=True, variant=NOT_DEFAULT
+    )
+    attention_dilation: int = option(
+        1, "`dilation` of local self-attention.", later=True, variant=NOT_DEFAULT
+    )
+    global_tokens: int = option(
+        0,
+        "`global_tokens` of local self-attention.",
+        later=True,
+        variant=NOT_DEFAULT,
+        unpackable=NOT_DEFAULT,
+    )
+    max_length: int = option(
+        512,
+        "The longest sequence that training data and searches should use; with learned positions "
+        "also the size of their table.",
+        check=check_whole,
+    )
+    seed: int | None = option(
+        0,
+        "For the initial weights and the dropout; each layer derives its own. `None` for a random "
+        "one.",
+    )
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            check = field.metadata["check"]
+            if check is not None:
+                self._set(field.name, check(field.name, getattr(self, field.name)))
+        if self.head_dim is None and self.hidden_dim % self.num_heads:
+            raise ValueError(
+                f"num_heads must divide hidden_dim, but {self.hidden_dim} / {self.num_heads} is "
+                "not whole."
+            )
+        if self.position_encoding in ("alibi", "t5"):
+            self._check_scores()
+        self._set("seed", drawn_seed(self.seed))
+
+    def _check_scores(self):
+        other = None
+        if self.attention_kind == "linear":
+            other = "attention_kind='linear'"
+        elif self.global_tokens:
+            other = f"global_tokens={self.global_tokens}"
+        if other is not None:
+            raise ValueError(
+                f"position_encoding={self.position_encoding!r} adds to the scores, which does not "
+                f"go with {other}: choose 'rope', or positions that are added to the embeddings."
+            )
+
+    def _set(self, name, value):
+        object.__setattr__(self, name, value)  # the dataclass is frozen
+
+    @classmethod
+    def of(cls, options):
+        """The configuration of a dict of options; the others have their defaults.
+
+        Raises:
+            ValueError: an option is unknown, or a value is bad.
+        """
+        names = [field.name for field in dataclasses.fields(cls)]
+        unknown = sorted(set(options) - set(names))
+        if unknown:
+            raise ValueError(f"Unknown option {unknown[0]!r}: the options are {', '.join(names)}.")
+        return cls(**options)
+
+    def to_dict(self):
+        """The options as a saved file has them: later ones only where they are in use."""
+        found = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not field.metadata["later"] or value != field.default:
+                found[field.name] = value
+        return found
+
+    @property
+    def rates(self):
+        """The names of the rates, which may change from one training to the next."""
+        return {field.name for field in dataclasses.fields(self) if field.metadata["is_rate"]}
+
+    @property
+    def embedding_options(self):
+        """Arguments of the embeddings: positions that are added there, and dropout."""
+        positions = self.position_encoding
+        return {
+            "position_encoding": None if positions in RELATIVE_POSITIONS else positions,
+            "max_length": self.max_length if positions == "learned" else None,
+            "dropout": self.dropout,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenConfig(Architecture):
+    """The options that all models of token ids share."""
+
+    vocabulary_size: int = option(
+        dataclasses.MISSING, "V, the number of token ids.", check=check_whole
+    )
+    scale_embeddings: bool = option(
+        True, "Whether token vectors are multiplied by sqrt(D), as in the paper."
+    )
+    pad_id: int = option(0, "The id of the padding token.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratorConfig(TokenConfig):
+    """The options that all models which generate tokens share."""
+
+    share_output: bool = option(
+        True, "Whether the output projection uses the (target's) embedding table."
+    )
+    start_id: int = option(2, "The id of the start token.")
+    end_id: int = option(3, "The id of the end token.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig(GeneratorConfig):
+    """The options of `kformer.Transformer`."""
+
+    num_encoder_layers: int = option(6, "Layers of the encoder.", check=check_whole)
+    num_decoder_layers: int = option(6, "Layers of the decoder.", check=check_whole)
+    normalize_first: bool = other_default(Architecture, "normalize_first", False)
+    max_length: int = other_default(Architecture, "max_length", 256)
+    target_vocabulary_size: int | None = option(
+        None,
+        "V of the target if it differs from the source's; then nothing is shared between the "
+        "sides. Two vocabularies of one size need `share_embeddings=False`.",
+        check=_check_whole_or_none,
+    )
+    share_embeddings: bool = option(
+        True, "Whether source and target use one embedding table (a joint vocabulary)."
+    )
+    scale_output: bool = option(
+        False,
+        "Whether what is projected to the vocabulary is divided by sqrt(D), as in T5.",
+        later=True,
+        variant=NOT_DEFAULT,
+    )
+    position_offset: int = option(
+        0, "The position of a sequence's first token; fairseq's models count from 2."
+    )
+    normalize_embeddings: bool = option(
+        False,
+        "Whether, as in BART, each side has positions of its own and a layer norm behind them.",
+    )
+    output_bias: bool = option(False, "Whether logits have a bias, as Marian's.")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.target_vocabulary_size in (None, self.vocabulary_size):
+            self._set("target_vocabulary_size", None)
+        else:
+            self._set("share_embeddings", False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderConfig(GeneratorConfig):
+    """The options of `kformer.TransformerDecoder`."""
+
+    num_layers: int = option(6, "Layers of the stack.", check=check_whole)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.global_tokens:
+            raise ValueError(
+                "A language model cannot have global_tokens: prompts of a batch begin at different "
+                "positions; leave it at 0."
+            )
+
+
+HEADS = ("classification", "regression", "labelling", "embedding")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig(TokenConfig):
+    """The options of `kformer.TransformerEncoder`."""
+
+    num_layers: int = option(6, "Layers of the stack.", check=check_whole)
+    head: str | None = option(
+        None, f"One of {', '.join(f'`{head!r}`' for head in HEADS)}; `None` for hidden states."
+    )
+    num_outputs: int | None = option(
+        None,
+        "Classes, or numbers (1 for an unset regression), or the size of an embedding (`None` for "
+        "the pooled vector as it is).",
+    )
+    pooling: str = option("mean", '`"mean"` of the real tokens, or the `"first"` one.')
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_choice("head", self.head, (*HEADS, None))
+        if self.head == "regression" and self.num_outputs is None:
+            self._set("num_outputs", 1)
+        if self.head in ("classification", "labelling") or (
+            self.head is not None and self.num_outputs is not None
+        ):
+            check_whole("num_outputs", self.num_outputs)
+        elif self.num_outputs is not None:
+            raise ValueError(
+                f"num_outputs={self.num_outputs} needs a head: choose one of {', '.join(HEADS)}."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForecasterConfig(Architecture):
+    """The options of `kformer.Forecaster`."""
+
+    num_features: int = option(
+        dataclasses.MISSING, "F, numbers of a step of the past.", check=check_whole
+    )
+    num_targets: int | None = option(
+        None,
+        "G, numbers of a step to be forecast, which are the first G features of the past; `None` "
+        "for F.",
+        check=_check_whole_or_none,
+    )
+    num_encoder_layers: int = option(2, "Layers of the encoder.", check=check_whole)
+    num_decoder_layers: int = option(2, "Layers of the decoder.", check=check_whole)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.num_targets is None:
+            self._set("num_targets", self.num_features)
+        if self.num_targets > self.num_features:
+            raise ValueError(
+                f"The past has {self.num_features} features, of which no {self.num_targets} can be "
+                "the targets; lower num_targets."
+            )
+
+
+def variants_of(config, known=()):
+    """Returns what a `Transformer` has that the paper's and its published descendants lack.
+
+    Formats and programs that know those alone refuse a model by this list.
+
+    Args:
+        config: dict, of `Transformer.get_config`.
+        known: values of options that are no variant to the caller, such as `("rope",)`.
+
+    Returns:
+        List of strings like `"gated=True"`.
+    """
+    found = _fields_with("variant", TransformerConfig, config)
+    return [f"{name}={value!r}" for name, value in found if value not in known]
+
+
+def check_packing(options):
+    """Makes sure that a model keeps the sequences of packed rows apart.
+
+    Args:
+        options: dict of options of a model; unset ones have their defaults.
+
+    Raises:
+        ValueError: linear attention sums over all of a row, or global tokens are the first of a
+            row, whatever sequence they belong to.
+    """
+    for name, value in _fields_with("unpackable", Architecture, options):
+        raise ValueError(
+            f"A model with {name}={value!r} cannot keep apart the sequences of packed rows: give "
+            "it rows of one, or other attention."
+        )
+
+
+def _fields_with(mark, config_class, options):
+    """Names and values of the options whose values the metadata `mark` lists."""
+    for field in dataclasses.fields(config_class):
+        values, value = field.metadata[mark], options.get(field.name, field.default)
+        if value != field.default if values is NOT_DEFAULT else value in values:
+            yield field.name, value
