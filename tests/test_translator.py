@@ -138,7 +138,7 @@ def test_sampling_depends_on_seed_and_index_alone(translator):
             lambda t: t(["text"], batch_tokens=0),
             "batch_tokens must be a whole number of at least 1",
         ),
-        (lambda t: t.score(["a", "b"], ["c"]), "2 sources"),
+        (lambda t: t.score(["a", "b"], ["c"]), "2 lines in the sources, but 1 in the targets"),
         (lambda t: t.score(["seven"], ["七" * 100]), "Target 1"),
     ],
 )

@@ -94,6 +94,6 @@ def check_same_length(name, length, other_name, other_length):
     if length == other_length:
         return length
     raise ValueError(
-        f"The two sides differ in length: {name} has {length} lines and {other_name} has "
-        f"{other_length}; line n of one must belong to line n of the other."
+        f"The two sides differ in length: {length} lines in {name}, but {other_length} in "
+        f"{other_name}; line n of one must belong to line n of the other."
     )

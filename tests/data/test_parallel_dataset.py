@@ -209,5 +209,5 @@ def test_steps_and_epochs_out_of_range(tokenizer):
 def test_bad_files_are_the_callers_sentence(tokenizer, tmp_path):
     with pytest.raises(FileNotFoundError, match="target file '.*none' does not exist"):
         ParallelDataset(["a"], str(tmp_path / "none"), tokenizer)
-    with pytest.raises(ValueError, match="source texts has 2 lines and the target texts has 1"):
+    with pytest.raises(ValueError, match="2 lines in the source texts, but 1 in the target texts"):
         ParallelDataset(["a", "b"], ["a"], tokenizer)

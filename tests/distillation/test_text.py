@@ -140,7 +140,7 @@ def test_round_trips_are_new_on_both_sides():
 def test_what_cannot_be_distilled():
     for arguments, message in (
         (([],), "nothing to distill"),
-        ((SOURCES, REFERENCES[:2]), "There are 4 sources but 2 references"),
+        ((SOURCES, REFERENCES[:2]), "4 lines in the sources, but 2 in the references"),
     ):
         with pytest.raises(ValueError, match=message):
             distill(Teacher(), *arguments)

@@ -106,8 +106,8 @@ def test_the_result_has_translations_and_what_was_cut():
     "sources, references, options, words",
     [
         ([], [], {}, "There is nothing to evaluate"),
-        (["x", "x"], ["x"], {}, "There are 2 sources but 1 references"),
-        (["x"], [["x"], []], {}, "There are 1 sources but 0 references"),
+        (["x", "x"], ["x"], {}, "2 lines in the sources, but 1 in the references"),
+        (["x"], [["x"], []], {}, "1 lines in the sources, but 0 in the references"),
         (["x"], ["x"], {"tokenize": "moses"}, "tokenize must be one of 13a, char"),
     ],
 )

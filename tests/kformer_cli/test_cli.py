@@ -264,7 +264,7 @@ def bad_inputs(folder):
 
     return [
         (train(missing, good), "missing.txt' does not exist"),
-        (train(good, two), f"'{good}' has 1 lines and '{two}' has 2"),
+        (train(good, two), f"1 lines in '{good}', but 2 in '{two}'"),
         (train(empty, empty), "empty.txt' is empty"),
         (train(invalid, two), f"Line 2 of '{invalid}' is not valid UTF-8"),
         (train(folder, good), "is a folder"),
@@ -318,14 +318,14 @@ def bad_inputs(folder):
         (["translate", SAVED_MODEL, "--beam-size", "5"], "was exported with beam_size=4"),
         (["translate", SAVED_MODEL, "--sample"], "was exported with sampling=False"),
         (["translate", SAVED_MODEL, "--n-best", "9"], "was exported with the 4 best"),
-        (compare(good, two), "has 1 lines and"),
+        (compare(good, two), "1 lines in"),
         (compare(empty, empty), "empty.txt' is empty"),
         (compare(invalid, two), "Line 2 of the source file"),
         (
             compare(good, good, "--tokenize", "moses"),
             "tokenize must be one of 13a, char",
         ),
-        (["score", RUN, "--source", good, "--target", two], "has 1 lines and"),
+        (["score", RUN, "--source", good, "--target", two], "1 lines in"),
         (["score", SAVED_MODEL, "--source", good, "--target", good], "is no run directory"),
         (["export", folder / "nowhere", "--output", folder / "saved"], "There is no run directory"),
         (["export", RUN, "--output", folder, "--format", "onnx"], "exists already"),

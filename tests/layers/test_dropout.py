@@ -232,5 +232,5 @@ def test_config_round_trip():
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5])
 def test_a_rate_out_of_range_is_refused(rate):
-    with pytest.raises(ValueError, match=f"must lie in .0, 1., but {rate}"):
+    with pytest.raises(ValueError, match=f"must be in .0, 1., but {rate}"):
         Dropout(rate)

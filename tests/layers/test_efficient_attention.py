@@ -224,9 +224,9 @@ def test_long_sequences_need_no_square(options):
 @pytest.mark.parametrize(
     "options, words",
     [
-        ({"kind": "sparse"}, "'sparse'.*full, local, linear"),
+        ({"kind": "sparse"}, "full, local, linear, but 'sparse'"),
         ({"kind": "local"}, "window of local attention must be .* at least 1, but None"),
-        ({"kind": "local", "window": 4, "dilation": 0}, "dilation, but 0"),
+        ({"kind": "local", "window": 4, "dilation": 0}, "dilation of local attention .*, but 0"),
         ({"window": 4}, "belong to kind='local'"),
     ],
 )

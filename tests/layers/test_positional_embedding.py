@@ -223,7 +223,7 @@ def test_config_round_trip():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"position_encoding": "rotary"}, "rotary.*choose"),
+        ({"position_encoding": "rotary"}, "must be one of .*rotary"),
         ({"position_encoding": "learned"}, "max_length"),
         ({"pretrained": np.zeros((8, 11))}, r"\(8, 11\).*\(11, 8\)"),
     ],

@@ -118,7 +118,7 @@ def test_bad_arguments_say_what_is_wrong(tokenizer):
         tokenizer.tokenize(["a", 3])
     with pytest.raises(ValueError, match="not NoneType"):
         tokenizer.tokenize(None)
-    with pytest.raises(ValueError, match="side='left' is unknown; choose 'source' or 'target'"):
+    with pytest.raises(ValueError, match="side must be one of source, target, but 'left'"):
         tokenizer.tokenize("a", side="left")
     with pytest.raises(ValueError, match="ids must be whole numbers; 1.5 is not"):
         tokenizer.detokenize([[1.5]])
@@ -326,7 +326,7 @@ def test_long_and_odd_training_texts_are_used():
             {"texts": ["a"], "vocabulary_size": 0},
             "vocabulary_size must be a whole number of at least 1, but 0",
         ),
-        ({"texts": ["a"], "vocabulary_size": 2.5}, "not 2.5"),
+        ({"texts": ["a"], "vocabulary_size": 2.5}, "but 2.5"),
         ({"texts": ["a"], "vocabulary_size": (300, 300)}, "has 2 sizes for 1 model"),
         (
             {"texts": ["a"], "model_type": "word"},
@@ -434,9 +434,7 @@ def test_language_errors(multilingual, tokenizer):
     ):
         tokenizer.for_languages(target="de")
     model = tokenizer.sentencepiece_model()
-    with pytest.raises(
-        ValueError, match="The language place 'behind' is unknown; choose among source_prefix"
-    ):
+    with pytest.raises(ValueError, match="A language place must be one of source_prefix.*'behind'"):
         Tokenizer.from_sentencepiece(
             model, languages={"de": 5}, language_places={"source": ["behind"]}
         )

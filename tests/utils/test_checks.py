@@ -52,6 +52,6 @@ def test_sides_of_equal_length():
     with pytest.raises(ValueError) as error:
         check_same_length("'a.en'", 3, "'a.de'", 4)
     assert str(error.value) == (
-        "The two sides differ in length: 'a.en' has 3 lines and 'a.de' has 4; "
+        "The two sides differ in length: 3 lines in 'a.en', but 4 in 'a.de'; "
         "line n of one must belong to line n of the other."
     )
