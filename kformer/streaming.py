@@ -10,7 +10,6 @@ import pathlib
 import queue
 import sys
 import threading
-import time
 
 from kformer.translator import Translator
 from kformer.utils import checks, files
@@ -268,62 +267,6 @@ def open_output(path):
         return
     with files.replacing(path) as aside, open(aside, "wb") as file:
         yield file
-
-
-class LineProgress:
-    """Lines done, rate and time left on standard error: a line that renews itself on a terminal,
-    else a line every `seconds`.
-
-    Args:
-        total: number of lines, or `None` where nobody knows.
-        what: what is counted, such as `"lines"`.
-        seconds: float, time between two lines where standard error is no terminal.
-    """
-
-    def __init__(self, total=None, what="lines", seconds=10.0, stream=None):
-        self.total, self.what, self.seconds = total, what, seconds
-        self.stream = stream or sys.stderr
-        self.done = 0
-        self._renews = self.stream.isatty()
-        self._start = self._shown = time.perf_counter()
-        self._width = 0
-
-    def __call__(self, done):
-        self.done = done
-        now = time.perf_counter()
-        if now - self._shown >= (0.2 if self._renews else self.seconds):
-            self._shown = now
-            self._show(self.describe(now))
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, *rest):
-        if self._width:
-            self.stream.write("\r" + " " * self._width + "\r")
-        if kind is None and self.done:
-            seconds = time.perf_counter() - self._start
-            what = self.what.removesuffix("s") if self.done == 1 else self.what
-            self.stream.write(
-                f"{self.done:,} {what} in {seconds:.1f} s, {self.done / max(seconds, 1e-9):,.1f} per second\n"
-            )
-        self.stream.flush()
-
-    def describe(self, now):
-        """Lines done, rate and time left, as text."""
-        rate = self.done / max(now - self._start, 1e-9)
-        if self.total is None:
-            return f"{self.done:,} {self.what}, {rate:,.1f} per second"
-        left = (self.total - self.done) / rate if rate else 0.0
-        return f"{self.done:,} of {self.total:,} {self.what}, {rate:,.1f} per second, {left:.0f} s left"
-
-    def _show(self, text):
-        if self._renews:
-            self.stream.write("\r" + text.ljust(self._width))
-            self._width = len(text)
-        else:
-            self.stream.write(text + "\n")
-        self.stream.flush()
 
 
 def warn_truncated(numbers, stream=None):

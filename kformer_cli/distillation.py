@@ -102,6 +102,7 @@ def distill(
         from kformer import streaming
         from kformer.distillation.text import distill
         from kformer.translator import Translator
+        from kformer.utils.progress import Progress
     sources = streaming.read_lines(source, "source")
     references = None
     if reference is not None:
@@ -136,7 +137,7 @@ def distill(
         streaming.open_output(output_source) as first,
         streaming.open_output(output_target) as second,
     ):
-        with streaming.LineProgress(len(sources) * texts) as progress:
+        with Progress(len(sources) * texts) as progress:
             text = distill(
                 forward, sources, references, backward=back, progress=progress, **settings
             )

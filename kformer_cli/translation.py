@@ -108,6 +108,7 @@ def translate(
     with quiet_imports():
         from kformer import streaming
         from kformer.utils.lines import check_readable, count_lines
+        from kformer.utils.progress import Progress
     if input is not None:
         check_readable(str(input), "input")
     translator = streaming.open_translator(model, source_language, target_language, ensemble)
@@ -117,7 +118,7 @@ def translate(
         top_k=top_k, top_p=top_p, seed=seed,
     )  # fmt: skip
     total = count_lines(str(input)) if input is not None else None
-    with streaming.LineProgress(total) as progress, streaming.open_output(output) as out:
+    with Progress(total) as progress, streaming.open_output(output) as out:
 
         def write(results):
             for result in results:
@@ -184,6 +185,7 @@ def evaluate(
     with quiet_imports():
         from kformer import streaming
         from kformer.evaluation.scores import evaluate
+        from kformer.utils.progress import Progress
     sources = streaming.read_lines(source, "source")
     references = [streaming.read_lines(path, "reference") for path in reference]
     for path, texts in zip(reference, references, strict=True):
@@ -193,7 +195,7 @@ def evaluate(
         translator, beam_size=beam_size, length_penalty=length_penalty, max_length=max_length, length_ratio=length_ratio,
         length_offset=length_offset,
     )  # fmt: skip
-    with streaming.LineProgress(len(sources)) as progress:
+    with Progress(len(sources)) as progress:
         result = evaluate(
             translator,
             sources,
@@ -239,12 +241,13 @@ def score(
     """
     with quiet_imports():
         from kformer import streaming
+        from kformer.utils.progress import Progress
     sources, targets = (
         streaming.read_lines(source, "source"),
         streaming.read_lines(target, "target"),
     )
     streaming.check_same_length(source, sources, target, targets)
     translator = streaming.load_run_translator(run, source_language, target_language)
-    with streaming.LineProgress(len(sources)) as progress:
+    with Progress(len(sources)) as progress:
         scores = translator.score(sources, targets, batch_size=batch_size, progress=progress)
     print(*(f"{score:.6f}" for score in scores), sep="\n")

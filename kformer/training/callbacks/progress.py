@@ -3,10 +3,8 @@
 import collections
 import time
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
 from kformer.training.callbacks.step_counter import StepCounter
+from kformer.utils.progress import Display
 
 
 class TrainingProgress(StepCounter):
@@ -40,13 +38,10 @@ class TrainingProgress(StepCounter):
         super().__init__(resume_from)
         self.total_steps = total_steps
         self.count_tokens = count_tokens
-        self.seconds = seconds
-        self.console = console or Console(stderr=True)
-        self._bar = None
+        self._display = Display(total_steps, "training", seconds=seconds, console=console)
         self._busy = 0.0
         self._tokens = 0
         self._marks = collections.deque(maxlen=self._WINDOW)
-        self._printed = time.perf_counter()
 
     def __enter__(self):
         return self
@@ -56,21 +51,10 @@ class TrainingProgress(StepCounter):
         self.close()
 
     def close(self):
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+        self._display.close()
 
     def on_train_begin(self, logs=None):
-        if self._bar is None and (self.console.is_terminal or self.console.is_jupyter):
-            columns = [
-                TextColumn("training"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.description}"),
-            ]
-            self._bar = Progress(*columns, console=self.console)
-            self._task = self._bar.add_task("", total=self.total_steps, completed=self.step)
-            self._bar.start()
+        self._display.start(self.step)
 
     def on_epoch_begin(self, epoch, logs=None):
         super().on_epoch_begin(epoch, logs)
@@ -95,12 +79,12 @@ class TrainingProgress(StepCounter):
             None if tokens is None or self._tokens is None else self._tokens + int(tokens)
         )
         self._marks.append((self._busy, self.step, self._tokens))
-        text = self.describe(logs)
-        if self._bar is not None:
-            self._bar.update(self._task, completed=self.step, description=text)
-        elif now - self._printed >= self.seconds or self.step >= self.total_steps:
-            self._printed = now
-            self._print(f"step {self.step}/{self.total_steps}  {text}")
+        self._display.update(
+            self.step,
+            lambda: self.describe(logs),
+            f"step {self.step}/{self.total_steps}  ",
+            last=self.step >= self.total_steps,
+        )
 
     def on_epoch_end(self, epoch, logs=None):
         shown = {
@@ -109,7 +93,7 @@ class TrainingProgress(StepCounter):
             if name not in ("batch_loss", "batch_tokens")
         }
         shown = {name: value for name, value in shown.items() if not name.startswith("val_batch_")}
-        self._print(
+        self._display.print(
             f"epoch {epoch + 1}  step {self.step}  "
             + "  ".join(f"{name} {value:.4g}" for name, value in shown.items())
         )
@@ -132,9 +116,6 @@ class TrainingProgress(StepCounter):
             left = (self.total_steps - self.step) * (end - start) / (last_step - first_step)
             parts.append(f"{_clock_time(max(left, 0))} left")
         return "  ".join(parts)
-
-    def _print(self, line):
-        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _clock_time(seconds):

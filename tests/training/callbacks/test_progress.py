@@ -97,7 +97,7 @@ def test_a_bar_on_a_terminal_goes_away_after_an_exception(monkeypatch):
         progress.on_train_begin()
         progress.on_epoch_begin(0)
         logs.steps(3, fetch=0.0, work=0.1)
-        progress._bar.refresh()
+        progress._display._live.refresh()
         raise KeyboardInterrupt
     text = console.file.getvalue()
     assert "3/9" in text and "10.0 steps/s" in text
