@@ -6,9 +6,7 @@ import itertools
 import json
 import os
 import pathlib
-import shutil
 import tempfile
-import uuid
 import warnings
 
 import numpy as np
@@ -23,6 +21,7 @@ from kformer.data.corpus import (
     vocabulary_fingerprint,
 )
 from kformer.utils.checks import check_same_length, check_whole
+from kformer.utils.files import new_folder
 from kformer.utils.lines import check_readable, count_lines, describe, is_path, read_chunks
 
 CHUNK_LINES = 20_000
@@ -95,21 +94,15 @@ def prepare(
             f"'{output}' exists and is not a prepared corpus; remove it or choose another folder, "
             "so that nothing of it is overwritten."
         )
-    output.parent.mkdir(parents=True, exist_ok=True)
-    partial = output.parent / f".{output.name}.{uuid.uuid4().hex}.partial"
-    partial.mkdir()
-    try:
-        writer = _Writer(tokenizer, partial, max_length, num_threads)
+    with new_folder(output, replaces=True) as folder:
+        writer = _Writer(tokenizer, folder, max_length, num_threads)
         meta = _write(source, writer, progress, total, _pairs(source, target))
-        (partial / "meta.json").write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
+        (folder / "meta.json").write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
         for sentence in _left_out(meta):
             if report is not None:
                 report(sentence)
             else:
                 warnings.warn(sentence, stacklevel=2)
-        _rename(partial, output)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return PreparedCorpus.load(output)
 
 
@@ -315,21 +308,6 @@ def _left_out(meta):
                 f"(line{'s' if count > 1 else ''} {numbers}{more})"
                 f"{remedies[name]}."
             )
-
-
-def _rename(partial, output):
-    if is_prepared(output):
-        old = partial.with_suffix(".old")
-        os.rename(output, old)
-        os.rename(partial, output)
-        shutil.rmtree(old, ignore_errors=True)
-        return
-    try:
-        os.rename(partial, output)
-    except OSError:
-        # Another process may have prepared the same folder meanwhile.
-        if not is_prepared(output):
-            raise
 
 
 def _fingerprint(source, target, tokenizer, max_length):

@@ -21,6 +21,7 @@ import warnings
 import keras
 import numpy as np
 
+from kformer.saving.model_files import load_model, save_model, zip_fault
 from kformer.utils import files
 from kformer.utils.checks import check_whole
 
@@ -78,37 +79,27 @@ def save_checkpoint(run_dir, model, state, keep=3):
             "A checkpoint holds the optimizer's state: compile the model before saving one."
         )
     folder = pathlib.Path(run_dir) / "checkpoints"
-    folder.mkdir(parents=True, exist_ok=True)
-    aside = folder / f".step-{state.step}.partial"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
-    files.save_model(model, aside / _MODEL, with_optimizer=True)
-    seeds = _seed_states(model)
-    if seeds:
-        with files.replacing(aside / _SEEDS) as path:
-            np.savez(
-                path, **{str(i): keras.ops.convert_to_numpy(seed) for i, seed in enumerate(seeds)}
-            )
-    description = {
-        "format_version": FORMAT_VERSION,
-        **dataclasses.asdict(state),
-        "fingerprint": fingerprint(model),
-        "num_seeds": len(seeds),
-        "backend": keras.backend.backend(),
-        "keras_version": keras.__version__,
-    }
-    files.write_json(aside / _STATE, description)
     path = folder / f"step-{state.step}"
-    if path.exists():
-        files.remove_tree(path)
-    os.rename(aside, path)
-    files.sync_to_disk(folder)
+    with files.new_folder(path, replaces=True) as aside:
+        save_model(model, aside / _MODEL, with_optimizer=True)
+        seeds = [keras.ops.convert_to_numpy(seed) for seed in _seed_states(model)]
+        if seeds:
+            np.savez(aside / _SEEDS, **{str(i): seed for i, seed in enumerate(seeds)})
+        description = {
+            "format_version": FORMAT_VERSION,
+            **dataclasses.asdict(state),
+            "fingerprint": fingerprint(model),
+            "num_seeds": len(seeds),
+            "backend": keras.backend.backend(),
+            "keras_version": keras.__version__,
+        }
+        files.write_json(aside / _STATE, description)
     steps = _steps(folder)
     for step in [step for step in steps if step > state.step] + [
         step for step in steps if step <= state.step
     ][keep:]:
         files.remove_tree(folder / f"step-{step}")
-    for remains in folder.glob(".step-*"):
+    for remains in folder.glob(".step-*"):  # of removals, and of writers of version 0.1
         shutil.rmtree(remains, ignore_errors=True)
     return path
 
@@ -150,7 +141,7 @@ def _whole(run_dir):
 
 def load_weights(path):
     """The model of a checkpoint as it stands there, not compiled and without its optimizer."""
-    return files.load_model(files.inside(path, _MODEL), compiled=False)
+    return load_model(files.inside(path, _MODEL), compiled=False)
 
 
 def load_checkpoint(path):
@@ -180,7 +171,7 @@ def load_checkpoint(path):
             raise FileNotFoundError(f"{path} has no whole checkpoint to go on from.")
         path = latest
     description = _read_state(path)
-    model = files.load_model(files.inside(path, _MODEL), compiled=True)
+    model = load_model(files.inside(path, _MODEL), compiled=True)
     _restore_seeds(model, path, description.get("num_seeds", 0))
     if (
         getattr(model, "optimizer", None) is None
@@ -278,7 +269,7 @@ def _fault(path):
     try:
         description = _read_state(path)
         archives = [_MODEL, _SEEDS] if description.get("num_seeds") else [_MODEL]
-        faults = [(name, files.zip_fault(files.inside(path, name))) for name in archives]
+        faults = [(name, zip_fault(files.inside(path, name))) for name in archives]
     except files.NewerFormatError:
         raise
     except ValueError as error:

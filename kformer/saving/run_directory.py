@@ -10,6 +10,7 @@ RUN/
 
 import pathlib
 
+from kformer.saving.model_files import load_model, save_model
 from kformer.text import Tokenizer
 from kformer.utils import files
 
@@ -51,7 +52,7 @@ def save_run(path, model, tokenizer, config=None):
         raise NotADirectoryError(f"{path} is a file, so no run directory can be made there.")
     path.mkdir(parents=True, exist_ok=True)
     tokenizer.save(path / "tokenizer")
-    files.save_model(model, path / "model.keras", with_optimizer=False)
+    save_model(model, path / "model.keras", with_optimizer=False)
     files.write_json(path / "config.json", {"format_version": FORMAT_VERSION, **config})
     return path
 
@@ -81,7 +82,7 @@ def load_run(path):
         raise FileNotFoundError(
             f"{path} is no whole run directory: it lacks {' and '.join(missing)}."
         )
-    model = files.load_model(files.inside(path, "model.keras"), compiled=False)
+    model = load_model(files.inside(path, "model.keras"), compiled=False)
     for part in sorted(files.inside(path, "tokenizer").rglob("*")):
         files.inside(path, part.relative_to(path))
     return model, Tokenizer.load(path / "tokenizer"), config

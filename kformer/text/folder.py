@@ -25,10 +25,9 @@ does it describe files of another tokenizer."""
 import contextlib
 import hashlib
 import json
-import os
 import pathlib
-import shutil
-import uuid
+
+from kformer.utils import files
 
 FORMAT_VERSION = 1
 CONFIG_NAME = "tokenizer.json"
@@ -53,27 +52,18 @@ def write_folder(folder, config, contents):
         raise ValueError(
             f"Cannot save a tokenizer at {str(folder)!r}: a file is there; choose another folder."
         )
+    contents = {**contents, CONFIG_NAME: text.encode("utf-8")}
     if folder.exists():
         former = _file_names(folder)
-        for name, content in (*contents.items(), (CONFIG_NAME, text.encode("utf-8"))):
-            aside = folder / f".{name}.{uuid.uuid4().hex}"
-            try:
+        for name, content in contents.items():
+            with files.replacing(folder / name) as aside:
                 aside.write_bytes(content)
-                os.replace(aside, folder / name)
-            finally:
-                aside.unlink(missing_ok=True)
         for name in former - set(contents):
             (folder / name).unlink(missing_ok=True)
         return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = folder.parent / f".{folder.name}.{uuid.uuid4().hex}"
-    aside.mkdir()
-    try:
-        for name, content in (*contents.items(), (CONFIG_NAME, text.encode("utf-8"))):
+    with files.new_folder(folder) as aside:
+        for name, content in contents.items():
             (aside / name).write_bytes(content)
-        os.rename(aside, folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def content_name(stem, content, suffix):

@@ -6,7 +6,6 @@ import math
 import pathlib
 import shutil
 import sys
-import time
 from typing import NamedTuple
 
 import keras
@@ -49,6 +48,7 @@ from kformer.training.schedules import WarmupInverseSqrt
 from kformer.utils import files
 from kformer.utils.checks import check_same_length
 from kformer.utils.lines import check_readable, count_lines, read_chunks
+from kformer.utils.progress import Progress
 
 # Within a run directory: what the teachers said of the training text.
 _SOFT_TARGETS = pathlib.Path("data", "soft-targets")
@@ -110,6 +110,11 @@ def train_run(output, *, resume=False, report=None, show_progress=True, **option
         raise TypeError(
             f"Unknown training option {', '.join(sorted(unknown))}; kformer.trainer.TrainOptions lists them."
         )
+    with files.locked(path):
+        return _train(path, given, resume, report, show_progress)
+
+
+def _train(path, given, resume, report, show_progress):
     config = _begin(path, resume)
     options = (
         TrainOptions(**given) if config is None else resume_options(config["training"], given, path)
@@ -228,7 +233,7 @@ def _begin(path, resume):
                 f"{path} holds a training already: go on with it by resume (--resume), or choose another folder."
             )
         return config
-    others = sorted({entry.name for entry in path.glob("*")}) if path.exists() else []
+    others = sorted({entry.name for entry in path.glob("*")} - {files.LOCK_FILE})
     if others:
         raise ValueError(
             f"{path} is not empty and holds no training (it has {', '.join(others[:3])}): choose another folder."
@@ -288,7 +293,8 @@ def _datasets(path, options, tokenizer, max_length, teachers, state, report):
     """Training data and validation data, or `None` for the latter."""
 
     def prepared(source, target):
-        options = {"max_length": max_length, "report": report, "progress": _Progress(report)}
+        progress = Progress(what="pairs prepared", name="data", report=report)
+        options = {"max_length": max_length, "report": report, "progress": progress}
         return prepare_cached(str(source), str(target), tokenizer, path / "data", **options)
 
     corpus = prepared(options.train_source, options.train_target)
@@ -334,7 +340,7 @@ def _ask(path, options, corpus, teachers, report):
     if teachers:
         count = f"{len(teachers)} teachers" if len(teachers) > 1 else "the teacher"
         report(f"teachers: asking {count} about {corpus.num_target_tokens:,} tokens ...")
-        progress = _Progress(report, "teachers", "looked at")
+        progress = Progress(what="pairs looked at", name="teachers", report=report)
         soft_targets(teachers, corpus, path / _SOFT_TARGETS, progress=progress)
     found = SoftTargets(path / _SOFT_TARGETS, corpus)
     weight = options.teacher_weight
@@ -342,24 +348,6 @@ def _ask(path, options, corpus, teachers, report):
         f"targets: {weight:g} of each is what the teachers expect, {round(1 - weight, 6):g} the given word"
     )
     return found
-
-
-class _Progress:
-    """Says now and then how far long work on the text is."""
-
-    SECONDS = 10.0
-
-    def __init__(self, report, name="data", done="prepared"):
-        self.report, self._name, self._done = report, name, done
-        self._start = self._said = time.perf_counter()
-
-    def __call__(self, done, total):
-        now = time.perf_counter()
-        if now - self._said >= self.SECONDS and done < total:
-            self._said = now
-            rate = done / (now - self._start)
-            left = f"{rate:,.0f} per second, {(total - done) / rate:.0f} s left"
-            self.report(f"{self._name}: {done:,} of {total:,} pairs {self._done}, {left}")
 
 
 def _chosen(options, num_pairs, steps_per_epoch, report):

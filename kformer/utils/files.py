@@ -1,15 +1,33 @@
-"""Files that are whole or not there: written aside, flushed to the disk, renamed last."""
+"""Files and folders that are whole or not there, and locks of folders.
+
+What is written is written aside, synced to the disk, and renamed last. So a reader, or a process
+that starts after a power cut, finds the old content or the new one, and never a part.
+"""
 
 import contextlib
+import errno
 import json
 import os
 import pathlib
 import shutil
+import socket
 import tempfile
 import warnings
-import zipfile
 
-import keras
+# The lock file of a folder; it holds the process id of the writer and the name of its host.
+LOCK_FILE = ".lock"
+_PARTIAL = ".partial-"
+# Windows locks bytes, and a locked byte cannot be read: this one lies behind the process id.
+_LOCKED_BYTE = 1 << 30
+_IS_LOCKED = {errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK}
+
+
+class LockedError(ValueError):
+    """Another process holds the lock of a folder."""
+
+
+class NewerFormatError(ValueError):
+    """What was to be read was written by a newer version of this package."""
 
 
 def sync_to_disk(path):
@@ -25,22 +43,26 @@ def sync_to_disk(path):
 
 @contextlib.contextmanager
 def replacing(path):
-    """Gives a path to write to, beside `path` and with its ending; afterwards what stands there
-    takes `path`'s place.
+    """Writes a file aside and puts it in place when it is whole.
 
-    A reader sees the old file or the new one, never a part, and after an exception the old one is
-    still there.
+    After an exception the old file is still there.
 
     Args:
-        path: the file to make or replace; its folder exists.
+        path: path of the file to make or replace. Its folder exists.
+
+    Yields:
+        The path to write to, in the same folder and with the same ending.
 
     Example:
-        >>> with replacing("run/config.json") as aside:
-        ...     aside.write_text("{}")
+        ```python
+        from kformer.utils.files import replacing
+
+        with replacing("notes.txt") as aside:
+            aside.write_text("a whole note")
+        ```
     """
     path = pathlib.Path(path)
-    # One fixed name: what a killed process left there is overwritten the next time, and never piles
-    # up.
+    # A fixed name: the next writer overwrites what a killed process left there.
     aside = path.with_name(f".{path.stem}.partial{path.suffix}")
     try:
         yield aside
@@ -52,39 +74,195 @@ def replacing(path):
 
 
 @contextlib.contextmanager
-def new_folder(path):
-    """Gives an empty folder to write in; afterwards it stands at `path`, where nothing stood
-    before.
+def new_folder(path, *, replaces=False):
+    """Writes a folder aside and puts it in place when it is whole.
 
-    There is a whole folder of this name or none: after an exception nothing is left.
+    After an exception nothing is left. What a killed process left is removed by the next call for
+    the same parent folder.
 
     Args:
-        path: the folder to make; those above it are made too.
+        path: path of the folder to make. The folders above it are made too.
+        replaces: bool, default `False`. Whether a folder that stands at `path` is replaced.
+            Otherwise it is an error at the end, unless that folder is empty.
+
+    Yields:
+        The path of an empty folder to write in.
+
+    Raises:
+        OSError: the folder cannot be written, or `path` is taken.
 
     Example:
-        >>> with new_folder("exports/en-de") as folder:
-        ...     (folder / "config.json").write_text("{}")
+        ```python
+        from kformer.utils.files import new_folder
+
+        with new_folder("exports/en-de") as folder:
+            (folder / "notes.txt").write_text("a whole note")
+        ```
     """
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".partial-") as aside:
-        folder = (
-            pathlib.Path(aside) / "new"
-        )  # The one around it is for this user alone, as temporary folders are.
+    _remove_remains(path.parent)
+    # The outer folder is for this user alone, as temporary folders are.
+    aside = pathlib.Path(tempfile.mkdtemp(dir=path.parent, prefix=_PARTIAL))
+    lock = None
+    try:
+        # The lock is how others know that the writer lives. Without locks they remove nothing.
+        with contextlib.suppress(OSError):
+            lock = _lock(aside / LOCK_FILE)
+        folder = aside / "new"
         folder.mkdir()
         yield folder
         for part in (*folder.rglob("*"), folder):
             sync_to_disk(part)
+        if replaces:
+            _replace_folder(folder, path, aside / "old")
+        else:
+            os.rename(folder, path)
+        sync_to_disk(path.parent)
+    finally:
+        if lock is not None:
+            lock.close()
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _replace_folder(folder, path, old):
+    """Renames `folder` to `path`; a folder that stands there is renamed to `old`."""
+    try:
         os.rename(folder, path)
-    sync_to_disk(path.parent)
+    except OSError:
+        if not path.is_dir():
+            raise
+        with contextlib.suppress(FileNotFoundError):  # Another process may do the same.
+            os.rename(path, old)
+        os.rename(folder, path)
+
+
+def _remove_remains(parent):
+    """Removes the folders aside whose writers no longer live.
+
+    A living writer holds the lock of its folder. A folder without a process id in its lock file is
+    left alone: its writer may be about to take the lock, or the file system has no locks.
+    """
+    for aside in parent.glob(f"{_PARTIAL}*"):
+        with contextlib.suppress(OSError, LockedError):
+            entries = {entry.name for entry in aside.iterdir()}
+            if aside.is_symlink() or not entries <= {LOCK_FILE, "new", "old"}:
+                continue
+            if (aside / LOCK_FILE).stat().st_size:
+                with _lock(aside / LOCK_FILE):
+                    shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def locked(folder):
+    """Holds the exclusive lock of a folder, so that one process at a time writes there.
+
+    The operating system frees the lock when its process ends, also when it is killed. On a file
+    system without locks there is a warning, and no lock.
+
+    Args:
+        folder: path of the folder. It is made if it is missing, and removed again if it is still
+            empty at the end.
+
+    Raises:
+        LockedError: another process holds the lock; the message has its process id.
+        NotADirectoryError: `folder` is a file.
+
+    Example:
+        ```python
+        from kformer.utils.files import locked
+
+        with locked("runs/fr-en"):
+            pass  # No other process that asks for the lock writes to runs/fr-en here.
+        ```
+    """
+    folder = pathlib.Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file, so no folder can be made there.")
+    made = [part for part in (folder, *folder.parents) if not part.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    file, lock = folder / LOCK_FILE, None
+    try:
+        try:
+            lock = _lock(file)
+        except OSError as error:
+            if error.errno not in {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}:
+                raise
+            warnings.warn(
+                f"The file system of {folder} has no locks ({error.strerror}): make sure yourself "
+                "that no other process writes there.",
+                stacklevel=3,
+            )
+        yield
+    finally:
+        if lock is not None:
+            # Before the lock is freed, so that no other process's file is removed. Windows
+            # removes no open file, and there it stays.
+            with contextlib.suppress(OSError):
+                file.unlink()
+            lock.close()
+        for part in made:
+            with contextlib.suppress(OSError):
+                part.rmdir()
+
+
+def _lock(path):
+    """Locks a file, which is made if it is missing, and writes this process's id into it.
+
+    Returns:
+        The open file, which holds the lock until it is closed.
+
+    Raises:
+        LockedError: another process holds the lock.
+        OSError: the file cannot be written, or the file system has no locks.
+    """
+    while True:
+        file = open(path, "a+b", buffering=0)  # noqa: SIM115
+        try:
+            _lock_open_file(file)
+            # The holder before us may have removed the file between our opening and locking it.
+            if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                file.truncate(0)
+                file.write(f"{os.getpid()} {socket.gethostname()}\n".encode())
+                return file
+            file.close()
+        except OSError as error:
+            if error.errno not in _IS_LOCKED:
+                file.close()
+                path.unlink(missing_ok=True)
+                raise
+            file.seek(0)
+            pid, _, host = file.read(1000).decode(errors="replace").strip().partition(" ")
+            file.close()
+            where = f" on {host}" if host and host != socket.gethostname() else ""
+            raise LockedError(
+                f"Process {pid or '(unknown)'}{where} is writing to {path.parent}: wait until it "
+                "has ended, or stop it."
+            ) from None
+
+
+def _lock_open_file(file):
+    try:
+        import fcntl
+    except ImportError:
+        import msvcrt
+
+        file.seek(_LOCKED_BYTE)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        file.seek(0)
+    else:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def write_json(path, value):
     """Writes a value as indented JSON, atomically.
 
+    Args:
+        path: path of the file.
+        value: a value of JSON types.
+
     Raises:
-        ValueError: the value holds something that JSON has no form for; an existing file is left as
-            it is.
+        ValueError: JSON cannot hold the value. The old file is still there.
     """
     try:
         text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -95,10 +273,16 @@ def write_json(path, value):
 
 
 def read_json(path):
-    """Reads a JSON object.
+    """Reads a JSON object from a file.
+
+    Args:
+        path: path of the file.
+
+    Returns:
+        A dict.
 
     Raises:
-        ValueError: the file is no JSON object.
+        ValueError: the file holds no JSON object.
     """
     try:
         value = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
@@ -112,8 +296,11 @@ def read_json(path):
 
 
 def inside(folder, *parts):
-    """The path of something in a folder, after making sure that no symbolic link leads out of the
-    folder.
+    """Returns the path of something in a folder, and follows no symbolic link out of the folder.
+
+    Args:
+        folder: path of the folder.
+        *parts: str. The names below it.
 
     Raises:
         ValueError: the path, with links followed, lies outside the folder.
@@ -121,99 +308,35 @@ def inside(folder, *parts):
     folder = pathlib.Path(folder)
     path = folder.joinpath(*parts)
     if not path.resolve().is_relative_to(folder.resolve()):
-        raise ValueError(f"{path} is a link to a place outside of {folder}, and is not followed.")
+        raise ValueError(f"{path} is a link that leads out of {folder}, and is not followed.")
     return path
 
 
-class NewerFormatError(ValueError):
-    """What was to be read was written by a newer version of this package."""
-
-
 def check_format_version(value, newest, path, kind):
-    """Refuses a format that is newer than this code, and what is no format version at all."""
+    """Checks the `format_version` of a file's content.
+
+    Args:
+        value: dict, the content.
+        newest: int. The newest version that this code reads.
+        path: path of the file, for the message.
+        kind: str. What the file belongs to, for the message.
+
+    Raises:
+        NewerFormatError: the version is newer.
+        ValueError: there is no format version.
+    """
     version = value.get("format_version")
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
         raise ValueError(f"{path} is not the file of a {kind}: its format_version is {version!r}.")
     if version > newest:
         raise NewerFormatError(
-            f"{path} has format version {version}, and this kformer reads format versions up to {newest} of a {kind}: "
-            "install a newer kformer."
+            f"{path} has format version {version}, and this kformer reads format versions up to "
+            f"{newest} of a {kind}: install a newer kformer."
         )
 
 
-def save_model(model, path, *, with_optimizer):
-    """Saves a `.keras` file, atomically.
-
-    Args:
-        model: a built Keras model.
-        path: the file, which ends in `.keras`.
-        with_optimizer: whether compile arguments and optimizer state go along: they are two thirds
-            of the size under Adam, and only the continuation of the training needs them.
-    """
-    with replacing(path) as aside:
-        if with_optimizer or getattr(model, "optimizer", None) is None:
-            model.save(aside)
-            return
-        optimizer, compiled = model.optimizer, model.compiled
-        model.optimizer, model.compiled = None, False
-        try:
-            model.save(aside)
-        finally:
-            model.optimizer, model.compiled = optimizer, compiled
-
-
-def load_model(path, *, compiled):
-    """Loads a `.keras` file with Keras's `safe_mode`, so that nothing in it can run code.
-
-    Args:
-        path: the file.
-        compiled: whether the model comes back compiled, with its optimizer's state.
-
-    Raises:
-        ValueError: the file is damaged, was made by code that is not imported, or asks for unsafe
-            loading.
-    """
-    path = pathlib.Path(path)
-    fault = zip_fault(path)
-    if fault:
-        raise ValueError(f"{path} is damaged: {fault}.")
-    try:
-        with warnings.catch_warnings():
-            # Keras only warns when it leaves out the optimizer's state; going on without it would
-            # not be the same training.
-            warnings.filterwarnings("error", message="Skipping variable loading")
-            return keras.saving.load_model(path, compile=compiled, safe_mode=True)
-    except (
-        Exception
-    ) as error:  # Keras raises many kinds here, most with a page of configuration in the message.
-        reason = " ".join(str(error).split())
-        reason = reason if len(reason) <= 300 else reason[:300] + "..."
-        raise ValueError(
-            f"{path} cannot be loaded (for layers of your own, import the module that registers them first): {reason}"
-        ) from error
-
-
-def zip_fault(path):
-    """What is wrong with a zip archive, in words, or `None` if every byte of its members has the
-    right checksum.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            member = archive.testzip()
-    except (
-        zipfile.BadZipFile,
-        OSError,
-        EOFError,
-        NotImplementedError,
-        RuntimeError,
-        ValueError,
-    ) as error:
-        return f"it is not a whole archive ({error})"
-    return f"the checksum of {member} is wrong" if member else None
-
-
 def remove_tree(path):
-    """Removes a folder, in such a way that a half-removed one is never taken for a whole one."""
+    """Removes a folder; it is renamed first, so that nobody reads it half removed."""
     path = pathlib.Path(path)
     doomed = path.with_name(f".{path.name}-removed")
     shutil.rmtree(doomed, ignore_errors=True)

@@ -7,6 +7,7 @@ import pytest
 from kformer.data import PreparedCorpus, prepare
 from kformer.data.preparation import prepare_cached
 from kformer.utils.lines import count_lines, read_chunks
+from tests.utils.disk_calls import DiskCalls
 
 pytestmark = pytest.mark.any_backend
 
@@ -180,7 +181,7 @@ def test_sides_of_unequal_length(toy, tmp_path, make, counts, monkeypatch):
     sources, targets = make(["a"] * counts[0]), make(["b"] * counts[1])
     with pytest.raises(
         ValueError,
-        match=f"source texts has {counts[0]} lines and the target texts has {counts[1]};",
+        match=f"{counts[0]} lines in the source texts, but {counts[1]} in the target texts;",
     ):
         prepare(sources, targets, tokenizer, tmp_path / "pairs")
     assert list(tmp_path.iterdir()) == []
@@ -189,7 +190,9 @@ def test_sides_of_unequal_length(toy, tmp_path, make, counts, monkeypatch):
 def test_unequal_files_are_noticed_before_the_long_work(toy, tmp_path):
     files = write(tmp_path / "s", "a\n" * 30), write(tmp_path / "t", "a\n" * 31)
     tokenizer = toy.CharacterTokenizer()
-    with pytest.raises(ValueError, match="s' has 30 lines and the target file '.*t' has 31"):
+    with pytest.raises(
+        ValueError, match="30 lines in the source file '.*s', but 31 in the target file '.*t'"
+    ):
         prepare(*files, tokenizer, tmp_path / "pairs")
     assert tokenizer.texts_seen == 0
 
@@ -255,6 +258,12 @@ def test_a_failed_preparation_leaves_the_older_corpus(toy, tmp_path):
         prepare(iter(["a", "c"]), iter(["b"]), toy.CharacterTokenizer(), tmp_path / "pairs")
     assert PreparedCorpus.load(tmp_path / "pairs").num_pairs == 1
     assert [path.name for path in tmp_path.iterdir()] == ["pairs"]
+
+
+def test_a_corpus_is_synced_before_the_rename(toy, tmp_path, monkeypatch):
+    disk_calls = DiskCalls(monkeypatch)
+    prepare(["a"], ["b"], toy.CharacterTokenizer(), tmp_path / "pairs")
+    disk_calls.check(tmp_path / "pairs")
 
 
 def test_damaged_folders(toy, tmp_path):

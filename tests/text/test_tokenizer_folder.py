@@ -205,14 +205,17 @@ def edit(folder, change):
         ),
         (
             lambda c: c.update(languages={"de": 5}, language_places={"source": [1]}),
-            "The language place 1 is unknown",
+            "A language place must be one of .* but 1 was given",
         ),
         (
             lambda c: c.update(languages={"de": 500}, language_places={"target": ["start"]}),
             "The id 500 of the language 'de'",
         ),
         (lambda c: c.update(language_tags=1), "'language_tags' must be true or false, not 1"),
-        (lambda c: c.update(normalization="nfd"), "normalization='nfd' is unknown"),
+        (
+            lambda c: c.update(normalization="nfd"),
+            "normalization must be one of .* but 'nfd' was given",
+        ),
         (lambda c: c.update(source=[]), "'source' must be an object"),
         (lambda c: c["special_ids"].pop("end"), "'end' must be a whole number"),
         (

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import importlib
 import json
+import os
 import shutil
 
 import numpy as np
@@ -14,6 +15,8 @@ from kformer.saving import load_run
 from kformer.trainer import defaults, options, train_run
 from kformer.trainer.options import TrainOptions, resume_options
 from kformer.training import paper_recipe
+from kformer.utils import files
+from kformer.utils.progress import Progress
 from tests.peers import to_numpy
 
 
@@ -259,11 +262,22 @@ def test_the_average_of_the_weights_is_validated_and_kept_and_resumed(tmp_path):
 
 
 @pytest.mark.any_backend
+def test_a_run_directory_has_one_training_at_a_time(tmp_path):
+    """The one that comes second changes nothing, whether it resumes or begins."""
+    path = tmp_path / "run"
+    for resume in (True, False):
+        with files.locked(path):
+            with pytest.raises(files.LockedError, match=f"Process {os.getpid()} is writing to "):
+                train_run(path, resume=resume, train_source="a", train_target="b")
+            assert os.listdir(path) == [files.LOCK_FILE]
+    assert not path.exists()
+
+
+@pytest.mark.any_backend
 def test_a_long_preparation_says_how_far_it_is(monkeypatch):
     said, now = [], [0.0]
-    module = importlib.import_module("kformer.trainer.run")
-    monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
-    progress = module._Progress(said.append)
+    monkeypatch.setattr("kformer.utils.progress.time.perf_counter", lambda: now[0])
+    progress = Progress(what="pairs prepared", name="data", report=said.append)
     for seconds, done in ((1, 100), (20, 2000), (21, 2100), (40, 5000)):
         now[0] = float(seconds)
         progress(done, 5000)

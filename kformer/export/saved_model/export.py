@@ -1,9 +1,6 @@
 """The SavedModel of a translator: tokenizer, model and search in one TensorFlow graph."""
 
 import dataclasses
-import os
-import pathlib
-import tempfile
 
 import keras
 
@@ -13,6 +10,7 @@ from kformer.export.saved_model.process import export_in_tensorflow
 from kformer.export.saved_model.tokenizer import GraphTokenizer
 from kformer.export.saved_model.translation import TranslationGraph
 from kformer.utils.checks import check_choice
+from kformer.utils.files import new_folder
 
 
 def export_saved_model(
@@ -92,18 +90,9 @@ def export_saved_model(
         settings = {**dataclasses.asdict(search), **others}
         export_in_tensorflow("translator", translator.save, path, settings)
         return target
-    return write_aside(target, lambda folder: _write(translator, folder, search, dtype, single))
-
-
-def write_aside(target, write):
-    """Has `write` make the folder `target` under another name, and renames it: a server that
-    watches must never see half a model.
-    """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".partial-") as aside:
-        folder = pathlib.Path(aside) / "model"
-        write(folder)
-        os.replace(folder, target)
+    # A server that watches the model's folder must never see half a version.
+    with new_folder(target) as folder:
+        _write(translator, folder, search, dtype, single)
     return target
 
 

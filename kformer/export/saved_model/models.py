@@ -8,7 +8,6 @@ import pathlib
 import keras
 
 from kformer.decoding.searcher import check_options
-from kformer.export.saved_model.export import write_aside
 from kformer.export.saved_model.folder import version_folder, write_metadata
 from kformer.export.saved_model.process import export_in_tensorflow
 from kformer.export.saved_model.signatures import EncoderGraph, ForecastGraph, LanguageGraph
@@ -16,6 +15,7 @@ from kformer.export.saved_model.tokenizer import GraphTokenizer
 from kformer.models import Forecaster, TransformerDecoder, TransformerEncoder
 from kformer.text import Tokenizer
 from kformer.utils.checks import check_whole
+from kformer.utils.files import new_folder
 
 _MODEL_FILE, _TOKENIZER_FOLDER = "model.keras", "tokenizer"
 
@@ -117,7 +117,9 @@ def export_model(
             "model", lambda folder: _save_parts(model, tokenizer, folder), path, settings, packages
         )
         return target
-    return write_aside(target, lambda folder: _write(model, tokenizer, search, given, folder))
+    with new_folder(target) as folder:
+        _write(model, tokenizer, search, given, folder)
+    return target
 
 
 def _checked(model, tokenizer, given):

@@ -7,8 +7,8 @@ import pathlib
 import keras
 import numpy as np
 
+from kformer.saving.model_files import save_model
 from kformer.training.averages import averaged_weights, swap_average
-from kformer.utils import files
 from kformer.utils.checks import check_choice, check_whole
 
 
@@ -98,4 +98,4 @@ class BestModel(keras.callbacks.Callback):
             self.save(self.model)
 
     def save(self, model):
-        files.save_model(model, self.path, with_optimizer=False)
+        save_model(model, self.path, with_optimizer=False)

@@ -16,6 +16,7 @@ import pytest
 import kformer
 from kformer.export import SavedModelTranslator
 from tests.hiding import hiding
+from tests.utils.disk_calls import DiskCalls
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 FROZEN_RUN = ROOT / "tests" / "frozen_run"
@@ -215,6 +216,14 @@ def test_versions_and_refusals(exported, translator, tmp_path):
     with pytest.raises(ValueError, match="n_best=5"):
         SavedModelTranslator(exported).translate(["noon"], n_best=5)
     assert [path.name for path in exported.iterdir()] == ["1"], "nothing half-written stays"
+
+
+def test_a_version_is_synced_before_the_rename(translator, tmp_path, monkeypatch):
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("a process of its own writes it")
+    disk_calls = DiskCalls(monkeypatch)
+    translator.export(tmp_path / "times", beam_size=1)
+    disk_calls.check(tmp_path / "times" / "1")
 
 
 @pytest.mark.any_backend

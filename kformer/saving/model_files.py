@@ -1,0 +1,87 @@
+"""Keras model files (`.keras`): written atomically, checked before they are read."""
+
+import pathlib
+import warnings
+import zipfile
+
+import keras
+
+from kformer.utils.files import replacing
+
+
+def save_model(model, path, *, with_optimizer):
+    """Saves a `.keras` file, atomically.
+
+    Args:
+        model: a built Keras model.
+        path: path of the file. It ends in `.keras`.
+        with_optimizer: bool. Whether to save the compile arguments and the optimizer's state. Under
+            Adam they are two thirds of the file, and only a resumed training needs them.
+    """
+    with replacing(path) as aside:
+        if with_optimizer or getattr(model, "optimizer", None) is None:
+            model.save(aside)
+            return
+        optimizer, compiled = model.optimizer, model.compiled
+        model.optimizer, model.compiled = None, False
+        try:
+            model.save(aside)
+        finally:
+            model.optimizer, model.compiled = optimizer, compiled
+
+
+def load_model(path, *, compiled):
+    """Loads a `.keras` file with Keras's `safe_mode`, so that nothing in it can run code.
+
+    Args:
+        path: path of the file.
+        compiled: bool. Whether to restore the compile arguments and the optimizer's state.
+
+    Returns:
+        The Keras model.
+
+    Raises:
+        ValueError: the file is damaged, needs code that is not imported, or needs unsafe loading.
+    """
+    path = pathlib.Path(path)
+    fault = zip_fault(path)
+    if fault:
+        raise ValueError(f"{path} is damaged: {fault}.")
+    try:
+        with warnings.catch_warnings():
+            # Keras only warns when it skips the optimizer's state, without which it would be another
+            # training.
+            warnings.filterwarnings("error", message="Skipping variable loading")
+            return keras.saving.load_model(path, compile=compiled, safe_mode=True)
+    except Exception as error:
+        # Keras raises many kinds of exceptions here, most with a page of configuration.
+        reason = " ".join(str(error).split())
+        reason = reason if len(reason) <= 300 else reason[:300] + "..."
+        raise ValueError(
+            f"{path} cannot be loaded (for layers of your own, import the module that registers "
+            f"them first): {reason}"
+        ) from error
+
+
+def zip_fault(path):
+    """Describes what is wrong with a zip archive.
+
+    Args:
+        path: path of the archive.
+
+    Returns:
+        A str, or `None` if the checksums of all members are right.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            member = archive.testzip()
+    except (
+        zipfile.BadZipFile,
+        OSError,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+        ValueError,
+    ) as error:
+        return f"it is not a whole archive ({error})"
+    return f"the checksum of {member} is wrong" if member else None
