@@ -84,16 +84,49 @@ class Transformer(SequenceModel):
 
     @classmethod
     def from_preset(cls, preset, vocabulary_size, **kwargs):
-        """A model of a published size.
+        """Creates a model of recommended size with new, random weights.
+
+        It loads no trained weights: `kformer.load_run` and `kformer.interop` do.
 
         Args:
-            preset: `"tiny"`, `"small"`, `"base"` or `"big"`; `kformer.models.PRESETS` has their
-                sizes and sources.
-            vocabulary_size: V.
+            preset: str. `"tiny"`, `"small"`, `"base"` or `"big"`, which have norms before the
+                sub-layers and rotary positions; `"paper_base"` or `"paper_big"`, the models of
+                "Attention is all you need". `kformer.models.PRESETS` has their options and sources.
+            vocabulary_size: int. V.
             **kwargs: any other argument of `Transformer`; it overrides the preset's.
+
+        Returns:
+            `Transformer`.
+
+        Raises:
+            ValueError: the preset is unknown, or a value is bad.
+
+        Example:
+        ```python
+        model = kformer.Transformer.from_preset("tiny", vocabulary_size=8000, dropout=0.1)
+        ```
         """
         check_choice("preset", preset, PRESETS)
         return cls(vocabulary_size, **{**PRESETS[preset].config, **kwargs})
+
+    def load_weights(self, filepath, *args, **kwargs):
+        """Loads weights, as `keras.Model.load_weights` does.
+
+        Raises:
+            ValueError: the file has the weights of another model. The message names the remedy for
+                weights that were saved when presets had other norms and positions.
+        """
+        try:
+            super().load_weights(filepath, *args, **kwargs)
+        except ValueError as error:
+            if not (self.config.normalize_first and "_norm" in str(error)):
+                raise
+            raise ValueError(
+                f"{filepath} has no norms behind the last layers, which this model needs: it may "
+                "come from a model with norms behind the sub-layers, as presets made it before "
+                'version 0.2; pass normalize_first=False, position_encoding="sinusoidal" to '
+                "from_preset."
+            ) from error
 
     # Search.
 

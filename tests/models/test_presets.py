@@ -1,16 +1,26 @@
 import math
 
+import numpy as np
 import pytest
 
 import kformer
 from kformer.models import PRESETS
 
-LITERAL = {"tiny": 2_605_056, "small": 8_089_600, "base": 63_082_496, "big": 214_245_376}
+LITERAL = {
+    "tiny": 2_605_568,
+    "small": 8_090_624,
+    "base": 63_084_544,
+    "big": 214_249_472,
+    "paper_base": 63_082_496,
+    "paper_big": 214_245_376,
+}
 SIZES = {
     "tiny": (4, 128, 256, 4),
     "small": (3, 256, 1024, 4),
     "base": (6, 512, 2048, 8),
     "big": (6, 1024, 4096, 16),
+    "paper_base": (6, 512, 2048, 8),
+    "paper_big": (6, 1024, 4096, 16),
 }
 
 
@@ -48,7 +58,9 @@ def test_sizes_source_and_count(name):
         intermediate_dim,
         heads,
     )
-    assert not config.get("normalize_first")
+    is_paper = name.startswith("paper_")
+    assert config["normalize_first"] != is_paper
+    assert config["position_encoding"] == ("sinusoidal" if is_paper else "rope")
     assert preset.source
     assert preset.parameters == LITERAL[name] == formula(preset.reference_vocabulary_size, **config)
     assert preset.parameters_at(1234) == formula(1234, **config)
@@ -70,7 +82,9 @@ def test_the_formula_counts_a_real_model():
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("name", ["small", "base", pytest.param("big", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["small", "paper_base", pytest.param("big", marks=pytest.mark.slow)]
+)
 def test_a_large_preset_has_its_parameters(name):
     model = kformer.Transformer.from_preset(
         name, vocabulary_size=PRESETS[name].reference_vocabulary_size
@@ -86,6 +100,29 @@ def test_arguments_override_a_preset():
     config = model.get_config()
     assert (config["num_decoder_layers"], config["dropout"], config["hidden_dim"]) == (1, 0.0, 128)
     assert model.vocabulary_size == 50
+
+
+OLD = {"normalize_first": False, "position_encoding": "sinusoidal"}  # presets of version 0.1
+
+
+@pytest.mark.any_backend
+def test_weights_of_an_old_preset_name_the_remedy(tmp_path):
+    path = tmp_path / "old.weights.h5"
+    old = kformer.Transformer.from_preset("tiny", 50, **OLD)
+    old.save_weights(path)
+    remedy = 'pass normalize_first=False, position_encoding="sinusoidal" to from_preset'
+    with pytest.raises(ValueError, match=remedy):
+        kformer.Transformer.from_preset("tiny", 50).load_weights(path)
+    again = kformer.Transformer.from_preset("tiny", 50, **OLD, seed=1)
+    again.load_weights(path)
+    for weight, expected in zip(again.get_weights(), old.get_weights(), strict=True):
+        np.testing.assert_array_equal(weight, expected)
+
+
+@pytest.mark.any_backend
+def test_a_model_without_a_preset_is_the_papers():
+    config = kformer.Transformer(50, hidden_dim=8, num_heads=2).get_config()
+    assert {name: config[name] for name in OLD} == OLD
 
 
 @pytest.mark.any_backend
