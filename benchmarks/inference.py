@@ -122,9 +122,9 @@ class Core:
 
             torch.set_num_threads(options.threads)
         if compiled:
-            from kformer.decoding.fast.decoder import InferenceModel
+            from kformer.decoding.fast.decoder import FastNetwork
 
-            InferenceModel.step = torch.compile(InferenceModel.step, dynamic=True)
+            FastNetwork.step = torch.compile(FastNetwork.step, dynamic=True)
         limits = {"min_length": STEPS - 1, "max_length": STEPS - 1, "length_offset": STEPS}
         self.translator = kformer.Translator.load(folder / "run")
         search_options = self.translator.search_options({"beam_size": SEARCHES[search], **limits})

@@ -43,9 +43,8 @@ def measure(options):
     from keras import ops
 
     import kformer
-    from kformer.decoding.decoders import DecoderState, begin
-    from kformer.decoding.fast.decoder import can_infer
-    from kformer.decoding.fast.ops import kernels
+    from kformer.decoding import DecoderState, decoder_for
+    from kformer.decoding.fast.decoder import backend_ops
     from kformer.layers import StaticKeyValueCache
     from kformer.utils import backend
 
@@ -59,7 +58,8 @@ def measure(options):
     )
     layers = [layer.self_attention for layer in model.network.decoder_layers]
     heads, head_dim = layers[0].num_heads, layers[0].head_size
-    fast = can_infer(model)
+    decoder = decoder_for(model)
+    fast = decoder.name == "fast"
     source_ids = (
         np.random.default_rng(0).integers(4, VOCABULARY, (options.batch, 8)).astype("int32")
     )
@@ -79,7 +79,7 @@ def measure(options):
 
     def cached(source_ids, length=None, steps=None):
         """`steps` steps behind `length` tokens."""
-        step, state = begin(model, source_ids, 1, length + 3 * STEPS)
+        step, state = decoder.begin(source_ids, 1, length + 3 * STEPS)
         cache = state.cache
         if fast:
             full = tuple(zeros(length) for _ in layers)
@@ -99,7 +99,7 @@ def measure(options):
             source_ids[0, 0], "float32"
         )
         if fast:
-            run = kernels()
+            run = backend_ops()
 
             def body(total, keys, values, index):
                 pairs = [

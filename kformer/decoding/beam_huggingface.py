@@ -1,163 +1,106 @@
-"""Beam search as Hugging Face's `generate` runs it, so that an imported model says what it says
-there.
+"""Beam search as Hugging Face's `generate` runs it, so that an imported model generates the same
+text here.
 
-It differs from `beam_search`, which a hypothesis' score decides alone:
+It differs from `beam_search`:
 
-- A score is divided by `length^alpha`, the end token counted, in place of GNMT's `((5 + length) /
-  6)^alpha`.
-- The 2 K best of all continuations, endings among them, are drawn up. Endings count only among the
-  first K of them; the best K that do not end live on. (There, every ending competes for the
-  finished set.)
-- `early_stopping` says when a sentence with K finished hypotheses is done: `True` at once; `False`
-  when the best live one, at its present length, ranks below the worst finished one; `"never"` when
-  it would even at the longest length. The first two may stop before the best hypothesis is found.
+- A score is divided by `length^alpha`, the end token counted, instead of by GNMT's
+  `((5 + length) / 6)^alpha`.
+- The 2 K best of all continuations, endings among them, are the candidates. Endings count only
+  among the first K of them; the best K that do not end live on. (In `beam_search` every ending
+  competes for the finished set.)
+- `early_stopping` decides when a sentence with K finished hypotheses is done: `True` at once;
+  `False` when the best live one, at its present length, ranks below the worst finished one;
+  `"never"` when it would do so even at the longest length. The first two may stop before the best
+  hypothesis is found.
 
 Shape letters: B sentences, K beams, C candidates, V vocabulary, L the longest hypothesis.
 """
 
-from typing import Any, NamedTuple
-
 from keras import ops
 
 from kformer.decoding.beams import (
-    IMPOSSIBLE,
-    constrain,
-    empty_beams,
+    BeamResult,
+    BeamState,
+    decoder_rows,
     finished,
+    first_state,
     is_open,
     last_tokens,
     merge_finished,
     write_token,
 )
+from kformer.decoding.constraints import IMPOSSIBLE
 from kformer.decoding.decoders import reorder
 from kformer.decoding.loop import run_steps
-from kformer.utils.backend import pick, row_offsets, stable_top_k
-
-
-class HuggingFaceBeamState(NamedTuple):
-    """What the search knows after `length` steps. Both sets are sorted, best first; empty places
-    score minus infinity.
-    """
-
-    length: Any  # int32 scalar: tokens in every live hypothesis
-    live_ids: Any  # int32 [B, K, L]
-    live_scores: Any  # float32 [B, K], sums of log-probabilities
-    finished_ids: Any  # int32 [B, K, L]
-    finished_scores: Any  # float32 [B, K]
-    finished_ranks: Any  # float32 [B, K], scores divided by length^alpha
-    limits: Any  # int32 [B], the most tokens before the end token
-    is_open: Any  # bool [B]: the sentence still takes finished hypotheses
-    decoder: Any  # the step function's state, rows [B K]
+from kformer.utils.backend import pick, stable_top_k
 
 
 def huggingface_beam_search(
     step,
     state,
     limits,
+    constraints,
     *,
-    beam_size,
-    start_id,
-    end_id,
-    pad_id,
     steps,
+    beam_size,
     alpha=1.0,
     early_stopping=False,
-    min_length=0,
-    prefix=(),
-    forbidden=(),
-    renormalize=False,
-    forced_end=False,
     drop_finished=False,
-    return_done=False,
 ):
     """Finds hypotheses by Hugging Face's rules.
 
     Args:
         step: function (ids int32 `[B K]`, state) -> (logits or log-probabilities `[B K, V]`,
-            state).
-        state: the step function's state, with `[B K]` rows, the K rows of a sentence next to each
-            other.
-        limits: int32 tensor `[B]`; a hypothesis has at most one token more, its end token or,
-            without `forced_end`, any other.
-        beam_size: K.
-        start_id, end_id, pad_id: ids; the results are filled up with `pad_id`.
-        steps: L, at least `max(limits) + 1`; an int, or a scalar tensor where shapes are dynamic.
-        alpha: exponent of the length.
-        early_stopping: `True`, `False` or `"never"`, see above.
-        min_length: tokens that must stand before an end token.
-        prefix: ids that every hypothesis begins with; they cost nothing.
-        forbidden: ids that are never proposed.
-        renormalize: whether the probabilities of what may be proposed sum to one again.
-        forced_end: whether the last token that the limit allows is an end token, which then costs
-            nothing.
-        drop_finished, return_done: as for `beam_search`.
+            state), see `Decoder`.
+        state: the step function's state, with `[B K]` rows; the K rows of a sentence are
+            neighbours.
+        limits: int32 tensor `[B]`. A hypothesis has at most one token more.
+        constraints: `Constraints`. That library forbids no token by default (`forbidden=()`), and
+            its end token at the limit is free (`at_limit="free_end"`) or not forced (`"any"`).
+        steps: int, or scalar tensor where shapes are dynamic. L, usually `max(limits) + 1`. After
+            fewer steps some sentences may not be done.
+        beam_size: int. K.
+        alpha: float, default 1.0. Exponent of the length.
+        early_stopping: `True`, `False` or `"never"`, default `False`. See above.
+        drop_finished: bool, default `False`. As for `beam_search`.
 
     Returns:
-        As `beam_search`: ids int32 `[B, K, L]`, scores and ranks float32 `[B, K]`, best first by
-        rank.
+        `BeamResult`, as `beam_search`.
 
     References:
         The documentation of `generate` and of its `GenerationConfig` in the library `transformers`.
     """
-    ids, live_scores, impossible = empty_beams(limits, beam_size, steps, pad_id)
-    beams = HuggingFaceBeamState(
-        length=ops.zeros((), dtype="int32"),
-        live_ids=ids,
-        live_scores=live_scores,
-        finished_ids=ids,
-        finished_scores=impossible,
-        finished_ranks=impossible,
-        limits=limits,
-        is_open=ops.ones((ops.shape(limits)[0],), dtype="bool"),
-        decoder=state,
-    )
+    special = constraints.special
 
     def advance(beams):
-        last = last_tokens(beams.live_ids, beams.length, start_id)
+        last = last_tokens(beams.live_ids, beams.length, special.start_id)
         logits, decoder = step(ops.reshape(last, (-1,)), beams.decoder)
         at_limit = beams.length >= beams.limits  # [B]
-        logits = ops.cast(logits, "float32")
-        log_probabilities = constrain(
-            logits, beams.length, end_id, min_length, prefix, forbidden, renormalize
-        )
-        if forced_end:
-            is_end = ops.arange(log_probabilities.shape[-1], dtype="int32") == end_id
-            rows_at_limit = ops.expand_dims(ops.repeat(at_limit, beam_size), 1)
-            log_probabilities = ops.where(
-                rows_at_limit, ops.where(is_end, 0.0, IMPOSSIBLE), log_probabilities
-            )
+        log_probabilities = constraints.log_probabilities(ops.cast(logits, "float32"), beams.length)
+        if constraints.at_limit != "any":
+            log_probabilities = _force_end(log_probabilities, at_limit, beam_size, constraints)
         scores, tokens, parents = _candidates(log_probabilities, beams.live_scores)  # [B, C]
         ids = write_token(
             pick(beams.live_ids, parents), beams.length, ops.expand_dims(tokens, 2)
         )  # [B, C, L]
-        ends = ops.logical_or(tokens == end_id, ops.expand_dims(at_limit, 1))
+        ends = ops.logical_or(tokens == special.end_id, ops.expand_dims(at_limit, 1))
 
         is_among_first = ops.arange(tokens.shape[1], dtype="int32") < beam_size
         counts = ops.logical_and(
             ops.logical_and(ends, is_among_first), ops.expand_dims(beams.is_open, 1)
         )
-        length_then = ops.cast(beams.length + 1, "float32")
         counted = ops.where(counts, scores, IMPOSSIBLE)
+        divisor = ops.cast(beams.length + 1, "float32") ** alpha
         finished_ids, finished_scores, finished_ranks = merge_finished(
-            beams, ids, counted, counted / length_then**alpha
+            beams, ids, counted, counted / divisor
         )
-
-        live_scores, places = stable_top_k(ops.where(ends, IMPOSSIBLE, scores), beam_size)
-        rows = ops.reshape(
-            pick(parents, places) + row_offsets(ops.shape(parents)[0], beam_size), (-1,)
-        )
-        worst = finished_ranks[:, -1]  # minus infinity until K hypotheses are finished
-        longest = (
-            ops.cast(beams.limits + 1, "float32")
-            if early_stopping == "never" and alpha > 0
-            else length_then
-        )
-        can_win = live_scores[:, 0] / longest**alpha > worst
-        if early_stopping is True:
-            can_win = ops.logical_and(can_win, ops.isinf(worst))
-        return HuggingFaceBeamState(
+        live_scores, indices = stable_top_k(ops.where(ends, IMPOSSIBLE, scores), beam_size)
+        if early_stopping == "never" and alpha > 0:
+            divisor = ops.cast(beams.limits + 1, "float32") ** alpha
+        can_win = _can_win(live_scores[:, 0] / divisor, finished_ranks[:, -1], early_stopping)
+        return BeamState(
             length=beams.length + 1,
-            live_ids=pick(ids, places),
+            live_ids=pick(ids, indices),
             live_scores=live_scores,
             finished_ids=finished_ids,
             finished_scores=finished_scores,
@@ -166,28 +109,52 @@ def huggingface_beam_search(
             is_open=ops.logical_and(
                 ops.logical_and(can_win, beams.is_open), ops.logical_not(at_limit)
             ),
-            decoder=reorder(decoder, rows),
+            decoder=reorder(decoder, decoder_rows(pick(parents, indices))),
         )
 
-    found, is_done = run_steps(
-        advance, is_open, finished, beams, steps, width=beam_size if drop_finished else None
-    )
-    return (*found, is_done) if return_done else found
+    beams = first_state(state, limits, beam_size, steps, special.pad_id)
+    width = beam_size if drop_finished else None
+    found, is_done = run_steps(advance, is_open, finished, beams, steps, width=width)
+    return BeamResult(*found, is_done)
+
+
+def _force_end(log_probabilities, at_limit, beam_size, constraints):
+    """Log-probabilities `[B K, V]` that leave the end token alone to sentences at their limit."""
+    is_end = ops.arange(log_probabilities.shape[-1], dtype="int32") == constraints.special.end_id
+    cost = 0.0 if constraints.at_limit == "free_end" else log_probabilities
+    rows_at_limit = ops.expand_dims(ops.repeat(at_limit, beam_size), 1)
+    return ops.where(rows_at_limit, ops.where(is_end, cost, IMPOSSIBLE), log_probabilities)
+
+
+def _can_win(rank, worst, early_stopping):
+    """Which sentences have a live hypothesis that may still be among the finished ones, bool `[B]`.
+
+    Args:
+        rank: float32 tensor `[B]`. The best that a live hypothesis is taken to reach.
+        worst: float32 tensor `[B]`. The lowest rank of the finished set; minus infinity until K
+            hypotheses are finished.
+        early_stopping: as in `huggingface_beam_search`.
+    """
+    can_win = rank > worst
+    return ops.logical_and(can_win, ops.isinf(worst)) if early_stopping is True else can_win
 
 
 def _candidates(log_probabilities, live_scores):
-    """Scores, tokens and parents (beam numbers) of the 2 K best continuations of a sentence, each
-    `[B, C]`.
+    """Scores, tokens and parents (beam numbers) of the 2 K best continuations of a sentence.
+
+    Args:
+        log_probabilities: float32 tensor `[B K, V]`.
+        live_scores: float32 tensor `[B, K]`.
+
+    Returns:
+        Three tensors `[B, C]`.
     """
     sentences, beam_size = ops.shape(live_scores)[0], live_scores.shape[1]
     width = min(2 * beam_size, log_probabilities.shape[-1])
     best, tokens = stable_top_k(log_probabilities, width)  # [B K, width]
     scores = ops.reshape(best, (sentences, beam_size, width)) + ops.expand_dims(live_scores, 2)
-    scores, places = stable_top_k(
+    scores, indices = stable_top_k(
         ops.reshape(scores, (sentences, beam_size * width)), min(2 * beam_size, beam_size * width)
     )
-    return (
-        scores,
-        pick(ops.reshape(tokens, (sentences, beam_size * width)), places),
-        places // width,
-    )
+    tokens = pick(ops.reshape(tokens, (sentences, beam_size * width)), indices)
+    return scores, tokens, indices // width

@@ -1,18 +1,90 @@
-"""The bridge from a model to a search: a step function and its state."""
+"""The interface between a search and a model.
+
+A search never sees a model. It is given a step function and the state that the function carries
+from step to step; both come from a `Decoder`.
+"""
 
 from typing import Any, NamedTuple
 
 from keras import ops
 
-from kformer.decoding.fast.decoder import InferenceModel, can_infer
-from kformer.models.ensemble import Ensemble, mean_log_probabilities
+from kformer.decoding.constraints import SpecialTokens
+from kformer.models.ensemble import mean_log_probabilities
 from kformer.utils.backend import take, uses_static_shapes
 
 
-class DecoderState(NamedTuple):
-    """What a `Transformer` carries from step to step."""
+class Decoder:
+    """What a search needs of a model: the beginning of a batch, and one step at a time.
 
-    cache: Any  # kformer.models.DecoderCache or InferenceCache
+    `begin` encodes a batch of B sources and returns a step function and its first state, with
+    R = B K rows: K rows per sentence (beams or samples), which are neighbours.
+
+    The step function, `step(ids, state)`, takes the newest token of each row, int32 `[R]` (the
+    start token at first), and returns logits `[R, V]` for the next token and the new state. The
+    logits are of any float dtype, and may differ from log-probabilities by a number per row. With a
+    shortlist of C tokens they are `[R, C]`, in the order of the list.
+
+    The state is a nested structure (dict, list, tuple, `NamedTuple`) of tensors with rows first. A
+    part of it that is something else is an object with a method `reorder(rows)`, and with a method
+    `select(sentences, rows)` if it also keeps tensors with another first axis, such as one entry
+    per sentence. `reorder` and `select` of this module treat a whole state. Structure and dtypes
+    never change; of the shapes only the first axis and, in a tensor of rank 4, the third may (see
+    `kformer.utils.backend.while_loop`).
+
+    A search may assume:
+
+    - The logits of a row depend on its sentence and on its own tokens alone.
+    - Row i may become what row j of the same sentence was (`reorder`), and whole sentences may be
+      dropped (`select`); the rows that remain are not affected.
+    - A row that is done may be fed any token. Its logits are ignored.
+
+    A decoder may assume:
+
+    - It is asked for at most `steps` steps.
+    - Rows stay with their sentence, and each sentence keeps all its K rows.
+    - The weights do not change during the search.
+
+    Attributes:
+        name: str. `"layers"`, `"fast"` or `"ensemble"`.
+        reason: str or `None`. Why the fast decoder is not used; `None` where it is.
+        special: `SpecialTokens` of the model.
+
+    Example:
+        ```python
+        translator = kformer.Translator.load("runs/en-de")
+        searcher = kformer.decoding.Searcher(translator.model, kformer.decoding.SearchOptions())
+        searcher.decoder.name  # "fast" on TensorFlow and PyTorch, "layers" on JAX
+        searcher.decoder.reason  # None, or why it is not the fast one
+        ```
+    """
+
+    name = "decoder"
+    reason = None
+    special = SpecialTokens()
+
+    def begin(self, source_ids, width, steps, shortlist=None):
+        """Encodes the source: what a search begins with.
+
+        Args:
+            source_ids: int32 tensor `[B, S]`, padded.
+            width: int. K, rows per sentence.
+            steps: int or scalar tensor. The most steps that will follow.
+            shortlist: int array `[C]`, default `None`. The tokens whose logits are computed, in
+                this order; `None` for all.
+
+        Returns:
+            The step function for R = B K rows, and its state.
+        """
+        raise NotImplementedError
+
+    def __repr__(self):
+        return f"{type(self).__name__}(name={self.name!r}, reason={self.reason!r})"
+
+
+class DecoderState(NamedTuple):
+    """What the decoder of one model carries from step to step."""
+
+    cache: Any  # an object with `reorder` and `select`, as kformer.models.DecoderCache
     index: Any  # int32 scalar: tokens in the cache
 
     def reorder(self, rows):
@@ -24,99 +96,105 @@ class DecoderState(NamedTuple):
         return DecoderState(self.cache.select(sentences, rows), self.index)
 
 
-def decoder_step(model):
-    """The step function of a `Transformer`: (ids `[R]`, state) -> (logits `[R, V]`, state)."""
-
-    def step(ids, state):
-        logits, cache = model.decode_step(ops.expand_dims(ids, 1), state.cache, state.index)
-        return logits[:, 0], DecoderState(cache, state.index + 1)
-
-    return step
-
-
-def begin(model, source_ids, width, steps, kernels=None, shortlist=None):
-    """Encodes the source: what a search begins with.
+class LayerDecoder(Decoder):
+    """Runs a model's own layers: right for every model, on every backend.
 
     Args:
-        model: a `Transformer`, or an `Ensemble` of them.
-        source_ids: int32 tensor `[B, S]`, padded.
-        width: K, rows per sentence.
-        steps: the most steps that will follow, an int or a scalar tensor.
-        kernels: in which form an `InferenceModel` has its weights; `None` for the backend's plain
-            one.
-        shortlist: int array `[C]`, the tokens whose logits are computed, in this order; `None` for
-            all.
-
-    Returns:
-        The step function for R = B K rows, and its state.
+        model: a `Transformer`, a `TransformerDecoder`, or any object with their methods `encode`,
+            `init_cache` and `decode_step`.
+        reason: str, default `None`. Why the fast decoder is not used.
     """
-    if isinstance(model, Ensemble):
-        return _begin_together(
-            [begin(each, source_ids, width, steps, kernels, shortlist) for each in model.models]
+
+    name = "layers"
+
+    def __init__(self, model, reason=None):
+        self.model, self.reason, self.special = model, reason, SpecialTokens.of(model)
+
+    def begin(self, source_ids, width, steps, shortlist=None):
+        encoded, source_mask = self.model.encode(source_ids)
+        cache = self.model.init_cache(
+            encoded,
+            source_mask,
+            rows=ops.shape(source_ids)[0] * width,
+            max_length=steps if uses_static_shapes() else None,
+            shortlist=shortlist,
         )
-    index = ops.zeros((), dtype="int32")
-    if not can_infer(model):
-        encoded, source_mask = model.encode(source_ids)
-        rows, max_length = ops.shape(source_ids)[0] * width, steps if uses_static_shapes() else None
-        cache = model.init_cache(
-            encoded, source_mask, rows=rows, max_length=max_length, shortlist=shortlist
-        )
-        return decoder_step(model), DecoderState(cache, index)
-    inference = InferenceModel(model, width, kernels, shortlist)
+        return self.step, DecoderState(cache, ops.zeros((), dtype="int32"))
 
-    def step(ids, state):
-        logits, cache = inference.step(ids, state.cache, state.index)
-        return logits, DecoderState(cache, state.index + 1)
-
-    return step, DecoderState(inference.init_cache(inference.encode(source_ids), steps), index)
+    def step(self, ids, state):
+        """Logits `[R, V]` after the tokens `ids` `[R]`, and the new `DecoderState`."""
+        logits, cache = self.model.decode_step(ops.expand_dims(ids, 1), state.cache, state.index)
+        return logits[:, 0], DecoderState(cache, state.index + 1)
 
 
-def _begin_together(begun):
-    """One step function and one state of several."""
-    steps, states = zip(*begun, strict=True)
+class EnsembleDecoder(Decoder):
+    """Several decoders of one vocabulary, whose probabilities are averaged.
 
-    def step(ids, states):
-        logits, states = zip(
-            *[one(ids, state) for one, state in zip(steps, states, strict=True)], strict=True
-        )
-        return mean_log_probabilities(logits), states
+    Its state is the tuple of their states.
 
-    return step, states
+    Args:
+        decoders: list of `Decoder`.
+    """
+
+    name = "ensemble"
+
+    def __init__(self, decoders):
+        self.decoders = list(decoders)
+        self.special = self.decoders[0].special
+        reasons = (decoder.reason for decoder in self.decoders)
+        self.reason = "; ".join(dict.fromkeys(filter(None, reasons))) or None
+
+    def begin(self, source_ids, width, steps, shortlist=None):
+        begun = [decoder.begin(source_ids, width, steps, shortlist) for decoder in self.decoders]
+        functions, states = zip(*begun, strict=True)
+
+        def step(ids, states):
+            pairs = [one(ids, state) for one, state in zip(functions, states, strict=True)]
+            logits, states = zip(*pairs, strict=True)
+            return mean_log_probabilities(logits), states
+
+        return step, states
 
 
 def reorder(state, rows):
-    """Row i of every part becomes what row `rows[i]` was.
+    """The state in which row i is what row `rows[i]` was.
 
     Args:
         state: an object with a `reorder` method, or a nested structure of tensors with rows first.
         rows: int32 tensor `[R]`.
+
+    Returns:
+        A state of the same structure.
     """
     if hasattr(state, "reorder"):
         return state.reorder(rows)
-    return _each_part(state, lambda part: reorder(part, rows), lambda tensor: take(tensor, rows))
+    return _map_parts(state, lambda part: reorder(part, rows), lambda tensor: take(tensor, rows))
 
 
 def select(state, sentences, rows):
     """The state of some sentences only.
 
     Args:
-        state: as for `reorder`; an object that has a part with rows of another kind than the
-            decoder's has a method `select`, too.
-        sentences: int32 tensor `[C]`, their numbers.
-        rows: int32 tensor `[R]`, their rows.
+        state: as for `reorder`. An object with parts whose rows are not the decoder's also has a
+            method `select`.
+        sentences: int32 tensor `[C]`. The indices of the sentences.
+        rows: int32 tensor `[R]`. The indices of their rows.
+
+    Returns:
+        A state of the same structure.
     """
-    if hasattr(state, "reorder"):  # PyTorch's tensors have a `select`, which is another thing.
+    if hasattr(state, "reorder"):  # A tensor of PyTorch has a `select`, which does something else.
         return state.select(sentences, rows) if hasattr(state, "select") else state.reorder(rows)
-    return _each_part(
+    return _map_parts(
         state, lambda part: select(part, sentences, rows), lambda tensor: take(tensor, rows)
     )
 
 
-def _each_part(state, of_part, of_tensor):
-    """The structure with each of its parts changed by a function; a tensor has none."""
+def _map_parts(state, of_part, of_tensor):
+    """The structure with `of_part` applied to each of its parts, or `of_tensor` to a tensor."""
     if isinstance(state, dict):
         return {key: of_part(value) for key, value in state.items()}
-    if hasattr(state, "_fields"):  # a NamedTuple takes its parts one by one
+    if hasattr(state, "_fields"):  # A NamedTuple takes its parts one by one.
         return type(state)(*map(of_part, state))
     if isinstance(state, tuple | list):
         return type(state)(map(of_part, state))

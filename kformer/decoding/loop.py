@@ -1,12 +1,12 @@
-"""The loop of every search: step by step until all sentences are done, without the rows of those
-that are.
+"""The loop of every search: step by step until all sentences are done, and without the rows of the
+sentences that are.
 
-A batch is as slow as its slowest sentence, but it need not compute the others until then. Where
-shapes may change (TensorFlow and PyTorch), the loop pauses each time that a share of its sentences
-is done, writes down what they found, and goes on with the rows of the rest. The steps of a sentence
-depend on its own rows alone, so its result is the same.
+A batch takes as many steps as its slowest sentence, but need not compute the others until then.
+Where shapes may change (TensorFlow and PyTorch), the loop pauses each time that a share of its
+sentences is done, stores their results, and goes on with the rows of the rest. The steps of a
+sentence depend on its own rows alone, so its result is the same.
 
-Shape letters: B sentences at first, C those that are left, W decoder rows per sentence.
+Shape letters: B sentences at first, C sentences that remain, W decoder rows per sentence.
 """
 
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from keras import ops
 from kformer.decoding.decoders import select
 from kformer.utils.backend import take, while_loop
 
-# The loop pauses when one of so many sentences is done. (A pause costs about as much as a step's
+# The loop pauses when one sentence in this many is done. (A pause costs about as much as a step's
 # reordering of beams.)
 _SHARE = 4
 
@@ -24,7 +24,7 @@ _SHARE = 4
 class Shrinking(NamedTuple):
     """What the loop over pauses carries."""
 
-    places: Any  # int32 [C], the sentences that are left
+    indices: Any  # int32 [C], the sentences that remain
     results: Any  # tuple of tensors [B, ...]
     state: Any  # the search's state, of C sentences
 
@@ -34,19 +34,20 @@ def run_steps(advance, is_live, outcome, state, steps, width=None, per_row=False
 
     Args:
         advance: function of a state to the state one step later.
-        is_live: function of a state to a boolean tensor, which sentences go on. A sentence that
-            does not never will again, and what `outcome` says of it stays as it is.
-        outcome: function of a state to a tuple of tensors, sentences first: what has been found.
-        state: NamedTuple with an int32 scalar `length`, the steps so far, `decoder`, the step
+        is_live: function of a state to a boolean tensor: which sentences go on. A sentence that is
+            done stays done, and its part of `outcome` does not change any more.
+        outcome: function of a state to a tuple of tensors, sentences first: the results so far.
+        state: `NamedTuple` with an int32 scalar `length`, the steps so far, `decoder`, the step
             function's state, and other tensors with sentences first.
-        steps: int or scalar tensor, the most steps.
-        width: W, to drop sentences that are done; `None` never drops any. The step function must
-            then take fewer rows than it began with.
-        per_row: the state's tensors have a row per decoder row in place of one per sentence.
+        steps: int or scalar tensor. The most steps.
+        width: int, default `None`. W, to drop sentences that are done; `None` never drops any. The
+            step function must accept fewer rows than it began with.
+        per_row: bool, default `False`. Whether the state's tensors have one entry per decoder row,
+            not one per sentence.
 
     Returns:
-        The outcome, and a boolean tensor `[B]`, which sentences are done; others were cut off after
-        `steps`.
+        The outcome, and a boolean tensor `[B]`: which sentences are done. The others did not finish
+        within `steps`.
     """
 
     def result(state):
@@ -64,19 +65,19 @@ def run_steps(advance, is_live, outcome, state, steps, width=None, per_row=False
         return found[:-1], found[-1]
 
     def goes_on(loop):
-        return ops.logical_and(loop.state.length < steps, ops.shape(loop.places)[0] > 0)
+        return ops.logical_and(loop.state.length < steps, ops.shape(loop.indices)[0] > 0)
 
     def run_and_drop(loop):
-        count = ops.shape(loop.places)[0]
+        count = ops.shape(loop.indices)[0]
         state = run_until(loop.state, count - ops.maximum(count // _SHARE, 1))
-        places = ops.expand_dims(loop.places, 1)
+        indices = ops.expand_dims(loop.indices, 1)
         results = tuple(
-            ops.scatter_update(before, places, now)
+            ops.scatter_update(before, indices, now)
             for before, now in zip(loop.results, result(state), strict=True)
         )
         kept = ops.cast(ops.nonzero(is_live(state))[0], "int32")
         return Shrinking(
-            take(loop.places, kept), results, keep_sentences(state, kept, width, per_row)
+            take(loop.indices, kept), results, keep_sentences(state, kept, width, per_row)
         )
 
     results = result(state)
@@ -86,13 +87,16 @@ def run_steps(advance, is_live, outcome, state, steps, width=None, per_row=False
 
 
 def keep_sentences(state, sentences, width, per_row=False):
-    """A search's state of some of its sentences.
+    """The state of a search, of some of its sentences.
 
     Args:
-        state: NamedTuple as in `run_steps`.
-        sentences: int32 tensor `[C]`, their numbers.
-        width: W, decoder rows per sentence.
-        per_row: as in `run_steps`.
+        state: `NamedTuple`, as in `run_steps`.
+        sentences: int32 tensor `[C]`. The indices of the sentences.
+        width: int. W, decoder rows per sentence.
+        per_row: bool, default `False`. As in `run_steps`.
+
+    Returns:
+        A state of the same kind.
     """
     rows = sentences
     if width > 1:

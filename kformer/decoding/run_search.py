@@ -1,4 +1,4 @@
-"""A search with a model, in tensors: padded source ids in, hypotheses out."""
+"""A search with a decoder, in tensors: padded source ids in, hypotheses out."""
 
 from typing import Any, NamedTuple
 
@@ -6,9 +6,12 @@ from keras import ops
 
 from kformer.decoding.beam import beam_search, length_penalty
 from kformer.decoding.beam_huggingface import huggingface_beam_search
-from kformer.decoding.decoders import begin
-from kformer.decoding.sampling import sample
+from kformer.decoding.decoders import EnsembleDecoder, LayerDecoder
+from kformer.decoding.fast.decoder import FastDecoder
+from kformer.decoding.fast.eligibility import why_not_fast
+from kformer.decoding.sampling import Sampling, sample
 from kformer.decoding.shortlist import Columns
+from kformer.models.ensemble import Ensemble
 from kformer.utils import backend
 
 
@@ -20,96 +23,113 @@ class SearchResult(NamedTuple):
     ranks: Any  # float32 [B, N]: the same after the length penalty
 
 
+def decoder_for(model, ops=None):
+    """The fastest decoder that computes what a model computes, on the backend in use.
+
+    Args:
+        model: a `Transformer`, an `Ensemble` of them, or a `TransformerDecoder`.
+        ops: `kformer.decoding.fast.ops.FastOps`, default `None`. The operations of a `FastDecoder`;
+            `None` for the backend's.
+
+    Returns:
+        `FastDecoder`, `LayerDecoder` or `EnsembleDecoder`. Its `reason` is a string where a model
+        runs by its layers.
+
+    Example:
+        ```python
+        model = kformer.Transformer.from_preset("tiny", vocabulary_size=100)
+        kformer.decoding.decoder_for(model).name  # "fast" on TensorFlow and PyTorch
+        ```
+    """
+    if isinstance(model, Ensemble):
+        return EnsembleDecoder([decoder_for(each, ops) for each in model.models])
+    reason = why_not_fast(model)
+    return FastDecoder(model, ops) if reason is None else LayerDecoder(model, reason)
+
+
 def search(
-    model,
-    source_ids,
-    limits,
-    row_numbers,
-    *,
-    options,
-    steps,
-    seed=None,
-    drop_finished=None,
-    return_done=False,
-    kernels=None,
+    decoder, source_ids, limits, row_numbers, *, options, steps, seed=None, drop_finished=None
 ):
     """Searches with tensors; what `Searcher` compiles and the SavedModel holds.
 
     Args:
-        model: a `Transformer`.
+        decoder: a `Decoder`, see `decoder_for`.
         source_ids: int32 tensor `[B, S]`, padded.
-        limits: int32 tensor `[B]`, the most tokens of each sentence's hypotheses.
-        row_numbers: int32 tensor `[B]`, the sentences' numbers, on which random draws depend.
+        limits: int32 tensor `[B]`. The most tokens of each sentence's hypotheses.
+        row_numbers: int32 tensor `[B]`. The numbers of the sentences, on which random numbers
+            depend.
         options: `SearchOptions`.
-        steps: L, at least `max(limits) + 1`; an int, or a scalar tensor where shapes are dynamic.
-        seed: int32 scalar tensor, of the draws; `None` for the options'.
-        drop_finished: whether the rows of sentences that are done are no longer computed; `None`
-            for wherever shapes may change inside a loop. The result is the same.
-        return_done: whether to tell also which sentences are done; `steps` may then be fewer.
-        kernels: in which form an `InferenceModel` has its weights; `None` for the backend's plain
-            one.
+        steps: int, or scalar tensor where shapes are dynamic. L, usually `max(limits) + 1`. After
+            fewer steps some sentences may not be done.
+        seed: int32 scalar tensor, default `None`. The seed of the random numbers; `None` for the
+            options'.
+        drop_finished: bool, default `None`. Whether the rows of sentences that are done are no
+            longer computed; `None` for wherever shapes may change inside a loop. The result is the
+            same.
 
     Returns:
-        `SearchResult` of tensors; with `return_done` also a boolean tensor `[B]`.
+        `SearchResult` of tensors, and a boolean tensor `[B]`: which sentences are done.
     """
-    sentences, width = ops.shape(source_ids)[0], options.rows_per_sentence
-    columns, is_ours = Columns(model, options), options.mode == "kformer"
-    step, state = begin(model, source_ids, width, steps, kernels, columns.tokens)
+    columns, width = Columns(decoder.special, options), options.rows_per_sentence
+    if drop_finished is None:
+        drop_finished = not backend.uses_static_shapes()
+    step, state = decoder.begin(source_ids, width, steps, columns.tokens)
     step = columns.step(step)
-    common = {
-        **columns.special,
-        "steps": steps,
-        "min_length": options.min_length,
-        "prefix": columns.prefix,
-        "forbidden": columns.forbidden,
-        "renormalize": options.renormalize,
-        "drop_finished": not backend.uses_static_shapes()
-        if drop_finished is None
-        else drop_finished,
-        "return_done": True,
-    }
+    common = {"steps": steps, "drop_finished": drop_finished}
     if options.beam_size > 1 and not options.sampling:
-        common |= {"beam_size": options.beam_size, "alpha": options.length_penalty}
-        if is_ours:
-            stopping = {"early_stopping": options.early_stopping is True}
-            found = beam_search(step, state, limits, n_best=options.n_best, **stopping, **common)
-        else:
-            stopping = {"early_stopping": options.early_stopping, "forced_end": options.forced_end}
-            found = huggingface_beam_search(step, state, limits, **stopping, **common)
-        *found, is_done = found
-        ids, scores, ranks = (part[:, : options.n_best] for part in found)
-        result = SearchResult(columns.ids(ids), scores, ranks)
-        return (result, is_done) if return_done else result
-    draws = ops.tile(ops.arange(width, dtype="int32"), [sentences])
-    ids, scores, is_done = sample(
+        return _search_beams(step, state, limits, columns, options, common)
+    sampling = None
+    if options.sampling:
+        seed = options.seed if seed is None else seed
+        sampling = Sampling(options.temperature, options.top_k, options.top_p, seed)
+    samples = ops.tile(ops.arange(width, dtype="int32"), [ops.shape(source_ids)[0]])
+    found = sample(
         step,
         state,
         ops.repeat(limits, width),
-        forced_end=is_ours or options.forced_end,
-        charges_forced_end=is_ours,
-        greedy=not options.sampling,
-        temperature=options.temperature,
-        top_k=options.top_k,
-        top_p=options.top_p,
-        seed=options.seed if seed is None else seed,
-        row_numbers=ops.repeat(row_numbers, width) * width + draws,
+        columns.constraints,
+        sampling=sampling,
+        row_numbers=ops.repeat(row_numbers, width) * width + samples,
         rows_per_sentence=width,
         **common,
     )
-    ids = columns.ids(ids)
-    # Up to the end token, not up to padding: some models pad with the end token.
-    is_end = ops.equal(ids, model.end_id)
-    lengths = ops.argmax(ops.cast(is_end, "int32"), axis=1) + 1
-    if is_ours:
-        ranks = scores / length_penalty(lengths, options.length_penalty)
+    ids = columns.ids(found.ids)
+    ranks = _ranks(ids, found.scores, limits, decoder.special.end_id, options)
+    return _sorted_samples(ids, found.scores, ranks, width), found.is_done
+
+
+def _search_beams(step, state, limits, columns, options, common):
+    """`search` with a beam."""
+    common = {**common, "beam_size": options.beam_size, "alpha": options.length_penalty}
+    arguments = (step, state, limits, columns.constraints)
+    if options.mode == "kformer":
+        early = options.early_stopping is True
+        found = beam_search(*arguments, n_best=options.n_best, early_stopping=early, **common)
     else:
-        lengths = ops.where(ops.any(is_end, axis=1), lengths, ops.repeat(limits, width) + 1)
-        ranks = scores / ops.cast(lengths, "float32") ** options.length_penalty
-    ids = ops.reshape(ids, (sentences, width, ops.shape(ids)[1]))
-    scores, ranks = (ops.reshape(values, (sentences, width)) for values in (scores, ranks))
+        early = options.early_stopping
+        found = huggingface_beam_search(*arguments, early_stopping=early, **common)
+    ids, scores, ranks = (part[:, : options.n_best] for part in found[:3])
+    return SearchResult(columns.ids(ids), scores, ranks), found.is_done
+
+
+def _ranks(ids, scores, limits, end_id, options):
+    """Scores `[R]` of generated ids `[R, L]` after the length penalty."""
+    # Up to the end token, not up to padding: some models pad with the end token.
+    is_end = ops.equal(ids, end_id)
+    lengths = ops.argmax(ops.cast(is_end, "int32"), axis=1) + 1
+    if options.mode == "kformer":
+        return scores / length_penalty(lengths, options.length_penalty)
+    longest = ops.repeat(limits, options.rows_per_sentence) + 1
+    lengths = ops.where(ops.any(is_end, axis=1), lengths, longest)
+    return scores / ops.cast(lengths, "float32") ** options.length_penalty
+
+
+def _sorted_samples(ids, scores, ranks, width):
+    """`SearchResult` of rows that are `width` samples per sentence."""
+    ids = ops.reshape(ids, (-1, width, ops.shape(ids)[1]))
+    scores, ranks = (ops.reshape(values, (-1, width)) for values in (scores, ranks))
     if width > 1:
         order = ops.argsort(-ranks, axis=1)
         ids = ops.take_along_axis(ids, ops.expand_dims(order, 2), axis=1)
         scores, ranks = (ops.take_along_axis(values, order, axis=1) for values in (scores, ranks))
-    result = SearchResult(ids, scores, ranks)
-    return (result, is_done) if return_done else result
+    return SearchResult(ids, scores, ranks)

@@ -10,19 +10,26 @@ class Scorer:
     """Scores given targets with one forward pass; the counterpart of a search's `scores`.
 
     Args:
-        model: a `Transformer`.
+        model: a `Transformer` or an `Ensemble`.
 
     Call arguments:
         source_ids: integer array `[B, S]`, padded with `pad_id`.
-        labels: integer array `[B, T]`: the target's tokens, its end token, then padding. `lengths`
-            tells where it ends.
-        lengths: integer array `[B]`, tokens of each target, the end token included.
-        prefix_length: int, tokens at the beginning of each target that count nothing, since no
-            search may choose them.
+        labels: integer array `[B, T]`: the target's tokens, its end token, then padding.
+        lengths: integer array `[B]`, the tokens of each target, the end token included.
+        prefix_length: int, default 0. The tokens at the beginning of each target that do not count,
+            since a search does not choose them.
 
     Returns:
         float32 array `[B]`: sums of log-probabilities (natural logarithm), the end token's
         included.
+
+    Example:
+        ```python
+        model = kformer.Transformer.from_preset("tiny", vocabulary_size=100)
+        scorer = kformer.decoding.Scorer(model)
+        labels = np.array([[7, 8, 3], [9, 3, 0]])  # 3 is the end token, 0 padding
+        scorer(np.array([[5, 6], [7, 8]]), labels, [3, 2]).shape  # (2,)
+        ```
     """
 
     def __init__(self, model):
@@ -35,7 +42,7 @@ class Scorer:
             "float32",
         )
         chosen = ops.squeeze(ops.take_along_axis(logits, ops.expand_dims(labels, 2), axis=2), 2)
-        # `where`, not a product: what stands at padding may be infinite.
+        # `where`, not a product: the value at padding may be infinite.
         return ops.sum(ops.where(is_real, chosen - ops.logsumexp(logits, axis=2), 0.0), axis=1)
 
     def __call__(self, source_ids, labels, lengths, prefix_length=0):
@@ -47,26 +54,17 @@ class Scorer:
         if not rows:
             return np.zeros(0, dtype="float32")
         if backend.uses_static_shapes():
-            pads = [(0, backend.padded_rows(rows) - rows)]
-            source_ids, labels = (
-                np.pad(
-                    ids,
-                    [
-                        *pads,
-                        (
-                            0,
-                            backend.padded_length(ids.shape[1], self.model.max_length)
-                            - ids.shape[1],
-                        ),
-                    ],
-                    constant_values=self.model.pad_id,
-                )
-                for ids in (source_ids, labels)
-            )
-            lengths = np.pad(lengths, pads[0])
-        places = np.arange(labels.shape[1])
-        is_real = (places < np.asarray(lengths)[:, None]) & (places >= prefix_length)
+            padding = (0, backend.padded_rows(rows) - rows)
+            source_ids, labels = (self._padded(ids, padding) for ids in (source_ids, labels))
+            lengths = np.pad(lengths, [padding])
+        positions = np.arange(labels.shape[1])
+        is_real = (positions < np.asarray(lengths)[:, None]) & (positions >= prefix_length)
         target_ids = np.concatenate(
             [np.full((len(labels), 1), self.model.start_id, "int32"), labels[:, :-1]], axis=1
         )
         return self._run(source_ids, target_ids, labels, is_real)[:rows]
+
+    def _padded(self, ids, padding):
+        """Ids `[B, L]` with more rows, and with a length that is one of a few."""
+        length = backend.padded_length(ids.shape[1], self.model.max_length)
+        return np.pad(ids, [padding, (0, length - ids.shape[1])], constant_values=self.model.pad_id)

@@ -4,10 +4,10 @@ import numpy as np
 from keras import ops
 
 from kformer.decoding.options import TOKEN_LISTS
-from kformer.decoding.run_search import SearchResult, search
+from kformer.decoding.run_search import SearchResult, decoder_for, search
 from kformer.utils import backend
 
-# Where shapes are static, there is room at first for so many more tokens than the source has; few
+# Where shapes are static, the first search has this many more steps than the source has tokens. Few
 # translations need more.
 _SPARE = 32
 
@@ -15,50 +15,62 @@ _SPARE = 32
 def check_options(model, options):
     """Refuses options that a model cannot serve.
 
+    Args:
+        model: a `Transformer`, `TransformerDecoder` or `Ensemble`.
+        options: `SearchOptions`.
+
     Raises:
         ValueError: the options name a token that the model's vocabulary lacks, or allow more tokens
             than there are learned positions.
     """
+    size = model.target_vocabulary_size
     for name in TOKEN_LISTS:
-        if max(getattr(options, name), default=-1) >= model.target_vocabulary_size:
-            unknown = next(
-                token for token in getattr(options, name) if token >= model.target_vocabulary_size
-            )
+        if max(getattr(options, name), default=-1) >= size:
+            unknown = next(token for token in getattr(options, name) if token >= size)
             raise ValueError(
-                f"{name} holds {unknown}, but the model's target vocabulary ends at {model.target_vocabulary_size - 1}; "
+                f"{name} holds {unknown}, but the model's target vocabulary ends at {size - 1}; "
                 "give ids of that vocabulary."
             )
-    # Beyond its table a learned position has no vector: the backends would fail obscurely, or go on
-    # with NaN.
-    if (
-        model.get_config()["position_encoding"] == "learned"
-        and options.max_length >= model.max_length
-    ):
+    # Beyond its table a learned position has no vector: the backends would fail with an obscure
+    # error, or go on with NaN.
+    learned = model.get_config()["position_encoding"] == "learned"
+    if learned and options.max_length >= model.max_length:
         raise ValueError(
-            f"The model has {model.max_length} learned positions, which hold the start token and {model.max_length - 1} more, "
-            f"but max_length is {options.max_length}; set it to at most {model.max_length - 1}."
+            f"The model has {model.max_length} learned positions, which hold the start token and "
+            f"{model.max_length - 1} more, but max_length is {options.max_length}; set it to at "
+            f"most {model.max_length - 1}."
         )
 
 
 class Searcher:
-    """A model and options, compiled where the backend compiles; call it with NumPy arrays.
+    """A model and options, compiled where the backend compiles; called with NumPy arrays.
 
     Args:
-        model: a `Transformer`.
+        model: a `Transformer`, a `TransformerDecoder`, or an `Ensemble`.
         options: `SearchOptions`.
 
     Call arguments:
         source_ids: integer array `[B, S]`, padded with the model's `pad_id`.
-        row_numbers: integer array `[B]`, numbers on which a sentence's random draws depend; the row
-            numbers by default.
-        options: `SearchOptions` of this call, which must have the same `compiled_part`; the
-            searcher's by default.
+        row_numbers: integer array `[B]`, default `None`. Numbers on which a sentence's random
+            numbers depend; `None` counts the rows.
+        options: `SearchOptions`, default `None`. Those of this call, which must have the same
+            `compiled_part`; `None` for the searcher's.
 
     Returns:
         `SearchResult` of NumPy arrays.
 
     Raises:
         ValueError: the options do not suit the model, see `check_options`.
+
+    Example:
+        ```python
+        from kformer.decoding import Searcher, SearchOptions
+
+        model = kformer.Transformer.from_preset("tiny", vocabulary_size=100)
+        searcher = Searcher(model, SearchOptions(beam_size=2, max_length=5))
+        searcher.decoder.name  # "fast" on TensorFlow and PyTorch, "layers" on JAX
+        searcher(np.array([[5, 6, 7], [8, 9, 0]])).ids.shape  # (2, 1, at most 6)
+        ```
     """
 
     def __init__(self, model, options):
@@ -67,18 +79,28 @@ class Searcher:
         self.options = options
         self._run = backend.compile_function(self._search, model, static_argnames=("steps",))
 
+    @property
+    def decoder(self):
+        """The `Decoder` that runs the model, chosen by `decoder_for`.
+
+        Its `name` is `"fast"`, `"layers"` or `"ensemble"`. Where a model runs by its layers, which
+        takes longer on TensorFlow and PyTorch, `reason` is a string that names the cause, such as a
+        layer of the user's own class. PyTorch chooses at each call; a compiled search keeps the
+        decoder of its first call.
+        """
+        return decoder_for(self.model)
+
     def _search(self, source_ids, limits, row_numbers, seed, steps=None):
         if steps is None:
             steps = ops.max(limits, initial=0) + 1
         return search(
-            self.model,
+            self.decoder,
             source_ids,
             limits,
             row_numbers,
             options=self.options,
             steps=steps,
             seed=seed,
-            return_done=True,
         )
 
     def __call__(self, source_ids, row_numbers=None, options=None):
@@ -97,8 +119,8 @@ class Searcher:
         seed = np.int32(options.seed)
         if not backend.uses_static_shapes():
             return self._run(source_ids, limits, row_numbers, seed)[0]
-        # Few shapes, few compilations: a length is padded as far as to be one of few, and the steps
-        # depend on it alone.
+        # Few shapes, few compilations: a length is padded to one of a few, and the steps depend on
+        # it alone.
         length = backend.padded_length(source_ids.shape[1], self.model.max_length)
         source_ids = np.pad(
             source_ids,
@@ -107,7 +129,7 @@ class Searcher:
         )
         most = backend.round_up(int(options.limits(np.array([length]))[0]) + 1, 16)
         # Every step costs as much as the cache is long, so the few sentences that need more steps
-        # are searched anew with room for them.
+        # are searched again with a larger cache.
         steps = min(most, backend.round_up(max(length + _SPARE, options.min_length + 16), 16))
         result, is_done = self._search_padded(source_ids, limits, row_numbers, seed, steps)
         if is_done.all():
@@ -123,13 +145,15 @@ class Searcher:
         return result
 
     def _search_padded(self, source_ids, limits, row_numbers, seed, steps):
-        """A search with as many rows as the next power of two; its result and which sentences are
-        done.
+        """A search with the number of rows padded to a power of two.
+
+        Returns:
+            `SearchResult`, and which sentences are done.
         """
         rows = len(source_ids)
         padding = backend.padded_rows(rows) - rows
         source_ids = np.pad(source_ids, ((0, padding), (0, 0)), constant_values=self.model.pad_id)
-        # A row of padding ends at once: it must not keep the others waiting.
+        # A row of padding ends at once: the others do not wait for it.
         limits, row_numbers = (np.pad(numbers, (0, padding)) for numbers in (limits, row_numbers))
         result, is_done = self._run(source_ids, limits, row_numbers, seed, steps=steps)
         return SearchResult(*(part[:rows] for part in result)), is_done[:rows]

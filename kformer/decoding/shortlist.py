@@ -10,65 +10,70 @@ Shape letters: R rows, V vocabulary, C columns of the logits.
 import numpy as np
 from keras import ops
 
+from kformer.decoding.constraints import Constraints, SpecialTokens
+
 
 class Columns:
-    """Numbering of the tokens of a search.
+    """Numbers of the tokens in a search, and its constraints in these numbers.
 
     Args:
-        model: a `Transformer`.
+        special: `SpecialTokens` of the model.
         options: `SearchOptions`.
 
     Attributes:
         tokens: int32 array `[C]`, the id of each column; `None` where all ids of the vocabulary are
             columns.
-        special: dict with `start_id`, `end_id` and `pad_id` as the search numbers them.
-        prefix, forbidden: the options' tokens in these numbers; in the mode "kformer" start and
-            padding token are forbidden, too.
+        constraints: `Constraints` of the options. In the mode "kformer" the start and the padding
+            token are forbidden, too.
     """
 
-    def __init__(self, model, options):
+    def __init__(self, special, options):
         forbidden = set(options.forbidden_ids)
         if options.mode == "kformer":
-            forbidden |= {model.start_id, model.pad_id} - {model.end_id}
-        if not options.shortlist:
-            self.tokens = None
-            self.special = {
-                "start_id": model.start_id,
-                "end_id": model.end_id,
-                "pad_id": model.pad_id,
+            forbidden |= {special.start_id, special.pad_id} - {special.end_id}
+        prefix, self.tokens = options.prefix_ids, None
+        if options.shortlist:
+            # Sorted by id, so that of equal logits the same token comes first. The prefix must
+            # have columns to be forced.
+            allowed = {*options.shortlist, special.end_id} - (forbidden - {special.end_id})
+            tokens = sorted(allowed | set(prefix))
+            column = {token: number for number, token in enumerate(tokens)}
+            self.tokens = np.array(tokens, "int32")
+            # Start and padding are read and written, but have no column.
+            self._table = np.array([*tokens, special.start_id, special.pad_id], "int32")
+            prefix = tuple(column[token] for token in prefix)
+            forbidden = {
+                column[token] for token in tokens if token not in allowed or token in forbidden
             }
-            self.prefix, self.forbidden = options.prefix_ids, forbidden
-            return
-        # In the order of their ids, so that of equal tokens the same one comes first. The prefix
-        # must have columns to be forced in.
-        allowed = {*options.shortlist, model.end_id} - (forbidden - {model.end_id})
-        tokens = sorted(allowed | set(options.prefix_ids))
-        column = {token: number for number, token in enumerate(tokens)}
-        self.tokens = np.array(tokens, "int32")
-        # Start and padding are read and written, but stand in no column.
-        self.special = {
-            "start_id": len(tokens),
-            "end_id": column[model.end_id],
-            "pad_id": len(tokens) + 1,
-        }
-        self._table = np.array([*tokens, model.start_id, model.pad_id], "int32")
-        self.prefix = tuple(column[token] for token in options.prefix_ids)
-        self.forbidden = {
-            column[token] for token in tokens if token not in allowed or token in forbidden
-        }
+            special = SpecialTokens(
+                start_id=len(tokens), end_id=column[special.end_id], pad_id=len(tokens) + 1
+            )
+        self.constraints = Constraints(
+            special,
+            prefix=prefix,
+            forbidden=frozenset(forbidden),
+            min_length=options.min_length,
+            renormalize=options.renormalize,
+            at_limit=_at_limit(options),
+        )
 
     def ids(self, numbers):
         """Ids of the vocabulary for a tensor of the search's numbers."""
-        return (
-            numbers
-            if self.tokens is None
-            else ops.take(ops.convert_to_tensor(self._table), numbers, axis=0)
-        )
+        if self.tokens is None:
+            return numbers
+        return ops.take(ops.convert_to_tensor(self._table), numbers, axis=0)
 
     def step(self, step):
         """A step function that takes these numbers, from one that takes ids `[R]` and returns
         logits `[R, C]`.
         """
-        return (
-            step if self.tokens is None else lambda numbers, state: step(self.ids(numbers), state)
-        )
+        if self.tokens is None:
+            return step
+        return lambda numbers, state: step(self.ids(numbers), state)
+
+
+def _at_limit(options):
+    """`Constraints.at_limit` of options."""
+    if options.mode == "kformer":
+        return "end"
+    return "free_end" if options.forced_end else "any"

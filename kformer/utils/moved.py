@@ -6,6 +6,7 @@ MOVES = {
     "kformer.data.embedded": "kformer.examples.pairs",
     "kformer.data.generate_pairs": "kformer.examples.generate_pairs",
     "kformer.data.iterate_pairs": "kformer.examples.iterate_pairs",
+    "kformer.decoding.decoder_step": "kformer.decoding.LayerDecoder",
     "kformer.interop.export_huggingface": "kformer.export.export_huggingface",
     "kformer.models.VARIANTS": "kformer.models.config.TransformerConfig",
     "kformer.models.check_packing": "kformer.models.config.check_packing",

@@ -1,10 +1,10 @@
 """Small models and sentences for tests of search."""
 
+import keras
 import numpy as np
-from keras import ops
 
 import kformer
-from kformer.decoding import SearchOptions, SearchResult, search
+from kformer.decoding import SearchOptions, SearchResult, decoder_for, search
 from tests.decoding.toys import compiled
 
 PAD, START, END, VOCABULARY = 0, 2, 3, 17
@@ -74,16 +74,17 @@ def rows_of(result, rows):
     return SearchResult(*(part[rows] for part in result))
 
 
-def search_once(model, options, source_ids, **arguments):
+def search_once(model, options, source_ids, ops=None, **arguments):
     """`search`, not traced where that takes longer than the search; compiled on JAX."""
     limits = limits_of(source_ids, options)
 
     @compiled
     def run(*arrays):
-        return search(model, *arrays, options=options, steps=int(limits.max()) + 1, **arguments)
+        decoder, steps = decoder_for(model, ops), int(limits.max()) + 1
+        return search(decoder, *arrays, options=options, steps=steps, **arguments)[0]
 
     arrays = (
-        ops.convert_to_tensor(array)
+        keras.ops.convert_to_tensor(array)
         for array in (source_ids, limits, np.arange(len(source_ids), dtype="int32"))
     )
-    return SearchResult(*map(ops.convert_to_numpy, run(*arrays)))
+    return SearchResult(*map(keras.ops.convert_to_numpy, run(*arrays)))

@@ -14,6 +14,7 @@ from tests.decoding.toys import (
     Special,
     Toy,
     compiled,
+    constraints_of,
     cut,
     oracle_beam,
     oracle_greedy,
@@ -67,7 +68,8 @@ def limits_of(seed, sentences=SENTENCES):
 
 
 def run(toy, limits, *, beam_size, step=None, state=None, compile=compiled, **arguments):
-    """`beam_search` over a toy, as NumPy arrays."""
+    """`beam_search` over a toy: ids, scores and ranks as NumPy arrays."""
+    constraints, options = constraints_of(toy.special, arguments)
 
     def search(state, limits):
         steps = int(max(limit_list, default=0)) + 1
@@ -75,16 +77,17 @@ def run(toy, limits, *, beam_size, step=None, state=None, compile=compiled, **ar
             step or toy.step,
             state,
             limits,
+            constraints,
             beam_size=beam_size,
             steps=steps,
-            **toy.special._asdict(),
-            **arguments,
+            **options,
         )
 
     limit_list = list(limits)
     limits = ops.convert_to_tensor(np.array(limit_list, dtype="int32"))
     results = compile(search)(toy.state(beam_size) if state is None else state, limits)
-    return [ops.convert_to_numpy(result) for result in results]
+    assert ops.convert_to_numpy(results.is_done).all()
+    return [ops.convert_to_numpy(result) for result in results[:3]]
 
 
 def eager(function):

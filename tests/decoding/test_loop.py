@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 from keras import ops
 
-from kformer.decoding import Searcher, SearchOptions, SearchResult, beam_search, sample, search
+from kformer.decoding import (
+    Constraints,
+    Searcher,
+    SearchOptions,
+    SearchResult,
+    beam_search,
+    decoder_for,
+    sample,
+    search,
+)
 from kformer.decoding.beam_huggingface import huggingface_beam_search
 from kformer.utils import backend
 from tests.decoding.small_models import (
@@ -68,11 +77,11 @@ def test_what_is_done_is_not_computed(width):
         return toy.step(ids, state)
 
     def run(**arguments):
-        common = {"steps": 31, **toy.special._asdict(), **arguments}
+        common = {"steps": 31, "constraints": Constraints(toy.special), **arguments}
         tensor = ops.convert_to_tensor(limits)
         if width > 1:
-            return beam_search(step, toy.state(width), tensor, beam_size=width, **common)
-        return sample(step, toy.state(1), tensor, **common)
+            return beam_search(step, toy.state(width), tensor, beam_size=width, **common)[:3]
+        return sample(step, toy.state(1), tensor, **common)[:2]
 
     dropped = run(drop_finished=True)
     steps, rows = rows, []
@@ -98,25 +107,13 @@ def test_one_sentence_is_one_loop():
         rows.append(ids.shape[0])
         return toy.step(ids, state)
 
-    found, score = sample(
-        step,
-        toy.state(1),
-        ops.convert_to_tensor([9]),
-        steps=10,
-        drop_finished=True,
-        **toy.special._asdict(),
-    )
+    constraints, limits = Constraints(toy.special), ops.convert_to_tensor([9])
+    found, score, _ = sample(step, toy.state(1), limits, constraints, steps=10, drop_finished=True)
     assert rows == [1] * len(rows) and found.shape == (1, 10) and np.isfinite(float(score[0]))
     rows.clear()
     nothing = ops.zeros((0,), dtype="int32")
-    sample(
-        step,
-        {"hidden": ops.zeros((0, 8))},
-        nothing,
-        steps=10,
-        drop_finished=True,
-        **toy.special._asdict(),
-    )
+    state = {"hidden": ops.zeros((0, 8))}
+    sample(step, state, nothing, constraints, steps=10, drop_finished=True)
     assert rows == []
 
 
@@ -140,31 +137,25 @@ def test_sentences_that_need_more_steps_get_them(model):
     found = searcher(source_ids)
     assert [steps for _, steps in calls] == [48, 64] and calls[1][0] < 16
     limits = limits_of(source_ids, options)
-    at_once = functools.partial(search, model, options=options, steps=64)
-    expected = compiled(at_once)(
+    at_once = functools.partial(search, decoder_for(model), options=options, steps=64)
+    expected, is_done = compiled(at_once)(
         *map(ops.convert_to_tensor, (source_ids, limits, np.arange(16, dtype="int32")))
     )
+    assert ops.convert_to_numpy(is_done).all()
     assert_same(found, SearchResult(*map(ops.convert_to_numpy, expected)))
     assert (found.ids[:, :, 48:] != PAD).any()
 
 
-@pytest.mark.parametrize("mode", ["kformer", "huggingface"])
-def test_who_was_cut_off_is_told(mode):
-    """After too few steps the sentences are named whose results are not final."""
+@pytest.mark.parametrize(
+    ("run", "at_limit"), [(beam_search, "end"), (huggingface_beam_search, "any")]
+)
+def test_unfinished_sentences_are_reported(run, at_limit):
+    """After too few steps `is_done` is `False` for the sentences whose results are not final."""
     toy, limits = Toy(seed=5, sentences=6, end=-60.0), np.array([2, 30, 4, 30, 30, 1], "int32")
-    run = {"kformer": beam_search, "huggingface": huggingface_beam_search}[mode]
+    constraints = Constraints(toy.special, forbidden={0, 1}, at_limit=at_limit)
 
     def cut_off(state, limits):
-        return run(
-            toy.step,
-            state,
-            limits,
-            beam_size=2,
-            steps=8,
-            return_done=True,
-            forbidden={0, 1},
-            **toy.special._asdict(),
-        )
+        return run(toy.step, state, limits, constraints, beam_size=2, steps=8)
 
-    *_, is_done = compiled(cut_off)(toy.state(2), ops.convert_to_tensor(limits))
-    assert ops.convert_to_numpy(is_done).tolist() == [True, False, True, False, False, True]
+    found = compiled(cut_off)(toy.state(2), ops.convert_to_tensor(limits))
+    assert ops.convert_to_numpy(found.is_done).tolist() == [True, False, True, False, False, True]

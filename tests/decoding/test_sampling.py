@@ -6,35 +6,37 @@ import numpy as np
 import pytest
 from keras import ops
 
-from kformer.decoding import sample
-from tests.decoding.toys import Special, Toy, compiled, cut, oracle_greedy
+from kformer.decoding import Sampling, sample
+from tests.decoding.toys import Special, Toy, compiled, constraints_of, cut, oracle_greedy
 
 SAMPLING_MODULE = importlib.import_module("kformer.decoding.sampling")
 SPECIAL = Special()
 
 
-def run(toy, limits, row_numbers=None, **arguments):
-    """`sample` over a toy, as NumPy arrays."""
+def run(toy, limits, row_numbers=None, greedy=True, **arguments):
+    """`sample` over a toy: ids and scores as NumPy arrays."""
     steps = int(max(limits, default=0)) + 1
+    constraints, options = constraints_of(toy.special, arguments)
+    sampling = None if greedy else Sampling(**options)
 
     def search(state, limits, row_numbers):
         return sample(
             toy.step,
             state,
             limits,
+            constraints,
+            sampling=sampling,
             row_numbers=row_numbers,
             steps=steps,
-            **toy.special._asdict(),
-            **arguments,
         )
 
     numbers = np.arange(len(limits)) if row_numbers is None else row_numbers
     limits, numbers = (
         ops.convert_to_tensor(np.asarray(values, dtype="int32")) for values in (limits, numbers)
     )
-    return [
-        ops.convert_to_numpy(result) for result in compiled(search)(toy.state(1), limits, numbers)
-    ]
+    found = compiled(search)(toy.state(1), limits, numbers)
+    assert ops.convert_to_numpy(found.is_done).all()
+    return [ops.convert_to_numpy(result) for result in found[:2]]
 
 
 class Table:

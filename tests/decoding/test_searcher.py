@@ -4,12 +4,22 @@ import dataclasses
 import importlib
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from kformer.decoding import Scorer, Searcher, SearchOptions, SearchResult, beam_search
-from kformer.decoding.beams import best_tokens
+from kformer.decoding import (
+    Constraints,
+    LayerDecoder,
+    Scorer,
+    Searcher,
+    SearchOptions,
+    SearchResult,
+    SpecialTokens,
+    beam_search,
+)
+from kformer.decoding.constraints import best_tokens
 from kformer.decoding.decoders import reorder
 from kformer.utils import backend
 from tests.decoding.small_models import (
@@ -149,8 +159,9 @@ def test_cached_search_equals_uncached_search(model, result, source_ids):
         state = PrefixState(
             ops.zeros((len(repeated), steps), dtype="int32"), ops.zeros((), dtype="int32")
         )
-        special = {"pad_id": PAD, "start_id": START, "end_id": END}
-        return beam_search(step, state, limits, beam_size=4, steps=steps, n_best=4, **special)
+        constraints = Constraints(SpecialTokens(PAD, START, END))
+        found = beam_search(step, state, limits, constraints, beam_size=4, steps=steps, n_best=4)
+        return found[:3]
 
     uncached = SearchResult(
         *map(ops.convert_to_numpy, compiled(search)(ops.convert_to_tensor(limits)))
@@ -224,14 +235,14 @@ def test_empty_batch(model, options):
     assert result.ids.shape[:2] == result.scores.shape == result.ranks.shape == (0, options.n_best)
 
 
-def test_both_cache_layouts_find_the_same(model, backend, monkeypatch):
+def test_both_cache_layouts_find_the_same(model, monkeypatch):
     """The layout that the backend does not use gives what its own gives."""
     source = sentences(2, length=3)
     options = SearchOptions(beam_size=2, n_best=2, max_length=3)
     expected = Searcher(model, options)(source)
     static = backend.uses_static_shapes()
     monkeypatch.setattr(backend, "uses_static_shapes", lambda: not static)
-    if backend == "jax":
+    if keras.backend.backend() == "jax":
         limits, steps = limits_of(source, options), 4
 
         # No shape may change inside JAX's own loop, but it may from one step to the next of an
@@ -242,9 +253,10 @@ def test_both_cache_layouts_find_the_same(model, backend, monkeypatch):
             return state
 
         def search(*arguments):
+            decoder = LayerDecoder(model)
             return SEARCH_MODULE.search(
-                model, *arguments, options=options, steps=steps, drop_finished=False
-            )
+                decoder, *arguments, options=options, steps=steps, drop_finished=False
+            )[0]
 
         monkeypatch.setattr(LOOP_MODULE, "while_loop", unrolled_loop)
         arguments = (
@@ -436,9 +448,9 @@ def test_best_tokens_without_those_that_may_not_come(columns, k, early):
     expected = x.copy()
     expected[:, [0, 5, 7] if early else [0, 5]] = -np.inf
     places = np.argsort(-expected, axis=1, kind="stable")[:, :k]
-    too_soon = (7, ops.convert_to_tensor(early))
+    too_early = (7, ops.convert_to_tensor(early))
     values, tokens, normaliser = map(
-        ops.convert_to_numpy, best_tokens(ops.convert_to_tensor(x), k, {0, 5}, too_soon)
+        ops.convert_to_numpy, best_tokens(ops.convert_to_tensor(x), k, {0, 5}, too_early)
     )
     np.testing.assert_array_equal(tokens, places)
     np.testing.assert_array_equal(values, np.take_along_axis(expected, places, axis=1))

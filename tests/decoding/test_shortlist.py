@@ -9,7 +9,7 @@ import pytest
 
 import kformer
 from kformer.decoding import Searcher, SearchOptions
-from kformer.decoding.fast.ops_stored import stored_kernels
+from kformer.decoding.fast.ops_stored import stored_ops
 from kformer.export.checks import forbidden_ids
 from tests.decoding.small_models import (
     BEAM,
@@ -86,12 +86,12 @@ def test_stored_weights_are_those_of_the_list(model, dtype, atol):
         transformer(num_decoder_layers=1, **model),
         np.array([[5, 6, 7, 3]], "int32"),
     )
-    kernels, options = (
-        stored_kernels(dtype),
+    stored, options = (
+        stored_ops(dtype),
         SearchOptions(beam_size=1, max_length=3, min_length=3, shortlist=LISTED),
     )
-    found = search_once(model, options, source_ids, kernels=kernels)
-    assert len(LISTED) + 1 in {size for variable in kernels.variables for size in variable.shape}
+    found = search_once(model, options, source_ids, ops=stored)
+    assert len(LISTED) + 1 in {size for variable in stored.variables for size in variable.shape}
     expected = search_once(model, options, source_ids)
     np.testing.assert_allclose(found.scores, expected.scores, atol=atol)
     np.testing.assert_array_equal(found.ids, expected.ids)

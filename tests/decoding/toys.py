@@ -2,6 +2,7 @@
 package.
 """
 
+import dataclasses
 import importlib
 from typing import NamedTuple
 
@@ -9,12 +10,14 @@ import keras
 import numpy as np
 from keras import ops
 
+from kformer.decoding import Constraints
+
 # The module in which tests replace the loop.
 LOOP_MODULE = importlib.import_module("kformer.decoding.loop")
 
 
 class Special(NamedTuple):
-    """Ids of the special tokens."""
+    """Ids of the special tokens; not those of `kformer.decoding.SpecialTokens`."""
 
     pad_id: int = 0
     start_id: int = 1
@@ -174,6 +177,14 @@ def cut(ids, special):
     return tuple(ids[:length])
 
 
+def constraints_of(special, arguments):
+    """`Constraints` of those of a dict's entries that are constraints, and a dict of the others."""
+    names = [field.name for field in dataclasses.fields(Constraints)]
+    chosen = {name: value for name, value in arguments.items() if name in names}
+    others = {name: value for name, value in arguments.items() if name not in names}
+    return Constraints(special, **chosen), others
+
+
 def compiled(function):
     """The function, compiled as a whole on JAX, where compiling each operation takes longer."""
     if keras.backend.backend() != "jax":
@@ -184,8 +195,8 @@ def compiled(function):
 
 
 def python_loop(visit):
-    """A replacement of the drivers' `while_loop` that runs in Python on every backend and shows
-    each state to `visit`.
+    """A `while_loop` for the search that runs in Python on every backend and shows each state to
+    `visit`.
     """
 
     def loop(condition, body, state):

@@ -8,8 +8,7 @@ import pytest
 from keras import ops
 
 import kformer
-from kformer.decoding.fast.decoder import can_infer
-from kformer.decoding.fast.ops import has_kernels
+from kformer.decoding.fast.eligibility import has_fast_ops, why_not_fast
 from kformer.export.checks import check_layers
 from kformer.models.config import variants_of
 from tests.models.test_packed_rows import LONGEST, batch_of, draw_pairs, logits_of, plain
@@ -134,8 +133,8 @@ def test_what_is_no_variant_is_not_in_the_file(tiny_transformer):
 @by_variant
 def test_programs_that_do_not_know_it_refuse_it(tiny_transformer, name):
     model = tiny_transformer(**VARIANTS[name])
-    # A search's short way, CTranslate2 and ONNX know rotary positions; Marian and BART do not.
-    assert can_infer(model) == (name == "rope" and has_kernels())
+    # The fast decoder, CTranslate2 and ONNX know rotary positions; Marian and BART do not.
+    assert (why_not_fast(model) is None) == (name == "rope" and has_fast_ops())
     with pytest.raises(ValueError, match="does not know here; export a SavedModel") as error:
         check_layers(model, "ONNX")
     option, value = list(VARIANTS[name].items())[0]

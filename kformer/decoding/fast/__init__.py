@@ -1,1 +1,3 @@
-"""The second form of the decoder's mathematics, in the fewest operations of TensorFlow or PyTorch."""
+"""A second form of the mathematics of a `Transformer`, in the fewest operations of TensorFlow or
+PyTorch.
+"""

@@ -1,28 +1,255 @@
-"""The operations of a search's forward pass, in the form that is quickest on a backend.
+"""The operations of the fast decoder.
 
-At one token per row a step is hundreds of small operations, and what each costs beside its
-arithmetic decides. Keras's operations convert and check their inputs at each call (PyTorch, where
-there is no graph to keep) or become several of the graph's (TensorFlow). Here each is one call or a
-few of the backend's own. JAX compiles the layers themselves as well as these, so it has no need of
-them.
+At one token per row a step is hundreds of small operations, and the fixed cost of each decides how
+long it takes. Keras's operations convert and check their inputs at each call (on PyTorch, which has
+no graph to keep) or become several operations of the graph (on TensorFlow). Here each is one call
+or a few of the backend's own.
 
-Shape letters: R rows, K and M sizes of a product, N heads, H head size, T queries, S keys.
+Shape letters: B sentences, K rows per sentence, R = B K rows, D hidden size, I and O sizes of a
+product, N heads, H head size, Q queries, S source length, T tokens so far, V vocabulary, C tokens
+of a shortlist, P positions.
 """
 
-import keras
 
+class FastOps:
+    """The operations that a `FastNetwork` is made of; one subclass per backend or form of weights.
 
-def has_kernels():
-    """Whether this backend gains by them."""
-    return keras.backend.backend() in ("tensorflow", "torch")
+    A bound weight is whatever `bind`, `bind_kernel`, `bind_table` or `bind_projection` returns for
+    a Keras variable. It is passed to the other methods as it is, so a subclass may keep its weights
+    in another layout or dtype. Tensors are float32 or int32 tensors of the backend.
+    """
 
+    @property
+    def variables(self):
+        """List of the variables that hold weights in another form; empty by default."""
+        return []
 
-def kernels():
-    """The kernels of the backend in use."""
-    if keras.backend.backend() == "tensorflow":
-        from kformer.decoding.fast.ops_tensorflow import TensorFlowKernels
+    # Weights.
 
-        return TensorFlowKernels()
-    from kformer.decoding.fast.ops_torch import TorchKernels
+    def bind(self, variable):
+        """Binds a vector: a bias, or gamma or beta of a norm.
 
-    return TorchKernels()
+        Args:
+            variable: Keras variable.
+
+        Returns:
+            A bound weight.
+        """
+        raise NotImplementedError
+
+    def bind_kernel(self, variable):
+        """Binds the matrix `[I, O]` of a `product`; as `bind` by default."""
+        return self.bind(variable)
+
+    def bind_table(self, variable):
+        """Binds a table of embeddings `[V, D]`, for `gather`; as `bind` by default."""
+        return self.bind(variable)
+
+    def bind_projection(self, variable, is_table, tokens=None):
+        """Binds the projection to the vocabulary.
+
+        Args:
+            variable: Keras variable `[D, V]`, or `[V, D]` with `is_table`.
+            is_table: bool. Whether it is a table of embeddings.
+            tokens: int array `[C]`, default `None`. The tokens whose logits are computed; `None`
+                for all.
+
+        Returns:
+            A bound weight for `begin_projection` and `project`.
+        """
+        raise NotImplementedError
+
+    def begin_projection(self, projection):
+        """What a search computes once for the projection, and carries through its loop.
+
+        Args:
+            projection: from `bind_projection`.
+
+        Returns:
+            A tensor, or `()` for nothing, the default.
+        """
+        return ()
+
+    def project(self, x, projection, carried, bias=None):
+        """Logits of hidden states.
+
+        Args:
+            x: `[R, D]`.
+            projection: from `bind_projection`.
+            carried: from `begin_projection`.
+            bias: bound vector `[V]`, default `None`.
+
+        Returns:
+            `[R, V]`, or `[R, C]` with a shortlist.
+        """
+        raise NotImplementedError
+
+    # Rows.
+
+    def product(self, x, kernel, bias=None):
+        """`x W + b`.
+
+        Args:
+            x: `[R, I]`.
+            kernel: from `bind_kernel`, of `[I, O]`.
+            bias: bound vector `[O]`, default `None`.
+
+        Returns:
+            `[R, O]`.
+        """
+        raise NotImplementedError
+
+    def activate(self, x, name):
+        """An activation, `"relu"`, `"gelu"` (exact) or `"silu"`, of `[R, O]`."""
+        raise NotImplementedError
+
+    def layer_norm(self, x, gamma, beta, epsilon):
+        """Layer norm of the rows of `[R, D]`.
+
+        Args:
+            x: `[R, D]`.
+            gamma, beta: bound vectors `[D]`.
+            epsilon: float. Added to the variance.
+
+        Returns:
+            `[R, D]`.
+        """
+        raise NotImplementedError
+
+    def gather(self, table, indices):
+        """Rows of a table.
+
+        Args:
+            table: a bound table or vector, or a tensor, `[V, ...]`.
+            indices: integer tensor or array of any shape.
+
+        Returns:
+            `[*indices.shape, ...]`.
+        """
+        raise NotImplementedError
+
+    # Attention.
+
+    def attend(self, query, key, value, scale, bias):
+        """`softmax(scale Q K^T + bias) V` of many queries.
+
+        Args:
+            query: `[B, N, Q, H]`.
+            key, value: `[B, N, S, H]`.
+            scale: float.
+            bias: broadcastable to `[B, N, Q, S]`.
+
+        Returns:
+            `[B, N, Q, H]`.
+        """
+        raise NotImplementedError
+
+    def empty_cache(self, rows, heads, steps, head_dim):
+        """Keys or values of no token yet.
+
+        Args:
+            rows: R, int or scalar tensor.
+            heads, head_dim: ints. N and H.
+            steps: int or scalar tensor. The most tokens that will come.
+
+        Returns:
+            `[R, N, 0, H]`, or `[R, N, steps, H]` where shapes are static.
+        """
+        raise NotImplementedError
+
+    def extend(self, cache, new, index):
+        """Keys or values with one token more.
+
+        Args:
+            cache: from `empty_cache` or `extend`.
+            new: `[R, N, 1, H]`.
+            index: int scalar tensor. The position of the new token.
+
+        Returns:
+            `[R, N, T, H]`, or `[R, N, steps, H]` where shapes are static.
+        """
+        raise NotImplementedError
+
+    def attend_cache(self, query, key, value, scale, index):
+        """Attention of one query per row over a cache.
+
+        Args:
+            query: `[R, N, 1, H]`.
+            key, value: from `extend`.
+            scale: float.
+            index: int scalar tensor. The position of the newest token in the cache.
+
+        Returns:
+            `[R, N H]`.
+        """
+        raise NotImplementedError
+
+    def arrange_source(self, parts, width):
+        """Keys and values of the source, arranged for `attend_source`.
+
+        Args:
+            parts: `[2 layers, B, N, S, H]`.
+            width: int. K.
+
+        Returns:
+            A tensor with the first two axes of `parts`; `unstack` and `select` rely on these.
+        """
+        raise NotImplementedError
+
+    def attend_source(self, query, key, value, scale, bias, width):
+        """Attention of one query per row over the source of its sentence.
+
+        Args:
+            query: `[R, N H]`.
+            key, value: parts of what `arrange_source` returned.
+            scale: float.
+            bias: `[B, 1, 1, S]`.
+            width: int. K.
+
+        Returns:
+            `[R, N H]`.
+        """
+        raise NotImplementedError
+
+    def swap(self, x, interleaved):
+        """The two numbers of each pair of the last axis exchanged, for rotary positions.
+
+        Args:
+            x: `[..., H]`.
+            interleaved: bool. Whether a pair is two neighbours; otherwise the numbers i and
+                i + H / 2.
+
+        Returns:
+            `[..., H]`.
+        """
+        raise NotImplementedError
+
+    # Shapes.
+
+    def pack(self, mask):
+        """Which entries of a vector are computed.
+
+        Args:
+            mask: bool `[B S]`. The first entry is `True`.
+
+        Returns:
+            The indices of the `True` entries, int32 `[P]`; and for each entry the index, among
+            these, of the last one up to it, int32 `[B S]`.
+        """
+        raise NotImplementedError
+
+    def split(self, x, parts, axis=-1):
+        """A list of `parts` (int) tensors of equal size along an axis."""
+        raise NotImplementedError
+
+    def unstack(self, x, parts):
+        """A list of the `parts` (int) tensors along the first axis, without it."""
+        raise NotImplementedError
+
+    def reshape(self, x, shape):
+        """`x` in another shape."""
+        raise NotImplementedError
+
+    def transpose(self, x, axes):
+        """`x` with its axes in another order."""
+        raise NotImplementedError

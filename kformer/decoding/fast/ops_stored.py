@@ -1,21 +1,29 @@
-"""Weights in the form in which a SavedModel's graph is quickest with them.
+"""Weights in the form in which the graph of a SavedModel is fastest with them.
 
-What a search in Python turns round or converts each time anew, an export does once and stores.
+A search in Python transposes or converts some weights at each call. An export does so once, and
+stores the result.
 """
 
-from kformer.decoding.fast.ops_tensorflow import TensorFlowKernels
+from kformer.decoding.fast.ops_tensorflow import TensorFlowOps
 from kformer.layers.full_attention import MASKED
 
 DTYPES = ("float32", "bfloat16")
 
 
-def stored_kernels(dtype):
-    """Kernels for one export, of a dtype out of `DTYPES`."""
-    return {"float32": Float32Kernels, "bfloat16": Bfloat16Kernels}[dtype]()
+def stored_ops(dtype):
+    """The operations of one export.
+
+    Args:
+        dtype: str. One of `DTYPES`.
+
+    Returns:
+        `StoredOps` or `Bfloat16Ops`.
+    """
+    return {"float32": StoredOps, "bfloat16": Bfloat16Ops}[dtype]()
 
 
-class Float32Kernels(TensorFlowKernels):
-    """The projection is stored as `[D, V]`, beside the table of embeddings that it may be."""
+class StoredOps(TensorFlowOps):
+    """Stores the projection as `[D, V]`, beside the table of embeddings that it may be."""
 
     def __init__(self):
         super().__init__()
@@ -23,11 +31,18 @@ class Float32Kernels(TensorFlowKernels):
 
     @property
     def variables(self):
-        """The variables made here."""
         return list(self._stored.values())
 
     def store(self, variable, convert):
-        """A variable with a Keras variable's value after a conversion, one for all uses."""
+        """The value of a Keras variable after a conversion, in a variable shared by all uses.
+
+        Args:
+            variable: Keras variable.
+            convert: function of a tensor to a tensor. Functions of one name count as one.
+
+        Returns:
+            `tf.Variable`.
+        """
         key = (id(variable), convert.__name__)
         if key not in self._stored:
             with self._tf.init_scope():  # outside of the graph that is being traced
@@ -37,11 +52,11 @@ class Float32Kernels(TensorFlowKernels):
         return self._stored[key]
 
     def bind_projection(self, variable, is_table, tokens=None):
-        def some(matrix):
-            return self.some_of(matrix, is_table, tokens)
+        def shortlist(matrix):
+            return self._columns(matrix, is_table, tokens)
 
         if tokens is not None:
-            return self.store(variable, some)
+            return self.store(variable, shortlist)
         return self.store(variable, self._tf.transpose) if is_table else self.bind(variable)
 
     def begin_projection(self, projection):
@@ -51,12 +66,11 @@ class Float32Kernels(TensorFlowKernels):
         return self._large_product(x, projection, bias)
 
 
-class XlaKernels(Float32Kernels):
-    """For a graph that XLA compiles: plain operations, which it merges as it likes, and shapes that
-    do not change in a loop.
+class XlaOps(StoredOps):
+    """For a graph that XLA compiles: plain operations, which XLA fuses, and static shapes.
 
     Args:
-        stored: the `Float32Kernels` of the graphs beside it, whose variables this one uses.
+        stored: the `StoredOps` of the other graphs of the export, whose variables it shares.
     """
 
     def __init__(self, stored):
@@ -73,8 +87,8 @@ class XlaKernels(Float32Kernels):
         return self._tf.zeros((rows, heads, steps, head_dim))
 
     def extend(self, cache, new, index):
-        # In one pass over the cache, no slower than a write in place: it is merged with the product
-        # that reads it.
+        # One pass over the cache, no slower than a write in place: XLA fuses it with the product
+        # that reads the cache.
         is_here = self._tf.range(self._tf.shape(cache)[2]) == index
         return self._tf.where(is_here[:, None], new, cache)
 
@@ -88,30 +102,31 @@ class XlaKernels(Float32Kernels):
         return self._tf.matmul(x, y, transpose_b=adj_y)
 
     def pack(self, mask):
-        # How much of the source is padding is not known when it is compiled.
-        places = self._tf.range(self._tf.size(mask))
-        return places, places
+        # The amount of padding is not known when the graph is compiled: all positions are computed.
+        indices = self._tf.range(self._tf.size(mask))
+        return indices, indices
 
 
-class Bfloat16Kernels(Float32Kernels):
-    """Matrices in half the bytes: products of bfloat16 numbers, summed in float32 and rounded; all
-    else is float32.
+class Bfloat16Ops(StoredOps):
+    """Matrices in half the bytes: products of bfloat16 numbers, summed in float32 and rounded.
+    Everything else is float32.
 
-    A matrix is stored as `[M, K]`, which the product takes faster, and a table of embeddings once
-    for its two uses."""
+    A matrix is stored transposed, `[O, I]`, which makes its product faster, and a table of
+    embeddings once for its two uses.
+    """
 
     def bind_kernel(self, variable):
-        return self.store(variable, self._turned)
+        return self.store(variable, self._transposed)
 
     def bind_table(self, variable):
-        return self.store(variable, self._as_it_is)
+        return self.store(variable, self._rounded)
 
     def bind_projection(self, variable, is_table, tokens=None):
-        def some(matrix):
-            return self._turned(self.some_of(matrix, is_table, tokens))
+        def shortlist(matrix):
+            return self._transposed(self._columns(matrix, is_table, tokens))
 
         if tokens is not None:
-            return self.store(variable, some)
+            return self.store(variable, shortlist)
         return self.bind_table(variable) if is_table else self.bind_kernel(variable)
 
     def product(self, x, kernel, bias=None):
@@ -122,11 +137,11 @@ class Bfloat16Kernels(Float32Kernels):
         y = tf.cast(tf.matmul(tf.cast(x, tf.bfloat16), kernel, transpose_b=True), tf.float32)
         return y if bias is None else tf.nn.bias_add(y, bias)
 
-    def gather(self, table, places):
-        return self._tf.cast(self._tf.gather(table, places), self._tf.float32)
+    def gather(self, table, indices):
+        return self._tf.cast(self._tf.gather(table, indices), self._tf.float32)
 
-    def _turned(self, matrix):
+    def _transposed(self, matrix):
         return self._tf.cast(self._tf.transpose(matrix), self._tf.bfloat16)
 
-    def _as_it_is(self, table):
+    def _rounded(self, table):
         return self._tf.cast(table, self._tf.bfloat16)

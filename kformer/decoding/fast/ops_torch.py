@@ -2,30 +2,31 @@
 
 import keras
 
+from kformer.decoding.fast.ops import FastOps
 
-class TorchKernels:
-    """For eager execution."""
+
+class TorchOps(FastOps):
+    """For eager execution. Here a bound weight is the variable's tensor."""
 
     def __init__(self):
         import torch
 
         self._torch, self._functional = torch, torch.nn.functional
 
+    # Weights.
+
     def bind(self, variable):
         return variable.value
-
-    bind_kernel = bind_table = bind
 
     def bind_projection(self, variable, is_table, tokens=None):
         if tokens is not None:
             return variable.value[tokens].T if is_table else variable.value[:, tokens]
         return variable.value.T if is_table else variable.value
 
-    def begin_projection(self, projection):
-        return ()
-
     def project(self, x, projection, carried, bias=None):
         return self.product(x, projection, bias)
+
+    # Rows.
 
     def product(self, x, kernel, bias=None):
         return x @ kernel if bias is None else self._torch.addmm(bias, x, kernel)
@@ -35,6 +36,11 @@ class TorchKernels:
 
     def layer_norm(self, x, gamma, beta, epsilon):
         return self._functional.layer_norm(x, gamma.shape, gamma, beta, epsilon)
+
+    def gather(self, table, indices):
+        return table[indices]
+
+    # Attention.
 
     def attend(self, query, key, value, scale, bias):
         return self._functional.scaled_dot_product_attention(
@@ -56,16 +62,10 @@ class TorchKernels:
 
     def attend_source(self, query, key, value, scale, bias, width):
         sentences, heads, _, head_dim = key.shape
-        # The rows of a sentence are queries of one attention.
+        # The rows of a sentence are the queries of one attention.
         query = query.reshape(sentences, width, heads, head_dim).transpose(1, 2)
-        return (
-            self.attend(query, key, value, scale, bias)
-            .transpose(1, 2)
-            .reshape(sentences * width, -1)
-        )
-
-    def gather(self, table, places):
-        return table[places]
+        context = self.attend(query, key, value, scale, bias).transpose(1, 2)
+        return context.reshape(sentences * width, -1)
 
     def swap(self, x, interleaved):
         size = x.shape[-1]
@@ -73,10 +73,11 @@ class TorchKernels:
             return x.unflatten(-1, (size // 2, 2)).flip(-1).flatten(-2)
         return x.roll(size // 2, -1)
 
+    # Shapes.
+
     def pack(self, mask):
-        return mask.nonzero()[:, 0].to(self._torch.int32), mask.cumsum(
-            0, dtype=self._torch.int32
-        ) - 1
+        int32 = self._torch.int32
+        return mask.nonzero()[:, 0].to(int32), mask.cumsum(0, dtype=int32) - 1
 
     def split(self, x, parts, axis=-1):
         return x.chunk(parts, axis)

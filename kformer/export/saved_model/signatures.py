@@ -2,6 +2,7 @@
 TensorFlow only.
 """
 
+from kformer.decoding import decoder_for
 from kformer.decoding import search as run_search
 from kformer.export.saved_model.graph import owning_module, padded_rows, signature
 
@@ -177,7 +178,9 @@ class LanguageGraph(TokenGraph):
         prompts = tf.concat([starts, kept], axis=1).to_tensor(default_value=model.pad_id)
         count = tf.shape(prompts)[0]
         limits, steps = tf.fill([count], options.max_length), options.max_length + 1
-        found = run_search(model, prompts, limits, tf.range(count), options=options, steps=steps)
+        found, _ = run_search(
+            decoder_for(model), prompts, limits, tf.range(count), options=options, steps=steps
+        )
         best = found.ids[:, 0]
         # The end token and what follows it are not part of the text.
         is_open = tf.cumsum(tf.cast(best == model.end_id, tf.int32), axis=1) < 1

@@ -6,9 +6,10 @@ import dataclasses
 
 from keras import ops
 
+from kformer.decoding import decoder_for
 from kformer.decoding import search as run_search
-from kformer.decoding.fast.decoder import can_infer
-from kformer.decoding.fast.ops_stored import XlaKernels, stored_kernels
+from kformer.decoding.fast.eligibility import why_not_fast
+from kformer.decoding.fast.ops_stored import XlaOps, stored_ops
 from kformer.decoding.run_search import SearchResult
 from kformer.decoding.searcher import check_options
 from kformer.export.saved_model.graph import owning_module, padded_rows, signature
@@ -37,7 +38,7 @@ class TranslationGraph:
 
     def __init__(self, model, graph_tokenizer, tokenizer, options, dtype=None):
         check_options(model, options)
-        is_fast = can_infer(model)
+        is_fast = why_not_fast(model) is None
         if not is_fast and dtype not in (None, model.policy_name):
             raise ValueError(
                 f"The SavedModel cannot be had in {dtype}: the model computes in "
@@ -49,7 +50,8 @@ class TranslationGraph:
         self.options = options
         self.best_one = dataclasses.replace(options, n_best=1)
         self.dtype = dtype or model.policy_name
-        self.kernels = stored_kernels(dtype or "float32") if is_fast else None
+        self.ops = stored_ops(dtype or "float32") if is_fast else None
+        self.decoder = decoder_for(model, self.ops)
         self._suffix = list(tokenizer.source_suffix)
         self._num_special = len(tokenizer.source_prefix) + len(tokenizer.source_suffix)
         # Where a text may begin with a language tag, its tag is not translated either.
@@ -82,7 +84,7 @@ class TranslationGraph:
             functions["serving_default"].get_concrete_function()
             functions["single"] = signature(self.single, "text", [1], "string")
         module = owning_module(self.model, functions.values(), self.tokenizer)
-        module.stored_variables = [] if self.kernels is None else self.kernels.variables
+        module.stored_variables = [] if self.ops is None else self.ops.variables
         return module, functions
 
     # ---- signatures ----
@@ -204,10 +206,10 @@ class TranslationGraph:
         import tensorflow as tf
 
         numbers, steps = tf.range(tf.shape(limits)[0]), tf.reduce_max(limits) + 1
-        kernels = self.kernels
-        return run_search(
-            self.model, source_ids, limits, numbers, options=options, steps=steps, kernels=kernels
+        found, _ = run_search(
+            self.decoder, source_ids, limits, numbers, options=options, steps=steps
         )
+        return found
 
     def _search_single(self, source_ids, limits, options):
         """As `_search` for one row. XLA compiles once for each length, so that is rounded up."""
@@ -224,7 +226,7 @@ class TranslationGraph:
     def _prepare_single(self):
         import tensorflow as tf
 
-        if self.kernels is None or self.dtype != "float32":
+        if self.ops is None or self.dtype != "float32":
             raise ValueError(
                 "The signature for single texts runs in float32 by this package's own layers, but "
                 f"the model computes in {self.dtype} or has others; export it without."
@@ -241,16 +243,10 @@ class TranslationGraph:
 
         # The capacity that the longest source of this shape may need depends on the shape alone.
         steps = self._limits(tf.shape(source_ids)[1]) + 1
-        options, kernels = self.best_one, XlaKernels(self.kernels)
+        decoder = decoder_for(self.model, XlaOps(self.ops))
         with static_shapes():
-            found = run_search(
-                self.model,
-                source_ids,
-                limits,
-                tf.range(1),
-                options=options,
-                steps=steps,
-                kernels=kernels,
+            found, _ = run_search(
+                decoder, source_ids, limits, tf.range(1), options=self.best_one, steps=steps
             )
             return tuple(found)
 

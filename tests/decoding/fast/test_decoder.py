@@ -6,8 +6,8 @@ import pytest
 from keras import ops
 
 import kformer
-from kformer.decoding.fast.decoder import InferenceModel, can_infer
-from kformer.decoding.fast.ops import has_kernels
+from kformer.decoding.fast.decoder import FastNetwork
+from kformer.decoding.fast.eligibility import has_fast_ops, why_not_fast
 
 SIZES = {
     "hidden_dim": 16,
@@ -45,7 +45,7 @@ OPTIONS = {
     "two vocabularies": {"target_vocabulary_size": 23},
     "separate tables": {"share_embeddings": False, "share_output": False},
 }
-pytestmark = pytest.mark.skipif(not has_kernels(), reason="this backend compiles the layers")
+pytestmark = pytest.mark.skipif(not has_fast_ops(), reason="this backend compiles the layers")
 
 
 def transformer(**options):
@@ -73,16 +73,18 @@ def sources():
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_step_equals_the_layers(name, width):
     model = transformer(**OPTIONS[name])
-    assert can_infer(model)
-    fast, source_ids = InferenceModel(model, width), sources()
+    assert why_not_fast(model) is None
+    fast, source_ids = FastNetwork(model, width), sources()
     encoded = fast.encode(source_ids)
     expected, expected_mask = model.encode(source_ids)
     real = ops.convert_to_numpy(expected_mask)
     np.testing.assert_array_equal(ops.convert_to_numpy(encoded.mask), real)
-    rows, places = (ops.convert_to_numpy(part) for part in (encoded.rows, encoded.places))
+    rows, indices = (ops.convert_to_numpy(part) for part in (encoded.rows, encoded.indices))
     assert len(rows) == real.sum() + 1  # Padding is not computed, but in the first place.
     np.testing.assert_allclose(
-        rows[places].reshape(*real.shape, -1)[real], ops.convert_to_numpy(expected)[real], atol=2e-5
+        rows[indices].reshape(*real.shape, -1)[real],
+        ops.convert_to_numpy(expected)[real],
+        atol=2e-5,
     )
 
     steps, rows = 6, 6 * width
@@ -123,7 +125,7 @@ def test_models_with_more_to_them_run_by_their_layers():
     adapted = transformer()
     adapted.network.encoder_layers[0].feed_forward.intermediate.enable_lora(2)
     half = transformer(dtype="mixed_bfloat16")
-    assert [can_infer(model) for model in (transformer(), own, adapted, half)] == [
+    assert [why_not_fast(model) is None for model in (transformer(), own, adapted, half)] == [
         True,
         False,
         False,

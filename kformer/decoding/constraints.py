@@ -1,0 +1,249 @@
+"""What a hypothesis may hold: the special tokens and the constraints, in one object for every
+search.
+
+Shape letters: R rows, V vocabulary.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from keras import ops
+
+from kformer.utils.backend import log_normaliser, pick, prefers_few_passes, stable_top_k
+
+IMPOSSIBLE = float("-inf")
+AT_LIMIT = ("end", "free_end", "any")
+
+# Up to this many forbidden tokens are removed from the best tokens of a row. More are masked in the
+# whole row.
+_FEW = 8
+
+
+class SpecialTokens(NamedTuple):
+    """The ids of the special tokens.
+
+    Args:
+        pad_id: int, default 0. The padding behind the end token.
+        start_id: int, default 2. What the decoder reads first.
+        end_id: int, default 3. The last token of a hypothesis.
+    """
+
+    pad_id: int = 0
+    start_id: int = 2
+    end_id: int = 3
+
+    @classmethod
+    def of(cls, model):
+        """The special tokens of a model, or of any object with the three attributes."""
+        return cls(model.pad_id, model.start_id, model.end_id)
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Which tokens a hypothesis may hold; every search takes one.
+
+    Args:
+        special: `SpecialTokens`, default those of this package's own tokenizers.
+        prefix: tuple of ids, default `()`. Every hypothesis begins with them. They cost nothing,
+            and may be tokens that are forbidden elsewhere.
+        forbidden: set of ids, default `None`. Tokens that are never generated after the prefix;
+            `None` forbids the start and the padding token, unless one of them is the end token.
+        min_length: int, default 0. The number of tokens before an end token is allowed.
+        renormalize: bool, default `False`. Whether the probabilities of the allowed tokens sum to
+            one again. Otherwise each token keeps its probability among all tokens.
+        at_limit: str, default `"end"`. What follows when a hypothesis has as many tokens as its
+            limit allows: `"end"`, an end token, whose log-probability counts; `"free_end"`, an end
+            token at no cost; `"any"`, one more token of any kind, and no end token.
+
+    Raises:
+        ValueError: `at_limit` is none of these.
+
+    Example:
+        ```python
+        from kformer.decoding import Constraints, SpecialTokens
+
+        special = SpecialTokens(pad_id=0, start_id=1, end_id=2)
+        constraints = Constraints(special, prefix=(7,), min_length=3)
+        constraints.forbidden_ids  # {0, 1}
+        ```
+    """
+
+    special: SpecialTokens = SpecialTokens()
+    prefix: tuple = ()
+    forbidden: frozenset | None = None
+    min_length: int = 0
+    renormalize: bool = False
+    at_limit: str = "end"
+
+    def __post_init__(self):
+        if self.at_limit not in AT_LIMIT:
+            raise ValueError(
+                f"at_limit must be one of {', '.join(AT_LIMIT)}, but {self.at_limit!r} was given."
+            )
+
+    @property
+    def forbidden_ids(self):
+        """The set of ids that are never generated after the prefix."""
+        if self.forbidden is not None:
+            return set(self.forbidden)
+        return {self.special.start_id, self.special.pad_id} - {self.special.end_id}
+
+    def prepare(self, logits, length):
+        """Logits to search in: float32, renormalized if asked for, the prefix forced.
+
+        Without `renormalize`, forbidden tokens keep their logits. `best_tokens`,
+        `best_continuations` and `mask` leave them out later, among fewer numbers.
+
+        Args:
+            logits: float tensor `[R, V]`.
+            length: int32 scalar tensor. The number of tokens so far.
+
+        Returns:
+            float32 tensor `[R, V]`.
+        """
+        logits = ops.cast(logits, "float32")
+        if self.renormalize:
+            return self.log_probabilities(logits, length)
+        return force_prefix(logits, length, self.prefix)
+
+    def log_probabilities(self, logits, length):
+        """Log-probabilities under all constraints but the limit; forbidden tokens have minus
+        infinity.
+
+        Args:
+            logits: float32 tensor `[R, V]`.
+            length: int32 scalar tensor. The number of tokens so far.
+
+        Returns:
+            float32 tensor `[R, V]`.
+        """
+        values = (
+            logits if self.renormalize else logits - ops.logsumexp(logits, axis=-1, keepdims=True)
+        )
+        values = forbid(values, self.forbidden_ids)
+        if self.min_length:
+            values = forbid(values, [self.special.end_id], unless=length >= self.min_length)
+        if self.renormalize:
+            values = values - ops.logsumexp(values, axis=-1, keepdims=True)
+        return force_prefix(values, length, self.prefix)
+
+    def best_continuations(self, logits, k, length):
+        """The k best allowed tokens of each row that are no end token, of `prepare`d logits.
+
+        Args:
+            logits: float32 tensor `[R, V]`.
+            k: int, at most V.
+            length: int32 scalar tensor. The number of tokens so far.
+
+        Returns:
+            As `best_tokens`.
+        """
+        forbidden = {*self.forbidden_ids, self.special.end_id}
+        return best_tokens(logits, k, forbidden, unless=self._in_prefix(length))
+
+    def best_tokens(self, logits, k, length):
+        """The k best allowed tokens of each row, the end token among them, of `prepare`d logits.
+
+        Args and returns are those of `best_continuations`.
+        """
+        return best_tokens(logits, k, *self._still_forbidden(length))
+
+    def mask(self, logits, length):
+        """`prepare`d logits `[R, V]` with minus infinity at tokens that are not allowed."""
+        return _mask(logits, *self._still_forbidden(length))
+
+    def _still_forbidden(self, length):
+        """The arguments `forbidden`, `too_early` and `unless` of `best_tokens`."""
+        if self.renormalize:
+            return (), None, None
+        too_early = (self.special.end_id, length < self.min_length) if self.min_length else None
+        return self.forbidden_ids, too_early, self._in_prefix(length)
+
+    def _in_prefix(self, length):
+        """Whether the next token is one of the prefix, boolean scalar; `None` without prefix."""
+        return length < len(self.prefix) if self.prefix else None
+
+
+def force_prefix(logits, length, prefix):
+    """Logits that leave one token of the prefix in the first steps, at no cost.
+
+    Args:
+        logits: float32 tensor `[R, V]`.
+        length: int32 scalar tensor. The number of tokens so far.
+        prefix: tuple of ids.
+
+    Returns:
+        float32 tensor `[R, V]`. In the prefix its next token has the log-probability 0, all others
+        minus infinity.
+    """
+    if not prefix:
+        return logits
+    token = ops.take(
+        ops.convert_to_tensor(prefix, dtype="int32"), ops.minimum(length, len(prefix) - 1)
+    )
+    only = ops.where(ops.arange(logits.shape[-1], dtype="int32") == token, 0.0, IMPOSSIBLE)  # [V]
+    return ops.where(length < len(prefix), only, logits)
+
+
+def forbid(values, ids, unless=None):
+    """Values with minus infinity at some tokens.
+
+    Args:
+        values: float32 tensor `[R, V]`.
+        ids: iterable of ids.
+        unless: boolean scalar tensor, default `None`. Where it is `True`, nothing is forbidden.
+
+    Returns:
+        float32 tensor `[R, V]`.
+    """
+    ids = sorted(set(ids))
+    if not ids:
+        return values
+    # An addition is one pass over the values; `where` would be two.
+    barrier = np.zeros(values.shape[-1], "float32")
+    barrier[ids] = IMPOSSIBLE
+    barrier = ops.convert_to_tensor(barrier)
+    return values + (barrier if unless is None else ops.where(unless, 0.0, barrier))
+
+
+def best_tokens(logits, k, forbidden, too_early=None, unless=None):
+    """The k best tokens of each row that are not forbidden, best first.
+
+    Args:
+        logits: float32 tensor `[R, V]`.
+        k: int, at most V.
+        forbidden: iterable of ids.
+        too_early: pair of an id and a boolean scalar tensor, default `None`. The id is forbidden,
+            too, where the tensor is `True`.
+        unless: boolean scalar tensor, default `None`. Where it is `True`, the ids in `forbidden`
+            are allowed.
+
+    Returns:
+        Their logits `[R, k]` (minus infinity where fewer than k are allowed), the tokens int32
+        `[R, k]`, and the `logsumexp` of all logits of each row `[R, 1]`.
+    """
+    forbidden, size = sorted(set(forbidden)), logits.shape[-1]
+    if unless is not None or len(forbidden) > _FEW or not prefers_few_passes():
+        best = stable_top_k(_mask(logits, forbidden, too_early, unless), k)
+        return *best, ops.logsumexp(logits, axis=-1, keepdims=True)
+    # As many more of the best tokens as may be forbidden: this saves a pass over all logits.
+    values, tokens = stable_top_k(logits, min(k + len(forbidden) + (too_early is not None), size))
+    normaliser = log_normaliser(logits, values[:, :1], tokens[:, :1])
+    matches = [tokens == token for token in forbidden]
+    if too_early is not None:
+        matches.append(ops.logical_and(tokens == too_early[0], too_early[1]))
+    if matches:
+        is_forbidden = functools.reduce(ops.logical_or, matches)
+        values, indices = stable_top_k(ops.where(is_forbidden, IMPOSSIBLE, values), k)
+        tokens = pick(tokens, indices)
+    return values, tokens, normaliser
+
+
+def _mask(logits, forbidden, too_early=None, unless=None):
+    """Logits with minus infinity at forbidden tokens; the arguments are those of `best_tokens`."""
+    logits = forbid(logits, forbidden, unless)
+    if too_early is None:
+        return logits
+    return forbid(logits, [too_early[0]], unless=ops.logical_not(too_early[1]))

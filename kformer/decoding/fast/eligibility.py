@@ -1,0 +1,87 @@
+"""Which models the fast decoder can run, and why it cannot run another."""
+
+import keras
+
+from kformer.layers import (
+    DecoderLayer,
+    EncoderLayer,
+    FeedForward,
+    MultiHeadAttention,
+    NormalizedPositions,
+    OutputBias,
+    PositionalEmbedding,
+)
+from kformer.models import Transformer
+from kformer.models.config import variants_of
+
+
+def has_fast_ops():
+    """Whether the backend in use gains by the fast decoder.
+
+    JAX compiles the layers themselves to the same, so it has no need of it.
+    """
+    return keras.backend.backend() in ("tensorflow", "torch")
+
+
+def why_not_fast(model):
+    """Why `FastDecoder` is not used for a model.
+
+    It runs a `Transformer` as in the paper, or as published descendants are, or with rotary
+    positions, of this package's own layers in float32. A layer of another class may compute
+    anything.
+
+    Args:
+        model: a model.
+
+    Returns:
+        A string such as `"decoder_layer_1/cross_attention is an OwnAttention"`, or `None` where the
+        fast decoder computes what the model computes and the backend gains by it.
+    """
+    if not has_fast_ops():
+        return f"the backend {keras.backend.backend()} compiles the layers themselves"
+    if not isinstance(model, Transformer):
+        return f"a {type(model).__name__} is no Transformer"
+    for name in ("encode", "init_cache", "decode_step"):
+        if getattr(type(model), name) is not getattr(Transformer, name):
+            return f"{type(model).__name__} has its own {name}"
+    if model.policy_name != "float32":
+        return f"the model computes in {model.policy_name}"
+    variants = variants_of(model.get_config(), known=("rope",))
+    if variants:
+        return f"the model has {', '.join(variants)}"
+    return _foreign_part(model.network)
+
+
+def _foreign_part(network):
+    """The first layer of a network that is not exactly this package's own, in words, or `None`."""
+    for layer, kind in _kinds(network):
+        if layer is not None and type(layer) is not kind:
+            return f"{layer.path} is of the class {type(layer).__name__}"
+    # A quantized or adapted Dense is one of Keras's own, but has more to it than its kernel.
+    for layer in (*network.encoder_layers, *network.decoder_layers):
+        for dense in (layer.feed_forward.intermediate, layer.feed_forward.output_projection):
+            if dense.quantization_mode is not None:
+                return f"{dense.path} is quantized"
+            if dense.lora_enabled:
+                return f"{dense.path} has an adapter"
+    return None
+
+
+def _kinds(network):
+    """Pairs of a layer, or `None`, and the class that the fast decoder knows in its position."""
+    for layers, kind in (
+        (network.encoder_layers, EncoderLayer),
+        (network.decoder_layers, DecoderLayer),
+    ):
+        for layer in layers:
+            yield layer, kind
+            yield layer.self_attention, MultiHeadAttention
+            if kind is DecoderLayer:
+                yield layer.cross_attention, MultiHeadAttention
+            yield layer.feed_forward, FeedForward
+    yield network.source_embedding, PositionalEmbedding
+    yield network.target_embedding, PositionalEmbedding
+    yield network.source_positions, NormalizedPositions
+    yield network.target_positions, NormalizedPositions
+    yield network.output_bias, OutputBias
+    yield network.output_projection, keras.layers.Dense

@@ -1,0 +1,147 @@
+"""The weights of a `Transformer` as the fast decoder uses them, bound by a `FastOps`."""
+
+from typing import Any, NamedTuple
+
+
+class Linear(NamedTuple):
+    """`x W + b`."""
+
+    kernel: Any
+    bias: Any
+
+
+class Norm(NamedTuple):
+    """Layer norm."""
+
+    gamma: Any
+    beta: Any
+    epsilon: float
+
+
+class Attention(NamedTuple):
+    """The weights of an attention."""
+
+    inputs: Linear  # of queries, keys and values; in a cross-attention of the queries alone
+    source: Any  # Linear, of a cross-attention's keys and values; `None` in a self-attention
+    output: Linear
+    norm: Norm
+
+
+class FeedForwardWeights(NamedTuple):
+    """The weights of a feed-forward network."""
+
+    intermediate: Linear
+    output: Linear
+    activation: str
+    norm: Norm
+
+
+class EncoderWeights(NamedTuple):
+    """The weights of an encoder layer."""
+
+    self_attention: Attention
+    feed_forward: FeedForwardWeights
+
+
+class DecoderWeights(NamedTuple):
+    """The weights of a decoder layer."""
+
+    self_attention: Attention
+    cross_attention: Attention
+    feed_forward: FeedForwardWeights
+
+
+class Weights(NamedTuple):
+    """All weights of a network. A norm that the network lacks is `None`."""
+
+    encoder: list  # of EncoderWeights
+    decoder: list  # of DecoderWeights
+    encoder_norm: Any  # Norm, after the last layer
+    decoder_norm: Any
+    source_norm: Any  # Norm, of the embeddings
+    target_norm: Any
+    source_table: Any  # what `bind_table` returns
+    target_table: Any
+    projection: Any  # what `bind_projection` returns
+    output_bias: Any  # [V], or [C] with a shortlist, or `None`
+
+
+def bind_weights(network, fast, shortlist=None):
+    """`Weights` of a network.
+
+    Args:
+        network: `kformer.models.network.Network`.
+        fast: `FastOps`.
+        shortlist: int array `[C]`, default `None`. The tokens whose logits are computed.
+    """
+    projection, bias = network.output_projection, network.output_bias
+    table = network.target_embedding.embeddings
+    is_table = projection is None
+    output_bias = None if bias is None else fast.bind(bias.bias)
+    if shortlist is not None and output_bias is not None:
+        output_bias = fast.gather(output_bias, shortlist)
+    return Weights(
+        encoder=[
+            EncoderWeights(_self_attention(layer, fast), _feed_forward(layer, fast))
+            for layer in network.encoder_layers
+        ],
+        decoder=[
+            DecoderWeights(
+                _self_attention(layer, fast),
+                _cross_attention(layer, fast),
+                _feed_forward(layer, fast),
+            )
+            for layer in network.decoder_layers
+        ],
+        encoder_norm=_norm(network.encoder.norm, fast),
+        decoder_norm=_norm(network.decoder.norm, fast),
+        source_norm=network.source_positions and _norm(network.source_positions.norm, fast),
+        target_norm=network.target_positions and _norm(network.target_positions.norm, fast),
+        source_table=fast.bind_table(network.source_embedding.embeddings),
+        target_table=fast.bind_table(table),
+        projection=fast.bind_projection(
+            table if is_table else projection.kernel, is_table, shortlist
+        ),
+        output_bias=output_bias,
+    )
+
+
+def _linear(kernel, bias, fast):
+    return Linear(fast.bind_kernel(kernel), None if bias is None else fast.bind(bias))
+
+
+def _norm(norm, fast):
+    if norm is None:
+        return None
+    return Norm(fast.bind(norm.gamma), fast.bind(norm.beta), norm.epsilon)
+
+
+def _self_attention(layer, fast):
+    part = layer.self_attention
+    return Attention(
+        _linear(part.query_key_value_kernel, part.query_key_value_bias, fast),
+        None,
+        _linear(part.output_kernel, part.output_bias, fast),
+        _norm(layer.self_attention_norm, fast),
+    )
+
+
+def _cross_attention(layer, fast):
+    part = layer.cross_attention
+    return Attention(
+        _linear(part.query_kernel, part.query_bias, fast),
+        _linear(part.key_value_kernel, part.key_value_bias, fast),
+        _linear(part.output_kernel, part.output_bias, fast),
+        _norm(layer.cross_attention_norm, fast),
+    )
+
+
+def _feed_forward(layer, fast):
+    part = layer.feed_forward
+    inner, outer = part.intermediate, part.output_projection
+    return FeedForwardWeights(
+        _linear(inner.kernel, inner.bias, fast),
+        _linear(outer.kernel, outer.bias, fast),
+        part.activation,
+        _norm(layer.feed_forward_norm, fast),
+    )
