@@ -222,6 +222,19 @@ def command_of(part, folder):
     return [sys.executable, __file__, *sys.argv[1:], "--part", part, "--folder", str(folder)]
 
 
+HEAD = [
+    "beam",
+    "system",
+    "sentences/s, median",
+    "spread",
+    "/ ct2 float32",
+    "/ hf",
+    "BLEU",
+    "first pass, s",
+    "memory, MiB",
+]
+
+
 def report(options, folder):
     texts = read_lines(options.source)[: options.sentences]
     references = read_lines(options.reference)[: options.sentences] if options.reference else None
@@ -231,17 +244,6 @@ def report(options, folder):
         f"{options.repeats} passes\n"
     )
     print(f"command: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n")
-    head = [
-        "beam",
-        "system",
-        "sentences/s, median",
-        "spread",
-        "/ ct2 float32",
-        "/ hf",
-        "BLEU",
-        "first pass, s",
-        "memory, MiB",
-    ]
     process = subprocess.run(
         command_of("make", folder),
         env=environment_of(options, "tensorflow"),
@@ -254,7 +256,7 @@ def report(options, folder):
         Worker(name, command_of(name, folder), environment_of(options, name))
         for name in options.systems
     ]
-    print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|", flush=True)
+    print(f"| {' | '.join(HEAD)} |\n{'|---' * len(HEAD)}|", flush=True)
     for beams in options.beams:
         first = {worker.system: worker.ask(beams) for worker in workers}
         seconds = {name: [] for name in first}

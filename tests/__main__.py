@@ -33,7 +33,8 @@ def shares(jobs):
     return [",".join(map(str, cores[index::jobs])) for index in range(jobs)]
 
 
-def main(arguments=None):
+def parse(arguments):
+    """(options, names of the backends, arguments for pytest)."""
     parser = argparse.ArgumentParser(
         prog="python -m tests",
         description="Runs pytest once per backend; unknown arguments are passed on to it.",
@@ -52,7 +53,11 @@ def main(arguments=None):
     unknown = [name for name in backends if name not in BACKENDS]
     if unknown or not backends:
         parser.error(f"unknown backend {', '.join(unknown)!r}: choose among {', '.join(BACKENDS)}")
+    return options, backends, pytest_arguments
 
+
+def main(arguments=None):
+    options, backends, pytest_arguments = parse(arguments)
     # Each process has cores of its own: threads that wait for each other on shared ones double the
     # time.
     free = queue.SimpleQueue()

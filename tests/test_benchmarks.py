@@ -18,16 +18,8 @@ BENCHMARKS = pathlib.Path(__file__).parent.parent / "benchmarks"
 
 def run_training(*options):
     """Rows of the table of benchmarks/training.py, as dicts of strings."""
-    command = [
-        sys.executable,
-        str(BENCHMARKS / "training.py"),
-        "--quick",
-        "--steps",
-        "1",
-        "--repeats",
-        "1",
-        *options,
-    ]
+    command = [sys.executable, str(BENCHMARKS / "training.py"), "--quick"]
+    command += ["--steps", "1", "--repeats", "1", *options]
     process = subprocess.run(
         command, capture_output=True, text=True, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     )
@@ -108,30 +100,9 @@ def test_a_student_of_two_teachers(tmp_path, recipe):
         for language, side in (("en", "source"), ("zh", "target")):
             text = "".join(f"{getattr(pair, side)}\n" for pair in pairs)
             (data / f"{name}.{language}").write_text(text, encoding="utf-8")
-    command = [
-        sys.executable,
-        str(BENCHMARKS / "multi30k.py"),
-        str(data),
-        "--work",
-        str(tmp_path / "work"),
-        "--to",
-        "zh",
-        "--test",
-    ]
-    command += [
-        "--recipe",
-        recipe,
-        "--teachers",
-        "2",
-        "--seeds",
-        "1",
-        "--epochs",
-        "1",
-        "--vocabulary",
-        "360",
-        "--jobs",
-        "2",
-    ]
+    words = f"--to zh --test --recipe {recipe} --teachers 2 --seeds 1 --epochs 1 --vocabulary 360"
+    command = [sys.executable, str(BENCHMARKS / "multi30k.py"), str(data)]
+    command += ["--work", str(tmp_path / "work"), "--jobs", "2", *words.split()]
     first, again = (subprocess.run(command, capture_output=True, text=True) for _ in range(2))
     assert first.returncode == 0, first.stderr[-3000:]
     rows = [
