@@ -4,6 +4,7 @@ Nothing of kformer is imported at the top: each command imports what it needs, a
 that help and mistyped options answer at once.
 """
 
+import inspect
 from typing import Annotated
 
 import typer
@@ -43,7 +44,12 @@ def _root(
     pass
 
 
-for _command in (quickstart, train, average, translate, evaluate, score, distill, export):
-    app.command()(_command)
-app.command("import")(import_)
+def _help(function):
+    """The docstring with each paragraph on one line, which the terminal wraps by its width."""
+    paragraphs = inspect.cleandoc(function.__doc__).split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+for _command in (quickstart, train, average, translate, evaluate, score, distill, export, import_):
+    app.command(_command.__name__.strip("_"), help=_help(_command))(_command)
 app.add_typer(plot, name="plot")

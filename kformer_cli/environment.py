@@ -1,4 +1,4 @@
-"""What has to happen before Keras is imported: `--backend` and `--threads` into the environment.
+"""What has to happen before Keras is imported: `--backend` and `--threads` set the environment.
 
 Keras chooses its backend once, when it is imported, and `import kformer` imports Keras.
 """
@@ -12,29 +12,33 @@ import re
 import sys
 import tempfile
 
-BACKENDS = ("tensorflow", "jax", "torch")
+from kformer_cli.declarations import BACKENDS
+
 # What each backend reads when it is imported. PyTorch and NumPy read OMP_NUM_THREADS.
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "NPROC")
 # Lines that TensorFlow's libraries print on import whatever the log level is.
 _CHATTER = re.compile(
-    r"WARNING: All log messages before absl|[IW]\d{4} \d\d:|[IW]0000 |To enable the following instructions|\s*$"
+    r"WARNING: All log messages before absl|[IW]\d{4} \d\d:|[IW]0000 "
+    r"|To enable the following instructions|\s*$"
 )
 
 
 class UsageError(ValueError):
-    """A command line that cannot be."""
+    """A wrong command line."""
 
 
 class Interrupted(Exception):
-    """Ctrl-C, with a word on how to go on."""
+    """Ctrl-C, with a sentence on how to go on."""
 
 
 def prepare_environment(arguments):
-    """Puts `--backend` and `--threads` into the environment, where Keras and its backend look for
-    them.
+    """Sets the environment variables for `--backend` and `--threads` that Keras and backends read.
+
+    Args:
+        arguments: list of str, the command line.
 
     Raises:
-        UsageError: no such backend, it is not installed, or no number of threads.
+        UsageError: there is no such backend, it is not installed, or the threads are no number.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
@@ -46,7 +50,8 @@ def prepare_environment(arguments):
             raise UsageError(f"{where} is '{backend}', but must be one of {', '.join(BACKENDS)}.")
         if importlib.util.find_spec(backend) is None:
             raise UsageError(
-                f"The backend '{backend}' is not installed here: run `pip install {backend}`, or choose another {where}."
+                f"The backend '{backend}' is not installed here: run `pip install {backend}`, or "
+                f"choose another {where}."
             )
         os.environ["KERAS_BACKEND"] = backend
     threads = _value_of("--threads", arguments)
@@ -60,11 +65,11 @@ def prepare_environment(arguments):
 
 @contextlib.contextmanager
 def quiet_imports():
-    """Holds back what TensorFlow's libraries print when they are imported; anything else that was
-    printed follows afterwards.
+    """Drops the lines that TensorFlow's libraries print on import; other lines follow afterwards.
 
-    Keras imports TensorFlow wherever it is installed, on every backend, as soon as it reads or
-    writes a model. So it is imported here."""
+    TensorFlow is imported here, since Keras imports it wherever it is installed, on every backend,
+    as soon as it reads or writes a model.
+    """
     sys.stderr.flush()
     with tempfile.TemporaryFile() as held, contextlib.ExitStack() as undo:
         stderr = os.dup(2)

@@ -1,6 +1,6 @@
-"""The entry point of the `kformer` command: runs it, and makes one line of what goes wrong.
+"""The entry point of the `kformer` command: runs it, and prints one line for any error.
 
-The exit code is 2 for a command line that cannot be, 130 for Ctrl-C, and otherwise 1.
+The exit code is 2 for a wrong command line, 130 for Ctrl-C, and 1 for any other error.
 `KFORMER_TRACEBACK=1` shows the traceback as well.
 """
 
@@ -19,9 +19,8 @@ def main(arguments=None):
     warnings.showwarning = _show_warning
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
-            stream.reconfigure(
-                errors="replace"
-            )  # A terminal that cannot show a character is no reason to stop.
+            # A character that the terminal cannot show is no reason to stop.
+            stream.reconfigure(errors="replace")
     try:
         prepare_environment(arguments)
         from kformer_cli.app import app
@@ -32,8 +31,7 @@ def main(arguments=None):
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except BrokenPipeError:
-        # Whoever read the output has left, as `head` does: there is nobody to tell. Python must not
-        # try to flush again.
+        # The reader of the output has left, as `head` does. Python must not try to flush again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (Exception, KeyboardInterrupt) as error:
@@ -45,14 +43,15 @@ def main(arguments=None):
 
 
 def describe(error):
-    """One line about an exception, and the exit code that goes with it."""
+    """The line about an exception, and the exit code that goes with it: (str, int)."""
     import typer
 
+    # The parser's class for a wrong command line has no public name in Typer, its subclass has.
+    parser_error = typer.BadParameter.__base__
     if isinstance(error, KeyboardInterrupt | Interrupted | typer.Abort):
         return str(error) or "interrupted.", 130
-    if hasattr(error, "format_message"):  # the option parser's own errors
-        context = getattr(error, "ctx", None)
-        command = context.command_path if context is not None else "kformer"
+    if isinstance(error, parser_error):
+        command = error.ctx.command_path if error.ctx is not None else "kformer"
         return f"{_one_line(error.format_message())} (`{command} --help` explains the options.)", 2
     if isinstance(error, UsageError):
         return _one_line(str(error)), 2
@@ -62,10 +61,8 @@ def describe(error):
         return "there is not enough memory: try a smaller --batch-tokens or --batch-size.", 1
     if isinstance(error, ValueError | OSError | ImportError | RuntimeError) and str(error):
         return _one_line(str(error)), 1
-    return (
-        f"{type(error).__name__}: {_one_line(str(error))} (Run again with KFORMER_TRACEBACK=1 to see where.)",
-        1,
-    )
+    what = f"{type(error).__name__}: {_one_line(str(error))}"
+    return f"{what} (Run again with KFORMER_TRACEBACK=1 to see where.)", 1
 
 
 def _one_line(text):

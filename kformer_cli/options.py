@@ -9,16 +9,15 @@ def option(*names, help, **kwargs):
     return typer.Option(*names, help=help, show_default=kwargs.pop("show_default", False), **kwargs)
 
 
-# `--backend` and `--threads` are read by kformer_cli.main, before Keras is imported; here they are
-# declared and explained.
-Backend = Annotated[
-    str | None,
-    option(
-        "--backend",
-        help="tensorflow, jax or torch: what computes. Default: $KERAS_BACKEND, else Keras's own choice (tensorflow).",
-    ),
-]
-Threads = Annotated[int | None, option("--threads", help="Processor threads to use. Default: all.")]
+# `--backend` and `--threads` are read by kformer_cli.environment, before Keras is imported; here
+# they are declared and explained.
+BACKEND_HELP = (
+    "The library that computes: tensorflow, jax or torch. Default: $KERAS_BACKEND, else Keras's own "
+    "choice (tensorflow)."
+)
+THREADS_HELP = "Threads to compute with. Default: one for each CPU core."
+Backend = Annotated[str | None, option("--backend", metavar="NAME", help=BACKEND_HELP)]
+Threads = Annotated[int | None, option("--threads", help=THREADS_HELP)]
 Model = Annotated[
     str,
     typer.Argument(

@@ -1,17 +1,17 @@
-"""The commands that train: `quickstart` and `train`."""
+"""The commands that train: `quickstart`, `train` and `average`."""
 
+import inspect
 import json
+import os
 import pathlib
 import sys
 from typing import Annotated
 
 import typer
 
-from kformer_cli.environment import Interrupted, quiet_imports
-from kformer_cli.options import Backend, Run, Threads, option
-
-# Options that say how this process runs, and are no part of a training.
-_MACHINE = ("threads", "backend", "matmul_precision", "keep_memory")
+from kformer_cli.declarations import TRAINING
+from kformer_cli.environment import Interrupted, UsageError, quiet_imports
+from kformer_cli.options import BACKEND_HELP, THREADS_HELP, Backend, Run, Threads, option
 
 
 def quickstart(
@@ -32,7 +32,7 @@ def quickstart(
         option(
             "--steps",
             min=1,
-            help="Training steps. Default: as many as reach 99 % on two processor cores in minutes.",
+            help="Training steps. Default: as many as reach 99 % on two CPU cores in minutes.",
         ),
     ] = None,
     seed: Annotated[
@@ -41,7 +41,7 @@ def quickstart(
             "--seed",
             min=0,
             show_default=True,
-            help="Of the pairs, the weights and the order of training.",
+            help="Seed of the pairs, the weights and the order of training.",
         ),
     ] = 0,
     quick: Annotated[
@@ -68,329 +68,7 @@ def quickstart(
     quickstart(output, saved_model, steps=steps, seed=seed, quick=quick)
 
 
-def train(
-    output: Annotated[
-        pathlib.Path,
-        option(
-            "--output",
-            metavar="RUN",
-            help="The run directory to make, or with --resume to go on with.",
-        ),
-    ],
-    train_source: Annotated[
-        str | None,
-        option(
-            "--train-source", metavar="FILE", help="Source side: UTF-8 text, one sentence per line."
-        ),
-    ] = None,
-    train_target: Annotated[
-        str | None,
-        option(
-            "--train-target",
-            metavar="FILE",
-            help="Target side: line n translates line n of the source.",
-        ),
-    ] = None,
-    valid_source: Annotated[
-        str | None,
-        option(
-            "--valid-source",
-            metavar="FILE",
-            help="Source side of text to validate with after an epoch; the best model is kept.",
-        ),
-    ] = None,
-    valid_target: Annotated[
-        str | None, option("--valid-target", metavar="FILE", help="Its target side.")
-    ] = None,
-    resume: Annotated[
-        bool,
-        option(
-            "--resume",
-            help="Go on where the training in RUN was interrupted, with the options that it began with.",
-        ),
-    ] = False,
-    epochs: Annotated[
-        int | None,
-        option(
-            "--epochs",
-            help="Passes over the text. Default: 20 to 30, and 2,000 to 100,000 steps in all.",
-        ),
-    ] = None,
-    steps: Annotated[
-        int | None,
-        option(
-            "--steps", help="Steps to stop after; of --epochs and --steps, what comes first counts."
-        ),
-    ] = None,
-    preset: Annotated[
-        str | None,
-        option(
-            "--preset",
-            help="Size of the model: tiny (default, right for some 10,000 pairs), small, base or big (millions of pairs).",
-        ),
-    ] = None,
-    model_option: Annotated[
-        list[str] | None,
-        option(
-            "--model-option",
-            metavar="NAME=VALUE",
-            help="A further argument of kformer.Transformer, such as gated=true, or position_encoding=sinusoidal in place of rope (rotary "
-            "positions). Give the option again for more.",
-        ),
-    ] = None,
-    norm: Annotated[
-        str | None,
-        option(
-            "--norm",
-            help="post: layer norms behind each sub-layer, as in the paper; pre: before it, which learns much faster here. Default: pre.",
-        ),
-    ] = None,
-    vocabulary_size: Annotated[
-        int | None,
-        option(
-            "--vocabulary-size",
-            help="Pieces of the tokenizer. Default: 1,000 to 32,000 by the number of pairs, so that each piece occurs often enough.",
-        ),
-    ] = None,
-    tokenizer_type: Annotated[
-        str | None, option("--tokenizer-type", help="bpe or unigram. Default: bpe.")
-    ] = None,
-    separate_vocabularies: Annotated[
-        bool,
-        option(
-            "--separate-vocabularies",
-            help="A tokenizer for each side: for languages that share no script, as English and Chinese.",
-        ),
-    ] = False,
-    tokenizer: Annotated[
-        str | None,
-        option("--tokenizer", metavar="FOLDER", help="Use this tokenizer instead of training one."),
-    ] = None,
-    start_from: Annotated[
-        str | None,
-        option(
-            "--start-from",
-            metavar="RUN",
-            help="Train the model of this run further, on this text (fine-tuning).",
-        ),
-    ] = None,
-    batch_tokens: Annotated[
-        int | None,
-        option(
-            "--batch-tokens",
-            help="Most padded tokens of a batch. Default: 4096, less for a small corpus; lower it if memory runs out.",
-        ),
-    ] = None,
-    max_shapes: Annotated[
-        int | None,
-        option(
-            "--max-shapes",
-            help="Most batch shapes; fewer spare compilations on JAX, more spare padding. Default: 8.",
-        ),
-    ] = None,
-    packed: Annotated[
-        bool | None,
-        option(
-            "--packed/--no-packed",
-            help="Several sentences behind each other in a row: one batch shape, hardly any padding, one compilation. Default: no.",
-        ),
-    ] = None,
-    max_length: Annotated[
-        int | None,
-        option(
-            "--max-length",
-            help="Longest sentence in tokens; longer pairs are left out and counted. Default: 256.",
-        ),
-    ] = None,
-    dropout: Annotated[
-        float | None,
-        option(
-            "--dropout",
-            help="Default: 0.3 up to 200,000 pairs, less for more text; with --start-from its model's.",
-        ),
-    ] = None,
-    attention_dropout: Annotated[
-        float | None, option("--attention-dropout", help="On attention probabilities. Default: 0.")
-    ] = None,
-    activation_dropout: Annotated[
-        float | None, option("--activation-dropout", help="In feed-forward networks. Default: 0.")
-    ] = None,
-    word_dropout: Annotated[
-        float | None,
-        option(
-            "--word-dropout",
-            help="Probability that a token is hidden from the model that reads it. Default: 0.",
-        ),
-    ] = None,
-    subword_sampling: Annotated[
-        float | None,
-        option(
-            "--subword-sampling",
-            help="Cut words anew in every epoch (subword regularisation): with a bpe tokenizer the probability that a merge is left "
-            "out, 0.1 is usual; with a unigram one the exponent, 0.1 to 0.5, less is more random. Default: none.",
-        ),
-    ] = None,
-    consistency: Annotated[
-        float | None,
-        option(
-            "--consistency",
-            metavar="ALPHA",
-            help="R-Drop: every batch twice, with another dropout each time, and the two predictions drawn together with this weight; "
-            "5 is usual. Default: 0, not.",
-        ),
-    ] = None,
-    teacher: Annotated[
-        list[str] | None,
-        option(
-            "--teacher",
-            metavar="RUN",
-            help="Learn at each token what this run expects there, too (word-level distillation); it lends its tokenizer. Give the option "
-            "again for more teachers, whose mean counts.",
-        ),
-    ] = None,
-    teacher_weight: Annotated[
-        float | None,
-        option(
-            "--teacher-weight",
-            help="How far the teachers' word replaces the text's, from 0 to 1. Default: 0.8.",
-        ),
-    ] = None,
-    label_smoothing: Annotated[
-        float | None, option("--label-smoothing", help="Default: 0.1, as in the paper.")
-    ] = None,
-    learning_rate: Annotated[
-        float | None,
-        option(
-            "--learning-rate",
-            help="Its peak. Default: 0.64 / hidden size up to 256, then the paper's; with --start-from a tenth of that.",
-        ),
-    ] = None,
-    warmup_steps: Annotated[
-        int | None,
-        option(
-            "--warmup-steps",
-            help="Updates in which the learning rate rises. Default: a fifth of all, at most 4,000.",
-        ),
-    ] = None,
-    cooldown: Annotated[
-        float | None,
-        option(
-            "--cooldown",
-            metavar="SHARE",
-            help="Share of the training at whose end the rate falls to 0. Default: 0.25.",
-        ),
-    ] = None,
-    accumulate: Annotated[
-        int | None,
-        option(
-            "--accumulate",
-            metavar="BATCHES",
-            help="Batches whose gradients make one update. Default: 1.",
-        ),
-    ] = None,
-    weight_decay: Annotated[
-        float | None,
-        option(
-            "--weight-decay",
-            help="Share of each weight, times the learning rate, that an update takes off it (AdamW). Default: 0.",
-        ),
-    ] = None,
-    clip_norm: Annotated[
-        float | None,
-        option(
-            "--clip-norm",
-            help="Largest norm of the gradient; 0 for no limit. Default: 1, which keeps a short warm-up steady.",
-        ),
-    ] = None,
-    ema: Annotated[
-        float | None,
-        option(
-            "--ema",
-            metavar="MOMENTUM",
-            help="Keep a moving average of the weights, and validate and save that; 0 for none. Default: 0.999, less where it is short.",
-        ),
-    ] = None,
-    precision: Annotated[
-        str | None,
-        option(
-            "--precision",
-            help="float32 (default), mixed_float16 or mixed_bfloat16: the mixed ones are faster on GPUs and slower on processors. With "
-            "--start-from its model's.",
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        option(
-            "--seed", help="The same seed, text and backend give the same training. Default: 0."
-        ),
-    ] = None,
-    valid_every: Annotated[
-        int | None,
-        option(
-            "--valid-every",
-            metavar="EPOCHS",
-            help="Epochs from one validation to the next. Default: 1.",
-        ),
-    ] = None,
-    select: Annotated[
-        str | None,
-        option(
-            "--select",
-            help="What a validation is judged by: nll (default), or bleu, which translates the validation text.",
-        ),
-    ] = None,
-    quality_every: Annotated[
-        int | None,
-        option(
-            "--quality-every",
-            metavar="STEPS",
-            help="Translate the validation text after so many steps and with each validation; history.csv has BLEU and chrF.",
-        ),
-    ] = None,
-    log_dir: Annotated[
-        str | None,
-        option(
-            "--log-dir",
-            metavar="FOLDER",
-            help="Write BLEU and chrF of the validation text for TensorBoard (package tensorboard).",
-        ),
-    ] = None,
-    patience: Annotated[
-        int | None,
-        option(
-            "--patience",
-            metavar="VALIDATIONS",
-            help="Stop after so many without a better one; 0 for never. Default: 10, or those of 1,000 steps where an epoch has so few.",
-        ),
-    ] = None,
-    checkpoint_every: Annotated[
-        int | None,
-        option(
-            "--checkpoint-every",
-            metavar="STEPS",
-            help="Steps from one checkpoint to the next: the most that an interruption loses. Default: 500.",
-        ),
-    ] = None,
-    keep: Annotated[
-        int | None, option("--keep", help="Checkpoints that are kept. Default: 2.")
-    ] = None,
-    matmul_precision: Annotated[
-        str | None,
-        option(
-            "--matmul-precision",
-            help="Of float32 products: highest, high or medium; lower is faster on GPUs, and on some processors. Default: the backend's.",
-        ),
-    ] = None,
-    keep_memory: Annotated[
-        bool,
-        option(
-            "--keep-memory/--no-keep-memory",
-            help="Keep memory that a step frees for the next (Linux): saves PyTorch a tenth of its time on processors. Default: yes.",
-        ),
-    ] = True,
-    threads: Threads = None,
-    backend: Backend = None,
-):
+def train(output, resume, threads, backend, matmul_precision, keep_memory, **options):
     """Train a model on parallel text, or go on with a training.
 
     Writes a run directory: the tokenizer, config.json, history.csv (a row per step), checkpoints,
@@ -398,19 +76,18 @@ def train(
     epoch on.
 
     Example: [bold]kformer train --train-source train.en --train-target train.de --valid-source
-        val.en --valid-target val.de
-    --output runs/en-de[/bold]
+    val.en --valid-target val.de --output runs/en-de[/bold]
 
     After an interruption, also by kill -9: [bold]kformer train --output runs/en-de --resume[/bold]
     """
-    options = {
-        name: value
-        for name, value in locals().items()
-        if name not in ("output", "resume", *_MACHINE)
-    }
-    options["separate_vocabularies"] = separate_vocabularies or None
-    options["teachers"] = options.pop("teacher") or None
-    options["model_options"] = dict(map(_name_and_value, options.pop("model_option") or ())) or None
+    options["separate_vocabularies"] = options["separate_vocabularies"] or None
+    options["teachers"] = options["teachers"] or None
+    options["model_options"] = dict(map(_name_and_value, options["model_options"] or ())) or None
+    for name, value in options.items():
+        try:
+            TRAINING[name].check(value, f"--{TRAINING[name].flag}")
+        except ValueError as error:
+            raise UsageError(str(error)) from None
     with quiet_imports():
         from kformer.trainer import train_run
         from kformer.training import configure_machine
@@ -421,9 +98,96 @@ def train(
         result = train_run(output, resume=resume, **options)
     except KeyboardInterrupt:
         raise Interrupted(
-            f"interrupted; `kformer train --output {output} --resume` goes on from the latest checkpoint."
+            f"interrupted; `kformer train --output {output} --resume` goes on from the latest "
+            "checkpoint."
         ) from None
     print(result.path)
+
+
+def _run_parameters():
+    """The options of `train` that are no part of a training: where it is, and on what it runs."""
+    return {
+        "output": Annotated[
+            pathlib.Path,
+            option(
+                "--output",
+                metavar="RUN",
+                help="The run directory to make, or with --resume to go on with.",
+            ),
+        ],
+        "resume": Annotated[
+            bool,
+            option(
+                "--resume",
+                help="Go on where the training in RUN was interrupted, with the options that it "
+                "began with.",
+            ),
+        ],
+    }
+
+
+def _machine_parameters():
+    panel = {"rich_help_panel": "Machine"}
+    return {
+        "threads": Annotated[int | None, option("--threads", help=THREADS_HELP, **panel)],
+        "backend": Annotated[str | None, option("--backend", help=BACKEND_HELP, **panel)],
+        "matmul_precision": Annotated[
+            str | None,
+            option(
+                "--matmul-precision",
+                metavar="NAME",
+                help="Precision of float32 products: highest, high or medium; lower is faster on "
+                "GPUs, and on some CPUs. Default: the backend's.",
+                **panel,
+            ),
+        ],
+        "keep_memory": Annotated[
+            bool,
+            option(
+                "--keep-memory/--no-keep-memory",
+                help="Keep memory that a step frees for the next (Linux): saves PyTorch a tenth of "
+                "its time on CPUs. Default: yes.",
+                **panel,
+            ),
+        ],
+    }
+
+
+def _declared_parameters():
+    """The options of a training, as they are declared, for the command line."""
+    kinds = {os.PathLike: str, list: list[str], dict: list[str]}
+    for name, declared in TRAINING.items():
+        flag = f"--{declared.flag}"
+        if declared.type is bool and declared.default is not None:
+            flag += f"/--no-{declared.flag}"
+        metavar = declared.metavar or ("FILE" if declared.type is os.PathLike else None)
+        settings = {"metavar": metavar, "rich_help_panel": declared.group}
+        text = declared.help.replace("start_from", "--start-from")
+        if declared.type in (list, dict):
+            text += " Give the option again for more."
+        kind = kinds.get(declared.type, declared.type)
+        yield name, Annotated[kind | None, option(flag, help=text, **settings)]
+
+
+def _add_parameters(function):
+    """Gives `train` its signature, of which the option parser makes the command line."""
+    defaults = {"output": inspect.Parameter.empty, "resume": False, "keep_memory": True}
+    annotations = {**_run_parameters(), **dict(_declared_parameters()), **_machine_parameters()}
+    function.__signature__ = inspect.Signature(
+        [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                annotation=annotation,
+                default=defaults.get(name),
+            )
+            for name, annotation in annotations.items()
+        ]
+    )
+    function.__annotations__ = annotations
+
+
+_add_parameters(train)
 
 
 def _name_and_value(text):
@@ -464,7 +228,8 @@ def average(
         from kformer.training import average_checkpoints
     if (output / "history.csv").exists():
         raise ValueError(
-            f"{output} holds a training, whose model the average would replace: choose another folder."
+            f"{output} holds a training, whose model the average would replace: choose another "
+            "folder."
         )
     _, tokenizer, config = load_run(run)
     model, steps = average_checkpoints(run, last)

@@ -43,7 +43,6 @@ KNOWN = {
     "saving/run_directory.py",
     "text/subword_sampling.py",
     "text/word_vectors.py",
-    "trainer/run.py",
     "training/callbacks/best_model.py",
     "training/callbacks/checkpoint.py",
     "training/callbacks/progress.py",

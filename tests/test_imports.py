@@ -13,6 +13,7 @@ from tests.hiding import hiding
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # A module may import from its own package and from those before it, also inside functions.
 ORDER = [
+    "kformer_cli.declared_option",
     "kformer_cli.declarations",
     "kformer_cli.export_formats",
     "kformer.utils",

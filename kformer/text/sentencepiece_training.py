@@ -32,6 +32,19 @@ _PART_CHARACTERS = 1000
 _MAX_SENTENCE_BYTES = 8 * _PART_CHARACTERS
 
 
+class VocabularySizeError(ValueError):
+    """The corpus has fewer pieces than the vocabulary size, or needs more.
+
+    Attributes:
+        possible: int, the nearest size that the corpus allows.
+        side: int, 0 for the model of both sides or of the source, 1 for that of the target.
+    """
+
+    def __init__(self, message, possible, side):
+        super().__init__(message)
+        self.possible, self.side = possible, side
+
+
 def train_sentencepiece(
     sentences,
     *,
@@ -44,6 +57,7 @@ def train_sentencepiece(
     split_digits,
     max_sentences,
     seed,
+    side=0,
 ):
     """Trains one model and returns it serialised.
 
@@ -51,13 +65,15 @@ def train_sentencepiece(
         sentences: iterable of str or bytes.
         corpus: what to call these texts in an error.
         normalization: a `Normalization` that has a `sentencepiece_rule`.
+        side: int, default 0. 1 for the model of the target side, for a `VocabularySizeError`.
         others: as in `Tokenizer.train`.
 
     Returns:
         bytes.
 
     Raises:
-        ValueError: if a setting is impossible, or the vocabulary size does not fit the corpus.
+        VocabularySizeError: if the vocabulary size does not fit the corpus.
+        ValueError: if a setting is impossible.
     """
     _check_settings(vocabulary_size, model_type, character_coverage, max_sentences)
     sample = _sample(_sentence_parts(sentences, normalization), max_sentences, seed)
@@ -91,7 +107,7 @@ def train_sentencepiece(
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise ValueError(_explain(str(error), corpus, vocabulary_size)) from None
+        raise _explained(str(error), corpus, vocabulary_size, side) from None
     model = writer.getvalue()
     return quantize_scores(model) if model_type == "unigram" else model
 
@@ -174,18 +190,25 @@ def _sample(sentences, size, seed):
     return kept
 
 
-def _explain(message, corpus, vocabulary_size):
-    """SentencePiece's error as one sentence with a remedy."""
+def _explained(message, corpus, vocabulary_size, side):
+    """SentencePiece's error as an error with one sentence and a remedy."""
+    size = f"vocabulary_size={vocabulary_size}"
     if match := re.search(r"Vocabulary size too high .* <= (\d+)", message):
-        return (
-            f"vocabulary_size={vocabulary_size} is too large for {corpus}, which supports at most {match[1]} pieces; "
-            f"pass vocabulary_size={match[1]} or less, or train on more text."
+        text = (
+            f"{size} is too large for {corpus}, which supports at most {match[1]} pieces; pass "
+            f"vocabulary_size={match[1]} or less, or train on more text."
         )
+        return VocabularySizeError(text, int(match[1]), side)
     if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
-        return (
-            f"vocabulary_size={vocabulary_size} is too small for {corpus}, whose characters, bytes and special tokens "
-            f"need {match[1]} pieces; pass vocabulary_size={match[1]} or more, or a lower character_coverage."
+        text = (
+            f"{size} is too small for {corpus}, whose characters, bytes and special tokens need "
+            f"{match[1]} pieces; pass vocabulary_size={match[1]} or more, or a lower "
+            "character_coverage."
         )
+        return VocabularySizeError(text, int(match[1]), side)
     if "all_chars_count" in message:
-        return f"There is no text in {corpus} after normalisation; a tokenizer needs at least one visible character."
-    return f"SentencePiece could not train on {corpus}: {' '.join(message.split())}"
+        return ValueError(
+            f"There is no text in {corpus} after normalisation; a tokenizer needs at least one "
+            "visible character."
+        )
+    return ValueError(f"SentencePiece could not train on {corpus}: {' '.join(message.split())}")

@@ -137,8 +137,9 @@ class Tokenizer(BaseTokenizer):
                 split_digits=split_digits,
                 max_sentences=max_sentences,
                 seed=seed,
+                side=side,
             )
-            for (sentences, corpus), size in zip(corpora, sizes, strict=True)
+            for side, ((sentences, corpus), size) in enumerate(zip(corpora, sizes, strict=True))
         ]
         return cls.from_sentencepiece(*models, normalization=normalization)
 

@@ -1,121 +1,194 @@
-"""What `train_run` chooses where an option was left open: by the size of the corpus, each with its
-reason.
+"""The settings of a training: values for unset options, by the corpus, each with its reason.
 
-The numbers stand on runs with Multi30k (29,000 pairs; benchmarks/RESULTS.md) and on the papers that
-are named beside them."""
+`settle_text` sets what the batches and the model are made by, `settle_course` what the length of an
+epoch and the size of the model decide. The numbers are from trainings on Multi30k (29,000 pairs;
+benchmarks/RESULTS.md) and from the papers that are named beside them.
+"""
 
+import dataclasses
 import math
+from typing import NamedTuple
+
+from kformer.trainer.model import preset_config
+from kformer.trainer.options import TrainOptions
+from kformer_cli.declarations import TRAINING, default_of
+from kformer_cli.declared_option import NEW_MODEL, NEW_TOKENIZER, PADDED, TEACHERS, VALIDATION
 
 FEW_PAIRS, MANY_PAIRS = 200_000, 2_000_000
 USUAL_BATCH_TOKENS = 4096
-# Validations in a row without a better one, after which nothing is to be hoped for; with a small
+# Validations in a row without a better one, after which no better one is likely; with a small
 # corpus they lie close to each other.
 PATIENCE, PATIENT_STEPS = 10, 1000
-# Towards its end a training gains most while the rate falls to zero: 2 to 3 BLEU on Multi30k.
-COOLDOWN = 0.25
-# Its pieces are longer than unigram's: 4 % fewer tokens on Multi30k as written, 10 % tokenised, 2 %
-# on Tatoeba in English and Chinese.
-TOKENIZER_TYPE = "bpe"
 
 
-# At the same speed ahead of sinusoids by an epoch from the fifth on; on Multi30k, at the end of 28,
-# by 0.05 nats a token.
-POSITIONS = "rope"
+@dataclasses.dataclass(frozen=True)
+class TextFacts:
+    """What is known of a training before its batches are made.
+
+    Attributes:
+        num_pairs: int, lines of the training text.
+        num_tokens: int, its tokens on the longer side.
+        resumed: bool, default False. Whether the model comes from a checkpoint.
+    """
+
+    num_pairs: int
+    num_tokens: int
+    resumed: bool = False
 
 
-def default_vocabulary_size(num_pairs):
-    """Pieces that occur often enough to be learnt: 1,000 to 32,000 by the number of pairs."""
-    for size, most in (
-        (1000, 2_000),
-        (2000, 8_000),
-        (4000, 20_000),
-        (8000, FEW_PAIRS),
-        (16_000, MANY_PAIRS),
-    ):
-        if num_pairs <= most:
-            return size
-    return 32_000
+@dataclasses.dataclass(frozen=True)
+class CourseFacts:
+    """What is known of a training once its batches and its model are made.
 
-
-def choose_dropout(preset, num_pairs):
-    """A rate, and why: what a model can learn by heart needs more of it."""
-    if num_pairs <= FEW_PAIRS:
-        return (
-            0.3,
-            f"as there are no more than {FEW_PAIRS:,} pairs, which a model soon knows by heart",
-        )
-    if num_pairs <= MANY_PAIRS:
-        return 0.2, f"as there are between {FEW_PAIRS:,} and {MANY_PAIRS:,} pairs"
-    return 0.3 if preset == "big" else 0.1, f"little, as there are more than {MANY_PAIRS:,} pairs"
-
-
-def choose_batch_tokens(num_tokens):
-    """Tokens of a batch, for an epoch of so many: 4096, or the power of two from 512 that gives an
-    epoch 200 steps.
-
-    Small batches mean many updates: 29,000 pairs learn in half as many epochs with 2048 tokens as
-    with 4096."""
-    tokens = USUAL_BATCH_TOKENS
-    while tokens > 512 and num_tokens / tokens < 200:
-        tokens //= 2
-    return tokens
-
-
-def choose_epochs(steps_per_epoch, accumulate=1):
-    """Epochs, and why: 20; up to 30 where these are under 7,500 steps; from 2,000 updates to
-    100,000 steps in all.
-
-    Args:
+    Attributes:
         steps_per_epoch: int, batches of an epoch.
-        accumulate: int, batches of an update.
+        hidden_dim: int, D of the model.
+        resumed: bool, default False. Whether the model comes from a checkpoint.
     """
-    epochs = max(20, min(30, math.ceil(7500 / steps_per_epoch)))
-    if epochs * steps_per_epoch < 2000 * accumulate:
-        what = "steps" if accumulate == 1 else "updates"
-        epochs = math.ceil(2000 * accumulate / steps_per_epoch)
-        return (
-            epochs,
-            f"as many as make 2,000 {what}, the least in which a model learns to translate",
-        )
-    if epochs * steps_per_epoch > 100_000:
-        return math.ceil(
-            100_000 / steps_per_epoch
-        ), "as many as make 100,000 steps; give epochs or steps if there is time for more"
-    return (
-        epochs,
-        "the usual number" if epochs == 20 else "more than the usual 20, towards 7,500 steps",
-    )
+
+    steps_per_epoch: int
+    hidden_dim: int
+    resumed: bool = False
 
 
-def choose_patience(steps_per_epoch, valid_every):
-    """Validations, and why: 10, or those of 1,000 steps, as a model that is still warming up says
-    nothing for many epochs of a few.
+class Settled(NamedTuple):
+    """Options after a stage of settling.
+
+    Attributes:
+        options: `TrainOptions`.
+        reasons: dict of the name of an option to a sentence: what was chosen, and why.
     """
-    patience = max(PATIENCE, math.ceil(PATIENT_STEPS / (steps_per_epoch * valid_every)))
-    return (
-        patience,
-        ""
-        if patience == PATIENCE
-        else f": those of {PATIENT_STEPS:,} steps, as an epoch has so few",
-    )
+
+    options: TrainOptions
+    reasons: dict
 
 
-def choose_warmup(total_steps):
-    """A fifth of the training, and at most the paper's 4,000 steps."""
-    return max(1, min(4000, total_steps // 5))
+class _Settings:
+    """Values for unset options, and the reasons for them."""
+
+    def __init__(self, options):
+        self._options, self._values, self.reasons = options, {}, {}
+
+    def __getitem__(self, name):
+        return self._values.get(name, getattr(self._options, name))
+
+    def choose(self, name, value, reason=None):
+        """Sets the option if it is unset."""
+        if self[name] is None:
+            self._values[name] = value
+            if reason:
+                self.reasons[name] = reason
+
+    def settled(self):
+        return Settled(dataclasses.replace(self._options, **self._values), self.reasons)
 
 
-def describe_schedule(options, peak, warmup, cooldown, hidden_dim, total_updates=math.inf):
-    """The learning rate in a sentence: what was chosen and, where it was left open, why.
+def settle_text(options, facts):
+    """Sets the options by which the batches and the model are made.
 
     Args:
-        options: `TrainOptions`, of which `learning_rate`, `warmup_steps`, `accumulate` and
-            `start_from` tell what was given.
-        peak, warmup, cooldown: the rate, and numbers of updates.
-        hidden_dim: D of the model.
-        total_updates: int, those of the whole training.
+        options: `TrainOptions`.
+        facts: `TextFacts`.
+
+    Returns:
+        `Settled`. All options are set that have a default, and `batch_tokens`; for a new model also
+        `norm` and `dropout`.
     """
-    step = "step" if (options.accumulate or 1) == 1 else "update"
+    settings = _Settings(options)
+    is_new = options.start_from is None
+    applies = {
+        None: True,
+        NEW_MODEL: is_new,
+        NEW_TOKENIZER: is_new and options.tokenizer is None and not options.teachers,
+        VALIDATION: options.valid_source is not None,
+        TEACHERS: bool(options.teachers),
+        PADDED: not options.packed,
+    }
+    for name, option in TRAINING.items():
+        if option.default is not None and applies[option.applies]:
+            settings.choose(name, option.default)
+    tokens, reason = choose_batch_tokens(facts.num_tokens)
+    settings.choose("batch_tokens", tokens, f"batches: at most {tokens:,} tokens, {reason}")
+    if not is_new:
+        settings.choose("cooldown", 0.0)
+        return settings.settled()
+    preset = preset_config(settings["preset"])
+    settings.choose("norm", "pre" if preset["normalize_first"] else "post")
+    is_chosen = "position_encoding" in (options.model_options or {})
+    if preset["position_encoding"] == "rope" and not is_chosen and not facts.resumed:
+        settings.reasons["model_options"] = (
+            "positions: rotary, from which a model learns faster; model option "
+            "position_encoding=sinusoidal for the paper's"
+        )
+    dropout, reason = choose_dropout(settings["preset"], facts.num_pairs)
+    settings.choose("dropout", dropout, f"dropout: {dropout}, {reason}")
+    return settings.settled()
+
+
+def settle_course(options, facts):
+    """Sets the options that depend on the number of steps and on the size of the model.
+
+    Args:
+        options: `TrainOptions` that `settle_text` returned.
+        facts: `CourseFacts`.
+
+    Returns:
+        `Settled`. Also set are `epochs` (unless there are `steps`), `patience` with a validation,
+        `ema`, `warmup_steps` and `learning_rate`.
+    """
+    settings = _Settings(options)
+    if options.steps is None:
+        epochs, reason = choose_epochs(facts.steps_per_epoch, options.accumulate)
+        steps = epochs * facts.steps_per_epoch
+        settings.choose("epochs", epochs, f"length: {epochs:,} epochs, {steps:,} steps: {reason}")
+    if options.valid_source is not None:
+        what = "BLEU" if options.select == "bleu" else "negative log-likelihood"
+        patience, reason = choose_patience(facts.steps_per_epoch, options.valid_every)
+        sentence = f"stopping: before that end, if {patience} validations in a row bring no better "
+        settings.choose("patience", patience, f"{sentence}{what}{reason}")
+    total_steps = count_steps(settings["steps"], settings["epochs"], facts.steps_per_epoch)
+    _choose_average(settings, options, total_steps)
+    total_updates = max(1, total_steps // options.accumulate)
+    settings.choose("warmup_steps", choose_warmup(total_updates))
+    warmup, fine_tuning = settings["warmup_steps"], options.start_from is not None
+    settings.choose("learning_rate", choose_learning_rate(facts.hidden_dim, warmup, fine_tuning))
+    if not facts.resumed:
+        settings.reasons["learning_rate"] = describe_schedule(
+            options, settings["learning_rate"], warmup, facts.hidden_dim, total_updates
+        )
+    return settings.settled()
+
+
+def _choose_average(settings, options, total_steps):
+    # It moves with every batch, also where several make one update.
+    ema = 0.0 if options.start_from else choose_ema(total_steps)
+    sentence = "average: none, as the training is short or begins with a trained model"
+    if ema:
+        steps = f"{1 / (1 - ema):,.0f}"
+        sentence = (
+            f"average: the weights that are validated and saved average the latest {steps} steps, "
+            "which translate better"
+        )
+    settings.choose("ema", ema, sentence)
+
+
+def count_steps(steps, epochs, steps_per_epoch):
+    """Steps of the whole training: int, or infinity if both limits are `None`."""
+    return min(steps or math.inf, (epochs or math.inf) * steps_per_epoch)
+
+
+def describe_schedule(options, peak, warmup, hidden_dim, total_updates):
+    """The learning rate in a sentence: what was chosen and, where it was unset, why.
+
+    Args:
+        options: `TrainOptions` as they were before the learning rate was chosen.
+        peak: float, the highest rate.
+        warmup: int, updates until the peak.
+        hidden_dim: int, D of the model.
+        total_updates: int, updates of the whole training.
+    """
+    step = "step" if options.accumulate == 1 else "update"
+    cooldown = math.ceil(options.cooldown * total_updates)
     reasons = []
     if warmup >= total_updates:
         never = f"that peak is never reached, as the training ends after {total_updates:,} {step}s"
@@ -128,11 +201,88 @@ def describe_schedule(options, peak, warmup, cooldown, hidden_dim, total_updates
         reasons.append("the peak is the paper's, at most 0.64 / hidden size")
     if options.warmup_steps is None:
         reasons.append(f"the warm-up is a fifth of the {step}s, at most 4,000")
-    if cooldown and options.cooldown == COOLDOWN:
+    if cooldown and options.cooldown == default_of("cooldown"):
         reasons.append("the fall to 0 takes a quarter of them, in which a model gains most")
-    sentence = f"learning rate: up to {peak:.3g} at {step} {warmup:,}, then falling with the root of the {step}"
+    sentence = (
+        f"learning rate: up to {peak:.3g} at {step} {warmup:,}, then falling with the root of the "
+        f"{step}"
+    )
     sentence += f", and to 0 over the last {cooldown:,}" if cooldown else ""
     return "; ".join([sentence, *reasons])
+
+
+def default_vocabulary_size(num_pairs):
+    """Pieces that occur often enough to be learnt: 1,000 to 32,000 by the number of pairs."""
+    limits = {2_000: 1000, 8_000: 2000, 20_000: 4000, FEW_PAIRS: 8000, MANY_PAIRS: 16_000}
+    return next((size for most, size in limits.items() if num_pairs <= most), 32_000)
+
+
+def choose_dropout(preset, num_pairs):
+    """The rate, and why: text that a model can learn by heart needs more of it."""
+    if num_pairs <= FEW_PAIRS:
+        return 0.3, f"as there are at most {FEW_PAIRS:,} pairs, which a model soon knows by heart"
+    if num_pairs <= MANY_PAIRS:
+        return 0.2, f"as there are between {FEW_PAIRS:,} and {MANY_PAIRS:,} pairs"
+    rate = 0.3 if preset in ("big", "paper_big") else 0.1
+    return rate, f"little, as there are more than {MANY_PAIRS:,} pairs"
+
+
+def choose_batch_tokens(num_tokens):
+    """Tokens of a batch, and why: 4096, or the power of two from 512 that gives 200 steps an epoch.
+
+    Small batches mean many updates: 29,000 pairs learn in half as many epochs with 2048 tokens as
+    with 4096.
+
+    Args:
+        num_tokens: int, tokens of an epoch.
+    """
+    tokens = USUAL_BATCH_TOKENS
+    while tokens > 512 and num_tokens / tokens < 200:
+        tokens //= 2
+    if tokens == USUAL_BATCH_TOKENS:
+        return tokens, "as is usual"
+    usual = f"{USUAL_BATCH_TOKENS:,}"
+    return tokens, f"less than the usual {usual}, so that an epoch still has some 200 steps"
+
+
+def choose_epochs(steps_per_epoch, accumulate=1):
+    """Epochs, and why: 20, or up to 30 where these are under 7,500 steps.
+
+    The training has at least 2,000 updates, and at most 100,000 steps.
+
+    Args:
+        steps_per_epoch: int, batches of an epoch.
+        accumulate: int, default 1. Batches of an update.
+    """
+    epochs = max(20, min(30, math.ceil(7500 / steps_per_epoch)))
+    if epochs * steps_per_epoch < 2000 * accumulate:
+        what = "steps" if accumulate == 1 else "updates"
+        epochs = math.ceil(2000 * accumulate / steps_per_epoch)
+        reason = f"as many as make 2,000 {what}, the least in which a model learns to translate"
+    elif epochs * steps_per_epoch > 100_000:
+        epochs = math.ceil(100_000 / steps_per_epoch)
+        reason = "as many as make 100,000 steps; give epochs or steps if there is time for more"
+    elif epochs == 20:
+        reason = "the usual number"
+    else:
+        reason = "more than the usual 20, towards 7,500 steps"
+    return epochs, reason
+
+
+def choose_patience(steps_per_epoch, valid_every):
+    """Validations, and why: 10, or those of 1,000 steps.
+
+    A model of a small corpus is still warming up in the first epochs, which have few steps.
+    """
+    patience = max(PATIENCE, math.ceil(PATIENT_STEPS / (steps_per_epoch * valid_every)))
+    if patience == PATIENCE:
+        return patience, ""
+    return patience, f": those of {PATIENT_STEPS:,} steps, as an epoch has so few"
+
+
+def choose_warmup(total_steps):
+    """A fifth of the training, and at most the paper's 4,000 steps."""
+    return max(1, min(4000, total_steps // 5))
 
 
 def choose_learning_rate(hidden_dim, warmup_steps, fine_tuning=False):

@@ -1,64 +1,164 @@
-"""Further arguments of a new model, as an option of a training: checked before the long work
-begins.
-"""
+"""The model of a training: a new one, or that of another run, and how it is compiled."""
 
 import inspect
+import math
 import numbers
 
-from kformer.models import Transformer
+import keras
+
+from kformer.models import PRESETS, Transformer
+from kformer.models.config import check_packing
+from kformer.training.recipe import paper_recipe
+from kformer.training.schedules import WarmupInverseSqrt
 
 # Arguments that other options of a training choose, or its tokenizer.
-_CHOSEN_ELSEWHERE = (
-    *(
-        "vocabulary_size",
-        "target_vocabulary_size",
-        "share_embeddings",
-        "max_length",
-        "pad_id",
-        "start_id",
-        "end_id",
-        "normalize_first",
-    ),
-    *("dropout", "attention_dropout", "activation_dropout", "seed", "dtype", "name", "trainable"),
-)
-
+_CHOSEN_ELSEWHERE = {
+    "vocabulary_size",
+    "target_vocabulary_size",
+    "share_embeddings",
+    "max_length",
+    "pad_id",
+    "start_id",
+    "end_id",
+    "normalize_first",
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "seed",
+    "dtype",
+    "name",
+    "trainable",
+}
 # Names and defaults.
 MODEL_OPTIONS = {
     name: parameter.default
     for name, parameter in inspect.signature(Transformer).parameters.items()
     if name not in _CHOSEN_ELSEWHERE
 }
+_DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")
+
+
+def preset_config(preset):
+    """Keyword arguments of `Transformer` that a preset recommends."""
+    return {"normalize_first": True, "position_encoding": "rope", **PRESETS[preset].config}
 
 
 def check_model_options(options, preset):
-    """Makes sure that a model can be made with these options.
+    """Checks that a model can be made with these options.
 
     Args:
         options: dict, names of `MODEL_OPTIONS` and values.
-        preset: name of the preset that they change.
+        preset: str, name of the preset that they change.
 
     Raises:
-        ValueError: a name or a value is none that `Transformer` takes.
+        ValueError: `Transformer` takes no such name or value.
     """
     for name, value in options.items():
         if name not in MODEL_OPTIONS:
             raise ValueError(
-                f"There is no model option {name!r}: choose among {', '.join(sorted(MODEL_OPTIONS))}."
+                f"There is no model option {name!r}: choose among "
+                f"{', '.join(sorted(MODEL_OPTIONS))}."
             )
         default = MODEL_OPTIONS[name]
         for kind, what in ((bool, "true or false"), (numbers.Real, "a number")):
+            is_bool = isinstance(value, bool) and isinstance(value, kind)
             if isinstance(default, kind) and (
-                not isinstance(value, kind) or isinstance(value, bool) != isinstance(default, bool)
+                not isinstance(value, kind) or is_bool != isinstance(default, bool)
             ):
                 raise ValueError(
                     f"The model option {name} must be {what}, but {value!r} was given."
                 )
-    # A layer of each stack has all that may be wrong.
+    # One layer of each stack shows everything that may be wrong.
     sizes = {name: options.get(name, 2) for name in ("num_encoder_layers", "num_decoder_layers")}
     depths = {name: 1 for name, value in sizes.items() if isinstance(value, int) and value > 1}
     try:
-        Transformer.from_preset(preset, vocabulary_size=8, **{**options, **depths})
+        Transformer(8, **{**preset_config(preset), **options, **depths})
     except (ValueError, TypeError) as error:
         raise ValueError(
             f"No model can be made with the model options {options}: {error}"
         ) from error
+
+
+def make_model(options, tokenizer, start):
+    """The model that a training begins with.
+
+    Args:
+        options: `TrainOptions` after `settle_text`.
+        tokenizer: `Tokenizer`.
+        start: the model to train further, or `None` for a new one.
+
+    Returns:
+        `Transformer`.
+
+    Raises:
+        ValueError: packed rows do not go with it, or its weights are float16.
+    """
+    model = _new_model(options, tokenizer) if start is None else _trained_model(options, start)
+    if options.packed:
+        check_packing(model.get_config())
+    if model.trainable_weights[0].dtype == "float16":
+        raise ValueError(
+            f"The weights of {options.start_from} are float16, whose gradients overflow: import "
+            "the model as float32 (or bfloat16) to train it further."
+        )
+    return model
+
+
+def _trained_model(options, model):
+    """The model with the rates of dropout, the seed and the precision that are given."""
+    rates = {name: getattr(options, name) for name in _DROPOUTS}
+    rates = {name: rate for name, rate in rates.items() if rate is not None}
+    if options.seed is not None or rates:
+        model = model.with_dropout(seed=options.seed, **rates)
+    return model.with_precision(options.precision) if options.precision else model
+
+
+def _new_model(options, tokenizer):
+    settings = preset_config(options.preset)
+    settings |= {name: getattr(options, name) for name in (*_DROPOUTS, "max_length", "seed")}
+    settings |= {name: getattr(tokenizer, name) for name in ("pad_id", "start_id", "end_id")}
+    settings |= {"normalize_first": options.norm == "pre", "dtype": options.precision}
+    if not tokenizer.joint:
+        settings["target_vocabulary_size"] = tokenizer.target_vocabulary_size
+        settings["share_embeddings"] = False
+    settings |= options.model_options or {}
+    return Transformer(tokenizer.vocabulary_size, **settings)
+
+
+def describe_model(model, options):
+    """The model in a sentence."""
+    name = options.start_from
+    if name is None:
+        parts = [f"preset {options.preset}", f"{options.norm}-norm"]
+        parts += [f"{option} {value}" for option, value in (options.model_options or {}).items()]
+        name = ", ".join(parts)
+    backend = keras.backend.backend()
+    return f"model: {name}, {model.count_params():,} parameters, {backend} backend"
+
+
+def compile_model(model, options, total_steps):
+    """Compiles the model with the schedule, optimizer and loss of the options.
+
+    Args:
+        model: `Transformer`.
+        options: `TrainOptions` after `settle_course`.
+        total_steps: int, batches of the whole training.
+    """
+    total_updates = max(1, total_steps // options.accumulate)
+    warmup, cooldown = options.warmup_steps, math.ceil(options.cooldown * total_updates)
+    scale = options.learning_rate * (model.hidden_dim * warmup) ** 0.5
+    ending = {"total_steps": total_updates, "cooldown_steps": cooldown} if cooldown else {}
+    schedule = WarmupInverseSqrt(
+        model.hidden_dim, warmup, scale=scale, batches_per_update=options.accumulate, **ending
+    )
+    recipe = {
+        "label_smoothing": options.label_smoothing,
+        "clip_norm": options.clip_norm or None,
+        "ema_momentum": options.ema or None,
+        "consistency": options.consistency,
+        "accumulation_steps": options.accumulate,
+        "weight_decay": options.weight_decay,
+    }
+    if options.teachers:
+        recipe["teacher_weight"] = options.teacher_weight
+    model.compile(**paper_recipe(model, learning_rate=schedule, **recipe))

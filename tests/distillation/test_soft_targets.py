@@ -379,7 +379,10 @@ def test_a_teacher_with_another_tokenizer_is_refused(prepared, tmp_path):
         )
     assert not (tmp_path / "run").exists()
     for options, message in (
-        ({"teachers": None, "teacher_weight": 0.5}, "teacher_weight is about what teachers say"),
+        (
+            {"teachers": None, "teacher_weight": 0.5},
+            "teacher_weight is about what teachers predict",
+        ),
         ({"subword_sampling": 0.1}, "leave out subword_sampling"),
         ({"vocabulary_size": 100}, "leave the vocabulary options out"),
         ({"teacher_weight": 2}, "from 0 to 1"),

@@ -122,7 +122,11 @@ def test_help_needs_no_keras_and_the_backend_is_set_before_it_is_imported():
         import os, sys
         from kformer_cli.main import main
         assert main([]) == main(["train", "--help"]) == 0
-        assert not {"keras", "tensorflow", "jax", "torch"} & set(sys.modules)
+        train = ["train", "--output", "run"]
+        wrong = [["tarin"], ["train", "--ouput", "run"], [*train, "--epochs", "many"]]
+        wrong += [[*train, "--dropout", "2"], [*train, "--preset", "huge"]]
+        assert [main(arguments) for arguments in wrong] == [2] * 5
+        assert not {"keras", "kformer", "tensorflow", "jax", "torch"} & set(sys.modules)
         os.environ["KERAS_BACKEND"] = "torch"
         assert main(["score", "--backend=jax", "--threads", "1", "--source", "x", "--target", "x", "nowhere"]) == 1
         import keras
@@ -141,7 +145,8 @@ def test_help_needs_no_keras_and_the_backend_is_set_before_it_is_imported():
         "Passes over the",
     ):
         assert command in process.stdout
-    assert process.stderr.startswith("error: The source file 'x' does not exist")
+    assert process.stderr.splitlines()[-1].startswith("error: The source file 'x' does not exist")
+    assert "error: --preset must be one of tiny, small, base, big" in process.stderr
 
 
 @pytest.mark.any_backend
@@ -547,7 +552,7 @@ def test_evaluate_reads_well(kformer_main, monkeypatch, tmp_path):
         ["x"],
         [],
     )
-    monkeypatch.setattr("kformer.evaluation.evaluate", lambda *_, **__: result)
+    monkeypatch.setattr("kformer.evaluation.scores.evaluate", lambda *_, **__: result)
     (tmp_path / "file").write_text("x\n")
     code, out, err = kformer_main(
         "evaluate", RUN, "--source", tmp_path / "file", "--reference", tmp_path / "file"
@@ -643,7 +648,7 @@ def losses(run):
 def test_packed_batches_are_a_choice(kformer_main, monkeypatch, tmp_path, flags, packed):
     asked = {}
     monkeypatch.setattr(
-        kformer.training,
+        kformer.trainer,
         "train_run",
         lambda output, **options: asked.update(options) or argparse.Namespace(path=output),
     )
@@ -655,7 +660,7 @@ def test_packed_batches_are_a_choice(kformer_main, monkeypatch, tmp_path, flags,
 def test_model_options_are_read_as_json_or_text(kformer_main, monkeypatch, tmp_path):
     asked = {}
     monkeypatch.setattr(
-        kformer.training,
+        kformer.trainer,
         "train_run",
         lambda output, **options: asked.update(options) or argparse.Namespace(path=output),
     )
@@ -692,7 +697,7 @@ def test_what_keeps_a_model_from_learning_by_heart_is_passed_on(
 ):
     asked = {}
     monkeypatch.setattr(
-        kformer.training,
+        kformer.trainer,
         "train_run",
         lambda output, **options: asked.update(options) or argparse.Namespace(path=output),
     )

@@ -1,0 +1,173 @@
+"""The text of a training: checked, counted, prepared, and made into batches."""
+
+import pathlib
+
+from kformer.data import ParallelDataset, SoftTargets
+from kformer.data.preparation import prepare_cached
+from kformer.distillation.soft_targets import soft_targets
+from kformer.saving.run_directory import load_run
+from kformer.utils.checks import check_same_length
+from kformer.utils.lines import check_readable, count_lines, read_chunks
+from kformer.utils.progress import Progress
+
+# Within a run directory: the teachers' predictions for the training text.
+_SOFT_TARGETS = pathlib.Path("data", "soft-targets")
+# A validation set is small: few shapes are enough.
+_VALIDATION_SHAPES = 4
+
+
+def count_pairs(options):
+    """Counts the lines of the training text, and checks all files before the long work.
+
+    Args:
+        options: `TrainOptions`.
+
+    Returns:
+        int.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a file is empty, or the two sides differ in length.
+    """
+    count = None
+    for names in (("valid_source", "valid_target"), ("train_source", "train_target")):
+        paths = [getattr(options, name) for name in names]
+        if paths[0] is None:
+            continue
+        for path, side in zip(paths, ("source", "target"), strict=True):
+            check_readable(str(path), side)
+        counts = [count_lines(str(path)) for path in paths]
+        for path, count in zip(paths, counts, strict=True):
+            if count == 0:
+                raise ValueError(f"The file '{path}' is empty; there is nothing to train on.")
+        count = check_same_length(f"'{paths[0]}'", counts[0], f"'{paths[1]}'", counts[1])
+    return count
+
+
+def validation_lines(options):
+    """Source and target lines of the validation set: two lists of str."""
+    for path in (options.valid_source, options.valid_target):
+        yield [line for chunk in read_chunks(str(path), "validation", 10_000) for line in chunk]
+
+
+def load_teachers(path, options):
+    """Loads the teachers whose predictions are still to be computed.
+
+    Returns:
+        List of (model, tokenizer, config), empty if the run directory has the predictions.
+    """
+    if (path / _SOFT_TARGETS).exists():
+        return []
+    return [load_run(run) for run in options.teachers or ()]
+
+
+def check_teachers(options, teachers, tokenizer):
+    """Checks that the teachers have the model's tokenizer.
+
+    Raises:
+        ValueError: one has another.
+    """
+    for run, (_, other, _) in zip(options.teachers or (), teachers, strict=False):
+        if not tokenizer.writes_like(other):
+            raise ValueError(
+                f"The teacher {run} has another tokenizer than the model: a teacher and its "
+                "student need one (kformer train --tokenizer)."
+            )
+
+
+class TextOfTraining:
+    """The two corpora of a training, with which its datasets are made.
+
+    Args:
+        path: `pathlib.Path` of the run directory, whose folder `data` keeps what is prepared.
+        options: `TrainOptions`.
+        tokenizer: `Tokenizer`.
+        max_length: int, the longest sequence in tokens.
+        report: function that takes a sentence.
+    """
+
+    def __init__(self, path, options, tokenizer, max_length, report):
+        self._path, self._tokenizer = path, tokenizer
+        self._max_length, self._report = max_length, report
+        self.corpus = self._prepared(options.train_source, options.train_target)
+
+    @property
+    def num_tokens(self):
+        """Tokens of the training text on its longer side."""
+        return max(self.corpus.num_source_tokens, self.corpus.num_target_tokens)
+
+    def _prepared(self, source, target):
+        return prepare_cached(
+            str(source),
+            str(target),
+            self._tokenizer,
+            self._path / "data",
+            max_length=self._max_length,
+            report=self._report,
+            progress=Progress(what="pairs prepared", name="data", report=self._report),
+        )
+
+    def check_same(self, name):
+        """Checks that the text is the one that the training began with.
+
+        Raises:
+            ValueError: the prepared text has another name, which is a digest of its content.
+        """
+        if self.corpus.folder.name != name:
+            raise ValueError(
+                f"The text in the files of {self._path} is not the text that its training began "
+                "with: put it back, or begin anew."
+            )
+
+    def datasets(self, options, teachers):
+        """Makes the datasets.
+
+        Args:
+            options: `TrainOptions` after `settle_text`.
+            teachers: list of models whose predictions are still to be computed.
+
+        Returns:
+            (training, validation): `ParallelDataset`s; the second is `None` without validation.
+        """
+        settings = {"batch_tokens": options.batch_tokens, "packed": options.packed}
+        max_shapes = options.max_shapes or 1  # Packed batches have one shape anyway.
+        noise = {
+            "subword_sampling": options.subword_sampling,
+            "word_dropout": options.word_dropout,
+            "tokenizer": self._tokenizer,
+        }
+        if options.teachers:
+            noise["soft_targets"] = self._soft_targets(options, teachers)
+        seed = (
+            options.seed or 0
+        )  # The order of the batches has a seed also where dropout keeps its.
+        train = ParallelDataset.from_prepared(
+            self.corpus, **settings, **noise, max_shapes=max_shapes, seed=seed
+        )
+        self._report(f"data: {train.summary()}")
+        if options.valid_source is None:
+            return train, None
+        max_shapes = min(max_shapes, _VALIDATION_SHAPES)
+        corpus = self._prepared(options.valid_source, options.valid_target)
+        valid = ParallelDataset.from_prepared(
+            corpus, **settings, max_shapes=max_shapes, shuffle=False
+        )
+        return train, valid
+
+    def _soft_targets(self, options, teachers):
+        """The teachers' predictions for the training text, computed once in a training."""
+        folder = self._path / _SOFT_TARGETS
+        if teachers:
+            count = f"{len(teachers)} teachers" if len(teachers) > 1 else "the teacher"
+            self._report(
+                f"teachers: asking {count} about {self.corpus.num_target_tokens:,} tokens ..."
+            )
+            progress = Progress(what="pairs looked at", name="teachers", report=self._report)
+            soft_targets(teachers, self.corpus, folder, progress=progress)
+        found = SoftTargets(folder, self.corpus)
+        weight = options.teacher_weight
+        self._report(
+            f"targets: {weight:g} of each is what the teachers expect, {round(1 - weight, 6):g} "
+            "the given word"
+        )
+        return found

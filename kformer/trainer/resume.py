@@ -1,0 +1,135 @@
+"""What a training that goes on takes from its run directory: its options and its validations."""
+
+import csv
+
+from kformer.saving.run_directory import FORMAT_VERSION, read_config
+from kformer.trainer.model import preset_config
+from kformer.trainer.options import TrainOptions, plain
+from kformer.utils import files
+from kformer_cli.declarations import CHANGEABLE, TRAINING, default_of
+
+
+def stored_config(path, resume):
+    """The config of the training to go on with, or `None` for a new one in an empty folder.
+
+    Args:
+        path: `pathlib.Path` of the run directory.
+        resume: bool, whether a training may go on there.
+
+    Raises:
+        NotADirectoryError: `path` is a file.
+        ValueError: the folder holds something else, or a training and `resume` is false.
+    """
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(f"{path} is a file, so no run directory can be made there.")
+    if (path / "config.json").exists():
+        config = read_config(path)
+        # An average of checkpoints, or what a translator has saved, keeps the options of its
+        # training, but has no history.
+        has_model = (path / "model.keras").exists()
+        if "training" not in config or (has_model and not (path / "history.csv").exists()):
+            raise ValueError(
+                f"{path} holds a model that was not trained there by this command: choose another "
+                f"folder, with start_from={path}."
+            )
+        if not resume:
+            raise ValueError(
+                f"{path} holds a training already: go on with it by resume (--resume), or choose "
+                "another folder."
+            )
+        return config
+    others = sorted({entry.name for entry in path.glob("*")} - {files.LOCK_FILE})
+    if others:
+        raise ValueError(
+            f"{path} is not empty and holds no training (it has {', '.join(others[:3])}): choose "
+            "another folder."
+        )
+    return None
+
+
+def inherited(config):
+    """What a run keeps of the run that it starts from: its search options and its origin."""
+    return {name: config[name] for name in ("search", "imported") if name in config}
+
+
+def write_config(path, options, kept):
+    """Writes the options, and what is inherited, to `config.json` of the run directory."""
+    training = {name: getattr(options, name) for name in TRAINING}
+    config = {"format_version": FORMAT_VERSION, **kept, "training": training}
+    files.write_json(path / "config.json", config)
+
+
+def resume_options(stored, given, path):
+    """The options of a training that goes on.
+
+    Args:
+        stored: dict of the options that it began with.
+        given: dict of the options that are given now.
+        path: its run directory, for the error message.
+
+    Returns:
+        `TrainOptions`.
+
+    Raises:
+        ValueError: an option is given that would change what the training computes.
+    """
+    options = {name: value for name, value in stored.items() if name in TRAINING}
+    for name, value in given.items():
+        began, value = options.get(name), plain(value)
+        TRAINING[name].check(value)
+        if name == "model_options" and not options.get("start_from"):
+            is_same = _with_positions(value, options) == _with_positions(began, options)
+        else:
+            is_same = value == began
+        if name not in CHANGEABLE and not is_same:
+            raise ValueError(
+                f"The training in {path} began with {name}={began} and can only go on with that, "
+                f"not with {value}: leave the option out, or begin a new training in another "
+                "folder."
+            )
+    if stored.get("cooldown"):
+        _check_end(stored, given, path)
+    elif "epochs" in given or "steps" in given:
+        options.update(epochs=None, steps=None)
+    changes = {name: value for name, value in given.items() if name in CHANGEABLE}
+    return TrainOptions(**{**options, **changes})
+
+
+def _with_positions(model_options, options):
+    """Model options with the preset's positions, which some configs name and others do not."""
+    preset = preset_config(options.get("preset") or default_of("preset"))
+    return {"position_encoding": preset["position_encoding"], **(model_options or {})}
+
+
+def _check_end(stored, given, path):
+    """With a cooldown the learning rate depends on the end, which must be where it was."""
+    for name in ("epochs", "steps"):
+        began = stored.get(name)
+        if given.get(name, began) != began:
+            stays = f"there is no limit of {name}" if began is None else f"{name} stays {began}"
+            raise ValueError(
+                f"The learning rate of the training in {path} falls to 0 at its end, so {stays}: "
+                "leave the option out, or train the finished model further by start_from. (With "
+                "cooldown 0 the length can be changed.)"
+            )
+
+
+def past_validations(path, measure, state):
+    """The validations up to the step that the training goes on from.
+
+    Args:
+        path: `pathlib.Path` of the run directory.
+        measure: "nll" or "bleu".
+        state: `TrainingState`, or `None` for a training that begins.
+
+    Returns:
+        List of dicts with the `epoch` and the value of `measure`.
+    """
+    if state is None or not (path / "history.csv").exists():
+        return []
+    name = f"val_{measure}"
+    with open(path / "history.csv", encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row.get(name)]
+    # Every validation has a likelihood; the rows within an epoch that `quality_every` adds do not.
+    rows = [row for row in rows if row.get("val_nll") and int(row["step"]) <= state.step]
+    return [{"epoch": int(row["epoch"]), measure: float(row[name])} for row in rows]

@@ -1,0 +1,87 @@
+"""The tokenizer of a training: loaded, taken over from another run, or trained."""
+
+from kformer.text import Tokenizer
+from kformer.text.sentencepiece_training import VocabularySizeError
+from kformer.trainer.defaults import default_vocabulary_size
+from kformer_cli.declarations import default_of
+
+# Sizes that are tried until one fits both corpora of separate vocabularies.
+_ATTEMPTS = 5
+
+
+def provide_tokenizer(path, options, shared, resumed, num_pairs, report):
+    """Makes the tokenizer of a training and saves it in the run directory.
+
+    Args:
+        path: `pathlib.Path` of the run directory.
+        options: `TrainOptions`.
+        shared: `Tokenizer` of the run that the training starts from or of its teachers, or `None`.
+        resumed: bool, whether a tokenizer in the run directory is that of this training.
+        num_pairs: int, lines of the corpus.
+        report: function that takes a sentence about what was chosen.
+
+    Returns:
+        `Tokenizer`.
+    """
+    folder = path / "tokenizer"
+    if resumed and (folder / "tokenizer.json").is_file():
+        return Tokenizer.load(folder)
+    if options.tokenizer:
+        tokenizer = Tokenizer.load(options.tokenizer)
+    elif shared is not None:
+        tokenizer = shared
+    else:
+        report(f"tokenizer: training it on {num_pairs:,} pairs ...")
+        tokenizer = train_tokenizer(options, num_pairs, report)
+    tokenizer.save(folder)
+    return tokenizer
+
+
+def train_tokenizer(options, num_pairs, report):
+    """Trains the tokenizer of a training.
+
+    Args:
+        options: `TrainOptions`.
+        num_pairs: int, lines of the corpus.
+        report: function that takes a sentence about what was chosen.
+
+    Returns:
+        `Tokenizer`.
+
+    Raises:
+        VocabularySizeError: the given vocabulary size does not fit the corpus.
+    """
+    kind = options.tokenizer_type or default_of("tokenizer_type")
+    sides = [options.train_source, options.train_target]
+    files = sides if options.separate_vocabularies else [sides]
+    settings = {"seed": options.seed or default_of("seed"), "model_type": kind}
+    if options.vocabulary_size is not None:
+        size = options.vocabulary_size
+        tokenizer = Tokenizer.train(*files, vocabulary_size=size, **settings)
+    else:
+        tokenizer = _train_fitting(files, default_vocabulary_size(num_pairs), settings)
+    which = "one vocabulary for both sides"
+    if options.separate_vocabularies:
+        which = "a source and a target vocabulary"
+    sentence = f"tokenizer: {kind}"
+    if not options.tokenizer_type:
+        sentence += ", which splits a text into fewer pieces than unigram does"
+    sentence += f"; {which}, {tokenizer.vocabulary_size:,} pieces"
+    if not options.vocabulary_size:
+        sentence += f", few enough that each occurs often in {num_pairs:,} pairs"
+    report(sentence)
+    return tokenizer
+
+
+def _train_fitting(files, size, settings):
+    """A tokenizer of about that size: a small corpus has fewer pieces, a Chinese one needs more."""
+    sizes = [size] * len(files)
+    for attempt in range(_ATTEMPTS):
+        try:
+            if len(files) == 1:
+                return Tokenizer.train(*files, vocabulary_size=sizes[0], **settings)
+            return Tokenizer.train(*files, vocabulary_size=sizes, **settings)
+        except VocabularySizeError as error:
+            if attempt == _ATTEMPTS - 1:
+                raise
+            sizes[error.side] = error.possible

@@ -1,0 +1,49 @@
+"""A training that goes on: its options."""
+
+import dataclasses
+
+import pytest
+
+from kformer.trainer.options import TrainOptions
+from kformer.trainer.resume import resume_options
+
+
+@pytest.mark.any_backend
+def test_only_the_end_may_change_when_a_training_goes_on():
+    stored = {**dataclasses.asdict(TrainOptions("a", "b", epochs=5, seed=3)), "from_the_future": 1}
+    assert resume_options(stored, {"seed": 3, "keep": 9}, "run") == TrainOptions(
+        "a", "b", epochs=5, seed=3, keep=9
+    )
+    assert resume_options(stored, {"steps": 7}, "run") == TrainOptions("a", "b", steps=7, seed=3)
+    # With a cooldown it is settled, whichever of its limits is given once more.
+    settled = {**stored, "cooldown": 0.25, "steps": 30}
+    for given in ({"epochs": 5}, {"steps": 30}, {"epochs": 5, "steps": 30}):
+        assert resume_options(settled, given, "run") == TrainOptions(
+            "a", "b", epochs=5, steps=30, seed=3, cooldown=0.25
+        )
+    with pytest.raises(
+        ValueError,
+        match="falls to 0 at its end, so there is no limit of epochs: leave the option out",
+    ):
+        resume_options({**settled, "epochs": None}, {"epochs": 5}, "run")
+    with pytest.raises(
+        ValueError, match="began with seed=3 and can only go on with that, not with 4"
+    ):
+        resume_options(stored, {"seed": 4}, "run")
+
+
+@pytest.mark.any_backend
+def test_the_same_model_options_are_known_in_a_config_that_names_the_positions():
+    """Before presets recommended positions, the config of a new model had them."""
+    files = dataclasses.asdict(TrainOptions("a", "b"))
+    for given, stored in (
+        ({}, {"position_encoding": "rope"}),
+        ({"gated": True}, {"position_encoding": "rope", "gated": True}),
+        ({"position_encoding": "alibi"}, {"position_encoding": "alibi"}),
+        ({}, None),
+    ):
+        options = resume_options({**files, "model_options": stored}, {"model_options": given}, "r")
+        assert options.model_options == stored
+    with pytest.raises(ValueError, match="began with model_options={'position_encoding': 'rope'}"):
+        stored = {**files, "model_options": {"position_encoding": "rope"}}
+        resume_options(stored, {"model_options": {"position_encoding": "alibi"}}, "run")
