@@ -7,11 +7,12 @@ import numpy as np
 from keras import ops
 
 from kformer.export.checks import check_free, check_installed, check_layers, forbidden_ids
-from kformer.interop.weights import slots
+from kformer.interop.slots import slots
 from kformer.layers import sinusoidal_positions
 from kformer.models import Transformer
 from kformer.utils.checks import check_choice
 from kformer.utils.files import new_folder
+from kformer_cli.export_formats import FORMATS
 
 # The size at which that library begins a new file, too.
 _SHARD_BYTES = 2 * 10**9
@@ -315,7 +316,7 @@ def _expected_besides(model, search, tensors):
 
 
 def _number_type(dtype):
-    check_choice("dtype", dtype, ("float32", "float16", "bfloat16"))
+    check_choice("dtype", dtype, FORMATS["hf"].dtypes)
     if dtype == "bfloat16":
         import ml_dtypes
 

@@ -4,13 +4,13 @@ import dataclasses
 
 import keras
 
-from kformer.decoding.fast.ops_stored import DTYPES
 from kformer.export.saved_model.folder import version_folder, write_metadata
 from kformer.export.saved_model.process import export_in_tensorflow
 from kformer.export.saved_model.tokenizer import GraphTokenizer
 from kformer.export.saved_model.translation import TranslationGraph
 from kformer.utils.checks import check_choice
 from kformer.utils.files import new_folder
+from kformer_cli.export_formats import FORMATS
 
 
 def export_saved_model(
@@ -78,7 +78,7 @@ def export_saved_model(
     if "n_best" not in options:
         search = dataclasses.replace(search, n_best=search.beam_size)
     if dtype is not None:
-        check_choice("A SavedModel's dtype", dtype, DTYPES)
+        check_choice("A SavedModel's dtype", dtype, FORMATS["saved_model"].dtypes)
     target = version_folder(path, version)
     if keras.backend.backend() != "tensorflow":
         others = {
