@@ -1,4 +1,4 @@
-"""Published checkpoints in."""
+"""Imports of published checkpoints."""
 
 from kformer.interop.importing import import_checkpoint, load_checkpoint
 from kformer.utils.moved import moved_names

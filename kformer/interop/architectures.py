@@ -1,16 +1,16 @@
-"""Published architectures as `Transformer`s: what their `config.json` says, in our words.
+"""Published architectures as `Transformer`s: their `config.json` as its arguments.
 
-| `model_type` | norm | positions                            | embedding norm | output bias | published models               |
-|--------------|------|--------------------------------------|----------------|-------------|--------------------------------|
-| `marian`     | post | sinusoidal, sines before cosines     | no             | yes         | OPUS-MT                        |
-| `m2m_100`    | pre  | sinusoidal, fairseq's, from 2        | no             | no          | M2M100, NLLB-200               |
-| `mbart`      | pre  | learned, the first two rows not used | yes            | yes         | mBART, mBART-50                |
-| `bart`       | post | learned, the first two rows not used | yes            | yes         | BART and what was made from it |
-| `pegasus`    | pre  | sinusoidal, sines before cosines     | no             | yes         | what kformer exports, pre-norm |
-| `t5`, `mt5`  | pre  | a learned bias for each distance     | no             | no          | T5, T5 v1.1, mT5               |
+| `model_type` | norm | positions                    | embedding norm | bias | models           |
+|--------------|------|------------------------------|----------------|------|------------------|
+| `marian`     | post | sines before cosines         | no             | yes  | OPUS-MT          |
+| `m2m_100`    | pre  | fairseq's sinusoids, from 2  | no             | no   | M2M100, NLLB-200 |
+| `mbart`      | pre  | learned, first 2 rows unused | yes            | yes  | mBART, mBART-50  |
+| `bart`       | post | learned, first 2 rows unused | yes            | yes  | BART             |
+| `pegasus`    | pre  | sines before cosines         | no             | yes  | kformer's export |
+| `t5`, `mt5`  | pre  | learned bias by distance     | no             | no   | T5, T5 v1.1, mT5 |
 
-T5's norm is RMSNorm, its maps have no biases, its scores are not scaled, and its feed-forward
-networks may be gated."""
+"Bias" is that of the output layer. T5's norm is RMSNorm, its linear layers have no biases, its
+scores are not scaled, and its feed-forward networks may be gated."""
 
 from kformer.utils.checks import check_rate, check_whole
 
@@ -64,21 +64,22 @@ def model_arguments(config, where="config.json"):
 
     Args:
         config: dict, the content of `config.json`.
-        where: what to call it in error messages.
+        where: str, default "config.json". The file's name in error messages.
 
     Returns:
         Dict of keyword arguments.
 
     Raises:
-        ValueError: the architecture is unknown, a value is missing or odd, or it is something that
-            `Transformer` cannot be.
+        ValueError: the architecture is unknown, a value is missing or not allowed, or `Transformer`
+            cannot be this architecture.
     """
     model_type = config.get("model_type")
     if model_type in _T5:
         return _t5_arguments(config, where)
     if model_type not in _STYLES:
         raise ValueError(
-            f"{where} has the model_type {model_type!r}; kformer imports {', '.join(MODEL_TYPES[:-1])}."
+            f"{where} has the model_type {model_type!r}; kformer imports "
+            f"{', '.join(MODEL_TYPES[:-1])}."
         )
     sizes = {
         name: _size(config, name, where)
@@ -89,13 +90,15 @@ def model_arguments(config, where="config.json"):
     activation = config.get("activation_function", "gelu")
     if activation not in _ACTIVATIONS:
         raise ValueError(
-            f"{where} has the activation_function {activation!r}; kformer has {', '.join(_ACTIVATIONS)}."
+            f"{where} has the activation_function {activation!r}; kformer has "
+            f"{', '.join(_ACTIVATIONS)}."
         )
     shared = config.get("share_encoder_decoder_embeddings", True)
     target_size = config.get("decoder_vocab_size") or sizes["vocab_size"]
     if shared and target_size != sizes["vocab_size"]:
         raise ValueError(
-            f"{where} shares the embeddings of {sizes['vocab_size']} and {target_size} tokens, which cannot be."
+            f"{where} shares the embeddings of {sizes['vocab_size']} and {target_size} tokens, "
+            "which cannot be."
         )
     return {
         "vocabulary_size": sizes["vocab_size"],
@@ -125,7 +128,7 @@ def _t5_arguments(config, where):
         for name in ("d_model", "d_kv", "d_ff", "num_layers", "num_heads", "vocab_size")
     }
     gate, _, activation = config.get("feed_forward_proj", "relu").rpartition("-")
-    # The first of its kind was the approximation, and the name stayed.
+    # In T5's files "gated-gelu" has always meant the tanh approximation.
     activation = (
         "gelu_tanh"
         if (gate, activation) == ("gated", "gelu")
@@ -134,7 +137,8 @@ def _t5_arguments(config, where):
     if activation is None or gate not in ("", "gated"):
         name = config["feed_forward_proj"]
         raise ValueError(
-            f"{where} has the feed_forward_proj {name!r}; kformer has {', '.join(_ACTIVATIONS)}, gated or not."
+            f"{where} has the feed_forward_proj {name!r}; kformer has {', '.join(_ACTIVATIONS)}, "
+            "gated or not."
         )
     tied = bool(config.get("tie_word_embeddings", True))
     numbers = {
@@ -169,8 +173,8 @@ def _t5_arguments(config, where):
         "relative_buckets": numbers["relative_attention_num_buckets"],
         "relative_max_distance": numbers["relative_attention_max_distance"],
         "scale_embeddings": False,
-        # Models whose projection is a table of its own do not scale; newer configurations say so in
-        # words of their own.
+        # Models with an output projection of their own do not scale; newer configurations have an
+        # option for it.
         "scale_output": bool(config.get("scale_decoder_outputs", tied)),
         "share_output": tied,
         **_special_ids(
@@ -190,7 +194,7 @@ def _special_ids(config, size, where):
         "start_id": config.get("decoder_start_token_id"),
     }
     if special["start_id"] is None:
-        special["start_id"] = end_id  # What mBART's configuration leaves to the tokenizer.
+        special["start_id"] = end_id  # mBART's configuration leaves it to the tokenizer.
     for name, value in special.items():
         check_whole(f"The {name.replace('_', ' ')} of {where}", value, least=0, most=size - 1)
     return special
@@ -207,5 +211,6 @@ def _rate(config, name, where):
 def _same(config, one, other, where):
     if config.get(one) != config.get(other):
         raise ValueError(
-            f"{where} has {one}={config.get(one)} and {other}={config.get(other)}; kformer has one size for both sides."
+            f"{where} has {one}={config.get(one)} and {other}={config.get(other)}; kformer has "
+            "one size for both sides."
         )

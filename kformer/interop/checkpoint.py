@@ -1,4 +1,4 @@
-"""The folder of a published checkpoint, read so that nothing in it can run code or lead out of it."""
+"""The folder of a published checkpoint. Reading it runs no code and never leaves the folder."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ class CheckpointFolder:
     files.
 
     Args:
-        path: the folder.
+        path: path of the folder.
 
     Attributes:
         path: `pathlib.Path`.
@@ -31,7 +31,8 @@ class CheckpointFolder:
         self.path = pathlib.Path(path)
         if not self.path.is_dir():
             raise FileNotFoundError(
-                f"There is no folder {self.path}: give the folder of a downloaded model, with its config.json."
+                f"There is no folder {self.path}: give the folder of a downloaded model, with its "
+                "config.json."
             )
         self.config = self.read_json("config.json")
         if self.config is None:
@@ -53,8 +54,8 @@ class CheckpointFolder:
             inside = path.resolve().is_relative_to(self.path.resolve())
         if not inside:
             raise ValueError(
-                f"{path} is a link that leads out of the folder, and is not followed: copy the model with its files (as `cp -rL` does) "
-                "and import the copy."
+                f"{path} is a link that leads out of the folder, and is not followed: copy the "
+                "model with its files (as `cp -rL` does) and import the copy."
             )
         return path if path.is_file() else None
 
@@ -84,7 +85,8 @@ class CheckpointFolder:
             ) from None
         if not isinstance(value, dict):
             raise ValueError(
-                f"{path} holds {type(value).__name__} where a JSON object should be: download the model again."
+                f"{path} holds {type(value).__name__} where a JSON object should be: download the "
+                "model again."
             )
         return value
 
@@ -101,7 +103,8 @@ class CheckpointFolder:
             if files:
                 return Weights(files, open_file)
         raise FileNotFoundError(
-            f"{self.path} has no weights: neither {_SAFETENSORS}, nor its shards with {_SAFETENSORS}.index.json, nor {_PICKLE}."
+            f"{self.path} has no weights: neither {_SAFETENSORS}, nor its shards with "
+            f"{_SAFETENSORS}.index.json, nor {_PICKLE}."
         )
 
     def _weight_files(self, name):
@@ -122,23 +125,24 @@ class CheckpointFolder:
             )
         files = []
         for shard in sorted(set(shards.values())):
-            # A plain name: an index must not point elsewhere.
+            # A plain file name: an index must not lead to another folder.
             path = self.file(shard) if pathlib.PurePath(shard).name == shard else None
             if path is None:
                 raise FileNotFoundError(
-                    f"{self.path} lacks {shard!r}, which its index of weights names: download the model again."
+                    f"{self.path} lacks {shard!r}, which its index of weights names: download the "
+                    "model again."
                 )
             files.append(path)
         return files
 
 
 class Weights:
-    """Tensors by name, from several files, each read when it is asked for.
+    """Tensors by name, from several files. A tensor is read when it is asked for.
 
     Args:
-        files: list of paths.
-        open_file: function of a path to a `(shapes, read)` pair: a dict of name to shape, and a
-            function of a name to an array.
+        files: list of `pathlib.Path`.
+        open_file: function of a path. Returns a dict of name to shape, and a function of a name
+            that returns an array.
 
     Attributes:
         shapes: dict of name to shape.
@@ -151,7 +155,8 @@ class Weights:
             for name, shape in shapes.items():
                 if name in self.shapes:
                     raise ValueError(
-                        f"The tensor {name!r} stands in two files of weights, one of them {path}: download the model again."
+                        f"The tensor {name!r} stands in two files of weights, one of them {path}: "
+                        "download the model again."
                     )
                 self.shapes[name] = tuple(shape)
                 self._readers[name] = read
@@ -167,9 +172,10 @@ class Weights:
         except (
             AttributeError,
             TypeError,
-        ) as error:  # How the two libraries say it, of 8-bit numbers for example.
+        ) as error:  # Either library raises these, for example for 8-bit numbers.
             raise ValueError(
-                f"The tensor {name!r} holds numbers that cannot be read ({error}); download weights in float32."
+                f"The tensor {name!r} holds numbers that cannot be read ({error}); download "
+                "weights in float32."
             ) from None
 
 
@@ -178,13 +184,15 @@ def _open_safetensors(path):
         import safetensors
     except ImportError:
         raise ImportError(
-            f"Reading {path} needs safetensors, which is not installed here: run `pip install safetensors`."
+            f"Reading {path} needs safetensors, which is not installed here: run `pip install "
+            "safetensors`."
         ) from None
     try:
         # Mapped into memory: a tensor's bytes are read when it is. The library checks the header's
         # size and that it covers the file.
         file = safetensors.safe_open(str(path), framework="numpy")
-        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 - it is no dict
+        names = file.keys()  # `file` cannot be iterated itself.
+        shapes = {name: file.get_slice(name).get_shape() for name in names}
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise ValueError(
             f"{path} is damaged or no safetensors file ({error}): download it again."
@@ -197,12 +205,12 @@ def _open_pickle(path):
         import torch
     except ImportError:
         raise ImportError(
-            f"Reading {path} needs PyTorch, which is not installed here: run `pip install torch`, or download the model's "
-            "model.safetensors."
+            f"Reading {path} needs PyTorch, which is not installed here: run `pip install torch`, "
+            "or download the model's model.safetensors."
         ) from None
     try:
-        # weights_only: of a pickle nothing but tensors is made. Older files are no archives and
-        # cannot be mapped.
+        # weights_only: only tensors are unpickled. Older files are no archives and cannot be
+        # mapped.
         tensors = torch.load(
             path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
         )
@@ -224,7 +232,7 @@ def _open_pickle(path):
         isinstance(value, torch.Tensor) for value in tensors.values()
     ):
         raise ValueError(
-            f"{path} holds something else than tensors by name, so it is no file of weights."
+            f"{path} holds other things than tensors by name, so it is no file of weights."
         )
 
     def read(name):

@@ -1,13 +1,13 @@
-"""How a published model is searched: its `generation_config.json` as `SearchOptions`."""
+"""The search of a published model: its `generation_config.json` as `SearchOptions`."""
 
 from kformer.decoding import SearchOptions
 from kformer.decoding.searcher import check_options
 from kformer.utils.checks import check_whole
 
-# What `generate` does where nothing is said.
+# The default of `generate`.
 _DEFAULT_NEW_TOKENS = 20
-# Settings that change what is generated, that kformer's searches do not have, and their values that
-# change nothing.
+# Settings that change what is generated and that kformer's searches do not have, each with the
+# value that changes nothing.
 _UNSUPPORTED = {
     "repetition_penalty": 1.0,
     "no_repeat_ngram_size": 0,
@@ -30,108 +30,66 @@ _UNSUPPORTED = {
     "stop_strings": None,
     "prefix_allowed_tokens_fn": None,
 }
-# Where there is no generation_config.json, older folders have these in config.json.
+# Older folders have these in config.json, where there is no generation_config.json.
 _IN_CONFIG = (
-    "num_beams", "length_penalty", "early_stopping", "max_length", "min_length", "max_new_tokens", "min_new_tokens", "bad_words_ids",
-    "suppress_tokens", "renormalize_logits",
-    "forced_bos_token_id", "forced_eos_token_id", "do_sample", "temperature", "top_k", "top_p", "num_return_sequences",
+    "num_beams",
+    "length_penalty",
+    "early_stopping",
+    *("max_length", "min_length", "max_new_tokens", "min_new_tokens"),
+    *("bad_words_ids", "suppress_tokens", "renormalize_logits"),
+    *("forced_bos_token_id", "forced_eos_token_id"),
+    *("do_sample", "temperature", "top_k", "top_p", "num_return_sequences"),
     *_UNSUPPORTED,
-)  # fmt: skip
+)
 
 
 def search_options(generation, config, model, where="generation_config.json"):
-    """The search that `generate` runs by default with a published model.
+    """The default search of a published model, as its own library's `generate` runs it.
 
     Args:
-        generation: dict, the content of `generation_config.json`; `None` if there is none, then
-            `config` tells.
+        generation: dict, the content of `generation_config.json`, or `None` if there is no such
+            file; then `config` is read.
         config: dict, the content of `config.json`.
-        model: the `Transformer`.
-        where: what to call the file in error messages.
+        model: `kformer.Transformer`.
+        where: str, default "generation_config.json". The file's name in error messages.
 
     Returns:
-        `SearchOptions` in the mode "huggingface", and a list of settings, as text, that were left
-        out since kformer has no such thing.
+        `SearchOptions` in the mode "huggingface", and a list of str: the settings that kformer does
+        not have, which were left out.
 
     Raises:
         ValueError: a setting has a value that makes no sense, or names a token that the model does
             not have.
     """
     if generation is None:
-        # What that library's configurations have where the file does not say otherwise.
+        # The defaults of that library's configurations.
         usual = (
             {} if config.get("model_type") == "m2m_100" else {"forced_eos_token_id": model.end_id}
         )
         generation = {**usual, **{name: config[name] for name in _IN_CONFIG if name in config}}
         where = "config.json"
+    settings = _Settings(generation, where)
     left_out = [
         f"{name}={generation[name]}"
         for name, nothing in _UNSUPPORTED.items()
         if generation.get(name) not in (None, nothing, [], {})
     ]
-    # That library counts the start token too, and stops at so many tokens with or without an end
-    # token.
-    total = _number(generation, "max_length", where)
-    if total is not None and total < 2:
-        raise ValueError(
-            f"{where} gives {total} for max_length, which leaves no token behind the start token."
-        )
-    if _number(generation, "max_new_tokens", where) is not None:
-        total = generation["max_new_tokens"] + 1
-    elif total is None:
-        total = min(
-            _DEFAULT_NEW_TOKENS + 1, config.get("max_position_embeddings", model.max_length)
-        )
-    if model.get_config()["position_encoding"] == "learned":
-        total = min(total, model.max_length + 1)  # The last token is never read.
-    min_length = (_number(generation, "min_length", where) or 0) - 1
-    if _number(generation, "min_new_tokens", where) is not None:
-        min_length = generation["min_new_tokens"]
-    forced_end = _single(generation, "forced_eos_token_id", where)
-    if forced_end not in (None, model.end_id):
-        left_out.append(f"forced_eos_token_id={forced_end}")
-    forbidden = _forbidden(generation, left_out, where)
-    end_ids = _ids(generation, "eos_token_id", where)
-    if end_ids and set(end_ids) != {model.end_id}:
-        left_out.append(f"eos_token_id={generation['eos_token_id']}")
-    beams, sampling = (
-        _number(generation, "num_beams", where) or 1,
-        bool(generation.get("do_sample", False)),
-    )
-    n_best = _number(generation, "num_return_sequences", where) or 1
-    if sampling and beams > 1:
-        left_out.append(f"do_sample=True beside num_beams={beams}")
-        sampling = False
-    draws = {}
-    if sampling:
-        given = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}
-        draws = {
-            name: default if generation.get(name) is None else generation[name]
-            for name, default in given.items()
-        }
-    first = _ids(generation, "forced_bos_token_id", where)
-    early_stopping, length_penalty = (
-        generation.get("early_stopping"),
-        generation.get("length_penalty"),
-    )
+    lengths = _lengths(settings, config, model)
+    ends_by_force = _ends_by_force(settings, model, left_out)
+    forbidden = _forbidden(settings, left_out) - {model.end_id}
+    numbers = _hypotheses(settings, left_out)
+    first = settings.ids("forced_bos_token_id")
     try:
         options = SearchOptions(
             mode="huggingface",
-            beam_size=beams,
-            n_best=n_best if sampling else min(n_best, beams),
-            length_penalty=1.0 if length_penalty is None else length_penalty,
-            early_stopping=False if early_stopping is None else early_stopping,
-            max_length=max(total - 2, 1),
-            min_length=max(min(min_length, total - 2), 0),
-            # No limit by the source's length: the other one is always smaller.
-            length_ratio=float(max(total - 2, 1)),
-            length_offset=0,
-            forced_end=forced_end == model.end_id,
-            forbidden_ids=tuple(sorted(forbidden - {model.end_id})),
-            renormalize=bool(generation.get("renormalize_logits", False)),
+            **numbers,
+            **lengths,
+            length_penalty=settings.value("length_penalty", 1.0),
+            early_stopping=settings.value("early_stopping", False),
+            forced_end=ends_by_force,
+            forbidden_ids=tuple(sorted(forbidden)),
+            renormalize=bool(settings.value("renormalize_logits", False)),
             prefix_ids=tuple(first[:1]),
-            sampling=sampling,
-            **draws,
         )
         check_options(model, options)
     except ValueError as error:
@@ -139,17 +97,114 @@ def search_options(generation, config, model, where="generation_config.json"):
     return options, left_out
 
 
-def _forbidden(generation, left_out, where):
-    """Ids that are never generated. Longer sequences that may not come are told in `left_out`."""
-    forbidden = set(_ids(generation, "suppress_tokens", where))
-    words = generation.get("bad_words_ids") or []
+class _Settings:
+    """The content of a configuration, read with checks.
+
+    Args:
+        content: dict.
+        where: str. The file's name in error messages.
+    """
+
+    def __init__(self, content, where):
+        self.content = content
+        self.where = where
+
+    def value(self, name, default):
+        """A setting of any type; `None` counts as absent."""
+        value = self.content.get(name)
+        return default if value is None else value
+
+    def number(self, name):
+        """A setting that is a whole number, or `None`."""
+        return self._checked(name, self.content.get(name))
+
+    def single(self, name):
+        """A setting that is a whole number, or a list of one, or `None`."""
+        value = self.content.get(name)
+        is_one = isinstance(value, list) and len(value) == 1
+        return self._checked(name, value[0] if is_one else value)
+
+    def ids(self, name):
+        """A setting that is a token id or a list of them, as a list."""
+        value = self.value(name, [])
+        return self.checked_ids(name, value if isinstance(value, list) else [value])
+
+    def checked_ids(self, name, ids):
+        return [token_id for token_id in ids if self._checked(name, token_id) is not None]
+
+    def _checked(self, name, value):
+        return None if value is None else check_whole(f"{name} of {self.where}", value, least=0)
+
+
+def _lengths(settings, config, model):
+    """The `SearchOptions` of length."""
+    # That library counts the start token too, and stops at this number of tokens with or without an
+    # end token.
+    total = settings.number("max_length")
+    if total is not None and total < 2:
+        raise ValueError(
+            f"{settings.where} gives {total} for max_length, which leaves no token behind the "
+            "start token."
+        )
+    new_tokens = settings.number("max_new_tokens")
+    if new_tokens is not None:
+        total = new_tokens + 1
+    elif total is None:
+        longest = config.get("max_position_embeddings", model.max_length)
+        total = min(_DEFAULT_NEW_TOKENS + 1, longest)
+    if model.get_config()["position_encoding"] == "learned":
+        total = min(total, model.max_length + 1)  # The last token is never read.
+    least = settings.number("min_new_tokens")
+    if least is None:
+        least = (settings.number("min_length") or 0) - 1
+    max_length = max(total - 2, 1)
+    return {
+        "max_length": max_length,
+        "min_length": max(min(least, total - 2), 0),
+        # No limit by the source's length: this one is never the smaller.
+        "length_ratio": float(max_length),
+        "length_offset": 0,
+    }
+
+
+def _ends_by_force(settings, model, left_out):
+    """Whether a hypothesis of full length gets an end token; other end tokens go to `left_out`."""
+    forced_end = settings.single("forced_eos_token_id")
+    if forced_end not in (None, model.end_id):
+        left_out.append(f"forced_eos_token_id={forced_end}")
+    end_ids = settings.ids("eos_token_id")
+    if end_ids and set(end_ids) != {model.end_id}:
+        left_out.append(f"eos_token_id={settings.content['eos_token_id']}")
+    return forced_end == model.end_id
+
+
+def _hypotheses(settings, left_out):
+    """The `SearchOptions` for the number of hypotheses, by a beam or by sampling."""
+    beam_size = settings.number("num_beams") or 1
+    n_best = settings.number("num_return_sequences") or 1
+    sampling = bool(settings.value("do_sample", False))
+    if sampling and beam_size > 1:
+        left_out.append(f"do_sample=True beside num_beams={beam_size}")
+        sampling = False
+    if not sampling:
+        return {"beam_size": beam_size, "n_best": min(n_best, beam_size), "sampling": False}
+    usual = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}
+    chosen = {name: settings.value(name, default) for name, default in usual.items()}
+    return {"beam_size": beam_size, "n_best": n_best, "sampling": True, **chosen}
+
+
+def _forbidden(settings, left_out):
+    """The set of forbidden tokens; longer forbidden sequences go to `left_out`."""
+    forbidden = set(settings.ids("suppress_tokens"))
+    words = settings.value("bad_words_ids", None) or []
     if not isinstance(words, list) or not all(isinstance(word, list) for word in words):
         raise ValueError(
-            f"{where} gives {words!r} for bad_words_ids, but a list of lists of token ids is needed."
+            f"{settings.where} gives {words!r} for bad_words_ids, but a list of lists of token ids "
+            "is needed."
         )
     longer = 0
     for word in words:
-        ids = _ids({"bad_words_ids": word}, "bad_words_ids", where)
+        ids = settings.checked_ids("bad_words_ids", word)
         if len(ids) == 1:
             forbidden.add(ids[0])
         else:
@@ -157,24 +212,3 @@ def _forbidden(generation, left_out, where):
     if longer:
         left_out.append(f"bad_words_ids with {longer} sequences of several tokens")
     return forbidden
-
-
-def _number(generation, name, where):
-    value = generation.get(name)
-    return None if value is None else check_whole(f"{name} of {where}", value, least=0)
-
-
-def _ids(generation, name, where):
-    """A setting that is a token id or a list of them, as a list."""
-    value = generation.get(name)
-    ids = [] if value is None else value if isinstance(value, list) else [value]
-    for token in ids:
-        _number({name: token}, name, where)
-    return ids
-
-
-def _single(generation, name, where):
-    value = generation.get(name)
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
-    return _number({name: value}, name, where)

@@ -1,4 +1,4 @@
-"""A published checkpoint becomes a run directory."""
+"""Imports a published checkpoint as a translator or as a run directory."""
 
 import pathlib
 
@@ -18,18 +18,19 @@ DTYPES = ("float32", "float16", "bfloat16")
 def load_checkpoint(
     path, *, source_language=None, target_language=None, dtype="float32", report=None
 ):
-    """A published translation model as a `Translator`.
+    """Loads a published translation model as a `Translator`.
 
     Args:
-        path: a local folder with `config.json`, weights (`model.safetensors`, its shards, or
-            `pytorch_model.bin`) and tokenizer files. Models of the types marian (OPUS-MT), m2m_100
-            (M2M100, NLLB-200), mbart (mBART, mBART-50), bart, t5 (T5, T5 v1.1) and mt5 are read.
-        source_language, target_language: codes for models of several languages, as the model's
-            makers write them (`"eng_Latn"`, `"en"`, `"en_XX"`); `None` takes what the folder says,
-            if it does.
-        dtype: "float32"; "float16" or "bfloat16" keep weights in half precision, and compute in it.
-        report: function that takes a sentence about each thing that could not be taken over; `None`
-            for none.
+        path: path of a local folder with `config.json`, weights (`model.safetensors`, its shards,
+            or `pytorch_model.bin`) and tokenizer files. Models of the types marian (OPUS-MT),
+            m2m_100 (M2M100, NLLB-200), mbart (mBART, mBART-50), bart, t5 (T5, T5 v1.1) and mt5 are
+            read.
+        source_language, target_language: str, default `None`, for the folder's own. Language codes
+            of a multilingual model, as its authors write them ("eng_Latn", "en", "en_XX").
+        dtype: str, default "float32". "float16" and "bfloat16" keep weights in half precision, and
+            compute in it.
+        report: function of a str, default `None`. Called for each setting of the folder's search
+            that kformer does not have.
 
     Returns:
         `kformer.Translator`. Its default search is the one of the folder's
@@ -37,19 +38,22 @@ def load_checkpoint(
 
     Raises:
         FileNotFoundError: the folder or a file in it is missing.
-        ValueError: a file is damaged, a tensor is missing, too many, or misshapen, or the
+        ValueError: a file is damaged, a tensor is missing, unknown or of another shape, or the
             architecture is not one of the above.
         ImportError: the weights' format needs a library that is not installed.
 
     Example:
-        >>> translator = kformer.interop.load_checkpoint("opus-mt-en-de")
-        >>> translator(["A man rides a horse."])
-        ["Ein Mann reitet auf einem Pferd."]
+
+    ```python
+    translator = kformer.interop.load_checkpoint("opus-mt-en-de")
+    translator(["A man rides a horse."])
+    # ["Ein Mann reitet auf einem Pferd."]
+    ```
     """
     check_choice("dtype", dtype, DTYPES)
     folder = CheckpointFolder(path)
     folder.check_links()
-    # What is quick to find wrong comes first.
+    # Quick checks come first.
     arguments = model_arguments(folder.config, str(folder.path / "config.json"))
     generation = folder.read_json("generation_config.json")
     tokenizer = read_tokenizer(
@@ -58,8 +62,8 @@ def load_checkpoint(
     for name, theirs in (("pad", tokenizer.pad_id), ("end", tokenizer.end_id)):
         if theirs != arguments[f"{name}_id"]:
             raise ValueError(
-                f"{folder.path}: the {name} token is {arguments[f'{name}_id']} in config.json but {theirs} in the tokenizer's files; they "
-                "are not of one model."
+                f"{folder.path}: the {name} token is {arguments[f'{name}_id']} in config.json but "
+                f"{theirs} in the tokenizer's files; they are not of one model."
             )
     weights = folder.open_weights()
     check_sizes(arguments, weights.shapes, str(folder.path))
@@ -71,7 +75,8 @@ def load_checkpoint(
     )
     for setting in left_out if report is not None else ():
         report(
-            f"the folder's search has {setting}, which kformer has not: the run searches without it."
+            f"the folder's search has {setting}, which kformer has not: the run searches without "
+            "it."
         )
     about = {
         "model_type": folder.config["model_type"],
@@ -84,21 +89,24 @@ def import_checkpoint(path, output, **options):
     """Makes a run directory of a published translation model.
 
     Args:
-        path: the model's folder.
-        output: the run directory to make.
+        path: path of the model's folder.
+        output: path of the run directory to make.
         **options: as for `load_checkpoint`.
 
     Returns:
-        The path of the run directory.
+        `pathlib.Path` of the run directory.
 
     Raises:
-        FileExistsError: there is something at `output`.
+        FileExistsError: something exists at `output`.
         FileNotFoundError, ValueError, ImportError: as `load_checkpoint`; nothing is left at
             `output` then.
 
     Example:
-        >>> kformer.interop.import_checkpoint("opus-mt-en-de", "runs/opus-mt-en-de")
-        PosixPath('runs/opus-mt-en-de')
+
+    ```python
+    kformer.interop.import_checkpoint("opus-mt-en-de", "runs/opus-mt-en-de")
+    # PosixPath('runs/opus-mt-en-de')
+    ```
     """
     output = pathlib.Path(output)
     if output.exists() or output.is_symlink():

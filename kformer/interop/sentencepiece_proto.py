@@ -1,10 +1,10 @@
-"""A SentencePiece model out of a Hugging Face `tokenizer.json`.
+"""A SentencePiece model from a Hugging Face `tokenizer.json`.
 
 Many published folders have no SentencePiece model any more, but the file of the `tokenizers`
 library: the same pieces and scores (unigram) or merges (BPE) and the same table of characters, in
-JSON. They are written back as the protocol buffer that SentencePiece reads. The bytes are put
-together here, as in `kformer.text.unigram_scores`: the protobuf library would tie kformer to the
-release that SentencePiece's Python module was generated for."""
+JSON. This module writes them as the protocol buffer that SentencePiece reads. It writes the bytes
+itself, as `kformer.text.unigram_scores` does: the protobuf library would tie kformer to the release
+that SentencePiece's Python module was generated for."""
 
 import base64
 import binascii
@@ -22,25 +22,28 @@ from kformer.text.normalization import SPACE_SIGN
 from kformer.text.unigram_scores import message_fields
 
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
-# Field numbers of SentencePiece's ModelProto and of the NormalizerSpec inside it; more stand where
-# they are written.
+# Field numbers of SentencePiece's ModelProto and of the NormalizerSpec inside it; others are in
+# `sentencepiece_model`.
 _NORMALIZER_FIELD, _CHARSMAP_FIELD = 3, 2
 _MODEL_TYPES = {"Unigram": 1, "BPE": 2}
 _BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
-# What `str.isspace` calls space, and Rust's `char::is_whitespace` with it, but for the four
-# information separators.
-_SPACES = "\t\n\x0b\x0c\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+# The spaces of `str.isspace` and of Rust's `char::is_whitespace`, but for the four information
+# separators.
+_SPACES = (
+    "\t\n\x0b\x0c\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
 
 
 @dataclass(frozen=True)
 class ConvertedTokenizer:
-    """What a `tokenizer.json` says.
+    """The content of a `tokenizer.json`.
 
     Args:
-        model: bytes, the SentencePiece model; its own ids are not those of the tokenizer.
+        model: bytes. The SentencePiece model; its own ids are not those of the tokenizer.
         pieces: dict of id to piece, with the added tokens.
-        added: dict of added token to id: the ids that no text may become.
-        unknown: the unknown piece.
+        added: dict of added token to id. No text is ever tokenized to these ids.
+        unknown: str. The unknown piece.
     """
 
     model: bytes
@@ -50,16 +53,16 @@ class ConvertedTokenizer:
 
 
 def convert_tokenizer_json(data):
-    """Reads a parsed `tokenizer.json`.
+    """Converts a parsed `tokenizer.json`.
 
     Args:
         data: dict.
 
     Returns:
-        ConvertedTokenizer.
+        `ConvertedTokenizer`.
 
     Raises:
-        ValueError: if something in it has no counterpart in SentencePiece; the message names it.
+        ValueError: something in it has no counterpart in SentencePiece; the message names it.
     """
     try:
         return _convert(data)
@@ -78,7 +81,7 @@ def convert_tokenizer_json(data):
 
 def _convert(data):
     model = data["model"]
-    # Byte-level tokenizers are told by this, not by what it makes of their normalizer and pieces.
+    # First, so that a byte-level tokenizer is refused for this, and not for its normalizer.
     split = _check_pre_tokenizer(data.get("pre_tokenizer"))
     kind = model.get("type") or (
         "Unigram" if "unk_id" in model else "BPE" if "merges" in model else None
@@ -98,7 +101,8 @@ def _convert(data):
     read = _read_unigram if kind == "Unigram" else _read_bpe
     ids, scores, unknown = read(model, added)
     if split.at_space:
-        # A text is cut before each space: pieces with a space inside, or behind, are never used.
+        # A text is split before each space: pieces with a space inside, or at the end, are never
+        # used.
         scores = {piece: score for piece, score in scores.items() if SPACE_SIGN not in piece[1:]}
     byte_fallback = _has_bytes(model, scores)
     types = {
@@ -111,7 +115,8 @@ def _convert(data):
     for token, token_id in added.items():
         if names.setdefault(token_id, token) != token:
             raise ValueError(
-                f"tokenizer.json gives the id {token_id} to both {names[token_id]!r} and {token!r}; copy it again."
+                f"tokenizer.json gives the id {token_id} to both {names[token_id]!r} and "
+                f"{token!r}; copy it again."
             )
     model = sentencepiece_model(
         pieces,
@@ -125,7 +130,7 @@ def _convert(data):
 
 
 def _has_bytes(model, scores):
-    """Whether unknown characters become bytes: the flag alone does nothing without their pieces."""
+    """Whether unknown characters become bytes: that takes the flag and a piece for each byte."""
     count = (
         sum(f"<0x{byte:02X}>" in scores for byte in range(256)) if model.get("byte_fallback") else 0
     )
@@ -148,7 +153,7 @@ def _is_bracketed(token):
 
 
 def _read_unigram(model, added):
-    """dict of piece to id, dict of ordinary piece to score, the unknown piece."""
+    """Dict of piece to id, dict of ordinary piece to score, and the unknown piece."""
     vocabulary = [(entry[0], float(entry[1])) for entry in model["vocab"]]
     if model.get("unk_id") is None:
         raise _inexpressible("no unknown token", "every such model has one")
@@ -162,9 +167,7 @@ def _read_unigram(model, added):
 
 
 def _read_bpe(model, added):
-    """As `_read_unigram`; the score of a piece tells when it is merged, and is 0 for one that no
-    merge makes.
-    """
+    """As `_read_unigram`. The score of a piece orders the merges; without a merge it is 0."""
     for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges"):
         if model.get(name):
             raise _inexpressible(f"{name}={model[name]!r}", "leave it out")
@@ -194,7 +197,7 @@ def _read_bpe(model, added):
 
 
 def _check_merges(scores, merges):
-    """SentencePiece joins whatever two pieces make a third, so every such pair has to be among the
+    """SentencePiece merges any two pieces that make a third, so every such pair must be among the
     merges.
     """
     for piece in scores:
@@ -207,7 +210,8 @@ def _check_merges(scores, merges):
                 and not _BYTE_PIECE.fullmatch(piece)
             ):
                 raise _inexpressible(
-                    f"a BPE model that does not merge {pair[0]!r} with {pair[1]!r} although it has {piece!r}",
+                    f"a BPE model that does not merge {pair[0]!r} with {pair[1]!r} although it "
+                    f"has {piece!r}",
                     "SentencePiece's merges any pair that makes a piece",
                 )
 
@@ -220,7 +224,7 @@ def _piece_ids(pairs):
     return ids
 
 
-# ---- what is done to the text ----
+# ---- normalization and splitting of the text ----
 
 
 @dataclass(frozen=True)
@@ -231,7 +235,7 @@ class _Split:
 
 
 def _check_pre_tokenizer(pre_tokenizer):
-    """How a text is cut into words; ValueError unless that is how SentencePiece does it."""
+    """How a text is split into words; ValueError unless SentencePiece does the same."""
     steps = _flat(pre_tokenizer, "pretokenizers")
     kinds = [step["type"] for step in steps]
     if kinds not in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]):
@@ -258,11 +262,11 @@ def _check_pre_tokenizer(pre_tokenizer):
 
 
 def _read_normalizers(normalizer):
-    """(table of characters or None, whether spaces are joined and trimmed); ValueError for any
-    other normalizer.
+    """The table of characters or `None`, and whether spaces are joined and trimmed; ValueError for
+    any other normalizer.
 
-    SentencePiece joins and trims spaces or does neither; either of the two here stands for both, as
-    in the model that the file was made from."""
+    SentencePiece joins and trims spaces or does neither. So either of the two normalizers here
+    means both, as in the model that the file was made from."""
     charsmap, joins_spaces = None, False
     for step in _flat(normalizer, "normalizers"):
         if step["type"] == "Precompiled" and charsmap is None and not joins_spaces:
@@ -297,11 +301,9 @@ def _flat(step, key):
 
 @functools.cache
 def space_charsmap():
-    """SentencePiece's compiled table that makes one space of every kind of space, and changes
-    nothing else.
-    """
-    # SentencePiece compiles a table only when it trains, so it trains a tiny model and the table is
-    # taken out.
+    """SentencePiece's compiled table that turns every kind of space into the ordinary one."""
+    # SentencePiece compiles a table only when it trains, so it trains a tiny model here, from which
+    # the table is taken.
     with tempfile.TemporaryDirectory() as folder:
         rules = pathlib.Path(folder) / "rules.tsv"
         rules.write_text("".join(f"{ord(space):X}\t20\n" for space in _SPACES), encoding="ascii")
@@ -327,15 +329,15 @@ def space_charsmap():
 
 
 def sentencepiece_model(pieces, *, model_type, charsmap, adds_space, joins_spaces, byte_fallback):
-    """A serialised SentencePiece model.
+    """Serialises a SentencePiece model.
 
     Args:
         pieces: list of (piece, score, type), with one of the type UNKNOWN, called "<unk>".
-        model_type: int, 1 for unigram and 2 for BPE.
-        charsmap: bytes, the compiled table of characters, or None.
-        adds_space: whether a text begins with a space sign.
-        joins_spaces: whether runs of spaces become one and those at the ends go.
-        byte_fallback: whether unknown characters become bytes.
+        model_type: int. 1 for unigram and 2 for BPE.
+        charsmap: bytes, the compiled table of characters, or `None`.
+        adds_space: bool. Whether a text begins with a space sign.
+        joins_spaces: bool. Whether runs of spaces become one and those at the ends are removed.
+        byte_fallback: bool. Whether unknown characters become bytes.
 
     Returns:
         bytes.

@@ -48,7 +48,7 @@ class Slot(NamedTuple):
         return joined[0] if self.is_row else joined[self.skipped_rows :]
 
     def split(self, array):
-        """The published tensors, from our variable's array; rows that ours does not have are zeros."""
+        """The published tensors, from our variable's array; rows that it lacks are zeros."""
         if self.is_row:
             return [array[None]]
         if self.skipped_rows:

@@ -13,16 +13,16 @@ _LARGEST_FLOAT16 = 65504
 
 
 def check_sizes(arguments, shapes, where):
-    """Compares what decides a model's size with what is stored, before memory is taken for it.
+    """Compares a model's sizes with what is stored, before memory is allocated for it.
 
     Args:
-        arguments: dict, as `model_arguments` gives it.
+        arguments: dict, as `model_arguments` returns it.
         shapes: dict of tensor name to shape.
-        where: what to call their place in error messages.
+        where: str. The files' name in error messages.
 
     Raises:
-        ValueError: the number of layers, or the shape of a table or of a feed-forward network is
-            another one.
+        ValueError: the number of layers, or the shape of a table or of a feed-forward network
+            differs.
     """
     is_t5 = arguments["position_encoding"] == "t5"
     for side in ("encoder", "decoder"):
@@ -35,7 +35,8 @@ def check_sizes(arguments, shapes, where):
         stored, wanted = len(numbers), arguments[f"num_{side}_layers"]
         if stored != wanted:
             raise ValueError(
-                f"{where} has the weights of {stored} {side} layers, but config.json asks for {wanted}."
+                f"{where} has the weights of {stored} {side} layers, but config.json asks for "
+                f"{wanted}."
             )
     hidden_dim = arguments["hidden_dim"]
     sizes = {
@@ -53,15 +54,24 @@ def check_sizes(arguments, shapes, where):
     for name, rows in sizes.items():
         if name in shapes and shapes[name] != (rows, hidden_dim):
             raise ValueError(
-                f"{where}: the tensor {name!r} has the shape {list(shapes[name])}, but config.json asks for {[rows, hidden_dim]}."
+                f"{where}: the tensor {name!r} has the shape {list(shapes[name])}, but "
+                f"config.json asks for {[rows, hidden_dim]}."
             )
 
 
 def settle_output(arguments, shapes):
-    """What `model_arguments` gave, with a projection of its own where a T5 has one.
+    """The arguments of a model, with an output projection of its own where a T5 has one.
 
-    Newer configurations of T5 v1.1 say that its projection is the shared table, and store another
-    one; that its outputs are not scaled tells it from T5."""
+    Newer configurations of T5 v1.1 claim that its projection is the shared table, but store another
+    one. Its outputs are not scaled, which distinguishes it from T5.
+
+    Args:
+        arguments: dict, as `model_arguments` returns it.
+        shapes: dict of tensor name to shape.
+
+    Returns:
+        Dict.
+    """
     has_own = (
         arguments["position_encoding"] == "t5"
         and not arguments["scale_output"]
@@ -71,16 +81,16 @@ def settle_output(arguments, shapes):
 
 
 def load_weights(model, weights, where):
-    """Gives a model the published weights, tensor by tensor.
+    """Loads the published weights into a model, tensor by tensor.
 
     Args:
-        model: a `Transformer` built by `model_arguments`.
+        model: `kformer.Transformer` made with `model_arguments`.
         weights: `kformer.interop.checkpoint.Weights`.
-        where: what to call their place in error messages.
+        where: str. The files' name in error messages.
 
     Raises:
-        ValueError: a tensor is missing, has another shape, is not finite, or is one that the model
-            has no place for.
+        ValueError: a tensor is missing, has another shape, is not finite, or is unknown to the
+            model.
     """
     table = list(slots(model))
     shapes, used = weights.shapes, set()
@@ -91,12 +101,13 @@ def load_weights(model, weights, where):
                 if slot.is_row and name == "final_logits_bias":
                     continue  # A bias of zeros need not be published.
                 raise ValueError(
-                    f"{where} lacks the tensor {name!r}: the weights and config.json are not of one model."
+                    f"{where} lacks the tensor {name!r}: the weights and config.json are not of "
+                    "one model."
                 )
             if shapes[stored] != slot.stored_shape():
                 raise ValueError(
-                    f"{where}: the tensor {stored!r} has the shape {list(shapes[stored])}, but config.json asks for "
-                    f"{list(slot.stored_shape())}."
+                    f"{where}: the tensor {stored!r} has the shape {list(shapes[stored])}, but "
+                    f"config.json asks for {list(slot.stored_shape())}."
                 )
             used.add(stored)
     copies = {name: kind for name in shapes if name not in used for kind in [_copy_of(name, model)]}
@@ -104,7 +115,8 @@ def load_weights(model, weights, where):
     if extra:
         more = f" and {len(extra) - 1} more" if len(extra) > 1 else ""
         raise ValueError(
-            f"{where} has the tensor {extra[0]!r}{more}, for which the model of config.json has no place."
+            f"{where} has the tensor {extra[0]!r}{more}, for which the model of config.json has "
+            "no place."
         )
     for slot in table:
         names = [_stored_name(name, shapes, model) for name in slot.names]
@@ -120,7 +132,8 @@ def load_weights(model, weights, where):
                 and np.abs(array).max(initial=0) > _LARGEST_FLOAT16
             ):
                 raise ValueError(
-                    f"{where}: the tensor {slot.names[0]!r} holds numbers too large for float16; import it as bfloat16."
+                    f"{where}: the tensor {slot.names[0]!r} holds numbers too large for float16; "
+                    "import it as bfloat16."
                 )
             slot.variable.assign(ops.convert_to_tensor(array, dtype=slot.variable.dtype))
     for name, kind in copies.items():
@@ -128,8 +141,8 @@ def load_weights(model, weights, where):
 
 
 def _stored_name(name, shapes, model):
-    """The name under which a tensor is stored: some files have the shared table under one of its
-    copies' names alone.
+    """The name under which a tensor is stored: some files have the shared table only under the
+    name of a copy.
     """
     candidates = [name]
     if name.endswith("shared.weight"):
@@ -147,13 +160,13 @@ def _stored_name(name, shapes, model):
 
 
 def _copy_of(name, model):
-    """What a tensor without a place of its own repeats: `"source"` or `"target"` embeddings,
-    `"positions"`, or `None`.
+    """What a tensor repeats that is not in the table: "source" or "target" embeddings or
+    "positions"; "unused" if the model does not need it; else `None`.
     """
     network = model.network
     parts = name.split(".")
     if parts[-1] == "version":
-        return "unused"  # fairseq's stamp, which says nothing about the model
+        return "unused"  # fairseq's version number, which has nothing to do with the model
     if network.encoder.relative_bias is not None:
         if name == "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight":
             return (
@@ -178,8 +191,8 @@ def _copy_of(name, model):
 
 
 def _check_copy(array, kind, model, what):
-    """Makes sure that a tensor is the copy that it should be: tied tables may not differ, fixed
-    positions are fixed.
+    """Makes sure that a tensor is the copy that it should be: tied tables are equal, and fixed
+    positions as computed.
     """
     if kind == "unused":
         return
@@ -196,7 +209,7 @@ def _check_copy(array, kind, model, what):
                 np.arange(array.shape[0], dtype="int32"), embedding.hidden_dim, layout=layout
             )
         )
-        # Below the first position stands the padding's, which is zero.
+        # The row before the first position is the padding's, which is zero.
         first = embedding.position_offset
     else:
         ours = ops.convert_to_numpy(ops.cast(embedding.embeddings, "float32"))
@@ -207,14 +220,16 @@ def _check_copy(array, kind, model, what):
         for block in blocks
     ):
         raise ValueError(
-            f"{what} differs from the weights that config.json says it repeats; such a model cannot be imported."
+            f"{what} differs from the weights that config.json says it repeats; such a model "
+            "cannot be imported."
         )
 
 
 def _checked(array, name, where):
     if array.dtype.name not in ("float64", "float32", "float16", "bfloat16"):
         raise ValueError(
-            f"{where}: the tensor {name!r} holds {array.dtype.name} numbers; only float32, float16 and bfloat16 are read."
+            f"{where}: the tensor {name!r} holds {array.dtype.name} numbers; only float32, "
+            "float16 and bfloat16 are read."
         )
     rows = array.reshape(array.shape[0] if array.ndim > 1 else 1, -1)
     for start in range(0, len(rows), _ROWS):

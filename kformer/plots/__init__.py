@@ -1,8 +1,8 @@
-"""Pictures: attention maps, position encodings, training curves, time against length. Needs
-    Matplotlib (`pip install kformer[plots]`).
+"""Plots: attention maps, position encodings, training curves, time against length.
 
-Every function returns a `matplotlib.figure.Figure`, which notebooks show and `save` writes; no
-global state of Matplotlib is changed."""
+They need Matplotlib (`pip install kformer[plots]`). Every function returns a
+`matplotlib.figure.Figure`, which notebooks show and `save` writes. Matplotlib's global state does
+not change."""
 
 from kformer.plots.attention import AttentionMaps, attention_maps, plot_attention
 from kformer.plots.curves import plot_lengths, plot_training

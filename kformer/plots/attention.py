@@ -1,4 +1,4 @@
-"""Attention maps of a real model: which token looked at which."""
+"""Attention maps of a model: which token attended to which."""
 
 from dataclasses import dataclass
 
@@ -13,15 +13,15 @@ KINDS = ("cross", "encoder", "decoder")
 
 @dataclass(frozen=True)
 class AttentionMaps:
-    """The attention of all layers and heads in one pass.
+    """The attention of all layers and heads in one forward pass.
 
-    Attributes:
-        source, target: lists of token labels, S and T.
-        encoder: float array `[layers, N, S, S]`, of self-attention in the encoder.
-        decoder: float array `[layers, N, T, T]`, of causal self-attention.
+    Args:
+        source, target: lists of S and T str. Labels of the tokens.
+        encoder: float array `[layers, N, S, S]`. Self-attention in the encoder.
+        decoder: float array `[layers, N, T, T]`. Causal self-attention.
         cross: float array `[layers, N, T, S]`. Rows are queries: what the decoder reads (the start
             token and the translation so far).
-        text: the translation.
+        text: str. The translation.
     """
 
     source: list
@@ -32,8 +32,13 @@ class AttentionMaps:
     text: str
 
     def of(self, kind):
-        """`(array [layers, N, queries, keys], labels of the queries, labels of the keys)` of
-        `"cross"`, `"encoder"` or `"decoder"`.
+        """One kind of attention.
+
+        Args:
+            kind: str, "cross", "encoder" or "decoder".
+
+        Returns:
+            Float array `[layers, N, queries, keys]`, labels of the queries, labels of the keys.
         """
         check_choice("The kind of attention", kind, KINDS)
         queries, keys = {
@@ -45,12 +50,12 @@ class AttentionMaps:
 
 
 def attention_maps(translator, source, target=None, **options):
-    """Runs a translator's model on one sentence and keeps all attention; the model stays as it is.
+    """Runs a translator's model on one sentence and returns all its attention.
 
     Args:
         translator: `kformer.Translator`.
-        source: a sentence.
-        target: its translation; `None` lets the translator make it.
+        source: str. A sentence.
+        target: str, default `None`, for the translator's own. Its translation.
         **options: of the translator, such as `beam_size`.
 
     Returns:
@@ -62,13 +67,13 @@ def attention_maps(translator, source, target=None, **options):
     tokenizer, model = translator.tokenizer, translator.model
     source_ids = tokenizer.tokenize([source], special_tokens=True)[0]
     if not source.strip():
-        raise ValueError("The source is empty, and nothing attends to nothing: give a sentence.")
+        raise ValueError("The source is empty, so there is no attention: give a sentence.")
     target = translator([source], **options)[0] if target is None else target
     target_ids = [
         model.start_id,
         *tokenizer.tokenize([target], side="target", special_tokens=True)[0],
     ]
-    # The end token is written, never read.
+    # The decoder never reads the end token.
     target_ids = (
         target_ids[:-1] if target_ids[-1] == model.end_id and len(target_ids) > 1 else target_ids
     )
@@ -96,34 +101,41 @@ def attention_maps(translator, source, target=None, **options):
 def plot_attention(
     scores, queries=None, keys=None, *, layers=None, heads=None, mean=False, title=None
 ):
-    """Attention maps, a row of pictures for each layer and a column for each head.
+    """Plots attention maps, a row for each layer and a column for each head.
 
     Args:
-        scores: `AttentionMaps` (its cross-attention is drawn), or an array `[T, S]`, `[N, T, S]` or
-            `[layers, N, T, S]`.
-        queries, keys: labels, T and S; `None` for those of `AttentionMaps`, or for none.
-        layers, heads: lists of numbers to draw, counted from 0; negative ones from the end; `None`
-            for all.
-        mean: whether to draw the mean over the heads in place of each.
-        title: text above.
+        scores: `AttentionMaps`, of which the cross-attention is plotted, or an array `[T, S]`,
+            `[N, T, S]` or `[layers, N, T, S]`.
+        queries, keys: lists of T and S str, default `None`, for those of `AttentionMaps` or none.
+            Labels.
+        layers, heads: lists of int, default `None`, for all. Which to plot, counted from 0;
+            negative numbers count from the end.
+        mean: bool, default `False`. Whether to plot the mean over the heads instead of each.
+        title: str, default `None`. Text above.
 
     Returns:
         `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: the array has another rank, a label is too many or too few, or there is no such
-            layer or head.
+        ValueError: the array has another rank, there are too many or too few labels, or there is no
+            such layer or head.
 
     Example:
-        >>> maps = kformer.plots.attention_maps(translator, "A man rides a horse.")
-        >>> kformer.plots.plot_attention(maps, layers=[-1])
+
+    ```python
+    translator = kformer.Translator.load("runs/en-de")
+    maps = kformer.plots.attention_maps(translator, "A man rides a horse.")
+    figure = kformer.plots.plot_attention(maps, layers=[-1])
+    kformer.plots.save(figure, "attention.png")
+    ```
     """
     if isinstance(scores, AttentionMaps):
         scores, queries, keys = scores.of("cross")
     scores = np.asarray(scores, "float32")
     if not 2 <= scores.ndim <= 4:
         raise ValueError(
-            f"Attention scores have the shape [T, S], [N, T, S] or [layers, N, T, S], but {list(scores.shape)} was given."
+            "Attention scores have the shape [T, S], [N, T, S] or [layers, N, T, S], but "
+            f"{list(scores.shape)} was given."
         )
     scores = scores.reshape((1,) * (4 - scores.ndim) + scores.shape)
     for name, labels, size in (

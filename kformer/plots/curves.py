@@ -1,4 +1,4 @@
-"""Numbers along a training, and along lengths."""
+"""Plots of metrics against training steps, and of time against length."""
 
 import csv
 import pathlib
@@ -7,26 +7,33 @@ import numpy as np
 
 from kformer.plots.style import COLORS, matplotlib_figure
 
-# Every step has a loss; a line of so many points is as many as a picture shows.
+# Every step has a loss; a plot shows no more points of a line than this.
 _POINTS = 400
 
 
 def plot_training(runs, names=None, metrics=("nll", "bleu")):
-    """Training and validation curves of one run or several.
+    """Plots training and validation curves of one run or several.
 
     Args:
-        runs: a run directory (with `history.csv`), a list of them, or the dict of a Keras
+        runs: path of a run directory (with `history.csv`), a list of them, or the dict of a Keras
             `History`.
-        names: a name for each; `None` for the directories' own.
-        metrics: names of numbers, each of which gets a picture, with `val_` in front where it was
-            validated; the loss comes first.
+        names: list of str, default `None`, for the directories' own. A name for each run.
+        metrics: sequence of str, default `("nll", "bleu")`. Names of metrics, each of which gets a
+            plot with its curve and that of `val_` and its name. The loss comes first.
 
     Returns:
         `matplotlib.figure.Figure`.
 
     Raises:
         FileNotFoundError: a directory has no `history.csv`.
-        ValueError: there is nothing to draw, or another number of names.
+        ValueError: no run has one of the metrics, or there is another number of names than of runs.
+
+    Example:
+
+    ```python
+    history = {"loss": [4.0, 3.0, 2.5], "nll": [3.9, 2.9, 2.4], "val_nll": [3.8, 3.0, 2.8]}
+    figure = kformer.plots.plot_training(history)
+    ```
     """
     runs = list(runs) if isinstance(runs, list | tuple) else [runs]
     names = (
@@ -63,21 +70,29 @@ def plot_training(runs, names=None, metrics=("nll", "bleu")):
 
 
 def plot_lengths(times, what="seconds", title=None):
-    """Time or memory against length, both on logarithmic scales: a straight line of slope 1 is
-    linear, of slope 2 quadratic.
+    """Plots time or memory against length, both on logarithmic scales.
+
+    A straight line of slope 1 is linear growth, of slope 2 quadratic.
 
     Args:
         times: dict of name to dict of length to number.
-        what: what the numbers are.
-        title: text above.
+        what: str, default "seconds". What the numbers are.
+        title: str, default `None`. Text above.
 
     Returns:
         `matplotlib.figure.Figure`.
+
+    Example:
+
+    ```python
+    times = {"full": {512: 0.1, 1024: 0.4}, "local": {512: 0.1, 1024: 0.2}}
+    figure = kformer.plots.plot_lengths(times)
+    ```
     """
     figure = matplotlib_figure(5.4, 3.8)
     axes = figure.subplots()
     for number, (name, points) in enumerate(times.items()):
-        # When the colors begin anew, lines are drawn in another way.
+        # When the colors repeat, lines get another style.
         style = ("o-", "s--", "^:")[number // len(COLORS) % 3]
         lengths, color = sorted(points), COLORS[number % len(COLORS)]
         axes.loglog(
@@ -96,7 +111,7 @@ def plot_lengths(times, what="seconds", title=None):
 
 
 def _history(run):
-    """dict of name to (steps, numbers)."""
+    """Dict of name to (steps, numbers)."""
     if isinstance(run, dict):
         return {
             name: (np.arange(1, len(numbers) + 1), np.asarray(numbers, float))

@@ -1,4 +1,4 @@
-"""Attention maps as a page that needs no library: choose kind, layer and head, point at a token."""
+"""Attention maps as an interactive HTML page that needs no library."""
 
 import html
 import json
@@ -8,31 +8,40 @@ import numpy as np
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>@TITLE@</title><style>
 body { font-family: system-ui, sans-serif; margin: 2rem; color: #1a1a1a; }
-table { border-collapse: collapse; } th { font-weight: normal; white-space: nowrap; padding: 0 .4rem; }
+table { border-collapse: collapse; }
+th { font-weight: normal; white-space: nowrap; padding: 0 .4rem; }
 thead th { writing-mode: vertical-rl; padding: .3rem 0; } tbody th { text-align: right; }
-td { width: 1.6rem; height: 1.6rem; border: 1px solid #eee; } .on { font-weight: bold; color: #1f5fa8; }
+td { width: 1.6rem; height: 1.6rem; border: 1px solid #eee; }
+.on { font-weight: bold; color: #1f5fa8; }
 label { margin-right: 1rem; }
 </style></head><body><h1>@TITLE@</h1><p>
-<label>attention <select id="kind"></select></label><label>layer <select id="layer"></select></label>
-<label>head <select id="head"></select></label></p><div id="map"></div><p id="said">&nbsp;</p>
+<label>attention <select id="kind"></select></label>
+<label>layer <select id="layer"></select></label>
+<label>head <select id="head"></select></label></p><div id="map"></div><p id="pair">&nbsp;</p>
 <script type="application/json" id="data">@DATA@</script><script>
-const data = JSON.parse(document.getElementById("data").textContent), get = id => document.getElementById(id);
+const get = id => document.getElementById(id), data = JSON.parse(get("data").textContent);
+function option(value, text) {
+  return Object.assign(document.createElement("option"), { value: value, textContent: text });
+}
 function fill(select, names) {
-  select.replaceChildren(...names.map((name, i) => Object.assign(document.createElement("option"), { value: i, textContent: name })));
+  select.replaceChildren(...names.map((name, i) => option(i, name)));
 }
 function cell(tag, text) { const c = document.createElement(tag); c.textContent = text; return c; }
 function draw() {
-  const map = data[get("kind").value], scores = map.scores[get("layer").value], head = +get("head").value;
-  const heads = head < 0 ? scores : [scores[head]], table = document.createElement("table"), top = document.createElement("tr");
+  const map = data[get("kind").value], scores = map.scores[get("layer").value];
+  const head = +get("head").value, heads = head < 0 ? scores : [scores[head]];
+  const table = document.createElement("table"), top = document.createElement("tr");
   top.append(cell("th", ""), ...map.keys.map(key => cell("th", key)));
   table.createTHead().append(top);
   const body = table.createTBody();
   map.queries.forEach((query, i) => {
     const row = body.insertRow(); row.append(cell("th", query));
     map.keys.forEach((key, j) => {
-      const value = heads.reduce((sum, one) => sum + one[i][j], 0) / heads.length / 1000, box = row.insertCell();
+      const value = heads.reduce((sum, one) => sum + one[i][j], 0) / heads.length / 1000;
+      const box = row.insertCell();
       box.style.background = `rgba(31, 95, 168, ${value})`;
-      box.onmouseenter = () => { get("said").textContent = `${query} looks at ${key}: ${value.toFixed(3)}`;
+      box.onmouseenter = () => {
+        get("pair").textContent = `${query} attends to ${key}: ${value.toFixed(3)}`;
         row.firstChild.className = top.children[j + 1].className = "on"; };
       box.onmouseleave = () => { row.firstChild.className = top.children[j + 1].className = ""; };
     });
@@ -43,22 +52,33 @@ function choose() {
   const map = data[get("kind").value];
   fill(get("layer"), map.scores.map((_, i) => i + 1));
   fill(get("head"), map.scores[0].map((_, i) => i + 1));
-  get("head").prepend(Object.assign(document.createElement("option"), { value: -1, textContent: "mean" }));
+  get("head").prepend(option(-1, "mean"));
   get("layer").value = map.scores.length - 1; get("head").value = -1; draw();
 }
-fill(get("kind"), data.map(map => map.name)); get("kind").onchange = choose; get("layer").onchange = get("head").onchange = draw; choose();
+fill(get("kind"), data.map(map => map.name)); get("kind").onchange = choose;
+get("layer").onchange = get("head").onchange = draw; choose();
 </script></body></html>
 """
 
 
 def attention_html(maps):
-    """A page with all attention of a sentence.
+    """Makes a page with all attention of a sentence.
+
+    Its reader chooses kind, layer and head, and points at a weight to read its number.
 
     Args:
         maps: `AttentionMaps`.
 
     Returns:
-        The page, text.
+        str, the HTML.
+
+    Example:
+
+    ```python
+    translator = kformer.Translator.load("runs/en-de")
+    maps = kformer.plots.attention_maps(translator, "A man rides a horse.")
+    page = kformer.plots.attention_html(maps)
+    ```
     """
     data = []
     for name, kind in (
@@ -71,7 +91,7 @@ def attention_html(maps):
         data.append(
             {"name": name, "scores": thousandths, "queries": list(queries), "keys": list(keys)}
         )
-    # Text of a user's may hold what would end the script.
+    # A user's text may contain "</script>", which would end the script.
     content = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
     return _PAGE.replace("@TITLE@", html.escape(maps.text or "attention")).replace(
         "@DATA@", content

@@ -1,4 +1,4 @@
-"""Position encodings and how alike they are."""
+"""Plots of position encodings and of their similarity."""
 
 import numpy as np
 from keras import ops
@@ -7,15 +7,22 @@ from kformer.plots.style import DIVERGING, matplotlib_figure
 
 
 def plot_positions(vectors, title="position encoding"):
-    """Position vectors as a picture: positions downwards, dimensions to the right.
+    """Plots position vectors, positions downwards and dimensions to the right.
 
     Args:
         vectors: float array or tensor `[positions, D]`, from `kformer.layers.sinusoidal_positions`
             or a learned table.
-        title: text above.
+        title: str, default "position encoding". Text above.
 
     Returns:
         `matplotlib.figure.Figure`.
+
+    Example:
+
+    ```python
+    vectors = kformer.layers.sinusoidal_positions(np.arange(64), 32)
+    figure = kformer.plots.plot_positions(vectors)
+    ```
     """
     vectors = _matrix(vectors)
     figure = matplotlib_figure(6, 4)
@@ -30,14 +37,21 @@ def plot_positions(vectors, title="position encoding"):
 
 
 def plot_similarity(vectors, title="similarity of positions"):
-    """Cosines of every position with every other.
+    """Plots the cosine similarity of every position with every other.
 
     Args:
         vectors: float array or tensor `[positions, D]`.
-        title: text above.
+        title: str, default "similarity of positions". Text above.
 
     Returns:
         `matplotlib.figure.Figure`.
+
+    Example:
+
+    ```python
+    vectors = kformer.layers.sinusoidal_positions(np.arange(64), 32)
+    figure = kformer.plots.plot_similarity(vectors)
+    ```
     """
     vectors = _matrix(vectors)
     unit = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

@@ -1,4 +1,4 @@
-"""Figures, fonts and files."""
+"""What all plots share: figures, colors, fonts and files."""
 
 import functools
 import importlib.util
@@ -18,7 +18,7 @@ _NO_TEXT = ("cm", "STIX", "Last Resort")
 
 
 def matplotlib_figure(width, height):
-    """An empty figure, width and height in inches; a clear ImportError without Matplotlib."""
+    """An empty figure, width and height in inches; ImportError without Matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -27,17 +27,25 @@ def matplotlib_figure(width, height):
 
 
 def save(figure, path):
-    """Writes a figure to a file, whole or not at all.
+    """Writes a figure to a file, atomically.
 
     Args:
         figure: `matplotlib.figure.Figure`.
-        path: ends in `.png`, `.svg` or `.pdf`.
+        path: path. It ends in `.png`, `.svg` or `.pdf`.
 
     Returns:
         `pathlib.Path`.
 
     Raises:
-        ValueError: the ending is another one.
+        ValueError: the path ends in something else.
+
+    Example:
+
+    ```python
+    vectors = kformer.layers.sinusoidal_positions(np.arange(64), 32)
+    kformer.plots.save(kformer.plots.plot_positions(vectors), "positions.svg")
+    # PosixPath('positions.svg')
+    ```
     """
     path = pathlib.Path(path)
     check_suffix(path)
@@ -47,25 +55,32 @@ def save(figure, path):
 
 
 def check_suffix(path):
-    """Raises a ValueError for a file that no figure is written to."""
+    """Raises a ValueError unless the file's suffix is that of a figure."""
     if path.suffix.lower() not in _SUFFIXES:
         raise ValueError(
-            f"A figure is written to a file that ends in {', '.join(_SUFFIXES)}, but {path} was given."
+            f"A figure is written to a file that ends in {', '.join(_SUFFIXES)}, but {path} was "
+            "given."
         )
 
 
 def write_text(path, text):
-    """Writes a text file, whole or not at all."""
+    """Writes a text file, atomically."""
     with replacing(path) as part:
         part.write_text(text, encoding="utf-8")
 
 
 def font_families(texts):
-    """Families of fonts that have all characters of some texts, the usual one first; a warning
-    where none has one.
+    """Font families that together have all characters of some texts.
 
-    Matplotlib's own font lacks Chinese, Japanese and Korean. Installed fonts are looked through,
-    then those of the package mplfonts."""
+    Matplotlib's default font lacks Chinese, Japanese and Korean. Installed fonts are searched, then
+    those of the package mplfonts.
+
+    Args:
+        texts: list of str.
+
+    Returns:
+        List of str, Matplotlib's default first. A warning names characters that no font has.
+    """
     from matplotlib import font_manager
 
     usual = "DejaVu Sans"
@@ -90,10 +105,10 @@ def font_families(texts):
 
 @functools.lru_cache(maxsize=1)
 def _fonts():
-    """(file, family) of the fonts that may be used, installed ones first."""
+    """(file, family) of each font that may be used, installed ones first."""
     from matplotlib import font_manager
 
-    # Fonts of formulas have letters at places of their own, and one draws a box for everything.
+    # Fonts for formulas have other code points, and "Last Resort" has a box for every character.
     found = [
         (font.fname, font.name)
         for font in font_manager.fontManager.ttflist
