@@ -44,7 +44,7 @@ class CheckpointFolder:
         """The path of a file, or `None` if there is none.
 
         Raises:
-            ValueError: it is a link to a place outside of the folder.
+            ValueError: it is a link that leads out of the folder.
         """
         path = self.path / name
         if not path.is_symlink() and not path.exists():

@@ -115,8 +115,8 @@ def load_weights(model, weights, where):
     if extra:
         more = f" and {len(extra) - 1} more" if len(extra) > 1 else ""
         raise ValueError(
-            f"{where} has the tensor {extra[0]!r}{more}, for which the model of config.json has "
-            "no place."
+            f"{where} has the tensor {extra[0]!r}{more}, which the model of config.json "
+            "does not have."
         )
     for slot in table:
         names = [_stored_name(name, shapes, model) for name in slot.names]

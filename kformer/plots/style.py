@@ -97,7 +97,7 @@ def font_families(texts):
     if missing:
         signs = "".join(sorted(map(chr, missing))[:8])
         warnings.warn(
-            f"No font here has {signs!r}, which are drawn as boxes: pip install kformer[cjk].",
+            f"No font here has {signs!r}, which become boxes: pip install kformer[cjk].",
             stacklevel=3,
         )
     return families

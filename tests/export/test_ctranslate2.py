@@ -176,7 +176,7 @@ def compare_search(translator, path, rng):
             assert np.allclose(result.scores, ranks, atol=1e-4)
 
 
-def test_the_frozen_run_says_the_same(frozen, texts, tmp_path):
+def test_the_frozen_run_translates_the_same(frozen, texts, tmp_path):
     """From every backend: the default search's greedy text, and the beams where both packages
     search alike.
     """
@@ -320,7 +320,7 @@ def test_what_is_in_the_folder(frozen, tmp_path):
 
 @pytest.mark.any_backend
 def test_tokens_around_a_source_are_the_callers(make_translator, tokenizer, tmp_path):
-    """Where the engine cannot add what the tokenizer adds, the metadata say what the caller adds."""
+    """Where the engine cannot add the tokenizer's tokens, the metadata names them."""
     model = make_translator(start_id=0).model
     model_bytes = tokenizer.sentencepiece_model()
     for suffix, adds_end, expected in (

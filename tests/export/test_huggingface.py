@@ -1,4 +1,4 @@
-"""The format hf: what the library loads has equal logits, says the same, and comes back the same."""
+"""The format hf: the library's model has equal logits and text, and is imported as it was."""
 
 import json
 import pathlib
@@ -103,9 +103,7 @@ def test_logits_and_way_back(make_translator, tmp_path, name):
 
 
 def test_translations(tmp_path, backend):
-    """A trained run with its own search: the library says the same, greedy and in the mode that is
-    its own.
-    """
+    """The library translates as a trained run does, greedy and in the mode that is its own."""
     translator = kformer.Translator.load(FROZEN_RUN)
     texts = [
         "half past four in the afternoon",

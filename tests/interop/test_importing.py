@@ -1,5 +1,5 @@
-"""A published folder becomes a run: it says what the library says, trains on, exports, and is
-refused if something is wrong with it.
+"""A published folder becomes a run that translates as its library does, can be trained and
+exported, and is refused if something is wrong with it.
 """
 
 import json
@@ -77,7 +77,7 @@ def nllb_with_json(folder, spm):
 
 
 def their_translations(folder, sentences):
-    """What the library says, from the folder alone."""
+    """What the library translates, from the folder alone."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     forced = {}
@@ -100,7 +100,7 @@ def languages_of(name):
 
 
 @pytest.mark.parametrize("name", ["marian", "nllb", "t5"])
-def test_a_run_says_what_the_library_says(folders, name, sentences, tmp_path, backend):
+def test_a_run_translates_as_the_library_does(folders, name, sentences, tmp_path, backend):
     translator = load_checkpoint(folders[name], **languages_of(name)) if name == "nllb" else None
     if translator is None:
         run = import_checkpoint(folders[name], tmp_path / "run", **languages_of(name))
@@ -395,21 +395,21 @@ def test_nothing_is_overwritten(folders, tmp_path):
 
 
 @pytest.mark.any_backend
-def test_what_a_search_cannot_do_is_said(copy):
+def test_what_a_search_cannot_do_is_reported(copy):
     edit(
         copy / "generation_config.json",
         no_repeat_ngram_size=3,
         num_beam_groups=2,
         bad_words_ids=[[1, 2], [5]],
     )
-    said = []
-    translator = load_checkpoint(copy, report=said.append)
-    assert len(said) == 3 and "no_repeat_ngram_size=3" in said[0]
+    reported = []
+    translator = load_checkpoint(copy, report=reported.append)
+    assert len(reported) == 3 and "no_repeat_ngram_size=3" in reported[0]
     assert translator.options.forbidden_ids == (5,)
 
 
 @pytest.mark.any_backend
-def test_draws(copy):
+def test_samples(copy):
     """As many as the folder says, which no beam limits; and a list of one start token is that
     token.
     """

@@ -71,9 +71,13 @@ def marian(folder, models, tags=TAGS, **settings):
     vocabulary = ["</s>", "<unk>", *tags, *kept, "<pad>"]
     pad = len(vocabulary) - 1
     config = {
-        "model_type": "marian", "vocab_size": len(vocabulary), "pad_token_id": pad, "eos_token_id": 0,
-        "decoder_start_token_id": pad, "bos_token_id": 0,
-    }  # fmt: skip
+        "model_type": "marian",
+        "vocab_size": len(vocabulary),
+        "pad_token_id": pad,
+        "eos_token_id": 0,
+        "decoder_start_token_id": pad,
+        "bos_token_id": 0,
+    }
     write(
         folder,
         source__spm=models["unigram"],
@@ -91,9 +95,13 @@ def m2m100(folder, models, **settings):
         **{"sentencepiece__bpe__model": models["bpe"]},
         vocab__json={piece: i for i, piece in enumerate(vocabulary)},
         tokenizer_config__json={
-            "tokenizer_class": "M2M100Tokenizer", "language_codes": "m2m100", "src_lang": "en", "tgt_lang": "fr", **settings,
+            "tokenizer_class": "M2M100Tokenizer",
+            "language_codes": "m2m100",
+            "src_lang": "en",
+            "tgt_lang": "fr",
+            **settings,
         },
-    )  # fmt: skip
+    )
     size = len(vocabulary) + 100 + 8
     return {
         "model_type": "m2m_100",
@@ -184,10 +192,16 @@ def tokenizer_json(model, kind, languages, normalizers=None, pre_tokenizer=None,
             if piece[:i] in order and piece[i:] in order
         ]
         part = {
-            "type": "BPE", "dropout": None, "unk_token": "<unk>", "continuing_subword_prefix": None, "end_of_word_suffix": None,
-            "fuse_unk": True, "byte_fallback": False, "vocab": {name: i for i, name in enumerate(names)},
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": "<unk>",
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": True,
+            "byte_fallback": False,
+            "vocab": {name: i for i, name in enumerate(names)},
             "merges": [merge for _, _, merge in sorted(merges)],
-        }  # fmt: skip
+        }
     else:
         scores = {piece: own.get_score(own.piece_to_id(piece)) for piece in pieces}
         part = {
@@ -220,7 +234,16 @@ def tokenizer_json(model, kind, languages, normalizers=None, pre_tokenizer=None,
         "prepend_scheme": "always",
     }
     return {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
-        "normalizer": {"type": "Sequence", "normalizers": usual if normalizers is None else normalizers},
-        "pre_tokenizer": pre_tokenizer or metaspace, "post_processor": None, "decoder": metaspace, "model": {**part, **changes},
-    }  # fmt: skip
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": usual if normalizers is None else normalizers,
+        },
+        "pre_tokenizer": pre_tokenizer or metaspace,
+        "post_processor": None,
+        "decoder": metaspace,
+        "model": {**part, **changes},
+    }

@@ -1,4 +1,4 @@
-"""Pictures of real numbers: what is drawn is what the model computed."""
+"""Plots show the numbers that the model computed."""
 
 import json
 import pathlib
@@ -54,9 +54,9 @@ def test_maps_are_the_models_own(translator, maps):
 def test_every_head_has_its_picture(maps):
     layers, heads = maps.cross.shape[:2]
     figure = plots.plot_attention(maps)
-    drawn = images(figure)
-    assert len(drawn) == layers * heads
-    np.testing.assert_allclose(drawn[1], maps.cross[0, 1], atol=1e-6)
+    shown = images(figure)
+    assert len(shown) == layers * heads
+    np.testing.assert_allclose(shown[1], maps.cross[0, 1], atol=1e-6)
     axes = figure.axes[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == maps.source
     assert [label.get_text() for label in axes.get_yticklabels()] == maps.target

@@ -1,6 +1,4 @@
-"""The ONNX graphs: the model's numbers, from every backend, by a runtime that knows nothing of
-Keras.
-"""
+"""The ONNX graphs compute what the model computes, from every backend."""
 
 import json
 import pathlib
@@ -40,7 +38,7 @@ class OnnxModel:
         return self._run("encoder", self.encoder, {"source_ids": source_ids.astype("int64")})
 
     def nothing(self, rows):
-        """The past of a search that has not begun."""
+        """The empty past at the start of a search."""
         shape = (rows, self.metadata["num_heads"], 0, self.metadata["head_dim"])
         names = [
             f"{kind}_{i}"
@@ -89,7 +87,7 @@ def tokenizer():
 
 @pytest.fixture
 def make_translator(tiny_transformer, tokenizer):
-    """A function that makes a translator around a very small model; its arguments are the model's."""
+    """A function that makes a translator with a very small model, of which it takes arguments."""
 
     def make(**overrides):
         size = {
@@ -108,9 +106,9 @@ def make_translator(tiny_transformer, tokenizer):
 
 @pytest.fixture
 def batch(random_batch, tokenizer):
-    """Source and target ids, one source of them nothing but padding."""
+    """A function that makes source and target ids; one source is nothing but padding."""
 
-    def draw(rows, source_length, target_length):
+    def make(rows, source_length, target_length):
         ids = random_batch(
             rows, source_length, target_length, vocabulary_size=tokenizer.vocabulary_size
         )
@@ -118,12 +116,12 @@ def batch(random_batch, tokenizer):
             ids["source_ids"][-1] = 0
         return ids
 
-    return draw
+    return make
 
 
 def largest_difference(model, folder, ids):
-    """Between the model's encoder output and uncached logits, and what the graphs give token by
-    token.
+    """The largest difference of encoder output and logits between the model without a cache and the
+    graphs token by token.
     """
     exported = OnnxModel(folder)
     encoder_outputs = exported.encode(ids["source_ids"])
@@ -380,7 +378,7 @@ def test_layers_that_the_graphs_do_not_know(make_translator, tmp_path):
 
 
 @pytest.mark.any_backend
-def test_without_onnx_the_error_says_what_to_install(make_translator, tmp_path, monkeypatch):
+def test_without_onnx_the_error_names_what_to_install(make_translator, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)  # as if it were not installed
     with pytest.raises(ImportError, match=re.escape('pip install "kformer[onnx]"')):
         onnx_export.export_onnx(make_translator(), tmp_path / "out")

@@ -1,4 +1,4 @@
-"""The SavedModel: the same text as the translator, from every backend, in a process that has
+"""The SavedModel translates as the translator does, from every backend, in a process that has
 TensorFlow alone.
 """
 
@@ -42,7 +42,8 @@ for name in module.signatures:
     outputs = module.signatures[name](text=tf.constant(texts, tf.string, shape=[len(texts)]))
     result[name] = {
         key: {"shape": value.shape.as_list(), "values": [
-            item.decode() if isinstance(item, bytes) else item for item in value.numpy().reshape(-1).tolist()]}
+            item.decode() if isinstance(item, bytes) else item
+            for item in value.numpy().reshape(-1).tolist()]}
         for key, value in outputs.items()
     }
 assert not any(name.split(".")[0] in ("keras", "kformer") for name in sys.modules)
@@ -227,10 +228,8 @@ def test_a_version_is_synced_before_the_rename(translator, tmp_path, monkeypatch
 
 
 @pytest.mark.any_backend
-def test_a_model_class_of_ones_own_is_exported_from_every_backend(
-    translator, tmp_path, monkeypatch
-):
-    name = "model_of_ones_own"
+def test_a_users_model_class_is_exported_from_every_backend(translator, tmp_path, monkeypatch):
+    name = "users_model"
     (tmp_path / f"{name}.py").write_text(
         "import keras, kformer\n"
         "@keras.saving.register_keras_serializable(package='mine')\n"
@@ -250,7 +249,7 @@ def test_a_model_class_of_ones_own_is_exported_from_every_backend(
         assert not any((tmp_path / "other").glob("*"))
 
 
-def test_frozen_saved_model_says_what_it_said():
+def test_the_frozen_saved_model_translates_as_at_its_release():
     """A SavedModel of the first release: its exact text, for ever."""
     expected = json.loads((FROZEN_RUN / "expected.json").read_text(encoding="utf-8"))
     outputs = run_bare(FROZEN_SAVED_MODEL / "1", expected["texts"])
@@ -291,7 +290,7 @@ def size_of(folder):
 
 def test_bfloat16(translator, exported, texts, tmp_path):
     """Matrices in bfloat16: about the same scores, mostly the same text, in less than half the
-    bytes (a float32 export turns the table).
+    bytes (a float32 export also stores a transposed table).
     """
     folder = translator.export(tmp_path / "half", beam_size=4, dtype="bfloat16")
     outputs = run_bare(folder, texts)

@@ -1,4 +1,4 @@
-"""SavedModels of encoders, language models and forecasters: what the models themselves say."""
+"""SavedModels of encoders, language models and forecasters compute what the models compute."""
 
 import json
 
@@ -72,7 +72,7 @@ def test_a_language_model_from_any_backend(tokenizer, rng, tmp_path):
     assert path == tmp_path / "writer" / "1"
     assert [entry.name for entry in (tmp_path / "writer").iterdir()] == ["1"]
     found = run(path, text=TEXTS)
-    # What has no room is cut at its beginning.
+    # A prompt that is too long is truncated at its beginning.
     prompts = [ids[-15:] for ids in tokenizer.tokenize(TEXTS, side="target")]
     expected = model.generate(prompts, max_new_tokens=8, beam_size=3)
     assert [text.decode() for text in found["continuation"]] == tokenizer.detokenize(expected)
@@ -90,7 +90,7 @@ def test_a_language_model_from_any_backend(tokenizer, rng, tmp_path):
     ] == [[token for token in row if token != model.pad_id] for row in expected]
     np.testing.assert_allclose(by_ids["score"], found["score"], atol=1e-4)
     assert not by_ids["truncated"].any()
-    # One more at the beginning than there is room for, and none at all.
+    # One token more than fits, and no token at all.
     longer = np.concatenate([[[7]], padded(prompts)[3:]], axis=1).astype("int32")
     cut = run(path, "token_ids", token_ids=longer)
     assert (
@@ -102,7 +102,7 @@ def test_a_language_model_from_any_backend(tokenizer, rng, tmp_path):
 
 
 @on_tensorflow
-def test_learned_positions_and_that_librarys_search(tokenizer, rng, tmp_path):
+def test_learned_positions_and_the_huggingface_search(tokenizer, rng, tmp_path):
     model = randomized(
         TransformerDecoder(tokenizer.vocabulary_size, position_encoding="learned", **SIZES), rng
     )

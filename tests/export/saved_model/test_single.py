@@ -1,4 +1,4 @@
-"""The signature for one text at a time, which XLA compiles, beside the one for batches."""
+"""The signature for one text at a time, which XLA compiles, equals the one for batches."""
 
 import keras
 import pytest
@@ -40,7 +40,7 @@ def check(folder):
         assert found["score"].numpy() == pytest.approx(expected["score"].numpy(), abs=1e-4)
 
 
-def test_a_lone_text_has_the_same_translation(greedy):
+def test_a_single_text_has_the_same_translation(greedy):
     check(greedy)
 
 
@@ -71,8 +71,8 @@ def test_rotary_positions(translator, tmp_path):
     rotary = kformer.Translator(rotary, translator.tokenizer)
     folder = rotary.export(tmp_path / "rotary", single=True, beam_size=3, max_length=12)
     check(folder)
-    said = SavedModelTranslator(folder)(TEXTS)
-    assert said == rotary(TEXTS, beam_size=3, max_length=12) and len({*said}) > 3
+    found = SavedModelTranslator(folder)(TEXTS)
+    assert found == rotary(TEXTS, beam_size=3, max_length=12) and len({*found}) > 3
 
 
 def test_warming_up(translator, greedy, tmp_path):
@@ -99,7 +99,7 @@ def test_warming_up(translator, greedy, tmp_path):
     assert sizes[1] < 1.01 * sizes[0], "no weight is stored twice"
 
 
-def test_what_it_cannot_be_had_for(translator, tmp_path):
+def test_models_that_cannot_have_it(translator, tmp_path):
     with pytest.raises(ValueError, match="single texts runs in float32.*computes in bfloat16"):
         translator.export(tmp_path / "times", single=True, dtype="bfloat16")
     assert not list(tmp_path.rglob("*.pb"))

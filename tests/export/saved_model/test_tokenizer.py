@@ -1,4 +1,4 @@
-"""The graph's tokenizer against Python's: equal ids, equal text."""
+"""The graph's tokenizer gives the ids and the text of Python's."""
 
 import random
 
@@ -130,7 +130,7 @@ def test_separate_sides_and_id_map():
     pieces = {side: list(own.vocabulary(side).pieces) for side in ("source", "target")}
     for side, seed in (("source", 1), ("target", 2)):
         random.Random(seed).shuffle(pieces[side])
-    # Some pieces of the target model have no id: they must become unknown in both places.
+    # Some pieces of the target model have no id: Python and the graph must make them unknown.
     dropped = [piece for piece in pieces["target"] if piece.startswith("\u2581")][:5]
     pieces["target"] = [piece for piece in pieces["target"] if piece not in dropped]
     ids = {}
