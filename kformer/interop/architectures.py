@@ -127,19 +127,7 @@ def _t5_arguments(config, where):
         name: _size(config, name, where)
         for name in ("d_model", "d_kv", "d_ff", "num_layers", "num_heads", "vocab_size")
     }
-    gate, _, activation = config.get("feed_forward_proj", "relu").rpartition("-")
-    # In T5's files "gated-gelu" has always meant the tanh approximation.
-    activation = (
-        "gelu_tanh"
-        if (gate, activation) == ("gated", "gelu")
-        else {**_ACTIVATIONS, "gelu_new": "gelu_tanh"}.get(activation)
-    )
-    if activation is None or gate not in ("", "gated"):
-        name = config["feed_forward_proj"]
-        raise ValueError(
-            f"{where} has the feed_forward_proj {name!r}; kformer has {', '.join(_ACTIVATIONS)}, "
-            "gated or not."
-        )
+    activation, is_gated = _t5_activation(config, where)
     tied = bool(config.get("tie_word_embeddings", True))
     numbers = {
         "relative_attention_num_buckets": 32,
@@ -160,7 +148,7 @@ def _t5_arguments(config, where):
         "head_dim": sizes["d_kv"],
         "max_length": _size({"n_positions": 512, **given}, "n_positions", where),
         "activation": activation,
-        "gated": gate == "gated",
+        "gated": is_gated,
         "dropout": dropout,
         "attention_dropout": dropout,
         "activation_dropout": dropout,
@@ -183,6 +171,22 @@ def _t5_arguments(config, where):
             where,
         ),
     }
+
+
+def _t5_activation(config, where):
+    """The name of the activation, and whether it is gated."""
+    name = config.get("feed_forward_proj", "relu")
+    gate, _, activation = name.rpartition("-")
+    # In T5's files "gated-gelu" has always meant the tanh approximation.
+    if (gate, activation) == ("gated", "gelu"):
+        return "gelu_tanh", True
+    activation = {**_ACTIVATIONS, "gelu_new": "gelu_tanh"}.get(activation)
+    if activation is None or gate not in ("", "gated"):
+        raise ValueError(
+            f"{where} has the feed_forward_proj {name!r}; kformer has {', '.join(_ACTIVATIONS)}, "
+            "gated or not."
+        )
+    return activation, gate == "gated"
 
 
 def _special_ids(config, size, where):

@@ -254,7 +254,10 @@ BAD = {
         lambda folder: edit(folder / "config.json", model_type="gpt2"),
         "'gpt2'; kformer imports t5, mt5, marian",
     ),
-    "odd size": (lambda folder: edit(folder / "config.json", d_model="big"), "'big' for d_model"),
+    "odd size": (
+        lambda folder: edit(folder / "config.json", d_model="big"),
+        "d_model of .* must be a whole number of at least 1, but 'big'",
+    ),
     "unequal heads": (
         lambda folder: edit(folder / "config.json", decoder_attention_heads=2),
         "decoder_attention_heads=2",

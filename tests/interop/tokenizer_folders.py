@@ -178,31 +178,36 @@ def charsmap_of(model):
     raise AssertionError
 
 
+def _bpe_part(pieces, names):
+    """The model of a BPE `tokenizer.json`, with a merge for every pair that makes a piece."""
+    order = {piece: i for i, piece in enumerate(pieces)}
+    merges = [
+        (order[piece], i, f"{piece[:i]} {piece[i:]}")
+        for piece in pieces
+        for i in range(1, len(piece))
+        if piece[:i] in order and piece[i:] in order
+    ]
+    return {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": "<unk>",
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": True,
+        "byte_fallback": False,
+        "vocab": {name: i for i, name in enumerate(names)},
+        "merges": [merge for _, _, merge in sorted(merges)],
+    }
+
+
 def tokenizer_json(model, kind, languages, normalizers=None, pre_tokenizer=None, **changes):
-    """The file as the hub's NLLB and mBART have it, out of a SentencePiece model."""
-    own = processor(model)
+    """The file as the hub's NLLB and mBART have it, made from a SentencePiece model."""
     pieces = own_pieces(model)[3:]
     names = [*SPECIAL, *pieces, *languages, "<mask>"]
     if kind == "BPE":
-        order = {piece: i for i, piece in enumerate(pieces)}
-        merges = [
-            (order[piece], i, f"{piece[:i]} {piece[i:]}")
-            for piece in pieces
-            for i in range(1, len(piece))
-            if piece[:i] in order and piece[i:] in order
-        ]
-        part = {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": "<unk>",
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": True,
-            "byte_fallback": False,
-            "vocab": {name: i for i, name in enumerate(names)},
-            "merges": [merge for _, _, merge in sorted(merges)],
-        }
+        part = _bpe_part(pieces, names)
     else:
+        own = processor(model)
         scores = {piece: own.get_score(own.piece_to_id(piece)) for piece in pieces}
         part = {
             "type": "Unigram",
