@@ -322,7 +322,7 @@ BAD = {
     "no tokenizer": (lambda folder: (folder / "vocab.json").unlink(), "has no vocab.json"),
     "generation": (
         lambda folder: edit(folder / "generation_config.json", num_beams=-1),
-        "-1 for num_beams",
+        "num_beams of .* must be a whole number of at least 0, but -1",
     ),
     "limit": (
         lambda folder: edit(folder / "generation_config.json", max_length=1),
@@ -330,11 +330,11 @@ BAD = {
     ),
     "suppressed": (
         lambda folder: edit(folder / "generation_config.json", suppress_tokens=["a"]),
-        "'a' for suppress_tokens",
+        "suppress_tokens of .* must be a whole number of at least 0, but 'a'",
     ),
     "bad words": (
         lambda folder: edit(folder / "generation_config.json", bad_words_ids=[["a"], [3]]),
-        "'a' for bad_words_ids",
+        "bad_words_ids of .* must be a whole number of at least 0, but 'a'",
     ),
     "bad words no list": (
         lambda folder: edit(folder / "generation_config.json", bad_words_ids=7),
