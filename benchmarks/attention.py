@@ -1,15 +1,13 @@
-"""What does attention cost as sequences grow? Full, local and linear attention, forward and
-backward, in time and in memory.
+"""Measures the cost of attention as sequences grow: full, local and linear, forward and backward.
 
     python benchmarks/attention.py [--backends tensorflow,jax,torch] [--lengths 256,...,8192]
-    [--window 128] [--hidden 512] [--heads 8]
-                                   [--repeats 5] [--causal] [--plot FILE]
+        [--window 128] [--hidden 512] [--heads 8] [--repeats 5] [--causal] [--plot FILE]
 
 Every kind and length runs in a process of its own: one sequence through one layer, loss and
-gradients. Time is the least of the repeats, memory what the process takes at its peak beyond what
-it took before the first call. The table gives both as ratios to full attention of the same length
-and backend. `--plot` draws the time into FILE, and the memory into another beside it
-(`NAME-memory`)."""
+gradients. Time is the minimum over the repeats. Memory is the peak of the process less what it had
+before the first call. The table gives both, and their ratios to full attention of the same length
+on the same backend. `--plot` plots the time into FILE and the memory into NAME-memory.
+"""
 
 import argparse
 import json
@@ -21,11 +19,13 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
+
 KINDS = ("full", "local", "linear")
 
 
 def measure(options):
-    """Runs in the process of one kind and length: seconds, and MiB beyond the beginning's."""
+    """Seconds and MiB of one kind and length, measured in this process."""
     import keras
     import numpy as np
 
@@ -101,20 +101,17 @@ def run(options, backend, kind, length):
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     process = subprocess.run(command, env=environment, capture_output=True, text=True)
     if process.returncode:
-        return None  # Out of memory, as a rule.
+        return None  # Usually out of memory.
     return json.loads(process.stdout.splitlines()[-1])
 
 
 def report(options):
-    from benchmarks.inference import processor
+    from benchmarks.inference import cpu_name
 
-    command = " ".join([pathlib.Path(__file__).name, *sys.argv[1:]])
-    print(f"{processor()}, {os.cpu_count()} processors\n\ncommand: python benchmarks/{command}\n")
-    print(
-        f"| backend | length | {' | '.join(f'{kind}, ms | {kind}, MiB' for kind in KINDS)} | local "
-        "/ full | linear / full |"
-    )
-    print("|---" * (4 + 2 * len(KINDS)) + "|", flush=True)
+    print(f"{cpu_name()}, {os.cpu_count()} CPU cores\n")
+    print_command()
+    columns = [f"{kind}, {unit}" for kind in KINDS for unit in ("ms", "MiB")]
+    print_head(["backend", "length", *columns, "local / full", "linear / full"])
     curves = {"seconds": {}, "mebibytes": {}}
     for backend in options.backends:
         for length in options.lengths:
@@ -142,7 +139,7 @@ def report(options):
                 cells.append(
                     "-" if ratios is None else f"{ratios[0]:.2f} time, {ratios[1]:.2f} memory"
                 )
-            print(f"| {backend} | {length:,} | {' | '.join(cells)} |", flush=True)
+            print_row(backend, f"{length:,}", *cells)
     if options.plot:
         from kformer import plots
 

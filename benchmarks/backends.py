@@ -1,18 +1,22 @@
-"""Do the backends agree on real text? Loss curves, logits, and the ids of searches, side by side.
+"""Compares the backends on real text: loss curves, logits, and the ids that searches return.
 
     python benchmarks/backends.py curves --train-source F --train-target F --work DIR [--steps 50]
     python benchmarks/backends.py train --train-source F --train-target F --work DIR [--epochs 3]
     python benchmarks/backends.py export DIR --source F --work DIR [--limit N]
     python benchmarks/backends.py search RUN --source F --work DIR [--limit N]
 
-`curves` starts each backend from one saved model (preset tiny, dropout 0) and prints the largest
-difference of the loss of a batch over the first steps. `train` runs `kformer train` on each backend
-from one run without dropout, and prints the curves side by side, epoch by epoch. `export` takes the
-runs that `train` left in DIR, translates with each under its own backend, exports it, and compares
-with what its SavedModel says in a process that can import neither Keras nor kformer. `search` loads
-one run on each backend, and compares logits, greedy ids and ids of a beam of 4 sentence by
-sentence; where ids differ it prints the difference of the scores, which must be a tie (below 1e-4).
-Each backend runs in a process of its own."""
+- `curves` starts each backend from one saved model (preset tiny, dropout 0) and prints the largest
+  difference of a batch's loss over the first steps.
+- `train` runs `kformer train` on each backend from one run without dropout, and prints the curves
+  side by side, epoch by epoch.
+- `export` translates with each of the runs that `train` wrote to DIR on its own backend, exports
+  it, and compares with the SavedModel in a process that can import neither Keras nor kformer.
+- `search` loads one run on each backend and compares logits, greedy ids and the ids of a beam of 4,
+  sentence by sentence. Where ids differ it prints the difference of the scores, which must be a tie
+  (below 1e-4).
+
+Each backend runs in a process of its own.
+"""
 
 import argparse
 import csv
@@ -24,29 +28,32 @@ import sys
 
 import numpy as np
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from benchmarks.tables import print_head  # noqa: E402
+
 BACKENDS = ("tensorflow", "jax", "torch")
-# Translates the lines of a JSON file by a SavedModel, with core TensorFlow and tensorflow_text
-# alone.
+# Translates the lines of a JSON file with a SavedModel: only core TensorFlow and tensorflow_text.
 SERVE = """
 import importlib.util, json, pathlib, sys
 sys.modules["keras"] = sys.modules["kformer"] = None
 import tensorflow as tf
-# Its kernels alone, as a server links them: `import tensorflow_text` would import Keras.
+# Only its kernels, as a server links them: `import tensorflow_text` would import Keras.
 folder = pathlib.Path(importlib.util.find_spec("tensorflow_text").origin).parent
 tf.load_op_library(str(next(folder.glob("python/ops/_sentencepiece_tokenizer*.so"))))
 serve = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
 lines = json.load(open(sys.argv[2]))
 texts = []
 for start in range(0, len(lines), 32):
-    found = serve(text=tf.constant(lines[start : start + 32]))["translation"]
-    texts += [text.decode() for text in found.numpy()]
+    found = serve(text=tf.constant(lines[start : start + 32]))["translation"].numpy()
+    texts += [text.decode() for text in found]
 json.dump(texts, open(sys.argv[3], "w"))
 """
 
 
 def curves(options):
-    """One backend's losses, saved to `DIR/curve-BACKEND.npy`; the first one to run makes tokenizer
-    and model.
+    """Saves one backend's losses to `DIR/curve-BACKEND.npy`.
+
+    The first backend makes the tokenizer and the model.
     """
     import keras
 
@@ -86,7 +93,7 @@ def curves(options):
 
 
 def search(options):
-    """One backend's logits and search results, saved to `DIR/search-BACKEND.npz`."""
+    """Saves one backend's logits and search results to `DIR/search-BACKEND.npz`."""
     import keras
 
     import kformer
@@ -111,7 +118,7 @@ def search(options):
 
 
 def export(options):
-    """One backend's translations by its own run, and by the SavedModel made of it."""
+    """Compares the translations of one backend's run with those of its SavedModel."""
     import keras
 
     import kformer
@@ -132,14 +139,12 @@ def export(options):
         different = len({*mine})
         print(f"| {backend} | {name} | {sum(equal)} of {len(lines)} | {different} |", flush=True)
         for index in np.flatnonzero(np.logical_not(equal)):
-            print(
-                f"  line {index + 1}: {mine[index]!r}, SavedModel "
-                f"{json.loads(served.read_text())[index]!r}"
-            )
+            theirs = json.loads(served.read_text())[index]
+            print(f"  line {index + 1}: {mine[index]!r}, SavedModel {theirs!r}")
 
 
 def train(options):
-    """`kformer train` on each backend from one start, and the curves side by side."""
+    """Runs `kformer train` on each backend from one start, and prints the curves side by side."""
     work = pathlib.Path(options.work)
     command = [
         sys.executable,
@@ -216,10 +221,9 @@ def compare_search(options):
         backend: np.load(pathlib.Path(options.work) / f"search-{backend}.npz")
         for backend in BACKENDS
     }
-    print(
-        "| pair | largest difference of logits | greedy ids equal | ties | beam 4 ids equal | ties "
-        "|\n|---|---|---|---|---|---|"
-    )
+    head = ["pair", "largest difference of logits", "greedy ids equal", "ties"]
+    head += ["beam 4 ids equal", "ties"]
+    print_head(head)
     for other in BACKENDS[1:]:
         first, second = found[BACKENDS[0]], found[other]
         cells = [f"{np.abs(first['logits'] - second['logits']).max():.1e}"]
@@ -275,11 +279,8 @@ def main():
         train(options)
         return
     if options.command == "export":
-        print(
-            "| trained and translated on | search | strings equal | different strings "
-            "|\n|---|---|---|---|",
-            flush=True,
-        )
+        print("| trained and translated on | search | strings equal | different strings |")
+        print("|---|---|---|---|", flush=True)
     for backend in BACKENDS:
         subprocess.run(
             [sys.executable, *sys.argv, "--worker"],

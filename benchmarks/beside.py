@@ -40,6 +40,7 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
 from benchmarks import inference, training  # noqa: E402
+from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
 from benchmarks.turns import Worker, in_turns  # noqa: E402
 
 SIDES = ("old", "new")
@@ -72,7 +73,7 @@ class Cells:
         speeds = [f"{amount / statistics.median(seconds[side]):,.0f}" for side in SIDES]
         ratio, low, high = self.interval([logs])
         row = [*name, *speeds, f"{ratio:.3f}", f"{low:.3f} to {high:.3f}", str(len(logs))]
-        print(f"| {' | '.join(row)} |", flush=True)
+        print_row(*row)
 
     def interval(self, cells):
         """Geometric mean of the cells' ratios, with its 95 % interval by bootstrap."""
@@ -134,12 +135,12 @@ def main():
 def report(options, work):
     """Measures all cells and prints the table; returns the exit status."""
     begin = time.perf_counter()
-    print(f"{inference.processor()}, {options.threads} thread(s)")
+    print(f"{inference.cpu_name()}, {options.threads} thread(s)")
     print(f"new: {commit_of(ROOT)}; old: {commit_of(options.checkout)}")
-    print(f"command: python benchmarks/{' '.join(['beside.py', *sys.argv[1:]])}\n")
+    print_command()
     head = ["cell", "shape", "search or backend", "batch", "old, tokens/s", "new, tokens/s"]
     head += ["new / old", "95 % interval", "alternations"]
-    print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|", flush=True)
+    print_head(head)
     cells = Cells(np.random.default_rng(0))
     if "inference" in options.cells:
         for shape in options.shapes:

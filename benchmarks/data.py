@@ -1,12 +1,13 @@
-"""How fast a large corpus becomes batches, and in how much memory.
+"""Measures how fast a large corpus becomes batches, and the memory that it takes.
 
     python benchmarks/data.py --pairs 10000000 --train-steps 100 --memory-limit 2048
 
-Generates pairs of synthetic sentences (words drawn from a Zipf distribution, lengths log-normal, a
-source and a target of like length), trains a tokenizer on the first of them, prepares all of them,
-and reads batches over two epochs; with `--train-steps` it also trains a tiny model with `fit`.
-Prints a Markdown table. Peak memory is the largest resident set of the process so far;
-KERAS_BACKEND selects the backend. Above `--memory-limit` (MiB) the exit code is 1."""
+Generates pairs of synthetic sentences (words sampled from a Zipf distribution, lengths log-normal,
+a source and a target of similar length), trains a tokenizer on the first of them, prepares all of
+them, and reads batches over two epochs. With `--train-steps` it also trains a tiny model with
+`fit`. Prints a Markdown table. Peak memory is the largest resident set of the process so far.
+KERAS_BACKEND selects the backend. Above `--memory-limit` (MiB) the exit status is 1.
+"""
 
 import argparse
 import pathlib
@@ -29,8 +30,10 @@ SYLLABLES = [
 
 
 def make_words(random, count=20_000):
-    """Distinct words of one to four syllables, each with a space after it, as bytes: all of them,
-    begins and lengths.
+    """Distinct words of one to four syllables, each followed by a space.
+
+    Returns:
+        The bytes of all words, and the start and length of each.
     """
     words = set()
     while len(words) < count:
@@ -41,7 +44,7 @@ def make_words(random, count=20_000):
 
 
 def write_lines(file, words, lengths, random):
-    """Writes sentences of the given numbers of words: all bytes of the chunk in one gather."""
+    """Writes sentences of the given numbers of words; one gather makes the whole chunk."""
     letters, begins, sizes = words
     ranks = np.minimum(random.zipf(1.2, lengths.sum()), len(sizes)) - 1
     ends = np.cumsum(sizes[ranks])
@@ -94,6 +97,17 @@ class Table:
         self.start = time.perf_counter()
 
 
+def train(dataset, tokenizer, steps):
+    """Trains a tiny model for a number of steps."""
+    model = kformer.Transformer.from_preset("tiny", vocabulary_size=tokenizer.vocabulary_size)
+    model.compile(
+        optimizer=keras.optimizers.Adam(1e-3),
+        loss=kformer.MaskedCrossentropy(),
+        metrics=[kformer.MaskedAccuracy()],
+    )
+    model.fit(dataset.from_step(0), steps_per_epoch=steps, shuffle=False, verbose=0)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=1_000_000)
@@ -137,33 +151,15 @@ def main():
             tokens = sum(int((dataset[i][1] != dataset.pad_id).sum()) for i in range(steps))
             table.row(f"read {steps} batches of epoch {epoch}", tokens, "target tokens")
         if arguments.train_steps:
-            model = kformer.Transformer.from_preset(
-                "tiny", vocabulary_size=tokenizer.vocabulary_size
-            )
-            model.compile(
-                optimizer=keras.optimizers.Adam(1e-3),
-                loss=kformer.MaskedCrossentropy(),
-                metrics=[kformer.MaskedAccuracy()],
-            )
-            model.fit(
-                dataset.from_step(0),
-                steps_per_epoch=arguments.train_steps,
-                shuffle=False,
-                verbose=0,
-            )
+            train(dataset, tokenizer, arguments.train_steps)
             name = f"{arguments.train_steps} steps of fit, tiny, {keras.backend.backend()}"
             table.row(name, arguments.train_steps, "steps")
         size = sum(path.stat().st_size for path in (folder / "pairs").iterdir()) / 2**20
         peak = peak_memory()
-        print(
-            f"\n{dataset.summary()}\n\nText {sum(p.stat().st_size for p in files) / 2**20:,.0f} "
-            f"MiB, ids {size:,.0f} MiB."
-        )
-        if peak > arguments.memory_limit:
-            sys.exit(
-                f"The peak of {peak:,.0f} MiB is above the limit of {arguments.memory_limit:,.0f} "
-                "MiB."
-            )
+        text = sum(path.stat().st_size for path in files) / 2**20
+        print(f"\n{dataset.summary()}\n\nText {text:,.0f} MiB, ids {size:,.0f} MiB.")
+        if peak > (limit := arguments.memory_limit):
+            sys.exit(f"The peak of {peak:,.0f} MiB is above the limit of {limit:,.0f} MiB.")
 
 
 if __name__ == "__main__":

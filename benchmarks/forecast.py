@@ -1,13 +1,17 @@
-"""The noisy sine wave of many tutorials: kformer's `Forecaster` beside `torch.nn.Transformer` of
-the same shape, and two simple rules.
+"""Compares kformer's `Forecaster` with `torch.nn.Transformer` on the noisy sine wave of tutorials.
 
     KERAS_BACKEND=torch python benchmarks/forecast.py [--epochs 40] [--seeds 1,2,3] [--threads 1]
 
-Two set-ups. With the leak: the encoder reads numbers 1 to 20, the decoder says numbers 2 to 21 as
-it reads 1 to 20; the peer has no causal mask there, as in the tutorials. Without: the encoder reads
-20 numbers, the decoder says the next 20. Forced: each step reads the true number before it; free:
-what was said before it. The table has the mean squared error on held-out waves; the noise alone is
-0.01. Same data, shape, optimizer, batches and epochs."""
+Both models have the same shape; two simple rules are listed too. There are two set-ups:
+
+- with the leak: the encoder reads numbers 1 to 20, and the decoder predicts numbers 2 to 21 as it
+  reads 1 to 20. The peer has no causal mask here, as in the tutorials;
+- without: the encoder reads 20 numbers, and the decoder predicts the next 20.
+
+"Forced" means that each step reads the true number before it, "free" that it reads its own
+prediction. The table has the mean squared error on held-out waves; the error of the noise alone is
+0.01. Data, shape, optimizer, batches and epochs are the same.
+"""
 
 import argparse
 import importlib.metadata
@@ -20,6 +24,8 @@ import time
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
+
 SIZES = {"hidden_dim": 32, "intermediate_dim": 64, "num_heads": 4}
 LAYERS, DROPOUT, RATE, BATCH, LENGTH = 2, 0.0, 0.002, 64, 20
 
@@ -56,11 +62,10 @@ def kformer_model(seed):
     return fit, answer, model.forecast, model.count_params()
 
 
-def torch_model(seed, is_causal):
-    """`torch.nn.Transformer` between linear maps, with sinusoidal positions, in a plain loop."""
+def torch_network(is_causal):
+    """`torch.nn.Transformer` between two linear layers, with sinusoidal positions."""
     import torch
 
-    torch.manual_seed(seed)
     size = SIZES["hidden_dim"]
 
     class Peer(torch.nn.Module):
@@ -98,7 +103,15 @@ def torch_model(seed, is_causal):
                 self.transformer(past, previous, tgt_mask=mask, tgt_is_causal=is_causal)
             )
 
-    model = Peer()
+    return Peer()
+
+
+def torch_model(seed, is_causal):
+    """The peer in a plain loop."""
+    import torch
+
+    torch.manual_seed(seed)
+    model = torch_network(is_causal)
     optimizer = torch.optim.Adam(model.parameters(), RATE, eps=1e-7)
 
     def fit(past, previous, answers, epochs):
@@ -125,8 +138,51 @@ def torch_model(seed, is_causal):
     return fit, answer, forecast, sum(weight.numel() for weight in model.parameters())
 
 
-def error(said, truth):
-    return float(np.mean((said - truth) ** 2))
+def error(predicted, truth):
+    return float(np.mean((predicted - truth) ** 2))
+
+
+def compare(seed, epochs):
+    """Prints the rows of a seed."""
+    generator = np.random.default_rng(seed)
+    leaky, series = (
+        waves(generator, 1000, LENGTH + 1, np.pi),
+        waves(generator, 2000, 2 * LENGTH, 2 * np.pi),
+    )
+    past, future = series[:, :LENGTH], series[:, LENGTH:]
+    held = len(past) - 200
+    last = np.repeat(past[held:, -1:], LENGTH, axis=1)
+    slopes = np.polyfit(np.arange(5), past[held:, -5:, 0].T, 1)
+    line = (slopes[1][:, None] + slopes[0][:, None] * np.arange(5, 5 + LENGTH))[..., None]
+    stays, held_last = error(leaky[800:, :-1], leaky[800:, 1:]), error(last, future[held:])
+    print_row("the last number stays", seed, f"{stays:.4f}", "-", "-", f"{held_last:.4f}", "-")
+    held_line = error(line, future[held:])
+    print_row("a line through the last five", seed, "-", "-", "-", f"{held_line:.4f}", "-")
+    sizes = {}
+    for name in ("kformer", "torch.nn.Transformer"):
+        fit, answer, _, sizes[name] = (
+            kformer_model(seed) if name == "kformer" else torch_model(seed, is_causal=False)
+        )
+        begin = time.perf_counter()
+        fit(leaky[:800, :-1], leaky[:800, :-1], leaky[:800, 1:], epochs)
+        seconds = time.perf_counter() - begin
+        seen, truth = leaky[800:, :-1], leaky[800:, 1:]
+        found = [error(answer(seen, seen), truth)]
+        known = seen[:, :1]
+        for _ in range(LENGTH):
+            known = np.concatenate([known, answer(seen, known)[:, -1:]], axis=1)
+        found.append(error(known[:, 1:], truth))
+        fit, answer, forecast, _ = (
+            kformer_model(seed) if name == "kformer" else torch_model(seed, is_causal=True)
+        )
+        previous = np.concatenate([past[:, -1:], future[:, :-1]], axis=1)
+        begin = time.perf_counter()
+        fit(past[:held], previous[:held], future[:held], epochs)
+        seconds += time.perf_counter() - begin
+        found.append(error(answer(past[held:], previous[held:]), future[held:]))
+        found.append(error(forecast(past[held:], LENGTH), future[held:]))
+        assert len(set(sizes.values())) == 1, f"models of different sizes: {sizes}"
+        print_row(name, seed, *(f"{value:.4f}" for value in found), f"{seconds:.0f}")
 
 
 def main():
@@ -147,79 +203,19 @@ def main():
     import keras
     import torch
 
-    from benchmarks.inference import processor
+    from benchmarks.inference import cpu_name
 
     torch.set_num_threads(options.threads)
     backend = keras.backend.backend()
     names = dict.fromkeys(("keras", backend, "torch"))
-    print(
-        f"{processor()}; "
-        f"{', '.join(f'{name} {importlib.metadata.version(name)}' for name in names)}\n"
-    )
-    setting = f"KERAS_BACKEND={os.environ.get('KERAS_BACKEND', backend)} "
-    print(
-        f"command: {setting}python "
-        f"benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n"
-    )
-    head = [
-        "system",
-        "seed",
-        "leak, forced",
-        "leak, free",
-        "without, forced",
-        "without, free",
-        "training, s",
-    ]
-    print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|", flush=True)
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+    print(f"{cpu_name()}; {versions}\n")
+    print_command(f"KERAS_BACKEND={os.environ.get('KERAS_BACKEND', backend)} ")
+    head = ["system", "seed", "leak, forced", "leak, free"]
+    head += ["without, forced", "without, free", "training, s"]
+    print_head(head)
     for seed in options.seeds:
-        generator = np.random.default_rng(seed)
-        leaky, series = (
-            waves(generator, 1000, LENGTH + 1, np.pi),
-            waves(generator, 2000, 2 * LENGTH, 2 * np.pi),
-        )
-        past, future = series[:, :LENGTH], series[:, LENGTH:]
-        held = len(past) - 200
-        last = np.repeat(past[held:, -1:], LENGTH, axis=1)
-        slopes = np.polyfit(np.arange(5), past[held:, -5:, 0].T, 1)
-        line = (slopes[1][:, None] + slopes[0][:, None] * np.arange(5, 5 + LENGTH))[..., None]
-        stays = error(leaky[800:, :-1], leaky[800:, 1:])
-        print(
-            f"| the last number stays | {seed} | {stays:.4f} | - | - | "
-            f"{error(last, future[held:]):.4f} | - |"
-        )
-        print(
-            f"| a line through the last five | {seed} | - | - | - | "
-            f"{error(line, future[held:]):.4f} | - |"
-        )
-        sizes = {}
-        for name in ("kformer", "torch.nn.Transformer"):
-            fit, answer, _, sizes[name] = (
-                kformer_model(seed) if name == "kformer" else torch_model(seed, is_causal=False)
-            )
-            begin = time.perf_counter()
-            fit(leaky[:800, :-1], leaky[:800, :-1], leaky[:800, 1:], options.epochs)
-            seconds = time.perf_counter() - begin
-            seen, truth = leaky[800:, :-1], leaky[800:, 1:]
-            found = [error(answer(seen, seen), truth)]
-            known = seen[:, :1]
-            for _ in range(LENGTH):
-                known = np.concatenate([known, answer(seen, known)[:, -1:]], axis=1)
-            found.append(error(known[:, 1:], truth))
-            fit, answer, forecast, _ = (
-                kformer_model(seed) if name == "kformer" else torch_model(seed, is_causal=True)
-            )
-            previous = np.concatenate([past[:, -1:], future[:, :-1]], axis=1)
-            begin = time.perf_counter()
-            fit(past[:held], previous[:held], future[:held], options.epochs)
-            seconds += time.perf_counter() - begin
-            found.append(error(answer(past[held:], previous[held:]), future[held:]))
-            found.append(error(forecast(past[held:], LENGTH), future[held:]))
-            assert len(set(sizes.values())) == 1, f"models of different sizes: {sizes}"
-            print(
-                f"| {name} | {seed} | {' | '.join(f'{value:.4f}' for value in found)} | "
-                f"{seconds:.0f} |",
-                flush=True,
-            )
+        compare(seed, options.epochs)
 
 
 if __name__ == "__main__":

@@ -1,36 +1,41 @@
-"""Does a model say the same in every format that it is exported to? Sizes, BLEU, ids and scores,
-side by side.
+"""Compares a model's translations in every format that it can be exported to.
 
     python benchmarks/formats.py RUN --source F --reference F --work DIR [--threads N] [--limit N]
-    [--search alike|kformer] [--formats A,B]
+        [--search alike|kformer] [--formats A,B]
 
-Every format translates the source greedily and with a beam of 4, and gives the 4 best with their
-scores. `--search` is what it does and what kformer does beside it:
+Prints sizes, BLEU, and how far ids and scores agree. Every format translates the source greedily
+and with a beam of 4, and returns the 4 best with their scores. `--search` selects the search on
+both sides:
 
 - `alike` (default): the search that other libraries have too (`SearchOptions(mode="huggingface",
   early_stopping=True)`, scores divided by the length with the end token, no token forbidden). A
-  float format must give kformer's ids and scores, for every hypothesis.
-- `kformer`: kformer's own search without a length penalty, the other library's nearest: start and
-  padding token forbidden.
+  float format must return kformer's ids and scores, for every hypothesis.
+- `kformer`: kformer's own search without a length penalty, and the nearest of the other library:
+  start and padding token forbidden.
 
-BLEU is sacreBLEU of the best translations; a score's difference is taken where both sides list the
-same hypothesis. The folder DIR keeps the exported models, as DIR/FORMAT."""
+BLEU is sacreBLEU of the best translations. Scores are compared where both sides list the same
+hypothesis. The exported models stay in DIR/FORMAT.
+"""
 
 import argparse
 import importlib.metadata
 import pathlib
 import shutil
+import sys
 import time
 from typing import NamedTuple
 
 import numpy as np
 import sacrebleu
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from benchmarks.tables import print_head, print_row  # noqa: E402
+
 SEARCHES = {"greedy": 1, "beam 4": 4}
 
 
 class Found(NamedTuple):
-    """What a format gave for all sentences, N hypotheses each, best first."""
+    """What a format returned for all sentences, N hypotheses each, best first."""
 
     ids: list  # lists of N lists of int, without the end token
     ranks: list  # lists of N floats, by which hypotheses are ordered
@@ -38,8 +43,9 @@ class Found(NamedTuple):
 
 
 def search_options(model, search, beam_size):
-    """kformer's side: fields of `SearchOptions`. The limit of length is one for all sentences, as
-    elsewhere.
+    """Fields of `SearchOptions` for kformer's side.
+
+    All sentences have one limit of length, as in the other libraries.
     """
     options = {
         "beam_size": beam_size,
@@ -59,7 +65,7 @@ def search_options(model, search, beam_size):
 
 
 def by_kformer(translator, lines, options, beam_size):
-    """The run itself, on this process's backend."""
+    """Translates with the run itself, on this process's backend."""
     start = time.perf_counter()
     found = translator.translate(
         lines, **search_options(translator.model, options.search, beam_size)
@@ -129,8 +135,11 @@ class CTranslate2Format:
 
 
 class HuggingFaceFormat:
-    """The folder for `transformers`, searched by its `generate`; with `again`, imported into
-    kformer once more.
+    """The folder for `transformers`.
+
+    Args:
+        again: bool, default False. Translate with kformer, which imports the folder again, instead
+            of the library's `generate`.
     """
 
     packages = ("transformers", "torch")
@@ -141,8 +150,7 @@ class HuggingFaceFormat:
     def export(self, translator, folder):
         from kformer.export import export_huggingface
 
-        # The library adds to a search what the folder's generation_config.json says and the search
-        # leaves open.
+        # Options that a search does not set are read from the folder's generation_config.json.
         export_huggingface(translator, folder, mode="huggingface", forced_end=False)
 
     def translate(self, translator, folder, lines, options, beam_size):
@@ -205,7 +213,7 @@ class HuggingFaceFormat:
 
 
 def length_with_end(row, special):
-    """Tokens of a generated row, the end token included, the padding behind it not."""
+    """Number of tokens of a generated row with its end token, without the padding after it."""
     return row.index(special["eos_token_id"]) + 1 if special["eos_token_id"] in row else len(row)
 
 
@@ -221,7 +229,7 @@ def without_end(ids, translator):
 
 
 def size_on_disk(*paths):
-    """Bytes of files and of folders with all that is in them."""
+    """Bytes of files, and of all files in folders."""
     files = [
         file
         for path in paths
@@ -237,8 +245,11 @@ def bleu(translator, found, references):
 
 
 def compare(expected, found):
-    """Cells: sentences with the same best hypothesis, with the same list of them, and the largest
-    difference of a score.
+    """Cells of a row.
+
+    Returns:
+        The number of sentences with the same best hypothesis, of those with the same list, and the
+        largest difference of a score.
     """
     best = sum(a[0] == b[0] for a, b in zip(expected.ids, found.ids, strict=True))
     lists = sum(a == b for a, b in zip(expected.ids, found.ids, strict=True))
@@ -255,16 +266,12 @@ def compare(expected, found):
 
 
 def differences(name, search, expected, found):
-    """A line for each sentence whose best hypothesis differs: how far apart the two are by their
-    own scores.
-    """
+    """Yields a line with both scores for each sentence whose best hypothesis differs."""
     for number, (a, b) in enumerate(zip(expected.ids, found.ids, strict=True), 1):
         if a[0] != b[0]:
             ranks = expected.ranks[number - 1][0], found.ranks[number - 1][0]
-            yield (
-                f"  {name}, {search}, sentence {number}: {ranks[0]:.5f} in kformer, "
-                f"{ranks[1]:.5f} there"
-            )
+            scores = f"{ranks[0]:.5f} in kformer, {ranks[1]:.5f} there"
+            yield f"  {name}, {search}, sentence {number}: {scores}"
 
 
 def main():
@@ -281,21 +288,26 @@ def main():
         default=1,
         help="of the other libraries; kformer's own are $OMP_NUM_THREADS",
     )
-    parser.add_argument("--limit", type=int, default=None, help="so many lines of the files")
+    parser.add_argument("--limit", type=int, default=None, help="only the first N lines")
     parser.add_argument("--search", choices=("alike", "kformer"), default="alike")
     parser.add_argument("--formats", default=",".join(FORMATS), help=f"of {', '.join(FORMATS)}")
     parser.add_argument(
         "--differences", action="store_true", help="also list the sentences that differ"
     )
     options = parser.parse_args()
+    options.formats = options.formats.split(",")
+    if unknown := set(options.formats) - set(FORMATS):
+        parser.error(f"unknown format {', '.join(sorted(unknown))}; there are {', '.join(FORMATS)}")
+    report(options)
 
+
+def report(options):
+    """Prints the table."""
     import keras
 
     import kformer
 
-    names = options.formats.split(",")
-    if unknown := set(names) - set(FORMATS):
-        parser.error(f"unknown format {', '.join(sorted(unknown))}; there are {', '.join(FORMATS)}")
+    names = options.formats
     run, work = pathlib.Path(options.run), pathlib.Path(options.work)
     work.mkdir(parents=True, exist_ok=True)
     translator = kformer.Translator.load(run)
@@ -306,24 +318,15 @@ def main():
     pairs = [pair for pair in zip(lines, references, strict=True) if pair[0]]
     lines, references = [line for line, _ in pairs], [reference for _, reference in pairs]
 
-    print(
-        "| format | search | MB on disk | BLEU | seconds | best ids equal | lists of ids equal | "
-        "largest difference of a score |"
-    )
-    print("|---|---|---|---|---|---|---|---|", flush=True)
+    head = ["format", "search", "MB on disk", "BLEU", "seconds", "best ids equal"]
+    head += ["lists of ids equal", "largest difference of a score"]
+    print_head(head)
     expected, listed = {}, []
     mine = f"kformer, {keras.backend.backend()}"
 
     def row(name, search, size, found, *cells):
-        score = bleu(translator, found, references)
-        print(
-            "|",
-            " | ".join(
-                [name, search, f"{size / 1e6:.2f}", f"{score:.2f}", f"{found.seconds:.1f}", *cells]
-            ),
-            "|",
-            flush=True,
-        )
+        score, seconds = bleu(translator, found, references), f"{found.seconds:.1f}"
+        print_row(name, search, f"{size / 1e6:.2f}", f"{score:.2f}", seconds, *cells)
 
     size = size_on_disk(run / "model.keras", run / "tokenizer")
     for search, beam_size in SEARCHES.items():
@@ -336,17 +339,10 @@ def main():
             found = FORMATS[name].translate(translator, work / name, lines, options, beam_size)
             row(name, search, size_on_disk(work / name), found, *compare(expected[search], found))
             listed += differences(name, search, expected[search], found)
-    packages = dict.fromkeys(
-        [
-            "keras",
-            keras.backend.backend(),
-            *(package for name in names for package in FORMATS[name].packages),
-        ]
-    )
-    print(
-        f"\n{len(lines)} sentences; "
-        f"{', '.join(f'{package} {importlib.metadata.version(package)}' for package in packages)}"
-    )
+    packages = [package for name in names for package in FORMATS[name].packages]
+    packages = dict.fromkeys(["keras", keras.backend.backend(), *packages])
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
+    print(f"\n{len(lines)} sentences; {versions}")
     if options.differences:
         print(*listed, sep="\n")
 

@@ -1,20 +1,20 @@
-"""How fast are translations, beside what a user would pick instead? The same weights in every
-system, in one run.
+"""Measures the speed of translations beside that of other libraries, with the same weights.
 
-    python benchmarks/inference.py [--shapes tiny,base] [--batches 1,8,32,64] [--searches
-    greedy,beam4] [--threads 1] [--repeats 5]
-                                   [--systems A,B] [--work DIR] [--quick]
+    python benchmarks/inference.py [--shapes tiny,base] [--batches 1,8,32,64]
+        [--searches greedy,beam4] [--threads 1] [--repeats 5] [--systems A,B] [--work DIR] [--quick]
 
-Makes a model of random weights per shape and exports it to each format. Every system then generates
-exactly 24 tokens for sentences of 10 to 30 tokens: the SavedModel as a user loads it (strings in,
-strings out), its signature for single texts (with batches of one), its core (ids in, ids out), the
-core of the Python `Translator` on JAX and PyTorch (there also with `torch.compile` around a step),
-Hugging Face's `generate`, and CTranslate2 in float32 and int8.
+Makes a model of random weights for each shape and exports it to each format. Every system then
+generates exactly 24 tokens for sentences of 10 to 30 tokens. The systems are the SavedModel as a
+user loads it (strings in, strings out), its signature for single texts (with batches of one), its
+core (ids in, ids out), the core of the Python `Translator` on JAX and PyTorch (there also with
+`torch.compile` around a step), Hugging Face's `generate`, and CTranslate2 in float32 and int8.
 
-Each system has one process, pinned to `--threads` processors, for all of its cells. All are asked
-in turn, call by call, so that whatever else a machine does meets each of them alike. The floor is
-what this machine could do at best: the larger of the time of a step's products at the speed of a
-large product, and of reading its weights once at the speed of memory."""
+Each system has one process, pinned to `--threads` CPU cores, for all of its cells. The systems are
+called in turns, so that other load on the machine affects all of them alike.
+
+"of floor" is the share of what this machine could do at best. A step needs at least the time of its
+products at the speed of a large product, and at least the time to read its weights once.
+"""
 
 import argparse
 import importlib.metadata
@@ -32,6 +32,7 @@ import time
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
 from benchmarks.turns import Worker, answer, in_turns  # noqa: E402
 
 STEPS = 24
@@ -53,7 +54,7 @@ PACKAGES = ("tensorflow", "keras", "torch", "jax", "transformers", "ctranslate2"
 
 
 def make(options, shape, folder):
-    """A translator of random weights, its exports, and the sentences."""
+    """Makes a translator of random weights, its exports, and the sentences."""
     import keras
 
     import kformer
@@ -95,7 +96,7 @@ def make(options, shape, folder):
 
 
 class SavedModel:
-    """Strings in, strings out, by TensorFlow alone."""
+    """Strings in, strings out, with TensorFlow alone."""
 
     def __init__(self, folder, options, search, suffix="", signature="serving_default"):
         import tensorflow as tf
@@ -135,14 +136,14 @@ class Core:
 
     def __call__(self, texts):
         key = len(texts)
-        if key not in self.rows:  # outside of what is timed: the first call is not
+        if key not in self.rows:  # Tokenized in the first call, which is not timed.
             rows, _ = self.translator._source_rows(texts)
             self.rows[key] = self.translator._pad(rows)
         return self.search(self.rows[key]).ids
 
 
 class HuggingFace:
-    """`generate` on ids that are tensors already."""
+    """`generate`; the ids are tensors already."""
 
     def __init__(self, folder, options, search):
         import torch
@@ -171,7 +172,7 @@ class HuggingFace:
 
 
 class CTranslate2:
-    """`translate_batch` on pieces that are lists already."""
+    """`translate_batch`; the pieces are lists already."""
 
     def __init__(self, folder, options, search, quantization):
         import ctranslate2
@@ -215,9 +216,7 @@ def open_system(name, folder, options, search):
 
 
 def work(options, system, folder):
-    """One system's process: answers every request, a search and a batch size, with the seconds that
-    it took.
-    """
+    """Runs in a system's process: answers a request, a search and a batch size, with its time."""
     texts, opened = json.loads((folder / "texts.json").read_text()), {}
 
     def handle(search, batch):
@@ -235,7 +234,7 @@ def work(options, system, folder):
 
 
 class System(Worker):
-    """A system's process, its peak memory and the seconds that it took to load."""
+    """A system's process, its peak memory and the seconds of loading."""
 
     def __init__(self, options, system, folder):
         command = [
@@ -261,7 +260,7 @@ class System(Worker):
 
 
 def measure(options, workers, search, batch):
-    """The first call of each system, and the seconds of the later ones, in turns."""
+    """Seconds of each system's first call, and lists of those of later calls, made in turns."""
     first = {worker.system: worker.seconds(search, batch) for worker in workers}
     warm = max(worker.seconds(search, batch) for worker in workers)
     rounds = max(options.repeats, min(50, int(0.5 / warm)))
@@ -272,13 +271,12 @@ def measure(options, workers, search, batch):
 
 
 def floor(options):
-    """GFLOP/s of a large product and GB/s of reading memory, the best of several tries."""
+    """Speed of a large product and of reading memory, the best of several tries."""
     import torch
 
     torch.set_num_threads(options.threads)
-    torch.set_float32_matmul_precision(
-        "medium"
-    )  # The faster of the libraries on every maker's processors.
+    # It selects the faster of PyTorch's libraries on every maker's CPUs.
+    torch.set_float32_matmul_precision("medium")
     a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
     numbers = torch.randn(2**26)
     speeds, rates = [], []
@@ -293,8 +291,9 @@ def floor(options):
 
 
 def floor_of(machine, shape, batch, beams):
-    """Tokens per second that the machine's products and memory allow: decoder and projection, each
-    weight read once a step.
+    """Tokens per second that the speed of the machine's products and of its memory allow.
+
+    Counts the decoder and the projection; each weight is read once a step.
     """
     from kformer.models import PRESETS
 
@@ -312,7 +311,7 @@ def floor_of(machine, shape, batch, beams):
 
 
 def environment(options, pinned=True):
-    """The environment of a process."""
+    """The environment variables of a process."""
     variables = {
         **os.environ,
         "KERAS_BACKEND": "tensorflow",
@@ -328,9 +327,7 @@ def environment(options, pinned=True):
 
 
 def run_part(options, arguments, kind):
-    """Runs a part in a process of its own with the processors that it may use, and returns what it
-    printed as JSON.
-    """
+    """Runs a part in a process of its own; returns its result."""
     with tempfile.NamedTemporaryFile("r", suffix=".json") as file:
         command = [sys.executable, __file__, *sys.argv[1:], *arguments, "--result", file.name]
         process = subprocess.run(
@@ -342,7 +339,7 @@ def run_part(options, arguments, kind):
 
 
 def pin(options):
-    """Uses so many of the processors that this process may use, the last ones first."""
+    """Restricts this process to the last `threads` of the CPU cores that it may use."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-options.threads :])
 
@@ -365,7 +362,7 @@ def main():
     parser.add_argument(
         "--work",
         type=pathlib.Path,
-        help="folder for the exports; those that are there are used again",
+        help="folder for the exports; existing ones are used again",
     )
     parser.add_argument(
         "--quick",
@@ -393,26 +390,15 @@ def main():
 def report(options, work):
     versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in PACKAGES)
     print(
-        f"{processor()}, {options.threads} thread(s); {versions}; {STEPS} tokens per sentence, "
+        f"{cpu_name()}, {options.threads} thread(s); {versions}; {STEPS} tokens per sentence, "
         "float32 unless named otherwise\n"
     )
-    print(f"command: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n")
+    print_command()
     machine = run_part(options, ["--part", "floor"], "floor")
     print(f"floor: {machine['flops'] / 1e9:.0f} GFLOP/s, {machine['bytes'] / 1e9:.1f} GB/s\n")
-    head = [
-        "shape",
-        "search",
-        "batch",
-        "system",
-        "tokens/s, median",
-        "spread",
-        "of floor",
-        "/ hf",
-        "/ ct2",
-        "/ ct2 int8",
-        "first, s",
-    ]
-    print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|", flush=True)
+    head = ["shape", "search", "batch", "system", "tokens/s, median", "spread", "of floor"]
+    head += ["/ hf", "/ ct2", "/ ct2 int8", "first, s"]
+    print_head(head)
     for shape in options.shapes:
         folder = work / shape
         if not (folder / "texts.json").exists():
@@ -432,18 +418,15 @@ def report(options, work):
             loads = ", ".join(
                 f"{search} {seconds:.1f} s" for search, seconds in worker.loads.items()
             )
-            memory = f"peak memory {worker.memory / 2**20:.0f} MiB"
-            print(
-                f"<!-- {shape} {worker.system}: loaded in {loads}; {memory}; "
-                f"{disk(folder, worker.system)} -->"
-            )
+            notes = f"loaded in {loads}; peak memory {worker.memory / 2**20:.0f} MiB"
+            print(f"<!-- {shape} {worker.system}: {notes}; {disk(folder, worker.system)} -->")
 
 
 def disk(folder, name):
     """Size on disk of what a system loads."""
-    places = {"saved_model": "saved-greedy", "saved_model-single": "saved-greedy"}
-    places |= dict.fromkeys(CORES, "run") | {"saved_model-bfloat16": "saved-greedy-bfloat16"}
-    files = [file for file in (folder / places.get(name, name)).rglob("*") if file.is_file()]
+    paths = {"saved_model": "saved-greedy", "saved_model-single": "saved-greedy"}
+    paths |= dict.fromkeys(CORES, "run") | {"saved_model-bfloat16": "saved-greedy-bfloat16"}
+    files = [file for file in (folder / paths.get(name, name)).rglob("*") if file.is_file()]
     return f"{sum(file.stat().st_size for file in files) / 1e6:.1f} MB on disk"
 
 
@@ -457,17 +440,11 @@ def print_cells(machine, shape, search, batch, first, seconds):
             for peer in ("hf", "ctranslate2-float32", "ctranslate2-int8")
         ]
         numbers = [f"{speed[name]:,.0f}", f"{low:,.0f} to {high:,.0f}", f"{speed[name] / best:.2f}"]
-        print(
-            "| "
-            + " | ".join(
-                map(str, [shape, search, batch, name, *numbers, *ratios, f"{first[name]:.2f}"])
-            )
-            + " |",
-            flush=True,
-        )
+        print_row(shape, search, batch, name, *numbers, *ratios, f"{first[name]:.2f}")
 
 
-def processor():
+def cpu_name():
+    """The CPU's name as the system gives it."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             return next(

@@ -1,17 +1,18 @@
-"""Published models in their real shapes: does kformer compute and say what the library that they
-come from does?
+"""Compares imported models of real shapes with the library that they come from.
 
-    python benchmarks/interop.py --shape opus-mt --train-source F --train-target F --source F --work
-    DIR python benchmarks/interop.py --shape t5-v1.1-small --steps 32 --train-source F
-    --train-target F --work DIR python benchmarks/interop.py --shape nllb --train-source F
-    --train-target F --work DIR
+    python benchmarks/interop.py --shape opus-mt --train-source F --train-target F --source F
+        --work DIR
+    python benchmarks/interop.py --shape t5-v1.1-small --steps 32 --train-source F
+        --train-target F --work DIR
+    python benchmarks/interop.py --shape nllb --train-source F --train-target F --work DIR
 
-Makes a published folder of the shape with the Hugging Face library: random weights (spread so that
-outputs differ and end), and SentencePiece models trained on the text. Then it imports the folder on
-each backend, in a process of its own, and compares: encoder output and logits of a padded batch,
-and the ids of greedy search and of a beam of 4 on 64 sentences. With --source the lines of that
-file are also translated by the library and by the exported SavedModel, in a process that can import
-neither Keras nor kformer."""
+Makes a folder of the shape as it is published, with the Hugging Face library: random weights
+(scaled so that outputs differ and end), and SentencePiece models trained on the text. Then it
+imports the folder on each backend, in a process of its own, and compares encoder output and logits
+of a padded batch, and the ids of greedy search and of a beam of 4 on 64 sentences. With `--source`
+the lines of that file are also translated by the library and by the exported SavedModel, in a
+process that can import neither Keras nor kformer.
+"""
 
 import argparse
 import io
@@ -26,6 +27,8 @@ import time
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
+
 T5 = {"query_scale": 0.125}
 BACKENDS = ("tensorflow", "jax", "torch")
 SHAPES = {
@@ -94,7 +97,7 @@ T5_CONFIG = {
 }
 T5_EXTRA_IDS = 100
 SENTENCES, LONGEST = 64, 40
-# Of the weights, as in tests/interop/published.py; where `spread_of` begins.
+# Scales of the weights, as in tests/interop/published.py; `spread_of` starts from them.
 SPREADS = {
     "small": (0.7, 3.5, 0.3, 40, 4),
     "opus-mt": (0.7, 3, 0.3, 93, 4),
@@ -104,7 +107,7 @@ SPREADS |= {"t5-small": (1, 2, 0.5, None, 6.5), "t5-v1.1-small": (1, 2, 0.5, Non
 
 
 def make(options):
-    """The folder, and what the library computes with it."""
+    """Makes the folder and what the library computes with it."""
     from tests.interop.published import forward, random_sources, random_targets
 
     kind, sizes = SHAPES[options.shape]
@@ -139,7 +142,7 @@ def make(options):
 
 
 def made_as(options):
-    """What the folder depends on, as JSON."""
+    """The options that the folder depends on, as JSON."""
     return {
         "shape": options.shape,
         "steps": options.steps,
@@ -172,8 +175,9 @@ def their_ids(model, source_ids, beams, steps):
 
 
 def spread_of(options, kind, sizes):
-    """A model whose outputs differ and end: what speaks for the end token, the fourth of the
-    spread, is found by bisection.
+    """Scales of the weights with which outputs differ and end.
+
+    The bias of the end token, the fourth scale, is found by bisection.
     """
     from tests.interop.published import published_model, random_sources
 
@@ -218,7 +222,7 @@ def spread_of(options, kind, sizes):
 
 
 def write_tokenizer(folder, kind, sizes, options):
-    """Writes tokenizer files of the family, with invented pieces up to the vocabulary's size."""
+    """Writes tokenizer files of the family, with invented pieces up to the vocabulary size."""
     import sentencepiece
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -278,7 +282,7 @@ def write_tokenizer(folder, kind, sizes, options):
 
 
 def filled_up(model, size):
-    """A SentencePiece model with invented pieces behind its own, which no text is cut into."""
+    """A SentencePiece model with invented pieces after its own, which no text contains."""
     from sentencepiece import sentencepiece_model_pb2
 
     proto = sentencepiece_model_pb2.ModelProto.FromString(model)
@@ -302,7 +306,7 @@ def their_texts(folder, model, lines, beams, steps):
 
 
 def check(options):
-    """What one backend computes with the folder, against what the library did."""
+    """Compares what one backend computes with the folder with the library's results."""
     import dataclasses
 
     from keras import ops
@@ -353,7 +357,7 @@ def check(options):
 
 
 def served(saved, options, expected, name):
-    """How many lines the SavedModel translates as the library does."""
+    """The number of lines that the SavedModel translates as the library does."""
     from benchmarks.backends import SERVE
 
     files = [str(options.work / file) for file in (f"lines-{name}.json", f"texts-{name}.json")]
@@ -363,6 +367,22 @@ def served(saved, options, expected, name):
         one.strip() == other
         for one, other in zip(json.loads(pathlib.Path(files[1]).read_text()), expected, strict=True)
     )
+
+
+def report(work, backends):
+    """Prints the table."""
+    print_command()
+    head = ["backend", "encoder output", "logits", "greedy ids equal", "beam-4 ids equal"]
+    head += ["import, s", "memory / weights", "texts equal"]
+    print_head(head)
+    for backend in backends:
+        row = json.loads((work / f"{backend}.json").read_text())
+        texts = [f"{name} {row.get(f'{name} texts')}" for name in ("greedy", "beam")]
+        texts = ", ".join(texts) if "greedy texts" in row else "-"
+        cells = [f"{row[name]:.1e}" for name in ("encoded", "logits")]
+        cells += [f"{row[name]} of {SENTENCES}" for name in ("greedy", "beam")]
+        cells += [f"{row['seconds']:.1f}", f"{row['memory'] * 1024 / row['weights']:.2f}", texts]
+        print_row(backend, *cells)
 
 
 def main():
@@ -413,33 +433,7 @@ def main():
         subprocess.run(
             [sys.executable, __file__, *sys.argv[1:], "--part", part], check=True, env=environment
         )
-    print(f"command: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}")
-    head = [
-        "backend",
-        "encoder output",
-        "logits",
-        "greedy ids equal",
-        "beam-4 ids equal",
-        "import, s",
-        "memory / weights",
-        "texts equal",
-    ]
-    print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|")
-    for backend in backends:
-        row = json.loads((options.work / f"{backend}.json").read_text())
-        texts = (
-            ", ".join(
-                f"{name} {row[f'{name} texts']}"
-                for name in ("greedy", "beam")
-                if f"{name} texts" in row
-            )
-            or "-"
-        )
-        print(
-            f"| {backend} | {row['encoded']:.1e} | {row['logits']:.1e} | {row['greedy']} of "
-            f"{SENTENCES} | {row['beam']} of {SENTENCES} | "
-            f"{row['seconds']:.1f} | {row['memory'] * 1024 / row['weights']:.2f} | {texts} |"
-        )
+    report(options.work, backends)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,20 @@
-"""How does the cost of a token grow with the tokens before it? Cached decoding, beside its
-attention alone and beside no cache.
+"""Measures how the cost of a token grows with the number of tokens before it.
 
     python benchmarks/length.py [--backends tensorflow,jax,torch] [--shape small] [--batch 8]
-    [--lengths 16,64,128,256,512] [--threads 1]
-                                [--repeats 7] [--plot FILE]
+        [--lengths 16,64,128,256,512] [--threads 1] [--repeats 7] [--plot FILE]
 
-A row's figures are milliseconds per token of a batch when so many tokens are in the cache:
+A row has milliseconds per step of a batch, with so many tokens in the cache:
 
-- cached: one step of a search, of which all but the attention over the cache costs the same at
-  every length;
-- attention: what of it may grow, alone: each layer's keys and values with one token more, and
+- cached: one step of a search. Only its attention over the cache depends on the length;
+- attention: only the part that may grow: each layer's keys and values with one more token, and
   attention over them;
-- uncached: the decoder over all tokens so far, which a search without a cache would have to run for
+- uncached: the decoder over all tokens so far, which a search without a cache would compute for
   each token.
 
-"growth" is what a step has grown since the first length, as a multiple of what its attention has:
-at most about 1, if nothing else grows. Each backend has a process of its own, pinned to `--threads`
-processors. `--plot` draws the same (needs Matplotlib)."""
+"growth" is the growth of a step since the first length, divided by that of its attention: about 1
+at most, if nothing else grows. Each backend has a process of its own, pinned to `--threads` CPU
+cores. `--plot` plots the same (needs Matplotlib).
+"""
 
 import argparse
 import importlib.util
@@ -28,24 +26,135 @@ import sys
 import time
 
 import numpy as np
+from keras import ops
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from benchmarks.inference import ARCHITECTURE, pin, processor  # noqa: E402
+from benchmarks.inference import ARCHITECTURE, cpu_name, pin  # noqa: E402
+from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
 
 STEPS = 16
 VOCABULARY = 10_000
 MAX_LENGTH = 2_048
 
 
+class Decoder:
+    """A model with caches of zeros, and the three functions that are measured.
+
+    Args:
+        options: namespace with `shape` and `batch`.
+    """
+
+    def __init__(self, options):
+        import kformer
+        from kformer.decoding import decoder_for
+
+        self.model = kformer.Transformer.from_preset(
+            options.shape, VOCABULARY, max_length=MAX_LENGTH, **ARCHITECTURE
+        )
+        attention = self.model.network.decoder_layers[0].self_attention
+        self.layers = len(self.model.network.decoder_layers)
+        self.heads, self.head_dim = attention.num_heads, attention.head_size
+        self.decoder, self.batch = decoder_for(self.model), options.batch
+        self.fast = self.decoder.name == "fast"
+        random = np.random.default_rng(0)
+        self.source_ids = random.integers(4, VOCABULARY, (options.batch, 8)).astype("int32")
+
+    def keys(self, length):
+        """Keys or values of zeros, `[B, N, length, H]`."""
+        shape = (self.batch, self.heads, length, self.head_dim)
+        return ops.zeros(shape, dtype="float32")
+
+    def loop(self, body, state, steps):
+        from kformer.utils import backend
+
+        return backend.while_loop(
+            lambda state: state[0] < steps,
+            lambda state: (state[0] + 1, *body(*state[1:])),
+            (integer(0), *state),
+        )
+
+    def cached(self, source_ids, length=None, steps=None):
+        """Runs `steps` steps after `length` tokens."""
+        from kformer.decoding import DecoderState
+
+        step, state = self.decoder.begin(source_ids, 1, length + 3 * STEPS)
+        cache = state.cache
+        if self.fast:
+            full = tuple(self.keys(length) for _ in range(self.layers))
+            cache = cache._replace(keys=full, values=full)
+        state = DecoderState(cache, integer(length))
+        ids = ops.zeros((self.batch,), dtype="int32") + 4
+
+        def body(ids, state):
+            logits, state = step(ids, state)
+            return ops.cast(ops.argmax(logits, axis=-1), "int32"), state
+
+        return self.loop(body, (ids, state), steps)[1]
+
+    def attention(self, source_ids, length=None, steps=None):
+        """Runs only the part of `cached` that may grow."""
+        new = ops.ones((self.batch, self.heads, 1, self.head_dim), dtype="float32")
+        new = new * ops.cast(source_ids[0, 0], "float32")
+        total = ops.zeros((), dtype="float32")
+        if self.fast:
+            caches = tuple(self.keys(length) for _ in range(self.layers))
+            return self.loop(fast_attention(new), (total, caches, caches, integer(length)), steps)[
+                1
+            ]
+        from kformer.layers import StaticKeyValueCache
+
+        buffer = self.keys(length + 3 * STEPS)
+        caches = (StaticKeyValueCache(buffer, buffer, integer(length)) for _ in range(self.layers))
+        return self.loop(layer_attention(new), (total, tuple(caches)), steps)[1]
+
+    def uncached(self, source_ids, length=None, steps=None):
+        """Runs the decoder over all tokens, once."""
+        encoded, mask = self.model.encode(source_ids)
+        target_ids = ops.zeros((self.batch, length), dtype="int32") + 4
+        return self.model.network.decode(target_ids, encoded, mask, training=False)[:, -1]
+
+
+def integer(value):
+    return ops.zeros((), dtype="int32") + value
+
+
+def fast_attention(new):
+    """A step of the fast decoder's attention over caches."""
+    from kformer.decoding.fast.decoder import backend_ops
+
+    run = backend_ops()
+
+    def body(total, keys, values, index):
+        pairs = [
+            (run.extend(key, new, index), run.extend(value, new, index))
+            for key, value in zip(keys, values, strict=True)
+        ]
+        for key, value in pairs:
+            total = total + ops.sum(run.attend_cache(new + 0 * total, key, value, 1.0, index))
+        return total, *(tuple(part) for part in zip(*pairs, strict=True)), index + 1
+
+    return body
+
+
+def layer_attention(new):
+    """A step of the layers' attention over caches."""
+
+    def body(total, caches):
+        caches = [cache.append(new, new) for cache in caches]
+        for cache in caches:
+            key, value = cache.view()
+            scores = ops.einsum("bnth,bnsh->bnts", new + 0 * total, key)
+            scores = ops.softmax(ops.where(cache.causal_mask(1), scores, -1e30), axis=-1)
+            total = total + ops.sum(ops.matmul(scores, value))
+        return total, tuple(caches)
+
+    return body
+
+
 def measure(options):
     """Seconds per token: a dict of lists, one number for each length."""
     import keras
-    from keras import ops
 
-    import kformer
-    from kformer.decoding import DecoderState, decoder_for
-    from kformer.decoding.fast.decoder import backend_ops
-    from kformer.layers import StaticKeyValueCache
     from kformer.utils import backend
 
     if keras.backend.backend() == "torch":
@@ -53,113 +162,31 @@ def measure(options):
 
         torch.set_num_threads(options.threads)
     keras.utils.set_random_seed(0)
-    model = kformer.Transformer.from_preset(
-        options.shape, VOCABULARY, max_length=MAX_LENGTH, **ARCHITECTURE
-    )
-    layers = [layer.self_attention for layer in model.network.decoder_layers]
-    heads, head_dim = layers[0].num_heads, layers[0].head_size
-    decoder = decoder_for(model)
-    fast = decoder.name == "fast"
-    source_ids = (
-        np.random.default_rng(0).integers(4, VOCABULARY, (options.batch, 8)).astype("int32")
-    )
+    decoder = Decoder(options)
 
-    def zeros(length):
-        return ops.zeros((options.batch, heads, length, head_dim), dtype="float32")
+    def seconds(function, length, *numbers):
+        """The minimum over the repeats for each number of steps, measured in turns.
 
-    def loop(body, state, steps):
-        return backend.while_loop(
-            lambda state: state[0] < steps,
-            lambda state: (state[0] + 1, *body(*state[1:])),
-            (zero(), *state),
-        )
-
-    def zero():
-        return ops.zeros((), dtype="int32")
-
-    def cached(source_ids, length=None, steps=None):
-        """`steps` steps behind `length` tokens."""
-        step, state = decoder.begin(source_ids, 1, length + 3 * STEPS)
-        cache = state.cache
-        if fast:
-            full = tuple(zeros(length) for _ in layers)
-            cache = cache._replace(keys=full, values=full)
-        state = DecoderState(cache, ops.zeros((), dtype="int32") + length)
-        ids = ops.zeros((options.batch,), dtype="int32") + 4
-
-        def body(ids, state):
-            logits, state = step(ids, state)
-            return ops.cast(ops.argmax(logits, axis=-1), "int32"), state
-
-        return loop(body, (ids, state), steps)[1]
-
-    def attention(source_ids, length=None, steps=None):
-        """What of `cached` may grow."""
-        new = ops.ones((options.batch, heads, 1, head_dim), dtype="float32") * ops.cast(
-            source_ids[0, 0], "float32"
-        )
-        if fast:
-            run = backend_ops()
-
-            def body(total, keys, values, index):
-                pairs = [
-                    (run.extend(key, new, index), run.extend(value, new, index))
-                    for key, value in zip(keys, values, strict=True)
-                ]
-                for key, value in pairs:
-                    total = total + ops.sum(
-                        run.attend_cache(new + 0 * total, key, value, 1.0, index)
-                    )
-                return total, *(tuple(part) for part in zip(*pairs, strict=True)), index + 1
-
-            caches = tuple(zeros(length) for _ in layers)
-            state = (ops.zeros((), dtype="float32"), caches, caches, zero() + length)
-        else:
-
-            def body(total, caches):
-                caches = [cache.append(new, new) for cache in caches]
-                for cache in caches:
-                    key, value = cache.view()
-                    scores = ops.einsum("bnth,bnsh->bnts", new + 0 * total, key)
-                    scores = ops.softmax(ops.where(cache.causal_mask(1), scores, -1e30), axis=-1)
-                    total = total + ops.sum(ops.matmul(scores, value))
-                return total, tuple(caches)
-
-            room = zeros(length + 3 * STEPS)
-            caches = tuple(StaticKeyValueCache(room, room, zero() + length) for _ in layers)
-            state = (ops.zeros((), dtype="float32"), caches)
-        return loop(body, state, steps)[1]
-
-    def uncached(source_ids, length=None, steps=None):
-        """The decoder over all tokens, once."""
-        encoded, mask = model.encode(source_ids)
-        target_ids = ops.zeros((options.batch, length), dtype="int32") + 4
-        return model.network.decode(target_ids, encoded, mask, training=False)[:, -1]
-
-    def seconds(run, length, *numbers):
-        """The least of the repeats for each number of steps, asked for in turns: what a machine
-        does beside only adds.
+        Other load on the machine only adds time.
         """
+        names = ("length", "steps")
+        run = backend.compile_function(function, decoder.model, static_argnames=names)
         values = {steps: [] for steps in numbers}
         for repeat in range(1 + options.repeats):
             for steps in numbers:
                 start = time.perf_counter()
-                run(source_ids, length=length, steps=steps)
-                values[steps] += (
-                    [time.perf_counter() - start] if repeat else []
-                )  # The first compiles.
+                run(decoder.source_ids, length=length, steps=steps)
+                if repeat:  # The first call compiles.
+                    values[steps].append(time.perf_counter() - start)
         return [min(values[steps]) for steps in numbers]
 
-    names = ("length", "steps")
     result = {"cached": [], "attention": [], "uncached": []}
     for length in options.lengths:
-        for function in (cached, attention):
-            run = backend.compile_function(function, model, static_argnames=names)
-            # What precedes the loop is in both.
-            longer, shorter = seconds(run, length, 3 * STEPS, STEPS)
-            result[function.__name__].append((longer - shorter) / (2 * STEPS))
-        run = backend.compile_function(uncached, model, static_argnames=names)
-        result["uncached"] += seconds(run, length, 0)
+        for name in ("cached", "attention"):
+            # Both include what precedes the loop.
+            longer, shorter = seconds(getattr(decoder, name), length, 3 * STEPS, STEPS)
+            result[name].append((longer - shorter) / (2 * STEPS))
+        result["uncached"] += seconds(decoder.uncached, length, 0)
     return result
 
 
@@ -187,15 +214,11 @@ def main():
         print("RESULT " + json.dumps(measure(options)))
         return
     print(
-        f"{processor()}, {options.threads} thread(s); shape {options.shape}, {options.batch} rows; "
+        f"{cpu_name()}, {options.threads} thread(s); shape {options.shape}, {options.batch} rows; "
         "milliseconds per step of a batch\n"
     )
-    print(f"command: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n")
-    print(
-        "| backend | tokens in the cache | cached | attention | growth | uncached "
-        "|\n|---|---|---|---|---|---|",
-        flush=True,
-    )
+    print_command()
+    print_head(["backend", "tokens in the cache", "cached", "attention", "growth", "uncached"])
     results = {}
     for backend in options.backends:
         threads = dict.fromkeys(
@@ -211,26 +234,23 @@ def main():
         if process.returncode:
             raise SystemExit(f"{backend} failed:\n{process.stderr[-3000:]}")
         results[backend] = found = json.loads(process.stdout.rpartition("RESULT ")[2])
-        for place, length in enumerate(options.lengths):
+        for index, length in enumerate(options.lengths):
             step, attention, uncached = (
-                1000 * found[name][place] for name in ("cached", "attention", "uncached")
+                1000 * found[name][index] for name in ("cached", "attention", "uncached")
             )
             grown, allowed = (
                 step - 1000 * found["cached"][0],
                 attention - 1000 * found["attention"][0],
             )
-            growth = f"{grown / allowed:.2f}" if place and allowed > 0 else ""
-            print(
-                f"| {backend} | {length} | {step:.2f} | {attention:.2f} | {growth} | "
-                f"{uncached:.1f} |",
-                flush=True,
-            )
+            growth = f"{grown / allowed:.2f}" if index and allowed > 0 else ""
+            cells = [f"{step:.2f}", f"{attention:.2f}", growth, f"{uncached:.1f}"]
+            print_row(backend, length, *cells)
     if options.plot:
-        draw(options, results)
+        plot(options, results)
 
 
-def draw(options, results):
-    """One chart per backend."""
+def plot(options, results):
+    """Writes one chart per backend."""
     import matplotlib
 
     matplotlib.use("Agg")

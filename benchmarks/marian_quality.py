@@ -1,28 +1,30 @@
-"""How good are translations beside a peer's, trained on the same files for the same time?
+"""Compares the quality of translations with a peer's, trained on the same files for the same time.
 
-    python benchmarks/marian_quality.py DATA --from en --to zh --work DIR [--seeds 1,2,3] [--threads
-    N] [--backend NAME]
-                                        [--rates 0.002,0.001,0.0005] [--tokenize NAME]
-                                        [--train-options "--preset small ..."]
+    python benchmarks/marian_quality.py DATA --from en --to zh --work DIR [--seeds 1,2,3]
+        [--threads N] [--backend NAME] [--rates 0.002,0.001,0.0005] [--tokenize NAME]
+        [--train-options "--preset small ..."]
 
 DATA is a folder with `train`, `val` and `test` in both languages (`train.en`, ...). kformer is
-`kformer train` with the four files, a seed and nothing else but `--train-options`. The peer is
-Hugging Face's `MarianMTModel` of the same shape in the loop that PyTorch's users
-write: the same tokenizer, the same batches, Adam with the same warm-up, falling with the root of
-    the step and over the last quarter of the
-time to zero, label smoothing, dropout and clipping as there, the weights with the best validation
-kept. It is trained once with each of `--rates`, each time for as many seconds as `kformer train`
-took from start to end, its tokenizer and validations included (the peer's imports, preparation and
-validations are not counted); the rate is chosen on the validation text. Both are searched by a beam
-of 5, with the length penalty that is best on the validation text, and scored by sacreBLEU
-(`--tokenize`, by default `zh` for Chinese, else `13a`) and chrF.
+`kformer train` with the four files, a seed, and no other options but `--train-options`.
 
-What the peer is not given: norms before the sub-layers and rotary positions, which its model has
-not, and an average of the weights. So the table compares what two users get who take what is ready,
-not two implementations of one model.
+The peer is Hugging Face's `MarianMTModel` of the same shape in the loop that PyTorch's users write.
+It has the same tokenizer, batches, label smoothing, dropout and clipping, and Adam with the same
+warm-up. Its learning rate falls with the root of the step, and to zero over the last quarter of the
+time. The weights with the best validation are kept. It is trained once with each of `--rates`,
+each time for as many seconds as `kformer train` took from start to end, its tokenizer and
+validations included (the peer's imports, preparation and validations are not counted). The rate is
+chosen on the validation set.
 
-What DIR has is used again, so it belongs to one folder of data and one set of options; a training
-of kformer that was interrupted begins anew, since its time counts."""
+Both use a beam of 5 with the length penalty that is best on the validation set, and are scored by
+sacreBLEU (`--tokenize`, by default `zh` for Chinese, else `13a`) and chrF.
+
+The peer has neither norms before the sub-layers nor rotary positions, which its model does not
+offer, nor an average of the weights. So the table compares what two users get from ready-made
+tools, not two implementations of one model.
+
+Files in DIR are used again, so it belongs to one folder of data and one set of options. An
+interrupted training of kformer starts again, since its time counts.
+"""
 
 import argparse
 import copy
@@ -37,8 +39,9 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from benchmarks.inference import processor  # noqa: E402
+from benchmarks.inference import cpu_name  # noqa: E402
 from benchmarks.multi30k import kformer, score, spent_on  # noqa: E402
+from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
 
 BEAM, LONGEST = 5, 128
 COOLDOWN = 0.25
@@ -46,7 +49,7 @@ PENALTIES = (0.6, 1.0, 1.4, 1.8, 2.2)
 
 
 def train_kformer(options, seed):
-    """A run's directory, and the seconds that its command took in all."""
+    """Trains a run; returns its directory and the seconds of the whole command."""
     run = options.work / f"kformer-{options.source}-{options.target}-{seed}"
     clock = run.with_suffix(".seconds")
     if not clock.exists():
@@ -119,8 +122,10 @@ class Peer:
         self.loop = TorchLoop(model, self.tokenizer.pad_id, tuned=True, device="cpu")
 
     def train(self, rate, seconds):
-        """Trains for so long; the model has the best weights then. Returns the target tokens that
-        it saw.
+        """Trains for a number of seconds, then sets the best weights.
+
+        Returns:
+            The number of target tokens of the training.
         """
         import torch
 
@@ -154,7 +159,7 @@ class Peer:
                 file=sys.stderr,
                 flush=True,
             )
-        if weights is not None:  # At too high a rate no loss is a number.
+        if weights is not None:  # At too high a rate every loss is NaN.
             model.load_state_dict(weights)
         model.eval()
         return tokens
@@ -219,15 +224,16 @@ class Peer:
 
 
 def best_penalty(score):
-    """The length penalty with the best BLEU on the validation text, and that."""
+    """The length penalty with the best BLEU on the validation set, and that BLEU."""
     found = {penalty: score("val", penalty)[0] for penalty in PENALTIES}
     penalty = max(found, key=found.get)
     return penalty, found[penalty]
 
 
 def train_peer(options, run, seed, seconds):
-    """Scores of the peer for each of the rates, each trained in a process of its own, the best on
-    the validation text last.
+    """Scores of the peer for each rate, the best on the validation set last.
+
+    Each rate is trained in a process of its own.
     """
     results = []
     for rate in options.rates:
@@ -279,16 +285,12 @@ def peer_process(options, path, run, seed, rate, seconds):
 
 def report(options):
     names = ("keras", options.backend, "torch", "transformers", "sacrebleu")
-    print(
-        f"{processor()}; "
-        f"{', '.join(f'{name} {importlib.metadata.version(name)}' for name in names)}\n"
-    )
-    print(f"command: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n")
-    print(
-        "| system | seed | rate | training, s | target tokens seen | length penalty | val BLEU | "
-        "test BLEU | chrF |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|", flush=True)
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+    print(f"{cpu_name()}; {versions}\n")
+    print_command()
+    head = ["system", "seed", "rate", "training, s", "target tokens seen", "length penalty"]
+    head += ["val BLEU", "test BLEU", "chrF"]
+    print_head(head)
     for seed in options.seeds:
         run, seconds = train_kformer(options, seed)
         penalty, val = best_penalty(
@@ -310,7 +312,7 @@ def report(options):
             f"{bleu:.2f}",
             f"{chrf:.2f}",
         ]
-        print(f"| {' | '.join(map(str, row))} |", flush=True)
+        print_row(*row)
         *others, chosen = train_peer(options, run, seed, seconds)
         for peer in (chosen, *reversed(others)):
             row = [
@@ -322,12 +324,11 @@ def report(options):
                 peer["penalty"],
                 f"{peer['val']:.2f}",
             ]
-            # Of the rates the validation text has chosen one; what the others come to on the test
-            # set is nobody's business.
+            # The validation set has chosen one rate; the others are not scored on the test set.
             row += (
                 [f"{peer[name]:.2f}" for name in ("bleu", "chrf")] if peer is chosen else ["", ""]
             )
-            print(f"| {' | '.join(map(str, row))} |", flush=True)
+            print_row(*row)
     print(f"\n{options.signatures}")
 
 

@@ -1,48 +1,50 @@
-"""How good are translations of Multi30k by a small model? Subwords, training, distillation and
-scores by one command.
+"""Measures the quality of translations of Multi30k by a small model.
 
-    python benchmarks/multi30k.py DATA --work DIR [--recipe plain] [--seeds 1,2,3]
-        [--from en] [--to de] [--protocol tok] [--test]
-        [--teachers 3] [--backward-teachers 2] [--threads N] [--jobs N] [--epochs N]
-        [--vocabulary N] [--backend NAME] [--matmul-precision NAME] [--length-penalties 1.0]
+    python benchmarks/multi30k.py DATA --work DIR [--recipe plain] [--seeds 1,2,3] [--from en]
+        [--to de] [--protocol tok] [--test] [--teachers 3] [--backward-teachers 2] [--threads N]
+        [--jobs N] [--epochs N] [--vocabulary N] [--backend NAME] [--matmul-precision NAME]
+        [--length-penalties 1.0]
 
-DATA is a folder with `train`, `val` and `test2016` in both languages (`train.en`, ...), tokenised
-and lowercased for the protocol `tok` (BLEU with `tokenize=none`, comparable with published tables)
-or as written for `raw` (sacreBLEU's own tokenisation, cased).
+One command trains the tokenizer and the models, distils and scores. DATA is a folder with `train`,
+`val` and `test2016` in both languages (`train.en`, ...), tokenised and lowercased for the protocol
+`tok` (BLEU with `tokenize=none`, comparable with published tables), or as written for `raw`
+(sacreBLEU's own tokenisation, cased). The recipes are
 
-Recipes:
-- default: `kformer train` with the four files and nothing else.
-- plain: the paper's positions, dropout 0.3, label smoothing 0.1, an average of the weights, a
-  cooldown.
-- rope: plain with rotary positions, which are `kformer train`'s default.
-- words: plain with a tenth of the tokens hidden from the model that reads them.
-- unsmoothed: plain without label smoothing.
-- subwords: plain with a segmentation that is resampled in every epoch (BPE-dropout).
-- consistency: plain with every batch twice and a loss for the difference of both predictions
-  (R-Drop).
-- student: plain, on the translations of the runs of plain with the first `--teachers` seeds
-  together, and on the given pairs.
-- taught: plain of its seed, trained further on the given pairs and each teacher's translations,
-  with the teachers' distribution at each token.
-- diversified: plain with a dropout of 0.2, on the given pairs, on the translation of their source
-  by each of these runs, and on the translation of their target by `--backward-teachers` runs of
-  plain of the other direction.
-- roundtrip: on diversified's pairs and on the translation by one of these runs of each source that
-  the other direction made; with rotary positions and a dropout of 0.1; in the end on the given
-  pairs alone.
+- default: `kformer train` with the four files and no other options;
+- plain: sinusoidal positions, dropout 0.3, label smoothing 0.1, averaged weights, a cooldown;
+- rope: plain with rotary positions, the default of `kformer train`;
+- words: plain, and a tenth of the tokens hidden from the model that reads them;
+- unsmoothed: plain without label smoothing;
+- subwords: plain, and the segmentation resampled in every epoch (BPE-dropout);
+- consistency: plain, and every batch twice with a loss on the difference of the predictions
+  (R-Drop);
+- student: plain, on the translations of an ensemble of the runs of plain with the first
+  `--teachers` seeds, and on the given pairs;
+- taught: starts from plain of its seed; trained on the given pairs and each teacher's translations,
+  with the mean of all teachers' predictions as the target of each token;
+- diversified: plain with a dropout of 0.2, on the given pairs, on the translations of their sources
+  by each of these runs, and on those of their targets by `--backward-teachers` runs of plain of the
+  other direction;
+- roundtrip: on diversified's pairs, and on the translations by one of these runs of each source
+  that the other direction's made; with rotary positions and a dropout of 0.1; in the end on the
+  given pairs alone.
 
-The epochs of a recipe are as many as make about the time of plain's (a third more for diversified,
-half as much more for roundtrip), or with `--epochs` those given. The students of one command share
-their teachers and their text. Every run is that of the preset `tiny`, in a folder of its own under
-DIR. What is there already is used again, and a training that was interrupted goes on, so that the
-command can be given again after any interruption; a run that was begun with other options is an
-error, but after a change of this file DIR must be a new one. With `--jobs 2` two trainings run at a
-time, best with `--threads 1`: small models gain little by a second thread; the seconds are those of
-trainings side by side. Scores are those of a beam of 5, translations at most 1.2 times as long as
-the source and four tokens, with the length penalty of 1.0; of several that are given the best on
-the validation text is taken, which is longer for its source than the test set is, so that it asks
-for too high a penalty. For a student the scores of its teachers together come first. The test set
-is looked at only with `--test`, with the bootstrap's 95 % interval of BLEU."""
+Each recipe has as many epochs as take about the time of plain's (a third more for diversified, half
+as much more for roundtrip), unless `--epochs` is given. The students of one command share their
+teachers and their text. Every run has the preset `tiny` and a folder of its own in DIR. Finished
+parts are used again and an interrupted training is resumed, so the command can be repeated after
+any interruption. A run that was started with other options is an error; after a change of this
+file, use a new DIR.
+
+`--jobs 2` trains two runs at a time, best with `--threads 1`: small models gain little from a
+second thread. The seconds are then those of trainings side by side.
+
+Scores are those of a beam of 5. A translation has at most 1.2 times as many tokens as the source,
+and four more. The length penalty is 1.0, or that of `--length-penalties` with the best BLEU on the
+validation set. (The targets of that set are longer for their sources than those of the test set, so
+it favours too high a penalty.) For a student the scores of the ensemble of its teachers come first.
+The test set is used only with `--test`, with the bootstrap's 95 % interval of BLEU.
+"""
 
 import argparse
 import concurrent.futures
@@ -57,15 +59,16 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from benchmarks.inference import processor  # noqa: E402
+from benchmarks.inference import cpu_name  # noqa: E402
+from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
 
 EVERY = ["--batch-tokens", "2048", "--ema", "0.999", "--select", "bleu"]
 COMMON = [*EVERY, "--learning-rate", "0.005", "--warmup-steps", "1000", "--cooldown", "0.3"]
 SINUSOIDAL = ["--model-option", "position_encoding=sinusoidal"]
 PLAIN = [*COMMON, *SINUSOIDAL, "--dropout", "0.3"]
-# From the weights of a trained run, whose dropout stays.
+# Starts from the weights of a trained run and keeps its dropout.
 FURTHER = [*EVERY, "--learning-rate", "0.004", "--warmup-steps", "1000", "--cooldown", "0.4"]
-# Options of `kformer train`, and epochs: `None` leaves them to it, or to `PAIRS`.
+# Options of `kformer train`, and epochs; `None` means its default, or as `PAIRS` asks.
 RECIPES = {
     "default": ([], None),
     "plain": (PLAIN, 28),
@@ -79,8 +82,8 @@ RECIPES = {
     "diversified": ([*COMMON, *SINUSOIDAL, "--dropout", "0.2"], None),
     "roundtrip": ([*COMMON, "--dropout", "0.1"], None),
 }
-# What follows, from the weights of a recipe's run, on the given pairs alone: of most others one
-# side is what a model wrote.
+# A second training from the weights of a recipe's run, on the given pairs alone: one side of most
+# other pairs was generated by a model.
 LAST = {
     "roundtrip": (
         [*EVERY, "--learning-rate", "0.003", "--warmup-steps", "200", "--cooldown", "0.5"],
@@ -88,22 +91,22 @@ LAST = {
     )
 }
 BOTH_WAYS = ("diversified", "roundtrip")
-# Pairs that these see, whatever the text that their teachers made: 8 epochs of diversified, 6 of
-# roundtrip.
+# Pairs that these are trained on, whatever the size of their text: about 8 epochs of diversified, 6
+# of roundtrip.
 PAIRS = 1_050_000
 LEARN_FROM_TEACHERS = ("student", "taught", *BOTH_WAYS)
 VOCABULARY = 10_000
-# Without the limits below, the best of two of three runs of plain on the validation text; 4 % too
-# short on the training text, with 0.6 5 %.
+# The best penalty for two of three runs of plain on the validation set, without the limits below.
+# Translations of the training set are 4 % too short with it, and 5 % with 0.6.
 TEACHERS_PENALTY = 1.4
 
-# Most tokens of a translation. Without them a high length penalty favours, once in a hundred
-# sentences, one that repeats itself.
+# Limits of length. Without them a high length penalty favours, once in a hundred sentences, a
+# translation that repeats itself.
 LIMITS = ("--length-ratio", 1.2, "--length-offset", 4)
 
 
 def kformer(options, *arguments, capture=False):
-    """Runs the command; returns what it printed where that is wanted."""
+    """Runs the command; returns its standard output if `capture` is set."""
     environment = {**os.environ, "KERAS_BACKEND": options.backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     root = str(pathlib.Path(__file__).resolve().parent.parent)
     environment["PYTHONPATH"] = os.pathsep.join(
@@ -126,7 +129,7 @@ def kformer(options, *arguments, capture=False):
 
 
 def tokenizer_of(options):
-    """The folder of the tokenizer that all runs of two languages but the default's share."""
+    """The folder of the tokenizer that all recipes but the default share."""
     languages = sorted((options.source, options.target))
     folder = (
         options.work / f"tokenizer-{options.protocol}-{'-'.join(languages)}-{options.vocabulary}"
@@ -145,8 +148,10 @@ def run_of(options, recipe, seed):
 
 
 def train(options, recipe, seed, texts=None):
-    """A run's directory, trained to its end; the seconds that its steps took, and the target tokens
-    that it saw.
+    """Trains a run to its end.
+
+    Returns:
+        Its directory, the seconds of its steps, and their target tokens.
     """
     run = run_of(options, recipe, seed)
     settings, epochs = RECIPES[recipe]
@@ -173,8 +178,9 @@ def train(options, recipe, seed, texts=None):
 
 
 def train_run(options, run, settings, epochs, seed, texts):
-    """One training, or the rest of it, which refuses other options than it began with: on `texts`,
-    or on the given pairs.
+    """Runs or resumes one training on `texts`, or on the given pairs.
+
+    A training that was started with other options is refused.
     """
     epochs = options.epochs or epochs
     arguments = ["--resume", *settings, "--seed", seed, *(["--epochs", epochs] if epochs else [])]
@@ -187,7 +193,7 @@ def train_run(options, run, settings, epochs, seed, texts):
 
 
 def spent_on(run):
-    """The seconds of a run's steps, and the target tokens that they saw."""
+    """The seconds of a run's steps, and their target tokens."""
     with open(run / "history.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     return sum(float(row["seconds"]) for row in rows), sum(
@@ -196,15 +202,16 @@ def spent_on(run):
 
 
 def in_turn(options, function, arguments):
-    """`function(*argument)` for each, in this order, `--jobs` at a time; each spends its time in a
-    process of its own.
+    """Results of `function(*argument)` for each argument, `--jobs` at a time.
+
+    Each call spends its time in a process of its own.
     """
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         return list(pool.map(lambda argument: function(*argument), arguments))
 
 
 def texts_of(options):
-    """The files of what a student learns from."""
+    """The files of the text that a student is trained on."""
     teachers = (
         f"{options.teachers}-{options.backward_teachers}"
         if options.recipe in BOTH_WAYS
@@ -215,8 +222,11 @@ def texts_of(options):
 
 
 def teachers_of(options):
-    """Runs of teachers, and of those of the other direction where the recipe needs them; seconds
-    and target tokens of the former.
+    """Trains the teachers.
+
+    Returns:
+        The runs of the teachers, those of the other direction if the recipe needs them, and the
+        seconds and target tokens of the former.
     """
     other = argparse.Namespace(
         **{**vars(options), "source": options.target, "target": options.source}
@@ -225,7 +235,7 @@ def teachers_of(options):
     backward_teachers = (
         options.backward_teachers if options.recipe in BOTH_WAYS and not is_taught else 0
     )
-    tokenizer_of(options)  # Once, before several ask for it.
+    tokenizer_of(options)  # Made once, before several processes need it.
     counts = ((options, options.teachers), (other, backward_teachers))
     arguments = [(side, "plain", 1 + number) for side, count in counts for number in range(count)]
     found = in_turn(options, train, arguments)
@@ -240,7 +250,7 @@ def teachers_of(options):
 
 
 def teach(options, runs, backward):
-    """The training text of a student: what the teachers' runs translate, and the given pairs."""
+    """Writes the training text of a student: the teachers' translations and the given pairs."""
     texts = texts_of(options)
     if all(path.exists() for path in texts.values()):
         return texts
@@ -260,20 +270,20 @@ def teach(options, runs, backward):
         arguments += ["--output-source", texts["source"], "--output-target", texts["target"]]
         kformer(options, "distill", *runs, *arguments, "--beam-size", 5)
         return texts
-    # `kformer distill --separately --backward RUN --round-trips --keep-original`, with the penalty
-    # and limits of `translations`, does this at once; run by run it can be interrupted.
+    # `kformer distill --separately --backward RUN --round-trips --keep-original` does the same in
+    # one call; run by run it can be interrupted.
     arguments = [(options, run, given["source"]) for run in runs] + [
         (options, run, given["target"]) for run in backward
     ]
-    said = in_turn(options, translations, arguments)
+    translated = in_turn(options, translations, arguments)
     given = [read(given[side]) for side in ("source", "target")]
     pairs = dict.fromkeys(zip(*given, strict=True))
-    for lines in said[: len(runs)]:
+    for lines in translated[: len(runs)]:
         pairs |= dict.fromkeys(zip(given[0], lines, strict=True))
-    for lines in said[len(runs) :]:
+    for lines in translated[len(runs) :]:
         pairs |= dict.fromkeys(zip(lines, given[1], strict=True))
     if options.recipe == "roundtrip":
-        pairs |= dict.fromkeys(round_trips(options, runs, given[0], said[len(runs) :]))
+        pairs |= dict.fromkeys(round_trips(options, runs, given[0], translated[len(runs) :]))
     sources, targets = zip(*(pair for pair in pairs if all(pair)), strict=True)
     write(texts["source"], sources)
     write(texts["target"], targets)
@@ -281,29 +291,29 @@ def teach(options, runs, backward):
 
 
 def round_trips(options, runs, given, texts):
-    """Pairs of each new sentence of `texts`, one text of each backward run, and what one of the
-    teachers' runs says to it.
+    """Pairs of each new sentence of `texts` and its translation by one of the teachers' runs.
+
+    Args:
+        texts: list of lists of strings, the translations of each backward run.
     """
     known, arguments = {*given, ""}, []
     for number, lines in enumerate(texts):
-        path = (
-            options.work / f"{options.protocol}-{options.source}-{options.target}"
-            f".back-{1 + number}-of-{len(texts)}"
-        )
+        name = f"{options.protocol}-{options.source}-{options.target}"
+        path = options.work / f"{name}.back-{1 + number}-of-{len(texts)}"
         write(path, [line for line in dict.fromkeys(lines) if line not in known])
         known.update(lines)
-        # In the reverse order: a run and that of its seed in the other direction began alike.
+        # Reversed: runs of one seed in both directions started from the same weights.
         arguments.append((options, runs[(len(texts) - 1 - number) % len(runs)], path))
-    said = in_turn(options, translations, arguments)
+    translated = in_turn(options, translations, arguments)
     return [
         pair
-        for (*_, path), lines in zip(arguments, said, strict=True)
+        for (*_, path), lines in zip(arguments, translated, strict=True)
         for pair in zip(read(path), lines, strict=True)
     ]
 
 
 def translations(options, run, source):
-    """A run's translations of a text, by a SavedModel, which needs less time for the same."""
+    """A run's translations of a file; its SavedModel returns the same in less time."""
     path = run / f"{source.name}.translated"
     if not path.exists():
         saved = run / "saved_model"
@@ -347,7 +357,7 @@ def write(path, lines):
 
 
 def score(options, runs, part, penalty, limits=LIMITS):
-    """BLEU and chrF of a run, or of several together, on a part of the data; and what was said."""
+    """BLEU and chrF of a run or an ensemble on a part of the data, and the file of its output."""
     run, *others = runs
     output = run / f"{part}-{penalty}{f'-of-{len(runs)}' if others else ''}.out"
     arguments = [
@@ -373,7 +383,7 @@ def score(options, runs, part, penalty, limits=LIMITS):
 
 
 def interval(options, output, part):
-    """Half of the width of the bootstrap's 95 % interval of BLEU."""
+    """Half of the width of BLEU's 95 % interval by bootstrap."""
     from sacrebleu.metrics import BLEU
 
     lines = [read(path) for path in (output, options.data / f"{part}.{options.target}")]
@@ -382,50 +392,39 @@ def interval(options, output, part):
     return found._ci
 
 
+def print_scores(options, name, seed, runs, seconds, tokens, signatures):
+    """Prints a row and notes the metrics' signatures.
+
+    Returns:
+        The scores on the test set, or `None`.
+    """
+    penalties = options.length_penalties
+    found = in_turn(options, score, [(options, runs, "val", penalty) for penalty in penalties])
+    penalty, (best, _) = max(
+        zip(penalties, found, strict=True), key=lambda pair: pair[1][0]["bleu"]
+    )
+    signatures.update({metric: best[f"{metric}_signature"] for metric in ("bleu", "chrf")})
+    row, result = [name, seed, penalty, f"{best['bleu']:.2f}", f"{best['chrf']:.2f}"], None
+    if options.test:
+        result, output = score(options, runs, "test2016", penalty)
+        width = interval(options, output, "test2016")
+        row += [f"{result['bleu']:.2f}", f"{width:.2f}", f"{result['chrf']:.2f}"]
+    print_row(*row, f"{tokens:,}", f"{seconds:,.0f}")
+    return result
+
+
 def report(options):
     versions = ", ".join(
         f"{name} {importlib.metadata.version(name)}"
         for name in ("keras", options.backend, "sacrebleu")
     )
-    print(
-        f"{processor()}; {versions}\n\ncommand: python "
-        f"benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n"
-    )
-    head = ["recipe", "seed", "length penalty", "val BLEU", "chrF"] + [
-        "test2016 BLEU",
-        "±",
-        "chrF",
-    ] * options.test
+    print(f"{cpu_name()}; {versions}\n")
+    print_command()
+    head = ["recipe", "seed", "length penalty", "val BLEU", "chrF"]
+    head += ["test2016 BLEU", "±", "chrF"] if options.test else []
     head += ["target tokens seen", "training, s"]
-    print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|", flush=True)
+    print_head(head)
     tests, signatures = [], {}
-
-    def row(name, seed, runs, seconds, tokens):
-        """Prints a row; returns the scores on the test set, or `None`."""
-        found = in_turn(
-            options,
-            score,
-            [(options, runs, "val", penalty) for penalty in options.length_penalties],
-        )
-        found = {
-            penalty: scores
-            for penalty, (scores, _) in zip(options.length_penalties, found, strict=True)
-        }
-        penalty = max(found, key=lambda penalty: found[penalty]["bleu"])
-        signatures.update({name: found[penalty][f"{name}_signature"] for name in ("bleu", "chrf")})
-        row, result = (
-            [name, seed, penalty, f"{found[penalty]['bleu']:.2f}", f"{found[penalty]['chrf']:.2f}"],
-            None,
-        )
-        if options.test:
-            result, output = score(options, runs, "test2016", penalty)
-            row += [
-                f"{result['bleu']:.2f}",
-                f"{interval(options, output, 'test2016'):.2f}",
-                f"{result['chrf']:.2f}",
-            ]
-        print(f"| {' | '.join(map(str, [*row, f'{tokens:,}', f'{seconds:,.0f}']))} |", flush=True)
-        return result
 
     texts = None
     if options.recipe in LEARN_FROM_TEACHERS:
@@ -438,9 +437,10 @@ def report(options):
     )
     if texts:
         together = "teachers together" if len(runs) > 1 else "teacher"
-        row(f"{len(runs)} {together}", f"1 to {len(runs)}", runs, seconds, tokens)
+        name = f"{len(runs)} {together}"
+        print_scores(options, name, f"1 to {len(runs)}", runs, seconds, tokens, signatures)
     for seed, (run, seconds, tokens) in zip(options.seeds, found, strict=True):
-        result = row(options.recipe, seed, [run], seconds, tokens)
+        result = print_scores(options, options.recipe, seed, [run], seconds, tokens, signatures)
         if result:
             tests.append(result["bleu"])
     if texts and options.recipe in BOTH_WAYS:
@@ -454,8 +454,7 @@ def report(options):
         seconds, tokens = (sum(part) for part in zip(*spent, strict=True))
         print(
             f"\n{len(spent)} of the other direction: {tokens:,} target tokens in {seconds:,.0f} s; "
-            "the text has "
-            f"{len(read(texts['source'])):,} pairs"
+            f"the text has {len(read(texts['source'])):,} pairs"
         )
     if tests:
         print(f"\nmean of {len(tests)} seeds on test2016: {statistics.mean(tests):.2f} BLEU")
@@ -489,7 +488,7 @@ def main():
     parser.add_argument(
         "--test", action="store_true", help="score the test set, too: once, when all is chosen"
     )
-    parser.add_argument("--epochs", type=int, help="in place of the recipe's")
+    parser.add_argument("--epochs", type=int, help="instead of the recipe's")
     parser.add_argument("--vocabulary", type=int, default=VOCABULARY)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time")
@@ -501,9 +500,8 @@ def main():
     parser.add_argument("--matmul-precision", help="of `kformer train`")
     parser.add_argument("--backend", default=os.environ.get("KERAS_BACKEND", "tensorflow"))
     options = parser.parse_args()
-    options.tokenize = (
-        "none" if options.protocol == "tok" else None
-    )  # None leaves it to `kformer evaluate`.
+    # With `None`, `kformer evaluate` chooses.
+    options.tokenize = "none" if options.protocol == "tok" else None
     if options.jobs < 1:
         parser.error(f"--jobs must be at least 1, but {options.jobs} was given")
     options.work.mkdir(parents=True, exist_ok=True)

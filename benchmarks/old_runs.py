@@ -36,19 +36,13 @@ import zipfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Options of the training on each backend: together they cover what a run directory has to keep.
 TRAININGS = {
-    "torch": ["--max-shapes", "2", "--dropout", "0.1", "--subword-sampling", "0.1"],
-    "jax": ["--packed", "--tokenizer-type", "unigram", "--separate-vocabularies"],
-    "tensorflow": [
-        "--max-shapes",
-        "2",
-        "--norm",
-        "post",
-        "--model-option",
-        "position_encoding=sinusoidal",
-    ],
+    "torch": "--max-shapes 2 --dropout 0.1 --subword-sampling 0.1",
+    "jax": "--packed --tokenizer-type unigram --separate-vocabularies",
+    "tensorflow": "--max-shapes 2 --norm post --model-option position_encoding=sinusoidal",
 }
-COMMON = ["--vocabulary-size", "400", "--batch-tokens", "512"]
-COMMON += ["--steps", "60", "--checkpoint-every", "7", "--learning-rate", "0.003"]
+TOKENIZER = "--vocabulary-size 360"
+FINETUNED = "--max-shapes 2"
+COMMON = "--batch-tokens 512 --steps 60 --checkpoint-every 7 --learning-rate 0.003"
 PAIRS = {"train": 600, "valid": 40, "test": 100}
 KILLED = 24  # Steps, not a multiple of those between checkpoints, nor of those of an epoch.
 SEARCHES = {"greedy": ["--beam-size", "1"], "beam 4": ["--beam-size", "4", "--n-best", "4"]}
@@ -132,7 +126,7 @@ def train_and_kill(old, backend, work, name, arguments):
     for split, option in (("train", "train"), ("valid", "valid")):
         for side in ("source", "target"):
             files += [f"--{option}-{side}", work / f"{split}.{side}"]
-    process = old.start(backend, "train", *files, "--output", making, *COMMON, *arguments)
+    process = old.start(backend, "train", *files, "--output", making, *COMMON.split(), *arguments)
     while process.poll() is None and rows_of(making) < KILLED:
         time.sleep(0.01)
     if process.poll() is not None:
@@ -159,11 +153,13 @@ def make(old, work, backends):
         old.python(WRITE_TEXT, old.path, work, *counts)
     runs = {}
     for backend in backends:
-        train_and_kill(old, backend, work, backend, TRAININGS[backend])
+        train_and_kill(
+            old, backend, work, backend, [*TOKENIZER.split(), *TRAININGS[backend].split()]
+        )
         runs[backend] = backend
     first = backends[0]
     train_and_kill(
-        old, first, work, "finetuned", ["--max-shapes", "2", "--start-from", work / first]
+        old, first, work, "finetuned", [*FINETUNED.split(), "--start-from", work / first]
     )
     runs["finetuned"] = first
     if "tensorflow" in runs and importlib.util.find_spec("transformers"):

@@ -1,19 +1,17 @@
-"""Do the options of the layers work on every backend? One table: option by backend, four checks
-each.
+"""Checks the options of the layers on every backend: one table, four checks for each option.
 
     python benchmarks/options.py --work DIR [--backends tensorflow,jax,torch] [--options RoPE,local]
 
-Checks:
-- trains: 40 steps of `model.fit` on generated pairs reduce the loss by a fifth, at least: the loss
-  before and after.
+- trains: 40 steps of `model.fit` on generated pairs reduce the loss by at least a fifth; the table
+  has the loss before and after;
 - cached: token by token with a cache (growing and static; on JAX static), the logits are those of
-  one pass: the largest difference.
-- half: in `mixed_bfloat16` with the same weights: the largest difference of a logit, relative to
-  the largest logit.
-- exports: the SavedModel, in the TensorFlow process, returns the translations that the translator
-  made on that backend: texts equal, greedy and beam.
+  one pass; the table has the largest difference;
+- half: `mixed_bfloat16` with the same weights; the table has the largest difference of a logit,
+  relative to the largest logit;
+- exports: the SavedModel, in a process with TensorFlow, translates as the translator did on that
+  backend; the table has the number of equal texts, greedy and beam.
 
-Each backend runs in a process of its own, the exports in another with TensorFlow.
+Each backend runs in a process of its own, and the exports in another one.
 """
 
 import argparse
@@ -24,6 +22,8 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
+
 BACKENDS = ("tensorflow", "jax", "torch")
 OPTIONS = {
     "the paper's": {},
@@ -89,7 +89,7 @@ def data():
 
 
 def check(work, names):
-    """What one backend's process finds for each option."""
+    """Checks each option on one backend; returns a dict of results."""
     import keras
 
     import kformer
@@ -112,10 +112,12 @@ def check(work, names):
             "half": half_difference(model, train),
         }
         translator = kformer.Translator(model, tokenizer)
-        said = {str(beams): translator(texts, beam_size=beams, max_length=24) for beams in (1, 4)}
+        expected = {
+            str(beams): translator(texts, beam_size=beams, max_length=24) for beams in (1, 4)
+        }
         folder = work / keras.backend.backend() / name.replace(" ", "-")
         translator.save(folder)
-        (folder / "said.json").write_text(json.dumps(said), encoding="utf-8")
+        (folder / "expected.json").write_text(json.dumps(expected), encoding="utf-8")
         print(name, found[name], file=sys.stderr, flush=True)
     return found
 
@@ -126,9 +128,7 @@ def loss_of(model, train):
 
 
 def cached_difference(model, train):
-    """The largest difference between the logits of one pass and those of steps, of both kinds of
-    cache.
-    """
+    """The largest difference of logits between one pass and single steps, for both caches."""
     import keras
     import numpy as np
     from keras import ops
@@ -140,15 +140,15 @@ def cached_difference(model, train):
     expected = ops.convert_to_numpy(model({"source_ids": source_ids, "target_ids": target_ids}))
     real = ops.convert_to_numpy(target_ids) != model.pad_id
     largest = 0.0
-    # JAX compiles anew for each length of the growing cache, which is not meant for it.
-    for room in (12,) if keras.backend.backend() == "jax" else (None, 12):
+    # JAX would compile again for each length of the growing cache, which is not meant for it.
+    for capacity in (12,) if keras.backend.backend() == "jax" else (None, 12):
         encoded, mask = model.encode(source_ids)
-        cache = model.init_cache(encoded, mask, max_length=room)
-        for place in range(target_ids.shape[1]):
-            logits, cache = model.decode_step(target_ids[:, place : place + 1], cache, place)
-            difference = np.abs(ops.convert_to_numpy(logits)[:, 0] - expected[:, place])[
-                real[:, place]
-            ]
+        cache = model.init_cache(encoded, mask, max_length=capacity)
+        for position in range(target_ids.shape[1]):
+            ids = target_ids[:, position : position + 1]
+            logits, cache = model.decode_step(ids, cache, position)
+            difference = np.abs(ops.convert_to_numpy(logits)[:, 0] - expected[:, position])
+            difference = difference[real[:, position]]
             largest = max(largest, float(difference.max(initial=0.0)))
     return largest
 
@@ -168,7 +168,7 @@ def half_difference(model, train):
 
 
 def exports(work, names, backends):
-    """How many of the texts each SavedModel translates as the translator did on its backend."""
+    """The number of texts that each SavedModel translates as the translator did."""
     import kformer
     from kformer.export import SavedModelTranslator
 
@@ -177,9 +177,9 @@ def exports(work, names, backends):
     for backend in backends:
         for name in names:
             folder = work / backend / name.replace(" ", "-")
-            said = json.loads((folder / "said.json").read_text(encoding="utf-8"))
+            texts_found = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
             equal = 0
-            for beams, expected in said.items():
+            for beams, expected in texts_found.items():
                 path = kformer.Translator.load(folder).export(
                     folder / f"saved-{beams}", beam_size=int(beams), max_length=24
                 )
@@ -193,7 +193,7 @@ def exports(work, names, backends):
 
 
 def part(options, name, backend):
-    """Runs a part in a process of its own; its result is kept in a file."""
+    """Runs a part in a process of its own; returns its result."""
     path = options.work / f"{name}.json"
     command = [sys.executable, __file__, *sys.argv[1:], "--part", name]
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -204,13 +204,13 @@ def part(options, name, backend):
 def report(options):
     found = {backend: part(options, backend, backend) for backend in options.backends}
     exported = part(options, "exports", "tensorflow")
-    print(f"command: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n")
+    print_command()
     heads = [
         f"{backend}: {check}"
         for backend in options.backends
         for check in ("trains", "cached", "half", "exports")
     ]
-    print(f"| option | {' | '.join(heads)} |\n{'|---' * (1 + len(heads))}|")
+    print_head(["option", *heads])
     good = True
     for name in options.options:
         cells = []
@@ -228,7 +228,7 @@ def report(options):
                 and row["half"] < 0.1
                 and equal == 2 * TEXTS
             )
-        print(f"| {name} | {' | '.join(cells)} |")
+        print_row(name, *cells)
     print(
         "\nall checks hold"
         if good

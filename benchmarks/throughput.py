@@ -1,25 +1,23 @@
-"""How many sentences of a file does a trained model translate per second? The same weights in every
-system, in one run.
+"""Measures how many sentences per second a trained model translates, beside other libraries.
 
-    python benchmarks/throughput.py RUN --source FILE [--reference FILE] [--shortlist FILE] [--beams
-    1,5] [--systems A,B] [--sentences N]
-                                    [--batch-size 64] [--batch-tokens 4096] [--threads 1] [--repeats
-                                    3] [--work DIR] [--quick]
+    python benchmarks/throughput.py RUN --source FILE [--reference FILE] [--shortlist FILE]
+        [--beams 1,5] [--systems A,B] [--sentences N] [--batch-size 64] [--batch-tokens 4096]
+        [--threads 1] [--repeats 3] [--work DIR] [--quick]
 
-Each system is given all sentences at once, as strings, and may batch them as it likes:
-`Translator.translate` on each backend, the exported SavedModel, CTranslate2 in float32 and int8
-(`translate_batch`, batches by tokens) and Hugging Face's `generate` on batches of 32 that were
-sorted by length. Each has one process of its own, pinned to `--threads` processors; its first pass
-over the file is not timed.
+All systems have the same weights. Each is given all sentences at once, as strings, and may batch
+them as it likes: `Translator.translate` on each backend, the exported SavedModel, CTranslate2 in
+float32 and int8 (`translate_batch`, batches by tokens) and Hugging Face's `generate` on batches of
+32, sorted by length. Each has one process, pinned to `--threads` CPU cores. Its first pass over the
+file is not timed.
 
-A system's name may have options behind it, as in `translator-tensorflow+shortlist+early_stopping`:
-what they gain, and with `--reference` what they cost in BLEU. `+shortlist` needs a text in the
-target language; `+length` limits a translation to 1.2 tokens per source token and 5 more;
-`+no_drop` goes on computing sentences that are done; `saved_model+bfloat16` is exported in that
+Options may follow a system's name, as in `translator-tensorflow+shortlist+early_stopping`. The
+table then has what they gain, and with `--reference` what they cost in BLEU. `+shortlist` needs a
+text in the target language; `+length` limits a translation to 1.2 tokens per source token and 5
+more; `+no_drop` continues to compute finished sentences; `saved_model+bfloat16` is exported in that
 dtype.
 
-All systems are asked in turn, pass by pass, so that whatever else a machine does meets each of them
-alike."""
+The systems are called in turns, so that other load on the machine affects all of them alike.
+"""
 
 import argparse
 import functools
@@ -35,7 +33,8 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from benchmarks.inference import PACKAGES, pin, processor  # noqa: E402
+from benchmarks.inference import PACKAGES, cpu_name, pin  # noqa: E402
+from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
 from benchmarks.turns import Worker, answer, in_turns  # noqa: E402
 
 BACKENDS = ("tensorflow", "jax", "torch")
@@ -54,7 +53,7 @@ VARIANTS = {
 
 
 def make(options, folder):
-    """The run in the formats of the systems."""
+    """Exports the run to the formats of the systems."""
     import kformer
     from kformer.export import export_huggingface
     from kformer.export.ctranslate2 import export_ctranslate2
@@ -83,7 +82,7 @@ def make(options, folder):
 
 
 def variant(translator, options, name):
-    """The search options that a system's name asks for."""
+    """The search options in a system's name."""
     asked = {}
     for part in name.split("+")[1:]:
         if part == "shortlist":
@@ -94,7 +93,7 @@ def variant(translator, options, name):
 
 
 def prepare(name):
-    """Changes that a system's name asks for beside its options."""
+    """Patches the search as a system's name asks."""
     if name.endswith("+no_drop"):
         module = importlib.import_module("kformer.decoding.searcher")
         module.search = functools.partial(module.search, drop_finished=False)
@@ -177,9 +176,7 @@ def ctranslate2_system(options, folder, name, beams):
 
 
 def work(options, name, folder):
-    """One system's process: answers every request, a beam, with the seconds of a pass over the
-    sentences and what it says.
-    """
+    """Runs in a system's process: answers a beam size with a pass over the sentences."""
     texts, kind, opened = (
         read_lines(options.source)[: options.sentences],
         name.partition("+")[0].partition("-")[0],
@@ -205,7 +202,7 @@ def work(options, name, folder):
 
 
 def environment_of(options, name):
-    """The environment of a system's process."""
+    """The environment variables of a system's process."""
     backend = name.partition("+")[0].removeprefix("translator-")
     environment = {**os.environ, "KERAS_BACKEND": backend if backend in BACKENDS else "tensorflow"}
     environment |= {
@@ -222,28 +219,17 @@ def command_of(part, folder):
     return [sys.executable, __file__, *sys.argv[1:], "--part", part, "--folder", str(folder)]
 
 
-HEAD = [
-    "beam",
-    "system",
-    "sentences/s, median",
-    "spread",
-    "/ ct2 float32",
-    "/ hf",
-    "BLEU",
-    "first pass, s",
-    "memory, MiB",
-]
-
-
 def report(options, folder):
     texts = read_lines(options.source)[: options.sentences]
     references = read_lines(options.reference)[: options.sentences] if options.reference else None
     versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in PACKAGES)
     print(
-        f"{processor()}, {options.threads} thread(s); {versions}; {len(texts)} sentences, "
+        f"{cpu_name()}, {options.threads} thread(s); {versions}; {len(texts)} sentences, "
         f"{options.repeats} passes\n"
     )
-    print(f"command: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n")
+    print_command()
+    head = ["beam", "system", "sentences/s, median", "spread", "/ ct2 float32", "/ hf", "BLEU"]
+    head += ["first pass, s", "memory, MiB"]
     process = subprocess.run(
         command_of("make", folder),
         env=environment_of(options, "tensorflow"),
@@ -256,7 +242,7 @@ def report(options, folder):
         Worker(name, command_of(name, folder), environment_of(options, name))
         for name in options.systems
     ]
-    print(f"| {' | '.join(HEAD)} |\n{'|---' * len(HEAD)}|", flush=True)
+    print_head(head)
     for beams in options.beams:
         first = {worker.system: worker.ask(beams) for worker in workers}
         seconds = {name: [] for name in first}
@@ -269,20 +255,10 @@ def report(options, folder):
                 f"{speed[name] / speed[peer]:.2f}" if peer in speed else ""
                 for peer in ("ctranslate2-float32", "hf")
             ]
-            numbers = [
-                f"{speed[name]:,.0f}",
-                f"{low:,.0f} to {high:,.0f}",
-                *ratios,
-                bleu(reply["translations"], references),
-            ]
-            row = [
-                str(beams),
-                name,
-                *numbers,
-                f"{reply['seconds']:.1f}",
-                f"{reply['memory'] / 2**20:.0f}",
-            ]
-            print("| " + " | ".join(row) + " |", flush=True)
+            row = [beams, name, f"{speed[name]:,.0f}", f"{low:,.0f} to {high:,.0f}", *ratios]
+            row += [bleu(reply["translations"], references)]
+            row += [f"{reply['seconds']:.1f}", f"{reply['memory'] / 2**20:.0f}"]
+            print_row(*row)
     for worker in workers:
         worker.close()
 
@@ -321,7 +297,7 @@ def main():
     parser.add_argument(
         "--work",
         type=pathlib.Path,
-        help="folder for the exports; those that are there are used again",
+        help="folder for the exports; existing ones are used again",
     )
     parser.add_argument(
         "--quick", action="store_true", help="100 sentences, greedy: a minute or two, for tests"

@@ -1,49 +1,47 @@
-"""How fast does `model.fit` train, beside what a user would pick instead? The same batches in every
-system, in one run.
+"""Measures the speed of training with `model.fit` beside that of other libraries.
 
     python benchmarks/training.py [--source F --target F] [--shapes tiny,small,base]
         [--backends tensorflow,jax,torch] [--systems A,B] [--packed] [--threads 1] [--steps N]
         [--repeats 5] [--batch-tokens 4096] [--max-shapes 8] [--device cpu|gpu] [--quick]
 
-Each row is real target tokens per second (labels that are not padding) over windows of `--steps`
-steps: `fit`'s own epochs, or as many steps of a PyTorch loop. The files are the two sides of a
-corpus; without them the embedded generator's pairs are used. The tokenizer is trained by the run.
-The model's vocabulary is 9,712 pieces (32,000 for base), whatever the tokenizer has of them.
+A row has real target tokens per second (labels that are not padding) over windows of `--steps`
+steps: an epoch of `fit`, or as many steps of a PyTorch loop. All systems train on the same batches.
+The files are the two sides of a corpus; the default is generated pairs. The run trains the
+tokenizer. The model's vocabulary has 9,712 tokens (32,000 for base), whatever the tokenizer's size.
 
-Systems:
-- kformer: as `kformer train` configures it: its recipe and metrics, the backend's usual settings.
-- kformer-tuned: the same; glibc's malloc keeps freed memory.
-- kformer-tuned-medium: kformer-tuned and `--matmul-precision medium`: TensorFlow and PyTorch
-  multiply in bfloat16 in a training step.
+- kformer: as `kformer train` sets it up, with its recipe and metrics and the backend's defaults;
+- kformer-tuned: with glibc's malloc set to keep memory;
+- kformer-tuned-medium: the same and `--matmul-precision medium`: TensorFlow and PyTorch multiply in
+  bfloat16 in a training step;
 - kformer-tuned-jit: kformer-tuned and `jit_compile=True`, XLA on TensorFlow (JAX always compiles;
-  on PyTorch it takes minutes).
-- kformer-tuned-packed[-jit]: kformer-tuned[-jit] with several pairs in a row (`--packed`).
+  on PyTorch it takes minutes);
+- kformer-tuned-packed[-jit]: kformer-tuned[-jit] with several pairs in a row (`--packed`);
 - keras_hub: `TransformerEncoder`, `TransformerDecoder` and `TokenAndPositionEmbedding`, Keras's own
-  loss and `jit_compile="auto"`.
+  loss and `jit_compile="auto"`;
 - keras_hub-tuned[-medium, -jit]: the settings of kformer-tuned[-jit], and kformer's loss; medium is
-  PyTorch's own precision.
-- torch: `torch.nn.Transformer` with its defaults, eager.
+  PyTorch's own precision;
+- torch: `torch.nn.Transformer` with its defaults, eager;
 - torch-tuned[-medium]: malloc as above, a fused Adam, and logits of the real tokens alone; with
-  `--device gpu` also `torch.compile`.
+  `--device gpu` also `torch.compile`;
 - marian, marian-tuned[-medium]: Hugging Face's `MarianMTModel`, in the same loop and with the same
   settings.
 
-Equal in all: sizes, one table for both embeddings and the projection, pre-norm, dropout (rate of
-the preset) on the embeddings and on the output of each sub-layer, label smoothing 0.1, Adam, the
-gradient's norm clipped at 1. What a peer cannot do: KerasHub has learned positions, and its dropout
-is on the attention probabilities, too (taken out in `tuned`, by a private attribute); Keras's loss
-on integer labels has no label smoothing, so that `keras_hub` computes less; Marian is post-norm,
-without final norms; none of them packs.
+All have the same sizes, one table for both embeddings and the projection, norms before the
+sub-layers, dropout (rate of the preset) on the embeddings and on the output of each sub-layer,
+label smoothing 0.1, Adam, and the gradient's norm clipped at 1. The peers differ where they cannot
+do this: KerasHub has learned positions, and its dropout is on the attention probabilities too
+(removed in `tuned`, by a private attribute); Keras's loss on integer labels has no label smoothing,
+so `keras_hub` computes less; Marian has norms after the sub-layers and no final norms; none of them
+packs.
 
-Each row has one process, pinned to `--threads` CPU cores; the processes of a shape run at the same
-time and train in turns, a window each, so that other work on the machine slows all of them equally
-(and their memory adds up: choose `--systems`). "first step" is the seconds from the call of `fit`
-to the end of its first step, "compile" those that the first step of every shape took beyond what
-such steps take later, "memory" the process's peak and by how much it grew from where libraries and
-data were loaded (with `--device gpu` the GPU's peak). The floor is measured in the same run: the
-machine's speed at a large product turned into tokens per second, by the multiply-adds of forward
-and backward passes at the corpus's real lengths; it is measured before and after a shape's windows,
-and the better one counts.
+Each row has one process, pinned to `--threads` CPU cores. The processes of a shape run at the same
+time and train in turns, one window each, so that other load on the machine affects all alike (their
+memory adds up: choose `--systems`). "first step" is the time from the call of `fit` to the end of
+its first step, "compile" the time that the first step of every shape took beyond that of later
+steps, "memory" the process's peak and its growth since libraries and data were loaded (with
+`--device gpu` the GPU's peak). "of floor" is the share of the speed of a large product: the
+multiply-adds of forward and backward passes at the corpus's real lengths give tokens per second. It
+is measured before and after a shape's windows, and the better one counts.
 
 `--device gpu` runs JAX and PyTorch in bfloat16 (Keras's mixed policy, PyTorch's autocast).
 """
@@ -63,7 +61,8 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from benchmarks.inference import floor, pin, processor  # noqa: E402
+from benchmarks.inference import cpu_name, floor, pin  # noqa: E402
+from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
 from benchmarks.turns import Worker, answer, in_turns  # noqa: E402
 
 # Vocabulary, and steps of a window.
@@ -86,18 +85,17 @@ PACKAGES = {name: name for name in (*BACKENDS, "keras", "transformers")} | {
     "keras_hub": "keras-hub"
 }
 NEEDS = {"marian": "transformers", "keras_hub": "keras_hub", "torch": "torch"}
-# Memory that was freed stays with the process, where it need not be zeroed by the kernel and mapped
-# anew at every step.
+# The process keeps freed memory, so the kernel need not zero and map it again at every step.
 MALLOC = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(2**40),
     "MALLOC_TOP_PAD_": str(2**26),
 }
-SCANNED = 500  # Steps that are looked at to choose those of a window.
+SCANNED = 500  # Steps among which those of a window are chosen.
 
 
 def make(options):
-    """Makes tokenizer and prepared corpus in a folder, and the numbers that the floor needs."""
+    """Makes the tokenizer and the prepared corpus; returns its summary and operations."""
     import kformer
 
     files = [options.folder / name for name in ("source.txt", "target.txt")]
@@ -130,16 +128,19 @@ def make(options):
 
 
 def operations_of(shape, means):
-    """Floating-point operations of a training step for each target token, products alone, on a
-    corpus of these mean lengths.
+    """Floating-point operations of a training step for each target token, only of products.
+
+    Args:
+        shape: str, a preset.
+        means: dict of the corpus's mean lengths: S, T and their products.
     """
     from kformer.models import PRESETS
 
     config = PRESETS[shape].config
     hidden, inner = config["hidden_dim"], config["intermediate_dim"]
     source, target = means["S"], means["T"]
-    # Queries, keys, values and output, feed-forward, scores and context; each query of the decoder
-    # sees what stands before it.
+    # Queries, keys, values and output, feed-forward, scores and context; a query of the decoder
+    # attends to the positions before it.
     encoder = source * (4 * hidden**2 + 2 * hidden * inner) + 2 * hidden * means["SS"]
     decoder = (
         target * (6 * hidden**2 + 2 * hidden * inner)
@@ -153,8 +154,9 @@ def operations_of(shape, means):
 
 
 def open_dataset(options, packed=False):
-    """A `ParallelDataset` that begins with a step of each shape, the first one twice; then come the
-    steps of a window, over and over.
+    """A `ParallelDataset` that repeats the steps of a window.
+
+    It begins with a step of each shape, the first one twice.
     """
     import kformer
     from kformer.data import ParallelDataset
@@ -163,9 +165,7 @@ def open_dataset(options, packed=False):
         opening = window = None
 
         def choose(self, steps):
-            """Chooses steps for a window: as many short batches and long ones as there are in an
-            epoch.
-            """
+            """Chooses steps for a window, with short and long batches in an epoch's shares."""
             batches = [self.batch_at(step) for step in range(min(self.steps_per_epoch, SCANNED))]
             shapes = [(*labels.shape, *inputs["source_ids"].shape) for inputs, labels in batches]
             order = sorted(range(len(shapes)), key=lambda step: shapes[step])
@@ -194,9 +194,7 @@ def open_dataset(options, packed=False):
 
 
 def work(options):
-    """One system's process: opens itself with a step of each shape when first asked, and then
-    trains a window at every request.
-    """
+    """Runs in a system's process: answers requests to open, to train a window, and for memory."""
     from benchmarks.training_peers import gpu_peak, open_system
     from kformer.models import PRESETS
 
@@ -235,7 +233,7 @@ def work(options):
 
 
 def peak():
-    """Peak of the process's memory so far, in bytes."""
+    """Peak memory of the process so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -259,17 +257,14 @@ def gpu_floor():
 
 
 def check_memory(workers):
-    """Ends the run where one more process might not find room: a machine that swaps measures
-    nothing.
-    """
+    """Ends the run if memory may not suffice for one more process: swapping spoils times."""
     found = re.search(r"MemAvailable: *(\d+) kB", pathlib.Path("/proc/meminfo").read_text())
     if workers and int(found[1]) * 1024 < 2 * (
         needed := max(worker.ask("memory")[0] for worker in workers)
     ):
         raise SystemExit(
             f"{len(workers)} systems of up to {needed / 2**30:.1f} GiB each leave too little "
-            "memory for one more: measure fewer together, "
-            "by --systems and --backends."
+            "memory for one more: measure fewer together, by --systems and --backends."
         )
 
 
@@ -352,7 +347,7 @@ def main():
 
 
 def fill_in(options):
-    """The options that were left open."""
+    """Fills in the unset options."""
     quick, gpu = options.quick, options.device == "gpu"
     options.shapes = options.shapes or (
         ["tiny"] if quick else ["base", "big"] if gpu else ["tiny", "small", "base"]
@@ -367,8 +362,7 @@ def fill_in(options):
     ]
     if gpu and "tensorflow" in options.backends:
         raise SystemExit(
-            "On a GPU the JAX and PyTorch backends are measured: leave tensorflow out of "
-            "--backends."
+            "On a GPU only JAX and PyTorch are measured: leave tensorflow out of --backends."
         )
     if options.systems is None:
         plain = ("kformer", "keras_hub", "torch", "marian")
@@ -405,8 +399,8 @@ def report(options, folder):
         if importlib.util.find_spec(module)
     ]
     precision = "bfloat16 on a GPU" if options.device == "gpu" else "float32"
-    print(f"{processor()}, {options.threads} thread(s), {precision}; {', '.join(versions)}\n")
-    print(f"command: python benchmarks/{' '.join([pathlib.Path(__file__).name, *sys.argv[1:]])}\n")
+    print(f"{cpu_name()}, {options.threads} thread(s), {precision}; {', '.join(versions)}\n")
+    print_command()
     backend = options.backends[0]
 
     def part(name):
@@ -419,57 +413,53 @@ def report(options, folder):
     corpus = part("make")
     print(f"{corpus['summary']}\n", flush=True)
     head = ["shape", "backend", "system", "tokens/s, median", "spread", "of floor"]
-    head += [
-        "/ torch",
-        "/ torch tuned",
-        "/ KerasHub",
-        "/ KerasHub tuned",
-        "/ Marian",
-        "first step, s",
-        "compile, s",
-        "memory, MiB",
-    ]
-    print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|", flush=True)
+    head += ["/ torch", "/ torch tuned", "/ KerasHub", "/ KerasHub tuned", "/ Marian"]
+    head += ["first step, s", "compile, s", "memory, MiB"]
+    print_head(head)
     failures = []
     for shape in options.shapes:
-        cells, workers = {}, {}
-        for name, backend in cells_of(options):
-            if options.device == "cpu":
-                check_memory(workers)
-            worker = open_worker(
-                options,
-                backend,
-                ["--part", name, "--folder", folder, "--shape", shape],
-                "tuned" in name,
-            )
-            try:
-                cells[name, backend] = {**worker.ask("open"), "seconds": []}
-                workers[worker] = name, backend
-            except SystemExit as error:
-                failures.append(
-                    f"<!-- {shape} {name} on {backend} failed: "
-                    f"{str(error).strip().splitlines()[-1]} -->"
-                )
-        for worker in in_turns(list(workers), options.repeats):
-            cells[workers[worker]]["seconds"].append(worker.ask("window"))
-        for worker, cell in workers.items():
-            cells[cell]["memory"] = worker.ask("memory")
-            cells[cell]["speeds"] = sorted(
-                cells[cell]["tokens"] / seconds for seconds in cells[cell]["seconds"]
-            )
-            worker.close()
-        flops = max(
-            flops, part("floor")["flops"]
-        )  # Whatever else the machine did at the beginning.
+        cells = measure(options, shape, folder, failures)
+        flops = max(flops, part("floor")["flops"])  # Other load may have slowed the first one.
         best = flops / corpus["operations"][shape]
         for name, backend in cells:
-            print(f"| {' | '.join(row_of(shape, name, backend, cells, best))} |", flush=True)
+            print_row(*row_of(shape, name, backend, cells, best))
     print(f"\nfloor: {flops / 1e9:,.0f} GFLOP/s", *failures, sep="\n")
     return bool(failures)
 
 
+def measure(options, shape, folder, failures):
+    """Trains all systems of a shape in turns.
+
+    Args:
+        failures: list that gets a line for each system that fails.
+
+    Returns:
+        Dict from a system and a backend to its figures.
+    """
+    cells, workers = {}, {}
+    for name, backend in cells_of(options):
+        if options.device == "cpu":
+            check_memory(workers)
+        arguments = ["--part", name, "--folder", folder, "--shape", shape]
+        worker = open_worker(options, backend, arguments, "tuned" in name)
+        try:
+            cells[name, backend] = {**worker.ask("open"), "seconds": []}
+            workers[worker] = name, backend
+        except SystemExit as error:
+            reason = str(error).strip().splitlines()[-1]
+            failures.append(f"<!-- {shape} {name} on {backend} failed: {reason} -->")
+    for worker in in_turns(list(workers), options.repeats):
+        cells[workers[worker]]["seconds"].append(worker.ask("window"))
+    for worker, name in workers.items():
+        cell = cells[name]
+        cell["memory"] = worker.ask("memory")
+        cell["speeds"] = sorted(cell["tokens"] / seconds for seconds in cell["seconds"])
+        worker.close()
+    return cells
+
+
 def row_of(shape, name, backend, cells, best):
-    """A line of the table; a peer with several tuned variants is compared at its best."""
+    """A line of the table; of a peer's tuned variants the fastest is compared."""
     cell = cells[name, backend]
     speed = statistics.median(cell["speeds"])
     ratios = []

@@ -1,8 +1,9 @@
-"""The systems of benchmarks/training.py: kformer and what a user would train with instead, built
-alike and run on the same batches.
+"""The systems of benchmarks/training.py: kformer and its peers, built alike and trained on the same
+batches.
 
-`open_system` returns an object with `train(dataset, first, count)`, which trains so many steps of a
-data set, from that one on, and returns the last or the mean loss, and their seconds."""
+`open_system` returns an object with `train(dataset, first, count)`, which trains `count` steps of a
+data set from step `first` on, and returns a loss and the seconds.
+"""
 
 import time
 
@@ -14,9 +15,7 @@ RATE = 5e-4
 
 
 def open_system(name, variants, config, vocabulary_size, pad_id, device):
-    """A system by its name and variants (`tuned`, `medium`, `jit`, `packed`), with a preset's
-    configuration.
-    """
+    """A system by its name and variants (`tuned`, `medium`, `jit`, `packed`)."""
     if "medium" in variants and name == "kformer":
         from kformer.training import configure_machine
 
@@ -42,7 +41,7 @@ def open_system(name, variants, config, vocabulary_size, pad_id, device):
 
 
 def check_gpu(backend):
-    """Ends the process where a backend sees no GPU."""
+    """Ends the process if a backend finds no GPU."""
     if backend == "jax":
         import jax
 
@@ -59,9 +58,7 @@ def check_gpu(backend):
 
 
 def gpu_peak():
-    """Peak bytes on the GPU of this process's backend (PyTorch's own peers run under Keras's torch
-    backend).
-    """
+    """Peak bytes of this process on the GPU; PyTorch's peers run under Keras's torch backend."""
     import keras
 
     if keras.backend.backend() == "jax":
@@ -83,9 +80,7 @@ class KerasFit:
         import keras
 
         class Clock(keras.callbacks.Callback):
-            """At the end of an epoch Keras has read the metrics, so all of its steps have been
-            computed.
-            """
+            """Times an epoch. At its end Keras reads the metrics, so all steps have finished."""
 
             def on_epoch_begin(self, epoch, logs=None):
                 self.begin = time.perf_counter()
@@ -114,7 +109,7 @@ def kformer_model(config, vocabulary_size, pad_id, tuned, jit):
 
 
 def keras_hub_model(config, vocabulary_size, pad_id, tuned, jit):
-    """The layers of KerasHub, one table for both embeddings and the projection."""
+    """The layers of KerasHub, with one table for both embeddings and the projection."""
     import keras
     import keras_hub
 
@@ -149,7 +144,7 @@ def keras_hub_model(config, vocabulary_size, pad_id, tuned, jit):
         {"source_ids": source, "target_ids": target}, embedding.token_embedding(y, reverse=True)
     )
     if tuned:
-        # The layers have no option for it: their dropout is on the attention probabilities, too.
+        # The layers have no option for their dropout on the attention probabilities.
         for attention in (part for layer in layers for part in layer._flatten_layers()):
             if isinstance(attention, keras.layers.MultiHeadAttention):
                 attention._dropout = 0.0
@@ -167,8 +162,8 @@ class TorchLoop:
     """The loop that PyTorch's users write.
 
     Args:
-        model: a module that takes source and target ids and returns what is projected, `[B, T, D]`;
-            the projection is `model.table`.
+        model: a module that takes source and target ids and returns the decoder's output
+            `[B, T, D]`; `model.table` is the projection.
     """
 
     def __init__(self, model, pad_id, tuned, device):
@@ -186,9 +181,8 @@ class TorchLoop:
         begin = time.perf_counter()
         for step in range(first, first + count):
             loss = self.step(*dataset.batch_at(step))
-        return float(
-            loss
-        ), time.perf_counter() - begin  # On a GPU, reading the loss waits for the step.
+        loss = float(loss)  # On a GPU, reading the loss waits for the step.
+        return loss, time.perf_counter() - begin
 
     def step(self, inputs, labels):
         import torch
@@ -214,7 +208,7 @@ class TorchLoop:
 
 
 def torch_model(config, vocabulary_size, pad_id):
-    """`torch.nn.Transformer` with an embedding, which it leaves to its users."""
+    """`torch.nn.Transformer` with embeddings, which it does not include."""
     import torch
 
     hidden, rate = config["hidden_dim"], config["dropout"]
@@ -254,9 +248,7 @@ def torch_model(config, vocabulary_size, pad_id):
 
         def forward(self, source, target):
             padding = source == pad_id
-            padding[:, 0] = (
-                False  # A row without a key would be NaN, and there are rows of padding only.
-            )
+            padding[:, 0] = False  # A row of padding alone would have no key, and give NaN.
             masks = {"src_key_padding_mask": padding, "memory_key_padding_mask": padding}
             later = self.later[: target.shape[1], : target.shape[1]]
             return self.transformer(
@@ -267,7 +259,7 @@ def torch_model(config, vocabulary_size, pad_id):
 
 
 def marian_model(config, vocabulary_size, pad_id):
-    """Hugging Face's Marian, all but its projection."""
+    """Hugging Face's Marian without its projection."""
     import torch
     import transformers
 

@@ -1,5 +1,6 @@
-"""Systems measured in turns, each in a process of its own that answers requests: whatever else a
-machine does meets all alike.
+"""Systems that are measured in turns, each in a process of its own that answers requests.
+
+Other load on the machine then affects all of them alike.
 """
 
 import json
@@ -10,27 +11,28 @@ import tempfile
 
 
 def answer(handle):
-    """A system's process: for each line of JSON on standard input, a list, prints what
-    `handle(*list)` returns as JSON.
+    """Runs in a system's process: answers each line of standard input.
+
+    A line is a JSON list; the answer is `handle(*list)` as JSON.
     """
     replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # What a library prints is no reply.
+    os.dup2(2, 1)  # Keeps what libraries print out of the replies.
     for line in sys.stdin:
         print(json.dumps(handle(*json.loads(line))), file=replies, flush=True)
 
 
 class Worker:
-    """A system's process, seen from outside.
+    """The parent's side of a system's process.
 
     Args:
-        system: its name.
+        system: str, its name.
         command: list of strings; the process calls `answer`.
-        environment: dict of its environment variables.
+        environment: dict of strings, its environment variables.
     """
 
     def __init__(self, system, command, environment):
         self.system = system
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the process
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - read later
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._errors}
         self._process = subprocess.Popen(command, env=environment, text=True, **pipes)
 
