@@ -1,4 +1,4 @@
-"""Which sentences are searched together."""
+"""Batches of sentences that are searched together."""
 
 import math
 
@@ -7,28 +7,35 @@ from kformer.utils.checks import check_whole
 
 
 def batches_by_length(lengths, batch_size, batch_tokens=None, longest=math.inf):
-    """Batches of sentences of like length: like goes with like, so little is padding.
+    """Batches of sentences of similar lengths, so that there is little padding.
 
     Args:
-        lengths: list of ints, the tokens of each sentence. A sentence of length 0 is left out.
-        batch_size: the most sentences of a batch.
-        batch_tokens: the most tokens of a batch, padding included; `None` for any number. A
-            sentence that has more is a batch.
-        longest: no length is padded beyond this one, the model's limit.
+        lengths: list of ints. The tokens of each sentence. A sentence of length 0 is left out.
+        batch_size: int. The most sentences of a batch.
+        batch_tokens: int, default `None`. The most tokens of a batch, padding included; `None` for
+            any number. A sentence that has more is a batch of its own.
+        longest: int, default infinity. The model's limit; no length is padded beyond it.
 
     Returns:
-        List of lists of places in `lengths`; the longest sentences first, since memory is then at
-        its peak at once.
+        List of lists of indices in `lengths`. The longest sentences come first, so that the first
+        batches need the most memory.
 
     Raises:
         ValueError: `batch_size` or `batch_tokens` is below 1.
+
+    Example:
+        ```python
+        from kformer.decoding.batching import batches_by_length
+
+        batches_by_length([3, 9, 4, 8], batch_size=2)  # [[1, 3], [2, 0]]
+        ```
     """
     for name, value in (("batch_size", batch_size), ("batch_tokens", batch_tokens)):
         if value is not None:
             check_whole(name, value)
     static = backend.uses_static_shapes()
     left = sorted(
-        (place for place, length in enumerate(lengths) if length), key=lambda place: -lengths[place]
+        (index for index, length in enumerate(lengths) if length), key=lambda index: -lengths[index]
     )
     batches, start = [], 0
     while start < len(left):

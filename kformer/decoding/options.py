@@ -1,4 +1,4 @@
-"""What a search is told."""
+"""The options of a search."""
 
 import math
 import numbers
@@ -14,47 +14,60 @@ TOKEN_LISTS = ("forbidden_ids", "prefix_ids", "shortlist")
 class SearchOptions:
     """How to search. Lengths are numbers of tokens, the end token not counted.
 
-    Attributes:
-        beam_size: live hypotheses per sentence; 1 is greedy search (the most probable token at each
-            step).
-        n_best: hypotheses returned per sentence, best first; at most `beam_size` with a beam.
-        length_penalty: exponent alpha of GNMT's length penalty `((5 + length) / 6)^alpha`, by which
-            the sum of log-probabilities is divided; 0 compares plain sums, larger values favour
-            longer hypotheses.
-        min_length: no hypothesis ends before it has so many tokens.
-        max_length: a hypothesis that has so many tokens is ended.
-        length_ratio, length_offset: the same limit relative to the source: `length_ratio * source
-            tokens + length_offset`; the smaller of the two limits holds. Each sentence has its own
-            limit, so no sentence changes another's.
-        sampling: draw each token at random instead of searching; `n_best` draws are made, each
-            independent.
-        temperature: logits are divided by it before a draw; below 1 sharpens, above 1 flattens.
-        top_k: draw among the k most probable tokens only; 0 for all.
-        top_p: draw among the fewest tokens whose probabilities reach p (nucleus sampling); 1 for
-            all.
-        seed: of the draws; with the same seed the same sentence at the same place in a call gives
-            the same draws.
-        mode: `"kformer"`, or `"huggingface"` for the search of that library's `generate`, which
-            imported models have been used with: scores are divided by `length^length_penalty`,
-            other hypotheses take part, it may stop early, and the padding token may be generated
-            unless it is forbidden (see `kformer.decoding.beam_huggingface`).
-        early_stopping: `True`, `False` or `"never"`. In that mode: when a sentence with `beam_size`
-            hypotheses is done. In the mode "kformer" `True` takes a sentence as done as soon as its
-            `n_best` hypotheses rank above the best live one at its present length, which is sooner,
-            and may miss a longer hypothesis that would have ranked higher; the others never miss
-            one.
-        forced_end: in that mode, whether a hypothesis at its limit is given an end token, at no
-            cost; otherwise it stays without.
-        forbidden_ids: tokens that are never generated (beside start and padding token in the mode
-            "kformer").
-        renormalize: whether the probabilities of the tokens that are left, without the forbidden
-            ones, are made to sum to one again.
-        prefix_ids: tokens that every hypothesis begins with, at no cost. A target language is put
-            here by the `Translator`.
-        shortlist: the tokens that may be generated, beside the end token; empty for all. The others
-            are not computed, so a search takes less time, and probabilities are those among the
-            tokens of the list (and the prefix), not of the whole vocabulary. See
-            `Translator.shortlist`.
+    Args:
+        beam_size: int, default 4. Live hypotheses per sentence; 1 is greedy search (the most
+            probable token at each step).
+        n_best: int, default 1. Hypotheses returned per sentence, best first; at most `beam_size`
+            with a beam.
+        length_penalty: float, default 0.6. Exponent alpha of GNMT's length penalty
+            `((5 + length) / 6)^alpha`, by which the sum of log-probabilities is divided. 0 compares
+            plain sums; larger values favour longer hypotheses.
+        min_length: int, default 0. No hypothesis ends before it has so many tokens.
+        max_length: int, default 255. A hypothesis that has so many tokens is ended.
+        length_ratio: float, default 2.0. The same limit relative to the source: `length_ratio *
+            source tokens + length_offset`. The smaller of the two limits holds. Each sentence has
+            its own limit, so no sentence changes another's.
+        length_offset: int, default 32. See `length_ratio`.
+        sampling: bool, default `False`. Whether each token is sampled instead of searched for.
+            `n_best` independent samples are returned.
+        temperature: float, default 1.0. Logits are divided by it before a token is sampled; below 1
+            sharpens, above 1 flattens.
+        top_k: int, default 0. Only the k most probable tokens are sampled; 0 for all.
+        top_p: float, default 1.0. Only the fewest tokens whose probabilities reach p are sampled
+            (nucleus sampling); 1 for all.
+        seed: int, default 0. Seed of the random numbers. With the same seed, the same sentence at
+            the same index of a call gives the same samples.
+        mode: `"kformer"` or `"huggingface"`, default `"kformer"`. The latter is the search of that
+            library's `generate`, with which imported models were used: scores are divided by
+            `length^length_penalty`, other hypotheses take part, it may stop early, and the padding
+            token may be generated unless it is forbidden (see `kformer.decoding.beam_huggingface`).
+        early_stopping: `True`, `False` or `"never"`, default `False`. In the mode "huggingface":
+            when a sentence with `beam_size` finished hypotheses is done. In the mode "kformer"
+            `True` takes a sentence as done as soon as its `n_best` hypotheses rank above the best
+            live one at its present length, which is sooner, and may miss a longer hypothesis of a
+            higher rank; the others never miss one.
+        forced_end: bool, default `True`. In the mode "huggingface": whether a hypothesis at its
+            limit is given an end token, at no cost; otherwise it has none.
+        forbidden_ids: tuple of ids, default `()`. Tokens that are never generated (besides the
+            start and padding token in the mode "kformer").
+        renormalize: bool, default `False`. Whether the probabilities of the tokens that are not
+            forbidden sum to one again.
+        prefix_ids: tuple of ids, default `()`. Tokens that every hypothesis begins with, at no
+            cost. The `Translator` puts a target language here.
+        shortlist: tuple of ids, default `()`. The tokens that may be generated, besides the end
+            token; empty for all. The others are not computed, so a search takes less time, and
+            probabilities are those among the tokens of the list (and the prefix), not of the whole
+            vocabulary. See `Translator.shortlist`.
+
+    Raises:
+        ValueError: a value is of the wrong type or out of range, or two do not fit together.
+
+    Example:
+        ```python
+        options = kformer.decoding.SearchOptions(beam_size=5, n_best=3, length_penalty=1.0)
+        options.rows_per_sentence  # 5
+        options.limits(np.array([10, 200]))  # [52, 255]
+        ```
 
     References:
         Wu et al. 2016, "Google's neural machine translation system", equation 14 (the length
@@ -84,23 +97,18 @@ class SearchOptions:
 
     def __post_init__(self):
         for name in TOKEN_LISTS:
-            ids = getattr(self, name)
-            if type(ids) is tuple and set(map(type, ids)) <= {int} and min(ids, default=0) >= 0:
-                continue  # Long lists come as they should, many times.
-            if not isinstance(ids, tuple | list) or any(
-                not isinstance(i, numbers.Integral) or isinstance(i, bool) or i < 0 for i in ids
-            ):
-                raise ValueError(f"{name} must be a list of token ids, but {ids!r} was given.")
             # As a tuple, so that options can be compared and be keys.
-            object.__setattr__(self, name, tuple(int(i) for i in ids))
-        if self.shortlist and not set(self.shortlist) - set(self.forbidden_ids):
-            raise ValueError(
-                "The shortlist holds forbidden tokens alone; give tokens that may be generated."
-            )
+            object.__setattr__(self, name, _token_ids(name, getattr(self, name)))
+        self._check_values()
+        self._check_combinations()
+
+    def _check_values(self):
+        """Checks the type and range of each option."""
         check_choice("mode", self.mode, MODES)
         if self.early_stopping != "never" and not isinstance(self.early_stopping, bool):
             raise ValueError(
-                f"early_stopping must be True, False or 'never', but {self.early_stopping!r} was given."
+                "early_stopping must be True, False or 'never', but "
+                f"{self.early_stopping!r} was given."
             )
         for name in ("forced_end", "renormalize"):
             if not isinstance(getattr(self, name), bool):
@@ -120,25 +128,36 @@ class SearchOptions:
             raise ValueError(
                 f"length_ratio must not be negative, but {self.length_ratio} was given."
             )
-        if self.min_length > self.max_length:
-            raise ValueError(
-                f"min_length is {self.min_length}, above max_length, which is {self.max_length}; lower it."
-            )
         if self.temperature <= 0:
             raise ValueError(
-                f"temperature must be above 0, but {self.temperature} was given; for no randomness use a beam."
+                f"temperature must be above 0, but {self.temperature} was given; for no randomness "
+                "use a beam."
             )
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must lie in (0, 1], but {self.top_p} was given.")
+
+    def _check_combinations(self):
+        """Checks options that depend on each other."""
+        if self.shortlist and not set(self.shortlist) - set(self.forbidden_ids):
+            raise ValueError(
+                "The shortlist holds forbidden tokens alone; give tokens that may be generated."
+            )
+        if self.min_length > self.max_length:
+            raise ValueError(
+                f"min_length is {self.min_length}, above max_length, which is {self.max_length}; "
+                "lower it."
+            )
         if not self.sampling and self.n_best > self.beam_size:
             raise ValueError(
-                f"A beam of {self.beam_size} cannot give the {self.n_best} best: raise beam_size to {self.n_best}, or lower n_best."
+                f"A beam of {self.beam_size} cannot give the {self.n_best} best: raise beam_size "
+                f"to {self.n_best}, or lower n_best."
             )
 
     @property
     def compiled_part(self):
-        """The options without what is told anew at each call, the limits and the seed: searches
-        that share it are compiled once.
+        """The options without those that each call may change, the limits and the seed.
+
+        Searches that share it are compiled once.
         """
         return replace(
             self, seed=0, max_length=max(1, self.min_length), length_ratio=0.0, length_offset=0
@@ -163,3 +182,14 @@ class SearchOptions:
             "int64"
         ) + self.length_offset
         return relative.clip(max(1, self.min_length), self.max_length)
+
+
+def _token_ids(name, ids):
+    """A list of token ids as a tuple of ints; a ValueError for anything else."""
+    if type(ids) is tuple and set(map(type, ids)) <= {int} and min(ids, default=0) >= 0:
+        return ids  # Long shortlists are usually of this form, and are checked at each call.
+    if not isinstance(ids, tuple | list) or any(
+        not isinstance(i, numbers.Integral) or isinstance(i, bool) or i < 0 for i in ids
+    ):
+        raise ValueError(f"{name} must be a list of token ids, but {ids!r} was given.")
+    return tuple(int(i) for i in ids)

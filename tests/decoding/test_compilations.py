@@ -87,7 +87,7 @@ def test_nothing_is_compiled_beside_the_search():
 
 
 def test_seeds_and_limits_compile_nothing(compilations, backend):
-    """What a caller changes from call to call: the draws' seed, and how long a translation may be."""
+    """Callers change the seed of samples and the greatest length from call to call."""
     translator = kformer.Translator.load(FROZEN)
     texts = ["half past four", "ten to six"]
     options = [

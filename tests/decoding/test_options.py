@@ -1,4 +1,4 @@
-"""What searches may be told, and what is refused."""
+"""The options of a search, and which values are refused."""
 
 import dataclasses
 

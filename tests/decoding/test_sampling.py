@@ -149,7 +149,7 @@ def numpy_sample(toy, limit, rows, *, seed, temperature=1.0, top_k=0, top_p=1.0)
     ],
 )
 def test_draws_are_the_same_everywhere(arguments):
-    """Ids as NumPy draws them: the same on each backend. Scores are those of the unfiltered model."""
+    """Ids as NumPy samples them, on each backend. Scores are those of the unfiltered model."""
     toy = Toy(seed=21, sentences=40)
     ids, scores = run(toy, [12] * 40, greedy=False, **arguments)
     for row in range(40):

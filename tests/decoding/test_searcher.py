@@ -186,7 +186,7 @@ def test_greedy_takes_the_most_probable_token(log_probabilities, greedy, source_
 
 
 def test_scores_are_the_models_log_probabilities(log_probabilities, scorer, result, source_ids):
-    """A search's score, the scorer's, and the sum by hand over a pass without cache are one number."""
+    """The scores of a search, of the scorer, and of a pass without cache, summed by hand, are equal."""
     np.testing.assert_allclose(scores_of(scorer, source_ids, result), result.scores, atol=1e-4)
     worst = result.ids[:, 3]
     by_hand = np.take_along_axis(log_probabilities(source_ids, worst), worst[:, :, None], axis=2)[
@@ -377,7 +377,7 @@ def test_tokens_outside_the_vocabulary_are_refused(name):
     Searcher(model, SearchOptions(max_length=9, **{name: (last,)}))
     with pytest.raises(
         ValueError,
-        match=f"^{name} holds {last + 1}, but the model's target vocabulary ends at {last}; give ids of",
+        match=f"^{name} holds {last + 1}, but the model's target vocabulary ends at {last}; give ",
     ):
         Searcher(model, SearchOptions(max_length=9, **{name: (last, last + 1)}))
 

@@ -1,4 +1,6 @@
-"""The forward pass of a search against the layers', whose mathematics it repeats."""
+"""The fast decoder against the layers, whose mathematics it repeats, for every model option."""
+
+import dataclasses
 
 import keras
 import numpy as np
@@ -6,8 +8,13 @@ import pytest
 from keras import ops
 
 import kformer
-from kformer.decoding.fast.decoder import FastNetwork
+from kformer.decoding.fast.decoder import FastNetwork, backend_ops
 from kformer.decoding.fast.eligibility import has_fast_ops, why_not_fast
+from kformer.decoding.fast.ops import FastOps
+from kformer.layers.feed_forward import ACTIVATIONS
+from kformer.layers.positional_embedding import POSITION_ENCODINGS
+from kformer.models.config import RELATIVE_POSITIONS, TransformerConfig
+from kformer.models.config_fields import NOT_DEFAULT
 
 SIZES = {
     "hidden_dim": 16,
@@ -17,6 +24,7 @@ SIZES = {
     "num_decoder_layers": 2,
     "max_length": 20,
 }
+# Models that the fast decoder runs.
 OPTIONS = {
     "the paper's": {},
     "pre-norm, gelu": {"normalize_first": True, "activation": "gelu"},
@@ -44,6 +52,37 @@ OPTIONS = {
     },
     "two vocabularies": {"target_vocabulary_size": 23},
     "separate tables": {"share_embeddings": False, "share_output": False},
+    "large epsilon": {"layer_norm_epsilon": 0.3},
+    "other padding": {"pad_id": 30},
+}
+# Models that it does not run: the option, and others that it needs.
+REFUSED = {
+    "activation": {"activation": "gelu_tanh"},
+    "gated": {"gated": True},
+    "final_norm": {"final_norm": True},
+    "normalization": {"normalization": "rms_norm"},
+    "use_bias": {"use_bias": False},
+    "head_dim": {"head_dim": 6},
+    "num_key_value_heads": {"num_key_value_heads": 2},
+    "attention_scale": {"attention_scale": 1.0},
+    "attention_kind": {"attention_kind": "linear"},
+    "attention_window": {"attention_window": 2, "attention_kind": "local"},
+    "attention_dilation": {
+        "attention_dilation": 2,
+        "attention_kind": "local",
+        "attention_window": 2,
+    },
+    "global_tokens": {"global_tokens": 1, "attention_kind": "local", "attention_window": 2},
+    "scale_output": {"scale_output": True},
+    "position_encoding": {"position_encoding": "alibi"},
+    "t5": {"position_encoding": "t5"},
+}
+# Options that change no number of a search of given weights, or that come with a refused one.
+WITHOUT_EFFECT = {
+    *("dropout", "attention_dropout", "activation_dropout", "stochastic_depth"),  # in training
+    "seed",  # of the first weights and the dropout
+    *("start_id", "end_id"),  # of the search
+    *("relative_buckets", "relative_max_distance"),  # of the positions "t5"
 }
 pytestmark = pytest.mark.skipif(not has_fast_ops(), reason="this backend compiles the layers")
 
@@ -62,10 +101,10 @@ def transformer(**options):
     return model
 
 
-def sources():
+def sources(pad_id=0):
     """Six sentences, two of them short, one nothing but padding, and one with padding in front."""
-    ids = np.random.default_rng(3).integers(4, 31, (6, 7)).astype("int32")
-    ids[2, 4:], ids[3, 1:], ids[4], ids[0, :2] = 0, 0, 0, 0
+    ids = np.random.default_rng(3).integers(4, 30, (6, 7)).astype("int32")
+    ids[2, 4:] = ids[3, 1:] = ids[4] = ids[0, :2] = pad_id
     return ops.convert_to_tensor(ids)
 
 
@@ -74,13 +113,13 @@ def sources():
 def test_every_step_equals_the_layers(name, width):
     model = transformer(**OPTIONS[name])
     assert why_not_fast(model) is None
-    fast, source_ids = FastNetwork(model, width), sources()
+    fast, source_ids = FastNetwork(model, width), sources(model.pad_id)
     encoded = fast.encode(source_ids)
     expected, expected_mask = model.encode(source_ids)
     real = ops.convert_to_numpy(expected_mask)
     np.testing.assert_array_equal(ops.convert_to_numpy(encoded.mask), real)
     rows, indices = (ops.convert_to_numpy(part) for part in (encoded.rows, encoded.indices))
-    assert len(rows) == real.sum() + 1  # Padding is not computed, but in the first place.
+    assert len(rows) == real.sum() + 1  # Padding is not computed, but in the first position.
     np.testing.assert_allclose(
         rows[indices].reshape(*real.shape, -1)[real],
         ops.convert_to_numpy(expected)[real],
@@ -116,18 +155,40 @@ def test_every_step_equals_the_layers(name, width):
             rows = 3 * width
 
 
-def test_models_with_more_to_them_run_by_their_layers():
-    class OwnAttention(kformer.layers.MultiHeadAttention):
-        pass
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_models_are_refused(name):
+    option, value = next(iter(REFUSED[name].items()))
+    assert f"{option}={value!r}" in why_not_fast(transformer(**REFUSED[name]))
 
-    own = transformer()
-    own.network.decoder_layers[1].cross_attention.__class__ = OwnAttention
-    adapted = transformer()
-    adapted.network.encoder_layers[0].feed_forward.intermediate.enable_lora(2)
-    half = transformer(dtype="mixed_bfloat16")
-    assert [why_not_fast(model) is None for model in (transformer(), own, adapted, half)] == [
-        True,
-        False,
-        False,
-        False,
-    ]
+
+@pytest.mark.parametrize(
+    "field", dataclasses.fields(TransformerConfig), ids=lambda field: field.name
+)
+def test_every_option_is_compared_or_refused(field):
+    """An option that is new has to be listed in this file."""
+    name, sizes = field.name, {**SIZES, "vocabulary_size": 31}
+    compared = any(
+        {**sizes, **options}.get(name, field.default) != field.default
+        for options in OPTIONS.values()
+    )
+    assert compared + (name in WITHOUT_EFFECT) + (name in REFUSED) >= 1
+    assert not (compared and name in WITHOUT_EFFECT)
+    if field.metadata["variant"] is NOT_DEFAULT:
+        assert name in REFUSED and not compared
+
+
+def test_every_encoding_and_activation_is_compared_or_refused():
+    def values(models):
+        return {options.get("position_encoding", "sinusoidal") for options in models.values()}
+
+    assert values(OPTIONS) | values(REFUSED) == {*POSITION_ENCODINGS, *RELATIVE_POSITIONS}
+    models = (*OPTIONS.values(), *REFUSED.values())
+    assert {options.get("activation", "relu") for options in models} == {*ACTIVATIONS}
+
+
+def test_every_operation_is_implemented():
+    """What the base class leaves to the backends; the forms of an export share TensorFlow's."""
+    optional = {"variables", "bind_kernel", "bind_table", "begin_projection"}
+    needed = {name for name in vars(FastOps) if not name.startswith("_")} - optional
+    assert len(needed) >= 19
+    assert all(getattr(type(backend_ops()), name) is not vars(FastOps)[name] for name in needed)
