@@ -13,7 +13,7 @@ import threading
 
 from kformer.translator import Translator
 from kformer.utils import checks, files
-from kformer.utils.lines import check_readable, read_chunks
+from kformer.utils.lines import read_lines  # noqa: F401, of the commands
 
 # A line that waits for others to come is translated after so many seconds without them.
 _PATIENCE = 0.2
@@ -215,24 +215,6 @@ def format_line(translation, *, n_best=1, scores=False):
 def one_line(text):
     """A text without line breaks."""
     return text.replace("\r", " ").replace("\n", " ")
-
-
-def read_lines(path, side):
-    """All lines of a text file that has to be whole: list of str.
-
-    Args:
-        path: the file.
-        side: what it is, for error messages, such as `"source"`.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is empty, or not UTF-8.
-    """
-    check_readable(str(path), side)
-    lines = [line for chunk in read_chunks(str(path), side, 100_000) for line in chunk]
-    if not lines:
-        raise ValueError(f"The {side} file '{path}' is empty.")
-    return lines
 
 
 def check_same_length(source_path, sources, other_path, others):

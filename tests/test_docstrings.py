@@ -37,8 +37,6 @@ KNOWN = {
     "models/forecaster.py",
     "models/language_model.py",
     "models/transformer.py",
-    "saving/checkpoints.py",
-    "saving/run_directory.py",
     "text/subword_sampling.py",
     "text/word_vectors.py",
     "training/callbacks/best_model.py",
@@ -46,7 +44,6 @@ KNOWN = {
     "training/callbacks/progress.py",
     "training/fitting.py",
     "translator.py",
-    "utils/files.py",
 }
 
 pytestmark = pytest.mark.any_backend

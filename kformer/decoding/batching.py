@@ -42,12 +42,34 @@ def batches_by_length(lengths, batch_size, batch_tokens=None, longest=math.inf):
         rows = batch_size
         if batch_tokens is not None:
             length = lengths[left[start]]
-            fitting = max(
-                1, batch_tokens // (backend.padded_length(length, longest) if static else length)
-            )
+            fitting = max(1, batch_tokens // (padded_length(length, longest) if static else length))
             if static:  # The rows would be padded up to a power of two.
-                fitting = backend.padded_rows(fitting + 1) // 2
+                fitting = padded_rows(fitting + 1) // 2
             rows = min(rows, fitting)
         batches.append(left[start : start + rows])
         start += rows
     return batches
+
+
+def round_up(size, multiple):
+    """Returns the least multiple of `multiple` that is not below `size`."""
+    return -(-size // multiple) * multiple
+
+
+def padded_length(length, longest):
+    """Rounds a length up, so that there are few shapes, but never beyond `longest`.
+
+    Up to a multiple of 16; above 64 of 32, above 128 of 64, and so on: eight lengths up to 256,
+    eight more up to 1024.
+
+    Args:
+        length: int.
+        longest: int. The model's limit.
+    """
+    multiple = max(16, (1 << (length - 1).bit_length()) // 4)
+    return max(length, min(round_up(length, multiple), longest))
+
+
+def padded_rows(rows):
+    """Rounds a number of rows up to a power of two, so that there are few shapes."""
+    return 1 << (rows - 1).bit_length()

@@ -3,6 +3,7 @@
 import numpy as np
 from keras import ops
 
+from kformer.decoding.batching import padded_length, padded_rows
 from kformer.utils import backend
 
 
@@ -54,7 +55,7 @@ class Scorer:
         if not rows:
             return np.zeros(0, dtype="float32")
         if backend.uses_static_shapes():
-            padding = (0, backend.padded_rows(rows) - rows)
+            padding = (0, padded_rows(rows) - rows)
             source_ids, labels = (self._padded(ids, padding) for ids in (source_ids, labels))
             lengths = np.pad(lengths, [padding])
         positions = np.arange(labels.shape[1])
@@ -66,5 +67,5 @@ class Scorer:
 
     def _padded(self, ids, padding):
         """Ids `[B, L]` with more rows, and with a length that is one of a few."""
-        length = backend.padded_length(ids.shape[1], self.model.max_length)
+        length = padded_length(ids.shape[1], self.model.max_length)
         return np.pad(ids, [padding, (0, length - ids.shape[1])], constant_values=self.model.pad_id)

@@ -3,6 +3,7 @@
 import numpy as np
 from keras import ops
 
+from kformer.decoding.batching import padded_length, padded_rows, round_up
 from kformer.decoding.options import TOKEN_LISTS
 from kformer.decoding.run_search import SearchResult, decoder_for, search
 from kformer.utils import backend
@@ -121,16 +122,16 @@ class Searcher:
             return self._run(source_ids, limits, row_numbers, seed)[0]
         # Few shapes, few compilations: a length is padded to one of a few, and the steps depend on
         # it alone.
-        length = backend.padded_length(source_ids.shape[1], self.model.max_length)
+        length = padded_length(source_ids.shape[1], self.model.max_length)
         source_ids = np.pad(
             source_ids,
             ((0, 0), (0, length - source_ids.shape[1])),
             constant_values=self.model.pad_id,
         )
-        most = backend.round_up(int(options.limits(np.array([length]))[0]) + 1, 16)
+        most = round_up(int(options.limits(np.array([length]))[0]) + 1, 16)
         # Every step costs as much as the cache is long, so the few sentences that need more steps
         # are searched again with a larger cache.
-        steps = min(most, backend.round_up(max(length + _SPARE, options.min_length + 16), 16))
+        steps = min(most, round_up(max(length + _SPARE, options.min_length + 16), 16))
         result, is_done = self._search_padded(source_ids, limits, row_numbers, seed, steps)
         if is_done.all():
             return result
@@ -151,7 +152,7 @@ class Searcher:
             `SearchResult`, and which sentences are done.
         """
         rows = len(source_ids)
-        padding = backend.padded_rows(rows) - rows
+        padding = padded_rows(rows) - rows
         source_ids = np.pad(source_ids, ((0, padding), (0, 0)), constant_values=self.model.pad_id)
         # A row of padding ends at once: the others do not wait for it.
         limits, row_numbers = (np.pad(numbers, (0, padding)) for numbers in (limits, row_numbers))

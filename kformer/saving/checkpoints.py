@@ -1,13 +1,12 @@
 """Checkpoints from which training goes on as if it had never stopped.
 
     RUN/checkpoints/step-500/
-        model.keras     the model, how it was compiled, the optimizer's state, the counters that are
-        weights (dropout) state.json      format_version, step, epoch, step_in_epoch, data,
-        fingerprint, ... seeds.npz       states of Keras seed generators, where a model has any: a
-        .keras file has them not
+        model.keras     the model, its compile arguments, the optimizer's state, dropout counters
+        state.json      format_version, step, epoch, step_in_epoch, data, fingerprint, ...
+        seeds.npz       states of Keras seed generators, if a model has any: .keras files lack them
 
-A checkpoint is written under another name, flushed to the disk and renamed last: `step-N` is whole
-or not there."""
+A checkpoint is written aside, synced to the disk and renamed last: `step-N` is whole or not there.
+"""
 
 import contextlib
 import dataclasses
@@ -34,11 +33,11 @@ class TrainingState:
     """Where a training stands.
 
     Args:
-        step: int, the number of batches trained on so far.
-        epoch: int, the index (from 0) of the epoch that the next batch belongs to.
-        step_in_epoch: int, how many batches of that epoch are done.
-        data: dict of JSON values that tell the data apart (seed, batch size, ...). It is kept as it
-            is given, so that whoever resumes can see whether the data is still the same.
+        step: int. The number of batches trained on so far.
+        epoch: int, default 0. The index of the epoch that the next batch belongs to.
+        step_in_epoch: int, default 0. How many batches of that epoch are done.
+        data: dict of JSON values, default empty. It describes the data (seed, batch size, ...), so
+            that a resumed training can check that the data is the same.
     """
 
     step: int
@@ -54,18 +53,17 @@ class TrainingState:
 
 
 def save_checkpoint(run_dir, model, state, keep=3):
-    """Writes `run_dir/checkpoints/step-N/`, N being `state.step`, and then removes those that it
-    makes needless.
+    """Writes the checkpoint `run_dir/checkpoints/step-N/`, and removes older ones.
 
-    Those are the older ones beyond `keep`, and those of a later step: they belong to a course of
-    the training that was left when it was resumed from before them, and must not be taken up again.
+    N is `state.step`. The latest `keep` checkpoints stay. Checkpoints of later steps are removed,
+    too: the training was resumed from before them, and took another course.
 
     Args:
-        run_dir: the run directory; it is made if it is missing.
-        model: a compiled model. (Within `fit` on JAX the variables are behind: a callback gets an
-            up-to-date model from `self.model`.)
+        run_dir: path of the run directory. It is made if it is missing.
+        model: a compiled model. (Within `fit` on JAX its variables are out of date: a callback gets
+            an up-to-date model from `self.model`.)
         state: a `TrainingState`.
-        keep: int, how many checkpoints stay, this one included.
+        keep: int, default 3. How many checkpoints stay, this one included.
 
     Returns:
         The path of the new checkpoint.
@@ -105,16 +103,15 @@ def save_checkpoint(run_dir, model, state, keep=3):
 
 
 def latest_checkpoint(run_dir):
-    """The whole checkpoint of the highest step.
+    """Finds the whole checkpoint of the highest step.
 
-    A damaged one is passed over with a warning; what an interrupted process left half-written has
-    another name, and does not count.
+    A damaged checkpoint is skipped with a warning.
 
     Args:
-        run_dir: the run directory.
+        run_dir: path of the run directory.
 
     Returns:
-        The checkpoint's path, or `None` where there is none.
+        The path of the checkpoint, or `None`.
 
     Raises:
         ValueError: the newest checkpoint has a newer format than this code knows, or a link leads
@@ -124,7 +121,7 @@ def latest_checkpoint(run_dir):
 
 
 def whole_checkpoints(run_dir):
-    """The paths of all checkpoints that `latest_checkpoint` would take, from the highest step down."""
+    """Returns the paths of all whole checkpoints, the highest step first."""
     return list(_whole(run_dir))
 
 
@@ -140,18 +137,18 @@ def _whole(run_dir):
 
 
 def load_weights(path):
-    """The model of a checkpoint as it stands there, not compiled and without its optimizer."""
+    """Loads the model of a checkpoint, not compiled and without its optimizer."""
     return load_model(files.inside(path, _MODEL), compiled=False)
 
 
 def load_checkpoint(path):
     """Restores a model, its optimizer and the state of the training.
 
-    Every weight and every optimizer variable is compared with a fingerprint from the time of
-    saving, so that a training never goes on from something that is merely similar.
+    Every weight and optimizer variable is compared with a fingerprint from the time of saving, so
+    that a resumed training continues exactly.
 
     Args:
-        path: a checkpoint, or a run directory, whose latest whole checkpoint is taken.
+        path: path of a checkpoint; or of a run directory, whose latest whole checkpoint is loaded.
 
     Returns:
         `(model, state)`: the compiled model, and a `TrainingState`.
@@ -161,14 +158,16 @@ def load_checkpoint(path):
         ValueError: it is damaged, of a newer format, or cannot be restored exactly.
 
     Example:
-        >>> model, state = kformer.saving.load_checkpoint("runs/en-de")
-        >>> kformer.training.fit_from(model, train, state, epochs=20)
+        ```python
+        model, state = kformer.saving.load_checkpoint("runs/en-de")
+        state.step  # 1
+        ```
     """
     path = pathlib.Path(path)
     if not (path / _STATE).exists():
         latest = latest_checkpoint(path)
         if latest is None:
-            raise FileNotFoundError(f"{path} has no whole checkpoint to go on from.")
+            raise FileNotFoundError(f"{path} has no whole checkpoint to resume from.")
         path = latest
     description = _read_state(path)
     model = load_model(files.inside(path, _MODEL), compiled=True)
@@ -178,20 +177,22 @@ def load_checkpoint(path):
         or fingerprint(model) != description["fingerprint"]
     ):
         raise ValueError(
-            f"{path} cannot be gone on from: the weights or the optimizer's state did not come back as they were saved."
+            f"{path} cannot be resumed from: its weights or its optimizer's state differ from what "
+            "was saved."
         )
     return model, _training_state(description)
 
 
 def fingerprint(model):
-    """A digest of the bytes of all weights, seed states and optimizer variables, the same on every
-    backend.
+    """Returns a digest of all weights, seed states and optimizer variables.
+
+    It is the same on every backend.
 
     Args:
         model: a built model.
 
     Returns:
-        A string of hexadecimal digits.
+        A str of hexadecimal digits.
     """
     digest = hashlib.blake2b(digest_size=16)
     optimizer = getattr(model, "optimizer", None)
@@ -202,16 +203,15 @@ def fingerprint(model):
     ]:
         value = np.ascontiguousarray(keras.ops.convert_to_numpy(variable))
         if np.issubdtype(value.dtype, np.integer):
-            value = value.astype(
-                "int64"
-            )  # TensorFlow counts iterations in 64 bits, the others in 32.
+            # TensorFlow counts iterations in 64 bits, the others in 32.
+            value = value.astype("int64")
         digest.update(f"{value.dtype}{value.shape}".encode())
         digest.update(value.tobytes())
     return digest.hexdigest()
 
 
 def _seed_states(model):
-    """The variables of a model that Keras keeps out of `.keras` files, its metrics' aside."""
+    """Returns the variables that Keras leaves out of `.keras` files, except those of metrics."""
     elsewhere = {id(variable) for variable in [*model.weights, *model.metrics_variables]}
     return [variable for variable in model.variables if id(variable) not in elsewhere]
 
@@ -220,7 +220,7 @@ def _restore_seeds(model, path, count):
     seeds = _seed_states(model)
     if len(seeds) != count:
         raise ValueError(
-            f"{path} has the states of {count} seed generators, but the model in it has {len(seeds)}."
+            f"{path} has the states of {count} seed generators, but its model has {len(seeds)}."
         )
     if not seeds:
         return
@@ -233,7 +233,7 @@ def _restore_seeds(model, path, count):
 
 
 def _steps(folder):
-    """The steps of the checkpoints in a folder, highest first."""
+    """Returns the steps of the checkpoints in a folder, the highest first."""
     steps = []
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for entry in os.scandir(folder):
@@ -260,8 +260,9 @@ def _training_state(description):
 
 
 def _fault(path):
-    """What keeps a checkpoint from being used, as a sentence, or `None`. A newer format is no
-    fault, but an error.
+    """Returns a sentence about what is wrong with a checkpoint, or `None`.
+
+    A newer format is an error instead.
     """
     for name in (_STATE, _MODEL):
         if not (path / name).is_file():

@@ -49,8 +49,7 @@ def load_model(path, *, compiled):
         raise ValueError(f"{path} is damaged: {fault}.")
     try:
         with warnings.catch_warnings():
-            # Keras only warns when it skips the optimizer's state, without which it would be another
-            # training.
+            # Keras only warns when it skips the optimizer's state, and the training would differ.
             warnings.filterwarnings("error", message="Skipping variable loading")
             return keras.saving.load_model(path, compile=compiled, safe_mode=True)
     except Exception as error:

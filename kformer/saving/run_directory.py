@@ -4,8 +4,8 @@ RUN/
     config.json     format_version, and how the model was made and trained
     model.keras     the model: configuration and weights
     tokenizer/      tokenizer.json and the SentencePiece models
-    history.csv     one row per training step        (StepHistory)
-    checkpoints/    where training can go on         (Checkpoint)
+    history.csv     one row per training step                   (StepHistory)
+    checkpoints/    from which a training can be resumed        (Checkpoint)
 """
 
 import pathlib
@@ -18,29 +18,30 @@ FORMAT_VERSION = 1
 
 
 def save_run(path, model, tokenizer, config=None):
-    """Writes the parts of a run directory that using the model takes; what else stands in the
-    folder is left alone.
+    """Writes model, tokenizer and config to a run directory. Its other files stay.
 
-    Each file is replaced atomically, and `config.json`, without which the folder is no run
-    directory, comes last. The optimizer's state is not saved: training goes on from `checkpoints/`.
+    Each file is replaced atomically, and `config.json`, which makes the folder a run directory,
+    comes last. The optimizer's state is not saved: a training is resumed from `checkpoints/`.
 
     Args:
-        path: the run directory; it is made if it is missing.
+        path: path of the run directory. It is made if it is missing.
         model: a built Keras model.
         tokenizer: a `kformer.Tokenizer`.
-        config: dict of JSON values, as the options of the training. The key `format_version` is
-            this function's own.
+        config: dict of JSON values, default `None` (empty), such as the options of the training.
+            It must not have the key `format_version`.
 
     Returns:
-        The path.
+        The path, as a `pathlib.Path`.
 
     Raises:
         ValueError: the config is no JSON object, or has the key `format_version`.
-        NotADirectoryError: there is a file of that name.
+        NotADirectoryError: `path` is a file.
 
     Example:
-        >>> kformer.saving.save_run("runs/en-de", model, tokenizer, {"preset": "tiny", "seed": 0})
-        >>> model, tokenizer, config = kformer.saving.load_run("runs/en-de")
+        ```python
+        model, tokenizer, config = kformer.saving.load_run("runs/en-de")
+        kformer.saving.save_run("runs/copy", model, tokenizer, {"preset": "tiny", "seed": 0})
+        ```
     """
     config = {} if config is None else dict(config)
     if "format_version" in config:
@@ -58,14 +59,13 @@ def save_run(path, model, tokenizer, config=None):
 
 
 def load_run(path):
-    """Reads a run directory, whatever backend it was written on. Nothing in it can run code.
+    """Loads a run directory that was written on any backend. Nothing in it can run code.
 
     Args:
-        path: the run directory.
+        path: path of the run directory.
 
     Returns:
-        `(model, tokenizer, config)`; the model is not compiled, and the config is the one that was
-        saved.
+        `(model, tokenizer, config)`. The model is not compiled, and the config is a dict.
 
     Raises:
         FileNotFoundError: there is no such folder, or parts of a run directory are missing; the
@@ -89,7 +89,13 @@ def load_run(path):
 
 
 def read_config(path):
-    """The config of a run directory, without loading its model: the dict that `save_run` was given.
+    """Reads the config of a run directory, without its model.
+
+    Args:
+        path: path of the run directory.
+
+    Returns:
+        A dict, as it was given to `save_run`.
 
     Raises:
         FileNotFoundError, ValueError: as `load_run`.

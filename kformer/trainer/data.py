@@ -7,7 +7,7 @@ from kformer.data.preparation import prepare_cached
 from kformer.distillation.soft_targets import soft_targets
 from kformer.saving.run_directory import load_run
 from kformer.utils.checks import check_same_length
-from kformer.utils.lines import check_readable, count_lines, read_chunks
+from kformer.utils.lines import check_readable, count_lines, read_lines
 from kformer.utils.progress import Progress
 
 # Within a run directory: the teachers' predictions for the training text.
@@ -47,7 +47,7 @@ def count_pairs(options):
 def validation_lines(options):
     """Source and target lines of the validation set: two lists of str."""
     for path in (options.valid_source, options.valid_target):
-        yield [line for chunk in read_chunks(str(path), "validation", 10_000) for line in chunk]
+        yield read_lines(path, "validation")
 
 
 def load_teachers(path, options):

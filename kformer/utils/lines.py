@@ -1,6 +1,4 @@
-"""Reading the two sides of a parallel corpus, one text per line, without ever shifting one side
-against the other.
-"""
+"""Reads and counts lines, so that line n of one file always meets line n of the other."""
 
 import codecs
 import itertools
@@ -9,44 +7,54 @@ import pathlib
 
 
 def is_path(texts):
-    """Whether `texts` names a file (a string or a path) rather than holding the texts themselves."""
+    """Whether `texts` is the path of a file, and not the texts themselves."""
     return isinstance(texts, (str, os.PathLike))
 
 
 def describe(texts, side):
-    """How an error message calls one side: `the source file 'train.en'` or `the source texts`."""
+    """Returns the name of a side for messages: "the source file 'train.en'", "the source texts"."""
     return f"the {side} file '{os.fspath(texts)}'" if is_path(texts) else f"the {side} texts"
 
 
 def check_readable(texts, side):
-    """Raises one clear sentence when `texts` is neither a readable file nor an iterable of strings.
+    """Checks that `texts` is a file or an iterable of strings.
+
+    Args:
+        texts: path of a file, or an iterable of strings.
+        side: str. What the texts are, for messages, such as "source".
 
     Raises:
-        FileNotFoundError: when a path leads nowhere.
-        ValueError: when it is a folder, or no iterable at all.
+        FileNotFoundError: the file does not exist.
+        ValueError: the path is a folder, or `texts` is no iterable.
     """
     if not is_path(texts):
         if isinstance(texts, (bytes, bytearray)) or not hasattr(texts, "__iter__"):
             raise ValueError(
-                f"The {side} must be the path of a text file or a list of strings, but it is of type "
-                f"{type(texts).__name__}."
+                f"The {side} must be the path of a text file or a list of strings, but it is of "
+                f"type {type(texts).__name__}."
             )
         return
     path = pathlib.Path(texts)
     if path.is_dir():
         raise ValueError(
-            f"The {side} '{path}' is a folder; give the path of a text file with one sentence per line."
+            f"The {side} '{path}' is a folder; give the path of a text file with one sentence per "
+            "line."
         )
     if not path.exists():
         raise FileNotFoundError(
-            f"The {side} file '{path}' does not exist; give the path of a UTF-8 text file with one sentence per line, "
-            "or a list of strings."
+            f"The {side} file '{path}' does not exist; give the path of a UTF-8 text file with one "
+            "sentence per line, or a list of strings."
         )
 
 
 def count_lines(texts):
-    """Number of lines of a file or texts of a list; `None` for an iterator, which can be read only
-    once.
+    """Counts the lines of a file or the texts of a list.
+
+    Args:
+        texts: path of a file, or an iterable of strings.
+
+    Returns:
+        An int, or `None` for an iterator, which can be read only once.
     """
     if not is_path(texts):
         return len(texts) if hasattr(texts, "__len__") else None
@@ -61,20 +69,19 @@ def count_lines(texts):
 def read_chunks(texts, side, chunk_lines):
     r"""Yields lists of at most `chunk_lines` texts, in order.
 
-    A line of a file ends at `"\n"` and nowhere else: `str.splitlines` also breaks at U+2028,
-    `"\x0b"`, `"\x85"` and others, which occur inside sentences and would pair every later source
-    line with the wrong target line. One `"\r"` before the newline belongs to the line's end (files
-    written on Windows); a byte order mark at the start of the file is dropped. Texts of a list are
-    taken as they are.
+    A line of a file ends at `"\n"` and nowhere else. `str.splitlines` also breaks at U+2028,
+    `"\x0b"`, `"\x85"` and others, which occur inside sentences, and would pair every later source
+    line with the wrong target line. One `"\r"` before the newline is dropped, and so is a byte
+    order mark at the start of the file. Texts of a list are not changed.
 
     Args:
         texts: path of a UTF-8 file, or an iterable of strings.
-        side: `"source"` or `"target"`, for error messages.
-        chunk_lines: int. Most lines in one list.
+        side: str. What the texts are, for messages, such as "source".
+        chunk_lines: int. The most texts in one list.
 
     Raises:
-        ValueError: for bytes that are not UTF-8, with the line's number; for an item that is not a
-            proper string.
+        ValueError: a line is not UTF-8 (the message has its number), or an item is no proper
+            string.
     """
     if not is_path(texts):
         iterator, number = iter(texts), 0
@@ -88,26 +95,46 @@ def read_chunks(texts, side, chunk_lines):
         while raw := list(itertools.islice(file, chunk_lines)):
             if number == 0 and raw[0].startswith(codecs.BOM_UTF8):
                 raw[0] = raw[0][len(codecs.BOM_UTF8) :]
-                if not raw[0]:  # nothing but the mark: an empty file
+                if not raw[0]:  # The file holds the mark alone.
                     return
             yield _decode(raw, texts, side, number)
             number += len(raw)
 
 
+def read_lines(path, side):
+    """Reads all lines of a text file.
+
+    Args:
+        path: path of the file.
+        side: str. What the lines are, for messages, such as "source".
+
+    Returns:
+        A list of str.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        ValueError: the file is empty, or not UTF-8.
+    """
+    check_readable(str(path), side)
+    lines = [line for chunk in read_chunks(str(path), side, 100_000) for line in chunk]
+    if not lines:
+        raise ValueError(f"The {side} file '{path}' is empty.")
+    return lines
+
+
 def _decode(raw, path, side, number):
     try:
-        text = b"".join(raw).decode(
-            "utf-8"
-        )  # one call for the whole chunk: several times faster than one per line
+        # One call for the whole chunk is several times faster than one call per line.
+        text = b"".join(raw).decode("utf-8")
     except UnicodeDecodeError:
         for offset, line in enumerate(raw):
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError as error:
                 raise ValueError(
-                    f"Line {number + offset + 1} of {describe(path, side)} is not valid UTF-8 (byte "
-                    f"0x{line[error.start]:02x} at position {error.start}); convert the file to UTF-8, or remove that "
-                    "line from both sides."
+                    f"Line {number + offset + 1} of {describe(path, side)} is not valid UTF-8 "
+                    f"(byte 0x{line[error.start]:02x} at position {error.start}); convert the file "
+                    "to UTF-8, or remove that line from both sides."
                 ) from None
         raise
     lines = text.split("\n")
@@ -125,14 +152,15 @@ def _check_strings(chunk, side, number):
         for offset, item in enumerate(chunk):
             if not isinstance(item, str):
                 raise ValueError(
-                    f"Item {number + offset + 1} of the {side} texts is of type {type(item).__name__}; every item "
-                    "must be a string."
+                    f"Item {number + offset + 1} of the {side} texts is of type "
+                    f"{type(item).__name__}; every item must be a string."
                 ) from None
             try:
                 item.encode("utf-8")
             except UnicodeEncodeError:
                 raise ValueError(
-                    f"Item {number + offset + 1} of the {side} texts holds a lone surrogate and is not valid Unicode; "
-                    "decode the text with errors='strict', or remove the item from both sides."
+                    f"Item {number + offset + 1} of the {side} texts holds a lone surrogate and is "
+                    "not valid Unicode; decode the text with errors='strict', or remove the item "
+                    "from both sides."
                 ) from None
         raise
