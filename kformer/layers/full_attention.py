@@ -2,10 +2,13 @@
 step.
 """
 
+from typing import Any, NamedTuple
+
 import keras
 from keras import ops
 
-from kformer.layers.masks import causal_mask, combine_masks
+from kformer.layers.cache import KeyValueCache, StaticKeyValueCache
+from kformer.layers.masks import after_padding, both, causal_mask, combine_masks, over_keys
 from kformer.layers.shapes import reshape
 
 # Stands for minus infinity in float32 scores: exp(MASKED - max) is 0, and a row of it alone still
@@ -139,4 +142,80 @@ def _ungrouped(x, num_heads, length):
         x
         if x.shape[1] == num_heads
         else reshape(x, (ops.shape(x)[0], num_heads, length, ops.shape(x)[3]))
+    )
+
+
+class AttentionCall(NamedTuple):
+    """Arguments of one call of an attention layer, beside queries, keys and values."""
+
+    mask: Any = None  # boolean, broadcastable to [B, N, T, S]
+    padding: Any = None  # boolean [B, S], True at real keys
+    left_padding: Any = None  # integer [B], with a cache
+    bias: Any = None
+    is_causal: bool = False
+    scores: bool = False
+    training: Any = None
+
+
+class FullAttention:
+    """Every query attends to every key.
+
+    The kinds of attention (this, `LocalAttention`, `LinearAttention`) have one interface. The
+    `layer` that they are given is the `MultiHeadAttention` whose heads they serve.
+    """
+
+    def init_cache(self, layer, rows, max_length=None):
+        """An empty cache for `rows` rows, of fixed capacity if `max_length` is given."""
+        size = (rows, layer.num_key_value_heads, layer.head_size, layer.compute_dtype)
+        if max_length is None:
+            return KeyValueCache.empty(*size)
+        return StaticKeyValueCache.empty(*size, max_length)
+
+    def attend(self, layer, query, key, value, cache, call):
+        """Attention over split heads.
+
+        Args:
+            layer: the `MultiHeadAttention`.
+            query: float tensor `[B, N, T, H]`.
+            key, value: float tensors `[B, G, S, H]`.
+            cache: what `init_cache` or an earlier call returned, a `CrossAttentionCache`, or
+                `None`.
+            call: `AttentionCall`.
+
+        Returns:
+            The context `[B, N, T, H]`, the probabilities `[B, N, T, S]` or `None`, and the cache
+            with the new keys and values.
+        """
+        mask, padding, is_causal = call.mask, call.padding, call.is_causal
+        if layer.is_self_attention:
+            start = 0 if cache is None else cache.length
+            length = ops.shape(query)[2]
+            query, key = layer.rotate(query, start), layer.rotate(key, start)
+            if cache is not None:
+                cache = cache.append(key, value)
+                key, value = cache.view()
+                mask, is_causal = combine_masks(mask, cache.causal_mask(length)), False
+                if call.left_padding is not None:
+                    positions = ops.arange(ops.shape(key)[2], dtype="int32")
+                    padding = both(padding, after_padding(call.left_padding, positions))
+        call = call._replace(mask=combine_masks(mask, over_keys(padding)), is_causal=is_causal)
+        return *attend_all(layer, query, key, value, call), cache
+
+
+def attend_all(layer, query, key, value, call):
+    """`full_attention` with the scale, the dropout and the choice of kernel of a layer."""
+    fused = layer.fused
+    if fused is None:
+        fused = prefers_fused(query, ops.shape(key)[2], call.training)
+    return full_attention(
+        query,
+        key,
+        value,
+        scale=layer.score_scale,
+        mask=call.mask,
+        bias=call.bias,
+        is_causal=call.is_causal,
+        fused=fused,
+        dropout=layer.dropout_of_scores(call.training),
+        scores=call.scores,
     )

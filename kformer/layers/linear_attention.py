@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from kformer.layers.masks import causal_mask, combine_masks, over_keys
 from kformer.layers.relative_positions import distances
 
 # Queries and keys within a chunk meet as in full attention, chunks by their sums.
@@ -143,3 +144,45 @@ class LinearAttentionCache(NamedTuple):
         return self._replace(
             sums=ops.take(self.sums, rows, axis=0), keys=ops.take(self.keys, rows, axis=0)
         )
+
+
+class LinearAttention:
+    """A feature map replaces the softmax; the interface of `FullAttention`."""
+
+    def init_cache(self, layer, rows, max_length=None):
+        """An empty `LinearAttentionCache`, which does not grow."""
+        return LinearAttentionCache.empty(rows, layer.num_heads, layer.head_size)
+
+    def attend(self, layer, query, key, value, cache, call):
+        """Attention over split heads, as `FullAttention.attend`."""
+        if call.mask is not None or call.bias is not None:
+            raise ValueError(
+                "Linear attention has no scores that an attention_mask or an attention_bias could "
+                "act on (packed rows and ALiBi need them): give a padding_mask, use_causal_mask, "
+                "or choose another kind."
+            )
+        if call.scores and cache is not None:
+            raise ValueError(
+                "Linear attention with a cache has no scores: it keeps sums over the keys, not the "
+                "keys."
+            )
+        group = layer.num_heads // layer.num_key_value_heads
+        if group > 1:
+            key, value = (ops.repeat(x, group, axis=1) for x in (key, value))
+        start = 0 if cache is None else cache.length
+        context = linear_attention(
+            query,
+            key,
+            value,
+            padding_mask=call.padding,
+            is_causal=call.is_causal or cache is not None,
+            state=cache,
+            rotate=None if layer.rotary is None else lambda x: layer.rotate(x, start),
+        )
+        context, cache = context if cache is not None else (context, None)
+        weights = None
+        if call.scores:
+            length = ops.shape(query)[2]
+            causal = causal_mask(length, length) if call.is_causal else None
+            weights = linear_weights(query, key, combine_masks(over_keys(call.padding), causal))
+        return context, weights, cache

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from kformer.layers.full_attention import MASKED, full_attention
+from kformer.layers.full_attention import MASKED, attend_all, full_attention
+from kformer.layers.masks import combine_masks, over_keys
 from kformer.layers.relative_positions import distances
 
 
@@ -250,6 +251,88 @@ def _of_band(mask, query_positions, key_positions):
     return ops.reshape(
         ops.take(flat, ops.reshape(index, (-1,)), axis=2), (*lead, *ops.shape(index))
     )
+
+
+class LocalAttention:
+    """Every query attends to the keys in a window around it; the interface of `FullAttention`.
+
+    Args:
+        window: int. Keys at up to `window` steps of `dilation` positions are seen.
+        dilation: int, default 1.
+        global_tokens: int, default 0. The first tokens of a sequence that see all and are seen.
+    """
+
+    def __init__(self, window, dilation=1, global_tokens=0):
+        self.window, self.dilation, self.global_tokens = window, dilation, global_tokens
+
+    def init_cache(self, layer, rows, max_length=None):
+        """An empty `WindowCache`, which does not grow."""
+        return WindowCache.empty(
+            rows,
+            layer.num_key_value_heads,
+            layer.head_size,
+            layer.compute_dtype,
+            window=self.window,
+            dilation=self.dilation,
+            global_tokens=self.global_tokens,
+        )
+
+    def attend(self, layer, query, key, value, cache, call):
+        """Attention over split heads, as `FullAttention.attend`."""
+        start = 0 if cache is None else cache.length
+        query, key = layer.rotate(query, start), layer.rotate(key, start)
+        if cache is not None:
+            return self._attend_cache(layer, query, key, value, cache, call)
+        options = {
+            "dilation": self.dilation,
+            "global_tokens": self.global_tokens,
+            "is_causal": call.is_causal,
+        }
+        if call.scores:
+            length = ops.shape(query)[2]
+            band = window_mask(length, length, self.window, **options)
+            seen = combine_masks(call.mask, over_keys(call.padding), band)
+            call = call._replace(mask=seen, is_causal=False)
+            return *attend_all(layer, query, key, value, call), None
+        if call.bias is not None and self.global_tokens:
+            raise ValueError(
+                f"Local attention with global_tokens={self.global_tokens} has no attention_bias: "
+                "choose other positions."
+            )
+        context = local_attention(
+            query,
+            key,
+            value,
+            scale=layer.score_scale,
+            window=self.window,
+            **options,
+            mask=call.mask,
+            padding_mask=call.padding,
+            bias=call.bias,
+            dropout=layer.dropout_of_scores(call.training),
+        )
+        return context, None, None
+
+    def _attend_cache(self, layer, query, key, value, cache, call):
+        if call.mask is not None or call.padding is not None:
+            raise ValueError(
+                "Local attention with a cache takes no masks: its cache keeps a window, not the "
+                "whole sequence."
+            )
+        length = ops.shape(query)[2]
+        distance = cache.distances(length)
+        seen = ops.logical_or(sees(distance, self.window, self.dilation), cache.is_global(length))
+        seen = ops.logical_and(seen, distance <= 0)
+        if call.left_padding is not None:
+            # of the keys, [T, S]
+            positions = distance + ops.expand_dims(
+                cache.length + ops.arange(length, dtype="int32"), 1
+            )
+            first = ops.cast(call.left_padding, "int32")[:, None, None]
+            seen = ops.logical_and(seen, positions >= first)
+        keys, values = cache.view(key, value)
+        call = call._replace(mask=combine_masks(seen), is_causal=False)
+        return *attend_all(layer, query, keys, values, call), cache.append(key, value)
 
 
 class WindowCache(NamedTuple):

@@ -89,3 +89,18 @@ def combine_masks(*masks):
             mask = mask[:, None, :, :]  # [B, 1, T, S]
         combined = mask if combined is None else ops.logical_and(combined, mask)
     return combined
+
+
+def over_keys(padding):
+    """A padding mask `[B, S]` as a mask over keys, `[B, 1, S]`; `None` stays `None`."""
+    return None if padding is None else ops.expand_dims(padding, 1)
+
+
+def both(one, other):
+    """Two masks of equal shape combined with AND; either may be `None`."""
+    return one if other is None else other if one is None else ops.logical_and(one, other)
+
+
+def after_padding(left_padding, positions):
+    """Whether positions `[S]` lie after the padding in front of each row: boolean `[B, S]`."""
+    return positions >= ops.expand_dims(ops.cast(left_padding, "int32"), 1)

@@ -4,14 +4,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from kformer.layers.cache import CrossAttentionCache, KeyValueCache, StaticKeyValueCache
+from kformer.layers.cache import CrossAttentionCache
 from kformer.layers.counter_hash import derive_seed, drawn_seed
 from kformer.layers.dropout import Dropout
-from kformer.layers.full_attention import full_attention, prefers_fused
+from kformer.layers.full_attention import AttentionCall, FullAttention
 from kformer.layers.initializers import seeded
-from kformer.layers.linear_attention import LinearAttentionCache, linear_attention, linear_weights
-from kformer.layers.local_attention import WindowCache, local_attention, sees, window_mask
-from kformer.layers.masks import causal_mask, combine_masks
+from kformer.layers.linear_attention import LinearAttention
+from kformer.layers.local_attention import LocalAttention
+from kformer.layers.masks import after_padding, both, combine_masks
 from kformer.layers.relative_positions import check_rotary_size, rotate_positions
 from kformer.layers.shapes import linear, reshape
 from kformer.utils.checks import check_choice, check_whole
@@ -24,9 +24,9 @@ class MultiHeadAttention(keras.layers.Layer):
     """Attention of several heads: `softmax(Q K^T / sqrt(H)) V` per head, heads joined by a linear
     map.
 
-    Built with one input it is self-attention and projects queries, keys and values by one matrix
-    product; built with two (`layer(query, value)`) it is cross-attention, where keys and values
-    come from the second.
+    Called with one input (`layer(x)`, or as Keras's layer `layer(x, x)` or `layer(x, x, x)`) it is
+    self-attention and projects queries, keys and values by one matrix product. Called with two
+    (`layer(query, value)`) it is cross-attention, whose keys and values come from the second.
 
     A query with nothing to attend to (all keys masked) gets zeros from every head, hence the output
     bias alone; never NaN, never the mean of the values. Scores and softmax are computed in float32
@@ -60,8 +60,9 @@ class MultiHeadAttention(keras.layers.Layer):
 
     Call arguments:
         query: float tensor `[B, T, D]`.
-        value: float tensor `[B, S, E]` that keys and values are projected from; `None` for
-            self-attention.
+        value: float tensor `[B, S, E]` that keys and values are projected from; `None`, or the
+            same object as `query`, for self-attention.
+        key: `None`, or the same object as `value`, as in a call of Keras's layer.
         attention_mask: boolean, `[T, S]`, `[B, T, S]` or `[B, N, T, S]`; `True` where attending is
             allowed.
         padding_mask: boolean `[B, S]`, `True` at real keys.
@@ -83,7 +84,7 @@ class MultiHeadAttention(keras.layers.Layer):
             by Keras when an input carries one. A mask on the keys acts as padding; one on the
             queries alone has no effect.
 
-    All masks are combined with AND.
+    All arguments behind `key` are given by name. All masks are combined with AND.
 
     Returns:
         Float tensor `[B, T, D]`; then, if asked for, the attention probabilities `[B, N, T, S]`;
@@ -134,12 +135,12 @@ class MultiHeadAttention(keras.layers.Layer):
                 f"rotary has the entries base and interleaved, but {', '.join(map(str, rotary))} was given."
             )
         _check_kind(kind, window, dilation, global_tokens)
-        self.kind, self.window, self.dilation, self.global_tokens = (
-            kind,
-            window,
-            dilation,
-            global_tokens,
-        )
+        self.kind, self.window, self.dilation = kind, window, dilation
+        self.global_tokens = global_tokens
+        if kind == "local":
+            self._attention = LocalAttention(window, dilation, global_tokens)
+        else:
+            self._attention = LinearAttention() if kind == "linear" else FullAttention()
         self.num_heads = num_heads
         self.num_key_value_heads = groups
         self.rotary = None if rotary is None else dict(rotary)
@@ -167,14 +168,14 @@ class MultiHeadAttention(keras.layers.Layer):
         self.head_size = self.head_dim or hidden_dim // self.num_heads
         if self.rotary is not None:
             check_rotary_size(self.head_size)
-        self._scale = self.head_size**-0.5 if self.scale is None else self.scale
+        self.score_scale = self.head_size**-0.5 if self.scale is None else self.scale
         inner, shared = self.num_heads * self.head_size, self.num_key_value_heads * self.head_size
-        self._is_self_attention = value_shape is None
-        if self.kind != "full" and not self._is_self_attention:
+        self.is_self_attention = value_shape is None
+        if self.kind != "full" and not self.is_self_attention:
             raise ValueError(
                 f"Attention of the kind {self.kind!r} is self-attention: call the layer with one input, or choose 'full'."
             )
-        if self._is_self_attention:
+        if self.is_self_attention:
             self._add_projection("query_key_value", hidden_dim, (inner, shared, shared))
         else:
             self._add_projection("query", hidden_dim, (inner,))
@@ -223,8 +224,8 @@ class MultiHeadAttention(keras.layers.Layer):
             return reshape(x, (rows, heads, 1, self.head_size))
         return ops.transpose(reshape(x, (rows, length, heads, self.head_size)), (0, 2, 1, 3))
 
-    def _rotate(self, x, start):
-        """Queries or keys `[B, N, T, H]`, the first of which stands at the place `start`."""
+    def rotate(self, x, start):
+        """Rotates queries or keys `[B, N, T, H]`, the first of which has the position `start`."""
         if self.rotary is None:
             return x
         positions = ops.arange(ops.shape(x)[2], dtype="int32") + ops.cast(start, "int32")
@@ -241,18 +242,7 @@ class MultiHeadAttention(keras.layers.Layer):
             `KeyValueCache` or `StaticKeyValueCache`; for local and linear attention `WindowCache`
             and `LinearAttentionCache`, which do not grow.
         """
-        if self.kind == "linear":
-            return LinearAttentionCache.empty(rows, self.num_heads, self.head_size)
-        size = (rows, self.num_key_value_heads, self.head_size, self.compute_dtype)
-        if self.kind == "local":
-            return WindowCache.empty(
-                *size, window=self.window, dilation=self.dilation, global_tokens=self.global_tokens
-            )
-        return (
-            KeyValueCache.empty(*size)
-            if max_length is None
-            else StaticKeyValueCache.empty(*size, max_length)
-        )
+        return self._attention.init_cache(self, rows, max_length)
 
     def compute_cache(self, value):
         """Projects the keys and values of a cross-attention once, for all steps of a search.
@@ -267,10 +257,29 @@ class MultiHeadAttention(keras.layers.Layer):
         key, value = ops.split(self._project(value, "key_value"), 2, axis=-1)
         return CrossAttentionCache(self._split_heads(key), self._split_heads(value))
 
+    def __call__(self, query, value=None, key=None, **kwargs):
+        dtype = getattr(key, "dtype", None)
+        if dtype is not None and keras.backend.standardize_dtype(dtype) == "bool":
+            raise ValueError(
+                f"The third argument of the attention layer '{self.name}' is `key`, as in Keras, "
+                "but a boolean mask was given: pass it by name, "
+                "layer(query, value, attention_mask=mask)."
+            )
+        if key is not None and key is not value:
+            raise ValueError(
+                f"The attention layer '{self.name}' projects keys and values from one tensor: call "
+                "it as layer(query, value) or layer(x, x, x), or use keras.layers."
+                "MultiHeadAttention for keys of their own."
+            )
+        if value is query and not (self.built and not self.is_self_attention):
+            value = None
+        return super().__call__(query, value, **kwargs)
+
     def call(
         self,
         query,
         value=None,
+        *,
         attention_mask=None,
         padding_mask=None,
         left_padding=None,
@@ -283,248 +292,78 @@ class MultiHeadAttention(keras.layers.Layer):
         query_mask=None,
         value_mask=None,
     ):
-        rows, query_length = ops.shape(query)[0], ops.shape(query)[1]
-        if self._is_self_attention:
-            if value is not None and value is not query:
-                raise ValueError(
-                    f"The attention layer '{self.name}' was built for self-attention, with one input, but was called with two; "
-                    "make a new layer and call it as layer(query, value)."
-                )
-            # Splitting beats indexing: the gradient of a slice is a padded tensor.
-            sizes = np.array([self.num_heads, self.num_key_value_heads]) * self.head_size
-            parts = ops.split(
-                self._project(query, "query_key_value"),
-                [int(end) for end in np.cumsum(sizes)],
-                axis=-1,
-            )
-            query, key, value = (self._split_heads(part) for part in parts)
+        rows, length = ops.shape(query)[0], ops.shape(query)[1]
+        is_cross_step = cache is not None and not self.is_self_attention
+        if self.is_self_attention:
+            query, key, value = self._self_inputs(query, value)
             start = 0 if cache is None else cache.length
-            # With a cache an implicit mask would speak of the new tokens only; the cached ones are
-            # masked explicitly or not at all.
+            # With a cache an implicit mask covers the new tokens only; the cached ones are masked
+            # explicitly or not at all.
             implicit = None if cache is not None else mask if mask is not None else query_mask
             if left_padding is not None and (cache is None or self.kind == "linear"):
-                padding_mask = _both(
-                    padding_mask,
-                    _behind(left_padding, start + ops.arange(query_length, dtype="int32")),
-                )
+                positions = start + ops.arange(length, dtype="int32")
+                padding_mask = both(padding_mask, after_padding(left_padding, positions))
                 left_padding = None
         else:
-            query = self._project(query, "query")
-            if cache is not None:
-                key, value = cache
-                # The beams of one sentence become queries of one attention: [B K, T, N H] -> [B, K
-                # T, N H].
-                query = ops.reshape(query, (ops.shape(key)[0], -1, ops.shape(query)[2]))
-                implicit = None
-            elif value is not None:
-                key, value = self.compute_cache(value)
-                implicit = value_mask
-            else:
-                raise ValueError(
-                    f"The attention layer '{self.name}' was built for cross-attention: give it `value`, or a `cache` that its "
-                    "compute_cache made."
-                )
-            query = self._split_heads(query)
-
-        masks = {
-            "mask": combine_masks(attention_mask),
-            "padding": _both(padding_mask, implicit),
-            "left_padding": left_padding,
-        }
-        attend = {
-            "full": self._attend_fully,
-            "local": self._attend_locally,
-            "linear": self._attend_linearly,
-        }[self.kind]
-        options = {
-            "bias": attention_bias,
-            "is_causal": use_causal_mask,
-            "scores": return_attention_scores,
-            "training": training,
-        }
-        context, scores, cache = attend(query, key, value, cache, **masks, **options)
+            query, key, value = self._cross_inputs(query, value, cache)
+            implicit = None if is_cross_step else value_mask
+        call = AttentionCall(
+            combine_masks(attention_mask),
+            both(padding_mask, implicit),
+            left_padding,
+            attention_bias,
+            use_causal_mask,
+            return_attention_scores,
+            training,
+        )
+        context, scores, cache = self._attention.attend(self, query, key, value, cache, call)
         if not (isinstance(ops.shape(context)[2], int) and ops.shape(context)[2] == 1):
             context = ops.transpose(context, (0, 2, 1, 3))  # [B, T, N, H]
-        context = reshape(context, (rows, query_length, self.num_heads * self.head_size))
+        context = reshape(context, (rows, length, self.num_heads * self.head_size))
         outputs = [self._project(context, "output")]
         if return_attention_scores:
-            if (
-                cache is not None and not self._is_self_attention
-            ):  # [B, N, K T, S] -> [B K, N, T, S]
-                scores = ops.transpose(scores, (0, 2, 1, 3))
-                scores = ops.reshape(
-                    scores, (rows, query_length, self.num_heads, ops.shape(scores)[3])
-                )
-                scores = ops.transpose(scores, (0, 2, 1, 3))
-            outputs.append(scores)
+            outputs.append(self._of_rows(scores, rows, length) if is_cross_step else scores)
         if cache is not None:
             outputs.append(cache)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    def _attend_fully(
-        self,
-        query,
-        key,
-        value,
-        cache,
-        *,
-        mask,
-        padding,
-        left_padding,
-        bias,
-        is_causal,
-        scores,
-        training,
-    ):
-        """Attention over split heads `[B, N, T, H]`: the context `[B, N, T, H]`, the probabilities
-        or `None`, and the cache.
-        """
-        if self._is_self_attention:
-            start = 0 if cache is None else cache.length
-            query_length = ops.shape(query)[2]
-            query, key = self._rotate(query, start), self._rotate(key, start)
-            if cache is not None:
-                cache = cache.append(key, value)
-                key, value = cache.view()
-                mask, is_causal = combine_masks(mask, cache.causal_mask(query_length)), False
-                if left_padding is not None:
-                    padding = _both(
-                        padding, _behind(left_padding, ops.arange(ops.shape(key)[2], dtype="int32"))
-                    )
-        mask = combine_masks(mask, _over_keys(padding))
-        return *self._full(query, key, value, mask, bias, is_causal, scores, training), cache
+    def _self_inputs(self, x, value):
+        """Queries, keys and values of a self-attention, split into heads."""
+        if value is not None and value is not x:
+            raise ValueError(
+                f"The attention layer '{self.name}' was built for self-attention, with one input, "
+                "but was called with two; make a new layer and call it as layer(query, value)."
+            )
+        # Splitting beats indexing: the gradient of a slice is a padded tensor.
+        sizes = np.array([self.num_heads, self.num_key_value_heads]) * self.head_size
+        ends = [int(end) for end in np.cumsum(sizes)]
+        parts = ops.split(self._project(x, "query_key_value"), ends, axis=-1)
+        return tuple(self._split_heads(part) for part in parts)
 
-    def _full(self, query, key, value, mask, bias, is_causal, scores, training):
-        fused = (
-            prefers_fused(query, ops.shape(key)[2], training) if self.fused is None else self.fused
-        )
-        dropout = self._dropout(training)
-        return full_attention(
-            query,
-            key,
-            value,
-            scale=self._scale,
-            mask=mask,
-            bias=bias,
-            is_causal=is_causal,
-            fused=fused,
-            dropout=dropout,
-            scores=scores,
-        )
-
-    def _attend_locally(
-        self,
-        query,
-        key,
-        value,
-        cache,
-        *,
-        mask,
-        padding,
-        left_padding,
-        bias,
-        is_causal,
-        scores,
-        training,
-    ):
-        start = 0 if cache is None else cache.length
-        query, key = self._rotate(query, start), self._rotate(key, start)
-        length = ops.shape(query)[2]
+    def _cross_inputs(self, query, value, cache):
+        """Queries, keys and values of a cross-attention, split into heads."""
+        query = self._project(query, "query")
         if cache is not None:
-            if mask is not None or padding is not None:
-                raise ValueError(
-                    "Local attention with a cache takes no masks: its cache keeps a window, not the whole sequence."
-                )
-            distance = cache.distances(length)
-            seen = ops.logical_or(
-                sees(distance, self.window, self.dilation), cache.is_global(length)
-            )
-            seen = ops.logical_and(seen, distance <= 0)
-            if left_padding is not None:
-                positions = distance + ops.expand_dims(
-                    start + ops.arange(length, dtype="int32"), 1
-                )  # of the keys, [T, S]
-                seen = ops.logical_and(
-                    seen, positions >= ops.cast(left_padding, "int32")[:, None, None]
-                )
-            seen = combine_masks(seen)
-            keys, values = cache.view(key, value)
-            return *self._full(
-                query, keys, values, seen, bias, False, scores, training
-            ), cache.append(key, value)
-        options = {
-            "dilation": self.dilation,
-            "global_tokens": self.global_tokens,
-            "is_causal": is_causal,
-        }
-        if scores:
-            seen = combine_masks(
-                mask, _over_keys(padding), window_mask(length, length, self.window, **options)
-            )
-            return *self._full(query, key, value, seen, bias, False, True, training), None
-        if bias is not None and self.global_tokens:
+            key, value = cache
+            # The beams of one sentence become queries of one attention:
+            # [B K, T, N H] -> [B, K T, N H].
+            query = ops.reshape(query, (ops.shape(key)[0], -1, ops.shape(query)[2]))
+        elif value is not None:
+            key, value = self.compute_cache(value)
+        else:
             raise ValueError(
-                f"Local attention with global_tokens={self.global_tokens} has no attention_bias: choose other positions."
+                f"The attention layer '{self.name}' was built for cross-attention: give it "
+                "`value`, or a `cache` that its compute_cache made."
             )
-        options |= {
-            "mask": mask,
-            "padding_mask": padding,
-            "bias": bias,
-            "dropout": self._dropout(training),
-        }
-        return (
-            local_attention(query, key, value, scale=self._scale, window=self.window, **options),
-            None,
-            None,
-        )
+        return self._split_heads(query), key, value
 
-    def _attend_linearly(
-        self,
-        query,
-        key,
-        value,
-        cache,
-        *,
-        mask,
-        padding,
-        left_padding,
-        bias,
-        is_causal,
-        scores,
-        training,
-    ):
-        if mask is not None or bias is not None:
-            raise ValueError(
-                "Linear attention has no scores that an attention_mask or an attention_bias could act on (packed rows and ALiBi need "
-                "them): give a padding_mask, use_causal_mask, or choose another kind."
-            )
-        group = self.num_heads // self.num_key_value_heads
-        if group > 1:
-            key, value = (ops.repeat(x, group, axis=1) for x in (key, value))
-        start = 0 if cache is None else cache.length
-        rotate = None if self.rotary is None else lambda x: self._rotate(x, start)
-        options = {
-            "padding_mask": padding,
-            "is_causal": is_causal or cache is not None,
-            "state": cache,
-            "rotate": rotate,
-        }
-        context = linear_attention(query, key, value, **options)
-        context, cache = context if cache is not None else (context, None)
-        weights = None
-        if scores:
-            if cache is not None:
-                raise ValueError(
-                    "Linear attention with a cache has no scores: it keeps sums over the keys, not the keys."
-                )
-            length = ops.shape(query)[2]
-            seen = combine_masks(
-                _over_keys(padding), causal_mask(length, length) if is_causal else None
-            )
-            weights = linear_weights(query, key, seen)
-        return context, weights, cache
+    def _of_rows(self, scores, rows, length):
+        """Scores of beams as queries of one attention, `[B, N, K T, S]` -> `[B K, N, T, S]`."""
+        scores = ops.transpose(scores, (0, 2, 1, 3))
+        scores = ops.reshape(scores, (rows, length, self.num_heads, ops.shape(scores)[3]))
+        return ops.transpose(scores, (0, 2, 1, 3))
 
-    def _dropout(self, training):
+    def dropout_of_scores(self, training):
         """Dropout of probabilities as a function, or `None` where nothing is dropped."""
         if not training or self.attention_dropout.rate == 0:
             return None
@@ -563,21 +402,6 @@ class MultiHeadAttention(keras.layers.Layer):
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "seed": self.seed,
         }
-
-
-def _over_keys(mask):
-    """A mask of real tokens `[B, S]` as a mask over keys, `[B, 1, S]`; `None` stays `None`."""
-    return None if mask is None else ops.expand_dims(mask, 1)
-
-
-def _both(one, other):
-    """Two masks of equal shape combined; either may be `None`."""
-    return one if other is None else other if one is None else ops.logical_and(one, other)
-
-
-def _behind(left_padding, positions):
-    """Which positions `[S]` stand behind the padding in front of each row: boolean `[B, S]`."""
-    return positions >= ops.expand_dims(ops.cast(left_padding, "int32"), 1)
 
 
 def _check_kind(kind, window, dilation, global_tokens):

@@ -474,3 +474,26 @@ def test_errors(make, inputs):
         make()(inputs[0], attention_mask=np.ones(T, bool))
     with pytest.raises(ValueError, match="cannot be an input of a functional model"):
         MultiHeadAttention(N)(keras.Input((T, D)), cache=())
+
+
+def test_calls_of_keras():
+    x, other = ops.ones((2, T, D)), ops.zeros((2, 3, D))
+    layer = MultiHeadAttention(N, seed=1)
+    expected = to_numpy(layer(x))
+    for arguments in ((x, x), (x, x, x)):
+        fresh = MultiHeadAttention(N, seed=1)
+        np.testing.assert_array_equal(to_numpy(fresh(*arguments)), expected)
+        assert fresh.is_self_attention
+        np.testing.assert_array_equal(to_numpy(layer(*arguments)), expected)
+    cross = MultiHeadAttention(N, seed=1)
+    expected = to_numpy(cross(x, other))
+    np.testing.assert_array_equal(to_numpy(cross(x, other, other)), expected)
+    # A layer that was built as cross-attention stays one.
+    assert cross(x, x).shape == x.shape and not cross.is_self_attention
+    with pytest.raises(ValueError, match="projects keys and values from one tensor"):
+        cross(x, other, x)
+    mask = ops.ones((T, 3), dtype="bool")
+    with pytest.raises(ValueError, match="pass it by name, layer.query, value, attention_mask"):
+        cross(x, other, mask)
+    with pytest.raises(TypeError):
+        cross(x, other, None, mask)
