@@ -257,6 +257,12 @@ class PositionalEmbedding(PositionMixin, keras.layers.Layer):
         self.embedding_dropout.build()
         self.built = True
 
+    def __call__(self, inputs, *args, **kwargs):
+        # Keras would take a nested list for a structure of many tensors.
+        if isinstance(inputs, list | tuple):
+            inputs = ops.convert_to_tensor(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
     def call(self, inputs, reverse=False, start_index=0, positions=None, training=None):
         if reverse:
             # The compilers fold the transposition into the product. (The gradient of an einsum here

@@ -26,7 +26,7 @@ class DecoderCache(NamedTuple):
 
     layers: Any  # a DecoderLayerCache per decoder layer
     source_mask: Any  # boolean [B, S], True at real source tokens
-    output_kernel: Any = None  # [D, V], the projection to the vocabulary, where a backend is faster with it turned beforehand
+    output_kernel: Any = None  # [D, V], the projection to the vocabulary, where a backend is faster with a matrix transposed in advance
     output_bias: Any = ()  # [V], where the projection is one of some tokens only
 
     def reorder(self, rows):
@@ -45,9 +45,10 @@ class Network:
     """The layers of a `Transformer` and the order in which data goes through them.
 
     Building the functional model, encoding, cached decoding and inspecting all run `encode` and
-    `decode`, so there is one forward pass. It is a plain object because a Keras model on PyTorch
-    may own no layer before its constructor has run, and the functional constructor needs the
-    outputs.
+    `decode`. There is a second form of the decoder's mathematics for searches on TensorFlow and
+    PyTorch, `kformer/decoding/fast/`; `tests/decoding/fast/test_decoder.py` compares it with this
+    one. The network is a plain object because a Keras model on PyTorch may own no layer before its
+    constructor has run, and the functional constructor needs the outputs.
 
     `record`, a dict, collects hidden states and attention scores on the way.
 

@@ -29,7 +29,9 @@ class Transformer(SequenceModel):
 
     Training, scoring and cached decoding run the same layers: `model(inputs)` is one pass of
     `encode` and of the decoder over all target positions; `decode_step` is that decoder over the
-    positions that are new.
+    new positions. For speed, searches on TensorFlow and PyTorch may use a second form of the
+    decoder's mathematics, `kformer/decoding/fast/`, which `tests/decoding/fast/test_decoder.py`
+    compares with the layers.
 
     Args:
         vocabulary_size: int. V of the source, and of the target unless `target_vocabulary_size` is
@@ -49,9 +51,11 @@ class Transformer(SequenceModel):
         Logits `[B, T, V]`; position t is the prediction of what follows `target_ids[:, t]`.
 
     Example:
-        >>> model = kformer.Transformer.from_preset("tiny", vocabulary_size=8000)
-        >>> model({"source_ids": source_ids, "target_ids": target_ids}).shape
-        (64, 20, 8000)
+    ```python
+    model = kformer.Transformer.from_preset("tiny", vocabulary_size=8000)
+    ids = np.ones((64, 20), "int32")
+    model({"source_ids": ids, "target_ids": ids}).shape  # (64, 20, 8000)
+    ```
 
     References:
         Vaswani et al. 2017, "Attention is all you need".

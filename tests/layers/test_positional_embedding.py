@@ -231,3 +231,10 @@ def test_config_round_trip():
 def test_errors(arguments, message):
     with pytest.raises(ValueError, match=message):
         PositionalEmbedding(11, 8, **arguments)
+
+
+def test_ids_may_be_a_list():
+    layer = PositionalEmbedding(10, 4, seed=1)
+    ids = [[5, 6, 0]]
+    expected = ops.convert_to_numpy(layer(np.array(ids)))
+    np.testing.assert_array_equal(ops.convert_to_numpy(layer(ids)), expected)
