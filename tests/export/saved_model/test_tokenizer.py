@@ -161,7 +161,7 @@ def test_separate_sides_and_id_map():
         )
         unknown = [tokenizer.unknown_id in row for row in expected]
         assert any(unknown) == (side == "target")
-    with pytest.raises(ValueError, match="side='left'"):
+    with pytest.raises(ValueError, match="side must be one of source, target, but 'left'"):
         graph.tokenize(texts, side="left")
 
 
