@@ -1,7 +1,10 @@
 """What `model.fit` takes: losses, metrics, schedules, recipe, callbacks and averages of weights."""
 
 from kformer.training.averages import average_checkpoints
-from kformer.training.callbacks import BestModel, Checkpoint, StepHistory, TrainingProgress
+from kformer.training.callbacks.best_model import BestModel
+from kformer.training.callbacks.checkpoint import Checkpoint
+from kformer.training.callbacks.history import StepHistory
+from kformer.training.callbacks.progress import TrainingProgress
 from kformer.training.contrastive import ContrastiveLoss, RetrievalAccuracy
 from kformer.training.fitting import fit_from
 from kformer.training.losses import MaskedCrossentropy

@@ -1,6 +1,4 @@
-"""Averages of weights: those that an optimizer keeps while it trains, and those of several
-checkpoints.
-"""
+"""Averages of weights: the optimizer's moving average, and the mean of several checkpoints."""
 
 import contextlib
 import warnings
@@ -13,12 +11,11 @@ from kformer.utils.checks import check_whole
 
 @contextlib.contextmanager
 def averaged_weights(model):
-    """Within this context a model in training has the moving average of its weights in their place,
-    if its optimizer keeps one.
+    """Within this context the moving average of the weights replaces the weights.
 
     Args:
-        model: a compiled model (`use_ema=True` in its optimizer, as
-            `paper_recipe(ema_momentum=0.999)` has it).
+        model: a compiled model. Without a moving average (`use_ema=True` in its optimizer, as with
+            `paper_recipe(ema_momentum=0.999)`) nothing changes.
     """
     swap_average(model)
     try:
@@ -28,7 +25,7 @@ def averaged_weights(model):
 
 
 def swap_average(model):
-    """Exchanges weights and averages, where there are any."""
+    """Swaps the weights and their moving average, if the optimizer keeps one."""
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     if not optimizer.use_ema:
         return
@@ -41,21 +38,26 @@ def swap_average(model):
 
 
 def average_checkpoints(run_dir, last=10):
-    """The mean of the weights of a training's last checkpoints, as the paper translates with.
+    """The mean of the weights of a training's last checkpoints, as in the paper.
 
-    `kformer train --keep 10 --checkpoint-every N` leaves that many checkpoints.
+    `kformer train --keep 10 --checkpoint-every N` keeps that many checkpoints.
 
     Args:
-        run_dir: the run directory.
-        last: int, how many checkpoints; all that are there, where there are fewer, of which a
-            warning tells.
+        run_dir: path. The run directory.
+        last: int of at least 1, default 10. The number of checkpoints. If there are fewer, all are
+            used, with a warning.
 
     Returns:
-        `(model, steps)`: the model, not compiled, and the list of steps whose weights are in it.
+        `(model, steps)`: the model, not compiled, and the list of the steps in the mean.
 
     Raises:
-        FileNotFoundError: there is no whole checkpoint.
-        ValueError: a checkpoint is of another model, or `last` is below 1.
+        FileNotFoundError: there is no complete checkpoint.
+        ValueError: a checkpoint belongs to another model, or `last` is below 1.
+
+    Example:
+    ```python
+    model, steps = kformer.training.average_checkpoints("runs/en-de", last=1)
+    ```
 
     References:
         Vaswani et al. 2017, "Attention is all you need", section 6.1: the last 5 checkpoints for

@@ -1,4 +1,4 @@
-"""`model.fit` from any step on, also from the middle of an epoch."""
+"""`model.fit` from any step, including the middle of an epoch."""
 
 import keras
 
@@ -17,41 +17,43 @@ def fit_from(
     callbacks=None,
     **fit_arguments,
 ):
-    """Calls `model.fit` so that the training goes on from `state` exactly as if it had not been
-    interrupted.
+    """Calls `model.fit` so that a training continues as if it had not been interrupted.
 
-    Keras's `fit` can begin at any epoch, but not within one. So the rest of an epoch that was
-    interrupted, and a last epoch that is cut short by `steps`, are calls of `fit` of their own;
-    batches, updates and epoch ends are those of one uninterrupted call. (The running averages in
-    Keras's progress bar, and callbacks that compare epochs, as `EarlyStopping`, begin anew with
-    each call.)
+    Keras's `fit` can begin at any epoch, but not within one. So the rest of an interrupted epoch is
+    a call of `fit` of its own, and so is a last epoch that `steps` cuts short. Batches, updates and
+    epoch ends are those of one uninterrupted call. Running means in Keras's progress bar, and
+    callbacks that compare epochs (`EarlyStopping`), start again with each call.
 
     Args:
         model: a compiled model, as `load_checkpoint` returns it.
-        dataset: data whose batch is a function of the step: `dataset.from_step(n)` gives the
-            endless `PyDataset` of the batches after the n-th, and `len(dataset)` the number of
-            batches in an epoch. `kformer.data.ParallelDataset` is such data.
-        state: `TrainingState`, or `None` for the beginning.
-        epochs: int, the epoch to stop after, counted from the beginning of the whole training.
-        steps: int, the step to stop after, counted from the beginning of the whole training. One of
-            the two must be given; of both, what comes first counts.
-        steps_per_epoch: int; `None` takes `len(dataset)`.
-        callbacks: list of Keras callbacks. `StepHistory` and `Checkpoint` need `resume_from=state`.
-        fit_arguments: further arguments of `model.fit`, as `validation_data` or `verbose`.
+        dataset: data whose batch is a function of the step, such as `kformer.data.ParallelDataset`:
+            `dataset.from_step(n)` returns the endless `PyDataset` of the batches after the n-th,
+            and `len(dataset)` is the number of batches in an epoch.
+        state: `TrainingState` or `None`, default `None`. `None` starts from the beginning.
+        epochs: int or `None`, default `None`. The epoch to stop after, counted from the beginning
+            of the whole training.
+        steps: int or `None`, default `None`. The step to stop after, counted in the same way. One
+            of `epochs` and `steps` is needed; with both, the first to be reached ends the training.
+        steps_per_epoch: int or `None`, default `None`. `None` means `len(dataset)`.
+        callbacks: list of Keras callbacks or `None`, default `None`. `StepHistory` and `Checkpoint`
+            need `resume_from=state`.
+        **fit_arguments: further arguments of `model.fit`, such as `validation_data` or `verbose`.
 
     Returns:
-        A dict of lists, the metrics at the end of each epoch, as in the `history` of the object
-        that `model.fit` returns. It is empty if there is nothing left to do.
+        dict of lists: the metrics at the end of each epoch, as in Keras's `History.history`. It is
+        empty if nothing is left to do.
 
     Raises:
-        ValueError: neither `epochs` nor `steps` is given, or the data's epochs have another length
-            than those of `state`.
+        ValueError: neither `epochs` nor `steps` is given, or the epochs of the data have another
+            length than those of `state`.
 
     Example:
-        >>> model, state = kformer.saving.load_checkpoint("runs/en-de")
-        >>> history = kformer.training.StepHistory("runs/en-de", resume_from=state)
-        >>> checkpoint = kformer.training.Checkpoint("runs/en-de", resume_from=state, history=history)
-        >>> kformer.training.fit_from(model, train, state, epochs=20, callbacks=[history, checkpoint])
+    ```python
+    tokenizer = kformer.Tokenizer.load("runs/en-de/tokenizer")
+    train = kformer.data.ParallelDataset("train.en", "train.de", tokenizer, batch_tokens=512)
+    model, state = kformer.saving.load_checkpoint("runs/en-de")
+    kformer.training.fit_from(model, train, state, steps=state.step + 1, verbose=0)
+    ```
     """
     state = TrainingState(0) if state is None else state
     steps_per_epoch = len(dataset) if steps_per_epoch is None else steps_per_epoch
@@ -59,8 +61,9 @@ def fit_from(
         raise ValueError("Say how long to train: give epochs, steps or both.")
     if state.step != state.epoch * steps_per_epoch + state.step_in_epoch:
         raise ValueError(
-            f"The training stands at step {state.step}, after {state.epoch} epochs and {state.step_in_epoch} batches, "
-            f"but with this data an epoch has {steps_per_epoch} batches: resume with the data that it began with."
+            f"The training stands at step {state.step}, after {state.epoch} epochs and "
+            f"{state.step_in_epoch} batches, but with this data an epoch has {steps_per_epoch} "
+            "batches: resume with the data that it began with."
         )
     limits = [] if steps is None else [steps]
     limits += [] if epochs is None else [epochs * steps_per_epoch]
@@ -89,20 +92,18 @@ def fit_from(
 
 
 def plan_fits(start, end, steps_per_epoch):
-    """The calls of `fit` that take the batches from step `start` to step `end`.
+    """The calls of `fit` for the batches from step `start` to step `end`.
+
+    `plan_fits(25, 58, 10)` is `[(2, 3, 5), (3, 5, 10), (5, 6, 8)]`.
 
     Args:
-        start: int, number of steps already done.
-        end: int, the step to stop after.
+        start: int. The number of steps already done.
+        end: int. The step to stop after.
         steps_per_epoch: int.
 
     Returns:
-        A list of `(first epoch, epoch to stop before, batches in each of its epochs)`; at most
-        three.
-
-    Example:
-        >>> plan_fits(25, 58, 10)
-        [(2, 3, 5), (3, 5, 10), (5, 6, 8)]
+        list of at most three tuples: first epoch, epoch to stop before, batches in each of these
+        epochs.
     """
     calls = []
     while start < end:
@@ -119,9 +120,9 @@ def plan_fits(start, end, steps_per_epoch):
 
 
 class _TrainedWeights(keras.callbacks.Callback):
-    """Remembers the weights before `fit` puts their moving average there, where the next call must
-    not start.
-    """
+    """Keeps the weights that `fit` replaces by their moving average when it ends.
+
+    The next call of `fit` must start from these weights."""
 
     def on_epoch_end(self, epoch, logs=None):
         optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from kformer import training
+from kformer import saving, training
 from kformer.data import ParallelDataset
 from kformer.saving.checkpoints import fingerprint
 from kformer.training.fitting import plan_fits
@@ -78,12 +78,12 @@ def test_steps_end_a_training_in_mid_epoch_and_it_goes_on_from_there(tmp_path):
         )
 
     assert len(fit(model, None, steps=10, epochs=5)["loss"]) == 2
-    assert training.load_checkpoint(run_dir)[1] == training.TrainingState(10, 1, 3)
-    assert len(fit(*training.load_checkpoint(run_dir), steps=99, epochs=2)["loss"]) == 1
+    assert saving.load_checkpoint(run_dir)[1] == saving.TrainingState(10, 1, 3)
+    assert len(fit(*saving.load_checkpoint(run_dir), steps=99, epochs=2)["loss"]) == 1
     losses = [line[:4] for line in history_of(run_dir)]
     assert losses == [line[:4] for line in history_of(tmp_path / "whole")]
-    assert training.load_checkpoint(run_dir)[1] == training.TrainingState(14, 2, 0)
-    assert fit(model, training.TrainingState(14, 2), epochs=2) == {}
+    assert saving.load_checkpoint(run_dir)[1] == saving.TrainingState(14, 2, 0)
+    assert fit(model, saving.TrainingState(14, 2), epochs=2) == {}
 
 
 def test_a_transformer_resumes_bit_for_bit(tmp_path, tiny_transformer):
@@ -106,7 +106,7 @@ def test_a_transformer_resumes_bit_for_bit(tmp_path, tiny_transformer):
     model.compile(**training.paper_recipe(model, warmup_steps=10, clip_norm=1.0))
     whole = fit(tmp_path / "whole", model)
     back_to(3, tmp_path / "whole", tmp_path / "run")
-    assert fit(tmp_path / "run", *training.load_checkpoint(tmp_path / "run")) == whole
+    assert fit(tmp_path / "run", *saving.load_checkpoint(tmp_path / "run")) == whole
     assert history_of(tmp_path / "run") == history_of(tmp_path / "whole")
     assert len(history_of(tmp_path / "whole")) == len(data) + 4
 
@@ -130,6 +130,6 @@ def test_other_data_than_before_is_refused():
         ValueError,
         match="step 9, after 1 epochs and 2 batches, but .* 5 batches: resume with the data",
     ):
-        training.fit_from(None, ToyData(5), training.TrainingState(9, 1, 2), epochs=3)
+        training.fit_from(None, ToyData(5), saving.TrainingState(9, 1, 2), epochs=3)
     with pytest.raises(ValueError, match="give epochs, steps or both"):
         training.fit_from(None, ToyData(5))

@@ -9,7 +9,7 @@ import signal
 import keras
 import numpy as np
 
-from kformer import training
+from kformer import saving, training
 from kformer.layers import Dropout
 
 VOCABULARY = 19
@@ -106,7 +106,7 @@ def train(run_dir, *, epochs=3, every=5, keep=3, resume=False, kill_at=None, mod
     """One training with history and checkpoints; returns the model."""
     state = None
     if resume:
-        model, state = training.load_checkpoint(run_dir)
+        model, state = saving.load_checkpoint(run_dir)
     elif model is None:
         model = compiled_toy(**recipe)
     history = training.StepHistory(run_dir, resume_from=state)

@@ -1,6 +1,4 @@
-"""A callback that keeps the best model of a training, and ends the training when none is better for
-long.
-"""
+"""A callback that keeps the best model of a training, and stops a training that gets no better."""
 
 import pathlib
 
@@ -13,33 +11,39 @@ from kformer.utils.checks import check_choice, check_whole
 
 
 class BestModel(keras.callbacks.Callback):
-    """Replaces `model.keras` of a run directory at the end of each epoch that was better than those
-    before.
+    """Replaces `model.keras` at the end of each epoch that is better than all before.
 
-    Without validation every epoch counts as better. Where the optimizer keeps a moving average of
-    the weights, it is the average that is validated and saved (`keras.callbacks.ModelCheckpoint`
-    and `EarlyStopping` know the weights that are averaged alone).
+    Without validation every epoch counts as better. If the optimizer keeps a moving average of the
+    weights, the average is validated and saved. (`keras.callbacks.ModelCheckpoint` and
+    `EarlyStopping` only see the weights themselves.)
 
     Args:
-        run_dir: the run directory, or another folder for the model; it is made if it is not there.
-        measure: what the validation is judged by, "nll" (less is better; a metric of
-            `paper_recipe`) or "bleu" (more is; a `TranslationQuality` before this callback in the
-            list).
-        patience: int, the validations without a better one after which the training stops; `None`
-            for none.
-        validations: list of dicts with `epoch` and the measure, those before this training goes on.
+        run_dir: path. The run directory, or another folder for the model; it is created if needed.
+        measure: str, default "nll". The measure of a validation: "nll" (lower is better; a metric
+            of `paper_recipe`) or "bleu" (higher is better; needs a
+            `kformer.evaluation.TranslationQuality` before this callback in the list).
+        patience: int of at least 1 or `None`, default `None`. The training stops after this many
+            validations without a better one; `None` never stops it.
+        validations: list of dicts with `epoch` and the measure, default empty. The validations
+            before a training that continues.
 
     Attributes:
-        best: dict with the `epoch` (from 1) and the measure of the best validation so far; `None`
-            before the first.
+        best: dict with the `epoch` (from 1) and the measure of the best validation so far, or
+            `None` before the first.
 
     Raises:
-        ValueError: an unknown measure, or a patience below 1.
+        ValueError: the measure is unknown, or the patience is below 1.
 
     Example:
-        >>> best = kformer.training.BestModel("runs/best", patience=5)
-        >>> model.fit(train, validation_data=valid, epochs=30, callbacks=[best])
-        >>> model = keras.models.load_model("runs/best/model.keras")
+    ```python
+    model, tokenizer, _ = kformer.saving.load_run("runs/en-de")
+    train = kformer.data.ParallelDataset("train.en", "train.de", tokenizer, batch_tokens=512)
+    valid = kformer.data.ParallelDataset("val.en", "val.de", tokenizer, batch_tokens=512)
+    model.compile(**kformer.training.paper_recipe(model))
+    best = kformer.training.BestModel("runs/best", patience=5)
+    model.fit(train, validation_data=valid, epochs=1, callbacks=[best], verbose=0)
+    model = keras.models.load_model("runs/best/model.keras")
+    ```
     """
 
     def __init__(self, run_dir, measure="nll", patience=None, validations=()):
@@ -59,13 +63,13 @@ class BestModel(keras.callbacks.Callback):
 
     @property
     def has_waited(self):
-        """Whether there were as many validations without a better one as there is patience for."""
+        """Whether as many validations as `patience` were not better."""
         return self.patience is not None and self._waited >= self.patience
 
     def _is_better(self, validation):
         sign = -1 if self.measure == "nll" else 1
         value = validation[self.measure]
-        # No number is better than one that is none.
+        # NaN never counts as an improvement, and any number is better than NaN.
         is_better = (
             self.best is None
             or sign * value > sign * self.value
@@ -89,8 +93,8 @@ class BestModel(keras.callbacks.Callback):
         value = (logs or {}).get(f"val_{self.measure}")
         if value is None:
             if self.best is not None:
-                return  # An epoch without validation says nothing about being better.
-        # As history.csv has it, where a training that goes on reads it.
+                return  # An epoch without validation is not compared.
+        # Rounded as in history.csv, from which a training that continues reads it.
         elif not self._is_better({"epoch": epoch + 1, self.measure: float(np.float32(value))}):
             self.model.stop_training = self.model.stop_training or self.has_waited
             return

@@ -1,4 +1,4 @@
-"""A callback that saves checkpoints, from which a training goes on."""
+"""A callback that saves checkpoints, from which a training can continue."""
 
 import pathlib
 
@@ -8,26 +8,36 @@ from kformer.utils.checks import check_whole
 
 
 class Checkpoint(StepCounter):
-    """Saves a checkpoint in `fit` every so many steps, and when the training ends.
+    """Saves a checkpoint every so many steps of `fit`, and when the training ends.
 
-    A process that is killed loses at most `every` steps; `kformer.training.fit_from` goes on from
-    the latest checkpoint, through the very same losses. A checkpoint that is due at an epoch's last
-    step is saved after the validation. At the end of `fit`, the weights saved are those of the
+    A process that is killed loses at most `every` steps. `kformer.training.fit_from` continues from
+    the latest checkpoint, through the same losses. A checkpoint that is due at the last step of an
+    epoch is saved after the validation. At the end of `fit`, the saved weights are those of the
     training, not their moving average.
 
     Args:
-        run_dir: the run directory; checkpoints go to `run_dir/checkpoints/step-N`.
-        every: int, number of steps between two checkpoints.
-        keep: int, how many checkpoints stay.
-        resume_from: a `TrainingState`, or `None`.
-        history: the `StepHistory` of this training, which has to stand before this callback in the
-            list: its rows reach the disk before each checkpoint.
-        data: dict of JSON values that tell the data apart, to be kept in the checkpoint.
+        run_dir: path. The run directory; checkpoints go to `run_dir/checkpoints/step-N`.
+        every: int of at least 1, default 500. The number of steps between two checkpoints.
+        keep: int of at least 1, default 3. The number of checkpoints to keep.
+        resume_from: `TrainingState` or `None`, default `None`. The state that the training
+            continues from.
+        history: `StepHistory` or `None`, default `None`. The history of this training, which must
+            come before this callback in the list. Its rows are written before each checkpoint.
+        data: dict of JSON values or `None`, default `None`. Identifies the data; it is stored in
+            the checkpoint.
+
+    Raises:
+        ValueError: `every` or `keep` is below 1, or the history comes after this callback.
 
     Example:
-        >>> history = kformer.training.StepHistory("runs/en-de")
-        >>> checkpoint = kformer.training.Checkpoint("runs/en-de", every=500, history=history)
-        >>> kformer.training.fit_from(model, train, epochs=20, callbacks=[history, checkpoint])
+    ```python
+    model, tokenizer, _ = kformer.saving.load_run("runs/en-de")
+    train = kformer.data.ParallelDataset("train.en", "train.de", tokenizer, batch_tokens=512)
+    model.compile(**kformer.training.paper_recipe(model))
+    history = kformer.training.StepHistory("runs/new")
+    checkpoint = kformer.training.Checkpoint("runs/new", every=500, history=history)
+    kformer.training.fit_from(model, train, steps=2, callbacks=[history, checkpoint], verbose=0)
+    ```
     """
 
     def __init__(self, run_dir, every=500, keep=3, resume_from=None, history=None, data=None):
@@ -53,8 +63,8 @@ class Checkpoint(StepCounter):
             self._save(*self.next_batch())
 
     def on_train_end(self, logs=None):
-        # Another callback may have stopped the training after this one's turn. With a moving
-        # average it is too late: `fit` has already put the averages in the weights' place.
+        # A later callback may have stopped the training. With a moving average it is too late to
+        # save: `fit` has already replaced the weights by their average.
         optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
         if self.step > self._saved_step and not optimizer.use_ema:
             self._save(*self.next_batch())
@@ -63,11 +73,11 @@ class Checkpoint(StepCounter):
         if self.history is not None:
             if self.history.step != self.step:
                 raise ValueError(
-                    "The StepHistory must stand before the Checkpoint that it is given to in the list of callbacks."
+                    "The StepHistory must stand before its Checkpoint in the list of callbacks."
                 )
             self.history.write()
         state = TrainingState(self.step, epoch, step_in_epoch, self.data)
-        # `self.model` brings the variables up to date on JAX; `self._model` does not.
+        # `self.model` updates the variables on JAX; `self._model` does not.
         save_checkpoint(self.run_dir, self.model, state, keep=self.keep)
         self._saved_step = self.step
         self._is_due = False

@@ -12,7 +12,7 @@ from kformer.training.callbacks.step_counter import StepCounter
 from kformer.training.metrics import LatestValue
 from kformer.utils import files
 
-# What a model reports of each batch for the history's sake.
+# Values that a model reports of each batch only for the history.
 _NO_METRICS = ("batch_loss", "batch_tokens")
 
 
@@ -23,33 +23,43 @@ class StepHistory(StepCounter):
     |---|---|
     | `step` | number of the update, from 1 |
     | `epoch` | number of the epoch, from 1 |
-    | `loss` | loss of this very batch, with all digits of its float32 |
-    | `learning_rate` | rate of this update (under loss scaling, updates that were skipped count as steps here) |
-    | `target_tokens` | real target tokens in the batch; blank if nobody counts them |
-    | `seconds` | wall time since the step before, the time for the data included |
-    | `val_*` | a column per metric: its value on the validation data, in the row of the epoch's last step; else blank |
+    | `loss` | loss of this batch, with all digits of its float32 |
+    | `learning_rate` | rate of this update (with loss scaling, skipped updates are steps too) |
+    | `target_tokens` | real target tokens in the batch; blank if they are not counted |
+    | `seconds` | wall time since the previous step, including the time for the data |
+    | `val_*` | one column per validation metric, filled in the row of an epoch's last step |
 
-    `pandas.read_csv("history.csv")` reads it as it is; `.dropna(subset=["val_nll"])` leaves the
+    `pandas.read_csv("history.csv")` reads the file; `.dropna(subset=["val_nll"])` keeps the
     validations.
 
-    Rows are written at each checkpoint (put this callback before `Checkpoint`, and give it to it),
-    at the end of an epoch, and every 100 steps. When training begins, rows beyond the step that it
-    resumes from are removed: all of them, if it begins anew.
+    Rows are written at each checkpoint (put this callback before `Checkpoint`, and pass it to
+    `Checkpoint`), at the end of an epoch, and every 100 steps. When the training begins, rows after
+    the step that it resumes from are removed; a new training removes all rows.
+
+    The model reports the loss of each batch with a `LatestValue` metric named `batch_loss`; the
+    example of `LatestValue` shows how. A model with the attribute `loss_observer`, such as
+    `kformer.Transformer`, gets this metric from the callback.
 
     Args:
-        run_dir: the run directory; it is made if it is missing.
-        resume_from: a `TrainingState`, or `None`.
-        count_tokens: a function from the number of a step (from 1) to the number of real target
-            tokens in its batch. `None` takes `logs["batch_tokens"]`, if the model has such a
-            metric.
-
-    A model reports the loss of each batch through a `LatestValue` metric named `batch_loss` (its
-    example shows how). To a model with the attribute `loss_observer`, as `kformer.Transformer`,
-    this callback gives that metric itself.
+        run_dir: path. The run directory; it is created if needed.
+        resume_from: `TrainingState` or `None`, default `None`. The state that the training
+            continues from.
+        count_tokens: callable or `None`, default `None`. Maps the number of a step (from 1) to the
+            number of real target tokens in its batch. `None` takes `logs["batch_tokens"]`, if the
+            model has such a metric.
 
     Raises:
-        ValueError: the model does not report `batch_loss`, or `history.csv` does not reach up to
-            the step that is resumed from.
+        ValueError: the model does not report `batch_loss`, or `history.csv` ends before the step
+            that the training resumes from.
+
+    Example:
+    ```python
+    model, tokenizer, _ = kformer.saving.load_run("runs/en-de")
+    train = kformer.data.ParallelDataset("train.en", "train.de", tokenizer, batch_tokens=512)
+    model.compile(**kformer.training.paper_recipe(model))
+    history = kformer.training.StepHistory("runs/new")
+    model.fit(train, steps_per_epoch=2, callbacks=[history], verbose=0)
+    ```
     """
 
     _FIRST_COLUMNS = ("step", "epoch", "loss", "learning_rate", "target_tokens", "seconds")
@@ -66,9 +76,8 @@ class StepHistory(StepCounter):
         super().set_model(model)
         if getattr(model, "loss_observer", self) is None:
             model.loss_observer = LatestValue(name="batch_loss")
-            model.train_function = model.test_function = (
-                None  # Traced functions would not know of it.
-            )
+            # Functions that are already traced do not use the metric.
+            model.train_function = model.test_function = None
 
     def on_train_begin(self, logs=None):
         if self._columns is not None:
@@ -79,7 +88,8 @@ class StepHistory(StepCounter):
         last_step = int(rows[-1]["step"]) if rows else 0
         if last_step != self.step:
             raise ValueError(
-                f"{self.path} does not reach up to step {self.step}, which the training resumes from."
+                f"{self.path} does not reach up to step {self.step}, which the training resumes "
+                "from."
             )
         self._columns = columns if rows else []
         self._rewrite(rows)
@@ -116,7 +126,7 @@ class StepHistory(StepCounter):
         )
         self._clock = now
         if len(self._rows) > self._ROWS_BETWEEN_WRITES:
-            self._write(self._rows[:-1])  # The newest may yet get the values of a validation.
+            self._write(self._rows[:-1])  # The last row may still get validation values.
             self._rows = self._rows[-1:]
 
     def on_epoch_end(self, epoch, logs=None):
@@ -129,7 +139,8 @@ class StepHistory(StepCounter):
         if values and self._rows:
             self._rows[-1].update(values)
         elif values:
-            # Keras did not say how long the epoch is, and a checkpoint was due at its last step.
+            # The row is already written: Keras did not know the length of the epoch, and a
+            # checkpoint was due at its last step.
             rows = _read_rows(self.path)[1]
             rows[-1].update(values)
             self._rewrite(rows)
@@ -139,7 +150,7 @@ class StepHistory(StepCounter):
         self.write()
 
     def write(self):
-        """Brings all rows to the disk."""
+        """Writes all rows to the disk."""
         self._write(self._rows)
         self._rows = []
 
@@ -153,7 +164,7 @@ class StepHistory(StepCounter):
         files.sync_to_disk(self.path)
 
     def _add_columns(self, names):
-        """Widens the file by the columns that it lacks: normally when it is new and empty."""
+        """Adds missing columns to the file, which is normally new and empty then."""
         wanted = [name for name in (*self._FIRST_COLUMNS, *names) if name not in self._columns]
         if wanted:
             self.write()
@@ -182,7 +193,7 @@ def _csv_line(values):
 
 
 def _read_rows(path):
-    """Columns and rows of a history; a last line that was only begun is left out."""
+    """The columns and rows of a history, without an incomplete last line."""
     if not path.exists():
         return [], []
     lines = path.read_bytes().decode(errors="replace").split("\n")[:-1]
@@ -197,14 +208,15 @@ def _read_rows(path):
         )
         if columns[:1] != ["step"] or not is_next:
             raise ValueError(
-                f"{path} is damaged: it is no history, or its steps do not go up, at {','.join(values)[:80]!r}."
+                f"{path} is damaged: it is no history, or its steps do not go up, at "
+                f"{','.join(values)[:80]!r}."
             )
         rows.append(dict(zip(columns, values, strict=True)))
     return columns, rows
 
 
 def _learning_rate_function(optimizer):
-    """A function from the number of updates made to the learning rate of the next one, as text."""
+    """A function that maps the number of updates so far to the next learning rate, as text."""
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     rate = optimizer.get_config()["learning_rate"]
     if isinstance(rate, dict):

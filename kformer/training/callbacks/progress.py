@@ -1,4 +1,4 @@
-"""What a long training shows while it runs."""
+"""The progress bar of a training."""
 
 import collections
 import time
@@ -10,24 +10,30 @@ from kformer.utils.progress import Display
 class TrainingProgress(StepCounter):
     """A progress bar over the whole training: steps, loss, target tokens per second and time left.
 
-    On a terminal (or in a notebook) a bar stays at the bottom and a line is printed at the end of
-    each epoch. Anywhere else, as in a log file, plain lines are printed, one every `seconds`
-    seconds. The rate is that of the last 100 steps, the data included, validation and checkpoints
-    not.
+    On a terminal or in a notebook the bar stays at the bottom, and a line is printed at the end of
+    each epoch. Anywhere else, such as in a log file, a plain line is printed every `seconds`
+    seconds. The speed is that of the last 100 steps. It includes the time for the data, but not
+    for validation and checkpoints.
 
     Args:
-        total_steps: int, the step at which the training ends, counted from its beginning.
-        resume_from: a `TrainingState`, or `None`.
-        count_tokens: a function from the number of a step (from 1) to the number of real target
-            tokens in its batch. `None` takes `logs["batch_tokens"]`; without either the rate is in
-            steps per second.
-        seconds: float, time between two plain lines.
-        console: a `rich.console.Console`; `None` writes to standard error, so that results can be
-            piped.
+        total_steps: int. The last step of the training, counted from its beginning.
+        resume_from: `TrainingState` or `None`, default `None`. The state that the training
+            continues from.
+        count_tokens: callable or `None`, default `None`. Maps the number of a step (from 1) to the
+            number of real target tokens in its batch. `None` takes `logs["batch_tokens"]`; without
+            either, the speed is in steps per second.
+        seconds: float, default 10.0. The time between two plain lines.
+        console: `rich.console.Console` or `None`, default `None`. `None` writes to standard error,
+            so that results can be piped.
 
     Example:
-        >>> with kformer.training.TrainingProgress(10_000) as progress:
-        ...     model.fit(train, epochs=20, callbacks=[progress], verbose=0)
+    ```python
+    model, tokenizer, _ = kformer.saving.load_run("runs/en-de")
+    train = kformer.data.ParallelDataset("train.en", "train.de", tokenizer, batch_tokens=512)
+    model.compile(**kformer.training.paper_recipe(model))
+    with kformer.training.TrainingProgress(2) as progress:
+        model.fit(train, steps_per_epoch=2, callbacks=[progress], verbose=0)
+    ```
     """
 
     _WINDOW = 100
@@ -47,7 +53,7 @@ class TrainingProgress(StepCounter):
         return self
 
     def __exit__(self, *exception):
-        """Takes the bar off the terminal, also after an exception or Ctrl-C."""
+        """Removes the bar from the terminal, also after an exception or Ctrl-C."""
         self.close()
 
     def close(self):
@@ -61,8 +67,7 @@ class TrainingProgress(StepCounter):
         self._clock = time.perf_counter()
 
     def on_train_batch_begin(self, batch, logs=None):
-        # Since the last step ended, callbacks (a checkpoint) have run, and the next batch was
-        # fetched: the data counts where it is slow.
+        # Keras fetches the batch before this call, so a slow dataset counts as busy time.
         now = time.perf_counter()
         self._busy += now - self._clock
         self._clock = now
@@ -102,7 +107,7 @@ class TrainingProgress(StepCounter):
         self.close()
 
     def describe(self, logs=None):
-        """The line's changing part: loss, rate and time left."""
+        """The loss, the speed and the time left, as text."""
         parts = [f"loss {logs['loss']:.4f}"] if logs and "loss" in logs else []
         (start, first_step, first_tokens), (end, last_step, last_tokens) = (
             self._marks[0],

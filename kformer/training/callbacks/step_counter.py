@@ -1,4 +1,4 @@
-"""The base class of callbacks that know the global step."""
+"""The base class of callbacks that count the steps of a whole training."""
 
 import keras
 
@@ -6,22 +6,22 @@ from kformer.saving.checkpoints import TrainingState
 
 
 class StepCounter(keras.callbacks.Callback):
-    """Base class of callbacks that know the global step, also in a training that was resumed in the
-    middle of an epoch.
+    """Base class of callbacks that count the steps of a whole training.
 
-    Counting goes on over several calls of `fit` with the same callback. Where `compile` was given
-    `steps_per_execution=k`, Keras reports every k-th step alone.
+    The count includes the steps before a resume, even in the middle of an epoch, and continues over
+    several calls of `fit` with the same callback. With `steps_per_execution=k` in `compile`, Keras
+    reports only every k-th step.
 
     Args:
-        resume_from: the `TrainingState` that the training goes on from, or `None` for one from the
-            start.
+        resume_from: `TrainingState` or `None`, default `None`. The state that the training
+            continues from; `None` for a new training.
 
     Attributes:
-        step: the number of batches trained on so far.
-        epoch: the index of the current epoch, from 0.
-        step_in_epoch: how many batches of the epoch are done.
-        steps_per_epoch: the true length of an epoch, where a call of `fit` has only a part of one;
-            `fit_from` sets it.
+        step: int. The number of batches trained on so far.
+        epoch: int. The index of the current epoch, from 0.
+        step_in_epoch: int. The number of batches of the epoch that are done.
+        steps_per_epoch: int or `None`. The length of a whole epoch, if a call of `fit` has only a
+            part of one; `fit_from` sets it.
     """
 
     steps_per_epoch = None
@@ -45,16 +45,12 @@ class StepCounter(keras.callbacks.Callback):
         self.step_in_epoch = self._skipped + batch + 1
 
     def is_last_batch(self):
-        """Whether Keras ends the epoch after the latest batch, as far as it knows; the whole epoch
-        or a part of one.
-        """
+        """Whether this call of `fit` ends the epoch, or its part of one, after the latest batch."""
         steps = (self.params or {}).get("steps")
         return steps is not None and self.step - self._steps_before >= steps
 
     def next_batch(self):
-        """Index of the epoch that the next batch belongs to, and how many of that epoch's batches
-        are done.
-        """
+        """The epoch of the next batch, and the number of that epoch's batches that are done."""
         if self.steps_per_epoch is not None:
             is_complete = self.step_in_epoch >= self.steps_per_epoch
         else:
