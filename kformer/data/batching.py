@@ -6,22 +6,21 @@ import typing
 
 import numpy as np
 
-# A target token costs more than a source token: it attends twice and meets the output vocabulary.
+# A target token costs more than a source token: two attentions, and the output projection.
 SOURCE_WEIGHT, TARGET_WEIGHT = 1, 2
-# What a batch costs beside its tokens, in weighted tokens: keeps a small corpus from many tiny
-# batches.
+# The cost of a batch beside its tokens, in weighted tokens. It prevents many tiny batches.
 BATCH_OVERHEAD = 64
 MAX_CANDIDATES = 64
 PART = 1 << 20
 
 
 class Bucket(typing.NamedTuple):
-    """One rung of the ladder of shapes, and what of the corpus stands on it.
+    """A shape of batches, and the pairs that have it.
 
     Attributes:
-        rows, source_length, target_length: the shape of its batches: [rows, S] and [rows, T].
-        num_pairs: pairs whose smallest fitting bucket this is.
-        num_batches: batches they make in an epoch, over all hosts.
+        rows, source_length, target_length: int. The shape of its batches: [rows, S] and [rows, T].
+        num_pairs: int. The pairs for which this is the smallest bucket that fits.
+        num_batches: int. The batches of these pairs in an epoch, over all hosts.
     """
 
     rows: int
@@ -36,26 +35,26 @@ class Bucket(typing.NamedTuple):
 
 
 def choose_lengths(source_lengths, target_lengths, batch_tokens, max_shapes=8, num_hosts=1):
-    """Chooses the ladder of padded lengths (S, T) that wastes least on a corpus.
+    """Chooses the padded lengths (S, T) of the buckets that waste the least padding on a corpus.
 
-    The ladder grows in S and in T from rung to rung, and each pair goes to the lowest rung that
-    holds both of its sides. Dynamic programming over the joint histogram of lengths finds the
-    ladder of at most `max_shapes` rungs with the least padded tokens in all, target tokens counted
-    double; the top rung is the longest pair. Lengths are taken as they come: rounding them to
-    multiples of 8 costs a tenth of the fill on short sentences.
+    S and T both grow from bucket to bucket, and each pair goes to the smallest bucket that holds
+    both of its sides. Dynamic programming over the joint histogram of lengths finds the at most
+    `max_shapes` buckets with the fewest tokens, padding included and target tokens counted twice.
+    The largest bucket holds the longest pair. Lengths are not rounded: multiples of 8 would fill
+    batches of short sentences a tenth less.
 
     Args:
         source_lengths, target_lengths: int arrays [num_pairs].
-        batch_tokens: int. Most padded tokens on the longer side of a batch.
-        max_shapes: int. Most rungs.
-        num_hosts: int. A rung's batches come in multiples of it.
+        batch_tokens: int. The most tokens on the longer side of a batch, padding included.
+        max_shapes: int, default 8. The most buckets.
+        num_hosts: int, default 1. The batches of a bucket come in multiples of it.
 
     Returns:
-        List of (S, T), both strictly increasing.
+        list of (S, T), both strictly increasing.
     """
     sources, targets = _candidates(source_lengths), _candidates(target_lengths)
     num_sources, num_targets = len(sources), len(targets)
-    source_cells, target_cells = _rungs(sources), _rungs(targets)
+    source_cells, target_cells = _smallest_buckets(sources), _smallest_buckets(targets)
     histogram = np.zeros(num_sources * num_targets, np.int64)
     for part in corpus_parts(len(source_lengths)):
         cells = (
@@ -65,8 +64,8 @@ def choose_lengths(source_lengths, target_lengths, batch_tokens, max_shapes=8, n
     # [i, j]: pairs that fit into (sources[i], targets[j])
     fitting = histogram.reshape(num_sources, num_targets).cumsum(0).cumsum(1)
 
-    # least[k, i, j]: least cost of all pairs that fit into (i, j), with k + 1 rungs of which (i, j)
-    # is the highest.
+    # least[k, i, j]: least cost of all pairs that fit into (i, j), with k + 1 buckets of which
+    # (i, j) is the largest.
     least = np.full((max_shapes, num_sources, num_targets), np.inf)
     below = np.zeros((max_shapes, num_sources, num_targets), np.int32)
     for i, source_length in enumerate(sources):
@@ -79,9 +78,8 @@ def choose_lengths(source_lengths, target_lengths, batch_tokens, max_shapes=8, n
 
             least[0, i, j] = cost(fitting[i, j])
             if i and j:
-                added = cost(
-                    fitting[i, j] - fitting[:i, :j]
-                )  # every rung lower in both lengths may stand below
+                # Every bucket that is smaller in both lengths may come before this one.
+                added = cost(fitting[i, j] - fitting[:i, :j])
                 for k in range(1, max_shapes):
                     total = least[k - 1, :i, :j] + added
                     below[k, i, j] = total.argmin()
@@ -101,21 +99,19 @@ def _num_batches(num_pairs, source_length, target_length, batch_tokens, num_host
     return -(-num_pairs // (rows * num_hosts)) * num_hosts
 
 
-def _rungs(heights):
-    """For each length up to the last height, the index of the lowest height that holds it."""
-    return np.searchsorted(heights, np.arange(heights[-1] + 1))
+def _smallest_buckets(lengths):
+    """For each length up to the largest bucket's, the index of the smallest bucket that holds it."""
+    return np.searchsorted(lengths, np.arange(lengths[-1] + 1))
 
 
 def corpus_parts(num_pairs):
-    """Slices over the corpus, so that what is computed for every pair never stands in memory all at
-    once.
-    """
+    """Slices over the corpus, so that per-pair arrays are computed part by part."""
     return (slice(begin, begin + PART) for begin in range(0, num_pairs, PART))
 
 
 def _candidates(lengths):
-    """The lengths a rung may have: all that occur; of very many, some evenly spaced and some where
-    the pairs are.
+    """The lengths that a bucket may have: all that occur, or, of very many, some evenly spaced and
+    some where most pairs are.
     """
     counts = np.zeros(int(lengths.max()) + 1, np.int64)
     for part in corpus_parts(len(lengths)):
@@ -130,9 +126,7 @@ def _candidates(lengths):
 
 
 class EpochPlan:
-    """What plans share: an epoch's arrangement is a function of the seed and its number, and the
-    last two are kept.
-    """
+    """Base class of plans: an epoch's arrangement is a function of the seed and of its number."""
 
     def __init__(self, seed, shuffle):
         self._seed, self._shuffle = seed, shuffle
@@ -140,43 +134,43 @@ class EpochPlan:
         self._lock = threading.Lock()
 
     def _epoch(self, epoch):
-        """What `_arrange` makes of this epoch; without `shuffle` every epoch is as the first."""
+        """The arrangement of an epoch; without `shuffle` all epochs are equal."""
         epoch = epoch if self._shuffle else 0
         with self._lock:
             if epoch not in self._epochs:
-                if (
-                    len(self._epochs) > 1
-                ):  # the last two are kept: readers ahead of an epoch's end want both
+                # The last two are kept, since readers may be ahead of the end of an epoch.
+                if len(self._epochs) > 1:
                     self._epochs.popitem(last=False)
                 self._epochs[epoch] = self._arrange(epoch)
             return self._epochs[epoch]
 
     def _random_bits(self, epoch):
-        # Raw bits and a stable sort: NumPy keeps the bit generators' streams for ever, but not
-        # `permutation`'s.
+        # Raw bits and a stable sort: NumPy guarantees the streams of bit generators, but not the
+        # results of `permutation`.
         return np.random.PCG64(np.random.SeedSequence([self._seed, epoch]))
 
 
 class BatchPlan(EpochPlan):
-    """Says, for every step of training on every host, which pairs stand in the batch and which
-    shape it has.
+    """The pairs and the shape of the batch of every step on every host.
 
-    The shapes are fixed here, before training: a bucket of n pairs makes `ceil(n / (batch_tokens //
-    max(S, T)))` batches, rounded up to a multiple of `num_hosts`, and its pairs are spread over
-    them evenly; `rows` is what the fullest holds, so that hardly a row is padding. An epoch is
-    every batch of every bucket once. With `shuffle`, the pairs of each bucket and the order of the
-    batches are permuted anew in every epoch; without, pairs keep the corpus's order inside their
-    bucket and batches go from short to long. In both cases the first two steps of an epoch differ
-    in S and T whenever the plan has more than one shape.
+    The shapes are fixed before training. A bucket of n pairs has `ceil(n / (batch_tokens // max(S,
+    T)))` batches, rounded up to a multiple of `num_hosts`. Its pairs are spread over them evenly,
+    and `rows` is the most pairs in one of them, so that hardly a row is padding. An epoch is every
+    batch of every bucket once.
 
-    All hosts take a batch of the same bucket at the same step; together they see every pair exactly
+    With `shuffle`, the pairs of each bucket and the order of the batches are permuted in every
+    epoch. Without it, pairs keep the corpus's order within their bucket, and batches go from short
+    to long. In both cases the first two steps of an epoch differ in S and T, if there is more than
+    one shape.
+
+    All hosts have a batch of the same bucket at the same step. Together they see every pair exactly
     once per epoch.
 
     Args:
         source_lengths, target_lengths: int arrays [num_pairs].
         batch_tokens, max_shapes, num_hosts: see `choose_lengths`.
-        seed: int, not negative.
-        shuffle: bool.
+        seed: int of at least 0, default 0.
+        shuffle: bool, default True.
 
     Attributes:
         buckets: list of `Bucket`, from short to long.
@@ -196,7 +190,9 @@ class BatchPlan(EpochPlan):
     ):
         super().__init__(seed, shuffle)
         ladder = choose_lengths(source_lengths, target_lengths, batch_tokens, max_shapes, num_hosts)
-        source_rungs, target_rungs = (_rungs(heights) for heights in zip(*ladder, strict=True))
+        source_rungs, target_rungs = (
+            _smallest_buckets(lengths) for lengths in zip(*ladder, strict=True)
+        )
         bucket_of = np.empty(len(source_lengths), np.uint16)
         for part in corpus_parts(len(bucket_of)):
             bucket_of[part] = np.maximum(
@@ -222,10 +218,14 @@ class BatchPlan(EpochPlan):
         self.steps_per_epoch = len(self._steps)
 
     def batch(self, step, host=0):
-        """The batch of global step `step` on `host`: a pure function of both and of the seed.
+        """The batch of a global step on a host: a pure function of both and of the seed.
+
+        Args:
+            step: int. The global step.
+            host: int, default 0.
 
         Returns:
-            Tuple of the `Bucket` and the uint32 indices of its pairs, at most `rows` of them.
+            Tuple of the `Bucket` and the indices of its pairs, uint32 array of at most `rows`.
         """
         epoch, position = divmod(step, self.steps_per_epoch)
         members, steps, groups = self._epoch(epoch)
@@ -235,8 +235,8 @@ class BatchPlan(EpochPlan):
         return bucket, members[index][begin:end]
 
     def _arrange(self, epoch):
-        """Pairs of each bucket in this epoch's order; bucket of each step; that step's number
-        within its bucket.
+        """The pairs of each bucket in an epoch's order, the bucket of each step, and the number of
+        each step within its bucket.
         """
         members, steps = self._members, self._steps.copy()
         if self._shuffle:

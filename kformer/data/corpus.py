@@ -19,31 +19,32 @@ OFFSET_TYPE = np.dtype("<u8")
 class PreparedCorpus:
     """Token ids of both sides of a corpus, read from a folder that `prepare` wrote.
 
-    The folder holds, for each side, `SIDE.ids` (all ids of all pairs, one after the other),
-    `SIDE.offsets` (where each pair begins, and the end of the last), and `meta.json`. Ids stand as
-    the tokenizer gives them with its special tokens; the shift between decoder input and labels is
-    made when a batch is put together. Nothing of them stays in memory, so a corpus may be far
-    larger than that.
+    The folder has `meta.json` and, for each side, `SIDE.ids` (the ids of all pairs, one after the
+    other) and `SIDE.offsets` (the begin of each pair, and the end of the last). The ids are those
+    of the tokenizer, with its special tokens; the shift between decoder input and labels happens
+    when a batch is made. The ids are not kept in memory, so a corpus may be far larger than it.
 
     Args:
         folder: path of the folder. Use `PreparedCorpus.load`.
 
     Attributes:
-        num_pairs: pairs kept, which is what training sees.
-        num_lines: pairs of lines read.
-        num_too_long, num_empty: pairs left out because a side has more than `max_length` tokens, or
-            none.
-        too_long_examples, empty_examples: the first few line numbers of those, counted from 1.
-        num_source_tokens, num_target_tokens: real tokens of each side, special tokens included.
-        max_length, pad_id, start_id, end_id, vocabulary_size, target_vocabulary_size: as prepared.
+        num_pairs: int. The pairs that were kept, which are those that training sees.
+        num_lines: int. The pairs of lines that were read.
+        num_too_long, num_empty: int. The pairs that were left out because a side has more than
+            `max_length` tokens, or none.
+        too_long_examples, empty_examples: lists of int. The first line numbers of these, from 1.
+        num_source_tokens, num_target_tokens: int. The tokens of each side, special tokens included.
+        max_length, pad_id, start_id, end_id, vocabulary_size, target_vocabulary_size: int, as
+            prepared.
 
     Example:
-
-    >>> corpus = PreparedCorpus.load("data/train")
-    >>> corpus.num_pairs, corpus.num_too_long
-    (28990, 10)
-    >>> corpus.ids("target", 0)             # the first pair's target tokens
-    array([412,  87,   9,   3], dtype=uint16)
+    ```python
+    tokenizer = kformer.Tokenizer.train(["train.en", "train.de"], vocabulary_size=400)
+    kformer.data.prepare("train.en", "train.de", tokenizer, "prepared")
+    corpus = kformer.data.PreparedCorpus.load("prepared")
+    corpus.num_pairs, corpus.num_too_long  # (300, 0)
+    corpus.ids("target", 0)  # the first pair's target tokens: array([12, 87, 9, 3], dtype=uint16)
+    ```
     """
 
     def __init__(self, folder):
@@ -66,33 +67,46 @@ class PreparedCorpus:
     def load(cls, folder):
         """Opens a folder that `prepare` wrote.
 
+        Args:
+            folder: path.
+
+        Returns:
+            `PreparedCorpus`.
+
         Raises:
-            FileNotFoundError: when the folder holds no prepared corpus.
-            ValueError: when it was written by a newer version, or a file of it is cut short.
+            FileNotFoundError: the folder has no prepared corpus.
+            ValueError: a newer version wrote the folder, or a file is incomplete.
         """
         return cls(folder)
 
     def check_tokenizer(self, tokenizer):
-        """Makes sure that the corpus was prepared with this tokenizer, as far as can be known.
+        """Checks that the corpus was prepared with this tokenizer, as far as is known.
 
         Args:
-            tokenizer: a `kformer.Tokenizer`.
+            tokenizer: `kformer.Tokenizer`.
 
         Raises:
-            ValueError: it has other pieces.
+            ValueError: the tokenizer has other pieces.
         """
         pieces = vocabulary_fingerprint(tokenizer)
         if None not in (pieces, self._vocabulary) and pieces != self._vocabulary:
             raise ValueError(
-                f"'{self.folder}' was prepared with another tokenizer than the one given: prepare it again with this one."
+                f"'{self.folder}' was prepared with another tokenizer than the one given: prepare "
+                "it again with this one."
             )
 
     def __len__(self):
         return self.num_pairs
 
     def ids(self, side, index):
-        """Token ids of pair `index` on `side` (`"source"` or `"target"`), special tokens included:
-        int array [L].
+        """The token ids of a pair on one side, special tokens included, int array [L].
+
+        Args:
+            side: `"source"` or `"target"`.
+            index: int. The index of the pair.
+
+        Raises:
+            IndexError: there is no such pair.
         """
         if not 0 <= index < self.num_pairs:
             raise IndexError(f"Pair {index} is not in a corpus of {self.num_pairs} pairs.")
@@ -112,8 +126,7 @@ class PreparedCorpus:
         return lengths
 
     def spans(self, side, pairs):
-        """Where the tokens of some pairs begin among all of a side, and how many they are: two
-        int64 arrays [n].
+        """The begin of some pairs' tokens in `SIDE.ids`, and their numbers: two int64 arrays [n].
 
         Args:
             side: `"source"` or `"target"`.
@@ -128,18 +141,18 @@ class PreparedCorpus:
         return offsets[:, 0], offsets[:, 1] - offsets[:, 0]
 
     def gather(self, side, pairs, shape, counts=None):
-        """Puts the token ids of some pairs into the rows of one padded array.
+        """The token ids of some pairs, as rows of one padded array.
 
         Args:
             side: `"source"` or `"target"`.
             pairs: int array [n] of pair indices, n at most `shape[0]`.
-            shape: `(rows, length)` of the result, with room for the longest pair.
-            counts: int array, how many of the pairs stand behind each other in each row; `None`
-                puts one in each.
+            shape: `(rows, length)` of the result. The longest pair must fit.
+            counts: int array or `None`, default `None`. The number of pairs in each row, one after
+                the other; `None` means one pair per row.
 
         Returns:
-            Tuple of an int32 array [rows, length], with `pad_id` right of each pair's tokens and in
-            the rows below the last pair; and of the numbers of tokens, int array [n].
+            Tuple of an int32 array [rows, length], padded with `pad_id` at the end of each row and
+            in the rows after the last pair; and the numbers of tokens, int array [n].
         """
         begins, lengths = self.spans(side, pairs)
         ids = self._ids[side].read(zip(begins.tolist(), lengths.tolist(), strict=True))
@@ -148,27 +161,28 @@ class PreparedCorpus:
     def _open(self, name, dtype, count):
         path = self.folder / name
         size = path.stat().st_size if path.exists() else -1
-        if size != count * dtype.itemsize:
+        expected = count * dtype.itemsize
+        if size != expected:
             raise ValueError(
                 f"The prepared corpus '{self.folder}' is damaged: its file '{name}' "
-                f"{'is missing' if size < 0 else f'has {size} bytes instead of {count * dtype.itemsize}'}; remove the "
-                "folder and prepare it again."
+                + ("is missing" if size < 0 else f"has {size} bytes instead of {expected}")
+                + "; remove the folder and prepare it again."
             )
         return FlatFile(path, dtype)
 
 
 def padded_rows(ids, lengths, shape, counts, pad_id, dtype=np.int32):
-    """Sequences that lie one after the other, as the rows of one padded array.
+    """Concatenated sequences as the rows of one padded array.
 
     Args:
-        ids: int array, the ids of all sequences; or an array with more axes behind that one.
-        lengths: int array [n], the ids of each.
+        ids: array [total, ...]. All sequences, one after the other.
+        lengths: int array [n]. The length of each sequence.
         shape, counts: as for `PreparedCorpus.gather`.
         pad_id: int.
-        dtype: of the result.
+        dtype: NumPy dtype, default int32.
 
     Returns:
-        Array of that shape (and those axes).
+        Array [rows, length, ...].
     """
     rows = np.full((*shape, *ids.shape[1:]), pad_id, dtype)
     totals = lengths
@@ -180,12 +194,11 @@ def padded_rows(ids, lengths, shape, counts, pad_id, dtype=np.int32):
 
 
 class FlatFile:
-    """A file of numbers, read at any positions and by any threads, of which nothing stays in
-    memory.
+    """A file of numbers that any threads read at any positions, without keeping it in memory.
 
-    A memory map would do the same with less code. But the system maps large pieces of a file that
-    is in its cache around each number that is touched (one batch of a corpus of 10 million pairs:
-    385 MB), and these count as this process's memory."""
+    A memory map would need less code. But the system maps large parts of a cached file around each
+    number (385 MB for one batch of a corpus of 10 million pairs), which count as memory of the
+    process."""
 
     def __init__(self, path, dtype):
         self.dtype = dtype
@@ -209,9 +222,7 @@ class FlatFile:
 
 
 def vocabulary_fingerprint(tokenizer):
-    """Tells one vocabulary's pieces from another's: a string; `None` for a tokenizer that is none
-    of this package.
-    """
+    """A digest of a tokenizer's pieces, str; `None` for a tokenizer of another package."""
     if not hasattr(tokenizer, "vocabulary"):
         return None
     pieces = [tokenizer.vocabulary(side).pieces for side in SIDES]
@@ -219,7 +230,7 @@ def vocabulary_fingerprint(tokenizer):
 
 
 def is_prepared(folder):
-    """Whether `folder` is one that `prepare` wrote (so that it may be replaced)."""
+    """Whether `prepare` wrote the folder, so that it may be replaced."""
     return os.path.isfile(os.path.join(folder, "meta.json")) and os.path.isfile(
         os.path.join(folder, "source.offsets")
     )
@@ -229,7 +240,8 @@ def _read_meta(folder):
     path = folder / "meta.json"
     if not path.is_file():
         raise FileNotFoundError(
-            f"'{folder}' holds no prepared corpus (no meta.json); write one with kformer.data.prepare(...)."
+            f"'{folder}' holds no prepared corpus (no meta.json); write one with "
+            "kformer.data.prepare(...)."
         )
     try:
         meta = json.loads(path.read_text(encoding="utf-8"))
@@ -240,7 +252,7 @@ def _read_meta(folder):
         ) from None
     if version > FORMAT_VERSION:
         raise ValueError(
-            f"The prepared corpus '{folder}' has format version {version}, but this kformer reads up to version "
-            f"{FORMAT_VERSION}; upgrade kformer or prepare it again."
+            f"The prepared corpus '{folder}' has format version {version}, but this kformer reads "
+            f"up to version {FORMAT_VERSION}; upgrade kformer or prepare it again."
         )
     return meta

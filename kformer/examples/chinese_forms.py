@@ -1,6 +1,6 @@
 """Chinese numerals, dates, times and amounts of money, each in one canonical form.
 
-These are the target side of the embedded corpus (`kformer.examples`). Where Chinese allows
+These are the target side of the generated pairs (`kformer.examples`). Where Chinese allows
 several spellings, one is fixed here, so that a value has exactly one target:
 
 - Numerals group by 万 (10**4) and 亿 (10**8). Zeros inside a group, and zeros between a group and a
@@ -72,16 +72,15 @@ def chinese_integer(number: int) -> str:
         number: integer from 0 to 999,999,999,999.
 
     Returns:
-        The numeral, for example `"一万二千三百零五"` for 12305.
+        str. The numeral, for example `"一万二千三百零五"` for 12305.
 
-    Example:
-
-    >>> chinese_integer(100_010)
-    '十万零一十'
+    Raises:
+        ValueError: the number is out of range.
     """
     if not 0 <= number <= LARGEST_INTEGER:
         raise ValueError(
-            f"{number} is out of the range that is spelled: pass a number from 0 to {LARGEST_INTEGER:,}."
+            f"{number} is out of the range that is spelled: pass a number from 0 to "
+            f"{LARGEST_INTEGER:,}."
         )
     if number == 0:
         return DIGITS[0]
@@ -90,7 +89,7 @@ def chinese_integer(number: int) -> str:
 
 
 def chinese_decimal(number: str) -> str:
-    """Spells a decimal number, given in digits, digit by digit after the point: `"3.14"` is 三点一四."""
+    """Spells a decimal number given in digits: `"3.14"` is 三点一四."""
     whole, point, fraction = number.partition(".")
     text = chinese_integer(int(whole))
     return text + "点" + "".join(DIGITS[int(digit)] for digit in fraction) if point else text
@@ -123,8 +122,8 @@ def chinese_time(hour: int, minute: int, *, part_of_day: bool = True) -> str:
     Args:
         hour: 0 to 23.
         minute: 0 to 59.
-        part_of_day: whether to begin with the part of the day. Without it the time is one of a
-            clock face, and the hour is said as 一点 to 十二点 ("half past four" tells no more than 四点半).
+        part_of_day: whether to begin with the part of the day. Without it the time is that of a
+            clock face, from 一点 to 十二点 ("half past four" is 四点半).
 
     Returns:
         The time, for example `"下午四点半"` for 16, 30.

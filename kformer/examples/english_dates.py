@@ -1,7 +1,7 @@
-"""English spellings of dates and times of day, drawn at random from those in use.
+"""English spellings of dates and times of day, chosen at random among those in use.
 
-These are the source side of the embedded corpus (`kformer.examples`). Every function that
-draws takes `random`, a function without arguments that returns floats in [0, 1), as those of
+These are the source side of the generated pairs (`kformer.examples`). Every function that
+chooses takes `random`, a function without arguments that returns floats in [0, 1), as those of
 `kformer.examples.english_numbers` do.
 
 No spelling is generated that could mean two values. Dates in figures alone begin with the year
@@ -38,7 +38,7 @@ _WEEKDAYS_SHORT = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 def _options(full, short, also):
-    """The names to draw from: mostly in full, some abbreviated, some of those with a full stop."""
+    """The names to choose from: mostly in full, some abbreviated, some of those with a full stop."""
     if full == short:
         return (full,)
     dotted = (also or short) + "."
@@ -116,7 +116,7 @@ _WEEKDAY_LAST = ("{b} ({a})", "{b} ({a})", "{b}, {a}")
 
 
 def spell_date(date: datetime.date, random, *, weekday: bool = False) -> str:
-    """Draws a spelling of a date.
+    """A random spelling of a date.
 
     Args:
         date: the date.
@@ -164,7 +164,7 @@ _PARTS_OF_DAY = (
 
 
 def _spoken_on_face(hour, minute):
-    """The spoken times of a clock face: "half past four", "a quarter to five", "four thirty-five"."""
+    """The spoken times of a clock face: "half past four", "a quarter to five"."""
     now, following = (integer_words(hours % 12 or 12) for hours in (hour, hour + 1))
     if minute == 0:
         return [f"{now} o'clock", f"{now} o'clock", f"{hour % 12 or 12} o'clock"]
@@ -210,11 +210,9 @@ def time_spellings(
         minute: 0 to 59.
 
     Returns:
-        Three tuples, at the places `DIGITAL` (figures: "4:30 pm", "16:30"), `SPOKEN` (words that
-        tell the time of
-        day: "half past four in the afternoon") and `FACE` (words that tell the clock's face alone:
-            "half past four").
-        A spelling that is more in use stands there more than once.
+        Three tuples, at the indices `DIGITAL` (figures: "4:30 pm", "16:30"), `SPOKEN` (words with
+        the time of day: "half past four in the afternoon") and `FACE` (words without it: "half past
+        four"). A common spelling occurs more than once.
     """
     on_face = hour % 12 or 12
     half = "ap"[hour // 12]
@@ -234,7 +232,7 @@ def time_spellings(
     if minute == 0:
         digital += [f"{on_face}{mark}" for mark in marks]
     if minute == 0 and on_face == 12:
-        # "twelve in the morning" is said of neither.
+        # "twelve in the morning" is neither noon nor midnight.
         spoken = at_twelve + (["twelve o'clock at night"] if hour == 0 else ["twelve o'clock noon"])
     else:
         spoken = [f"{text} {part}" for text in face for part in parts]
@@ -248,7 +246,7 @@ def time_spellings(
 
 
 def spell_time(hour: int, minute: int, random, *, family: int) -> str:
-    """Draws a spelling of a time of one family: `DIGITAL`, `SPOKEN` or `FACE`."""
+    """A random spelling of a time of one family: `DIGITAL`, `SPOKEN` or `FACE`."""
     return pick(time_spellings(hour, minute)[family], random)
 
 

@@ -1,9 +1,9 @@
-"""English spellings of numbers and of amounts of money, drawn at random from those in use.
+"""English spellings of numbers and of amounts of money, chosen at random among those in use.
 
-These are the source side of the embedded corpus (`kformer.examples`). Every function that
-draws takes `random`, a function without arguments that returns floats in [0, 1) (such as
-`random.Random(0).random`): it uses nothing else, so the same draws give the same text on every
-machine.
+These are the source side of the generated pairs (`kformer.examples`). Every function that
+chooses takes `random`, a function without arguments that returns floats in [0, 1) (such as
+`random.Random(0).random`). It uses nothing else, so the same random numbers give the same text on
+every machine.
 
 No spelling is generated that could mean two values: the bare sign "¥", for one, is both yuan and
 yen."""
@@ -177,7 +177,7 @@ def _scaled(number, random):
 
 
 def spell_integer(number: int, random, *, words: float = 0.6) -> str:
-    """Draws a spelling of an integer from 0 to 999,999,999,999.
+    """A random spelling of an integer from 0 to 999,999,999,999.
 
     Args:
         number: the integer.
@@ -193,7 +193,7 @@ def spell_integer(number: int, random, *, words: float = 0.6) -> str:
 
 
 def spell_ordinal(number: int, random) -> str:
-    """Draws a spelling of an ordinal: "23rd", "the 23rd", "twenty-third"."""
+    """A random spelling of an ordinal: "23rd", "the 23rd", "twenty-third"."""
     draw = random()
     if draw < 0.4:
         text = ordinal_digits(number)
@@ -221,7 +221,7 @@ def _decimal_digits(number, random):
 
 
 def spell_decimal(number: str, random) -> str:
-    """Draws a spelling of a decimal number given in digits: "3.14", "three point one four"."""
+    """A random spelling of a decimal number given in digits: "3.14", "three point one four"."""
     return _decimal_digits(number, random) if random() < 0.5 else _decimal_words(number, random)
 
 
@@ -229,7 +229,7 @@ _PERCENT = (" percent", " percent", " per cent")
 
 
 def spell_percent(number: str, random) -> str:
-    """Draws a spelling of a percentage given in digits: "12.5%", "twelve point five percent"."""
+    """A random spelling of a percentage given in digits: "12.5%", "twelve point five percent"."""
     if random() < 0.5:
         return _decimal_digits(number, random) + pick(("%", "%", "%", " %", *_PERCENT), random)
     return _decimal_words(number, random) + pick(_PERCENT, random)
@@ -394,7 +394,7 @@ def _yuan(units, subunits, random):
 
 
 def spell_money(units: int, subunits: int, currency: Currency, random) -> str:
-    """Draws a spelling of an amount of money.
+    """A random spelling of an amount of money.
 
     Args:
         units: whole units.

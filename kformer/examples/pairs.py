@@ -1,5 +1,4 @@
-"""The embedded corpus: English dates, times, numbers and amounts of money with their Chinese,
-generated.
+"""Generated pairs: English dates, times, numbers and amounts of money with their Chinese.
 
 `kformer quickstart` trains on these pairs, since they need no download, are exactly right, and
 never run out:
@@ -85,7 +84,13 @@ _CATEGORY_SHARES = {"date": 20, "time": 10, "datetime": 20, "number": 22, "money
 
 
 class Pair(NamedTuple):
-    """An English text, its Chinese, and which of `CATEGORIES` it belongs to."""
+    """A generated pair.
+
+    Attributes:
+        source: str. The English text.
+        target: str. The Chinese text.
+        category: str. One of `CATEGORIES`.
+    """
 
     source: str
     target: str
@@ -96,11 +101,11 @@ def split_of(value: datetime.date | datetime.time | int | str) -> str:
     """The split that a value belongs to.
 
     Args:
-        value: a date, a time of day, or a quantity: an integer, or a decimal number in digits, as
+        value: date, time of day, or quantity: an int, or a decimal number in digits such as
             `"12.50"`.
 
     Returns:
-        `"train"`, `"valid"` or `"test"`.
+        str: `"train"`, `"valid"` or `"test"`.
     """
     if isinstance(value, datetime.date):
         return _split_of_key("date " + value.isoformat())
@@ -150,9 +155,7 @@ def _times():
 
 
 def _draw_time(random, split):
-    """Draws a time: half of them of the whole hour or another multiple of five minutes, as people
-    name times.
-    """
+    """A random time. Half of them are multiples of five minutes, as in everyday speech."""
     while True:
         hour, minute = pick(_times()[split], random)
         if minute % 5 == 0 or random() < 0.25:
@@ -192,9 +195,7 @@ _LENGTHS = (
 
 
 def _integer(random, lengths=_LENGTHS):
-    """Draws an integer from 1 to 999,999,999, or a round one below 10**12. Every such integer can
-    be drawn.
-    """
+    """A random integer from 1 to 999,999,999, or a round one below 10**12."""
     low = 10 ** (pick(lengths, random) - 1)
     number = low + int(random() * 9 * low)
     draw = random()
@@ -255,7 +256,7 @@ _CURRENCIES = tuple(currency for currency in CURRENCIES for _ in range(currency.
 
 
 def _price(random):
-    """Draws an amount with hundredths, from 0.01 to 99,999.99."""
+    """A random amount with hundredths, from 0.01 to 99,999.99."""
     whole = 0 if random() < 0.12 else _integer(random, (1, 2, 2, 3, 3, 4, 5))
     subunits = 5 + 5 * int(random() * 19) if random() < 0.4 else 1 + int(random() * 99)
     return f"{whole}.{subunits:02d}"
@@ -281,7 +282,7 @@ _MAKERS = {
 
 
 def _as_typed(source, random):
-    """Now and then a text begins with a capital, or has none at all."""
+    """The text, sometimes with a capital at its beginning or in lower case."""
     draw = random()
     if draw < 0.12:
         return source[0].upper() + source[1:]
@@ -291,11 +292,22 @@ def _as_typed(source, random):
 def iterate_pairs(
     *, seed: int = 0, split: str = "train", categories: Sequence[str] | None = None
 ) -> Iterator[Pair]:
-    """Generates pairs without end; `generate_pairs` says what of.
+    """Generates pairs without end.
+
+    Args:
+        seed, split, categories: see `generate_pairs`.
 
     Returns:
-        An iterator of `Pair`. It draws with Python's Mersenne Twister, by `random()` alone, so the
-        same arguments give the same pairs on every machine.
+        iterator of `Pair`. It uses only `random()` of Python's Mersenne Twister, so the same
+        arguments give the same pairs on every machine.
+
+    Raises:
+        ValueError: the split or a category is unknown.
+
+    Example:
+    ```python
+    pair = next(kformer.examples.iterate_pairs(categories="money"))
+    ```
     """
     check_choice("split", split, SPLITS)
     names = (
@@ -312,7 +324,8 @@ def iterate_pairs(
             )
     if not names:
         raise ValueError(
-            f"categories is empty: pass some of {', '.join(map(repr, CATEGORIES))}, or None for all."
+            f"categories is empty: pass some of {', '.join(map(repr, CATEGORIES))}, or None for "
+            "all."
         )
     return _endless_pairs(Random(f"kformer embedded corpus {split} {seed}").random, split, names)
 
@@ -330,26 +343,27 @@ def generate_pairs(
 ) -> list[Pair]:
     """Generates pairs of English and Chinese.
 
-    A source may come more than once (in the held-out splits times do, of which there are few).
+    A source may occur more than once (times do in the held-out splits, which have few of them).
 
     Args:
-        count: number of pairs.
-        seed: integer; another seed draws other pairs of the same split.
-        split: `"train"`, `"valid"` or `"test"`. No value of one split occurs in another, whatever
-            the seeds.
-        categories: some of `CATEGORIES`, or one; `None` for all of them, in the shares that
-            training is best with.
+        count: int. The number of pairs.
+        seed: int, default 0. Another seed gives other pairs of the same split.
+        split: str, default "train". `"train"`, `"valid"` or `"test"`. No value of one split occurs
+            in another, whatever the seeds.
+        categories: list of str, str or `None`, default `None`. Some of `CATEGORIES`; `None` for
+            all, in the shares that are best for training.
 
     Returns:
-        List of `count` `Pair`s. A longer list of the same arguments begins with the shorter one.
+        list of `count` `Pair`s. A longer list with the same arguments begins with the shorter one.
 
     Raises:
         ValueError: the count is negative, or the split or a category is unknown.
 
     Example:
-
-    >>> pairs = generate_pairs(1000, seed=1, split="valid", categories=["time", "money"])
-    >>> sources, targets, categories = zip(*pairs)
+    ```python
+    pairs = kformer.examples.generate_pairs(1000, seed=1, categories=["time", "money"])
+    sources, targets, categories = zip(*pairs)
+    ```
     """
     if count < 0:
         raise ValueError(f"count is {count}: pass how many pairs to generate, 0 or more.")
@@ -357,14 +371,13 @@ def generate_pairs(
 
 
 def count_possible_pairs(split: str | None = None) -> int:
-    """A lower bound of the number of different pairs that can be generated.
+    """A lower bound of the number of different pairs.
 
-    Every date, every time, every date with every time and, of the numbers, the integers below
-    100,000 are counted exactly, but each in one spelling only; other numbers, and money, are left
-    out.
+    It counts every date, every time, every date with every time, and the integers below 100,000,
+    each in one spelling. Other numbers, and money, are left out.
 
     Args:
-        split: one of `SPLITS`, or `None` for all together.
+        split: str or `None`, default `None`. One of `SPLITS`; `None` for all together.
     """
     splits = SPLITS if split is None else (split,)
     total = 0

@@ -49,10 +49,14 @@ def fit_from(
 
     Example:
     ```python
-    tokenizer = kformer.Tokenizer.load("runs/en-de/tokenizer")
+    model, tokenizer, _ = kformer.saving.load_run("runs/en-de")
     train = kformer.data.ParallelDataset("train.en", "train.de", tokenizer, batch_tokens=512)
-    model, state = kformer.saving.load_checkpoint("runs/en-de")
-    kformer.training.fit_from(model, train, state, steps=state.step + 1, verbose=0)
+    model.compile(**kformer.training.paper_recipe(model))
+    checkpoint = kformer.training.Checkpoint("runs/new")
+    kformer.training.fit_from(model, train, steps=2, callbacks=[checkpoint], verbose=0)
+    # Later, perhaps in another process:
+    model, state = kformer.saving.load_checkpoint("runs/new")
+    kformer.training.fit_from(model, train, state, steps=3, verbose=0)
     ```
     """
     state = TrainingState(0) if state is None else state

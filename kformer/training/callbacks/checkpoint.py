@@ -73,7 +73,7 @@ class Checkpoint(StepCounter):
         if self.history is not None:
             if self.history.step != self.step:
                 raise ValueError(
-                    "The StepHistory must stand before its Checkpoint in the list of callbacks."
+                    "The StepHistory must come before its Checkpoint in the list of callbacks."
                 )
             self.history.write()
         state = TrainingState(self.step, epoch, step_in_epoch, self.data)

@@ -165,8 +165,8 @@ def test_what_is_wrong_is_said(tmp_path):
         model.fit(x, x[:, :1], callbacks=[StepHistory(tmp_path)], verbose=0)
     model = compiled_toy()
     history = StepHistory(tmp_path)
-    with pytest.raises(ValueError, match="must stand before the Checkpoint"):
+    with pytest.raises(ValueError, match="must come before its Checkpoint"):
         callbacks = [Checkpoint(tmp_path, every=1, history=history), history]
         model.fit(ToyData(2), epochs=1, callbacks=callbacks, verbose=0)
-    with pytest.raises(ValueError, match="every=0"):
+    with pytest.raises(ValueError, match="every must be a whole number"):
         Checkpoint(tmp_path, every=0)
