@@ -100,7 +100,7 @@ def _num_batches(num_pairs, source_length, target_length, batch_tokens, num_host
 
 
 def _smallest_buckets(lengths):
-    """For each length up to the largest bucket's, the index of the smallest bucket that holds it."""
+    """For each length, the index of the smallest bucket that holds it."""
     return np.searchsorted(lengths, np.arange(lengths[-1] + 1))
 
 

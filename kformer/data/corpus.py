@@ -14,6 +14,23 @@ SIDES = ("source", "target")
 # A closed list: nothing in a folder chooses how its bytes are read beyond these two.
 ID_TYPES = {"uint16": np.dtype("<u2"), "int32": np.dtype("<i4")}
 OFFSET_TYPE = np.dtype("<u8")
+# The keys of meta.json that are attributes of a corpus.
+_ATTRIBUTES = (
+    "num_pairs",
+    "num_lines",
+    "num_too_long",
+    "num_empty",
+    "too_long_examples",
+    "empty_examples",
+    "num_source_tokens",
+    "num_target_tokens",
+    "max_length",
+    "pad_id",
+    "start_id",
+    "end_id",
+    "vocabulary_size",
+    "target_vocabulary_size",
+)
 
 
 class PreparedCorpus:
@@ -50,11 +67,7 @@ class PreparedCorpus:
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
         meta = _read_meta(self.folder)
-        for name in (
-            "num_pairs", "num_lines", "num_too_long", "num_empty", "too_long_examples", "empty_examples",
-            "num_source_tokens", "num_target_tokens", "max_length", "pad_id", "start_id", "end_id",
-            "vocabulary_size", "target_vocabulary_size",
-        ):  # fmt: skip
+        for name in _ATTRIBUTES:
             setattr(self, name, meta[name])
         self._vocabulary = meta.get("vocabulary")
         self._ids, self._offsets = {}, {}

@@ -1,28 +1,25 @@
-"""Packing: several pairs behind each other in each row of one fixed shape, as a pure function of
-(seed, step, host).
-"""
+"""Packing: several pairs in each row of one fixed shape, as a function of (seed, step, host)."""
 
 import numpy as np
 
 from kformer.data.batching import Bucket, EpochPlan, corpus_parts
 
-# Pairs of average length that a row has room for at least: with four, greedy packing leaves a few
-# hundredths empty.
+# The pairs of average length that a row holds at least. With four, greedy packing leaves a few
+# percent empty.
 PAIRS_PER_ROW = 4
-# Row lengths are multiples of it, which accelerators like.
+# Row lengths are multiples of this, which is efficient on accelerators.
 LENGTH_STEP = 8
-# Packing counts in units of so many tokens that neither limit is passed; what is rounded up stays
-# empty.
+# Packing counts in units of several tokens, so that neither limit is exceeded. Rounding up leaves
+# positions empty.
 MAX_LEVELS = 256
 MAX_CELLS = 16384
 
 
 def choose_row_lengths(source_lengths, target_lengths):
-    """Lengths (S, T) of packed rows: room for the longest pair and for `PAIRS_PER_ROW` average
-    ones.
+    """Lengths (S, T) of packed rows, for the longest pair and for `PAIRS_PER_ROW` average ones.
 
-    Both sides hold about the same number of average pairs, so that neither is full much before the
-    other.
+    Both sides hold about the same number of average pairs, so that neither is full much earlier
+    than the other.
 
     Args:
         source_lengths, target_lengths: int arrays [num_pairs].
@@ -43,36 +40,35 @@ def choose_row_lengths(source_lengths, target_lengths):
     )
 
 
-def pack_cells(sources, targets, counts, room):
-    """Packs pairs, of which only their numbers by length are looked at, greedily into rows.
+def pack_cells(sources, targets, counts, capacity):
+    """Packs pairs greedily into rows, by the number of pairs of each length.
 
-    A row begins with the longest pair left. Then comes, again and again, of the pairs that still
-    fit the one that is longest and leaves like room on both sides. The row is repeated as long as
-    there are pairs for it. So the work depends on the number of distinct lengths, not on that of
-    pairs.
+    A row begins with the longest pair that is left. Then, again and again, it gets the pair that is
+    longest and leaves similar capacity on both sides, among those that fit. The row is repeated as
+    long as there are pairs for it. So the work depends on the number of distinct lengths, not on
+    that of the pairs.
 
     Args:
-        sources, targets: int64 arrays [cells], the lengths of a cell's pairs; no cell longer than
-            `room`.
-        counts: int64 array [cells], the number of its pairs.
-        room: lengths (S, T) of a row.
+        sources, targets: int64 arrays [cells]. The lengths of a cell's pairs, at most `capacity`.
+        counts: int64 array [cells]. The number of its pairs.
+        capacity: lengths (S, T) of a row.
 
     Returns:
-        List of tuples: int64 array of a row's cells, each as often as the row has a pair of it; and
-        how many rows are so.
+        list of tuples: int64 array of a row's cells, each repeated for each of its pairs; and the
+        number of rows of this kind.
 
     References:
         Krell et al. 2021, "Efficient sequence packing without cross-contamination" (packing by the
         histogram of lengths).
     """
-    # As shares of one whole, in whole numbers: every machine finds the same rows.
-    sources, targets = sources * room[1], targets * room[0]
-    whole = room[0] * room[1]
+    # As shares of one whole, in integers, so that every machine finds the same rows.
+    sources, targets = sources * capacity[1], targets * capacity[0]
+    whole = capacity[0] * capacity[1]
     cells = np.lexsort((-(sources + targets), -np.maximum(sources, targets)))
     sources, targets, left = sources[cells], targets[cells], counts[cells]
     rows, first = [], 0
     while True:
-        if len(rows) % 64 == 0:  # Cells without pairs are passed over all the faster.
+        if len(rows) % 64 == 0:  # Removes cells without pairs, for speed.
             kept = np.flatnonzero(left)
             cells, sources, targets, left, first = (
                 cells[kept],
@@ -87,13 +83,13 @@ def pack_cells(sources, targets, counts, room):
         if first == len(left):
             return rows
         row, cell = [], first
-        source_room = target_room = whole
+        source_left = target_left = whole
         while True:
             row.append(cell)
             left[cell] -= 1
-            source_room -= sources[cell]
-            target_room -= targets[cell]
-            source_after, target_after = source_room - sources, target_room - targets
+            source_left -= sources[cell]
+            target_left -= targets[cell]
+            source_after, target_after = source_left - sources, target_left - targets
             score = sizes - np.abs(source_after - target_after)
             score[(source_after < 0) | (target_after < 0) | (left == 0)] = -whole
             cell = int(score.argmax())
@@ -106,16 +102,16 @@ def pack_cells(sources, targets, counts, room):
 
 
 class PackedPlan(EpochPlan):
-    """Says, for every step of training on every host, which pairs stand in which row of the batch.
+    """The pairs in each row of the batch of every step on every host.
 
-    The rows are laid out once, as lengths of pairs. In every epoch pairs of equal lengths change
-    places at random, and the rows are put in a new order; so an epoch always has as many rows, and
-    every pair exactly once. Without `shuffle` every epoch is as the first.
+    The rows are laid out once, as lengths of pairs. In every epoch pairs of equal lengths are
+    swapped at random, and the rows are permuted. So all epochs have the same number of rows, and
+    every pair exactly once. Without `shuffle` all epochs are equal.
 
     Args:
         source_lengths, target_lengths: int arrays [num_pairs].
-        batch_tokens: int. Most tokens, padding counted, on the longer side of a batch (but one row
-            at least).
+        batch_tokens: int. The most tokens on the longer side of a batch, padding included. A batch
+            has at least one row.
         num_hosts, seed, shuffle: see `BatchPlan`.
 
     Attributes:
@@ -129,19 +125,19 @@ class PackedPlan(EpochPlan):
         super().__init__(seed, shuffle)
         num_pairs = len(source_lengths)
         row_lengths = choose_row_lengths(source_lengths, target_lengths)
-        cell_of, cells, room = _cells(source_lengths, target_lengths, row_lengths)
+        cell_of, cells, capacity = _cells(source_lengths, target_lengths, row_lengths)
         counts = np.bincount(cell_of, minlength=len(cells[0]))
-        layout = pack_cells(*cells, counts, room)
-        # Places of an epoch, row by row; `_row_begins` tells where each row begins, and where the
-        # last one ends.
+        layout = pack_cells(*cells, counts, capacity)
+        # The slots of an epoch, row by row: `_row_begins` has the first slot of each row, and the
+        # end of the last row.
         sizes = np.repeat([len(row) for row, _ in layout], [times for _, times in layout])
         self._row_begins = np.zeros(len(sizes) + 1, np.uint32)
         np.cumsum(sizes, out=self._row_begins[1:])
         cell_at = np.concatenate(
             [np.tile(row.astype(cell_of.dtype), times) for row, times in layout]
         )
-        # Places and pairs, both by cell: the n-th pair goes to the n-th place.
-        self._places = np.argsort(cell_at, kind="stable").astype(np.uint32)
+        # Slots and pairs, both sorted by cell: the n-th pair goes to the n-th slot.
+        self._slots = np.argsort(cell_at, kind="stable").astype(np.uint32)
         self._pairs = np.argsort(cell_of, kind="stable").astype(np.uint32)
         self._cell_ends = np.cumsum(counts)
         num_rows = len(sizes)
@@ -152,11 +148,15 @@ class PackedPlan(EpochPlan):
         self.steps_per_epoch = num_batches // num_hosts
 
     def batch(self, step, host=0):
-        """The batch of global step `step` on `host`: a pure function of both and of the seed.
+        """The batch of a global step on a host: a pure function of both and of the seed.
+
+        Args:
+            step: int. The global step.
+            host: int, default 0.
 
         Returns:
-            Tuple of the `Bucket`; the uint32 indices of its pairs, row by row; and the number of
-            pairs in each row, int array of at most `rows` entries.
+            Tuple of the `Bucket`; the indices of its pairs, row by row, uint32 array; and the
+            number of pairs in each row, int array of at most `rows` entries.
         """
         epoch, position = divmod(step, self.steps_per_epoch)
         pairs, order = self._epoch(epoch)
@@ -164,15 +164,15 @@ class PackedPlan(EpochPlan):
         begin, end = (n * self._num_rows // bucket.num_batches for n in (number, number + 1))
         rows = order[begin:end].astype(np.int64)
         begins, ends = self._row_begins[rows], self._row_begins[rows + 1]
-        places = [np.arange(*span) for span in zip(begins.tolist(), ends.tolist(), strict=True)]
+        slots = [np.arange(*span) for span in zip(begins.tolist(), ends.tolist(), strict=True)]
         return (
             bucket,
-            pairs[np.concatenate([np.arange(0), *places])],
+            pairs[np.concatenate([np.arange(0), *slots])],
             (ends - begins).astype(np.int64),
         )
 
     def _arrange(self, epoch):
-        """The pair at each place in this epoch, and the order of the rows."""
+        """The pair of each slot in an epoch, and the order of the rows."""
         pairs, order = self._pairs, np.arange(self._num_rows, dtype=np.uint32)
         if self._shuffle:
             bits = self._random_bits(epoch)
@@ -182,30 +182,30 @@ class PackedPlan(EpochPlan):
                 cell[:] = cell[np.argsort(bits.random_raw(end - begin), kind="stable")]
                 begin = end
             order = np.argsort(bits.random_raw(self._num_rows), kind="stable").astype(np.uint32)
-        at_place = np.empty_like(pairs)
-        at_place[self._places] = pairs
-        return at_place, order
+        by_slot = np.empty_like(pairs)
+        by_slot[self._slots] = pairs
+        return by_slot, order
 
 
 def _cells(source_lengths, target_lengths, row_lengths):
-    """Groups pairs by their lengths, in units of as many tokens as keep the groups few.
+    """Groups pairs by their lengths, in units that keep the groups few.
 
     Returns:
-        Tuple of the cell of every pair; the cells' lengths, a pair of int64 arrays; and the row's,
-        a pair of ints.
+        Tuple of the cell of every pair; the cells' lengths, a pair of int64 arrays; and the
+        capacity of a row, a pair of ints. Lengths are in units of tokens.
     """
     unit = -(-max(row_lengths) // MAX_LEVELS)
     while True:
-        room = tuple(length // unit for length in row_lengths)
+        capacity = tuple(length // unit for length in row_lengths)
         key_of = np.empty(len(source_lengths), np.uint32)
-        histogram = np.zeros((room[0] + 1) * (room[1] + 1), np.int64)
+        histogram = np.zeros((capacity[0] + 1) * (capacity[1] + 1), np.int64)
         for part in corpus_parts(len(key_of)):
-            # What is rounded up beyond the room is a pair that has the row for itself.
+            # A pair that is rounded up beyond the capacity gets a row of its own.
             sources, targets = (
                 np.minimum(-(-lengths[part].astype(np.int64) // unit), most)
-                for lengths, most in zip((source_lengths, target_lengths), room, strict=True)
+                for lengths, most in zip((source_lengths, target_lengths), capacity, strict=True)
             )
-            key_of[part] = sources * (room[1] + 1) + targets
+            key_of[part] = sources * (capacity[1] + 1) + targets
             histogram += np.bincount(key_of[part], minlength=len(histogram))
         keys = np.flatnonzero(histogram)
         if len(keys) <= MAX_CELLS:
@@ -216,26 +216,29 @@ def _cells(source_lengths, target_lengths, row_lengths):
     cell_of = np.empty(len(key_of), np.uint16)
     for part in corpus_parts(len(key_of)):
         cell_of[part] = cell_of_key[key_of[part]]
-    return cell_of, divmod(keys, room[1] + 1), room
+    return cell_of, divmod(keys, capacity[1] + 1), capacity
 
 
 def segment_numbers(lengths, counts, shape):
-    """Which pair of its row each token belongs to, counted from 1; 0 is padding.
+    """The number of each token's pair in its row, from 1; 0 is padding.
 
     Args:
-        lengths: int array [n], the tokens of each pair.
-        counts: int array, the number of pairs in each row, in all n.
+        lengths: int array [n]. The tokens of each pair.
+        counts: int array. The number of pairs in each row; the sum is n.
         shape: `(rows, length)` of the result.
 
     Returns:
         int32 array [rows, length].
 
     Example:
+    ```python
+    from kformer.data.packing import segment_numbers
 
-    >>> segment_numbers(np.array([2, 1, 3]), np.array([2, 1]), (3, 4))
-    array([[1, 1, 2, 0],
-           [1, 1, 1, 0],
-           [0, 0, 0, 0]], dtype=int32)
+    segment_numbers(np.array([2, 1, 3]), np.array([2, 1]), (3, 4))
+    # [[1, 1, 2, 0],
+    #  [1, 1, 1, 0],
+    #  [0, 0, 0, 0]]
+    ```
     """
     row_begins = np.cumsum(counts) - counts
     numbers = 1 + np.arange(len(lengths)) - np.repeat(row_begins, counts)

@@ -1,4 +1,4 @@
-"""What teachers expect at each target token of a prepared corpus, in a few classes a token."""
+"""The classes that teachers predict at each target token of a prepared corpus."""
 
 import hashlib
 import json
@@ -16,23 +16,22 @@ _FILES = {"ids": "classes.ids", "probabilities": "classes.probabilities"}
 class SoftTargets:
     """Distributions over the vocabulary at each target token of a corpus, read from a folder.
 
-    `kformer.distillation.soft_targets` makes them. Of each token they hold K classes, the first of
-    them the token itself, the others the likeliest beside it, with their probabilities; what is
-    left to 1 is spread over the whole vocabulary. The folder holds `classes.ids` and
-    `classes.probabilities` (float16), K of each for each target token of the corpus in its order,
-    and `meta.json`.
+    `kformer.distillation.soft_targets` makes them. For each token there are K classes with their
+    probabilities: the token itself, then the most probable others. The rest of the probability is
+    spread over the whole vocabulary. The folder has `classes.ids` and `classes.probabilities`
+    (float16), with K values for each target token of the corpus in its order, and `meta.json`.
 
     Args:
-        folder: path of the folder.
-        corpus: the `PreparedCorpus` that they were made for.
+        folder: path.
+        corpus: `PreparedCorpus`. The corpus that they were made for.
 
     Attributes:
-        corpus: the corpus.
-        num_classes: K.
+        corpus: `PreparedCorpus`.
+        num_classes: int. K.
 
     Raises:
-        FileNotFoundError: the folder holds no soft targets.
-        ValueError: they are damaged, newer than this code, or of another corpus.
+        FileNotFoundError: the folder has no soft targets.
+        ValueError: they are damaged, newer than this code, or belong to another corpus.
     """
 
     def __init__(self, folder, corpus):
@@ -40,7 +39,8 @@ class SoftTargets:
         path = self.folder / "meta.json"
         if not path.is_file():
             raise FileNotFoundError(
-                f"'{folder}' holds no soft targets (no meta.json): make them by kformer.distillation.soft_targets."
+                f"'{folder}' holds no soft targets (no meta.json): make them by "
+                "kformer.distillation.soft_targets."
             )
         try:
             meta = json.loads(path.read_text(encoding="utf-8"))
@@ -56,12 +56,13 @@ class SoftTargets:
             ) from None
         if version > FORMAT_VERSION:
             raise ValueError(
-                f"The soft targets in '{folder}' have format version {version}, but this kformer reads up to {FORMAT_VERSION}: upgrade "
-                "kformer or make them again."
+                f"The soft targets in '{folder}' have format version {version}, but this kformer "
+                f"reads up to {FORMAT_VERSION}: upgrade kformer or make them again."
             )
         if fingerprint != corpus_fingerprint(corpus):
             raise ValueError(
-                f"The soft targets in '{folder}' were made for another text than that of '{corpus.folder}': make them again."
+                f"The soft targets in '{folder}' were made for another text than that of "
+                f"'{corpus.folder}': make them again."
             )
         self.corpus = corpus
         types = {"ids": kind, "probabilities": PROBABILITY_TYPE}
@@ -80,14 +81,14 @@ class SoftTargets:
             self._parts[name] = FlatFile(path, types[name])
 
     def gather(self, pairs, shape, counts=None):
-        """The soft targets of some pairs, padded as `PreparedCorpus.gather` does with the labels.
+        """The soft targets of some pairs, padded as `PreparedCorpus.gather` pads the labels.
 
         Args:
             pairs, shape, counts: as there.
 
         Returns:
-            Dict with `soft_target_ids`, int32 `[rows, length, K]`, and `soft_targets`, their
-            probabilities, float32 of that shape.
+            dict with `soft_target_ids`, int32 `[rows, length, K]`, and `soft_targets`, their
+            probabilities, float32 of the same shape.
         """
         begins, lengths = self.corpus.spans("target", pairs)
         width = self.num_classes
@@ -102,7 +103,7 @@ class SoftTargets:
         return arrays
 
     def empty(self, shape):
-        """As `gather` of no pairs."""
+        """The result of `gather` for no pairs."""
         return self.gather(np.zeros(0, np.int64), shape)
 
 
@@ -110,9 +111,9 @@ class SoftTargetWriter:
     """Writes soft targets of a corpus into an empty folder, pair by pair in any order.
 
     Args:
-        folder: the folder, which exists.
+        folder: path of an existing folder.
         corpus: `PreparedCorpus`.
-        num_classes: K.
+        num_classes: int. K.
     """
 
     def __init__(self, folder, corpus, num_classes):
@@ -126,8 +127,11 @@ class SoftTargetWriter:
         }
 
     def write(self, pairs, ids, probabilities):
-        """Takes the classes of some pairs and their probabilities, arrays `[rows, length, K]` with
-        a row for each pair at least.
+        """Writes the classes and probabilities of some pairs.
+
+        Args:
+            pairs: int array [n] of pair indices.
+            ids, probabilities: arrays `[rows, length, K]` with at least n rows.
         """
         begins, lengths = self._corpus.spans("target", pairs)
         for row, (begin, length) in enumerate(zip(begins.tolist(), lengths.tolist(), strict=True)):
@@ -135,7 +139,7 @@ class SoftTargetWriter:
                 self._parts[name][begin : begin + length] = values[row, :length]
 
     def close(self):
-        """Writes what is told of the whole. All pairs were written."""
+        """Writes `meta.json`, after all pairs."""
         for part in self._parts.values():
             part.flush()
         meta = {
@@ -148,7 +152,7 @@ class SoftTargetWriter:
 
 
 def corpus_fingerprint(corpus):
-    """A digest of all ids of a prepared corpus, and of where its pairs begin."""
+    """A digest of all ids and offsets of a prepared corpus, str."""
     digest = hashlib.sha256()
     for name in ("source.ids", "source.offsets", "target.ids", "target.offsets"):
         with open(corpus.folder / name, "rb") as file:

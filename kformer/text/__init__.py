@@ -1,6 +1,4 @@
-"""Text to ids and back: the tokenizer, for Python on every backend and, with the same result, for
-the graph.
-"""
+"""Text to ids and back, with the same result in Python and in a TensorFlow graph."""
 
 from kformer.text.subword_sampling import SubwordSampler
 from kformer.text.tokenizer import Tokenizer

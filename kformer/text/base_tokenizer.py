@@ -1,4 +1,4 @@
-"""What a tokenizer does once it is made: text to ids and back."""
+"""Text to ids and back: everything but making, saving and loading a tokenizer."""
 
 import copy
 import functools
@@ -17,14 +17,16 @@ from kformer.utils.checks import check_choice
 
 
 class BaseTokenizer:
-    """Two sides put together, and everything but the ways to make, save and load them; see
-    `kformer.Tokenizer`.
+    """The base class of `kformer.Tokenizer`: two vocabularies and the special ids.
 
     Args:
-        source, target: `Vocabulary`, the same object where both sides share one.
+        source, target: `Vocabulary`. The same object if both sides share one.
         special_ids: dict with the ids of "pad", "unknown", "start" and "end".
-        prefixes, suffixes: dicts of side to ids that `special_tokens=True` puts around a text.
+        prefixes, suffixes: dicts of side to ids. `special_tokens=True` puts them around a text.
         languages, language_places, language_tags: see `Tokenizer.from_sentencepiece`.
+
+    Raises:
+        ValueError: an id is outside of its vocabulary.
     """
 
     def __init__(
@@ -56,30 +58,26 @@ class BaseTokenizer:
             ):
                 if not 0 <= token_id < len(vocabulary):
                     raise ValueError(
-                        f"The special id {token_id} is outside of the {side} vocabulary of {len(vocabulary)} pieces."
+                        f"The special id {token_id} is outside of the {side} vocabulary of "
+                        f"{len(vocabulary)} pieces."
                     )
 
     def for_languages(self, source=None, target=None):
-        """The tokenizer of a multilingual model with other languages; the vocabularies are shared,
-        so this costs nothing.
+        """The tokenizer of a multilingual model for other languages, with the same vocabularies.
 
-        Where a language's id stands depends on the model: before or behind the text, or in the
-        place of the start token (then `start_id` of the returned tokenizer differs, and the model
-        must start with it).
+        The model decides where a language's id goes: before or after the text, or in place of the
+        start token. (Then `start_id` of the returned tokenizer differs, and the model must start
+        with it.) For NLLB, `tokenizer.for_languages(source="eng_Latn", target="fra_Latn")`.
 
         Args:
-            source, target: language codes, keys of `languages`; None leaves a side's language as it
-                is.
+            source, target: str or `None`, default `None`. Keys of `languages`; `None` keeps the
+                language of that side.
 
         Returns:
-            Tokenizer.
+            `Tokenizer`.
 
         Raises:
-            ValueError: if a code is unknown, or the model has no place for that language.
-
-        Example:
-
-            tokenizer.for_languages(source="eng_Latn", target="fra_Latn")
+            ValueError: a code is unknown, or the model does not read that language's id.
         """
         other = copy.copy(self)
         other.special_ids, other._prefixes, other._suffixes = (
@@ -103,18 +101,18 @@ class BaseTokenizer:
         `Tokenizer.from_sentencepiece`.
 
         Args:
-            texts: str or bytes, or an iterable of them.
-            side: "source" or "target".
-            special_tokens: whether to put the side's prefix and suffix ids around (for our own
-                models: the end token after the text).
-            num_threads: int; None means every usable processor for a large batch and one for a
-                small batch.
+            texts: str or bytes, or iterable of them.
+            side: str, default "source". "source" or "target".
+            special_tokens: bool, default False. Whether to add the prefix and suffix ids of the
+                side (for tokenizers trained here: the end token after the text).
+            num_threads: int or `None`, default `None`. `None` means every usable CPU core for a
+                large batch and one for a small batch.
 
         Returns:
-            list of list of int, or for a single text list of int.
+            list of list of int, or list of int for a single text.
 
         Raises:
-            ValueError: if a text is neither str nor bytes, or `side` is unknown.
+            ValueError: a text is neither str nor bytes, or `side` is unknown.
         """
         vocabulary = self._side(side)
         single = isinstance(texts, str | bytes)
@@ -140,9 +138,7 @@ class BaseTokenizer:
         return rows[0] if single else rows
 
     def _cut_tags(self, texts):
-        """For each text the list of its own tag's id, None without a tag; and the texts without
-        their tags.
-        """
+        """For each text a list with the id of its tag, or `None`; and the texts without tags."""
         cut = [cut_tag(valid_text(text)) for text in texts]
         return [[self.tag_ids.get(tag, self.unknown_id)] if tag else None for tag, _ in cut], [
             text for _, text in cut
@@ -150,9 +146,7 @@ class BaseTokenizer:
 
     @functools.cached_property
     def tag_ids(self):
-        """dict of a tag as it stands in a text, ">>fra<<", to its id; empty without
-        `language_tags`.
-        """
+        """dict of a tag as in a text, ">>fra<<", to its id; empty without `language_tags`."""
         if not self.language_tags:
             return {}
         return {
@@ -162,31 +156,34 @@ class BaseTokenizer:
         }
 
     def detokenize(self, ids, side="target"):
-        """Ids to text. Control ids (pad, start, end, ...) write nothing; an id outside of the
-        vocabulary writes what the unknown token writes; bytes that are no UTF-8 write U+FFFD.
+        """Ids to text.
+
+        Control ids (pad, start, end, ...) become nothing, an id outside of the vocabulary becomes
+        the unknown token's text, and invalid UTF-8 becomes U+FFFD.
 
         Args:
-            ids: a sequence of int, or a sequence of such sequences; lists, arrays or tensors.
-            side: "source" or "target".
+            ids: sequence of int, or sequence of such sequences; lists, arrays or tensors.
+            side: str, default "target". "source" or "target".
 
         Returns:
             str for one flat sequence, otherwise list of str; `[]` for an empty list.
+
+        Raises:
+            ValueError: the ids have more than two dimensions or are no integers.
         """
         decode = self._side(side).decode
         rows, flat = id_rows(ids)
         return decode(rows[0]) if flat else [decode(row) for row in rows]
 
     def tokens(self, ids, side="target"):
-        """The pieces of one sequence of ids, for people to read: list of str, "\\u2581" where a
-        word begins.
-        """
+        """The pieces of one sequence of ids, list of str; "\\u2581" marks the begin of a word."""
         rows, flat = id_rows(ids)
         if not flat and rows:
             raise ValueError("tokens takes one flat sequence of ids; call it for each row.")
         return self._side(side).tokens(rows[0] if rows else [])
 
     def id_to_token(self, id, side="target"):
-        """The piece of one id, as str; ValueError if the id is outside of the vocabulary."""
+        """The piece of an id, str. An id outside of the vocabulary raises `ValueError`."""
         pieces = self._side(side).pieces
         if not 0 <= id < len(pieces):
             raise ValueError(
@@ -196,23 +193,21 @@ class BaseTokenizer:
 
     @property
     def vocabulary_size(self):
-        """Number of ids of the source side, and of both sides where they share one vocabulary."""
+        """int. The number of ids of the source side."""
         return len(self._sides["source"])
 
     @property
     def target_vocabulary_size(self):
-        """Number of ids of the target side."""
+        """int. The number of ids of the target side."""
         return len(self._sides["target"])
 
     @property
     def joint(self):
-        """Whether an id means the same piece on both sides, so that a model may share one embedding
-        table.
-        """
+        """Whether an id is the same piece on both sides, so that a model may share embeddings."""
         return self._sides["source"].pieces == self._sides["target"].pieces
 
     def writes_like(self, other):
-        """Whether another tokenizer gives the same ids for every text, and the same text for all
+        """Whether another tokenizer returns the same ids for all texts, and the same texts for all
         ids.
         """
         parts = [
@@ -250,7 +245,7 @@ class BaseTokenizer:
         )
 
     def sentencepiece_model(self, side="source"):
-        """The serialised SentencePiece model of one side, bytes."""
+        """The serialized SentencePiece model of one side, bytes."""
         return self._side(side).model
 
     def vocabulary(self, side="source"):
@@ -266,4 +261,7 @@ class BaseTokenizer:
             if self.joint
             else (self.vocabulary_size, self.target_vocabulary_size)
         )
-        return f"Tokenizer(vocabulary_size={sizes}, normalization={self.normalization!r}, joint={self.joint})"
+        return (
+            f"Tokenizer(vocabulary_size={sizes}, normalization={self.normalization!r}, "
+            f"joint={self.joint})"
+        )

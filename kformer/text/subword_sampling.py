@@ -1,7 +1,7 @@
-"""Subword regularisation: the same text in other pieces each time, as a pure function of a key.
+"""Subword regularization: a random segmentation of a text, as a pure function of a key.
 
-SentencePiece can sample, too, but its random numbers belong to a thread and cannot be set anew, so
-that no sentence could be drawn a second time, in another process or after an interruption.
+SentencePiece can sample, too. But its random numbers belong to a thread and cannot be seeded again,
+so no segmentation could be repeated in another process or after an interruption.
 
 References:
     Kudo 2018, "Subword Regularization: Improving Neural Network Translation Models with Multiple
@@ -19,50 +19,49 @@ from kformer.text.normalization import SPACE_SIGN
 from kformer.text.unigram_scores import message_fields
 
 UNIGRAM, BPE = 1, 2
-# Draws that are kept of a word. They are made when they are first asked for; after some epochs most
-# of them are.
+# The segmentations of a word. Each is sampled when it is first needed, and kept.
 _DRAWS = 32
-# Draws are kept of words up to this number of pieces (Chinese sentences are one word), and of so
-# many words.
+# They are kept for words of up to so many pieces (a Chinese sentence is one word), and for so many
+# words.
 _LONGEST_KEPT, _MOST_KEPT = 32, 1_000_000
-# Where in SentencePiece's ModelProto the model type stands: the trainer's settings, and the type in
-# them.
+# Field numbers in SentencePiece's ModelProto: the trainer's settings, and the model type in them.
 _TRAINER_FIELD, _TYPE_FIELD = 2, 3
 
 
 class SubwordSampler:
-    """Draws other pieces for the words of a text that is tokenized already.
+    """Resamples the segmentation of texts that are already tokenized; their decoding is the same.
 
-    A word is what stands between two spaces, as SentencePiece cuts it; what a text writes stays the
-    same. Where a unigram model has the probabilities `p(x)` of the ways to cut a word, a cut is
-    drawn from `p(x)^strength`, normalised (Kudo 2018, equation 9, over all cuts). With BPE each
-    merge of two pieces that could be made is left out with the probability `strength` (Provilkov et
-    al. 2020, algorithm 1). Words with anything but ordinary pieces of the model (bytes, unknown and
-    special tokens) stay as they are.
+    A unigram model gives each segmentation x of a word a probability `p(x)`; one is sampled in
+    proportion to `p(x)^strength` (Kudo 2018, equation 9, over all segmentations). With BPE each
+    possible merge of two pieces is skipped with the probability `strength` (Provilkov et al. 2020,
+    algorithm 1). Words with bytes, unknown or special tokens stay as they are.
 
-    Of each word there are 32 draws, from which each occurrence takes one.
+    Each word has 32 sampled segmentations, and each occurrence gets one of them.
 
     Args:
-        vocabulary: `kformer.text.vocabulary.Vocabulary`, one side of a tokenizer.
-        strength: float. With a unigram model alpha, above 0: the smaller, the more random; 0.1 to
-            0.5 is usual. With BPE the probability in [0, 1): the larger, the more random; 0.1 is
-            usual.
-        seed: int.
+        vocabulary: `kformer.text.vocabulary.Vocabulary`. One side of a tokenizer.
+        strength: float. With a unigram model alpha, above 0: smaller is more random, and 0.1 to 0.5
+            is usual. With BPE the probability in (0, 1): larger is more random, and 0.1 is usual.
+        seed: int, default 0.
 
     Raises:
         ValueError: the strength is out of range, or the model is neither unigram nor BPE.
 
     Example:
-        >>> sampler = SubwordSampler(tokenizer.vocabulary("source"), 0.1)
-        >>> tokenizer.tokens(sampler([tokenizer.tokenize("A man rides.")], keys=[0])[0])
-        ['▁A', '▁m', 'an', '▁ri', 'de', 's', '.']
+    ```python
+    tokenizer = kformer.Tokenizer.train(["train.en", "train.de"], vocabulary_size=400)
+    sampler = kformer.text.SubwordSampler(tokenizer.vocabulary("source"), 0.1)
+    ids = tokenizer.tokenize("half past four")
+    tokenizer.tokens(sampler([ids], keys=[0])[0])  # ["▁h", "alf", "▁past", "▁f", "our"]
+    ```
     """
 
     def __init__(self, vocabulary, strength, seed=0):
         kind = model_type(vocabulary.model)
         if kind not in (UNIGRAM, BPE):
             raise ValueError(
-                "Pieces can be drawn from a unigram or a BPE model of SentencePiece; this one has words or characters."
+                "Subword sampling needs a unigram or a BPE model of SentencePiece; this one has "
+                "words or characters."
             )
         if (
             isinstance(strength, bool)
@@ -85,16 +84,15 @@ class SubwordSampler:
         self._words = {}
 
     def __call__(self, rows, keys):
-        """Draws the pieces of some texts.
+        """Samples a segmentation of some texts.
 
         Args:
-            rows: list of arrays or lists of ids, as the tokenizer gives them, with special tokens
-                or without.
-            keys: int array, for each text its key: where the key and the text are the same, the
-                draw is.
+            rows: list of arrays or lists of int. The ids from the tokenizer, with or without
+                special tokens.
+            keys: int array. A key for each text: the same key and text give the same result.
 
         Returns:
-            List of int32 arrays.
+            list of int32 arrays.
         """
         lengths = np.array([len(row) for row in rows], np.int64)
         if not len(lengths) or not lengths.sum():
@@ -127,11 +125,10 @@ class SubwordSampler:
         return [np.array(row, np.int32) for row in found]
 
     def _open(self, ids):
-        """What is kept of a word: its draws so far and its text; or its ids alone, where there is
-        nothing to draw.
+        """The cache entry of a word: its segmentations, to be sampled, and its parts; or only its
+        ids, if there is nothing to sample.
         """
-        # What stands behind the last ordinary piece is an end token, say; before the first, a
-        # language.
+        # Special tokens may come before the first ordinary piece (a language) or after the last.
         first = next((i for i, token in enumerate(ids) if token in self._texts), len(ids))
         last = next((i for i in range(len(ids), first, -1) if ids[i - 1] in self._texts), first)
         inner = ids[first:last]
@@ -142,7 +139,7 @@ class SubwordSampler:
 
     def _draw(self, word, number):
         text, before, inner, behind = word
-        # Python keeps the numbers that a string as a seed gives.
+        # The random numbers of a string seed are the same in all versions of Python.
         generator = random.Random(f"{self.seed}/{number}/{text}")
         pieces = (
             self._draw_unigram(text, generator)
@@ -157,7 +154,7 @@ class SubwordSampler:
         return before + ids + behind
 
     def _draw_unigram(self, text, generator):
-        """Forward sums, then a path drawn from the end."""
+        """Forward sums, then a path sampled from the end."""
         sums = [0.0, *[-math.inf] * len(text)]
         ways = [[] for _ in sums]
         for end in range(1, len(sums)):
@@ -172,7 +169,7 @@ class SubwordSampler:
                 )
         pieces, end = [], len(text)
         while end:
-            if not ways[end]:  # A character that is no piece by itself: the word cannot be written.
+            if not ways[end]:  # A character without a piece of its own: the word stays as it is.
                 return [text]
             begins, scores = zip(*ways[end], strict=True)
             weights = [math.exp(score - sums[end]) for score in scores]
@@ -182,27 +179,24 @@ class SubwordSampler:
         return pieces[::-1]
 
     def _draw_bpe(self, text, generator):
-        """Merges the pair of the best score of those that are not left out this time, until there
-        is none.
-        """
+        """Merges the pair with the best score of those not skipped, until none is left."""
         symbols = list(text)
         while True:
-            best, place = -math.inf, None
+            best, index = -math.inf, None
             for i in range(len(symbols) - 1):
                 known = self._pieces.get(symbols[i] + symbols[i + 1])
                 if known is not None and generator.random() >= self.strength and known[1] > best:
-                    best, place = known[1], i
-            if place is None:
+                    best, index = known[1], i
+            if index is None:
                 return symbols
-            symbols[place : place + 2] = [symbols[place] + symbols[place + 1]]
+            symbols[index : index + 2] = [symbols[index] + symbols[index + 1]]
 
 
 def model_type(model):
-    """The number of a SentencePiece model's type in its settings: 1 unigram, 2 BPE, 3 words, 4
-    characters.
+    """The type of a SentencePiece model: 1 unigram, 2 BPE, 3 words, 4 characters.
 
     Args:
-        model: bytes, a serialised SentencePiece model.
+        model: bytes. A serialized SentencePiece model.
     """
     for field, _, start, end in message_fields(model, 0, len(model)):
         if field == _TRAINER_FIELD:
@@ -213,7 +207,7 @@ def model_type(model):
 
 
 def _ordinary_pieces(vocabulary):
-    """dict of the text of each piece that is neither special nor a byte to its id and score."""
+    """dict of piece to (id, score), of all pieces that are neither special nor a byte."""
     processor, id_map = vocabulary.processor, vocabulary.id_map
     special, pieces = {vocabulary.unknown_id, *vocabulary.control_ids}, {}
     for number in range(len(processor)):
@@ -224,13 +218,13 @@ def _ordinary_pieces(vocabulary):
     return pieces
 
 
-def _hash(keys, places, seed):
-    """Random 32-bit numbers of keys and places, int64 arrays; the constants are those of
-    MurmurHash3's 64-bit finaliser.
+def _hash(keys, positions, seed):
+    """Random 32-bit numbers for keys and positions, int64 arrays, with the constants of
+    MurmurHash3's 64-bit finalizer.
     """
     with np.errstate(over="ignore"):
         bits = keys + np.uint64(zlib.crc32(str(seed).encode())) * np.uint64(0x9E3779B97F4A7C15)
-        for number in (np.uint64(0), places.astype(np.uint64)):
+        for number in (np.uint64(0), positions.astype(np.uint64)):
             bits = (bits + number) * np.uint64(0x9E3779B97F4A7C15)
             bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
             bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)

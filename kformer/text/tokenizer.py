@@ -1,4 +1,4 @@
-"""The tokenizer: how one is made, saved and loaded."""
+"""The tokenizer: training, saving and loading."""
 
 import json
 import os
@@ -12,44 +12,44 @@ from kformer.text.vocabulary import Vocabulary, load_sentencepiece
 
 
 class Tokenizer(BaseTokenizer):
-    """Text to ids and back, by SentencePiece, for the source and the target side.
+    """Text to ids and back with SentencePiece, for the source and the target side.
 
-    Make one with `Tokenizer.train`, `Tokenizer.load` or, around a published SentencePiece model,
-    `Tokenizer.from_sentencepiece`. Both sides may share one model ("joint") or have one each.
+    Make one with `Tokenizer.train`, `Tokenizer.load` or, from a published SentencePiece model,
+    `Tokenizer.from_sentencepiece`. Both sides share one model ("joint") or have one each.
 
-    What it promises:
+    Guarantees:
 
     - Text never becomes a control id: "</s>" or "<pad>" in a text is text.
-    - With byte fallback (the default) no character is unknown: a rare one becomes the bytes of its
-      UTF-8.
-    - Normalization "nmt_nfkc" (default) reads text as translation systems do: compatibility forms
-      are folded (NFKC), every kind of space becomes one space, control characters and spaces at the
-      ends go; text comes back so normalised. With "identity" every Unicode string comes back byte
-      for byte, if byte fallback is on.
-    - What is not valid UTF-8 becomes U+FFFD, in the text that goes in and in the text that comes
-      out.
-    - `kformer.export.saved_model.tokenizer.GraphTokenizer` gives the same ids and the same text in a
-      TensorFlow graph.
+    - With byte fallback (the default) no character is unknown: a rare character becomes its UTF-8
+      bytes.
+    - With the normalization "nmt_nfkc" (default) text is read as translation systems do:
+      compatibility forms are folded (NFKC), every kind of space becomes one space, and control
+      characters and outer spaces are removed. Decoded text is normalized in this way. With
+      "identity" and byte fallback, every Unicode string is decoded byte for byte.
+    - Invalid UTF-8 becomes U+FFFD, in encoding and in decoding.
+    - `kformer.export.saved_model.tokenizer.GraphTokenizer` returns the same ids and the same text
+      in a TensorFlow graph.
 
-    A tokenizer does not change once it is made, and can be pickled.
+    A tokenizer is immutable and can be pickled.
 
     Attributes:
-        pad_id, unknown_id, start_id, end_id: int. 0, 1, 2, 3 for tokenizers trained here; any for
-            imported ones.
-        source_prefix, source_suffix, target_prefix, target_suffix: tuples of int, what
+        pad_id, unknown_id, start_id, end_id: int. 0, 1, 2, 3 for tokenizers trained here; any ids
+            for imported ones.
+        source_prefix, source_suffix, target_prefix, target_suffix: tuples of int. The ids that
             `special_tokens=True` adds.
-        languages: dict of language code to id, empty unless the tokenizer is that of a multilingual
-            model.
-        source_language, target_language: str, the codes set now (see `for_languages`), or None.
+        languages: dict of language code to id. Empty if the model is not multilingual.
+        source_language, target_language: str or `None`. The current languages, see
+            `for_languages`.
         normalization: str.
 
     Example:
-
-        tokenizer = kformer.Tokenizer.train(["train.en", "train.de"], vocabulary_size=8000)
-        ids = tokenizer.tokenize(["A man rides a horse."])
-        tokenizer.detokenize(ids)                                  # ["A man rides a horse."]
-        tokenizer.save("tokenizer")
-        tokenizer = kformer.Tokenizer.load("tokenizer")
+    ```python
+    tokenizer = kformer.Tokenizer.train(["train.en", "train.de"], vocabulary_size=400)
+    ids = tokenizer.tokenize(["half past four"])
+    tokenizer.detokenize(ids)  # ["half past four"]
+    tokenizer.save("tokenizer")
+    tokenizer = kformer.Tokenizer.load("tokenizer")
+    ```
 
     References:
         Kudo and Richardson (2018), SentencePiece, https://arxiv.org/abs/1808.06226.
@@ -76,43 +76,44 @@ class Tokenizer(BaseTokenizer):
         any machine.
 
         Args:
-            files: path or list of paths of UTF-8 text files, one text per line. Alone: one joint
-                model for both sides, so list the files of both languages.
-            target_files: path or paths; then `files` train the source model and these the target
-                model.
-            texts, target_texts: iterables of str or bytes, instead of files. They are read once, as
-                a stream.
-            vocabulary_size: int, the number of pieces with special tokens and the 256 bytes of byte
-                fallback; with two models a pair (source, target) is taken too. It is kept exactly:
-                a corpus that does not have so many pieces, or has more characters, is an error that
-                names the nearest size possible.
-            model_type: "unigram" or "bpe".
-            normalization: "nmt_nfkc" or "identity", see the class.
-            byte_fallback: whether characters outside of the vocabulary become bytes; otherwise they
-                become unknown.
-            character_coverage: float, the part of the corpus' characters that get pieces of their
-                own. 0.9995 leaves rare signs to byte fallback; 1.0 gives each a piece.
-            split_digits: whether each digit is a piece. On by default: a model then composes
-                numbers that it has never seen, where pieces like "201" would have to be learnt one
-                by one.
-            max_sentences: int, texts to train on; of more, a random sample is taken. It bounds
-                memory, which is about 1.3 KB for a sentence of 60 characters.
-            seed: int, of that sample.
+            files: path or list of paths, default `None`. UTF-8 text files with one text per line.
+                Without `target_files` they train one joint model for both sides, so list the files
+                of both languages.
+            target_files: path or list of paths, default `None`. These train the target model, and
+                `files` the source model.
+            texts, target_texts: iterables of str or bytes, default `None`. Used instead of files,
+                and read once, as a stream.
+            vocabulary_size: int or pair of int, default 8000. The exact number of pieces, including
+                special tokens and the 256 bytes of byte fallback. A pair (source, target) is for
+                two models. If the corpus has too few pieces or too many characters, the error names
+                the nearest possible size.
+            model_type: str, default "unigram". "unigram" or "bpe".
+            normalization: str, default "nmt_nfkc". "nmt_nfkc" or "identity", see the class.
+            byte_fallback: bool, default True. Whether characters outside of the vocabulary become
+                bytes; otherwise they become unknown.
+            character_coverage: float, default 0.9995. The share of the characters of the corpus
+                that get their own pieces. 0.9995 leaves rare characters to byte fallback; 1.0 gives
+                each a piece.
+            split_digits: bool, default True. Whether each digit is a piece. A model then composes
+                numbers that it has never seen; pieces like "201" would have to be learned one by
+                one.
+            max_sentences: int, default 300,000. The most texts to train on; of more texts a random
+                sample is used. Memory is about 1.3 KB for a sentence of 60 characters.
+            seed: int, default 0. The seed of that sample.
 
         Returns:
-            Tokenizer: pad 0, unknown 1, start 2, end 3; `special_tokens=True` ends both sides with
-                the end token.
+            `Tokenizer` with pad 0, unknown 1, start 2 and end 3. `special_tokens=True` adds the end
+            token on both sides.
 
         Raises:
-            FileNotFoundError: if a file is missing.
-            ValueError: if there is no text, a file is not UTF-8, or a setting does not fit.
+            FileNotFoundError: a file is missing.
+            ValueError: there is no text, a file is not UTF-8, or a setting does not fit.
 
         Example:
-
-            kformer.Tokenizer.train(["train.en", "train.de"])                           # joint
-            kformer.Tokenizer.train("train.en", "train.zh", vocabulary_size=(8000, 6000))
-            kformer.Tokenizer.train(texts=(pair[0] for pair in pairs), target_texts=(pair[1] for
-            pair in pairs))
+        ```python
+        joint = kformer.Tokenizer.train(["train.en", "train.de"], vocabulary_size=400)
+        two = kformer.Tokenizer.train("train.en", "train.de", vocabulary_size=(330, 330))
+        ```
         """
         rule = get_normalization(normalization, trainable=True)
         corpora = [open_corpus(files, texts, "files", "texts")]
@@ -122,8 +123,8 @@ class Tokenizer(BaseTokenizer):
         sizes = tuple(vocabulary_size) if paired else (vocabulary_size,) * len(corpora)
         if len(sizes) != len(corpora):
             raise ValueError(
-                f"vocabulary_size={vocabulary_size!r} has {len(sizes)} sizes for {len(corpora)} model(s); "
-                "a pair goes with target_files or target_texts."
+                f"vocabulary_size={vocabulary_size!r} has {len(sizes)} sizes for {len(corpora)} "
+                "model(s); a pair goes with target_files or target_texts."
             )
         models = [
             train_sentencepiece(
@@ -166,42 +167,45 @@ class Tokenizer(BaseTokenizer):
         language_tags=False,
         normalization="model",
     ):
-        """A tokenizer around existing SentencePiece models, such as a published translation
-        model's.
+        """A tokenizer for existing SentencePiece models, such as those of a published model.
 
         Args:
-            model: bytes (serialised) or a path.
-            target_model: bytes or a path; without it both sides share `model`.
-            vocabulary: the pieces by their ids, where these are not SentencePiece's own (Marian's
-                `vocab.json`): a list of str in the order of ids, or a dict of piece to id. A piece
-                of the model that is not among them becomes the unknown token; one of theirs that
-                the model does not have is found where it is what SentencePiece leaves as unknown.
-            target_vocabulary: the same for the target side; without it, `vocabulary`.
-            pad_id, unknown_id, start_id, end_id: int. By default SentencePiece's own, which only
-                goes without `vocabulary`.
-            source_prefix, source_suffix, target_prefix, target_suffix: ids that
-                `special_tokens=True` puts around a text; a suffix is `[end_id]` by default.
-            control_ids: further ids, of both sides, that no text becomes and that write no text.
-            target_control_ids: those of the target side, if it has others.
-            languages: dict of language code to id, for `for_languages`. The ids should be among
-                `control_ids`.
-            language_places: dict with, for "source" and "target", the list of places where that
-                language's id stands: any of "source_prefix", "source_suffix", "target_prefix",
-                "target_suffix" (behind the end token) and "start" (the start token is the
-                language's id).
-            language_tags: whether a source text may begin with its own tag, as in ">>fra<< Good
-                morning." (Marian's multilingual models). The tag is cut off as it stands, up to the
-                first "<<", and becomes the id of the piece so called, or the unknown id; it takes
-                the place of `source_prefix`.
-            normalization: "model": the model's own. "nmt_nfkc" and "identity" are for models
-                trained by `Tokenizer.train`.
+            model: bytes (serialized) or path.
+            target_model: bytes or path, default `None`. Without it both sides share `model`.
+            vocabulary: list of str in the order of ids, or dict of piece to id, default `None`. The
+                pieces, if the ids are not SentencePiece's own (Marian's `vocab.json`). A piece of
+                the model that is missing here becomes the unknown token. A piece that only the
+                vocabulary has is found where SentencePiece returns the unknown token for it.
+            target_vocabulary: the same for the target side, default `None`. `None` means
+                `vocabulary`.
+            pad_id, unknown_id, start_id, end_id: int, default `None`. `None` means SentencePiece's
+                own id, which needs `vocabulary=None`.
+            source_prefix, target_prefix: sequences of int, default empty. The ids that
+                `special_tokens=True` puts before a text.
+            source_suffix, target_suffix: sequences of int, default `[end_id]`. The ids that it puts
+                after a text.
+            control_ids: sequence of int, default empty. Further ids of both sides that no text
+                becomes and that are decoded to nothing.
+            target_control_ids: sequence of int, default `None`. Those of the target side, if they
+                differ.
+            languages: dict of language code to id, default `None`, for `for_languages`. The ids
+                should be among `control_ids`.
+            language_places: dict of "source" and "target" to list of str, default `None`. Where the
+                id of that language goes: any of "source_prefix", "source_suffix", "target_prefix",
+                "target_suffix" (after the end token) and "start" (it replaces the start token).
+            language_tags: bool, default False. Whether a source text may begin with its own tag, as
+                in ">>fra<< Good morning." (Marian's multilingual models). The tag, up to the first
+                "<<", is replaced by the id of the piece with this name, or by the unknown id, which
+                replaces `source_prefix`.
+            normalization: str, default "model". "model" leaves the text to the SentencePiece model.
+                "nmt_nfkc" and "identity" are for models trained by `Tokenizer.train`.
 
         Returns:
-            Tokenizer.
+            `Tokenizer`.
 
         Raises:
-            FileNotFoundError: if a path is missing.
-            ValueError: if a model cannot be read, or ids are missing or out of range.
+            FileNotFoundError: a path does not exist.
+            ValueError: a model cannot be read, or ids are missing or out of range.
         """
         models = [_model_bytes(each) for each in (model, target_model) if each is not None]
         vocabularies = [_piece_list(vocabulary), _piece_list(target_vocabulary)]
@@ -215,7 +219,7 @@ class Tokenizer(BaseTokenizer):
         ):
             special_ids[name] = given if given is not None or vocabularies[0] is not None else own
             if special_ids[name] is None or special_ids[name] < 0:
-                raise ValueError(f"This model does not tell its {name}_id; pass {name}_id.")
+                raise ValueError(f"This model has no {name}_id of its own; pass {name}_id.")
         suffixes = {"source": source_suffix, "target": target_suffix}
         return cls._from_parts(
             [models[0], models[-1]],
@@ -260,15 +264,15 @@ class Tokenizer(BaseTokenizer):
         return cls(*sides, special_ids=special_ids, **settings)
 
     def save(self, folder):
-        """Writes the tokenizer as a folder: `tokenizer.json` and the files that it names.
+        """Writes the tokenizer into a folder: `tokenizer.json` and the files that it names.
 
-        A folder is replaced atomically: whoever reads it finds the former tokenizer or this one.
+        The replacement is atomic: a reader finds either the old tokenizer or this one.
 
         Args:
-            folder: path; created if need be.
+            folder: path. Created if needed.
 
         Raises:
-            ValueError: if a file stands at this path.
+            ValueError: the path is a file.
         """
         contents = {}
         config = {
@@ -301,18 +305,17 @@ class Tokenizer(BaseTokenizer):
 
     @classmethod
     def load(cls, folder):
-        """Reads a tokenizer from the folder that `save` wrote. Nothing in a folder can run code.
+        """Reads a tokenizer from a folder that `save` wrote. Nothing in a folder can run code.
 
         Args:
             folder: path.
 
         Returns:
-            Tokenizer.
+            `Tokenizer`.
 
         Raises:
-            FileNotFoundError: if the folder or one of its files is missing.
-            ValueError: if it is of a newer format, malformed, or has a link that leads out of the
-                folder.
+            FileNotFoundError: the folder or one of its files is missing.
+            ValueError: the format is newer or malformed, or a link leads out of the folder.
         """
         config = tokenizer_folder.read_folder(folder)
         sides = [config[side] for side in tokenizer_folder.SIDES]

@@ -9,18 +9,18 @@ from kformer.text.normalization import SPACE_SIGN
 from kformer.utils.checks import check_choice
 
 FORMATS = ("auto", "word2vec", "word2vec_binary", "glove")
-_LONGEST_WORD = 10_000  # bytes; beyond, a binary file is not what it is taken for
+_LONGEST_WORD = 10_000  # In bytes; a longer word means that the file is not binary word2vec.
 
 
 @dataclass(frozen=True)
 class WordVectors:
-    """A table for an embedding, and how much of it was found.
+    """A table for an embedding, and the tokens that the file has.
 
     Attributes:
-        table: float32 array `[V, D]`, a row for each token.
-        found: list of the tokens that have a vector of the file.
-        missing: list of those that have not; their rows are drawn at random, as far spread as the
-            others.
+        table: float32 array `[V, D]`. A row for each token.
+        found: list of str. The tokens that have a vector in the file.
+        missing: list of str. The other tokens; their rows are random, with the same standard
+            deviation.
     """
 
     table: np.ndarray
@@ -29,11 +29,11 @@ class WordVectors:
 
     @property
     def coverage(self):
-        """Found tokens of all, in `[0, 1]`."""
+        """The share of the tokens that were found, in `[0, 1]`."""
         return len(self.found) / max(len(self.found) + len(self.missing), 1)
 
     def report(self):
-        """The coverage in a sentence."""
+        """The coverage as a sentence."""
         total = len(self.found) + len(self.missing)
         some = ", ".join(repr(token) for token in self.missing[:5])
         return f"{len(self.found):,} of {total:,} tokens have a vector ({self.coverage:.1%})" + (
@@ -44,34 +44,35 @@ class WordVectors:
 def load_word_vectors(path, tokens, *, format="auto", lowercase=False, std=None, seed=0):
     """Reads the vectors of a tokenizer's pieces or of a list of words.
 
-    The file is read once from its beginning to its end, and only the rows that are asked for are
-    kept, so that it may be larger than the memory. Of a word that stands in it twice the first
-    vector counts.
+    The file is read once, and only the wanted rows are kept, so it may be larger than the memory.
+    If a word occurs twice, the first vector counts.
 
     Args:
-        path: a file of word2vec (text, or binary `.bin`) or of GloVe (text).
-        tokens: a `kformer.Tokenizer`, whose source pieces are looked up, those that begin a word
-            without their space sign; or a list of words.
-        format: `"word2vec"` (the first line tells the numbers of words and dimensions),
-            `"word2vec_binary"`, `"glove"` (no such line) or `"auto"`, which tells them apart by the
-            file's beginning.
-        lowercase: whether tokens are looked up in lower case where the file lacks them as they are.
-        std: standard deviation that the found vectors are scaled to; `None` leaves them as they
-            are. An embedding of this package that multiplies by sqrt(D) learns best from 1 /
-            sqrt(D).
-        seed: of the rows of missing tokens.
+        path: path of a word2vec file (text or binary) or of a GloVe file (text).
+        tokens: `kformer.Tokenizer` or list of str. Of a tokenizer the source pieces are looked up,
+            without the sign that marks the begin of a word.
+        format: str, default "auto". `"word2vec"` (the first line has the numbers of words and
+            dimensions), `"word2vec_binary"`, `"glove"` (no such line) or `"auto"`, which looks at
+            the beginning of the file.
+        lowercase: bool, default False. Whether a token that the file lacks is looked up in lower
+            case.
+        std: float or `None`, default `None`. The standard deviation that the vectors are scaled to;
+            `None` does not scale them. An embedding of this package that multiplies by sqrt(D)
+            learns best from 1 / sqrt(D).
+        seed: int, default 0. The seed of the rows of missing tokens.
 
     Returns:
-        `WordVectors`; give its `table` to `kformer.layers.PositionalEmbedding(pretrained=)`.
+        `WordVectors`. Pass its `table` to `kformer.layers.PositionalEmbedding(pretrained=...)`.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file is damaged or of another format, or has none of the tokens.
+        ValueError: the file is damaged or has another format, or has none of the tokens.
 
     Example:
-        >>> vectors = kformer.text.load_word_vectors("glove.6B.100d.txt", ["the", "dog"], std=0.1)
-        >>> vectors.report()
-        "2 of 2 tokens have a vector (100.0%)"
+    ```python
+    vectors = kformer.text.load_word_vectors("glove.6B.100d.txt", ["the", "dog"], std=0.1)
+    vectors.report()  # "2 of 2 tokens have a vector (100.0%)"
+    ```
 
     References:
         Mikolov et al. 2013, "Efficient estimation of word representations in vector space";
@@ -89,16 +90,17 @@ def load_word_vectors(path, tokens, *, format="auto", lowercase=False, std=None,
     found = [label for label, row in zip(labels, rows, strict=True) if row is not None]
     if not found:
         raise ValueError(
-            f"{path} has a vector for none of the {len(names):,} tokens; is it of their language, and written as they are?"
+            f"{path} has a vector for none of the {len(names):,} tokens; is it of their language, "
+            "and written as they are?"
         )
     known = np.stack([row for row in rows if row is not None])
     spread = float(known.std()) or 1.0
     scale = 1.0 if std is None else std / spread
     generator = np.random.default_rng(seed)
     table = generator.normal(0, spread * scale, (len(names), known.shape[1])).astype("float32")
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if row is not None:
-            table[place] = row * scale
+            table[index] = row * scale
     return WordVectors(
         table, found, [label for label, row in zip(labels, rows, strict=True) if row is None]
     )
@@ -111,7 +113,7 @@ def _pieces(tokenizer):
 
 
 def _names(tokens):
-    """What each token is called in a file of words."""
+    """The word to look up for each token."""
     if isinstance(tokens, str | bytes):
         raise ValueError(
             "tokens must be a tokenizer or a list of words, but one text was given; split it."
@@ -126,7 +128,7 @@ def _format_of(path):
         first = file.readline(1 << 16)
         if not _is_header(first):
             return "glove"
-        # A line of text holds nothing but text.
+        # A binary file is not valid text after the header.
         sample = file.readline(1 << 16)
     try:
         parts = sample.decode("utf-8").split()
@@ -151,7 +153,8 @@ def _read(path, format, wanted):
             header = file.readline(1 << 16)
             if not _is_header(header) or int(header.split()[1]) < 1:
                 raise ValueError(
-                    f"{path} does not begin with the numbers of words and dimensions, as word2vec's files do; try format='glove'."
+                    f"{path} does not begin with the numbers of words and dimensions, as "
+                    "word2vec's files do; try format='glove'."
                 )
             count, size = map(int, header.split())
         if format == "word2vec_binary":
@@ -166,21 +169,23 @@ def _read_text(file, path, size, wanted):
         if parts == [b""]:
             continue
         size = len(parts) - 1 if size is None else size
-        # From the end: a word of GloVe's may hold spaces.
+        # From the end, since words in GloVe files may have spaces.
         word, numbers = (
             b" ".join(parts[:-size]).decode("utf-8", errors="replace").strip(),
             parts[-size:],
         )
         if size < 1 or len(parts) <= size:
             raise ValueError(
-                f"{path}, line {number}: there must be a word and {size} numbers, but there are {len(parts)} parts."
+                f"{path}, line {number}: there must be a word and {size} numbers, but there are "
+                f"{len(parts)} parts."
             )
         if word in wanted and word not in vectors:
             try:
                 vectors[word] = np.array(numbers, dtype="float32")
             except ValueError:
                 raise ValueError(
-                    f"{path}, line {number}: {b' '.join(numbers)[:40].decode(errors='replace')!r} are not numbers."
+                    f"{path}, line {number}: "
+                    f"{b' '.join(numbers)[:40].decode(errors='replace')!r} are not numbers."
                 ) from None
             _check_finite(vectors[word], path, word)
     return vectors
@@ -193,7 +198,8 @@ def _read_binary(file, path, count, size, wanted):
         while (byte := file.read(1)) != b" ":
             if not byte or len(word) > _LONGEST_WORD:
                 raise ValueError(
-                    f"{path} breaks off at word {number + 1:,} of {count:,}; it is damaged, or no binary file of word2vec."
+                    f"{path} breaks off at word {number + 1:,} of {count:,}; it is damaged, or no "
+                    "binary file of word2vec."
                 )
             if byte != b"\n" or word:  # Some writers end each vector with a line break.
                 word += byte

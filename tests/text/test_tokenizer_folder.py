@@ -382,7 +382,7 @@ def test_from_sentencepiece_reads_a_file_and_the_models_own_ids(joint, tmp_path)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"vocabulary": ["a", "b"]}, "does not tell its pad_id; pass pad_id"),
+        ({"vocabulary": ["a", "b"]}, "has no pad_id of its own; pass pad_id"),
         ({"vocabulary": {"a": 0, "b": 2}}, "each id from 0 to its size - 1 once"),
         (
             {"vocabulary": ["a", "a"], "pad_id": 0, "unknown_id": 0, "start_id": 0, "end_id": 0},
