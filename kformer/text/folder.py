@@ -1,4 +1,4 @@
-"""The folder that a tokenizer is kept in: `tokenizer.json`, SentencePiece models, lists of pieces.
+"""The folder of a tokenizer: `tokenizer.json`, SentencePiece models and lists of pieces.
 
     {
       "format_version": 1,
@@ -10,17 +10,16 @@
       "target": {...}
     }
 
-Tokenizers of multilingual models have more keys (see `kformer.text.languages`), which others leave
-out:
+Only tokenizers of multilingual models have these keys (see `kformer.text.languages`):
 
       "languages": {"eng_Latn": 256047, "fra_Latn": 256057},
       "language_places": {"source": ["source_prefix"], "target": ["target_prefix"]},
       "language_tags": true
 
-`vocabulary` names a JSON list of every piece by its id, where ids are not SentencePiece's own. Both
-sides may name the same file. File names carry a part of the content's SHA-256, so that a folder is
-replaced by writing the new files beside the old ones and renaming `tokenizer.json` last: at no time
-does it describe files of another tokenizer."""
+`vocabulary` is the file of a JSON list of every piece by its id, if ids are not SentencePiece's
+own. Both sides may have the same files. File names contain a part of the content's SHA-256. So a
+folder is replaced by writing the new files beside the old ones and renaming `tokenizer.json` last:
+it never describes files of another tokenizer."""
 
 import contextlib
 import hashlib
@@ -67,7 +66,7 @@ def write_folder(folder, config, contents):
 
 
 def content_name(stem, content, suffix):
-    """A file name that is the same for the same content alone."""
+    """A file name that contains a digest of the content."""
     return f"{stem}-{hashlib.sha256(content).hexdigest()[:8]}{suffix}"
 
 
@@ -93,8 +92,8 @@ def read_folder(folder):
     version = _field(config, "format_version", int, where)
     if version > FORMAT_VERSION:
         raise ValueError(
-            f"{where!r} has format_version {version}, newer than the {FORMAT_VERSION} that this kformer reads; "
-            "upgrade kformer."
+            f"{where!r} has format_version {version}, newer than the {FORMAT_VERSION} that this "
+            "kformer reads; upgrade kformer."
         )
     kind = _field(config, "kind", str, where)
     if kind != "sentencepiece":
@@ -119,7 +118,8 @@ def read_folder(folder):
             pieces = _parse_json(_read_file(folder, name), str(folder / name))
             if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
                 raise ValueError(
-                    f"{str(folder / name)!r} must hold a JSON list of strings; save the tokenizer again."
+                    f"{str(folder / name)!r} must hold a JSON list of strings; save the tokenizer "
+                    "again."
                 )
             settings["vocabulary"] = pieces
         else:
@@ -129,7 +129,7 @@ def read_folder(folder):
 
 
 def _check_languages(config, where):
-    """Checks the optional keys of multilingual tokenizers; what is null is taken for left out."""
+    """Checks the optional keys of multilingual tokenizers; null means that a key is missing."""
     for key in ("languages", "language_places", "language_tags"):
         if config.get(key) is None:
             config.pop(key, None)
@@ -147,7 +147,7 @@ def _check_languages(config, where):
 
 
 def _file_names(folder):
-    """Names of the files that the tokenizer now in `folder` consists of, as far as it can be read."""
+    """The file names of the tokenizer that is in the folder now, as far as it can be read."""
     names = set()
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         config = json.loads((folder / CONFIG_NAME).read_bytes())
@@ -164,7 +164,8 @@ def _read_file(folder, name):
     if not _is_plain(name):
         where = str(folder / CONFIG_NAME)
         raise ValueError(
-            f"{where!r} names the file {name!r}; only plain names of files in the folder may stand there."
+            f"{where!r} names the file {name!r}; only plain names of files in the folder may stand "
+            "there."
         )
     path = folder / name
     try:

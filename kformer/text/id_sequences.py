@@ -1,4 +1,4 @@
-"""Sequences of ids from whatever holds them: lists, NumPy arrays, tensors of any backend."""
+"""Sequences of ids from lists, NumPy arrays or tensors of any backend."""
 
 import numbers
 
@@ -6,20 +6,23 @@ import numpy as np
 
 
 def id_rows(ids):
-    """(list of lists of int, whether `ids` was one flat sequence).
+    """Converts ids to lists.
 
-    An empty list is taken for an empty batch. No backend is imported: tensors tell what they are by
-    their methods.
+    No backend is imported: tensors are recognized by their methods.
+
+    Args:
+        ids: sequence of int, or sequence of such sequences; lists, arrays or tensors. An empty list
+            is an empty batch.
+
+    Returns:
+        list of lists of int, and whether `ids` was one flat sequence.
 
     Raises:
-        ValueError: if `ids` has other than one or two dimensions, or holds something that is no
-            whole number.
+        ValueError: `ids` has other than one or two dimensions, or holds anything but integers.
     """
     if hasattr(ids, "row_splits"):  # a ragged tensor of TensorFlow
         return ids.to_list(), False
-    if hasattr(
-        ids, "detach"
-    ):  # a tensor of PyTorch, which may be on another device or hold a gradient
+    if hasattr(ids, "detach"):  # a tensor of PyTorch, perhaps on a GPU or with a gradient
         ids = ids.detach().cpu()
     if hasattr(ids, "ndim") and hasattr(ids, "dtype"):
         ids = np.asarray(ids)

@@ -1,7 +1,7 @@
-"""Languages of a multilingual model: codes, their ids, and where a language's id stands.
+"""Languages of a multilingual model: codes, their ids, and where a language's id goes.
 
-A published model names its languages in one of a few ways, which are data here: for the source and
-for the target language a list of places.
+A published model reads its languages in one of a few ways. Here each way is data: for the source
+and for the target language, a list of names from `PLACES`.
 
     NLLB, M2M100, mBART-50   {"source": ["source_prefix"], "target": ["target_prefix"]}
     mBART (25 languages)     {"source": ["source_suffix"], "target": ["target_suffix", "start"]}
@@ -14,58 +14,55 @@ from kformer.utils.checks import check_choice
 
 ROLES = ("source", "target")
 PLACES = ("source_prefix", "source_suffix", "target_prefix", "target_suffix", "start")
-# As the graph cuts it too: a tag at the very beginning, up to the first "<<", whatever stands
-# between.
+# A tag at the beginning, up to the first "<<". The graph uses the same pattern.
 TAG_PATTERN = r"(?s)\A>>.*?<<"
 _TAG = re.compile(TAG_PATTERN)
-# So many codes are named in an error message.
+# The most codes in an error message.
 _SHOWN = 12
 
 
 def cut_tag(text):
-    """(tag, rest) of a text that begins with a language tag such as ">>fra<<"; ("", text) of any
-    other.
-    """
+    """`(tag, rest)` of a text that begins with a tag such as ">>fra<<"; else `("", text)`."""
     found = _TAG.match(text)
     return (found[0], text[found.end() :]) if found else ("", text)
 
 
 def check_languages(languages, places, sides):
-    """The languages and their places as new dicts.
+    """The checked languages and their places, as new dicts.
 
     Args:
-        languages: dict of code to id, or None.
-        places: dict of role to list of places, or None where there are no languages.
+        languages: dict of code to id, or `None`.
+        places: dict of role to list of names from `PLACES`, or `None` without languages.
         sides: dict of side to `Vocabulary`.
 
     Raises:
-        ValueError: if a place is unknown, or an id is outside of the vocabulary of a side where it
-            may stand.
+        ValueError: a place is unknown, or an id is outside of the vocabulary of its side.
     """
     languages = dict(languages or {})
     places = {role: list((places or {}).get(role, ())) for role in ROLES}
     for place in (*places["source"], *places["target"]):
         check_choice("A language place", place, PLACES)
-        # The start token is kept once for both sides.
+        # Both sides share the start token.
         size = len(sides["source" if place.startswith("source") else "target"])
         for code, token_id in languages.items():
             if not 0 <= token_id < size:
                 raise ValueError(
-                    f"The id {token_id} of the language {code!r} is outside of the vocabulary of {size} pieces."
+                    f"The id {token_id} of the language {code!r} is outside of the vocabulary of "
+                    f"{size} pieces."
                 )
     return languages, places
 
 
 def find_language(languages, places, role, code):
-    """The id of a language code, written as in `languages` or as the model's piece (`>>fra<<`,
-    `__fr__`).
+    """The id of a language code, written as in `languages` or as a piece (`>>fra<<`, `__fr__`).
 
     Raises:
-        ValueError: if there is no such language, or the model has no place for it.
+        ValueError: there is no such language, or the model does not read this role's language.
     """
     if not languages:
         raise ValueError(
-            f"This tokenizer has no languages to choose from; leave out the {role} language {code!r}."
+            f"This tokenizer has no languages to choose from; leave out the {role} language "
+            f"{code!r}."
         )
     if not places[role]:
         raise ValueError(f"This model is not told the {role} language; leave out {code!r}.")
@@ -83,14 +80,14 @@ def find_language(languages, places, role, code):
 
 
 def some_languages(languages):
-    """The first codes, for a message."""
+    """The first codes and the number of the others, for a message."""
     codes = sorted(languages)
     rest = len(codes) - _SHOWN
     return ", ".join(codes[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def place_language(token_id, places, special_ids, prefixes, suffixes):
-    """Writes a language's id into its places, in the three dicts given."""
+    """Writes a language's id to its places, in the given dicts."""
     for place in places:
         side, _, end = place.partition("_")
         if place == "start":
@@ -102,7 +99,7 @@ def place_language(token_id, places, special_ids, prefixes, suffixes):
 
 
 def placed_language(languages, places, role, special_ids, prefixes, suffixes):
-    """The code of the language that stands in the first place of a role; None if there is none."""
+    """The code of the language at a role's first place, or `None`."""
     if not places[role]:
         return None
     side, _, end = places[role][0].partition("_")

@@ -1,8 +1,7 @@
-"""What happens to a text before SentencePiece reads it and after its pieces are joined again.
+"""Changes to a text before SentencePiece reads it, and after its pieces are joined again.
 
-The rules are data, lists of literal replacements, because two readers follow them: Python (on any
-backend) and a TensorFlow graph, where they become `tf.strings.regex_replace`. Equal ids and equal
-text on both sides follow from there being one list."""
+The rules are lists of literal replacements. Python applies them, and so does a TensorFlow graph
+(with `tf.strings.regex_replace`), so both return the same ids and texts."""
 
 from dataclasses import dataclass
 
@@ -10,22 +9,21 @@ from kformer.utils.checks import check_choice
 
 # SentencePiece writes a space as this sign, so the sign itself needs care.
 SPACE_SIGN = "\u2581"
-# U+0010, "data link escape": a control character that stands in hardly any text, and is escaped
-# itself.
+# U+0010, "data link escape": a control character that is rare in texts, and is escaped itself.
 ESCAPE = "\u0010"
 
 
 @dataclass(frozen=True)
 class Normalization:
-    """A named way of reading text.
+    """A named normalization.
 
     Args:
-        name: as it stands in `tokenizer.json`.
-        sentencepiece_rule: normalization rule with which SentencePiece is trained, or None where
-            models are only imported.
-        remove_extra_whitespaces: whether SentencePiece trims the text and joins runs of spaces.
-        before: (literal, replacement) pairs, applied in order before SentencePiece.
-        after: (literal, replacement) pairs, applied in order to the joined pieces.
+        name: str. The name in `tokenizer.json`.
+        sentencepiece_rule: str or `None`. SentencePiece's rule in training; `None` for a
+            normalization that only imported models have.
+        remove_extra_whitespaces: bool. Whether SentencePiece trims the text and joins spaces.
+        before: tuple of (literal, replacement), applied in order before SentencePiece.
+        after: tuple of (literal, replacement), applied in order to the joined pieces.
     """
 
     name: str
@@ -38,13 +36,13 @@ class Normalization:
 NORMALIZATIONS = {
     rule.name: rule
     for rule in (
-        # Text comes back normalised. A literal space sign would come back as a space: it is read as
-        # one at once, so that it is trimmed and joined as spaces are. SentencePiece's table takes
-        # out every control character but NUL.
+        # Decoded text is normalized. A literal space sign would be decoded to a space, so it is
+        # replaced by one first, and trimmed and joined like spaces. SentencePiece's own table
+        # removes every control character except NUL.
         Normalization("nmt_nfkc", "nmt_nfkc", True, ((SPACE_SIGN, " "), ("\0", "")), ()),
-        # Text comes back as it was. The space sign is written escape + s, and the escape itself
-        # escape + e. Undone in the order (s, e): after the first replacement every escape that is
-        # left is followed by its e.
+        # Decoded text is the original text. The space sign becomes escape + s, and the escape
+        # itself escape + e. Decoding replaces (s, e) in this order: after the first replacement
+        # every remaining escape is followed by its e.
         Normalization(
             "identity",
             "identity",
@@ -52,15 +50,14 @@ NORMALIZATIONS = {
             ((ESCAPE, ESCAPE + "e"), (SPACE_SIGN, ESCAPE + "s")),
             ((ESCAPE + "s", SPACE_SIGN), (ESCAPE + "e", ESCAPE)),
         ),
-        # An imported model: text goes to SentencePiece as it is, as in the library that the model
-        # came from.
+        # An imported model: SentencePiece reads the text unchanged, as in the original library.
         Normalization("model", None, False, (), ()),
     )
 }
 
 
 def get_normalization(name, *, trainable=False):
-    """The `Normalization` called `name`; ValueError with the choices if there is none."""
+    """The `Normalization` with a name; an unknown name raises `ValueError`."""
     choices = [
         rule.name for rule in NORMALIZATIONS.values() if rule.sentencepiece_rule or not trainable
     ]
@@ -75,16 +72,15 @@ def replace_all(text, replacements):
 
 
 def valid_text(text):
-    """A `str` of Unicode scalar values from `str` or `bytes`: what is not valid UTF-8 becomes
-    U+FFFD.
+    """A valid Unicode `str` from `str` or `bytes`: invalid UTF-8 becomes U+FFFD.
 
-    One U+FFFD stands for each maximal invalid part, as Unicode recommends (section 3.9, "U+FFFD
+    Each maximal invalid part becomes one U+FFFD, as Unicode recommends (section 3.9, "U+FFFD
     Substitution of Maximal Subparts") and as `tf.strings.unicode_transcode` does in the graph. A
-    lone surrogate in a `str` counts as the three invalid bytes that it would be in UTF-8, so that a
-    `str` and its bytes give the same text.
+    lone surrogate in a `str` counts as its three invalid bytes in UTF-8, so that a `str` and its
+    bytes give the same text.
 
     Raises:
-        ValueError: if `text` is neither `str` nor `bytes`.
+        ValueError: `text` is neither `str` nor `bytes`.
     """
     if isinstance(text, str):
         try:

@@ -1,5 +1,4 @@
-"""Training of a SentencePiece model from files or from an iterable of texts, the same bytes each
-time.
+"""Deterministic training of a SentencePiece model, from files or from an iterable of texts.
 
 References:
     Kudo and Richardson (2018), SentencePiece, https://arxiv.org/abs/1808.06226.
@@ -23,11 +22,11 @@ from kformer.utils.checks import check_choice, check_whole
 MODEL_TYPES = ("unigram", "bpe")
 PAD_ID, UNKNOWN_ID, START_ID, END_ID = range(4)
 
-# The sums of the unigram model's expectation step depend, in their last bits, on the number of
-# threads: a fixed one gives every machine the same model.
+# The last bits of the sums in unigram training depend on the number of threads. With a fixed number
+# every machine trains the same model.
 _THREADS = 4
-# SentencePiece leaves out sentences over max_sentence_length bytes. Texts are cut into parts that
-# stay below it: four bytes for a character at most, and twice that where each is escaped.
+# SentencePiece leaves out sentences of more than max_sentence_length bytes, so texts are split into
+# shorter parts. A character has at most four bytes, and twice that if it is escaped.
 _PART_CHARACTERS = 1000
 _MAX_SENTENCE_BYTES = 8 * _PART_CHARACTERS
 
@@ -84,7 +83,7 @@ def train_sentencepiece(
     writer = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            # Each sentence is let go as it is taken: SentencePiece holds its own copy.
+            # Each sentence is removed when it is read, since SentencePiece has its own copy.
             sentence_iterator=(sample.pop() for _ in range(len(sample))),
             model_writer=writer,
             vocab_size=vocabulary_size,
@@ -113,7 +112,7 @@ def train_sentencepiece(
 
 
 def open_corpus(files, texts, files_name, texts_name):
-    """(iterable of texts, what to call them in an error) from one of the two ways to give them.
+    """(iterable of texts, their name in errors), from files or from texts.
 
     Raises:
         FileNotFoundError: if a file is not there.
@@ -128,7 +127,7 @@ def open_corpus(files, texts, files_name, texts_name):
             )
         return texts, texts_name
     paths = [files] if isinstance(files, str | os.PathLike) else list(files)
-    for path in paths:  # now, and not after a long training of the other side
+    for path in paths:  # Now, and not after a long training of the other side.
         if not os.path.isfile(path):
             raise FileNotFoundError(f"There is no text file {os.fspath(path)!r}; check the path.")
     names = ", ".join(repr(os.fspath(path)) for path in itertools.islice(paths, 3))
@@ -148,8 +147,8 @@ def read_lines(paths):
                     yield line.rstrip(b"\r\n").decode("utf-8")
                 except UnicodeDecodeError:
                     raise ValueError(
-                        f"Line {number} of {os.fspath(path)!r} is not valid UTF-8; convert the file to UTF-8 "
-                        "(for example with iconv)."
+                        f"Line {number} of {os.fspath(path)!r} is not valid UTF-8; convert the "
+                        "file to UTF-8 (for example with iconv)."
                     ) from None
 
 
@@ -159,14 +158,15 @@ def _check_settings(vocabulary_size, model_type, character_coverage, max_sentenc
     check_choice("model_type", model_type, MODEL_TYPES)
     if not 0.0 < character_coverage <= 1.0:
         raise ValueError(
-            f"character_coverage={character_coverage!r} must be above 0 and at most 1, such as 0.9995."
+            f"character_coverage={character_coverage!r} must be above 0 and at most 1, such as "
+            "0.9995."
         )
 
 
 def _sentence_parts(sentences, normalization):
     for sentence in sentences:
         text = replace_all(valid_text(sentence), normalization.before)
-        # SentencePiece leaves out a sentence with NUL in it: only the character is left out here.
+        # SentencePiece leaves out a sentence with a NUL, so only the NUL is removed.
         for line in text.replace("\0", "\n").split("\n"):
             for start in range(0, len(line), _PART_CHARACTERS):
                 part = line[start : start + _PART_CHARACTERS]
@@ -175,9 +175,7 @@ def _sentence_parts(sentences, normalization):
 
 
 def _sample(sentences, size, seed):
-    """At most `size` of the sentences, each as likely as the other (Vitter's algorithm R), the same
-    for each seed.
-    """
+    """A uniform sample of at most `size` sentences (Vitter's algorithm R) for a seed."""
     generator = random.Random(seed)
     kept = []
     for index, sentence in enumerate(sentences):

@@ -1,15 +1,13 @@
-"""Scores of a unigram model that add up exactly.
+"""Scores of a unigram model whose sums are exact.
 
-Releases of SentencePiece look for the best path in different floating-point widths (the one inside
-tensorflow-text compares a double with a stored float, later ones two floats). Where two paths are
-of equal worth, as for "aaa" cut into "a" + "aa" or "aa" + "a", the rounding of their sums decides,
-and so each release may cut in another way. Scores that are multiples of 1/64 have no rounding:
-their sums are exact in a float up to 2^18 in size, some 20,000 pieces, and equal paths are equal
-for every release, which then all take the same one.
+Releases of SentencePiece search the best segmentation in different floating-point widths: the one
+inside tensorflow-text compares a double with a stored float, later ones compare two floats. If two
+segmentations have equal scores, as "a" + "aa" and "aa" + "a" for "aaa", the rounding of the sums
+decides, and releases may differ. Sums of multiples of 1/64 are exact in a float up to 2^18, some
+20,000 pieces, so all releases choose the same segmentation.
 
-Imported models get the finer multiples of 1/1024, which are exact up to 2^14, more pieces than
-their models read at
-once: so fine that a path which was better by a bare margin stays better.
+Imported models get multiples of 1/1024, which are exact up to 2^14, more pieces than these models
+read at once. They are so fine that a slightly better segmentation stays better.
 """
 
 import struct
@@ -22,17 +20,16 @@ _PIECES_FIELD, _SCORE_FIELD = 1, 2
 
 
 def quantize_scores(model, steps=_STEPS):
-    """A serialised SentencePiece model with each score rounded to a multiple of 1/64 (a probability
-    to 0.8 %).
+    """A serialized SentencePiece model with each score rounded to a multiple of 1/64.
 
-    The scores of a BPE model are whole numbers and stay.
+    This changes a probability by at most 0.8 %. The scores of a BPE model are integers and stay.
 
-    The bytes are edited where they stand: reading them with the protobuf library would tie kformer
-    to the release of protobuf that SentencePiece's Python module was generated for.
+    The bytes are edited in place. To parse them with the protobuf library would tie kformer to the
+    protobuf release of SentencePiece's Python module.
 
     Args:
         model: bytes.
-        steps: int, the multiples are those of 1/steps; a power of two.
+        steps: int, default 64. A power of two; scores become multiples of 1/steps.
 
     Returns:
         bytes of the same length.
@@ -49,7 +46,7 @@ def quantize_scores(model, steps=_STEPS):
 
 
 def message_fields(data, position, end):
-    """(field number, wire type, start and end of its content) of each field of a protobuf message."""
+    """(field number, wire type, start, end) of each field of a protobuf message."""
     while position < end:
         tag, position = _varint(data, position)
         wire_type = tag & 7

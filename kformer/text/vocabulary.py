@@ -1,6 +1,4 @@
-"""One side of a tokenizer: a SentencePiece model, and the ids that the translation model knows its
-pieces by.
-"""
+"""One side of a tokenizer: a SentencePiece model, and the translation model's ids of its pieces."""
 
 import os
 import sys
@@ -14,7 +12,7 @@ _THREADED_BATCH = 64
 
 
 def usable_cpus():
-    """The number of processors that this process may use."""
+    """The number of CPU cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -24,27 +22,27 @@ class Vocabulary:
     """Text to ids and back for one side.
 
     Most models use SentencePiece's own ids. A published model may have others (Marian's
-    `vocab.json`, NLLB's shifted ids): `pieces` then lists every piece by its id, which gives the
-    map from SentencePiece's ids (by the piece's string) and the way back, for pieces too that this
-    SentencePiece model does not have. A text reaches such a piece where it is what SentencePiece
-    leaves as one unknown run: a letter that only the target's model knows, say, in a source text.
-    The models were trained on ids that were looked up so.
+    `vocab.json`, NLLB's shifted ids). Then `pieces` lists every piece by its id. It maps
+    SentencePiece's ids to the model's by the piece's string, and back, and may have pieces that the
+    SentencePiece model lacks. Such a piece is found if SentencePiece returns it as one unknown
+    piece, such as a letter of the target language in a source text. The published models were
+    trained on ids that were looked up in this way.
 
-    Text is put together here and not by SentencePiece: from `surfaces`, what each id writes, one
-    list for Python and for the graph. SentencePiece releases differ in how they join (the one
-    inside tensorflow-text drops more leading spaces), and an id from a padded output layer would
-    make them fail.
+    Ids are decoded here and not by SentencePiece: `surfaces` has the bytes of each id, one list for
+    Python and for the graph. SentencePiece releases join pieces differently (the one inside
+    tensorflow-text drops more leading spaces), and fail on an id from a padded output layer.
 
     Args:
-        model: bytes, a serialised SentencePiece model.
-        normalization: a `Normalization`.
-        unknown_id: id of the unknown token.
-        control_ids: ids that never come from text and write nothing.
-        pieces: optional list of str, every piece in the order of its id. None means SentencePiece's
-            own ids.
+        model: bytes. A serialized SentencePiece model.
+        normalization: `Normalization`.
+        unknown_id: int. The id of the unknown token.
+        control_ids: sequence of int, default empty. Ids that never come from text and are decoded
+            to nothing.
+        pieces: list of str or `None`, default `None`. Every piece in the order of its id; `None`
+            means SentencePiece's own ids.
 
     Raises:
-        ValueError: if the model cannot be read or the ids do not fit it.
+        ValueError: the model cannot be read, or the ids do not fit it.
     """
 
     def __init__(self, model, *, normalization, unknown_id, control_ids=(), pieces=None):
@@ -137,20 +135,26 @@ class Vocabulary:
         return (*surfaces, unknown)
 
     def _count_leading_space_signs(self):
-        # SentencePiece's Python interface does not show its normalizer settings; what they do to a
-        # text does.
+        # SentencePiece's Python interface does not expose its normalizer settings, so they are
+        # found out with a text.
         probe = self.processor.normalize("x  x")
         if probe.endswith(SPACE_SIGN):
             raise ValueError(
                 "A SentencePiece model that writes the space after the word is not supported."
             )
         if SPACE_SIGN * 2 not in probe:
-            return sys.maxsize  # extra spaces are removed, thus all in front too
+            return sys.maxsize  # Extra spaces are removed, including all leading ones.
         return 1 if probe.startswith(SPACE_SIGN) else 0
 
     def encode(self, texts, num_threads=None):
-        """Ids of each text, without special tokens: list of list of int from a list of str or
-        bytes.
+        """The ids of each text, without special tokens.
+
+        Args:
+            texts: iterable of str or bytes.
+            num_threads: int or `None`, default `None`. `None` chooses by the number of texts.
+
+        Returns:
+            list of list of int.
         """
         before = self.normalization.before
         texts = [replace_all(valid_text(text), before) for text in texts]
@@ -165,7 +169,7 @@ class Vocabulary:
         return rows
 
     def _look_up_unknown(self, texts, rows):
-        """Writes into `rows` the ids of foreign pieces, where the unknown id stands for one."""
+        """Replaces unknown ids in `rows` by the ids of foreign pieces."""
         numbers = [n for n, row in enumerate(rows) if self.unknown_id in row]
         pieces = self.processor.encode([texts[n] for n in numbers], out_type=str)
         find = self.foreign_pieces.get
@@ -176,9 +180,7 @@ class Vocabulary:
             ]
 
     def decode(self, ids):
-        """The text that one sequence of ids writes; an id outside of the vocabulary writes what
-        unknown writes.
-        """
+        """The text of one sequence of ids; an id outside of the vocabulary counts as unknown."""
         surfaces, size = self.surfaces, len(self.pieces)
         text = b"".join([surfaces[i if 0 <= i < size else size] for i in ids]).decode(
             "utf-8", "replace"
@@ -196,7 +198,7 @@ class Vocabulary:
 
 
 def load_sentencepiece(model):
-    """A `SentencePieceProcessor` from serialised bytes; ValueError if they are none."""
+    """A `SentencePieceProcessor` from serialized bytes; other bytes raise `ValueError`."""
     try:
         if not model:
             raise RuntimeError
@@ -208,5 +210,5 @@ def load_sentencepiece(model):
 
 
 def model_pieces(processor):
-    """Every piece of a SentencePiece model, by its id."""
+    """tuple of str: the pieces of a SentencePiece model by their ids."""
     return tuple(processor.id_to_piece(i) for i in range(len(processor)))
