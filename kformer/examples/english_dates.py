@@ -38,7 +38,7 @@ _WEEKDAYS_SHORT = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 def _options(full, short, also):
-    """The names to choose from: mostly in full, some abbreviated, some of those with a full stop."""
+    """The names to choose from: mostly in full, some abbreviated, some with a full stop."""
     if full == short:
         return (full,)
     dotted = (also or short) + "."

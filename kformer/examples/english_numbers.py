@@ -90,7 +90,7 @@ def integer_words(
 
     Args:
         number: the integer.
-        british: whether "and" stands before the last two digits ("three hundred and five").
+        british: whether "and" comes before the last two digits ("three hundred and five").
         commas: whether a comma follows a thousand, a million and a billion ("twelve thousand, three
             hundred").
         hyphen: what joins tens and ones, `"-"` or `" "`.
@@ -105,7 +105,7 @@ def integer_words(
             group, number = divmod(number, scale)
             text += (separator if text else "") + below_thousand[group] + " " + name
     if number:
-        # A comma stands before hundreds alone: "ten thousand, six hundred", but "ten thousand six".
+        # A comma comes only before hundreds: "ten thousand, six hundred", but "ten thousand six".
         before = separator if number >= 100 else " and " if british else " "
         text += before + below_thousand[number]
     return text
@@ -242,15 +242,15 @@ class Currency(NamedTuple):
         code: ISO 4217 code.
         names: pairs of singular and plural; a name repeated is the likelier.
         whole_names: more such names, for whole amounts only.
-        symbols: what stands right before the digits.
-        codes: what stands before or after the digits, apart from them.
+        symbols: the symbols right before the digits.
+        codes: the codes before or after the digits, with a space.
         subunits: pairs of singular and plural of the hundredth, after the units; empty if it has
             none in use.
-        lone_subunits: the same where no units stand before it.
-        subunit_sign: what stands right after the digits of a lone subunit, or empty.
+        lone_subunits: the same without units before it.
+        subunit_sign: the sign right after the digits of a lone subunit, or empty.
         unit: the currency in Chinese.
         subunit: its hundredth in Chinese, or `None`.
-        share: how often it is drawn, against the others.
+        share: how often it is chosen, relative to the others.
     """
 
     code: str

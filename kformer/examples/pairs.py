@@ -6,7 +6,7 @@ never run out:
     Saturday, the 3rd of May 2031, half past four in the afternoon      2031年5月3日星期六下午四点半
     twelve thousand three hundred and five dollars                      一万二千三百零五美元
 
-The English is drawn from the many spellings in use (`english_dates`, `english_numbers`), the
+The English is chosen among the many spellings in use (`english_dates`, `english_numbers`), the
 Chinese is the one canonical form of the value (`chinese_forms`), so the target is a function of the
 source. Forms that mean two values, such as 03/05/2031 or the bare "¥", are not generated.
 
@@ -79,7 +79,7 @@ SPLITS = ("train", "valid", "test")
 FIRST_DATE = datetime.date(1900, 1, 1)
 LAST_DATE = datetime.date(2099, 12, 31)
 
-# How often each category is drawn when all are: more where there is more to learn.
+# How often each category is chosen: more often where there is more to learn.
 _CATEGORY_SHARES = {"date": 20, "time": 10, "datetime": 20, "number": 22, "money": 28}
 
 
@@ -211,7 +211,7 @@ def _integer(random, lengths=_LENGTHS):
 
 
 def _quantity(random, split, draw):
-    """Draws by `draw()` until the quantity belongs to the split."""
+    """The first quantity from `draw` that belongs to the split."""
     while True:
         quantity = draw(random)
         if _split_of_quantity(str(quantity)) == split:
@@ -219,10 +219,10 @@ def _quantity(random, split, draw):
 
 
 def _decimal(random):
-    places = 10 ** pick((1, 1, 1, 1, 2, 2, 2, 2, 3), random)
+    scale = 10 ** pick((1, 1, 1, 1, 2, 2, 2, 2, 3), random)
     whole = 0 if random() < 0.15 else _integer(random, (1, 1, 2, 2, 3, 4))
-    fraction = str(places + int(random() * places))[1:]
-    if places == 1000:
+    fraction = str(scale + int(random() * scale))[1:]
+    if scale == 1000:
         fraction = fraction.rstrip("0") or "5"
     return f"{whole}.{fraction}"
 

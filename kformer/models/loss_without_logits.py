@@ -202,7 +202,7 @@ class ProjectingModel(keras.Model):
 def is_overridden(part, offer, methods):
     """Whether a subclass overrides a method that an offer of its base class relies on.
 
-    A subclass that defines the offer anew answers for its own methods.
+    A subclass that defines the offer again answers for its own methods.
 
     Args:
         part: a model, a loss or a metric.

@@ -12,7 +12,8 @@ class SequenceModel(ProjectingModel):
     """Base class of the models that read tokens: `compile`, `fit`, their steps and copies.
 
     A model has `pad_id`, `max_length`, `policy_name` and a `config`
-    (`kformer.models.config.Architecture`). `kformer.models.loss_without_logits` describes how its step avoids logits.
+    (`kformer.models.config.Architecture`). `kformer.models.loss_without_logits` describes how its
+    step avoids logits.
     """
 
     @property

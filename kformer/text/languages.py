@@ -65,7 +65,7 @@ def find_language(languages, places, role, code):
             f"{code!r}."
         )
     if not places[role]:
-        raise ValueError(f"This model is not told the {role} language; leave out {code!r}.")
+        raise ValueError(f"This model does not read the {role} language; leave out {code!r}.")
     bare = (
         re.sub(r"\A(?:>>(.*)<<|__(.*)__)\Z", lambda found: found[1] or found[2] or "", code)
         if isinstance(code, str)

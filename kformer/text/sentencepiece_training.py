@@ -58,7 +58,7 @@ def train_sentencepiece(
     seed,
     side=0,
 ):
-    """Trains one model and returns it serialised.
+    """Trains one model and returns it serialized.
 
     Args:
         sentences: iterable of str or bytes.

@@ -140,7 +140,7 @@ def test_the_order_of_a_seed_stays_for_ever():
     assert order(plan, range(5, 10)) == [[9, 8], [1, 2, 0], [10, 11], [4, 5, 3], [7, 6]]
 
 
-def test_pairs_mix_anew_in_every_epoch():
+def test_pairs_are_mixed_again_in_every_epoch():
     plan = BatchPlan(*lengths_of(3000), 500, seed=0)
     size = plan.steps_per_epoch
 

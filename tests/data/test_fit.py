@@ -22,10 +22,10 @@ class LastBatch(keras.metrics.Metric):
     def update_state(self, y_true, y_pred, sample_weight=None):
         labels = keras.ops.cast(y_true, "float32")
         rows, columns = keras.ops.shape(labels)[0], keras.ops.shape(labels)[1]
-        places = keras.ops.arange(rows, dtype="float32")[:, None] + 3 * keras.ops.arange(
+        positions = keras.ops.arange(rows, dtype="float32")[:, None] + 3 * keras.ops.arange(
             columns, dtype="float32"
         )
-        self.value.assign(keras.ops.sum(keras.ops.mod(labels * (places + 1), 9973.0)))
+        self.value.assign(keras.ops.sum(keras.ops.mod(labels * (positions + 1), 9973.0)))
 
     def reset_state(self):
         self.value.assign(0.0)
@@ -36,8 +36,8 @@ class LastBatch(keras.metrics.Metric):
 
 def checksum(batch):
     labels = batch[1].astype("float32")
-    places = np.arange(labels.shape[0])[:, None] + 3 * np.arange(labels.shape[1])
-    return float(np.mod(labels * (places + 1), 9973).sum())
+    positions = np.arange(labels.shape[0])[:, None] + 3 * np.arange(labels.shape[1])
+    return float(np.mod(labels * (positions + 1), 9973).sum())
 
 
 def toy_model():

@@ -46,7 +46,7 @@ def texts_of(batch, tokenizer):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_every_epoch_has_all_pairs_and_cuts_them_anew(pairs, tokenizer, packed):
+def test_every_epoch_has_all_pairs_and_resamples_the_segmentation(pairs, tokenizer, packed):
     plain = ParallelDataset(*pairs, tokenizer, batch_tokens=300, packed=packed)
     dataset = ParallelDataset(
         *pairs, tokenizer, batch_tokens=300, packed=packed, subword_sampling=strength_of(tokenizer)
@@ -73,8 +73,8 @@ def test_every_epoch_has_all_pairs_and_cuts_them_anew(pairs, tokenizer, packed):
         tokens = sum(int((labels != dataset.pad_id).sum()) for _, labels in batches)
         assert tokens > 1.05 * plain.num_tokens
         assert tokens == sum(dataset.count_tokens(epoch * steps + step) for step in range(steps))
-        places = sum(labels.size for _, labels in batches)
-        assert abs(tokens / places - dataset.fill) < 0.05
+        positions = sum(labels.size for _, labels in batches)
+        assert abs(tokens / positions - dataset.fill) < 0.05
     assert len(rows[0] & rows[1]) < 0.5 * len(rows[0])
     # A function of the step, whoever reads it and when.
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
@@ -87,7 +87,7 @@ def test_every_epoch_has_all_pairs_and_cuts_them_anew(pairs, tokenizer, packed):
             )
 
 
-def test_targets_are_shifted_and_segments_told_as_they_were_cut(pairs, tokenizer):
+def test_targets_and_segments_follow_the_resampled_segmentation(pairs, tokenizer):
     dataset = ParallelDataset(
         *pairs, tokenizer, batch_tokens=300, packed=True, subword_sampling=strength_of(tokenizer)
     )

@@ -1,4 +1,4 @@
-"""Packed batches: what stands in which row, and when."""
+"""Packed batches: the pairs in each row of each step."""
 
 import itertools
 

@@ -114,7 +114,7 @@ def test_long_and_empty_pairs_are_counted_and_reported(toy, tmp_path):
 
 
 def test_report_takes_the_place_of_warnings(toy, tmp_path, recwarn):
-    said = []
+    reports = []
     sources = ["a" * 9] * 30 + ["a"]
     corpus = prepare(
         sources,
@@ -122,12 +122,12 @@ def test_report_takes_the_place_of_warnings(toy, tmp_path, recwarn):
         toy.CharacterTokenizer(),
         tmp_path / "pairs",
         max_length=5,
-        report=said.append,
+        report=reports.append,
     )
     assert corpus.num_too_long == 30 and len(corpus.too_long_examples) == 10
     assert (
-        len(said) == 1
-        and "(lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ...)" in said[0]
+        len(reports) == 1
+        and "(lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ...)" in reports[0]
         and not recwarn.list
     )
 

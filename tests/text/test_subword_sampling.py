@@ -1,4 +1,4 @@
-"""Subword sampling: the right distribution, the same text, the same draw again."""
+"""Subword sampling: the right distribution, the same text, repeatable."""
 
 import collections
 import concurrent.futures
@@ -29,13 +29,13 @@ def test_the_text_stays_and_so_do_special_tokens_and_bytes(tokenizer):
     vocabulary = tokenizer.vocabulary("source")
     texts = [*corpus()[:200], *tricky_texts(50), "", " ", "a"]
     rows = tokenizer.tokenize(texts, special_tokens=True)
-    drawn = SubwordSampler(vocabulary, 0.5 if is_bpe(tokenizer) else 0.1)(
+    sampled = SubwordSampler(vocabulary, 0.5 if is_bpe(tokenizer) else 0.1)(
         rows, np.arange(len(rows))
     )
-    assert tokenizer.detokenize(drawn) == tokenizer.detokenize(rows)
-    assert [row[-1] for row in drawn] == [tokenizer.end_id] * len(rows)
-    assert sum(len(row) for row in drawn) > 1.05 * sum(len(row) for row in rows)
-    for before, after in zip(rows, drawn, strict=True):
+    assert tokenizer.detokenize(sampled) == tokenizer.detokenize(rows)
+    assert [row[-1] for row in sampled] == [tokenizer.end_id] * len(rows)
+    assert sum(len(row) for row in sampled) > 1.05 * sum(len(row) for row in rows)
+    for before, after in zip(rows, sampled, strict=True):
         kept = [[i for i in row if vocabulary.processor.is_byte(int(i))] for row in (before, after)]
         assert kept[0] == kept[1]
 
@@ -43,10 +43,10 @@ def test_the_text_stays_and_so_do_special_tokens_and_bytes(tokenizer):
 def test_hardly_any_noise_gives_the_tokenizers_own_pieces(tokenizer):
     # A unigram model's likeliest path, and all merges of BPE.
     rows = tokenizer.tokenize(corpus()[:300])
-    drawn = SubwordSampler(tokenizer.vocabulary("source"), 1e-12 if is_bpe(tokenizer) else 1000.0)(
-        rows, np.zeros(len(rows))
-    )
-    assert [row.tolist() for row in drawn] == rows
+    sampled = SubwordSampler(
+        tokenizer.vocabulary("source"), 1e-12 if is_bpe(tokenizer) else 1000.0
+    )(rows, np.zeros(len(rows)))
+    assert [row.tolist() for row in sampled] == rows
 
 
 def test_a_draw_depends_on_key_and_seed_alone(tokenizer):
@@ -88,19 +88,19 @@ def test_cuts_of_a_unigram_model_have_their_probabilities():
         if not vocabulary.processor.is_byte(i)
     }
     weights = {}
-    for places in itertools.product((False, True), repeat=len(text) - 1):
-        edges = [0, *(i + 1 for i, cut in enumerate(places) if cut), len(text)]
+    for cuts in itertools.product((False, True), repeat=len(text) - 1):
+        edges = [0, *(i + 1 for i, cut in enumerate(cuts) if cut), len(text)]
         pieces = [text[begin:end] for begin, end in itertools.pairwise(edges)]
         if all(piece in scores for piece in pieces):
             weights[tuple(pieces)] = math.exp(alpha * sum(scores[piece] for piece in pieces))
     counts = collections.Counter()
     for seed in range(400):
-        drawn = SubwordSampler(vocabulary, alpha, seed=seed)([row] * 8, np.arange(8))
-        counts.update(tuple(tokenizer.tokens(found)) for found in drawn)
+        sampled = SubwordSampler(vocabulary, alpha, seed=seed)([row] * 8, np.arange(8))
+        counts.update(tuple(tokenizer.tokens(found)) for found in sampled)
     assert set(counts) <= set(weights) and len(counts) > 2
     for pieces, weight in weights.items():
         share = weight / sum(weights.values())
-        # Five standard deviations, for 3,200 draws of which some are the same ones.
+        # Five standard deviations, for 3,200 samples, some of which are equal.
         assert abs(counts[pieces] / 3200 - share) < 5 * (share * (1 - share) / 2000) ** 0.5 + 1e-3
 
 

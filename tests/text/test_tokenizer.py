@@ -353,7 +353,7 @@ def test_file_errors(tmp_path, files):
     with pytest.raises(FileNotFoundError, match=r"There is no text file .*nowhere"):
         Tokenizer.train(
             files[0], tmp_path / "nowhere", vocabulary_size=10**9
-        )  # said before the source is trained
+        )  # before the source is trained
     (tmp_path / "latin1").write_bytes("fine\nna\u00efve\n".encode("latin-1"))
     with pytest.raises(ValueError, match=r"Line 2 of .*latin1.* is not valid UTF-8"):
         Tokenizer.train(tmp_path / "latin1")

@@ -26,7 +26,7 @@ def numpy_sums(hidden, table, labels, weights, smoothing):
     return [(values * weights).sum() for values in (loss, nll, logits.argmax(-1) == labels)]
 
 
-def draw(batch=3, length=5, size=8, scale=1.0):
+def random_batch(batch=3, length=5, size=8, scale=1.0):
     random = np.random.default_rng(4)
     hidden = (scale * random.normal(size=(batch, length, size))).astype("float32")
     table = random.normal(size=(V, size)).astype("float32")
@@ -40,7 +40,7 @@ def draw(batch=3, length=5, size=8, scale=1.0):
 @pytest.mark.parametrize("chunk_rows", [1, 4, 5, 100, None])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_sums_and_gradients_are_those_of_the_logits(chunk_rows, smoothing):
-    hidden, table, labels, weights = draw()
+    hidden, table, labels, weights = random_batch()
     variables = [keras.Variable(hidden), keras.Variable(table)]
     labels_, weights_ = ops.convert_to_tensor(labels), ops.convert_to_tensor(weights)
 
@@ -65,9 +65,9 @@ def test_sums_and_gradients_are_those_of_the_logits(chunk_rows, smoothing):
 
 
 @pytest.mark.parametrize("chunk_rows", [1, 4, None])
-def test_two_passes_are_drawn_together(chunk_rows):
+def test_two_passes_are_pulled_together(chunk_rows):
     """R-Drop: sums and gradients by automatic differentiation of its definition."""
-    hidden, table, labels, weights = draw()
+    hidden, table, labels, weights = random_batch()
     random = np.random.default_rng(5)
     hidden = np.concatenate(
         [hidden, hidden + random.normal(size=hidden.shape).astype("float32") * 0.3]
@@ -107,14 +107,14 @@ def test_two_passes_are_drawn_together(chunk_rows):
 
 
 def test_huge_logits_stay_finite():
-    hidden, table, labels, weights = draw(scale=1e3)
+    hidden, table, labels, weights = random_batch(scale=1e3)
     values = [ops.convert_to_tensor(value) for value in (hidden, table, labels, weights)]
     found = ops.convert_to_numpy(projected_crossentropy(*values, 0.1))
     np.testing.assert_allclose(found, numpy_sums(hidden, table, labels, weights, 0.1), rtol=1e-5)
 
 
 def test_the_loss_of_a_projection_is_the_loss_of_its_logits():
-    hidden, table, labels, _ = draw()
+    hidden, table, labels, _ = random_batch()
     labels[:, 3:] = 7
     loss = MaskedCrossentropy(label_smoothing=0.1, pad_id=7)
     value, sums = loss.of_projection(
