@@ -26,7 +26,7 @@ SENTENCES = 24
 
 CASES = {
     "plain": {"seed": 0, "beam_size": 4},
-    "no penalty, all places": {"seed": 1, "beam_size": 5, "n_best": 5, "alpha": 0.0},
+    "no penalty, all entries": {"seed": 1, "beam_size": 5, "n_best": 5, "alpha": 0.0},
     "strong penalty": {"seed": 3, "beam_size": 3, "alpha": 1.5, "n_best": 3},
     "negative penalty, logits with an offset": {
         "seed": 4,
@@ -96,7 +96,7 @@ def eager(function):
 
 
 def assert_equals_oracle(toy, results, sentence, expected, n_best):
-    """The `n_best` first places of a sentence hold the oracle's hypotheses; places that it could
+    """The first `n_best` entries of a sentence are those of the oracle; entries that it could
     not fill are empty.
     """
     ids, scores, ranks = (result[sentence] for result in results)

@@ -186,7 +186,7 @@ def test_greedy_takes_the_most_probable_token(log_probabilities, greedy, source_
 
 
 def test_scores_are_the_models_log_probabilities(log_probabilities, scorer, result, source_ids):
-    """The scores of a search, of the scorer, and of a pass without cache, summed by hand, are equal."""
+    """The scores of a search, of the scorer and of a pass without cache are equal."""
     np.testing.assert_allclose(scores_of(scorer, source_ids, result), result.scores, atol=1e-4)
     worst = result.ids[:, 3]
     by_hand = np.take_along_axis(log_probabilities(source_ids, worst), worst[:, :, None], axis=2)[
@@ -236,7 +236,7 @@ def test_empty_batch(model, options):
 
 
 def test_both_cache_layouts_find_the_same(model, monkeypatch):
-    """The layout that the backend does not use gives what its own gives."""
+    """The layout that the backend does not use finds what its own finds."""
     source = sentences(2, length=3)
     options = SearchOptions(beam_size=2, n_best=2, max_length=3)
     expected = Searcher(model, options)(source)
@@ -403,18 +403,18 @@ def test_reorder_follows_any_structure():
         np.testing.assert_array_equal(ops.convert_to_numpy(found), expected)
 
 
-def test_stable_top_k_breaks_ties_by_place():
+def test_stable_top_k_breaks_ties_by_index():
     """As a stable sort does, on every backend, ties across the border included."""
     values = np.random.default_rng(0).integers(0, 4, (40, 30)).astype("float32")
     values[:5, :25] = -np.inf
     values[5:10] += np.random.default_rng(1).random((5, 30))  # no ties
     for k in (1, 4, 30):
-        found, places = map(
+        found, indices = map(
             ops.convert_to_numpy, backend.stable_top_k(ops.convert_to_tensor(values), k)
         )
         expected = np.argsort(-values, axis=1, kind="stable")[:, :k]
-        assert places.dtype == "int32"
-        np.testing.assert_array_equal(places, expected)
+        assert indices.dtype == "int32"
+        np.testing.assert_array_equal(indices, expected)
         np.testing.assert_array_equal(found, np.take_along_axis(values, expected, axis=1))
 
 
@@ -431,12 +431,12 @@ def test_wide_rows_are_searched_in_groups(columns, k):
     x[2, : columns // 2] = -np.inf
     x[3] = rng.normal(size=columns)
     expected = np.argsort(-x, axis=1, kind="stable")[:, :k]
-    values, places = backend.stable_top_k(ops.convert_to_tensor(x), k)
+    values, indices = backend.stable_top_k(ops.convert_to_tensor(x), k)
     np.testing.assert_array_equal(
         ops.convert_to_numpy(values), np.take_along_axis(x, expected, axis=1)
     )
     finite = np.isfinite(np.take_along_axis(x, expected, axis=1))
-    np.testing.assert_array_equal(ops.convert_to_numpy(places)[finite], expected[finite])
+    np.testing.assert_array_equal(ops.convert_to_numpy(indices)[finite], expected[finite])
 
 
 @pytest.mark.parametrize("early", [False, True])
@@ -447,12 +447,12 @@ def test_best_tokens_without_those_that_may_not_come(columns, k, early):
     x[:, [0, 5]], x[:, 7] = 20, 10
     expected = x.copy()
     expected[:, [0, 5, 7] if early else [0, 5]] = -np.inf
-    places = np.argsort(-expected, axis=1, kind="stable")[:, :k]
+    indices = np.argsort(-expected, axis=1, kind="stable")[:, :k]
     too_early = (7, ops.convert_to_tensor(early))
     values, tokens, normaliser = map(
         ops.convert_to_numpy, best_tokens(ops.convert_to_tensor(x), k, {0, 5}, too_early)
     )
-    np.testing.assert_array_equal(tokens, places)
-    np.testing.assert_array_equal(values, np.take_along_axis(expected, places, axis=1))
+    np.testing.assert_array_equal(tokens, indices)
+    np.testing.assert_array_equal(values, np.take_along_axis(expected, indices, axis=1))
     exact = np.log(np.exp(x.astype("float64")).sum(axis=1, keepdims=True))
     np.testing.assert_allclose(normaliser, exact, atol=1e-5)

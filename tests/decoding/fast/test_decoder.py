@@ -137,7 +137,7 @@ def test_every_step_equals_the_layers(name, width):
         np.testing.assert_allclose(
             ops.convert_to_numpy(logits), ops.convert_to_numpy(expected_logits)[:, 0], atol=5e-5
         )
-        # Beams change places within their sentence.
+        # Beams are reordered within their sentence.
         order = np.concatenate(
             [width * sentence + rng.integers(0, width, width) for sentence in range(rows // width)]
         ).astype("int32")
