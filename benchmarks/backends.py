@@ -63,7 +63,9 @@ def curves(options):
     work = pathlib.Path(options.work)
     files = [options.train_source, options.train_target]
     if not (work / "tokenizer").exists():
-        kformer.Tokenizer.train(files, vocabulary_size=8000).save(work / "tokenizer")
+        kformer.Tokenizer.train(files, vocabulary_size=8000, model_type="unigram").save(
+            work / "tokenizer"
+        )
     tokenizer = kformer.Tokenizer.load(work / "tokenizer")
     if not (work / "start.keras").exists():
         kformer.Transformer.from_preset(

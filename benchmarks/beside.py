@@ -208,7 +208,7 @@ def make_run(options):
     kformer = import_kformer(options.checkout)
     pairs = getattr(kformer, "examples", kformer.data).generate_pairs(4000, split="train")
     texts = [text for pair in pairs for text in (pair.source, pair.target)]
-    tokenizer = kformer.Tokenizer.train(texts=texts, vocabulary_size=1000)
+    tokenizer = kformer.Tokenizer.train(texts=texts, vocabulary_size=1000, model_type="unigram")
     sizes = kformer.models.PRESETS[options.shape].config
     model = kformer.Transformer(
         inference.SHAPES[options.shape],

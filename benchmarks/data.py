@@ -133,7 +133,9 @@ def main():
         files = generate(folder, arguments.pairs)
         table.row("generate text", arguments.pairs, "pairs")
         texts, target_texts = (first_lines(path, 20_000) for path in files)
-        tokenizer = kformer.Tokenizer.train(texts=texts + target_texts, vocabulary_size=8000)
+        tokenizer = kformer.Tokenizer.train(
+            texts=texts + target_texts, vocabulary_size=8000, model_type="unigram"
+        )
         table.row("train tokenizer on 20,000 pairs")
         corpus = kformer.data.prepare(
             *files, tokenizer, folder / "pairs", num_threads=arguments.num_threads

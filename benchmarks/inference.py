@@ -63,7 +63,9 @@ def make(options, shape, folder):
 
     pairs = kformer.examples.generate_pairs(4000, split="train")
     tokenizer = kformer.Tokenizer.train(
-        texts=[text for pair in pairs for text in (pair.source, pair.target)], vocabulary_size=1000
+        texts=[text for pair in pairs for text in (pair.source, pair.target)],
+        vocabulary_size=1000,
+        model_type="unigram",
     )
     keras.utils.set_random_seed(0)
     model = kformer.Transformer.from_preset(shape, SHAPES[shape], **ARCHITECTURE)

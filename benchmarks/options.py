@@ -81,7 +81,9 @@ def data():
 
     pairs = kformer.examples.generate_pairs(3000, seed=0, categories=["time"])
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    tokenizer = kformer.Tokenizer.train(texts=sources[:1000] + targets[:1000], vocabulary_size=420)
+    tokenizer = kformer.Tokenizer.train(
+        texts=sources[:1000] + targets[:1000], vocabulary_size=420, model_type="unigram"
+    )
     train = kformer.data.ParallelDataset(
         sources, targets, tokenizer, batch_tokens=1024, seed=0, max_shapes=1
     )

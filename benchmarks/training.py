@@ -108,9 +108,9 @@ def make(options):
         for path, side in zip(files, ("source", "target"), strict=True):
             path.write_text("".join(f"{getattr(pair, side)}\n" for pair in pairs), encoding="utf-8")
         size = 1000
-    kformer.Tokenizer.train([str(path) for path in files], vocabulary_size=size).save(
-        options.folder / "tokenizer"
-    )
+    kformer.Tokenizer.train(
+        [str(path) for path in files], vocabulary_size=size, model_type="unigram"
+    ).save(options.folder / "tokenizer")
     dataset = open_dataset(options)
     source, target = (dataset.corpus.lengths(side).astype(float) for side in ("source", "target"))
     lengths = {

@@ -21,7 +21,9 @@ def main(output):
     output = pathlib.Path(output)
     pairs = kformer.examples.generate_pairs(60_000, seed=0, categories=("time",))
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    tokenizer = kformer.Tokenizer.train(texts=sources[:5000] + targets[:5000], vocabulary_size=420)
+    tokenizer = kformer.Tokenizer.train(
+        texts=sources[:5000] + targets[:5000], vocabulary_size=420, model_type="unigram"
+    )
     train = kformer.data.ParallelDataset(
         sources, targets, tokenizer, batch_tokens=1024, seed=0, max_shapes=4
     )

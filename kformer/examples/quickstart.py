@@ -151,6 +151,7 @@ def _prepare(steps, seed, say):
         vocabulary_size=VOCABULARY_SIZES,
         character_coverage=1.0,
         seed=seed,
+        model_type="unigram",
     )
     train = ParallelDataset(
         sources, targets, tokenizer, batch_tokens=BATCH_TOKENS, seed=seed, max_length=64

@@ -52,7 +52,7 @@ class TrainingState:
             raise ValueError(f"data of a training state must be a dict, but it is {self.data!r}.")
 
 
-def save_checkpoint(run_dir, model, state, keep=3):
+def save_checkpoint(run_dir, model, state, keep=2):
     """Writes the checkpoint `run_dir/checkpoints/step-N/`, and removes older ones.
 
     N is `state.step`. The latest `keep` checkpoints stay. Checkpoints of later steps are removed,
@@ -63,7 +63,7 @@ def save_checkpoint(run_dir, model, state, keep=3):
         model: a compiled model. (Within `fit` on JAX its variables are out of date: a callback gets
             an up-to-date model from `self.model`.)
         state: a `TrainingState`.
-        keep: int, default 3. How many checkpoints stay, this one included.
+        keep: int, default 2. How many checkpoints stay, this one included.
 
     Returns:
         The path of the new checkpoint.

@@ -64,7 +64,7 @@ class Tokenizer(BaseTokenizer):
         texts=None,
         target_texts=None,
         vocabulary_size=8000,
-        model_type="unigram",
+        model_type="bpe",
         normalization="nmt_nfkc",
         byte_fallback=True,
         character_coverage=0.9995,
@@ -87,7 +87,7 @@ class Tokenizer(BaseTokenizer):
                 special tokens and the 256 bytes of byte fallback. A pair (source, target) is for
                 two models. If the corpus has too few pieces or too many characters, the error names
                 the nearest possible size.
-            model_type: str, default "unigram". "unigram" or "bpe".
+            model_type: str, default "bpe". "bpe" or "unigram".
             normalization: str, default "nmt_nfkc". "nmt_nfkc" or "identity", see the class.
             byte_fallback: bool, default True. Whether characters outside of the vocabulary become
                 bytes; otherwise they become unknown.

@@ -40,7 +40,7 @@ _DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")
 
 def preset_config(preset):
     """Keyword arguments of `Transformer` that a preset recommends."""
-    return {"normalize_first": True, "position_encoding": "rope", **PRESETS[preset].config}
+    return dict(PRESETS[preset].config)
 
 
 def check_model_options(options, preset):

@@ -97,7 +97,9 @@ def test_runs_translate_together(tmp_path):
     assert not (tmp_path / "run").exists() and not (tmp_path / "saved").exists()
     model = kformer.Translator.load(FROZEN).model
     tokenizer = kformer.Tokenizer.train(
-        texts=[pair.source for pair in kformer.examples.generate_pairs(200)], vocabulary_size=330
+        texts=[pair.source for pair in kformer.examples.generate_pairs(200)],
+        vocabulary_size=330,
+        model_type="unigram",
     )
     kformer.Translator(model, tokenizer).save(tmp_path / "third")
     with pytest.raises(ValueError, match="third has another tokenizer than"):

@@ -149,7 +149,9 @@ def prepared(tmp_path_factory):
     for name, lines in (("train.en", SOURCES), ("train.de", TARGETS)):
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     paths = [str(folder / name) for name in ("train.en", "train.de")]
-    tokenizer = kformer.Tokenizer.train(paths, vocabulary_size=35, byte_fallback=False)
+    tokenizer = kformer.Tokenizer.train(
+        paths, vocabulary_size=35, byte_fallback=False, model_type="unigram"
+    )
     return folder, tokenizer, kformer.data.prepare(*paths, tokenizer, folder / "corpus")
 
 
@@ -211,7 +213,9 @@ def test_a_corpus_knows_its_tokenizer(prepared, tmp_path):
         for side in ("en", "de")
         for line in (folder / f"train.{side}").read_text(encoding="utf-8").upper().splitlines()
     ]
-    other = kformer.Tokenizer.train(texts=[*lines, "Q5 7"], vocabulary_size=35, byte_fallback=False)
+    other = kformer.Tokenizer.train(
+        texts=[*lines, "Q5 7"], vocabulary_size=35, byte_fallback=False, model_type="unigram"
+    )
     assert other.vocabulary_size == tokenizer.vocabulary_size
     with pytest.raises(ValueError, match="was prepared with another tokenizer than the one given"):
         soft_targets(kformer.Translator(small_model(other, 1), other), corpus, tmp_path / "soft")
@@ -359,7 +363,7 @@ def test_a_run_learns_from_teachers_and_goes_on(prepared, tmp_path):
 def test_a_teacher_with_another_tokenizer_is_refused(prepared, tmp_path):
     folder, tokenizer, _ = prepared
     other = kformer.Tokenizer.train(
-        [str(folder / "train.de")], vocabulary_size=23, byte_fallback=False
+        [str(folder / "train.de")], vocabulary_size=23, byte_fallback=False, model_type="unigram"
     )
     kformer.saving.save_run(tmp_path / "teacher", small_model(tokenizer, 1), tokenizer)
     other.save(tmp_path / "tokenizer")

@@ -80,6 +80,7 @@ def tokenizer():
         texts=["the cat sat on the mat", "a dog ran to the hat"],
         vocabulary_size=19,
         byte_fallback=False,
+        model_type="unigram",
     )
 
 

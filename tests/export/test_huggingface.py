@@ -20,9 +20,9 @@ FROZEN_RUN = pathlib.Path(__file__).resolve().parents[1] / "frozen_run"
 @pytest.fixture(scope="module")
 def tokenizers():
     texts = corpus(600, seed=2)
-    joint = kformer.Tokenizer.train(texts=texts, vocabulary_size=400)
+    joint = kformer.Tokenizer.train(texts=texts, vocabulary_size=400, model_type="unigram")
     separate = kformer.Tokenizer.train(
-        texts=texts, target_texts=texts[::2], vocabulary_size=(400, 380)
+        texts=texts, target_texts=texts[::2], vocabulary_size=(400, 380), model_type="unigram"
     )
     return {"joint": joint, "separate": separate}
 
@@ -228,7 +228,7 @@ def test_what_else_is_refused(make_translator, tokenizers, tmp_path):
     ):
         translator.export(tmp_path / "folder", format="tflite")
     identity = kformer.Tokenizer.train(
-        texts=corpus(200), vocabulary_size=380, normalization="identity"
+        texts=corpus(200), vocabulary_size=380, normalization="identity", model_type="unigram"
     )
     with pytest.raises(ValueError, match="normalization='identity'"):
         kformer.Translator(translator.model, identity).export(tmp_path / "folder", format="hf")

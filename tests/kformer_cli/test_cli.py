@@ -76,7 +76,7 @@ def corpus(tmp_path_factory):
 def small_run(tmp_path_factory, corpus):
     """A run directory with a very small untrained model, from which trainings may start."""
     tokenizer = kformer.Tokenizer.train(
-        [corpus["train_source"], corpus["train_target"]], vocabulary_size=400
+        [corpus["train_source"], corpus["train_target"]], vocabulary_size=400, model_type="unigram"
     )
     sizes = {
         "num_encoder_layers": 1,

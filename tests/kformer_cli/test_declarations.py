@@ -12,6 +12,7 @@ import pytest
 
 import kformer
 from kformer.models import PRESETS
+from kformer.saving.checkpoints import save_checkpoint
 from kformer.text.sentencepiece_training import MODEL_TYPES
 from kformer.training import Checkpoint, MaskedCrossentropy
 from kformer_cli import declarations, declared_option
@@ -36,18 +37,21 @@ def test_the_standard_library_is_enough(module):
 
 
 def test_choices_are_those_of_the_package():
-    assert set(declarations.PRESETS) >= set(PRESETS)
+    assert tuple(PRESETS) == declarations.PRESETS
     assert set(declarations.TOKENIZER_TYPES) == set(MODEL_TYPES)
 
 
 def test_python_and_the_command_line_have_the_same_defaults():
     for option, function, name in (
+        ("tokenizer_type", kformer.Tokenizer.train, "model_type"),
         ("seed", kformer.Tokenizer.train, "seed"),
         ("seed", kformer.Transformer, "seed"),
         ("seed", kformer.data.ParallelDataset, "seed"),
         ("packed", kformer.data.ParallelDataset, "packed"),
         ("max_shapes", kformer.data.ParallelDataset, "max_shapes"),
         ("checkpoint_every", Checkpoint, "every"),
+        ("keep", Checkpoint, "keep"),
+        ("keep", save_checkpoint, "keep"),
         ("teacher_weight", MaskedCrossentropy, "teacher_weight"),
         ("label_smoothing", kformer.training.paper_recipe, "label_smoothing"),
         ("select", kformer.training.BestModel, "measure"),

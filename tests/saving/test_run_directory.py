@@ -24,7 +24,9 @@ def tokenizer():
         "ein Mann reitet",
         "zwei Hunde",
     ] * 20
-    return Tokenizer.train(texts=texts, vocabulary_size=32, byte_fallback=False)
+    return Tokenizer.train(
+        texts=texts, vocabulary_size=32, byte_fallback=False, model_type="unigram"
+    )
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ def files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tokenizer(files):
-    return Tokenizer.train(list(files), vocabulary_size=600)
+    return Tokenizer.train(list(files), vocabulary_size=600, model_type="unigram")
 
 
 @pytest.fixture(scope="module", params=["unigram", "bpe"])
@@ -198,7 +198,9 @@ def test_no_character_is_unknown_with_byte_fallback(tokenizer, identity):
 
 
 def test_without_byte_fallback_a_strange_character_is_unknown():
-    each = Tokenizer.train(texts=corpus(), vocabulary_size=300, byte_fallback=False)
+    each = Tokenizer.train(
+        texts=corpus(), vocabulary_size=300, byte_fallback=False, model_type="unigram"
+    )
     ids = each.tokenize("the \U0001f600 dog")
     assert each.unknown_id in ids
     assert each.detokenize(ids) == "the  \u2047  dog"
@@ -232,7 +234,9 @@ def test_text_is_joined_as_sentencepiece_joins_it():
     # SentencePiece's decoder.
     generator = random.Random(0)
     for rule in ("nmt_nfkc", "identity"):
-        each = Tokenizer.train(texts=corpus(), vocabulary_size=500, normalization=rule)
+        each = Tokenizer.train(
+            texts=corpus(), vocabulary_size=500, normalization=rule, model_type="unigram"
+        )
         processor = sentencepiece.SentencePieceProcessor(model_proto=each.sentencepiece_model())
         several = [
             i for i, piece in enumerate(each.vocabulary().pieces) if not piece.startswith("<0x")
@@ -242,7 +246,7 @@ def test_text_is_joined_as_sentencepiece_joins_it():
 
 
 def test_split_digits(files):
-    each = Tokenizer.train(list(files), vocabulary_size=600)
+    each = Tokenizer.train(list(files), vocabulary_size=600, model_type="unigram")
     assert not [
         piece for piece in each.vocabulary().pieces[260:] if sum(c.isdigit() for c in piece) > 1
     ]
@@ -267,7 +271,7 @@ def test_unigram_scores_are_multiples_so_that_sums_are_exact(tokenizer):
 def test_equal_paths_end_in_the_longest_piece():
     # "aaa" as a + aa or aa + a is of equal worth; exact sums leave the choice to the one rule of
     # every release.
-    each = Tokenizer.train(texts=corpus(), vocabulary_size=500)
+    each = Tokenizer.train(texts=corpus(), vocabulary_size=500, model_type="unigram")
     assert {"人", "人人"} <= set(each.vocabulary().pieces)
     for length in range(3, 60):
         row = each.tokens(each.tokenize("。" + "人" * length))
@@ -290,7 +294,7 @@ def test_training_twice_gives_the_same_bytes(files, model_type):
 def test_sampling_is_seeded_and_bounded(files):
     def model(seed):
         return Tokenizer.train(
-            list(files), vocabulary_size=500, max_sentences=800, seed=seed
+            list(files), vocabulary_size=500, max_sentences=800, seed=seed, model_type="unigram"
         ).sentencepiece_model()
 
     assert model(0) == model(0) != model(1)
@@ -303,7 +307,9 @@ def test_separate_models(files):
     assert each.sentencepiece_model("source") != each.sentencepiece_model("target")
     for side in ("source", "target"):
         assert each.detokenize(each.tokenize(["the dog"], side=side), side=side) == ["the dog"]
-    mixed = Tokenizer.train(files[0], target_texts=["the dog 人"] * 9, vocabulary_size=(500, 269))
+    mixed = Tokenizer.train(
+        files[0], target_texts=["the dog 人"] * 9, vocabulary_size=(500, 269), model_type="unigram"
+    )
     assert mixed.target_vocabulary_size == 269
 
 
@@ -311,7 +317,9 @@ def test_long_and_odd_training_texts_are_used():
     # One text longer than SentencePiece's limit, with NUL and line breaks, is all there is to learn
     # from.
     text = "\x00".join(corpus(400)) + "\n" + "猫" * 5000
-    each = Tokenizer.train(texts=[text], vocabulary_size=420, character_coverage=1.0)
+    each = Tokenizer.train(
+        texts=[text], vocabulary_size=420, character_coverage=1.0, model_type="unigram"
+    )
     assert "猫" in "".join(each.vocabulary().pieces)
 
 
@@ -349,14 +357,14 @@ def test_training_errors(arguments, message):
 
 def test_file_errors(tmp_path, files):
     with pytest.raises(FileNotFoundError, match=r"There is no text file .*nowhere"):
-        Tokenizer.train([files[0], tmp_path / "nowhere"])
+        Tokenizer.train([files[0], tmp_path / "nowhere"], model_type="unigram")
     with pytest.raises(FileNotFoundError, match=r"There is no text file .*nowhere"):
         Tokenizer.train(
-            files[0], tmp_path / "nowhere", vocabulary_size=10**9
+            files[0], tmp_path / "nowhere", vocabulary_size=10**9, model_type="unigram"
         )  # before the source is trained
     (tmp_path / "latin1").write_bytes("fine\nna\u00efve\n".encode("latin-1"))
     with pytest.raises(ValueError, match=r"Line 2 of .*latin1.* is not valid UTF-8"):
-        Tokenizer.train(tmp_path / "latin1")
+        Tokenizer.train(tmp_path / "latin1", model_type="unigram")
 
 
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])
@@ -448,7 +456,9 @@ def test_language_errors(multilingual, tokenizer):
 
 
 def test_an_unknown_run_that_is_a_piece_of_the_vocabulary_has_its_id():
-    own = Tokenizer.train(texts=corpus(), vocabulary_size=300, byte_fallback=False)
+    own = Tokenizer.train(
+        texts=corpus(), vocabulary_size=300, byte_fallback=False, model_type="unigram"
+    )
     pieces = [*own.vocabulary().pieces, "\u00fc", "\u00fc\u00e4", "\u00f1"]
     each = Tokenizer.from_sentencepiece(
         own.sentencepiece_model(),

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.any_backend
 
 @pytest.fixture(scope="module")
 def joint():
-    return Tokenizer.train(texts=corpus(), vocabulary_size=500)
+    return Tokenizer.train(texts=corpus(), vocabulary_size=500, model_type="unigram")
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +27,7 @@ def separate():
         target_texts=corpus(seed=4),
         vocabulary_size=(500, 450),
         normalization="identity",
+        model_type="unigram",
     )
 
 

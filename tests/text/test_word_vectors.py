@@ -59,7 +59,7 @@ def test_every_format_gives_the_same_table(tmp_path, format, named):
 
 def test_pieces_of_a_tokenizer_and_an_embedding(tmp_path):
     texts = corpus(200)
-    tokenizer = kformer.Tokenizer.train(texts=texts, vocabulary_size=400)
+    tokenizer = kformer.Tokenizer.train(texts=texts, vocabulary_size=400, model_type="unigram")
     names = [tokenizer.id_to_token(i, "source") for i in range(tokenizer.vocabulary_size)]
     begins = next(i for i, name in enumerate(names) if len(name) > 3 and name.startswith("\u2581"))
     path = write(

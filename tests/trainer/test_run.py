@@ -29,7 +29,7 @@ def write_pairs(folder):
 
 
 def write_small_run(folder, texts, seed=0):
-    tokenizer = kformer.Tokenizer.train(texts, vocabulary_size=380)
+    tokenizer = kformer.Tokenizer.train(texts, vocabulary_size=380, model_type="unigram")
     sizes = {
         "num_encoder_layers": 1,
         "num_decoder_layers": 1,

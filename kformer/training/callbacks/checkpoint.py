@@ -40,7 +40,7 @@ class Checkpoint(StepCounter):
     ```
     """
 
-    def __init__(self, run_dir, every=500, keep=3, resume_from=None, history=None, data=None):
+    def __init__(self, run_dir, every=500, keep=2, resume_from=None, history=None, data=None):
         super().__init__(resume_from)
         self.run_dir = pathlib.Path(run_dir)
         self.every = check_whole("every", every)

@@ -33,7 +33,7 @@ on_tensorflow = pytest.mark.skipif(
 def tokenizer(tmp_path_factory):
     file = tmp_path_factory.mktemp("corpus") / "text"
     file.write_text("\n".join(corpus(600)), encoding="utf-8")
-    return kformer.Tokenizer.train([str(file)], vocabulary_size=500)
+    return kformer.Tokenizer.train([str(file)], vocabulary_size=500, model_type="unigram")
 
 
 def run(path, name="serving_default", **inputs):

@@ -125,7 +125,7 @@ def test_no_row_changes_another(texts):
 def test_separate_sides_and_id_map():
     source, target = corpus(seed=0), corpus(seed=5)
     own = kformer.text.Tokenizer.train(
-        texts=source, target_texts=target, vocabulary_size=(500, 450)
+        texts=source, target_texts=target, vocabulary_size=(500, 450), model_type="unigram"
     )
     pieces = {side: list(own.vocabulary(side).pieces) for side in ("source", "target")}
     for side, seed in (("source", 1), ("target", 2)):
@@ -168,7 +168,7 @@ def test_separate_sides_and_id_map():
 def test_joint_model_is_embedded_once():
     joint = trained()
     twice = kformer.text.Tokenizer.train(
-        texts=corpus(), target_texts=corpus(seed=3), vocabulary_size=500
+        texts=corpus(), target_texts=corpus(seed=3), vocabulary_size=500, model_type="unigram"
     )
     for tokenizer, expected in ((joint, 1), (twice, 2)):
         models = [
@@ -182,7 +182,11 @@ def imported():
     have.
     """
     own = kformer.text.Tokenizer.train(
-        texts=corpus(), target_texts=corpus(seed=5), vocabulary_size=(400, 450), byte_fallback=False
+        texts=corpus(),
+        target_texts=corpus(seed=5),
+        vocabulary_size=(400, 450),
+        byte_fallback=False,
+        model_type="unigram",
     )
     pieces = dict.fromkeys(
         [
