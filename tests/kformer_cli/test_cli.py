@@ -276,7 +276,7 @@ def bad_inputs(folder):
         (train(good, good, "--valid-source", good), "give valid_source and valid_target"),
         (
             train(good, good, "--preset", "huge"),
-            "preset must be one of tiny, small, base, big, but 'huge' was given",
+            "--preset must be one of tiny, small, base, big, paper_base",
         ),
         (
             train(good, good, "--norm", "both"),
