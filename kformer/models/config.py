@@ -1,10 +1,10 @@
 """The options of the models: each is described once, as a field of a dataclass.
 
 A field carries the option's name, type, default and meaning, the check of its value, and what other
-parts of the package must know of it (see `kformer.models.config_fields.option`). The signatures and the lists of arguments in the
-docstrings of the models, their saved configurations, and the lists of what a published format lacks
-are all made from these fields. An option of the layers that is added here reaches every layer that
-has an option of that name.
+parts of the package must know of it (see `kformer.models.config_fields.option`). The signatures and
+the lists of arguments in the docstrings of the models, their saved configurations, and the lists of
+what a published format lacks are all made from these fields. An option of the layers that is added
+here reaches every layer that has an option of that name.
 """
 
 import dataclasses
@@ -106,8 +106,8 @@ class Architecture:
         "sinusoidal",
         'Added to the embeddings are `"sinusoidal"`, `"learned"`, and `"sinusoidal_halves"` and '
         '`"sinusoidal_fairseq"`, the fixed vectors of published Marian and fairseq models. '
-        'Self-attention sees `"rope"` (rotary positions), `"alibi"` (scores fall with the distance) '
-        'and `"t5"` (a learned bias for each distance). `None` for no positions.',
+        'Self-attention sees `"rope"` (rotary positions), `"alibi"` (scores fall with the '
+        'distance) and `"t5"` (a learned bias for each distance). `None` for no positions.',
         check=_check_positions,
         variant=RELATIVE_POSITIONS,
     )
