@@ -18,7 +18,7 @@ class Checkpoint(StepCounter):
     Args:
         run_dir: path. The run directory; checkpoints go to `run_dir/checkpoints/step-N`.
         every: int of at least 1, default 500. The number of steps between two checkpoints.
-        keep: int of at least 1, default 3. The number of checkpoints to keep.
+        keep: int of at least 1, default 2. The number of checkpoints to keep.
         resume_from: `TrainingState` or `None`, default `None`. The state that the training
             continues from.
         history: `StepHistory` or `None`, default `None`. The history of this training, which must
