@@ -182,7 +182,7 @@ def test_a_newer_format_is_refused_in_a_sentence(two):
 def test_a_checkpoint_that_is_merely_similar_is_refused(two):
     file = two / "checkpoints" / "step-10" / "state.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "fingerprint": "0" * 32}))
-    with pytest.raises(ValueError, match="did not come back as they were saved"):
+    with pytest.raises(ValueError, match="differ from what was saved"):
         load_checkpoint(two)
 
 
