@@ -164,7 +164,7 @@ def test_half_written_checkpoints_do_not_count(two, trained, monkeypatch):
         (remains / "model.keras").write_bytes(b"begun")
     (killed.parent / ".lock").write_text("1")
     assert latest_checkpoint(two).name == "step-10"
-    save_checkpoint(two, trained, TrainingState(20))
+    save_checkpoint(two, trained, TrainingState(20), keep=3)
     assert sorted(os.listdir(two / "checkpoints")) == ["step-10", "step-20", "step-5"]
 
 
