@@ -158,7 +158,7 @@ class Passed:
 
     def __init__(self, checkout, last=None):
         self.files, self._last, self._done = set(), last, False
-        self._folder = f"{checkout}{os.sep}"
+        self._folder, self._package = f"{checkout}{os.sep}", f"{checkout}{os.sep}kformer"
         self._importing = threading.local()
 
     def _note(self, frame, event, argument):
@@ -167,7 +167,7 @@ class Passed:
             change = {"call": 1, "return": -1}.get(event, 0)
             self._importing.depth = getattr(self._importing, "depth", 0) + change
         elif event == "call" and not self._done and not getattr(self._importing, "depth", 0):
-            if code.co_filename.startswith(self._folder):
+            if code.co_filename.startswith(self._package):
                 self.files.add(code.co_filename.removeprefix(self._folder))
         elif event == "return" and code.co_name == self._last:
             self._done = True
