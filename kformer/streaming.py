@@ -42,18 +42,21 @@ def open_translator(path, source_language=None, target_language=None, ensemble=N
         return load_run_translator(path, source_language, target_language, ensemble)
     if ensemble:
         raise ValueError(
-            f"{path} is no run directory, and only such translate together: leave --ensemble out, or give the run."
+            f"{path} is no run directory, and only such translate together: leave --ensemble "
+            "out, or give the run."
         )
     versions = (folder / "saved_model.pb" for folder in [path, *path.glob("*")])
     if not any(file.is_file() for file in versions):
         raise FileNotFoundError(
-            f"{path} is neither a run directory (it lacks config.json) nor a SavedModel (it lacks saved_model.pb)."
+            f"{path} is neither a run directory (it lacks config.json) nor a SavedModel (it "
+            "lacks saved_model.pb)."
         )
     from kformer.export import SavedModelTranslator
 
     if source_language is not None or target_language is not None:
         raise ValueError(
-            f"The languages of the SavedModel {path} are fixed: export the run again with the languages that you want."
+            f"The languages of the SavedModel {path} are fixed: export the run again with the "
+            "languages that you want."
         )
     return SavedModelTranslator(path)
 
@@ -99,13 +102,16 @@ def search_options(translator, **options):
         if name != "n_best" and value != fixed:
             flag = name.replace("_", "-")
             raise ValueError(
-                f"{translator.path} was exported with {name}={fixed}, and a SavedModel's search is fixed: "
-                f"leave --{flag} out, or export the run again with the {name} that you want ({value})."
+                f"{translator.path} was exported with {name}={fixed}, and a SavedModel's "
+                "search is fixed: "
+                f"leave --{flag} out, or export the run again with the {name} that you want "
+                f"({value})."
             )
     n_best = options.get("n_best", 1)
     if n_best > translator.options["n_best"]:
         raise ValueError(
-            f"{translator.path} was exported with the {translator.options['n_best']} best of each sentence: "
+            f"{translator.path} was exported with the {translator.options['n_best']} best of "
+            "each sentence: "
             f"export the run again with --n-best {n_best} to get more."
         )
     return {"n_best": n_best}
@@ -256,7 +262,8 @@ def warn_truncated(numbers, stream=None):
     if numbers:
         shown = ", ".join(map(str, numbers[:10])) + (", ..." if len(numbers) > 10 else "")
         print(
-            f"warning: {len(numbers)} source line{'s were' if len(numbers) > 1 else ' was'} longer than the model's limit and cut "
+            f"warning: {len(numbers)} source line{'s were' if len(numbers) > 1 else ' was'} "
+            "longer than the model's limit and cut "
             f"(line{'s' if len(numbers) > 1 else ''} {shown}).",
             file=stream or sys.stderr,
         )

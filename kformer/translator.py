@@ -53,7 +53,8 @@ class Translator:
         ):
             if theirs > ours:
                 raise ValueError(
-                    f"The tokenizer has {theirs} {name} tokens, but the model only {ours}: this is not the tokenizer that the "
+                    f"The tokenizer has {theirs} {name} tokens, but the model only {ours}: "
+                    "this is not the tokenizer that the "
                     "model was made for."
                 )
         self.model = model
@@ -146,7 +147,8 @@ class Translator:
         for i, row in enumerate(labels):
             if len(row) > self.model.max_length:
                 raise ValueError(
-                    f"Target {i + 1} has {len(row)} tokens, more than the model's limit of {self.model.max_length}; split it."
+                    f"Target {i + 1} has {len(row)} tokens, more than the model's limit of "
+                    f"{self.model.max_length}; split it."
                 )
         scores = [0.0] * len(sources)
         order = sorted(range(len(sources)), key=lambda i: -len(rows[i]) - len(labels[i]))
@@ -271,7 +273,8 @@ class Translator:
             for other, name in zip(translators[1:], path[1:], strict=True):
                 if not translators[0].tokenizer.writes_like(other.tokenizer):
                     raise ValueError(
-                        f"{name} has another tokenizer than {path[0]}, and an ensemble needs one: train its runs with one tokenizer "
+                        f"{name} has another tokenizer than {path[0]}, and an ensemble needs "
+                        "one: train its runs with one tokenizer "
                         "(kformer train --tokenizer)."
                     )
             first = translators[0]
@@ -311,7 +314,8 @@ class Translator:
     def _check_single(self, what):
         if isinstance(self.model, Ensemble):
             raise ValueError(
-                f"An ensemble cannot be {what}: take one of its models, or train one to translate like it (kformer distill)."
+                f"An ensemble cannot be {what}: take one of its models, or train one to "
+                "translate like it (kformer distill)."
             )
 
     def for_languages(self, source=None, target=None):
@@ -331,7 +335,8 @@ class Translator:
         tokenizer = self.tokenizer.for_languages(source=source, target=target)
         if tokenizer.start_id != self.model.start_id:
             raise ValueError(
-                f"This model's start token is the target language, so it cannot change to {target!r} here: import the checkpoint again "
+                "This model's start token is the target language, so it cannot change to "
+                f"{target!r} here: import the checkpoint again "
                 "with that target language."
             )
         return Translator(self.model, tokenizer, self.options, self.config)
@@ -343,7 +348,8 @@ class Translator:
         unknown = set(changes) - {field.name for field in dataclasses.fields(SearchOptions)}
         if unknown:
             raise TypeError(
-                f"Unknown search option {', '.join(sorted(unknown))}; kformer.decoding.SearchOptions lists them."
+                f"Unknown search option {', '.join(sorted(unknown))}; "
+                "kformer.decoding.SearchOptions lists them."
             )
         return dataclasses.replace(self.options, **changes) if changes else self.options
 

@@ -1,1 +1,1 @@
-"""The `kformer` command: it chooses backend and threads before kformer, and with it Keras, is imported."""
+"""The `kformer` command, which chooses backend and threads before it imports kformer and Keras."""

@@ -21,9 +21,11 @@ app = typer.Typer(
     no_args_is_help=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help="Train an encoder-decoder Transformer on parallel text, translate with it, and export it as a SavedModel, strings in and "
+    help="Train an encoder-decoder Transformer on parallel text, translate with it, and export "
+    "it as a SavedModel, strings in and "
     "strings out.\n\nBegin with [bold]kformer quickstart[/bold], which needs no data; then "
-    "[bold]kformer train --train-source train.en --train-target train.de --output runs/en-de[/bold].",
+    "[bold]kformer train --train-source train.en --train-target train.de --output "
+    "runs/en-de[/bold].",
 )
 
 

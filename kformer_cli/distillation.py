@@ -49,7 +49,8 @@ def distill(
         option(
             "--backward",
             metavar="RUN",
-            help="A run that translates the target side back; its pairs come along. Give the option again for more, which then "
+            help="A run that translates the target side back; its pairs come along. Give the "
+            "option again for more, which then "
             "translate together.",
         ),
     ] = None,
@@ -57,21 +58,24 @@ def distill(
         bool,
         option(
             "--round-trips",
-            help="What --backward makes is translated again, by a run of the first: pairs that are new on both sides.",
+            help="What --backward makes is translated again, by a run of the first: pairs that "
+            "are new on both sides.",
         ),
     ] = False,
     separately: Annotated[
         bool,
         option(
             "--separately",
-            help="Let each run translate by itself, in place of all together: as many texts as runs.",
+            help="Let each run translate by itself, in place of all together: as many texts as "
+            "runs.",
         ),
     ] = False,
     closest: Annotated[
         bool,
         option(
             "--closest",
-            help="Take the translation of the beam that is most like the reference, in place of the likeliest.",
+            help="Take the translation of the beam that is most like the reference, in place "
+            "of the likeliest.",
         ),
     ] = False,
     keep_original: Annotated[
@@ -144,7 +148,8 @@ def distill(
         for file, lines in ((first, text.sources), (second, text.targets)):
             file.writelines(streaming.one_line(line).encode() + b"\n" for line in lines)
     print(
-        f"{len(text.sources):,} pairs ({text.num_empty:,} with an empty translation and {text.num_truncated:,} too long for a teacher "
+        f"{len(text.sources):,} pairs ({text.num_empty:,} with an empty translation and "
+        f"{text.num_truncated:,} too long for a teacher "
         "left out)",
         file=sys.stderr,
     )

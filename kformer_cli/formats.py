@@ -55,7 +55,8 @@ def export(
         option(
             "--n-best",
             min=1,
-            help="Translations that the signature `n_best` gives. Default: as many as the beam is wide.",
+            help="Translations that the signature `n_best` gives. Default: as many as the beam "
+            "is wide.",
         ),
     ] = None,
     length_penalty: LengthPenalty = None,
@@ -67,7 +68,8 @@ def export(
         option(
             "--shortlist",
             metavar="FILE",
-            help="Text in the target language: its tokens alone are ever generated, in less time. Default: all tokens.",
+            help="Text in the target language: its tokens alone are ever generated, in less "
+            "time. Default: all tokens.",
         ),
     ] = None,
     early_stopping: Annotated[
@@ -81,7 +83,8 @@ def export(
         bool,
         option(
             "--single",
-            help="saved_model: also a signature for one text at a time, which XLA compiles at its first calls.",
+            help="saved_model: also a signature for one text at a time, which XLA compiles at "
+            "its first calls.",
         ),
     ] = False,
     source_language: SourceLanguage = None,
@@ -165,7 +168,8 @@ def import_(
         pathlib.Path,
         typer.Argument(
             metavar="FOLDER",
-            help="A downloaded model: config.json, model.safetensors or pytorch_model.bin, tokenizer files.",
+            help="A downloaded model: config.json, model.safetensors or pytorch_model.bin, "
+            "tokenizer files.",
         ),
     ],
     output: Annotated[
@@ -197,7 +201,11 @@ def import_(
         from kformer.interop import import_checkpoint
     with quiet_imports():
         run = import_checkpoint(
-            path, output, source_language=source_language, target_language=target_language, dtype=dtype,
+            path,
+            output,
+            source_language=source_language,
+            target_language=target_language,
+            dtype=dtype,
             report=lambda text: print(f"warning: {text}", file=sys.stderr),
-        )  # fmt: skip
+        )
     print(run)

@@ -12,7 +12,8 @@ def option(*names, help, **kwargs):
 # `--backend` and `--threads` are read by kformer_cli.environment, before Keras is imported; here
 # they are declared and explained.
 BACKEND_HELP = (
-    "The library that computes: tensorflow, jax or torch. Default: $KERAS_BACKEND, else Keras's own "
+    "The library that computes: tensorflow, jax or torch. Default: $KERAS_BACKEND, else "
+    "Keras's own "
     "choice (tensorflow)."
 )
 THREADS_HELP = "Threads to compute with. Default: one for each CPU core."
@@ -32,21 +33,24 @@ Ensemble = Annotated[
     option(
         "--ensemble",
         metavar="RUN",
-        help="A further run that translates together with the first. Give the option again for more.",
+        help="A further run that translates together with the first. Give the option again for "
+        "more.",
     ),
 ]
 BeamSize = Annotated[
     int | None,
     option(
         "--beam-size",
-        help="Live hypotheses per sentence; 1 is greedy search, the fastest. Default: the model's, which is 4 after training.",
+        help="Live hypotheses per sentence; 1 is greedy search, the fastest. Default: the "
+        "model's, which is 4 after training.",
     ),
 ]
 LengthPenalty = Annotated[
     float | None,
     option(
         "--length-penalty",
-        help="Exponent of the length penalty; more favours longer translations, 0 is none. Default: 0.6, as in the paper.",
+        help="Exponent of the length penalty; more favours longer translations, 0 is none. "
+        "Default: 0.6, as in the paper.",
     ),
 ]
 MaxLength = Annotated[
@@ -59,7 +63,8 @@ LengthRatio = Annotated[
     float | None,
     option(
         "--length-ratio",
-        help="With --length-offset: most tokens of a translation as RATIO * source tokens + OFFSET. A high length penalty needs a low "
+        help="With --length-offset: most tokens of a translation as RATIO * source tokens + "
+        "OFFSET. A high length penalty needs a low "
         "limit, or it favours sentences that repeat themselves. Default: 2.",
     ),
 ]

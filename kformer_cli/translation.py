@@ -42,7 +42,8 @@ def translate(
         option(
             "--output",
             metavar="FILE",
-            help="Where the translations go; the file appears when it is whole. Default: standard output.",
+            help="Where the translations go; the file appears when it is whole. Default: "
+            "standard output.",
         ),
     ] = None,
     beam_size: BeamSize = None,
@@ -51,7 +52,8 @@ def translate(
         option(
             "--n-best",
             min=1,
-            help="Translations per line, best first, in columns with tabs between them. Default: 1.",
+            help="Translations per line, best first, in columns with tabs between them. "
+            "Default: 1.",
         ),
     ] = 1,
     scores: Annotated[
@@ -80,7 +82,8 @@ def translate(
         float | None,
         option(
             "--top-p",
-            help="With --sample: draw among the likeliest tokens that hold this much probability. Default: 1, all.",
+            help="With --sample: draw among the likeliest tokens that hold this much "
+            "probability. Default: 1, all.",
         ),
     ] = None,
     seed: Annotated[
@@ -113,10 +116,19 @@ def translate(
         check_readable(str(input), "input")
     translator = streaming.open_translator(model, source_language, target_language, ensemble)
     options = streaming.search_options(
-        translator, beam_size=wide_enough(translator, beam_size, n_best, sample), n_best=n_best, length_penalty=length_penalty,
-        max_length=max_length, length_ratio=length_ratio, length_offset=length_offset, sampling=sample or None, temperature=temperature,
-        top_k=top_k, top_p=top_p, seed=seed,
-    )  # fmt: skip
+        translator,
+        beam_size=wide_enough(translator, beam_size, n_best, sample),
+        n_best=n_best,
+        length_penalty=length_penalty,
+        max_length=max_length,
+        length_ratio=length_ratio,
+        length_offset=length_offset,
+        sampling=sample or None,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+    )
     total = count_lines(str(input)) if input is not None else None
     with Progress(total) as progress, streaming.open_output(output) as out:
 
@@ -129,9 +141,12 @@ def translate(
 
         with open(input, "rb") if input is not None else sys.stdin.buffer as lines:
             truncated = streaming.translate_lines(
-                lines, lambda texts: translator.translate(texts, batch_size=batch_size, **options), write,
-                chunk_lines=16 * batch_size, progress=progress,
-            )  # fmt: skip
+                lines,
+                lambda texts: translator.translate(texts, batch_size=batch_size, **options),
+                write,
+                chunk_lines=16 * batch_size,
+                progress=progress,
+            )
     streaming.warn_truncated(truncated)
 
 
@@ -151,7 +166,8 @@ def evaluate(
         option(
             "--tokenize",
             show_default=True,
-            help="How BLEU splits words: 13a for languages with spaces, zh, ja-mecab, char, ...; none for text that is tokenized.",
+            help="How BLEU splits words: 13a for languages with spaces, zh, ja-mecab, char, "
+            "...; none for text that is tokenized.",
         ),
     ] = "13a",
     lowercase: Annotated[
@@ -192,9 +208,13 @@ def evaluate(
         streaming.check_same_length(source, sources, path, texts)
     translator = streaming.open_translator(model, source_language, target_language, ensemble)
     options = streaming.search_options(
-        translator, beam_size=beam_size, length_penalty=length_penalty, max_length=max_length, length_ratio=length_ratio,
+        translator,
+        beam_size=beam_size,
+        length_penalty=length_penalty,
+        max_length=max_length,
+        length_ratio=length_ratio,
         length_offset=length_offset,
-    )  # fmt: skip
+    )
     with Progress(len(sources)) as progress:
         result = evaluate(
             translator,
@@ -214,7 +234,9 @@ def evaluate(
         print(json.dumps(result.as_dict(), ensure_ascii=False))
     else:
         print(
-            f"BLEU  {result.bleu:.2f}   {result.bleu_details.partition('=')[2].strip().partition(' ')[2]}   {result.bleu_signature}"
+            f"BLEU  {result.bleu:.2f}   "
+            f"{result.bleu_details.partition('=')[2].strip().partition(' ')[2]}   "
+            f"{result.bleu_signature}"
         )
         print(f"chrF  {result.chrf:.2f}   {result.chrf_signature}")
 

@@ -67,7 +67,8 @@ def soft_targets(teachers, corpus, output, *, num_classes=NUM_CLASSES, progress=
         theirs, own = getattr(model, name), getattr(corpus, name)
         if not fits(theirs, own):
             raise ValueError(
-                f"The teacher's {name} is {theirs}, but the corpus has {own}: prepare it with the teacher's tokenizer."
+                f"The teacher's {name} is {theirs}, but the corpus has {own}: prepare it with "
+                "the teacher's tokenizer."
             )
     # Fewer than the vocabulary has.
     num_classes = check_whole("num_classes", num_classes, most=corpus.target_vocabulary_size - 1)

@@ -95,13 +95,15 @@ def distill(
         raise ValueError("There is nobody to translate: give at least one teacher.")
     if references is None and (backward or closest or keep_original):
         raise ValueError(
-            "backward, closest and keep_original need the target side of the training text: give references."
+            "backward, closest and keep_original need the target side of the training text: "
+            "give references."
         )
     if references is not None:
         check_same_length("the sources", len(sources), "the references", len(references))
     if round_trips and not (forward and backward):
         raise ValueError(
-            "round_trips go back and forth: give teachers of both directions, those of the other one by backward."
+            "round_trips go back and forth: give teachers of both directions, those of the "
+            "other one by backward."
         )
     options = {"beam_size": 5, **options}
     if closest:

@@ -33,14 +33,27 @@ class TranslationQuality(StepCounter):
             measurement.
 
     Example:
-        >>> quality = kformer.evaluation.TranslationQuality(tokenizer, valid_sources, valid_targets, beam_size=4)
-        >>> model.fit(train, epochs=20, callbacks=[quality, kformer.training.BestModel("runs/best", "bleu", patience=3)])
+        >>> quality = kformer.evaluation.TranslationQuality(
+        ...     tokenizer, valid_sources, valid_targets, beam_size=4
+        ... )
+        >>> best = kformer.training.BestModel("runs/best", "bleu", patience=3)
+        >>> model.fit(train, epochs=20, callbacks=[quality, best])
     """
 
     def __init__(
-        self, tokenizer, sources, references, *, every=None, epochs=None, tokenize=None, lowercase=False, log_dir=None, resume_from=None,
+        self,
+        tokenizer,
+        sources,
+        references,
+        *,
+        every=None,
+        epochs=None,
+        tokenize=None,
+        lowercase=False,
+        log_dir=None,
+        resume_from=None,
         **options,
-    ):  # fmt: skip
+    ):
         super().__init__(resume_from)
         from kformer.evaluation.scores import suitable_tokenizer
 

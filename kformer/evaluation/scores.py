@@ -123,9 +123,14 @@ def suitable_tokenizer(texts):
     counts = {
         "han": sum("\u3400" <= letter <= "\u9fff" for letter in letters),
         # Hiragana and katakana; Thai, Lao, Khmer and Burmese.
-        "other": sum("\u3040" <= letter <= "\u30ff" or "\u0e00" <= letter <= "\u0eff" or "\u1000" <= letter <= "\u109f" or
-                     "\u1780" <= letter <= "\u17ff" for letter in letters),
-    }  # fmt: skip
+        "other": sum(
+            "\u3040" <= letter <= "\u30ff"
+            or "\u0e00" <= letter <= "\u0eff"
+            or "\u1000" <= letter <= "\u109f"
+            or "\u1780" <= letter <= "\u17ff"
+            for letter in letters
+        ),
+    }
     if sum(counts.values()) * 3 < len(letters):
         return "13a"
     return "char" if counts["other"] * 10 > counts["han"] else "zh"
@@ -137,7 +142,8 @@ def _metrics(tokenize, lowercase):
         from sacrebleu.metrics import BLEU, CHRF
     except ImportError as error:
         raise ImportError(
-            "BLEU and chrF need sacrebleu, which is not installed here: run `pip install sacrebleu`."
+            "BLEU and chrF need sacrebleu, which is not installed here: run `pip install "
+            "sacrebleu`."
         ) from error
     check_choice("tokenize", tokenize, bleu_tokenizers())
     try:

@@ -6,13 +6,14 @@ several spellings, one is fixed here, so that a value has exactly one target:
 - Numerals group by 万 (10**4) and 亿 (10**8). Zeros inside a group, and zeros between a group and a
   lower group that does not fill its places, are read as one 零: 12305 一万二千三百零五, 100001234
   一亿零一千二百三十四. A group that fills its places follows without 零: 1203000 一百二十万三千.
-- A numeral that begins with ten says 十, not 一十: 12 十二, 100000 十万; inside it says 一十: 110 一百一十.
-- Two is 二 in every numeral (二百, 二千, 二万). It is 两 only when it stands alone before an hour or a unit
-  of money, where 二 would be wrong: 两点, 两美元, 两角.
+- A numeral that begins with ten has 十, not 一十: 12 十二, 100000 十万. Inside a numeral it is
+  一十: 110 一百一十.
+- Two is 二 in every numeral (二百, 二千, 二万). It is 两 only when it stands alone
+  before an hour or a unit of money, where 二 would be wrong: 两点, 两美元, 两角.
 - A date is written in digits, 2031年5月3日, and a weekday follows it, 星期一 to 星期六, 星期日.
-- A time is written in numerals on the twelve-hour clock with the part of the day: 凌晨 (0-5 h), 早上
-  (6-8), 上午 (9-11), 中午 (12), 下午 (13-17), 晚上 (18-23). Midnight is 凌晨零点. Thirty minutes are 半; minutes
-  below ten take 零.
+- A time is written in numerals on the twelve-hour clock with the part of the day: 凌晨 (0-5 h),
+  早上 (6-8), 上午 (9-11), 中午 (12), 下午 (13-17), 晚上 (18-23). Midnight is 凌晨零点. Thirty
+  minutes are 半; minutes below ten take 零.
 - Money takes its unit and subunit: 三美元五十美分. Yuan split into 角 and 分: 三元五角, 三元零五分.
 """
 
@@ -144,11 +145,11 @@ def chinese_money(units: int, subunits: int, unit: str, subunit: str | None) -> 
         units: whole units.
         subunits: hundredths, 0 to 99.
         unit: the currency in Chinese, for example `"美元"`.
-        subunit: its hundredth, for example `"美分"`; `"分"` (yuan) is split into 角 and 分. `None` for a
-            currency without hundredths.
+        subunit: its hundredth, for example `"美分"`; `"分"` (yuan) is split into 角 and 分. `None`
+            for a currency without hundredths.
 
     Returns:
-        The amount, for example `"五美元五十美分"`. A part that is nought is left out, unless both are.
+        The amount, for example `"五美元五十美分"`. A part that is 0 is left out, unless both are.
     """
     text = _counted(units) + unit if units or not subunits else ""
     if not subunits:

@@ -54,7 +54,7 @@ class KeyValueCache(NamedTuple):
         return causal_mask(query_length, self.length, offset=self.length - query_length)
 
     def distances(self, query_length):
-        """Distances `[T, S + T]` from the T tokens that come next to the keys that there will be."""
+        """Distances `[T, S + T]` from the next T tokens to all keys, the new ones included."""
         return distances(query_length, self.length + query_length, offset=self.length)
 
 

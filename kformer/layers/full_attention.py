@@ -132,7 +132,7 @@ def prefers_fused(query, key_length, training):
 
 
 def _grouped(x, groups):
-    """`[B, N, T, K]` -> `[B, G, N / G T, K]`: the heads that share keys become queries of one head."""
+    """`[B, N, T, K]` -> `[B, G, N / G T, K]`: heads that share keys become queries of one head."""
     return x if x.shape[1] == groups else reshape(x, (ops.shape(x)[0], groups, -1, ops.shape(x)[3]))
 
 

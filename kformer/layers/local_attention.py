@@ -412,7 +412,7 @@ class WindowCache(NamedTuple):
 
 
 def _held(length, first, slots):
-    """The position that each slot holds after `length` tokens: int32 `[slots]`, negative for none."""
+    """The position in each slot after `length` tokens: int32 `[slots]`, negative for none."""
     slot = ops.arange(slots, dtype="int32")
     ring = slots - first
     last = length - 1 - first  # the last token's place behind the first ones

@@ -79,7 +79,8 @@ def combine_masks(*masks):
         rank = len(mask.shape)
         if rank not in (2, 3, 4):
             raise ValueError(
-                f"A mask must have the shape [T, S], [B, T, S] or [B, N, T, S], but one of shape {tuple(mask.shape)} was "
+                "A mask must have the shape [T, S], [B, T, S] or [B, N, T, S], but one of "
+                f"shape {tuple(mask.shape)} was "
                 "given; bring a padding mask [B, S] to [B, 1, S] with ops.expand_dims(mask, 1)."
             )
         mask = ops.cast(mask, "bool")

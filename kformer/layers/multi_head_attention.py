@@ -127,12 +127,14 @@ class MultiHeadAttention(keras.layers.Layer):
         groups = num_heads if num_key_value_heads is None else num_key_value_heads
         if groups < 1 or num_heads % groups:
             raise ValueError(
-                f"num_key_value_heads must divide num_heads, since each serves as many heads of queries, but {num_heads} / {groups} is not "
+                "num_key_value_heads must divide num_heads, since each serves as many heads "
+                f"of queries, but {num_heads} / {groups} is not "
                 "a whole number of at least 1."
             )
         if rotary is not None and not set(rotary) <= {"base", "interleaved"}:
             raise ValueError(
-                f"rotary has the entries base and interleaved, but {', '.join(map(str, rotary))} was given."
+                "rotary has the entries base and interleaved, but "
+                f"{', '.join(map(str, rotary))} was given."
             )
         _check_kind(kind, window, dilation, global_tokens)
         self.kind, self.window, self.dilation = kind, window, dilation
@@ -162,7 +164,8 @@ class MultiHeadAttention(keras.layers.Layer):
         hidden_dim = query_shape[-1]
         if self.head_dim is None and hidden_dim % self.num_heads:
             raise ValueError(
-                f"A hidden size of {hidden_dim} cannot be split into {self.num_heads} heads of one size; choose a number of "
+                f"A hidden size of {hidden_dim} cannot be split into {self.num_heads} heads of "
+                "one size; choose a number of "
                 "heads that divides it, or give head_dim."
             )
         self.head_size = self.head_dim or hidden_dim // self.num_heads
@@ -173,7 +176,8 @@ class MultiHeadAttention(keras.layers.Layer):
         self.is_self_attention = value_shape is None
         if self.kind != "full" and not self.is_self_attention:
             raise ValueError(
-                f"Attention of the kind {self.kind!r} is self-attention: call the layer with one input, or choose 'full'."
+                f"Attention of the kind {self.kind!r} is self-attention: call the layer with "
+                "one input, or choose 'full'."
             )
         if self.is_self_attention:
             self._add_projection("query_key_value", hidden_dim, (inner, shared, shared))
@@ -416,5 +420,6 @@ def _check_kind(kind, window, dilation, global_tokens):
             check_whole(f"{name} of local attention", value, least)
     if not is_local and (window is not None or dilation != 1 or global_tokens != 0):
         raise ValueError(
-            f"window, dilation and global_tokens belong to kind='local', but kind={kind!r} was given."
+            f"window, dilation and global_tokens belong to kind='local', but kind={kind!r} was "
+            "given."
         )

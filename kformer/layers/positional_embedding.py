@@ -96,7 +96,8 @@ class PositionMixin:
             )
         if position_encoding == "learned" and position_offset:
             raise ValueError(
-                f"Learned positions begin at 0, so position_offset={position_offset} is for fixed positions alone."
+                f"Learned positions begin at 0, so position_offset={position_offset} is for "
+                "fixed positions alone."
             )
         self.position_encoding = position_encoding
         self.max_length = max_length
@@ -119,7 +120,8 @@ class PositionMixin:
             end = first + length if isinstance(first, int) and isinstance(length, int) else 0
             if self.position_encoding == "learned" and end > self.max_length:
                 raise ValueError(
-                    f"A sequence of {end} tokens is longer than the {self.max_length} learned positions; shorten it, or build "
+                    f"A sequence of {end} tokens is longer than the {self.max_length} learned "
+                    "positions; shorten it, or build "
                     "the layer with a larger max_length."
                 )
             positions = ops.arange(length, dtype="int32") + ops.cast(first, "int32")
@@ -215,7 +217,8 @@ class PositionalEmbedding(PositionMixin, keras.layers.Layer):
         self._set_positions(position_encoding, max_length, position_offset)
         if pretrained is not None and np.shape(pretrained) != (vocabulary_size, hidden_dim):
             raise ValueError(
-                f"The pretrained token vectors have the shape {np.shape(pretrained)}, but the vocabulary and hidden size ask "
+                f"The pretrained token vectors have the shape {np.shape(pretrained)}, but the "
+                "vocabulary and hidden size ask "
                 f"for {(vocabulary_size, hidden_dim)}."
             )
         self.vocabulary_size = vocabulary_size

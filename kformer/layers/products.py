@@ -25,7 +25,8 @@ def set_training_products(dtype):
     global _chosen
     if dtype not in (None, "bfloat16"):
         raise ValueError(
-            f"The products of a training step are of bfloat16 or, with None, of float32, but {dtype!r} was given."
+            "The products of a training step are of bfloat16 or, with None, of float32, but "
+            f"{dtype!r} was given."
         )
     _chosen = dtype
 

@@ -98,7 +98,8 @@ def check_rotary_size(head_dim):
     """Raises a ValueError where a head cannot be turned by `rotate_positions`."""
     if head_dim % 2:
         raise ValueError(
-            f"Rotary positions turn pairs of numbers, so the head size must be even, but it is {head_dim}: change it, or position_encoding."
+            "Rotary positions turn pairs of numbers, so the head size must be even, but it is "
+            f"{head_dim}: change it, or position_encoding."
         )
 
 
@@ -240,7 +241,8 @@ def relative_buckets(distance, num_buckets=32, max_distance=128, bidirectional=T
     exact = buckets // 2
     if exact < 1 or max_distance <= exact:
         raise ValueError(
-            f"There must be at least {4 if bidirectional else 2} buckets and a max_distance above the {exact} that have one each, but "
+            f"There must be at least {4 if bidirectional else 2} buckets and a max_distance "
+            f"above the {exact} that have one each, but "
             f"num_buckets={num_buckets} and max_distance={max_distance} were given."
         )
 

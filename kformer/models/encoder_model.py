@@ -56,13 +56,15 @@ class TransformerEncoder(SequenceModel):
 
     A functional Keras model over `{"token_ids": [B, S]}`. Padding is told by `pad_id`.
 
-    | head               | output                                                                   | loss                                |
-    |--------------------|--------------------------------------------------------------------------|-------------------------------------|
-    | `None`             | hidden states `[B, S, D]`                                                 |                                     |
-    | `"classification"` | logits `[B, num_outputs]` of the pooled sequence                          | cross-entropy from logits           |
-    | `"regression"`     | numbers `[B, num_outputs]` of the pooled sequence                         | mean squared error                  |
-    | `"labelling"`      | logits `[B, S, num_outputs]`                                              | `MaskedCrossentropy`; -1: no label  |
-    | `"embedding"`      | vectors of length 1, `[B, num_outputs or D]`                              | `ContrastiveLoss` of a `DualEncoder`|
+    The heads, with what each returns and the loss that goes with it:
+
+    - `None`: hidden states `[B, S, D]`.
+    - `"classification"`: logits `[B, num_outputs]` of the pooled sequence; cross-entropy from
+      logits.
+    - `"regression"`: numbers `[B, num_outputs]` of the pooled sequence; mean squared error.
+    - `"labelling"`: logits `[B, S, num_outputs]`; `MaskedCrossentropy`, where -1 is no label.
+    - `"embedding"`: vectors of length 1, `[B, num_outputs or D]`; `ContrastiveLoss` of a
+      `DualEncoder`.
 
     Args:
         vocabulary_size: int. V, the number of token ids.
@@ -72,8 +74,10 @@ class TransformerEncoder(SequenceModel):
         trainable: bool, default True. Whether training changes the weights.
 
     Example:
-        >>> model = kformer.TransformerEncoder(8000, num_layers=2, head="classification", num_outputs=3, hidden_dim=128, num_heads=4)
-        >>> model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+        >>> sizes = {"num_layers": 2, "hidden_dim": 128, "num_heads": 4}
+        >>> model = kformer.TransformerEncoder(8000, head="classification", num_outputs=3, **sizes)
+        >>> loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        >>> model.compile("adam", loss, metrics=["accuracy"])
         >>> model.fit({"token_ids": ids}, classes)
 
     References:

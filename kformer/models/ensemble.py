@@ -45,7 +45,8 @@ class Ensemble:
             values = [getattr(model, name) for model in self.models]
             if len(set(values)) > 1:
                 raise ValueError(
-                    f"The models of an ensemble need one vocabulary, but their {name} is {', '.join(map(str, values))}."
+                    f"The models of an ensemble need one vocabulary, but their {name} is "
+                    f"{', '.join(map(str, values))}."
                 )
             setattr(self, name, values[0])
         self.max_length = min(model.max_length for model in self.models)

@@ -49,7 +49,8 @@ class Forecaster(keras.Model):
         Float tensor `[B, T, G]`.
 
     Example:
-        >>> model = kformer.Forecaster(1, num_encoder_layers=2, num_decoder_layers=2, hidden_dim=64, intermediate_dim=128, num_heads=4)
+        >>> sizes = {"hidden_dim": 64, "intermediate_dim": 128, "num_heads": 4}
+        >>> model = kformer.Forecaster(1, num_encoder_layers=2, num_decoder_layers=2, **sizes)
         >>> model.compile("adam", "mean_squared_error")
         >>> model.fit(model.teacher_forcing(past, future), future)
         >>> model.forecast(past, steps=20).shape
@@ -149,7 +150,8 @@ class Forecaster(keras.Model):
     def _check_positions(self, steps, name):
         if self.config.position_encoding == "learned" and steps > self.max_length:
             raise ValueError(
-                f"A {name} of {steps} steps is longer than the {self.max_length} learned positions; build the model with a larger "
+                f"A {name} of {steps} steps is longer than the {self.max_length} learned "
+                "positions; build the model with a larger "
                 "max_length."
             )
 
@@ -254,7 +256,7 @@ class ForecastNetwork:
         )
 
     def decode(self, previous, encoded, training=None, record=None, caches=None, start_index=0):
-        """What was true one step before, `[B, T, G]`, to what follows, `[B, T, G]`, and the caches."""
+        """Values one step before, `[B, T, G]`, to the next values, `[B, T, G]`, and the caches."""
         x = self.future_embedding(previous, start_index=start_index, training=training)
         x, caches = self.decoder(x, encoded, {}, training=training, record=record, caches=caches)
         return self.output(x), caches

@@ -66,7 +66,8 @@ class TransformerDecoder(SequenceModel):
         Logits `[B, T, V]`.
 
     Example:
-        >>> model = kformer.TransformerDecoder(8000, num_layers=4, hidden_dim=256, num_heads=4, position_encoding="rope")
+        >>> sizes = {"num_layers": 4, "hidden_dim": 256, "num_heads": 4}
+        >>> model = kformer.TransformerDecoder(8000, position_encoding="rope", **sizes)
         >>> model.compile("adam", kformer.MaskedCrossentropy())
         >>> model.fit({"token_ids": ids[:, :-1]}, ids[:, 1:])
         >>> model.generate([[2, 17, 99]], beam_size=4)
@@ -170,12 +171,14 @@ class TransformerDecoder(SequenceModel):
             for token in prompt[1:]:
                 if not 0 <= token < self.vocabulary_size or token == self.pad_id:
                     raise ValueError(
-                        f"A prompt holds {token}, which is no token of this vocabulary of {self.vocabulary_size}."
+                        f"A prompt holds {token}, which is no token of this vocabulary of "
+                        f"{self.vocabulary_size}."
                     )
         room = self.max_length - longest
         if room < 1:
             raise ValueError(
-                f"A prompt of {longest - 1} tokens leaves no room in the model's max_length, which is {self.max_length}."
+                f"A prompt of {longest - 1} tokens leaves no room in the model's max_length, "
+                f"which is {self.max_length}."
             )
         check_whole("max_new_tokens", max_new_tokens)
         settings = self.continuation_options(min(max_new_tokens, room), options)
@@ -203,12 +206,14 @@ class TransformerDecoder(SequenceModel):
         taken = options.keys() & {"max_length", "length_ratio", "length_offset"}
         if taken:
             raise ValueError(
-                f"{', '.join(sorted(taken))}: how long a continuation may be is said by max_new_tokens; leave this out."
+                f"{', '.join(sorted(taken))}: how long a continuation may be is said by "
+                "max_new_tokens; leave this out."
             )
         unknown = options.keys() - {field.name for field in dataclasses.fields(SearchOptions)}
         if unknown:
             raise TypeError(
-                f"Unknown search option {', '.join(sorted(unknown))}; kformer.decoding.SearchOptions lists them."
+                f"Unknown search option {', '.join(sorted(unknown))}; "
+                "kformer.decoding.SearchOptions lists them."
             )
         # That library counts the end token.
         limit = max_new_tokens - (options.get("mode") == "huggingface")
@@ -303,7 +308,7 @@ class TransformerDecoder(SequenceModel):
 
 
 class LanguageNetwork:
-    """The layers of a `TransformerDecoder`; a plain object, as `kformer.models.network.Network` is."""
+    """The layers of a `TransformerDecoder`: a plain object, as `Network` is."""
 
     def __init__(self, config, policy):
         self.embedding = token_embedding(config, policy)

@@ -26,7 +26,9 @@ class DecoderCache(NamedTuple):
 
     layers: Any  # a DecoderLayerCache per decoder layer
     source_mask: Any  # boolean [B, S], True at real source tokens
-    output_kernel: Any = None  # [D, V], the projection to the vocabulary, where a backend is faster with a matrix transposed in advance
+    # [D, V], the projection to the vocabulary, where a backend is faster with a matrix that is
+    # transposed in advance
+    output_kernel: Any = None
     output_bias: Any = ()  # [V], where the projection is one of some tokens only
 
     def reorder(self, rows):

@@ -248,7 +248,8 @@ class Transformer(SequenceModel):
             return None, None
         if len(given) == 1:
             raise ValueError(
-                "Packed rows need the segments of both sides: give source_segments and target_segments, or neither."
+                "Packed rows need the segments of both sides: give source_segments and "
+                "target_segments, or neither."
             )
         check_packing(self.config.to_dict())
         pair = tuple(ops.cast(part, "int32") for part in given)

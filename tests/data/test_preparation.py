@@ -204,7 +204,8 @@ def test_invalid_utf8_names_file_and_line(toy, tmp_path, monkeypatch):
     with pytest.raises(ValueError) as error:
         prepare(good, bad, toy.CharacterTokenizer(), tmp_path / "pairs")
     assert str(error.value) == (
-        f"Line 4 of the target file '{bad}' is not valid UTF-8 (byte 0xc3 at position 1); convert the file to UTF-8, "
+        f"Line 4 of the target file '{bad}' is not valid UTF-8 (byte 0xc3 at position 1); "
+        "convert the file to UTF-8, "
         "or remove that line from both sides."
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad", "good"]

@@ -1,4 +1,4 @@
-"""Soft targets: what teachers expect at each token, and the loss of a student that learns from it."""
+"""Soft targets: what teachers expect at each token, and the loss of their student."""
 
 import json
 import shutil

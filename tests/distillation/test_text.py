@@ -51,8 +51,12 @@ def test_the_best_translation_or_the_one_most_like_the_reference():
 def test_given_pairs_come_along_once():
     found = distill(Teacher(), SOURCES, REFERENCES, keep_original=True)
     assert list(zip(found.sources, found.targets, strict=True)) == [
-        ("a b c", "A X"), ("d", "D"), ("a b c", "A B C"), ("e f", "E F"), ("g", "G"),
-    ]  # fmt: skip
+        ("a b c", "A X"),
+        ("d", "D"),
+        ("a b c", "A B C"),
+        ("e f", "E F"),
+        ("g", "G"),
+    ]
 
 
 class Echo:
@@ -80,8 +84,16 @@ def test_teachers_by_themselves_and_backwards():
     # A teacher's own repetitions stay, as the text's do; of what another one made already nothing
     # is added.
     assert list(zip(found.sources, found.targets, strict=True)) == [
-        ("a", "1a"), ("b", "1b"), ("a", "1a"), ("a", "2a"), ("b", "2b"), ("a", "2a"), ("0A", "A"), ("0B", "B"), ("0A", "A"),
-    ]  # fmt: skip
+        ("a", "1a"),
+        ("b", "1b"),
+        ("a", "1a"),
+        ("a", "2a"),
+        ("b", "2b"),
+        ("a", "2a"),
+        ("0A", "A"),
+        ("0B", "B"),
+        ("0A", "A"),
+    ]
     assert done == list(range(1, 13)) and found.num_empty == 0
     found = distill(
         [], ["a"], ["A"], backward=[Echo("0"), Echo("9")], keep_original=True, progress=done.append
@@ -101,8 +113,16 @@ def test_round_trips_are_new_on_both_sides():
     # Of sources that stand in the text already, or were made before, there are no more
     # translations.
     assert list(zip(found.sources, found.targets, strict=True))[6:] == [
-        ("5A", "A"), ("5B", "B"), ("5A", "A"), ("6A", "A"), ("6B", "B"), ("6A", "A"), ("5A", "25A"), ("6A", "16A"), ("6B", "16B"),
-    ]  # fmt: skip
+        ("5A", "A"),
+        ("5B", "B"),
+        ("5A", "A"),
+        ("6A", "A"),
+        ("6B", "B"),
+        ("6A", "A"),
+        ("5A", "25A"),
+        ("6A", "16A"),
+        ("6B", "16B"),
+    ]
     assert done == [*range(1, 16)] and (found.num_empty, found.num_truncated) == (0, 0)
     # One teacher makes all the trips; with nothing new there is none to make, and what is empty is
     # none.

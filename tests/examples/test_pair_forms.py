@@ -146,9 +146,12 @@ def read_number(text):
 
 
 ORDINALS = words_of(
-    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth "
-    "fifteenth sixteenth seventeenth eighteenth nineteenth twentieth twenty-first twenty-second twenty-third "
-    "twenty-fourth twenty-fifth twenty-sixth twenty-seventh twenty-eighth twenty-ninth thirtieth thirty-first"
+    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth "
+    "thirteenth fourteenth "
+    "fifteenth sixteenth seventeenth eighteenth nineteenth twentieth twenty-first "
+    "twenty-second twenty-third "
+    "twenty-fourth twenty-fifth twenty-sixth twenty-seventh twenty-eighth twenty-ninth "
+    "thirtieth thirty-first"
 )
 ORDINAL_ENDINGS = dict(zip(ORDINALS[:20], range(1, 21), strict=True)) | {
     "thirtieth": 30,
@@ -350,7 +353,10 @@ def read_english_date(text):
     return None
 
 
-PART = r"(?: ?(?P<part>[ap])\.?m\.?| (?P<said>in the morning|in the afternoon|in the evening|at night|noon))?"
+PART = (
+    r"(?: ?(?P<part>[ap])\.?m\.?"
+    r"| (?P<said>in the morning|in the afternoon|in the evening|at night|noon))?"
+)
 COUNT = r"(\d\d?|[a-z]+(?:-[a-z]+)?)"
 MINUTES = "(?: minutes?)?"
 TIME_SHAPES = [

@@ -1,4 +1,4 @@
-"""The quickstart with a tiny model and a short training: everything runs, but nothing is learned."""
+"""The quickstart with a tiny model: everything runs, but nothing is learned."""
 
 import importlib
 import io

@@ -128,7 +128,8 @@ def test_help_needs_no_keras_and_the_backend_is_set_before_it_is_imported():
         assert [main(arguments) for arguments in wrong] == [2] * 5
         assert not {"keras", "kformer", "tensorflow", "jax", "torch"} & set(sys.modules)
         os.environ["KERAS_BACKEND"] = "torch"
-        assert main(["score", "--backend=jax", "--threads", "1", "--source", "x", "--target", "x", "nowhere"]) == 1
+        sides = ["--source", "x", "--target", "x"]
+        assert main(["score", "--backend=jax", "--threads", "1", *sides, "nowhere"]) == 1
         import keras
         assert keras.backend.backend() == "jax" and os.environ["OMP_NUM_THREADS"] == "1"
     """
@@ -190,7 +191,8 @@ def test_a_backend_that_is_not_installed_is_told(kformer_main, monkeypatch):
     result = kformer_main("translate", "x", "--backend", "jax")
     assert (
         error_of(result)
-        == "The backend 'jax' is not installed here: run `pip install jax`, or choose another --backend."
+        == "The backend 'jax' is not installed here: run `pip install jax`, or choose another "
+        "--backend."
     )
     assert result[0] == 2
 

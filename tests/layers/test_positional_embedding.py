@@ -172,7 +172,7 @@ def test_compute_dtype(policy):
 
 
 def test_positions_beyond_256_stay_apart_in_half_precision():
-    """The sinusoid is computed in float32 even where bfloat16 would merge neighbouring positions."""
+    """The sinusoid is computed in float32; bfloat16 would merge neighbouring positions."""
     layer = PositionalEmbedding(4, 8, dtype="mixed_bfloat16")
     hidden = to_numpy(layer(np.ones((1, 4), "int32"), start_index=1000))
     expected = to_numpy(layer.embeddings)[1] * math.sqrt(8) + [

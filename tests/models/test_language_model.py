@@ -1,4 +1,4 @@
-"""The decoder alone: equal to a published language model, and what it generates to what it scores."""
+"""The decoder alone equals a published language model; what it generates has its own scores."""
 
 import keras
 import numpy as np
@@ -170,9 +170,18 @@ def test_a_published_language_model(settings):
     import torch
 
     config = transformers.LlamaConfig(
-        vocab_size=V, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        max_position_embeddings=64, pad_token_id=0, bos_token_id=2, eos_token_id=3, rms_norm_eps=1e-5,
-    )  # fmt: skip
+        vocab_size=V,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        pad_token_id=0,
+        bos_token_id=2,
+        eos_token_id=3,
+        rms_norm_eps=1e-5,
+    )
     torch.manual_seed(0)
     theirs = transformers.LlamaForCausalLM(config).eval()
     with torch.no_grad():
@@ -181,9 +190,21 @@ def test_a_published_language_model(settings):
                 0.2 * torch.randn(parameter.shape)
             )
     ours = TransformerDecoder(
-        V, num_layers=2, hidden_dim=32, intermediate_dim=48, num_heads=4, num_key_value_heads=2, max_length=64, share_output=False,
-        scale_embeddings=False, position_encoding="rope", normalization="rms_norm", gated=True, activation="silu", use_bias=False,
-    )  # fmt: skip
+        V,
+        num_layers=2,
+        hidden_dim=32,
+        intermediate_dim=48,
+        num_heads=4,
+        num_key_value_heads=2,
+        max_length=64,
+        share_output=False,
+        scale_embeddings=False,
+        position_encoding="rope",
+        normalization="rms_norm",
+        gated=True,
+        activation="silu",
+        use_bias=False,
+    )
     arrays = {name: value.detach().numpy() for name, value in theirs.state_dict().items()}
     network = ours.network
     network.embedding.embeddings.assign(arrays["model.embed_tokens.weight"])
@@ -213,9 +234,15 @@ def test_a_published_language_model(settings):
     left = torch.tensor(ids, dtype=torch.int64)
     left[1, :5], left[1, 5] = 0, 2
     expected = theirs.generate(
-        left, attention_mask=left != 0, max_new_tokens=12, do_sample=False, early_stopping=False, length_penalty=0.9,
-        bad_words_ids=[[0]], **settings
-    )[:, 12:].tolist()  # fmt: skip
+        left,
+        attention_mask=left != 0,
+        max_new_tokens=12,
+        do_sample=False,
+        early_stopping=False,
+        length_penalty=0.9,
+        bad_words_ids=[[0]],
+        **settings,
+    )[:, 12:].tolist()
     prompts = [row[1:].tolist() for row in ids]
     prompts[1] = ids[1, 6:].tolist()
     # That library generates the start token, too.
