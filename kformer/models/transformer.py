@@ -90,7 +90,7 @@ class Transformer(SequenceModel):
     def from_preset(cls, preset, vocabulary_size, **kwargs):
         """Creates a model of recommended size with new, random weights.
 
-        It loads no trained weights: `kformer.load_run` and `kformer.interop` do.
+        It loads no trained weights: `kformer.saving.load_run` and `kformer.interop` do.
 
         Args:
             preset: str. `"tiny"`, `"small"`, `"base"` or `"big"`, which have norms before the
