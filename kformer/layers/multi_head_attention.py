@@ -24,9 +24,10 @@ class MultiHeadAttention(keras.layers.Layer):
     """Attention of several heads: `softmax(Q K^T / sqrt(H)) V` per head, heads joined by a linear
     map.
 
-    Called with one input (`layer(x)`, or as Keras's layer `layer(x, x)` or `layer(x, x, x)`) it is
-    self-attention and projects queries, keys and values by one matrix product. Called with two
-    (`layer(query, value)`) it is cross-attention, whose keys and values come from the second.
+    Called with one input (`layer(x)`, or as Keras's layer `layer(x, x, x)`) it is self-attention
+    and projects queries, keys and values by one matrix product. Called with two
+    (`layer(query, value)`) it is cross-attention, whose keys and values come from the second and
+    have projections of their own, also in `layer(x, x)`.
 
     A query with nothing to attend to (all keys masked) gets zeros from every head, hence the output
     bias alone; never NaN, never the mean of the values. Scores and softmax are computed in float32
@@ -60,9 +61,10 @@ class MultiHeadAttention(keras.layers.Layer):
 
     Call arguments:
         query: float tensor `[B, T, D]`.
-        value: float tensor `[B, S, E]` that keys and values are projected from; `None`, or the
-            same object as `query`, for self-attention.
-        key: `None`, or the same object as `value`, as in a call of Keras's layer.
+        value: float tensor `[B, S, E]` that keys and values are projected from; `None` for
+            self-attention.
+        key: `None`, or the same object as `value`, as in a call of Keras's layer. If both are the
+            same object as `query`, the call is self-attention.
         attention_mask: boolean, `[T, S]`, `[B, T, S]` or `[B, N, T, S]`; `True` where attending is
             allowed.
         padding_mask: boolean `[B, S]`, `True` at real keys.
@@ -275,7 +277,8 @@ class MultiHeadAttention(keras.layers.Layer):
                 "it as layer(query, value) or layer(x, x, x), or use keras.layers."
                 "MultiHeadAttention for keys of their own."
             )
-        if value is query and not (self.built and not self.is_self_attention):
+        is_cross = self.built and not self.is_self_attention
+        if key is query and not is_cross:
             value = None
         return super().__call__(query, value, **kwargs)
 

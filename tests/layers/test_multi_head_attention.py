@@ -480,11 +480,15 @@ def test_calls_of_keras():
     x, other = ops.ones((2, T, D)), ops.zeros((2, 3, D))
     layer = MultiHeadAttention(N, seed=1)
     expected = to_numpy(layer(x))
-    for arguments in ((x, x), (x, x, x)):
-        fresh = MultiHeadAttention(N, seed=1)
-        np.testing.assert_array_equal(to_numpy(fresh(*arguments)), expected)
-        assert fresh.is_self_attention
-        np.testing.assert_array_equal(to_numpy(layer(*arguments)), expected)
+    fresh = MultiHeadAttention(N, seed=1)
+    np.testing.assert_array_equal(to_numpy(fresh(x, x, x)), expected)
+    assert fresh.is_self_attention
+    np.testing.assert_array_equal(to_numpy(layer(x, x, x)), expected)
+    # Without a key the projections of keys and values are their own, as in version 0.1.
+    pair = MultiHeadAttention(N, seed=1)
+    pair(x, x)
+    assert not pair.is_self_attention
+    assert [weight.name for weight in pair.weights][:2] == ["query_kernel", "query_bias"]
     cross = MultiHeadAttention(N, seed=1)
     expected = to_numpy(cross(x, other))
     np.testing.assert_array_equal(to_numpy(cross(x, other, other)), expected)
