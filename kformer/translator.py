@@ -41,9 +41,10 @@ class Translator:
         translation.
 
     Example:
-        >>> translator = kformer.Translator.load("runs/en-de")
-        >>> translator(["A man rides a horse."], beam_size=4)
-        ["Ein Mann reitet auf einem Pferd."]
+    ```python
+    translator = kformer.Translator.load("runs/en-de")
+    translator(["A man rides a horse."], beam_size=4)
+    ```
     """
 
     def __init__(self, model, tokenizer, options=None, config=None):
@@ -184,10 +185,11 @@ class Translator:
             ValueError: there is no token in the texts, or `size` is below 1.
 
         Example:
-            >>> ids = translator.shortlist(open("train.de"))
-            >>> translator(["A man rides a horse."], shortlist=ids)
-            ["Ein Mann reitet auf einem Pferd."]
-            >>> translator.export("saved_models/en-de", shortlist=ids)
+        ```python
+        translator = kformer.Translator.load("runs/en-de")
+        ids = translator.shortlist(open("train.de"))
+        translator(["A man rides a horse."], shortlist=ids)
+        ```
         """
         if isinstance(texts, str | bytes):
             raise TypeError("Give a list of texts, not one text: put it into a list, [text].")

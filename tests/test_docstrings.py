@@ -14,25 +14,6 @@ import kformer
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FROZEN = ROOT / "tests" / "frozen_run"
-# Modules whose examples still have prompts and are not run; this list gets shorter, never longer.
-KNOWN = {
-    "distillation/soft_targets.py",
-    "distillation/text.py",
-    "evaluation/callback.py",
-    "evaluation/scores.py",
-    "layers/decoder_layer.py",
-    "layers/dropout.py",
-    "layers/encoder_layer.py",
-    "layers/feed_forward.py",
-    "layers/multi_head_attention.py",
-    "layers/positional_embedding.py",
-    "layers/relative_positions.py",
-    "models/encoder_model.py",
-    "models/ensemble.py",
-    "models/forecaster.py",
-    "models/language_model.py",
-    "translator.py",
-}
 
 pytestmark = pytest.mark.any_backend
 
@@ -128,4 +109,4 @@ def test_examples_are_fenced():
         for _, path, _, text in docstrings()
         if ">>>" in text
     }
-    assert found <= KNOWN, f"write these examples as fenced blocks: {sorted(found - KNOWN)}"
+    assert not found, "write these examples as fenced blocks"

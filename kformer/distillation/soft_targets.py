@@ -46,10 +46,13 @@ def soft_targets(teachers, corpus, output, *, num_classes=NUM_CLASSES, progress=
             tokens than the corpus, or a translator's tokenizer is another.
 
     Example:
-        >>> corpus = kformer.data.prepare("train.en", "train.de", tokenizer, "data/train")
-        >>> teacher = kformer.Translator.load(["runs/1", "runs/2", "runs/3"])
-        >>> targets = kformer.distillation.soft_targets(teacher, corpus, "data/train-taught")
-        >>> train = kformer.data.ParallelDataset.from_prepared(corpus, soft_targets=targets)
+    ```python
+    tokenizer = kformer.Translator.load("runs/1").tokenizer
+    teachers = [kformer.saving.load_run(run)[0] for run in ("runs/1", "runs/2")]
+    corpus = kformer.data.prepare("train.en", "train.de", tokenizer, "data/train")
+    targets = kformer.distillation.soft_targets(teachers, corpus, "data/train-taught")
+    train = kformer.data.ParallelDataset.from_prepared(corpus, soft_targets=targets)
+    ```
 
     References:
         Hinton et al. 2015, "Distilling the knowledge in a neural network".

@@ -75,9 +75,12 @@ def distill(
             references where they are needed, or not as many.
 
     Example:
-        >>> teacher = kformer.Translator.load(["runs/1", "runs/2", "runs/3"])
-        >>> text = kformer.distillation.distill(teacher, train_sources, train_targets, closest=True)
-        >>> student_data = kformer.data.ParallelDataset(text.sources, text.targets, tokenizer)
+    ```python
+    teacher = kformer.Translator.load(["runs/1", "runs/2", "runs/3"])
+    sources, targets = (open(f"train.{side}").read().splitlines()[:8] for side in ("en", "de"))
+    text = kformer.distillation.distill(teacher, sources, targets, closest=True)
+    student_data = kformer.data.ParallelDataset(text.sources, text.targets, teacher.tokenizer)
+    ```
 
     References:
         Kim and Rush 2016, "Sequence-level knowledge distillation", sections 3.2 and 3.3 (`closest`

@@ -33,11 +33,15 @@ class TranslationQuality(StepCounter):
             measurement.
 
     Example:
-        >>> quality = kformer.evaluation.TranslationQuality(
-        ...     tokenizer, valid_sources, valid_targets, beam_size=4
-        ... )
-        >>> best = kformer.training.BestModel("runs/best", "bleu", patience=3)
-        >>> model.fit(train, epochs=20, callbacks=[quality, best])
+    ```python
+    model, tokenizer, _ = kformer.saving.load_run("runs/en-de")
+    valid = [open(f"val.{side}").read().splitlines()[:8] for side in ("en", "de")]
+    train = kformer.data.ParallelDataset("train.en", "train.de", tokenizer)
+    model.compile(**kformer.training.paper_recipe(model))
+    quality = kformer.evaluation.TranslationQuality(tokenizer, *valid, beam_size=4)
+    best = kformer.training.BestModel("runs/best", "bleu", patience=3)
+    model.fit(train, epochs=1, steps_per_epoch=2, callbacks=[quality, best])
+    ```
     """
 
     def __init__(

@@ -72,8 +72,11 @@ def evaluate(
             the tokenization is unknown.
 
     Example:
-        >>> kformer.evaluation.evaluate(translator, sources, references).bleu
-        35.1
+    ```python
+    translator = kformer.Translator.load("runs/en-de")
+    sources, references = (open(f"test.{side}").read().splitlines() for side in ("en", "de"))
+    kformer.evaluation.evaluate(translator, sources[:8], references[:8]).bleu
+    ```
 
     References:
         Papineni et al. 2002, "BLEU: a method for automatic evaluation of machine translation".

@@ -41,9 +41,10 @@ class DecoderLayer(ResidualLayer):
         alone); then, if a cache was given, the cache with the new tokens.
 
     Example:
-        >>> layer = kformer.layers.DecoderLayer(intermediate_dim=2048, num_heads=8)
-        >>> layer(keras.ops.ones((2, 4, 512)), keras.ops.ones((2, 5, 512))).shape
-        (2, 4, 512)
+    ```python
+    layer = kformer.layers.DecoderLayer(intermediate_dim=2048, num_heads=8)
+    layer(ops.ones((2, 4, 512)), ops.ones((2, 5, 512))).shape  # (2, 4, 512)
+    ```
 
     References:
         Vaswani et al. 2017, "Attention is all you need", section 3.1.

@@ -28,8 +28,10 @@ class Dropout(keras.layers.Layer):
         training: bool; without training the inputs are returned as they are.
 
     Example:
-        >>> layer = kformer.layers.Dropout(0.1, seed=0)
-        >>> dropped = layer(keras.ops.ones((2, 3)), training=True)
+    ```python
+    layer = kformer.layers.Dropout(0.1, seed=0)
+    dropped = layer(ops.ones((2, 3)), training=True)
+    ```
 
     References:
         Srivastava et al. 2014, "Dropout: a simple way to prevent neural networks from overfitting".

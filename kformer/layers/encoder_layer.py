@@ -171,9 +171,10 @@ class EncoderLayer(ResidualLayer):
         S]`.
 
     Example:
-        >>> layer = kformer.layers.EncoderLayer(intermediate_dim=2048, num_heads=8)
-        >>> layer(keras.ops.ones((2, 5, 512))).shape
-        (2, 5, 512)
+    ```python
+    layer = kformer.layers.EncoderLayer(intermediate_dim=2048, num_heads=8)
+    layer(ops.ones((2, 5, 512))).shape  # (2, 5, 512)
+    ```
 
     References:
         Vaswani et al. 2017, "Attention is all you need", section 3.1.

@@ -39,8 +39,9 @@ class FeedForward(keras.layers.Layer):
         Float tensor of the inputs' shape.
 
     Example:
-        >>> kformer.layers.FeedForward(2048)(keras.ops.ones((2, 5, 512))).shape
-        (2, 5, 512)
+    ```python
+    kformer.layers.FeedForward(2048)(ops.ones((2, 5, 512))).shape  # (2, 5, 512)
+    ```
 
     References:
         Vaswani et al. 2017, "Attention is all you need", equation 2.

@@ -93,9 +93,10 @@ class MultiHeadAttention(keras.layers.Layer):
         then, if a cache was given, the cache with the new tokens.
 
     Example:
-        >>> attention = kformer.layers.MultiHeadAttention(num_heads=8)
-        >>> attention(keras.ops.ones((2, 5, 512)), use_causal_mask=True).shape
-        (2, 5, 512)
+    ```python
+    attention = kformer.layers.MultiHeadAttention(num_heads=8)
+    attention(ops.ones((2, 5, 512)), use_causal_mask=True).shape  # (2, 5, 512)
+    ```
 
     References:
         Vaswani et al. 2017, "Attention is all you need", section 3.2.

@@ -187,9 +187,11 @@ class PositionalEmbedding(PositionMixin, keras.layers.Layer):
         Float tensor `[B, T, D]`; with `reverse`, logits `[B, T, V]`.
 
     Example:
-        >>> embedding = kformer.layers.PositionalEmbedding(8000, 512)
-        >>> hidden = embedding(keras.ops.array([[5, 6, 7]]))
-        >>> logits = embedding(hidden, reverse=True)
+    ```python
+    embedding = kformer.layers.PositionalEmbedding(8000, 512)
+    hidden = embedding(ops.array([[5, 6, 7]]))
+    logits = embedding(hidden, reverse=True)
+    ```
 
     References:
         Vaswani et al. 2017, "Attention is all you need", sections 3.4 and 3.5.

@@ -282,9 +282,10 @@ class RelativePositionBias(keras.layers.Layer):
         Float tensor `[N, T, S]`.
 
     Example:
-        >>> bias = kformer.layers.RelativePositionBias(num_heads=8)
-        >>> bias(kformer.layers.distances(5, 7)).shape
-        (8, 5, 7)
+    ```python
+    bias = kformer.layers.RelativePositionBias(num_heads=8)
+    bias(kformer.layers.distances(5, 7)).shape  # (8, 5, 7)
+    ```
 
     References:
         Raffel et al. 2020, "Exploring the limits of transfer learning with a unified text-to-text

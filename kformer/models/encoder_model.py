@@ -74,11 +74,14 @@ class TransformerEncoder(SequenceModel):
         trainable: bool, default True. Whether training changes the weights.
 
     Example:
-        >>> sizes = {"num_layers": 2, "hidden_dim": 128, "num_heads": 4}
-        >>> model = kformer.TransformerEncoder(8000, head="classification", num_outputs=3, **sizes)
-        >>> loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        >>> model.compile("adam", loss, metrics=["accuracy"])
-        >>> model.fit({"token_ids": ids}, classes)
+    ```python
+    sizes = {"num_layers": 2, "hidden_dim": 128, "num_heads": 4}
+    model = kformer.TransformerEncoder(8000, head="classification", num_outputs=3, **sizes)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss, metrics=["accuracy"])
+    ids, classes = np.full((8, 5), 17), np.zeros(8)
+    model.fit({"token_ids": ids}, classes, verbose=0)
+    ```
 
     References:
         Devlin et al. 2019, "BERT: pre-training of deep bidirectional Transformers" (heads).
@@ -170,11 +173,14 @@ class DualEncoder(keras.Model):
         encoder: a `TransformerEncoder` with `head="embedding"`.
 
     Example:
-        >>> encoder = kformer.TransformerEncoder(8000, head="embedding", num_outputs=64)
-        >>> pairs = kformer.models.DualEncoder(encoder)
-        >>> pairs.compile("adam", kformer.training.ContrastiveLoss())
-        >>> pairs.fit(dataset)
-        >>> vectors = encoder.predict({"token_ids": ids})
+    ```python
+    sizes = {"num_layers": 2, "hidden_dim": 128, "num_heads": 4}
+    encoder = kformer.TransformerEncoder(8000, head="embedding", num_outputs=64, **sizes)
+    pairs = kformer.models.DualEncoder(encoder)
+    pairs.compile("adam", kformer.training.ContrastiveLoss())
+    vectors = encoder.predict({"token_ids": np.full((8, 5), 17)}, verbose=0)
+    vectors.shape  # (8, 64)
+    ```
     """
 
     def __init__(self, encoder, name="dual_encoder", **kwargs):

@@ -27,9 +27,10 @@ class Ensemble:
         ValueError: there is no model, or they differ in their vocabularies or special tokens.
 
     Example:
-        >>> translator = kformer.Translator.load(["runs/1", "runs/2", "runs/3"])
-        >>> translator("A man rides a horse.")
-        "Ein Mann reitet auf einem Pferd."
+    ```python
+    translator = kformer.Translator.load(["runs/1", "runs/2", "runs/3"])
+    translator("A man rides a horse.")
+    ```
 
     References:
         Sutskever et al. 2014, "Sequence to Sequence Learning with Neural Networks", section 3.6.

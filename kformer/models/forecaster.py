@@ -49,12 +49,14 @@ class Forecaster(keras.Model):
         Float tensor `[B, T, G]`.
 
     Example:
-        >>> sizes = {"hidden_dim": 64, "intermediate_dim": 128, "num_heads": 4}
-        >>> model = kformer.Forecaster(1, num_encoder_layers=2, num_decoder_layers=2, **sizes)
-        >>> model.compile("adam", "mean_squared_error")
-        >>> model.fit(model.teacher_forcing(past, future), future)
-        >>> model.forecast(past, steps=20).shape
-        (32, 20, 1)
+    ```python
+    sizes = {"hidden_dim": 64, "intermediate_dim": 128, "num_heads": 4}
+    model = kformer.Forecaster(1, num_encoder_layers=2, num_decoder_layers=2, **sizes)
+    model.compile("adam", "mean_squared_error")
+    past, future = np.ones((32, 50, 1)), np.ones((32, 20, 1))
+    model.fit(model.teacher_forcing(past, future), future, verbose=0)
+    model.forecast(past, steps=20).shape  # (32, 20, 1)
+    ```
 
     References:
         Vaswani et al. 2017, "Attention is all you need"; Wu et al. 2020, "Deep Transformer models

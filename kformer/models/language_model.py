@@ -66,12 +66,14 @@ class TransformerDecoder(SequenceModel):
         Logits `[B, T, V]`.
 
     Example:
-        >>> sizes = {"num_layers": 4, "hidden_dim": 256, "num_heads": 4}
-        >>> model = kformer.TransformerDecoder(8000, position_encoding="rope", **sizes)
-        >>> model.compile("adam", kformer.MaskedCrossentropy())
-        >>> model.fit({"token_ids": ids[:, :-1]}, ids[:, 1:])
-        >>> model.generate([[2, 17, 99]], beam_size=4)
-        [[204, 31, 3]]
+    ```python
+    sizes = {"num_layers": 2, "hidden_dim": 64, "num_heads": 4}
+    model = kformer.TransformerDecoder(8000, position_encoding="rope", **sizes)
+    model.compile("adam", kformer.MaskedCrossentropy())
+    ids = np.full((8, 6), 17)
+    model.fit({"token_ids": ids[:, :-1]}, ids[:, 1:], verbose=0)
+    model.generate([[2, 17, 99]], max_new_tokens=4, beam_size=4)
+    ```
 
     References:
         Vaswani et al. 2017, "Attention is all you need"; Radford et al. 2018, "Improving language
@@ -159,8 +161,11 @@ class TransformerDecoder(SequenceModel):
                 an option is bad.
 
         Example:
-            >>> model.generate([[17, 99], []], max_new_tokens=20, sampling=True, top_p=0.9, seed=1)
-            [[204, 31, 3], [8, 41]]
+        ```python
+        sizes = {"num_layers": 2, "hidden_dim": 64, "num_heads": 4}
+        model = kformer.TransformerDecoder(8000, **sizes)
+        model.generate([[17, 99], []], max_new_tokens=20, sampling=True, top_p=0.9, seed=1)
+        ```
         """
         # A search comes after the models in the order of things.
         from kformer.decoding import Searcher

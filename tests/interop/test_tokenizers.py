@@ -552,7 +552,7 @@ def test_marians_target_language_is_a_tag_in_front_of_the_source(published, tmp_
         TAGGED, special_tokens=True
     )
     assert loaded.for_languages(target="fra").source_prefix == (2,)
-    with pytest.raises(ValueError, match="not told the source language; leave out 'fra'"):
+    with pytest.raises(ValueError, match="does not read the source language; leave out 'fra'"):
         fixed.for_languages(source="fra")
 
 

@@ -242,7 +242,7 @@ def test_a_copy_with_other_dropout_has_the_same_weights(
     )
     # The model itself stays as it was.
     assert model.get_config()["dropout"] == rate
-    with pytest.raises(TypeError, match="Transformer has no rate hidden_dim that"):
+    with pytest.raises(TypeError, match="Transformer has no rate hidden_dim to change"):
         model.with_dropout(hidden_dim=8)
 
 
