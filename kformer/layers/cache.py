@@ -71,7 +71,7 @@ class StaticKeyValueCache(NamedTuple):
 
     @classmethod
     def empty(cls, rows, num_heads, head_dim, dtype, max_length):
-        """A cache that holds no token and has room for `max_length`."""
+        """A cache that holds no token and has a capacity of `max_length`."""
         arrays = (ops.zeros((rows, num_heads, max_length, head_dim), dtype=dtype) for _ in range(2))
         return cls(*arrays, ops.zeros((), dtype="int32"))
 

@@ -75,7 +75,7 @@ class DecoderLayer(ResidualLayer):
         Args:
             encoded: float tensor `[B, S, D]`, the encoder's output; `None` without cross-attention.
             rows: rows of the decoder's batch, a multiple of B; `None` for B itself.
-            max_length: int, the number of tokens that a static cache has room for; `None` for a
+            max_length: int, the capacity of a static cache in tokens; `None` for a
                 growing cache.
 
         Returns:

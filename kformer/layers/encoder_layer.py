@@ -139,7 +139,7 @@ class EncoderLayer(ResidualLayer):
     Args:
         intermediate_dim: width of the feed-forward network.
         num_heads: number of attention heads; it must divide the hidden size.
-        dropout: dropout rate on each sub-layer's output, before it is added (the paper's place).
+        dropout: dropout rate on each sub-layer's output, before it is added, as in the paper.
         attention_dropout: dropout rate on the attention probabilities.
         activation_dropout: dropout rate inside the feed-forward network.
         stochastic_depth: rate at which a sub-layer is left out for a whole sequence, in training.

@@ -1,4 +1,4 @@
-"""Numbers in the place of tokens."""
+"""Numbers instead of tokens."""
 
 import keras
 

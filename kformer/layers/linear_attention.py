@@ -18,7 +18,7 @@ _EPSILON = 1e-9
 
 
 def features(x):
-    """`elu(x) + 1`, positive numbers in the place of the exponential."""
+    """`elu(x) + 1`, positive numbers instead of the exponential."""
     return ops.where(x > 0, x + 1, ops.exp(ops.minimum(x, 0)))
 
 
@@ -35,9 +35,9 @@ def linear_attention(
         is_causal: whether a query sees no later key; T = S then.
         state: `LinearAttentionCache` of the tokens before these, or `None`; causal attention alone
             has one.
-        rotate: a function of queries or keys `[B, N, T, H]` that turns them by their positions, or
-            `None`. The weights' numerator is turned, their sum is not, so that it stays positive
-            (Su et al. 2021, equation 19).
+        rotate: a function of queries or keys `[B, N, T, H]` that rotates them by their positions,
+            or `None`. The weights' numerator is rotated, their sum is not, so that it stays
+            positive (Su et al. 2021, equation 19).
 
     Returns:
         The context `[B, N, T, H]`, zeros for a query without keys; and with a state the next one.

@@ -123,19 +123,20 @@ def local_attention(
         first = ops.einsum(
             "bncwh,bngh->bncwg", queries, ops.cast(key[:, :, :global_tokens], "float32")
         )
-        places = ops.arange(ops.shape(first)[-1], dtype="int32")
+        indices = ops.arange(ops.shape(first)[-1], dtype="int32")
         is_global = ops.broadcast_to(
             query_positions >= 0, (*ops.shape(query_positions)[:-1], ops.shape(first)[-1])
         )
         if is_causal:
-            is_global = ops.logical_and(is_global, places <= query_positions)
+            is_global = ops.logical_and(is_global, indices <= query_positions)
         if padding_mask is not None:
             is_global = ops.logical_and(
                 is_global, padding_mask[:, None, None, None, :global_tokens]
             )
         if mask is not None:
             is_global = ops.logical_and(
-                is_global, _of_band(mask, query_positions, ops.zeros_like(query_positions) + places)
+                is_global,
+                _of_band(mask, query_positions, ops.zeros_like(query_positions) + indices),
             )
         scores = ops.concatenate([scores, ops.where(is_global, first, MASKED)], axis=-1)
     weights = ops.softmax(scores, axis=-1) * ops.cast(
@@ -415,7 +416,7 @@ def _held(length, first, slots):
     """The position in each slot after `length` tokens: int32 `[slots]`, negative for none."""
     slot = ops.arange(slots, dtype="int32")
     ring = slots - first
-    last = length - 1 - first  # the last token's place behind the first ones
+    last = length - 1 - first  # the index of the last token behind the first ones
     newest = last - ops.mod(last - (slot - first), ring)
     in_ring = ops.where(newest < 0, -1, newest + first)
     return ops.where(slot < first, ops.where(slot < length, slot, -1), in_ring)

@@ -192,9 +192,8 @@ class MultiHeadAttention(keras.layers.Layer):
         self.built = True
 
     def _add_projection(self, name, inputs, sizes):
-        """Weights of linear maps to the given sizes side by side, each drawn as a matrix of its
-        own.
-        """
+        """Weights of linear maps to the given sizes side by side, each initialised as a matrix of
+        its own."""
 
         def initial(shape, dtype=None):
             matrices = [
@@ -227,7 +226,7 @@ class MultiHeadAttention(keras.layers.Layer):
         """`[B, T, N H]` -> `[B, N, T, H]`, for as many heads as there are"""
         rows, length = ops.shape(x)[:2]
         heads = x.shape[-1] // self.head_size
-        if isinstance(length, int) and length == 1:  # Nothing changes places.
+        if isinstance(length, int) and length == 1:  # There is nothing to transpose.
             return reshape(x, (rows, heads, 1, self.head_size))
         return ops.transpose(reshape(x, (rows, length, heads, self.head_size)), (0, 2, 1, 3))
 
@@ -243,7 +242,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
         Args:
             rows: R, rows of the batches that it is for.
-            max_length: number of tokens that a static cache has room for; `None` for a growing one.
+            max_length: capacity of a static cache in tokens; `None` for a growing one.
 
         Returns:
             `KeyValueCache` or `StaticKeyValueCache`; for local and linear attention `WindowCache`

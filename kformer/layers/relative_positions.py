@@ -16,12 +16,12 @@ from kformer.layers.initializers import seeded
 
 
 def rotate_positions(x, positions, base=10_000.0, interleaved=False):
-    """Rotary position embedding (RoPE): turns each pair of a head's numbers by an angle that grows
-    with the position.
+    """Rotary position embedding (RoPE): rotates each pair of a head's numbers by an angle that
+    grows with the position.
 
-    The pair i of H / 2 turns by `position * base^(-2 i / H)`, so the product of a query at m and a
-    key at n depends on m - n alone. The first pairs turn fastest (high frequencies), the last ones
-    slowest.
+    The pair i of H / 2 is rotated by `position * base^(-2 i / H)`, so the product of a query at m
+    and a key at n depends on m - n alone. The first pairs turn fastest (high frequencies), the last
+    ones slowest.
 
     Args:
         x: float tensor `[B, N, T, H]`, queries or keys. H must be even.
@@ -51,12 +51,12 @@ def rotate_positions(x, positions, base=10_000.0, interleaved=False):
         first, second = pairs[..., 0], pairs[..., 1]
     else:
         first, second = ops.split(ops.cast(x, "float32"), 2, axis=-1)
-    turned = first * cosines - second * sines, first * sines + second * cosines
+    rotated = first * cosines - second * sines, first * sines + second * cosines
     if interleaved:
-        turned = ops.reshape(ops.stack(turned, axis=-1), ops.shape(x))
+        rotated = ops.reshape(ops.stack(rotated, axis=-1), ops.shape(x))
     else:
-        turned = ops.concatenate(turned, axis=-1)
-    return ops.cast(turned, x.dtype)
+        rotated = ops.concatenate(rotated, axis=-1)
+    return ops.cast(rotated, x.dtype)
 
 
 def _rotations(positions, size, base):
@@ -95,7 +95,7 @@ def rotary_factors(positions, size, base=10_000.0, interleaved=False):
 
 
 def check_rotary_size(head_dim):
-    """Raises a ValueError where a head cannot be turned by `rotate_positions`."""
+    """Raises a ValueError where a head cannot be rotated by `rotate_positions`."""
     if head_dim % 2:
         raise ValueError(
             "Rotary positions turn pairs of numbers, so the head size must be even, but it is "

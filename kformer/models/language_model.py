@@ -44,11 +44,11 @@ class PromptCache(NamedTuple):
 @takes(DecoderConfig)
 @keras.saving.register_keras_serializable(package="kformer")
 class TransformerDecoder(SequenceModel):
-    """A causal language model: ids in, for each place the logits of what comes next.
+    """A causal language model: ids in, for each position the logits of what comes next.
 
     A functional Keras model over `{"token_ids": [B, T]}` with the output `[B, T, V]`. A sequence
-    starts with the start token; its labels are the same tokens one place on, and the end token.
-    Padding stands at the end of a row; the causal mask hides it.
+    starts with the start token; its labels are the same tokens shifted by one position, and the end
+    token. Padding stands at the end of a row; the causal mask hides it.
 
     Args:
         vocabulary_size: int. V, the number of token ids.
@@ -157,8 +157,8 @@ class TransformerDecoder(SequenceModel):
             above 1 a list of such lists, best first.
 
         Raises:
-            ValueError: a prompt leaves no room for a token, has an id that the vocabulary lacks, or
-                an option is bad.
+            ValueError: a prompt leaves no capacity for a token, has an id that the vocabulary
+                lacks, or an option is bad.
 
         Example:
         ```python
@@ -179,14 +179,14 @@ class TransformerDecoder(SequenceModel):
                         f"A prompt holds {token}, which is no token of this vocabulary of "
                         f"{self.vocabulary_size}."
                     )
-        room = self.max_length - longest
-        if room < 1:
+        capacity = self.max_length - longest
+        if capacity < 1:
             raise ValueError(
                 f"A prompt of {longest - 1} tokens leaves no room in the model's max_length, "
                 f"which is {self.max_length}."
             )
         check_whole("max_new_tokens", max_new_tokens)
-        settings = self.continuation_options(min(max_new_tokens, room), options)
+        settings = self.continuation_options(min(max_new_tokens, capacity), options)
         key = settings.compiled_part
         if key not in self._searchers:
             self._searchers[key] = Searcher(self, settings)
@@ -251,7 +251,7 @@ class TransformerDecoder(SequenceModel):
             encoded, source_mask: what `encode` returned.
             rows: rows of the decoder's batch, a multiple of B (beams of one prompt next to each
                 other); `None` for B.
-            max_length: number of new tokens that a static cache has room for; `None` for a growing
+            max_length: capacity of a static cache in new tokens; `None` for a growing
                 one.
             shortlist: int array `[C]`, the tokens whose logits are computed; `None` for all.
 
@@ -260,11 +260,13 @@ class TransformerDecoder(SequenceModel):
         """
         prompts, length = encoded, ops.shape(encoded)[1]
         sentences = ops.shape(prompts)[0]
-        # To the right, so that all end at one place.
+        # To the right, so that all end at one index.
         left_padding = length - ops.sum(ops.cast(source_mask, "int32"), axis=1)
-        places = ops.arange(length, dtype="int32") - ops.expand_dims(left_padding, 1)
+        positions = ops.arange(length, dtype="int32") - ops.expand_dims(left_padding, 1)
         prompts = ops.where(
-            places >= 0, ops.take_along_axis(prompts, ops.maximum(places, 0), axis=1), self.pad_id
+            positions >= 0,
+            ops.take_along_axis(prompts, ops.maximum(positions, 0), axis=1),
+            self.pad_id,
         )
         slots = None if max_length is None else length - 1 + max_length
         layers = tuple(
@@ -272,7 +274,7 @@ class TransformerDecoder(SequenceModel):
             for layer in self.network.stack.layers
         )
         _, layers = self.network.run(
-            prompts[:, :-1], layers, left_padding, ops.maximum(places[:, :-1], 0)
+            prompts[:, :-1], layers, left_padding, ops.maximum(positions[:, :-1], 0)
         )
         output = self.network.output
         kernel, bias = output.kernel(shortlist), output.bias_of(shortlist)

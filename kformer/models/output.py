@@ -67,8 +67,8 @@ class TokenOutput:
         return x if self._scale is None else x * self._scale
 
     def kernel(self, tokens=None):
-        """The projection as a matrix `[D, V]` for TensorFlow, whose product with a turned one takes
-        longer; elsewhere `None`.
+        """The projection as a matrix `[D, V]` for TensorFlow, whose product with a transposed one
+        takes longer; elsewhere `None`.
 
         With `tokens`, int array `[C]`, on every backend the matrix `[D, C]` of these tokens.
         """

@@ -153,7 +153,7 @@ class Transformer(SequenceModel):
             encoded, source_mask: what `encode` returned.
             rows: rows of the decoder's batch, a multiple of B (beams of one sentence next to each
                 other); `None` for B.
-            max_length: number of tokens that a static cache has room for, which JAX and XLA need;
+            max_length: capacity of a static cache in tokens, which JAX and XLA need;
                 `None` for a growing one.
             shortlist: int array `[C]`, ids of the target vocabulary: the logits of a step are those
                 of these tokens alone, in this order. `None` for all.
