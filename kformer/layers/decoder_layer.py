@@ -109,48 +109,55 @@ class DecoderLayer(ResidualLayer):
             raise ValueError(
                 "A decoder layer needs `encoded`, the encoder's output, or a `cache` made from it."
             )
-        outputs = self.self_attention(
-            self._before("self_attention", x),
+        shared = {"return_attention_scores": return_attention_scores, "training": training}
+        x, scores, self_cache = self._attend(
+            "self_attention",
+            x,
             padding_mask=padding_mask,
             left_padding=left_padding,
             attention_mask=attention_mask,
             attention_bias=attention_bias,
             use_causal_mask=use_causal_mask,
             cache=None if cache is None else cache.self_attention,
-            return_attention_scores=return_attention_scores,
-            training=training,
             query_mask=mask if mask is not None else x_mask,
+            **shared,
         )
-        output, self_scores, self_cache = _unpack(
-            outputs, return_attention_scores, cache is not None
-        )
-        x = self._after("self_attention", x, output, training)
-
-        if self.cross_attention is None:
-            outputs = [self._feed_forward(x, training)]
-            outputs += [self_scores] if return_attention_scores else []
-            outputs += [DecoderLayerCache(self_cache, ())] if cache is not None else []
-            return outputs[0] if len(outputs) == 1 else tuple(outputs)
-        outputs = self.cross_attention(
-            self._before("cross_attention", x),
-            None if cache is not None else encoded,
-            padding_mask=encoded_padding_mask,
-            attention_mask=cross_attention_mask,
-            cache=None if cache is None else cache.cross_attention,
-            return_attention_scores=return_attention_scores,
-            training=training,
-            value_mask=encoded_mask,
-        )
-        output, cross_scores, cross_cache = _unpack(
-            outputs, return_attention_scores, cache is not None
-        )
-        x = self._after("cross_attention", x, output, training)
+        cross_cache = ()
+        if self.cross_attention is not None:
+            x, cross_scores, cross_cache = self._attend(
+                "cross_attention",
+                x,
+                None if cache is not None else encoded,
+                padding_mask=encoded_padding_mask,
+                attention_mask=cross_attention_mask,
+                cache=None if cache is None else cache.cross_attention,
+                value_mask=encoded_mask,
+                **shared,
+            )
+            scores = (scores, cross_scores)
         outputs = [self._feed_forward(x, training)]
         if return_attention_scores:
-            outputs.append((self_scores, cross_scores))
+            outputs.append(scores)
         if cache is not None:
             outputs.append(DecoderLayerCache(self_cache, cross_cache))
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def _attend(self, name, x, *inputs, cache, return_attention_scores, training, **options):
+        """The residual stream after the attention `name`, its scores and its cache, or `None`."""
+        outputs = getattr(self, name)(
+            self._before(name, x),
+            *inputs,
+            cache=cache,
+            return_attention_scores=return_attention_scores,
+            training=training,
+            **options,
+        )
+        scores = new_cache = None
+        if return_attention_scores or cache is not None:
+            outputs, *others = outputs
+            scores = others[0] if return_attention_scores else None
+            new_cache = others[-1] if cache is not None else None
+        return self._after(name, x, outputs, training), scores, new_cache
 
     def compute_output_spec(self, x, encoded=None, return_attention_scores=False, **kwargs):
         output = keras.KerasTensor(x.shape, dtype=self.compute_dtype)
@@ -163,10 +170,3 @@ class DecoderLayer(ResidualLayer):
             for keys in [x.shape[1]] + ([] if self.cross_attention is None else [encoded.shape[1]])
         ]
         return output, scores[0] if self.cross_attention is None else tuple(scores)
-
-
-def _unpack(outputs, has_scores, has_cache):
-    """An attention layer's output as (context, scores or `None`, cache or `None`)."""
-    if not has_scores and not has_cache:
-        return outputs, None, None
-    return outputs[0], outputs[1] if has_scores else None, outputs[-1] if has_cache else None

@@ -50,63 +50,72 @@ def full_attention(
     Returns:
         The context `[B, N, T, H]`, and the probabilities `[B, N, T, S]` or `None`.
     """
-    num_heads, groups, dtype = query.shape[1], key.shape[1], query.dtype
-    query_length, key_length = ops.shape(query)[2], ops.shape(key)[2]
     fused = fused and not scores and dropout is None
     # Under a causal mask alone every query sees itself; any other mask may leave a query without
     # keys.
     may_be_empty = mask is not None
     if is_causal and (mask is not None or bias is not None or not fused):
-        mask = combine_masks(mask, causal_mask(query_length, key_length))
+        mask = combine_masks(mask, causal_mask(ops.shape(query)[2], ops.shape(key)[2]))
         is_causal = False
     if bias is not None:
         bias = ops.cast(bias if len(bias.shape) == 4 else ops.expand_dims(bias, 0), "float32")
     if fused:
-        if num_heads > groups:
-            key, value = (ops.repeat(x, num_heads // groups, axis=1) for x in (key, value))
-        shown = mask
-        if bias is not None:
-            # The kernels take a bias or a mask.
-            lowest = -3e4 if keras.backend.standardize_dtype(dtype) == "float16" else MASKED
-            bias, shown = (
-                ops.cast(bias if mask is None else ops.where(mask, bias, lowest), dtype),
-                None,
-            )
-        context = ops.dot_product_attention(
-            *(ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value)),
-            bias=bias,
-            mask=shown,
-            scale=scale,
-            is_causal=is_causal,
-        )
-        context, weights = ops.transpose(context, (0, 2, 1, 3)), None
+        context = _by_kernel(query, key, value, scale, mask, bias, is_causal)
+        weights = None
     else:
-        # Half-precision products would overflow (float16) or be rounded to steps of 1/8 from 16 on
-        # (bfloat16) before the softmax sees them; the fused kernels sum in float32, too.
-        query, key = ops.cast(query, "float32") * scale, ops.cast(key, "float32")
-        # einsum spares the transposed copy of the keys.
-        weights = _ungrouped(
-            ops.einsum("bnth,bnsh->bnts", _grouped(query, groups), key), num_heads, query_length
-        )
-        if bias is not None:
-            weights = weights + bias
-        if mask is not None:
-            weights = ops.where(mask, weights, MASKED)
-        # Over one key, which the first step of a search has, Keras warns that a softmax is of no
-        # use.
-        weights = (
-            ops.ones_like(weights)
-            if isinstance(key_length, int) and key_length == 1
-            else ops.softmax(weights, axis=-1)
-        )
-        weights = ops.cast(weights, dtype)
-        dropped = weights if dropout is None else dropout(weights)
-        context = _ungrouped(ops.matmul(_grouped(dropped, groups), value), num_heads, query_length)
+        context, weights = _by_scores(query, key, value, scale, mask, bias, dropout)
     if may_be_empty:
         # Over no key at all the kernels of all backends give the mean of the values.
-        attends = ops.cast(ops.any(mask, axis=-1, keepdims=True), dtype)
+        attends = ops.cast(ops.any(mask, axis=-1, keepdims=True), query.dtype)
         context = context * attends
         weights = None if weights is None else weights * attends
+    return context, weights
+
+
+def _by_kernel(query, key, value, scale, mask, bias, is_causal):
+    """The context `[B, N, T, H]`, by the backend's fused kernel."""
+    num_heads, groups, dtype = query.shape[1], key.shape[1], query.dtype
+    if num_heads > groups:
+        key, value = (ops.repeat(x, num_heads // groups, axis=1) for x in (key, value))
+    if bias is not None:
+        # The kernels take a bias or a mask, not both.
+        lowest = -3e4 if keras.backend.standardize_dtype(dtype) == "float16" else MASKED
+        bias = ops.cast(bias if mask is None else ops.where(mask, bias, lowest), dtype)
+        mask = None
+    context = ops.dot_product_attention(
+        *(ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value)),
+        bias=bias,
+        mask=mask,
+        scale=scale,
+        is_causal=is_causal,
+    )
+    return ops.transpose(context, (0, 2, 1, 3))
+
+
+def _by_scores(query, key, value, scale, mask, bias, dropout):
+    """The context `[B, N, T, H]` and the probabilities `[B, N, T, S]`, step by step."""
+    num_heads, groups, dtype = query.shape[1], key.shape[1], query.dtype
+    query_length, key_length = ops.shape(query)[2], ops.shape(key)[2]
+    # Half-precision products would overflow (float16) or be rounded to steps of 1/8 from 16 on
+    # (bfloat16) before the softmax; the fused kernels sum in float32, too.
+    query, key = ops.cast(query, "float32") * scale, ops.cast(key, "float32")
+    # einsum avoids a transposed copy of the keys.
+    weights = _ungrouped(
+        ops.einsum("bnth,bnsh->bnts", _grouped(query, groups), key), num_heads, query_length
+    )
+    if bias is not None:
+        weights = weights + bias
+    if mask is not None:
+        weights = ops.where(mask, weights, MASKED)
+    # Keras warns of a softmax over a single key, which the first step of a search has.
+    weights = (
+        ops.ones_like(weights)
+        if isinstance(key_length, int) and key_length == 1
+        else ops.softmax(weights, axis=-1)
+    )
+    weights = ops.cast(weights, dtype)
+    dropped = weights if dropout is None else dropout(weights)
+    context = _ungrouped(ops.matmul(_grouped(dropped, groups), value), num_heads, query_length)
     return context, weights
 
 

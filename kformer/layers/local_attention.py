@@ -103,42 +103,15 @@ def local_attention(
         scores = scores + ops.cast(bias[:, None], "float32")
     positions = ops.arange(length, dtype="int32")
     query_positions = ops.expand_dims(blocks.split(positions, fill=-1), -1)  # [C, W, 1]
-    key_positions = ops.expand_dims(blocks.neighbours(positions, fill=-1), -2)  # [C, 1, X]
-    distance = key_positions - query_positions
-    shown = ops.logical_and(
-        ops.less_equal(ops.abs(distance), window * dilation), key_positions >= global_tokens
-    )
-    if is_causal:
-        shown = ops.logical_and(shown, distance <= 0)
-    shown = ops.logical_and(shown, query_positions >= 0)
-    if padding_mask is not None:
-        keys = blocks.neighbours(padding_mask, fill=False)  # [B, C, X]
-        shown = ops.logical_and(shown, keys[:, None, :, None, :])
-    if mask is not None:
-        shown = ops.logical_and(shown, _of_band(mask, query_positions, key_positions))
-    scores = ops.where(shown, scores, MASKED)
+    seen = _seen_in_band(blocks, positions, query_positions, global_tokens, mask, padding_mask)
+    scores = ops.where(seen, scores, MASKED)
     values = blocks.neighbours(value)
     width = scores.shape[-1]
     if global_tokens:
-        first = ops.einsum(
-            "bncwh,bngh->bncwg", queries, ops.cast(key[:, :, :global_tokens], "float32")
-        )
-        indices = ops.arange(ops.shape(first)[-1], dtype="int32")
-        is_global = ops.broadcast_to(
-            query_positions >= 0, (*ops.shape(query_positions)[:-1], ops.shape(first)[-1])
-        )
-        if is_causal:
-            is_global = ops.logical_and(is_global, indices <= query_positions)
-        if padding_mask is not None:
-            is_global = ops.logical_and(
-                is_global, padding_mask[:, None, None, None, :global_tokens]
-            )
-        if mask is not None:
-            is_global = ops.logical_and(
-                is_global,
-                _of_band(mask, query_positions, ops.zeros_like(query_positions) + indices),
-            )
-        scores = ops.concatenate([scores, ops.where(is_global, first, MASKED)], axis=-1)
+        first_keys = ops.cast(key[:, :, :global_tokens], "float32")
+        first = ops.einsum("bncwh,bngh->bncwg", queries, first_keys)
+        seen = _seen_of_first(query_positions, ops.shape(first)[-1], is_causal, mask, padding_mask)
+        scores = ops.concatenate([scores, ops.where(seen, first, MASKED)], axis=-1)
     weights = ops.softmax(scores, axis=-1) * ops.cast(
         ops.max(scores, axis=-1, keepdims=True) > 0.5 * MASKED, "float32"
     )
@@ -156,11 +129,46 @@ def local_attention(
         if mask is not None:
             part = mask[:, :, :global_tokens] if mask.shape[2] != 1 else mask
             whole = part if whole is None else ops.logical_and(part, whole)
-        head, _ = full_attention(
+        first, _ = full_attention(
             query[:, :, :global_tokens], key, value, scale=scale, mask=whole, dropout=dropout
         )
-        context = ops.concatenate([head, context[:, :, global_tokens:]], axis=2)
+        context = ops.concatenate([first, context[:, :, global_tokens:]], axis=2)
     return context
+
+
+def _seen_in_band(blocks, positions, query_positions, global_tokens, mask, padding_mask):
+    """Which keys of the band each query sees, the global ones left out: boolean, broadcastable to
+    `[B, N, C, W, X]`.
+    """
+    key_positions = ops.expand_dims(blocks.neighbours(positions, fill=-1), -2)  # [C, 1, X]
+    distance = key_positions - query_positions
+    is_near = ops.less_equal(ops.abs(distance), blocks.window * blocks.dilation)
+    seen = ops.logical_and(is_near, key_positions >= global_tokens)
+    if blocks.is_causal:
+        seen = ops.logical_and(seen, distance <= 0)
+    seen = ops.logical_and(seen, query_positions >= 0)
+    if padding_mask is not None:
+        keys = blocks.neighbours(padding_mask, fill=False)  # [B, C, X]
+        seen = ops.logical_and(seen, keys[:, None, :, None, :])
+    if mask is not None:
+        seen = ops.logical_and(seen, _of_band(mask, query_positions, key_positions))
+    return seen
+
+
+def _seen_of_first(query_positions, count, is_causal, mask, padding_mask):
+    """Which of the first `count` tokens, the global ones, each query sees: boolean, broadcastable
+    to `[B, N, C, W, g]`.
+    """
+    indices = ops.arange(count, dtype="int32")
+    seen = ops.broadcast_to(query_positions >= 0, (*ops.shape(query_positions)[:-1], count))
+    if is_causal:
+        seen = ops.logical_and(seen, indices <= query_positions)
+    if padding_mask is not None:
+        seen = ops.logical_and(seen, padding_mask[:, None, None, None, :count])
+    if mask is not None:
+        keys = ops.zeros_like(query_positions) + indices
+        seen = ops.logical_and(seen, _of_band(mask, query_positions, keys))
+    return seen
 
 
 class _Blocks:

@@ -32,9 +32,8 @@ OPTIONS = {
     "local": {"attention_kind": "local", "attention_window": 3, "position_encoding": "rope"},
     "linear": {"attention_kind": "linear"},
 }
-if (
-    keras.backend.backend() == "jax"
-):  # It compiles each operation for each shape; these have all operations that there are.
+# JAX compiles each operation for each shape; these three kinds have all operations.
+if keras.backend.backend() == "jax":
     OPTIONS = {kind: OPTIONS[kind] for kind in ("rope", "local", "linear")}
 by_kind = pytest.mark.parametrize("kind", OPTIONS)
 PROMPTS = [[5, 6, 7, 8, 9, 10], [11], [], [12, 13, 5]]
@@ -44,8 +43,7 @@ PROMPTS = [[5, 6, 7, 8, 9, 10], [11], [], [12, 13, 5]]
 def language_model(randomize, rng):
     def make(**options):
         model = randomize(TransformerDecoder(V, **{**SIZES, **options}))
-        # The same on every backend, and far from the initial values, so that prompts go on in
-        # different ways.
+        # The same on every backend, and large, so that prompts have different continuations.
         for weight in model.trainable_weights:
             if len(weight.shape) == 2:
                 weight.assign(rng.normal(0, 0.5, weight.shape).astype("float32"))
@@ -59,7 +57,7 @@ def logits_of(model, ids):
 
 
 def greedy(model, prompt, count):
-    """Token by token, without a cache."""
+    """The ids of a greedy search without a cache."""
     ids = [model.start_id, *prompt]
     for _ in range(count):
         logits = logits_of(model, ids)[-1]
@@ -72,7 +70,7 @@ def greedy(model, prompt, count):
 
 
 @by_kind
-def test_prompts_of_any_length_go_on_as_they_would_alone(language_model, kind):
+def test_prompts_in_a_batch_continue_as_they_do_alone(language_model, kind):
     model = language_model(**OPTIONS[kind])
     expected = [greedy(model, prompt, 6) for prompt in PROMPTS]
     assert len({tuple(row) for row in expected}) > 1
@@ -93,13 +91,13 @@ def test_cached_steps_equal_one_pass(language_model, kind):
     np.testing.assert_allclose(np.stack(found, axis=1)[0], expected[0], atol=1e-4)
 
 
-def test_beams_and_draws(language_model):
+def test_beams_and_samples(language_model):
     model = language_model()
     beams = model.generate(PROMPTS, max_new_tokens=5, beam_size=4, n_best=3)
     assert [len(rows) for rows in beams] == [3] * 4 and all(
         len({tuple(row) for row in rows}) == 3 for rows in beams
     )
-    # At full width a beam finds the likeliest continuation there is.
+    # A beam of full width finds the likeliest of all continuations.
     small = TransformerDecoder(
         7, **{**SIZES, "num_layers": 1, "hidden_dim": 8, "num_heads": 2}, seed=3
     )
@@ -109,16 +107,16 @@ def test_beams_and_draws(language_model):
             for row in ([first, second, 3], [first, 3], [3]):
                 logits = logits_of(small, [2, 4, *row])
                 logits = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-                total = sum(logits[1 + place][token] for place, token in enumerate(row))
+                total = sum(logits[1 + index][token] for index, token in enumerate(row))
                 if row.index(3) == len(row) - 1 and total > score:
                     best, score = row[:-1], total
     assert small.generate([[4]], max_new_tokens=2, beam_size=25, length_penalty=0.0) == [best]
-    draws = [
+    samples = [
         model.generate(PROMPTS, max_new_tokens=8, sampling=True, seed=seed) for seed in (1, 1, 2)
     ]
-    assert draws[0] == draws[1] != draws[2]
-    # A prompt's draws are its own, whoever stands beside it.
-    assert model.generate(PROMPTS[:1], max_new_tokens=8, sampling=True, seed=1) == draws[0][:1]
+    assert samples[0] == samples[1] != samples[2]
+    # The samples of a prompt do not depend on the other prompts of the batch.
+    assert model.generate(PROMPTS[:1], max_new_tokens=8, sampling=True, seed=1) == samples[0][:1]
 
 
 @by_kind
@@ -163,9 +161,9 @@ def test_packed_sequences_do_not_see_each_other(language_model):
     np.testing.assert_allclose(to_numpy(seen["logits"])[0], logits, atol=1e-5)
 
 
-@pytest.mark.parametrize("settings", [{"num_beams": 1}, {"num_beams": 4}], ids=str)
-def test_a_published_language_model(settings):
-    """Llama's architecture with random weights: the same logits and the same continuations."""
+@pytest.fixture
+def llama():
+    """A Llama of the library transformers with random weights."""
     transformers = pytest.importorskip("transformers")
     import torch
 
@@ -183,13 +181,18 @@ def test_a_published_language_model(settings):
         rms_norm_eps=1e-5,
     )
     torch.manual_seed(0)
-    theirs = transformers.LlamaForCausalLM(config).eval()
+    model = transformers.LlamaForCausalLM(config).eval()
     with torch.no_grad():
-        for parameter in theirs.parameters():
+        for parameter in model.parameters():
             parameter.mul_(6) if parameter.ndim == 2 else parameter.add_(
                 0.2 * torch.randn(parameter.shape)
             )
-    ours = TransformerDecoder(
+    return model
+
+
+def same_as_llama(llama):
+    """A `TransformerDecoder` with the weights of a Llama."""
+    model = TransformerDecoder(
         V,
         num_layers=2,
         hidden_dim=32,
@@ -205,8 +208,8 @@ def test_a_published_language_model(settings):
         activation="silu",
         use_bias=False,
     )
-    arrays = {name: value.detach().numpy() for name, value in theirs.state_dict().items()}
-    network = ours.network
+    arrays = {name: value.detach().numpy() for name, value in llama.state_dict().items()}
+    network = model.network
     network.embedding.embeddings.assign(arrays["model.embed_tokens.weight"])
     network.output.projection.kernel.assign(arrays["lm_head.weight"].T)
     network.stack.norm.scale.assign(arrays["model.norm.weight"])
@@ -216,24 +219,32 @@ def test_a_published_language_model(settings):
         parts = [arrays[f"{prefix}.self_attn.{part}_proj.weight"].T for part in "qkv"]
         attention.query_key_value_kernel.assign(np.concatenate(parts, axis=1))
         attention.output_kernel.assign(arrays[f"{prefix}.self_attn.o_proj.weight"].T)
-        for ours_name, name in (
+        for ours, theirs in (
             ("gate", "gate_proj"),
             ("intermediate", "up_proj"),
             ("output_projection", "down_proj"),
         ):
-            getattr(dense, ours_name).kernel.assign(arrays[f"{prefix}.mlp.{name}.weight"].T)
+            getattr(dense, ours).kernel.assign(arrays[f"{prefix}.mlp.{theirs}.weight"].T)
         layer.self_attention_norm.scale.assign(arrays[f"{prefix}.input_layernorm.weight"])
         layer.feed_forward_norm.scale.assign(arrays[f"{prefix}.post_attention_layernorm.weight"])
-    rng = np.random.default_rng(0)
-    ids = rng.integers(4, V, (6, 12)).astype("int32")
+    return model
+
+
+@pytest.mark.parametrize("settings", [{"num_beams": 1}, {"num_beams": 4}], ids=str)
+def test_a_published_language_model(llama, settings):
+    """The same logits and the same continuations as a Llama."""
+    import torch
+
+    model = same_as_llama(llama)
+    ids = np.random.default_rng(0).integers(4, V, (6, 12)).astype("int32")
     ids[:, 0] = 2
     with torch.no_grad():
-        expected = theirs(torch.tensor(ids, dtype=torch.int64)).logits.numpy()
-    found = to_numpy(ours({"token_ids": ops.convert_to_tensor(ids)}))
+        expected = llama(torch.tensor(ids, dtype=torch.int64)).logits.numpy()
+    found = to_numpy(model({"token_ids": ops.convert_to_tensor(ids)}))
     assert np.abs(found - expected).max() / np.abs(expected).max() < 1e-5
     left = torch.tensor(ids, dtype=torch.int64)
     left[1, :5], left[1, 5] = 0, 2
-    expected = theirs.generate(
+    expected = llama.generate(
         left,
         attention_mask=left != 0,
         max_new_tokens=12,
@@ -253,11 +264,11 @@ def test_a_published_language_model(settings):
         "forced_end": False,
         "forbidden_ids": [0],
     }
-    found = ours.generate(prompts, max_new_tokens=12, **options)
-    cut = [
+    found = model.generate(prompts, max_new_tokens=12, **options)
+    expected = [
         row[: row.index(3)] if 3 in row else [token for token in row if token] for row in expected
     ]
-    assert found == cut and len({tuple(row) for row in cut}) > 4
+    assert found == expected and len({tuple(row) for row in expected}) > 4
 
 
 @pytest.mark.any_backend
