@@ -1,4 +1,4 @@
-"""One function for all export formats, which stand in `kformer_cli.export_formats`."""
+"""One function for all export formats, which `kformer_cli.export_formats` lists."""
 
 import importlib
 

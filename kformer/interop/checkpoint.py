@@ -155,7 +155,7 @@ class Weights:
             for name, shape in shapes.items():
                 if name in self.shapes:
                     raise ValueError(
-                        f"The tensor {name!r} stands in two files of weights, one of them {path}: "
+                        f"The tensor {name!r} is in two files of weights, one of them {path}: "
                         "download the model again."
                     )
                 self.shapes[name] = tuple(shape)

@@ -301,7 +301,7 @@ def _flat(step, key):
 
 @functools.cache
 def space_charsmap():
-    """SentencePiece's compiled table that turns every kind of space into the ordinary one."""
+    """SentencePiece's compiled table that replaces every kind of space by the ordinary one."""
     # SentencePiece compiles a table only when it trains, so it trains a tiny model here, from which
     # the table is taken.
     with tempfile.TemporaryDirectory() as folder:

@@ -289,7 +289,7 @@ def _read_t5(checkpoint, given):
     for side, code in given.items():
         if code is not None:
             raise ValueError(
-                "A T5 model has no languages, its task stands in the text; leave out "
+                "A T5 model has no languages, the task is part of the text; leave out "
                 f"{side}_language={code!r}."
             )
     if not checkpoint.has(_T5_MODEL_NAME) and checkpoint.has("tokenizer.json"):
@@ -316,7 +316,7 @@ def _read_t5(checkpoint, given):
 
 def _unknown_class(checkpoint, choices):
     return ValueError(
-        f"tokenizer_config.json names the class {checkpoint.tokenizer_class!r}, which places "
+        f"tokenizer_config.json names the class {checkpoint.tokenizer_class!r}, which adds "
         "languages in a way that kformer does not know; for the model_type "
         f"{checkpoint.config.get('model_type')!r} it reads {choices}."
     )

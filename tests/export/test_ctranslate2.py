@@ -222,8 +222,7 @@ def test_the_frozen_run_translates_the_same(frozen, texts, tmp_path):
 
     for quantization in ("int8", "float16"):
         written = export_ctranslate2(frozen, tmp_path / quantization, quantization=quantization)
-        # The rounded weights alone: what a processor's own products of 8 bits round is no matter of
-        # the export.
+        # float32 products of the rounded weights: how a CPU rounds 8-bit products is not tested.
         small = ctranslate2.Translator(str(written), compute_type="float32")
         scored = small.score_batch(tokens[:8], [result.hypotheses[0][:-1] for result in found[:8]])
         sums = [sum(result.log_probs) for result in scored]

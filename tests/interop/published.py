@@ -1,6 +1,4 @@
-"""Models of random weights as the Hugging Face library makes and saves them, to stand for published
-ones.
-"""
+"""Models with random weights, made and saved by the Hugging Face library, for tests of imports."""
 
 import numpy as np
 import torch
@@ -14,10 +12,10 @@ SMALL = {
     "heads": 4,
     "positions": 64,
 }
-# How far weights are spread: the embeddings, cross-attention, the other matrices; what speaks for
-# the end token at every step; and how many times longer its vector is than others (1 if left out),
-# which makes it the likeliest now and then. Found by trying: of 64 outputs at least 50 are distinct
-# and at least half end before the limit, so that searches have something to disagree on.
+# Standard deviations of the embeddings, of cross-attention and of the other matrices; the bias of
+# the end token; and how many times longer its vector is than others (default 1), which makes it the
+# likeliest now and then. Found by trial: of 64 outputs at least 50 are distinct and at least half
+# end before the limit, so that a wrong search shows.
 SPREAD = {
     "marian": (0.5, 8, 0.5, 4),
     "m2m_100": (0.5, 8, 0.5, 6),
@@ -27,7 +25,7 @@ SPREAD = {
 SPREAD |= {
     "t5": (1, 8, 0.5, None, 3),
     "t5-v1.1": (1, 8, 0.5, None, 1.5),
-}  # without a bias, what speaks for a token is its vector alone
+}  # without a bias, the score of a token depends on its vector alone
 
 
 def published_model(kind, *, spread=None, seed=1, sizes=SMALL, **overrides):

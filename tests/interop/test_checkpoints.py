@@ -78,8 +78,8 @@ MORE_SETTINGS = [
 
 
 def has_new_operations(theirs):
-    """mBART and BART are made of what others are made of; T5 v1.1 differs from T5 in what the test
-    of the logits holds.
+    """Whether half precision must be tested: mBART and BART have the operations of
+    the others, and the test of the logits covers where T5 v1.1 differs from T5.
     """
     return (
         theirs.config.model_type not in ("mbart", "bart")
@@ -139,7 +139,7 @@ def test_scores_of_a_beam(pair, backend):
         "num_return_sequences": 4,
         "forced_eos_token_id": 0,
     }
-    # Tokens that are likely: what is left of the probabilities sums to one again.
+    # Likely tokens are forbidden, and the probabilities of the others are normalised again.
     settings |= {"renormalize_logits": True, "bad_words_ids": [[149], [23], [31], [64], [77]]}
     theirs.generation_config = transformers.GenerationConfig(
         **special, **settings, return_dict_in_generate=True, output_scores=True

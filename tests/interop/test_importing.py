@@ -413,8 +413,8 @@ def test_what_a_search_cannot_do_is_reported(copy):
 
 @pytest.mark.any_backend
 def test_samples(copy):
-    """As many as the folder says, which no beam limits; and a list of one start token is that
-    token.
+    """Sampling returns as many texts as the configuration asks for, more than its beam size; a list
+    of one start token is that token.
     """
     edit(
         copy / "generation_config.json",

@@ -137,7 +137,7 @@ def expected_rows(name, models, texts, side):
             continue
         ids = [3 if i == 0 else i + 1 for i in own.encode(text)]
         first = len(own) + 1
-        # Places in the published lists, by hand.
+        # Ids counted by hand in the published lists.
         language = (
             first
             + {
@@ -164,8 +164,8 @@ def test_ids_are_those_of_sentencepiece_and_the_published_rule(
     rows = tokenizer.tokenize(texts, side=side, special_tokens=True)
     assert len(rows) == 1000
     expected = expected_rows(name, {**models, "folder": folder}, texts, side)
-    # An exact tie ("a" + "aa" or "aa" + "a") is cut as exact sums say and not as a float's rounding
-    # happens to.
+    # An exact tie ("a" + "aa" or "aa" + "a") is segmented by the exact sums and not by a float's
+    # rounding.
     ties = [n for n in range(1000) if rows[n] != expected[n]]
     assert len(ties) <= 3
     assert [sorted(rows[n]) for n in ties] == [sorted(expected[n]) for n in ties]
@@ -328,9 +328,8 @@ def test_tokenizer_json_alone_equals_the_model_and_the_library(
     library = tokenizers_library(data)
     ordinary, stripped = sentences
     assert alone.tokenize(ordinary) == [found.ids for found in library.encode_batch(ordinary)]
-    # The library's table of characters works on what a reader sees as one (a letter with its
-    # marks), does not trim a space that it makes itself, and unigram's exact ties are cut in
-    # another way.
+    # The library normalises a letter and its marks together, does not trim a space that its
+    # normalisation makes, and resolves exact ties of a unigram model in another way.
     own = processor(models[model])
     same = [
         text
@@ -433,7 +432,7 @@ def test_what_sentencepiece_cannot_express_is_named(kind, changes, message, mode
     data = tokenizer_json(models["bpe" if kind == "BPE" else "unigram"], kind, [], **changes)
     if (
         "merges" in changes
-    ):  # one pair missing, as in a model that the tokenizers library trained itself
+    ):  # one merge is missing, as in a model that the tokenizers library trained itself
         merges = tokenizer_json(models["bpe"], kind, [])["model"]["merges"]
         made = [merge.replace(" ", "") for merge in merges]
         several = next(i for i, piece in enumerate(made) if piece in made[:i])
@@ -560,7 +559,7 @@ def test_a_marian_model_without_tags_reads_them_as_text(models, tmp_path):
     config = marian(tmp_path, models, tags=[], source_lang="en", target_lang="de")
     each = read_tokenizer(
         tmp_path, config, source_language="en", target_language="de"
-    )  # its own names do no harm
+    )  # a bilingual model's own languages are accepted
     assert (each.languages, each.language_tags) == ({}, False)
     own = processor(models["unigram"])
     vocabulary = json.loads((tmp_path / "vocab.json").read_text(encoding="utf-8"))

@@ -117,7 +117,7 @@ def rotate(graph, attention, x, factors):
 
 
 def layer_norm(graph, norm, x):
-    """A `LayerNormalization`; its statistics are float32 whatever the dtype (stash_type)."""
+    """A `LayerNormalization`; its statistics are float32 for every dtype (stash_type)."""
     return graph(
         "LayerNormalization",
         x,

@@ -38,7 +38,7 @@ def export_in_tensorflow(kind, save, path, options, packages=("tensorflow", "ten
         output, options = str(pathlib.Path(path).absolute()), json.dumps(options)
         process = subprocess.run(
             [sys.executable, "-m", "kformer.export.saved_model", kind, folder, output, options],
-            # With this process's path, so that it can import whatever can be imported here.
+            # With this process's path, so that it can import the same modules.
             env={
                 **os.environ,
                 "KERAS_BACKEND": "tensorflow",

@@ -6,7 +6,7 @@ from kformer.translation import Hypothesis, Translation
 
 
 class SavedModelTranslator:
-    """Translates with an exported SavedModel. TensorFlow computes, whatever Keras's backend is.
+    """Translates with an exported SavedModel. TensorFlow computes, on every Keras backend.
 
     Args:
         path: path. A version's folder, or the model's folder, of which the highest version is

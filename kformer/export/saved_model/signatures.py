@@ -172,7 +172,7 @@ class LanguageGraph(TokenGraph):
         import tensorflow as tf
 
         model, options, limit = self.model, self.options, self._max_prompt
-        # The last tokens tell most about what follows.
+        # What follows depends most on the last tokens.
         kept = rows[:, -limit:] if limit > 0 else rows[:, :0]
         starts = tf.fill([rows.nrows(), 1], model.start_id)
         prompts = tf.concat([starts, kept], axis=1).to_tensor(default_value=model.pad_id)

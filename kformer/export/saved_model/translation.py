@@ -41,7 +41,7 @@ class TranslationGraph:
         is_fast = why_not_fast(model) is None
         if not is_fast and dtype not in (None, model.policy_name):
             raise ValueError(
-                f"The SavedModel cannot be had in {dtype}: the model computes in "
+                f"The SavedModel cannot be stored in {dtype}: the model computes in "
                 f"{model.policy_name} or has layers of its own; only a float32 model of this "
                 "package's layers can be converted. Export it without a dtype."
             )

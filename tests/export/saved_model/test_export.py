@@ -324,7 +324,8 @@ def test_bad_dtypes(translator, tmp_path):
     own = kformer.Transformer(translator.tokenizer.vocabulary_size, dtype="float16", **sizes)
     # From another backend the sentence comes out of the second process.
     with pytest.raises(
-        (ValueError, RuntimeError), match="cannot be had in bfloat16: the model computes in float16"
+        (ValueError, RuntimeError),
+        match="cannot be stored in bfloat16: the model computes in float16",
     ):
         kformer.Translator(own, translator.tokenizer).export(tmp_path / "x", dtype="bfloat16")
     assert not list((tmp_path / "x").glob("[0-9]*"))
