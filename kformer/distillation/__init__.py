@@ -1,4 +1,4 @@
-"""Training a model to translate like others: on their translations, or on their predictions."""
+"""Knowledge distillation: training on teachers' translations, or on their predictions."""
 
 from kformer.distillation.soft_targets import soft_targets
 from kformer.distillation.text import DistilledText, distill

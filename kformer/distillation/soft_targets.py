@@ -1,4 +1,4 @@
-"""Word-level knowledge distillation: what teachers expect at each token of a training text."""
+"""Word-level knowledge distillation: what teachers predict at each token of a training text."""
 
 import operator
 
@@ -11,39 +11,40 @@ from kformer.models.ensemble import Ensemble
 from kformer.utils import files
 from kformer.utils.checks import check_whole
 
-# Classes of each token beside the token itself: what is left is a few hundredths, of which a
-# smoothed teacher spreads most evenly.
+# Classes of each token besides the token itself. The others share a few hundredths, most of which a
+# teacher trained with label smoothing spreads evenly.
 NUM_CLASSES = 8
-# Tokens of a batch whose probabilities stand in memory, for each teacher.
+# The most tokens of a batch: each teacher's probabilities of a batch are in memory at once.
 _BATCH_TOKENS = 2048
 
 
 def soft_targets(teachers, corpus, output, *, num_classes=NUM_CLASSES, progress=None):
-    """Asks teachers what they expect at each target token of a corpus, and writes their answers
-    into a folder.
+    """Writes what teachers predict at each target token of a corpus into a folder.
 
-    A student that learns from these distributions, and not from the one word that the text has, is
-    told at each token which other words would do and how well: it learns more from as many tokens.
-    The teachers' mean probability counts; they need the student's tokenizer, but not its size. Each
-    answer holds the token itself and the likeliest classes beside it; what is left is spread
-    evenly.
+    A student that learns from these distributions, instead of from the one token that the text has,
+    also learns which other tokens would do, and how well: it learns more from the same text. The
+    probabilities are the mean of all teachers. The teachers need the student's tokenizer, but may
+    be of another size. The probabilities of the token itself and of the most probable others are
+    stored; the rest is spread evenly over the vocabulary.
 
     Args:
         teachers: `kformer.Translator`, `kformer.Transformer` or `kformer.models.Ensemble`; or a
             list of models.
-        corpus: the `kformer.data.PreparedCorpus` of the student's training, which
-            `kformer.data.prepare` makes of its texts.
-        output: the folder to make.
-        num_classes: int, classes of each token beside itself, less than the vocabulary has.
-        progress: function that is called with the pairs done and the pairs in all after each batch.
+        corpus: `kformer.data.PreparedCorpus`, the student's training text, see
+            `kformer.data.prepare`.
+        output: path. The folder to make.
+        num_classes: int, default 8. The classes that are stored for each token besides itself; less
+            than the size of the vocabulary.
+        progress: function, default `None`. It is called after each batch with the number of pairs
+            done and the number of all pairs.
 
     Returns:
         `kformer.data.SoftTargets`, which `kformer.data.ParallelDataset` takes.
 
     Raises:
-        FileExistsError: there is something at `output`.
-        ValueError: `num_classes` is no such number, or a teacher has other special tokens or fewer
-            tokens than the corpus, or a translator's tokenizer is another.
+        FileExistsError: `output` exists.
+        ValueError: `num_classes` is out of range; a teacher has other special tokens or fewer
+            tokens than the corpus; or a translator has another tokenizer.
 
     Example:
     ```python
@@ -62,7 +63,7 @@ def soft_targets(teachers, corpus, output, *, num_classes=NUM_CLASSES, progress=
         corpus.check_tokenizer(teachers.tokenizer)
     model = getattr(teachers, "model", teachers)
     models = list(model) if isinstance(model, list | tuple) else getattr(model, "models", [model])
-    model = Ensemble(models)  # It also looks whether they go together.
+    model = Ensemble(models)  # It checks that the models fit together.
     for name, fits in (
         *((name, operator.eq) for name in ("pad_id", "start_id", "end_id")),
         *((name, operator.ge) for name in ("vocabulary_size", "target_vocabulary_size")),
@@ -73,17 +74,17 @@ def soft_targets(teachers, corpus, output, *, num_classes=NUM_CLASSES, progress=
                 f"The teacher's {name} is {theirs}, but the corpus has {own}: prepare it with "
                 "the teacher's tokenizer."
             )
-    # Fewer than the vocabulary has.
+    # The token itself is one of the vocabulary, too.
     num_classes = check_whole("num_classes", num_classes, most=corpus.target_vocabulary_size - 1)
     dataset = ParallelDataset.from_prepared(corpus, batch_tokens=_BATCH_TOKENS, shuffle=False)
-    asked = _Asked(models, num_classes, corpus.target_vocabulary_size)
+    predictor = _Predictor(models, num_classes, corpus.target_vocabulary_size)
     done = 0
     with files.new_folder(output) as folder:
         writer = SoftTargetWriter(folder, corpus, 1 + num_classes)
         for step in range(dataset.steps_per_epoch):
             inputs, labels = dataset.batch_at(step)
             pairs = dataset.pairs_at(step)
-            writer.write(pairs, *asked.predict_on_batch({**inputs, "labels": labels}))
+            writer.write(pairs, *predictor.predict_on_batch({**inputs, "labels": labels}))
             done += len(pairs)
             if progress is not None:
                 progress(done, corpus.num_pairs)
@@ -91,9 +92,10 @@ def soft_targets(teachers, corpus, output, *, num_classes=NUM_CLASSES, progress=
     return SoftTargets(output, corpus)
 
 
-class _Asked(keras.Model):
-    """The mean probabilities of some models, of each label and of the likeliest classes beside it;
-    compiled as any model is.
+class _Predictor(keras.Model):
+    """The mean probabilities of some models: of each label, and of the most probable other classes.
+
+    It is a Keras model so that `predict_on_batch` compiles it.
     """
 
     def __init__(self, models, num_classes, vocabulary_size):
@@ -107,7 +109,7 @@ class _Asked(keras.Model):
     def call(self, inputs):
         labels = ops.expand_dims(inputs["labels"], -1)
         given = {key: inputs[key] for key in ("source_ids", "target_ids")}
-        # Rows of a table that is larger than the vocabulary stand for nothing.
+        # A teacher's table may be larger than the vocabulary; the rows beyond it have no token.
         parts = [
             ops.softmax(
                 ops.cast(model(given, training=False)[..., : self._vocabulary_size], "float32")
@@ -117,7 +119,7 @@ class _Asked(keras.Model):
         mean = sum(parts) / len(parts)
         probabilities, ids = ops.top_k(mean, self._num_classes + 1)
         ids = ops.cast(ids, "int32")
-        # Without the label where it is among them, without the last where it is not.
+        # Leave out the label where it is among the classes; the last class where it is not.
         is_label = ops.cast(ops.equal(ids, labels), "int32")
         is_behind = ops.greater(ops.cumsum(is_label, axis=-1)[..., :-1], 0)
         ids = ops.where(is_behind, ids[..., 1:], ids[..., :-1])

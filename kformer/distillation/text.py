@@ -1,5 +1,5 @@
-"""Knowledge distillation: a training text as teachers would translate it, forwards and backwards,
-and what they expect at each token.
+"""Sequence-level knowledge distillation: a training text as teachers translate it, in one or both
+directions.
 """
 
 from typing import NamedTuple
@@ -11,12 +11,13 @@ __all__ = ["DistilledText", "distill", "soft_targets"]
 
 
 class DistilledText(NamedTuple):
-    """What `distill` made.
+    """What `distill` returns.
 
     Attributes:
-        sources, targets: lists of strings, the pairs to train a student on.
-        num_empty: sentences that are left out, as their translation is empty.
-        num_truncated: sentences that were longer than a teacher's limit and are left out, too.
+        sources, targets: lists of str. The pairs to train a student on.
+        num_empty: int. Sentences that were left out because their translation is empty.
+        num_truncated: int. Sentences that were left out because they were longer than a teacher's
+            limit.
     """
 
     sources: list
@@ -38,41 +39,41 @@ def distill(
     progress=None,
     **options,
 ):
-    """Translates a training text by a teacher, for a student to be trained on.
+    """Translates a training text by teachers, for a student to be trained on.
 
-    What a teacher writes is simpler than what people write, and says where the teacher was unsure:
-    a small model learns more of it. The teacher may be one larger model or an ensemble
+    A teacher's translations are simpler than people's and show where the teacher was unsure, so a
+    small model learns more from them. A teacher may be one larger model or an ensemble
     (`Translator.load` of several runs), trained on the same text; and a student may teach the next
-    one. Of a list of teachers each translates by itself: what they have different is more to learn.
-    Teachers of the other direction translate the target side, which then stands beside what they
-    made of it.
+    one. Each teacher of a list translates by itself; where their translations differ, the student
+    has more to learn from. Teachers of the other direction translate the target side, and each
+    target is then paired with its translation.
 
     Args:
-        translator: `kformer.Translator`, or a list of them.
-        sources: list of strings, the source side of the training text.
-        references: list of strings, its target side, which `backward`, `closest` and
+        translator: `kformer.Translator`, or a list of them. The teachers.
+        sources: list of str. The source side of the training text.
+        references: list of str, default `None`. Its target side, which `backward`, `closest` and
             `keep_original` need.
-        backward: `kformer.Translator` from the target's language to the source's, or a list of
-            them.
-        round_trips: whether a teacher translates, too, what those of the other direction made:
-            sentences that are new on both sides, the likeliest of each beam. The first text is
-            translated by the last teacher that comes in turn, and so on backwards.
-        closest: whether to take, of all hypotheses of the beam, the one most like the given
-            sentence (by its BLEU) in place of the best.
-        keep_original: whether the given pairs come along, behind the new ones.
-        batch_size: as in `Translator.translate`.
-        progress: function that is called with the number of sentences done by all teachers after
-            each batch, of as many as there are sources for each teacher, and at most as many for
-            each text of `round_trips`.
+        backward: `kformer.Translator`, or a list of them, default `()`. Teachers from the target's
+            language to the source's.
+        round_trips: bool, default `False`. Whether the sources that the backward teachers made are
+            translated by a forward teacher, too: pairs that are new on both sides. The sources of
+            the last backward teacher go to the first forward teacher, those of the last but one to
+            the second, and so on, beginning again after the last.
+        closest: bool, default `False`. Whether the hypothesis of the beam that is most like the
+            given sentence (by BLEU) is taken instead of the best one.
+        keep_original: bool, default `False`. Whether the given pairs follow the new ones.
+        batch_size: int, default 64. As in `Translator.translate`.
+        progress: function, default `None`. It is called after each batch with the number of
+            sentences that all teachers have translated so far.
         **options: fields of `kformer.decoding.SearchOptions`; a beam of 5 by default.
 
     Returns:
-        `DistilledText`: teacher by teacher, and of a pair that an earlier one has made already
-            nothing more.
+        `DistilledText`: the pairs of one teacher after those of another. A pair that an earlier
+        teacher made is not repeated.
 
     Raises:
-        ValueError: there are no sources or no teachers (for `round_trips`, of a direction), or no
-            references where they are needed, or not as many.
+        ValueError: there are no sources or no teachers (with `round_trips`, in either direction);
+            or references are needed and missing, or there are not as many as sources.
 
     Example:
     ```python
@@ -85,18 +86,42 @@ def distill(
     References:
         Kim and Rush 2016, "Sequence-level knowledge distillation", sections 3.2 and 3.3 (`closest`
         is their interpolation). Nguyen et al. 2020, "Data diversification: a simple strategy for
-        neural machine translation" (several teachers, both ways).
+        neural machine translation" (several teachers, both directions).
     """
     sources = list(sources)
     references = None if references is None else list(references)
-    if not sources:
-        raise ValueError("There is nothing to distill: the training text has no sentences.")
     forward, backward = (
         list(part) if isinstance(part, list | tuple) else [part] for part in (translator, backward)
     )
+    needs_references = bool(backward or closest or keep_original)
+    _check(sources, references, forward, backward, needs_references, round_trips)
+    work = _Distillation(batch_size, progress, closest, options)
+    for teacher in forward:
+        work.add(sources, work.translate(teacher, sources, references))
+    made = [work.translate(teacher, references, sources) for teacher in backward]
+    for texts in made:
+        work.add(texts, references)
+    if round_trips:
+        known = {None, *sources}
+        for index, texts in enumerate(made):
+            new = [text for text in dict.fromkeys(texts) if text not in known]
+            known.update(new)
+            # In the opposite order: runs of both directions are often listed by their seeds, and
+            # two runs of one seed began with the same weights.
+            teacher = forward[(len(made) - 1 - index) % len(forward)]
+            work.add(new, work.translate(teacher, new, None))
+    if keep_original:
+        work.add(sources, references)
+    return work.result()
+
+
+def _check(sources, references, forward, backward, needs_references, round_trips):
+    """Refuses arguments of `distill` that do not fit together."""
+    if not sources:
+        raise ValueError("There is nothing to distill: the training text has no sentences.")
     if not forward and not backward:
         raise ValueError("There is nobody to translate: give at least one teacher.")
-    if references is None and (backward or closest or keep_original):
+    if references is None and needs_references:
         raise ValueError(
             "backward, closest and keep_original need the target side of the training text: "
             "give references."
@@ -108,60 +133,65 @@ def distill(
             "round_trips go back and forth: give teachers of both directions, those of the "
             "other one by backward."
         )
-    options = {"beam_size": 5, **options}
-    if closest:
-        options["n_best"] = options["beam_size"]
-    pairs, known, begun, num_empty, num_truncated = [], set(), 0, 0, 0
 
-    def add(new):
-        new = [pair for pair in new if None not in pair and pair not in known]
-        pairs.extend(new)
-        known.update(new)
 
-    def ask(teacher, texts, others=None):
-        """What a teacher says to each text, or of its beam what is most like the other text; `None`
-        where that is of no use.
+class _Distillation:
+    """The pairs that teachers have made so far, and the counts of what was left out."""
+
+    def __init__(self, batch_size, progress, closest, options):
+        self._batch_size, self._progress, self._closest = batch_size, progress, closest
+        self._options = {"beam_size": 5, **options}
+        if closest:
+            self._options["n_best"] = self._options["beam_size"]
+        self._pairs, self._known = [], set()
+        self._done = self._num_empty = self._num_truncated = 0
+
+    def translate(self, teacher, texts, others):
+        """A teacher's translation of each text; `None` where it is empty or the text was cut.
+
+        With `closest` it is the hypothesis most like the text of the other side, in `others`; a
+        round trip has no other side, and `others` is `None`.
         """
-        nonlocal begun, num_empty, num_truncated
-        advance = progress and (lambda done, begun=begun: progress(begun + done))
-        results = teacher.translate(texts, batch_size=batch_size, progress=advance, **options)
-        begun += len(texts)
-        said = []
+        if not texts:
+            return []
+        advance = self._progress and (lambda done, before=self._done: self._progress(before + done))
+        results = teacher.translate(
+            texts, batch_size=self._batch_size, progress=advance, **self._options
+        )
+        self._done += len(texts)
+        chosen = []
         for index, result in enumerate(results):
-            found = [hypothesis.text for hypothesis in result.hypotheses]
-            chosen = found[0] if others is None else _closest(found, others[index])
-            num_truncated += result.truncated
-            num_empty += not (result.truncated or chosen.strip())
-            said.append(None if result.truncated or not chosen.strip() else chosen)
-        return said
+            text = result.text
+            if self._closest and others is not None:
+                text = _closest([each.text for each in result.hypotheses], others[index])
+            is_empty = not text.strip()
+            self._num_truncated += result.truncated
+            self._num_empty += is_empty and not result.truncated
+            chosen.append(None if is_empty or result.truncated else text)
+        return chosen
 
-    for teacher in forward:
-        add(zip(sources, ask(teacher, sources, references if closest else None), strict=True))
-    made = []
-    for teacher in backward:
-        made.append(ask(teacher, references, sources if closest else None))
-        add(zip(made[-1], references, strict=True))
-    if round_trips:
-        known_sources = {None, *sources}
-        for number, said in enumerate(made):
-            new = [text for text in dict.fromkeys(said) if text not in known_sources]
-            known_sources.update(new)
-            # From the last on: runs of both directions are often given by their seeds, and those of
-            # one seed began alike.
-            teacher = forward[(len(made) - 1 - number) % len(forward)]
-            add(zip(new, ask(teacher, new) if new else [], strict=True))
-    if keep_original:
-        add(zip(sources, references, strict=True))
-    return DistilledText(
-        [source for source, _ in pairs], [target for _, target in pairs], num_empty, num_truncated
-    )
+    def add(self, sources, targets):
+        """Adds pairs, without those that lack a side and those that were added before.
+
+        A text that has a pair twice keeps it twice.
+        """
+        pairs = zip(sources, targets, strict=True)
+        new = [pair for pair in pairs if None not in pair and pair not in self._known]
+        self._pairs += new
+        self._known.update(new)
+
+    def result(self):
+        """The `DistilledText`."""
+        sources, targets = ([pair[side] for pair in self._pairs] for side in (0, 1))
+        return DistilledText(sources, targets, self._num_empty, self._num_truncated)
 
 
 def _closest(texts, reference):
+    """The text of a list that is most like another, by BLEU."""
     from sacrebleu.metrics import BLEU
 
     from kformer.evaluation.scores import suitable_tokenizer
 
     metric = BLEU(tokenize=suitable_tokenizer([reference]), effective_order=True)
-    # Of equals the first, the teacher's favourite.
+    # `max` takes the first of equals, the hypothesis that the teacher ranks highest.
     return max(texts, key=lambda text: metric.sentence_score(text, [reference]).score)

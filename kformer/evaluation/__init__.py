@@ -1,4 +1,4 @@
-"""How good translations are: BLEU and chrF of a test set, and during a training."""
+"""The quality of translations: BLEU and chrF of a test set, and of a validation set in training."""
 
 from kformer.evaluation.callback import TranslationQuality
 from kformer.evaluation.scores import (

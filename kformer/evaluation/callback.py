@@ -1,36 +1,41 @@
-"""A callback that translates the validation set while a model is in training."""
+"""A callback that translates the validation set during training."""
 
 from kformer.training.averages import averaged_weights
 from kformer.training.callbacks.step_counter import StepCounter
-from kformer.utils.checks import check_whole
+from kformer.utils.checks import check_same_length, check_whole
 
 
 class TranslationQuality(StepCounter):
-    """Measures BLEU and chrF of a validation set in training, by sacreBLEU.
+    """Measures BLEU and chrF of a validation set during training, by sacreBLEU.
 
-    The values stand in the logs of each epoch as `val_bleu` and `val_chrf`: in the history that
-    `fit` returns, for callbacks behind this one (`BestModel`, `StepHistory`,
-    `keras.callbacks.TensorBoard`). An epoch without a measurement has none, and of several it has
-    the last; `StepHistory` has each in the row of its step. Where the optimizer keeps a moving
-    average of the weights, it is the average that translates; `BestModel` saves that, while
-    `keras.callbacks.EarlyStopping` would bring back the weights that are averaged.
+    The values are in the logs of each epoch as `val_bleu` and `val_chrf`: in the history that
+    `fit` returns, and for callbacks that follow this one (`BestModel`, `StepHistory`,
+    `keras.callbacks.TensorBoard`). An epoch has the last of its measurements, or none;
+    `StepHistory` has each in the row of its step. Where the optimizer keeps a moving average of the
+    weights, the average translates. `BestModel` saves that average, while
+    `keras.callbacks.EarlyStopping` would restore weights that are not averaged.
 
     Args:
         tokenizer: the model's `kformer.Tokenizer`.
-        sources, references: lists of strings, the validation set.
-        every: int, steps between two measurements; `None` for none within epochs.
-        epochs: int, epochs between two measurements at the end of one; `None` for none where
-            `every` is given, else for each.
-        tokenize, lowercase: as for `kformer.evaluation.evaluate`; without `tokenize` the one that
+        sources, references: lists of str. The validation set.
+        every: int, default `None`. Steps between two measurements; `None` for none within epochs.
+        epochs: int, default `None`. Epochs between two measurements at the end of one; `None` for
+            each epoch, or for none where `every` is given.
+        tokenize: str, default `None`. As for `kformer.evaluation.evaluate`; `None` for the one that
             suits the references' script.
-        log_dir: folder for TensorBoard, which then shows `bleu` and `chrf` by steps; needs the
-            package tensorboard.
-        resume_from: a `TrainingState`, or `None`.
+        lowercase: bool, default `False`. As for `kformer.evaluation.evaluate`.
+        log_dir: path, default `None`. A folder for TensorBoard, which then shows `bleu` and `chrf`
+            by steps; needs the package tensorboard.
+        resume_from: a `TrainingState`, default `None`.
         **options: fields of `kformer.decoding.SearchOptions`; a beam of 1 by default.
 
     Attributes:
         results: list of tuples (step, `kformer.evaluation.EvaluationResult`), one for each
             measurement.
+
+    Raises:
+        ValueError: the validation set is empty, its sides differ in length, or `every` or `epochs`
+            is no whole number of at least 1.
 
     Example:
     ```python
@@ -65,14 +70,11 @@ class TranslationQuality(StepCounter):
             if value is not None:
                 check_whole(name, value)
         self.tokenizer, self.sources, self.references = tokenizer, list(sources), list(references)
-        if not self.sources or len(self.sources) != len(self.references):
-            counts = f"{len(self.sources)} sources and {len(self.references)} references"
-            raise ValueError(f"There are {counts}; give as many of both, and at least one.")
-        self.every, self.epochs, self.lowercase = (
-            every,
-            epochs or (1 if every is None else None),
-            lowercase,
-        )
+        check_same_length("the sources", len(self.sources), "the references", len(self.references))
+        if not self.sources:
+            raise ValueError("There is nothing to evaluate: the validation set has no sentences.")
+        self.every, self.lowercase = every, lowercase
+        self.epochs = epochs or (1 if every is None else None)
         self.tokenize = tokenize or suitable_tokenizer(self.references)
         self.options = {"beam_size": 1, **options}
         self.results = []
@@ -88,32 +90,33 @@ class TranslationQuality(StepCounter):
         super().on_train_batch_end(batch, logs)
         if self.every is not None and before // self.every != self.step // self.every:
             self.measure()
-            self._tell(logs)
+            self._add_to(logs)
 
     def on_epoch_end(self, epoch, logs=None):
         latest = self.results[-1][0] if self.results else 0
         is_due = self.epochs is not None and (epoch + 1) % self.epochs == 0
         if is_due and latest != self.step:
             self.measure()
-        # Where ends of epochs are measured, what was measured before an end is not the epoch's
-        # value.
+        # With `epochs`, a measurement within an epoch is not the epoch's value.
         if is_due or (self.epochs is None and latest > self._steps_before):
-            self._tell(logs)
+            self._add_to(logs)
 
-    def _tell(self, logs):
+    def _add_to(self, logs):
         """Adds the latest measurement to Keras's logs."""
         if logs is not None:
             _, result = self.results[-1]
             logs.update(val_bleu=result.bleu, val_chrf=result.chrf)
 
     def measure(self):
-        """Translates the validation set with the weights as they are now; returns the
-        `EvaluationResult`.
+        """Translates the validation set with the present weights.
+
+        Returns:
+            `EvaluationResult`.
         """
         from kformer.evaluation.scores import evaluate
         from kformer.translator import Translator
 
-        model = self.model  # On JAX this brings the variables up to date.
+        model = self.model  # On JAX, reading it writes the trained weights into the variables.
         if self._translator is None or self._translator.model is not model:
             self._translator = Translator(model, self.tokenizer)
         with averaged_weights(model):

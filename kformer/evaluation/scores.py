@@ -1,4 +1,4 @@
-"""How good translations are: BLEU and chrF, by sacreBLEU."""
+"""The quality of translations: BLEU and chrF, by sacreBLEU."""
 
 import dataclasses
 
@@ -7,17 +7,17 @@ from kformer.utils.checks import check_choice, check_same_length
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationResult:
-    """What `evaluate` found.
+    """What `evaluate` returns.
 
     Attributes:
-        bleu, chrf: the scores of the whole corpus, from 0 to 100. chrF is chrF2: recall counts
-            twice.
-        bleu_signature, chrf_signature: what a score must be published with, so that others can
-            compare with it.
-        bleu_details: BLEU's line of precisions, brevity penalty and lengths.
-        hypotheses: list of str, the translations.
-        truncated: list of ints, the numbers (from 0) of the sources that were longer than the
-            model's limit and were cut.
+        bleu, chrf: float. The scores of the whole corpus, from 0 to 100. chrF is chrF2: recall
+            counts twice.
+        bleu_signature, chrf_signature: str. sacreBLEU's signatures. Publish them with the scores:
+            only scores of equal signatures can be compared.
+        bleu_details: str. BLEU's precisions, brevity penalty and lengths.
+        hypotheses: list of str. The translations.
+        truncated: list of int. The indices of the sources that were longer than the model's limit
+            and were cut.
     """
 
     bleu: float
@@ -29,7 +29,7 @@ class EvaluationResult:
     truncated: list
 
     def as_dict(self):
-        """The scores and their signatures, as JSON takes them."""
+        """The scores and their signatures as a dict of JSON values."""
         names = ("bleu", "chrf", "bleu_signature", "chrf_signature", "bleu_details")
         return {
             **{name: getattr(self, name) for name in names},
@@ -49,18 +49,19 @@ def evaluate(
     progress=None,
     **options,
 ):
-    """Translates a test set and compares with its references.
+    """Translates a test set and compares the translations with its references.
 
     Args:
         translator: a `kformer.Translator`, or a `kformer.export.SavedModelTranslator`.
-        sources: list of strings.
-        references: list of strings, one for each source; or a list of such lists, where every
-            source has several references.
-        tokenize: how BLEU splits sentences into words, one of `bleu_tokenizers()`: `"13a"` for
-            European languages as they are written, `"zh"` for Chinese, `"none"` for text that is
-            tokenized already. (chrF needs no words.)
-        lowercase: whether to compare without regard to case.
-        batch_size, progress: as in `Translator.translate`.
+        sources: list of str.
+        references: list of str, one for each source; or a list of such lists, where every source
+            has several references.
+        tokenize: str, default `"13a"`. How BLEU splits sentences into words, one of
+            `bleu_tokenizers()`: `"13a"` for European languages as they are written, `"zh"` for
+            Chinese, `"none"` for text that is tokenized already. (chrF needs no words.)
+        lowercase: bool, default `False`. Whether upper and lower case count as equal.
+        batch_size: int, default 64. As in `Translator.translate`.
+        progress: function, default `None`. As in `Translator.translate`.
         **options: fields of `kformer.decoding.SearchOptions` that differ from the translator's,
             such as `beam_size=5`.
 
@@ -68,8 +69,8 @@ def evaluate(
         `EvaluationResult`.
 
     Raises:
-        ValueError: there is nothing to evaluate, the numbers of sources and references differ, or
-            the tokenization is unknown.
+        ValueError: there are no sources, there are not as many references as sources, or
+            `tokenize` is unknown.
 
     Example:
     ```python
@@ -91,7 +92,7 @@ def evaluate(
         raise ValueError("There is nothing to evaluate: the test set has no sentences.")
     for texts in references or [[]]:
         check_same_length("the sources", len(sources), "the references", len(texts))
-    metrics = _metrics(tokenize, lowercase)  # Before the long work.
+    metrics = _metrics(tokenize, lowercase)  # An unknown name must fail before the long work.
     results = translator.translate(sources, batch_size=batch_size, progress=progress, **options)
     hypotheses = [result.text for result in results]
     scores = [metric.corpus_score(hypotheses, references) for metric in metrics]
@@ -107,8 +108,9 @@ def evaluate(
 
 
 def bleu_tokenizers():
-    """The names that `tokenize` takes: list of str. Some download a model (`flores200`) or need a
-    package (`ja-mecab`).
+    """The names that `tokenize` may have, a list of str.
+
+    Some download a model (`flores200`) or need a package (`ja-mecab`).
     """
     from sacrebleu.metrics import BLEU
 
@@ -116,11 +118,13 @@ def bleu_tokenizers():
 
 
 def suitable_tokenizer(texts):
-    """How BLEU best splits texts into words, by their script alone: one of `"13a"`, `"zh"` and
-    `"char"`.
+    """The `tokenize` that suits the script of some texts.
 
     Args:
-        texts: list of strings.
+        texts: list of str.
+
+    Returns:
+        `"13a"`, `"zh"` or `"char"`.
     """
     letters = "".join(texts)
     counts = {

@@ -1,4 +1,4 @@
-"""Soft targets: what teachers expect at each token, and the loss of their student."""
+"""Soft targets: what teachers predict at each token, and the loss of their student."""
 
 import json
 import shutil
@@ -20,8 +20,8 @@ from tests.gradients import gradients
 V, K = 30, 4
 
 
-def draw(seed=0, batch=3, length=5, size=8):
-    """Hidden states, a table, labels, weights; classes with the label first, and their shares."""
+def random_case(seed=0, batch=3, length=5, size=8):
+    """Hidden states, a table, classes (the label first), their probabilities, weights."""
     random = np.random.default_rng(seed)
     hidden = random.normal(size=(batch, length, size)).astype("float32")
     table = random.normal(size=(V, size)).astype("float32")
@@ -34,7 +34,7 @@ def draw(seed=0, batch=3, length=5, size=8):
 
 
 def dense(ids, shares):
-    """The distribution over all classes that is meant."""
+    """The distribution over all classes: the rest of the probability is spread evenly."""
     target = np.repeat((1 - shares.sum(-1, keepdims=True)) / V, V, -1)
     np.put_along_axis(target, ids, np.take_along_axis(target, ids, -1) + shares, -1)
     return target
@@ -51,7 +51,7 @@ def torch_losses(logits, target):
 
 @pytest.mark.parametrize("chunk_rows", [4, None])
 def test_the_loss_is_that_of_the_whole_distribution(chunk_rows):
-    hidden, table, ids, shares, weights = draw()
+    hidden, table, ids, shares, weights = random_case()
     variables = [keras.Variable(hidden), keras.Variable(table)]
     target = dense(ids, shares)
     tensors = [ops.convert_to_tensor(part) for part in (ids, shares, weights)]
@@ -92,11 +92,9 @@ def test_the_loss_is_that_of_the_whole_distribution(chunk_rows):
         np.testing.assert_allclose(mine, other, atol=1e-5)
 
 
-def test_a_teacher_that_knows_nothing_else_is_the_label():
-    """With all its weight on the label a teacher changes nothing, whatever its weight beside the
-    text's.
-    """
-    hidden, table, ids, shares, _ = draw(1)
+def test_a_teacher_that_is_sure_of_the_label_changes_no_loss():
+    """A teacher that gives the label all probability changes no loss, at any teacher weight."""
+    hidden, table, ids, shares, _ = random_case(1)
     shares[:] = [1.0, 0.0, 0.0, 0.0]
     labels, hidden, table = ids[..., 0], ops.convert_to_tensor(hidden), ops.convert_to_tensor(table)
     plain, _ = MaskedCrossentropy(pad_id=-1).of_projection(labels, hidden, table)
@@ -108,7 +106,7 @@ def test_a_teacher_that_knows_nothing_else_is_the_label():
 
 
 def test_the_target_is_a_mixture_of_teachers_and_label():
-    hidden, table, ids, shares, _ = draw(2)
+    hidden, table, ids, shares, _ = random_case(2)
     loss = MaskedCrossentropy(label_smoothing=0.1, pad_id=-1, teacher_weight=0.7)
     logits = hidden @ table.T
     smoothed = 0.9 * np.eye(V)[ids[..., 0]] + 0.1 / V
@@ -167,7 +165,7 @@ def small_model(tokenizer, seed):
     return kformer.Transformer(tokenizer.vocabulary_size, **sizes, **ids, dropout=0.0, seed=seed)
 
 
-def test_teachers_say_what_their_models_say(prepared, tmp_path):
+def test_stored_probabilities_are_those_of_the_models(prepared, tmp_path):
     _, tokenizer, corpus = prepared
     models = [small_model(tokenizer, seed) for seed in (1, 2)]
     seen = []
@@ -222,7 +220,7 @@ def test_a_corpus_knows_its_tokenizer(prepared, tmp_path):
     assert not (tmp_path / "soft").exists()
     with pytest.raises(ValueError, match="was prepared with another tokenizer than the one given"):
         kformer.data.ParallelDataset.from_prepared(corpus, tokenizer=other, word_dropout=0.1)
-    # One that was written before corpora knew theirs is taken at its user's word.
+    # A corpus written by an older version does not name its tokenizer: nothing is checked.
     shutil.copytree(corpus.folder, tmp_path / "old")
     meta = json.loads((tmp_path / "old" / "meta.json").read_text(encoding="utf-8"))
     del meta["vocabulary"]
@@ -231,15 +229,13 @@ def test_a_corpus_knows_its_tokenizer(prepared, tmp_path):
 
 
 def _together(models, inputs):
-    """The logarithms of the mean probabilities, also of packed rows, which an ensemble passes on as
-    they are.
-    """
+    """The logarithms of the mean probabilities, also of packed rows."""
     return Ensemble(models)(
         {name: ops.convert_to_tensor(part) for name, part in inputs.items()}, training=False
     )
 
 
-def test_what_does_not_go_together_is_refused(prepared, tmp_path):
+def test_arguments_that_do_not_fit_together_are_refused(prepared, tmp_path):
     _, tokenizer, corpus = prepared
     model = small_model(tokenizer, 1)
     found = soft_targets(
@@ -294,7 +290,7 @@ def test_damaged_soft_targets_are_refused(prepared, tmp_path, harm):
 
 
 class WithLogits(kformer.Transformer):
-    """A loss of the user's own takes the way over the logits."""
+    """A model with its own `compute_loss` computes its loss from the logits."""
 
     def compute_loss(self, *args, **kwargs):
         return super().compute_loss(*args, **kwargs)
@@ -325,9 +321,7 @@ def test_a_student_learns_alike_with_and_without_logits(prepared, tmp_path):
 
 
 def test_a_run_learns_from_teachers_and_goes_on(prepared, tmp_path):
-    """Killed at a checkpoint and resumed, it has the losses of one that was not; the teachers are
-    not asked again.
-    """
+    """A resumed run has the losses of one that was not stopped, and needs its teachers no more."""
     folder, tokenizer, _ = prepared
     for seed in (1, 2):
         kformer.saving.save_run(
@@ -345,15 +339,15 @@ def test_a_run_learns_from_teachers_and_goes_on(prepared, tmp_path):
         "checkpoint_every": 3,
     }
     given["max_shapes"] = 1  # Each costs a compilation on JAX.
-    said = []
-    whole = train_run(tmp_path / "whole", **given, steps=8, report=said.append)
-    assert any("asking 2 teachers" in line for line in said) and any(
-        "targets: 0.8 of each" in line for line in said
+    reported = []
+    whole = train_run(tmp_path / "whole", **given, steps=8, report=reported.append)
+    assert any("asking 2 teachers" in line for line in reported) and any(
+        "targets: 0.8 of each" in line for line in reported
     )
-    train_run(tmp_path / "parts", **given, steps=5, report=said.append)
+    train_run(tmp_path / "parts", **given, steps=5, report=reported.append)
     for seed in (1, 2):
         shutil.rmtree(tmp_path / f"teacher-{seed}")
-    parts = train_run(tmp_path / "parts", resume=True, steps=8, report=said.append)
+    parts = train_run(tmp_path / "parts", resume=True, steps=8, report=reported.append)
     histories = [(run.path / "history.csv").read_text().splitlines() for run in (whole, parts)]
     losses = [[line.split(",")[2] for line in history] for history in histories]
     assert len(losses[0]) == 9 and losses[0] == losses[1]

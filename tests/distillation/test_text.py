@@ -1,4 +1,4 @@
-"""Texts for students."""
+"""Sequence-level distillation: training texts that teachers translated."""
 
 import pathlib
 import subprocess
@@ -60,7 +60,7 @@ def test_given_pairs_come_along_once():
 
 
 class Echo:
-    """Translates each text into itself behind its name."""
+    """Translates each text into its own name followed by the text."""
 
     def __init__(self, name):
         self.name = name
@@ -81,8 +81,7 @@ def test_teachers_by_themselves_and_backwards():
         backward=Echo("0"),
         progress=done.append,
     )
-    # A teacher's own repetitions stay, as the text's do; of what another one made already nothing
-    # is added.
+    # A pair that the text has twice stays twice; a pair that an earlier teacher made is not added.
     assert list(zip(found.sources, found.targets, strict=True)) == [
         ("a", "1a"),
         ("b", "1b"),
@@ -110,8 +109,7 @@ def test_round_trips_are_new_on_both_sides():
     done = []
     teachers = {"backward": [Echo("5"), Echo("6")], "round_trips": True, "progress": done.append}
     found = distill([Echo("1"), Echo("2")], ["a", "5B", "c"], ["A", "B", "A"], **teachers)
-    # Of sources that stand in the text already, or were made before, there are no more
-    # translations.
+    # A source that is in the text, or was made before, is not translated again.
     assert list(zip(found.sources, found.targets, strict=True))[6:] == [
         ("5A", "A"),
         ("5B", "B"),
@@ -124,8 +122,7 @@ def test_round_trips_are_new_on_both_sides():
         ("6B", "16B"),
     ]
     assert done == [*range(1, 16)] and (found.num_empty, found.num_truncated) == (0, 0)
-    # One teacher makes all the trips; with nothing new there is none to make, and what is empty is
-    # none.
+    # One forward teacher makes all round trips. Repeated and empty sources make none.
     alone = distill(
         Echo("1"),
         ["a"],
@@ -157,7 +154,7 @@ def test_round_trips_are_new_on_both_sides():
 
 
 @pytest.mark.any_backend
-def test_what_cannot_be_distilled():
+def test_wrong_arguments_are_refused():
     for arguments, message in (
         (([],), "nothing to distill"),
         ((SOURCES, REFERENCES[:2]), "4 lines in the sources, but 2 in the references"),
@@ -174,75 +171,65 @@ def test_what_cannot_be_distilled():
         distill([], SOURCES)
 
 
+class Command:
+    """`kformer distill` by the frozen run, given twice, on six lines in a folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        pairs = kformer.examples.generate_pairs(6, seed=5, split="test", categories=("time",))
+        self.sides = [pair.source for pair in pairs], [pair.target for pair in pairs]
+        for name, lines in zip(("source", "target"), self.sides, strict=True):
+            (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+    def run(self, *options):
+        """The finished process."""
+        command = [sys.executable, "-c", "import kformer_cli.main as m; raise SystemExit(m.main())"]
+        command += ["distill", FROZEN, FROZEN, "--source", self.folder / "source"]
+        for side in ("source", "target"):
+            command += [f"--output-{side}", self.folder / f"kd.{side}"]
+        return subprocess.run([*map(str, (*command, *options))], capture_output=True, text=True)
+
+    def made(self, *options):
+        """The lines of the two files that a successful command wrote, and what it printed."""
+        process = self.run(*options)
+        assert process.returncode == 0, process.stderr
+        return *self.outputs(), process.stderr
+
+    def outputs(self):
+        return [
+            (self.folder / f"kd.{side}").read_text(encoding="utf-8").splitlines()
+            for side in ("source", "target")
+        ]
+
+
 @pytest.mark.any_backend
 def test_the_command_writes_both_sides(tmp_path):
-    pairs = kformer.examples.generate_pairs(6, seed=5, split="test", categories=("time",))
-    for side in ("source", "target"):
-        (tmp_path / side).write_text(
-            "".join(f"{getattr(pair, side)}\n" for pair in pairs), encoding="utf-8"
-        )
-    outputs = [tmp_path / "kd.source", tmp_path / "kd.target"]
-    command = [
-        sys.executable,
-        "-c",
-        "import sys; from kformer_cli.main import main; sys.exit(main())",
-        "distill",
-        str(FROZEN),
-        str(FROZEN),
-    ]
-    command += [
-        "--source",
-        str(tmp_path / "source"),
-        "--output-source",
-        str(outputs[0]),
-        "--output-target",
-        str(outputs[1]),
-    ]
-    process = subprocess.run(command, capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr
-    assert (
-        "6 pairs (0 with an empty translation and 0 too long for a teacher left out)"
-        in process.stderr
-    )
-    found = [path.read_text(encoding="utf-8").splitlines() for path in outputs]
-    expected = kformer.Translator.load(FROZEN)([pair.source for pair in pairs], beam_size=5)
-    assert found == [[pair.source for pair in pairs], expected]
-    # The same teacher by itself a second time makes nothing new; backwards it writes sources.
-    command += [
-        "--reference",
-        str(tmp_path / "target"),
-        "--separately",
-        "--backward",
-        str(FROZEN),
-        "--beam-size",
-        "2",
-    ]
-    process = subprocess.run(command, capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr
-    found = [path.read_text(encoding="utf-8").splitlines() for path in outputs]
-    targets = [pair.target for pair in pairs]
+    command = Command(tmp_path)
+    sources, targets = command.sides
+    *found, printed = command.made()
+    assert "6 pairs (0 with an empty translation and 0 too long for a teacher left out)" in printed
     translator = kformer.Translator.load(FROZEN)
-    assert found[0][:6] == [pair.source for pair in pairs] and found[1][:6] == translator(
-        found[0][:6], beam_size=2
-    )
-    assert (found[0][6:], found[1][6:]) == (translator(targets, beam_size=2), targets)
-    process = subprocess.run([*command, "--round-trips"], capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr
-    again = [path.read_text(encoding="utf-8").splitlines() for path in outputs]
-    trips = translator(list(dict.fromkeys(found[0][6:])), beam_size=2)
-    assert again == [found[0] + list(dict.fromkeys(found[0][6:])), found[1] + trips]
-    # Where it cannot write is known before it translates.
-    nowhere = str(tmp_path / "nowhere" / "kd.target")
-    process = subprocess.run([*command, "--output-target", nowhere], capture_output=True, text=True)
-    assert process.returncode != 0 and "of the output file does not exist" in " ".join(
-        process.stderr.split()
-    )
-    assert (
-        "lines" not in process.stderr
-        and [path.read_text(encoding="utf-8").splitlines() for path in outputs] == again
-    )
-    command = [part for part in command if part not in ("--reference", str(tmp_path / "target"))]
-    process = subprocess.run(command, capture_output=True, text=True)
+    assert found == [sources, translator(sources, beam_size=5)]
+    # Given a second time, the same teacher makes nothing new; backwards it writes sources.
+    separately = ["--reference", tmp_path / "target", "--separately"]
+    separately += ["--backward", FROZEN, "--beam-size", "2"]
+    *found, _ = command.made(*separately)
+    backwards = translator(targets, beam_size=2)
+    assert found == [sources + backwards, translator(sources, beam_size=2) + targets]
+    *again, _ = command.made(*separately, "--round-trips")
+    new = list(dict.fromkeys(backwards))
+    assert again == [found[0] + new, found[1] + translator(new, beam_size=2)]
+
+
+@pytest.mark.any_backend
+def test_the_command_checks_its_options_before_it_translates(tmp_path):
+    command = Command(tmp_path)
+    found = command.made()[:2]
+    process = command.run("--output-target", tmp_path / "nowhere" / "kd.target")
+    assert process.returncode != 0
+    assert "of the output file does not exist" in " ".join(process.stderr.split())
+    assert "lines" not in process.stderr and command.outputs() == list(found)
+    process = command.run("--backward", FROZEN)
     assert process.returncode != 0 and "give it by --reference" in " ".join(process.stderr.split())
 
 
@@ -255,8 +242,8 @@ def test_a_student_teaches_the_next(tmp_path):
         # First one teacher, then that and its student together.
         teachers = kformer.Translator.load(runs)
         found = distill(teachers, sources, targets, keep_original=True, beam_size=2)
-        says = teachers(sources, beam_size=2)
-        expected = [*zip(sources, says, strict=True), *zip(sources, targets, strict=True)]
+        translations = teachers(sources, beam_size=2)
+        expected = [*zip(sources, translations, strict=True), *zip(sources, targets, strict=True)]
         assert set(zip(found.sources, found.targets, strict=True)) == set(expected)
         files = {}
         for side, texts in (("source", found.sources), ("target", found.targets)):
@@ -275,7 +262,7 @@ def test_a_student_teaches_the_next(tmp_path):
         runs.append(
             train_run(tmp_path / f"run-{turn}", start_from=runs[-1], **files, **settings).path
         )
-    # Each of the three says something else of the same text.
+    # The three runs give the same text different scores.
     scores = {
         tuple(
             round(beam.hypotheses[0].score, 3)

@@ -43,7 +43,7 @@ def test_measures_while_the_model_is_trained(pairs, tmp_path):
     )
     epochs = TranslationQuality(tokenizer, sources[:8], targets[:8], epochs=2)
     history = model.fit(data, epochs=2, callbacks=[epochs, steps], verbose=0).history
-    # The weights stay as they are, and so does what they say.
+    # The weights do not change, so neither do the scores.
     assert [step for step, _ in steps.results] == [n for n in range(2, 2 * per_epoch + 1, 2)]
     assert all(
         result.bleu == before.bleu and result.chrf == before.chrf for _, result in steps.results
@@ -59,7 +59,7 @@ def test_measures_while_the_model_is_trained(pairs, tmp_path):
         )
 
 
-def test_it_is_the_average_that_translates():
+def test_the_average_of_the_weights_translates():
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.compile(keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.5), "mse")
     model.train_on_batch(np.ones((4, 2)), np.ones((4, 1)))
@@ -105,8 +105,10 @@ def test_the_best_average_is_kept_by_fit(pairs, tmp_path):
 @pytest.mark.any_backend
 def test_wrong_settings(pairs):
     tokenizer = kformer.Tokenizer.load(FROZEN / "tokenizer")
-    with pytest.raises(ValueError, match="There are 1 sources and 2 references"):
+    with pytest.raises(ValueError, match="1 lines in the sources, but 2 in the references"):
         TranslationQuality(tokenizer, ["a"], ["b", "c"])
+    with pytest.raises(ValueError, match="the validation set has no sentences"):
+        TranslationQuality(tokenizer, [], [])
     with pytest.raises(ValueError, match="every must be a whole number of at least 1, but 0"):
         TranslationQuality(tokenizer, ["a"], ["b"], every=0)
     with pytest.raises(ValueError, match="measure must be one of nll, bleu, but 'loss'"):
@@ -125,7 +127,7 @@ def test_words_by_script():
 
 
 @pytest.mark.any_backend
-def test_what_is_no_number_is_worse_than_any(tmp_path):
+def test_nan_never_counts_as_an_improvement(tmp_path):
     validations = [
         {"epoch": 1 + index, "nll": value}
         for index, value in enumerate([float("nan"), 3.0, float("nan"), 4.0])
@@ -149,7 +151,7 @@ def test_the_best_bleu_is_kept_and_patience_ends(pairs, tmp_path):
             files[f"{split}_{side}"] = str(tmp_path / f"{split}.{side}")
             text = "".join(f"{getattr(pair, side)}\n" for pair in chosen)
             pathlib.Path(files[f"{split}_{side}"]).write_text(text, encoding="utf-8")
-    said = []
+    reported = []
     settings = {
         "start_from": str(FROZEN),
         "batch_tokens": 200,
@@ -162,17 +164,17 @@ def test_the_best_bleu_is_kept_and_patience_ends(pairs, tmp_path):
         "patience": 2,
         "epochs": 9,
         "ema": 0.5,
-        "report": said.append,
+        "report": reported.append,
         "show_progress": False,
     }
     settings |= {"quality_every": 2, "log_dir": tmp_path / "log", "checkpoint_every": 1}
     result = train_run(tmp_path / "run", **files, **settings)
-    # A model that stays as it is: the first validation is the best, and two more are no better.
+    # The model does not change: the first validation is the best, and two more are no better.
     with open(tmp_path / "run" / "history.csv", encoding="utf-8", newline="") as file:
         measured = [row for row in csv.DictReader(file) if row["val_bleu"]]
     rows = [row for row in measured if row["val_nll"]]
     assert [int(row["epoch"]) for row in rows] == [1, 2, 3]
-    # What is measured within epochs stands at its steps, and no epoch is judged by it.
+    # Measurements within epochs are in the rows of their steps; they do not judge an epoch.
     per_epoch = result.steps // 3
     assert per_epoch > 2
     expected = [
@@ -186,11 +188,11 @@ def test_the_best_bleu_is_kept_and_patience_ends(pairs, tmp_path):
         event.step for event in EventAccumulator(str(tmp_path / "log")).Reload().Tensors("bleu")
     ] == expected
     assert result.best == pytest.approx({"epoch": 1, "bleu": float(rows[0]["val_bleu"])})
-    assert any("2 validations in a row were no better" in sentence for sentence in said)
-    again = train_run(tmp_path / "run", resume=True, report=said.append, show_progress=False)
+    assert any("2 validations in a row were no better" in sentence for sentence in reported)
+    again = train_run(tmp_path / "run", resume=True, report=reported.append, show_progress=False)
     assert again.steps == result.steps and again.best == pytest.approx(result.best)
     # With more patience it goes on.
     more = train_run(
-        tmp_path / "run", resume=True, patience=4, report=said.append, show_progress=False
+        tmp_path / "run", resume=True, patience=4, report=reported.append, show_progress=False
     )
     assert more.steps == result.steps // 3 * 5

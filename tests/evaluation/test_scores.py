@@ -20,7 +20,7 @@ CHINESE = (
 
 
 class FixedTranslator:
-    """Gives the translations that it was made with, and notes what it was asked."""
+    """Returns fixed translations, and keeps the options of the last call."""
 
     def __init__(self, translations):
         self.translations, self.asked = translations, None
@@ -92,7 +92,7 @@ def test_scores_are_those_of_the_sacrebleu_command(
     )
 
 
-def test_the_result_has_translations_and_what_was_cut():
+def test_the_result_has_translations_and_truncated_sources():
     translator, counts = FixedTranslator(HYPOTHESES), []
     found = evaluate(
         translator, ["x"] * 3, HYPOTHESES, batch_size=7, progress=counts.append, beam_size=5
@@ -111,7 +111,7 @@ def test_the_result_has_translations_and_what_was_cut():
         (["x"], ["x"], {"tokenize": "moses"}, "tokenize must be one of 13a, char"),
     ],
 )
-def test_bad_input_is_told_before_anything_is_translated(sources, references, options, words):
+def test_bad_input_is_refused_before_anything_is_translated(sources, references, options, words):
     translator = FixedTranslator(HYPOTHESES)
     with pytest.raises(ValueError, match=words):
         evaluate(translator, sources, references, **options)
