@@ -1,8 +1,9 @@
-r"""Text files through a translator: every input line has exactly one output line.
+r"""Translates the lines of a file or pipe: every input line has exactly one output line.
 
-Lines end at "\n" and nowhere else. Bytes that are not UTF-8 become U+FFFD, so that a damaged line
-is one odd line of output, and never an error or a shift of all that follow. A byte order mark at
-the start and one "\r" before a newline are dropped."""
+A line ends at "\n" and nowhere else. Bytes that are not UTF-8 become U+FFFD, so a damaged line
+changes its own translation alone, and no other line moves. A byte order mark at the start and one
+"\r" before a newline are dropped.
+"""
 
 import codecs
 import contextlib
@@ -15,25 +16,27 @@ from kformer.translator import Translator
 from kformer.utils import checks, files
 from kformer.utils.lines import read_lines  # noqa: F401, of the commands
 
-# A line that waits for others to come is translated after so many seconds without them.
+# Lines that have come are translated after this many seconds without another line.
 _PATIENCE = 0.2
 
 
 def open_translator(path, source_language=None, target_language=None, ensemble=None):
-    """The translator of a run directory or of a SavedModel, whichever `path` is.
+    """The translator of a run directory or of a SavedModel.
 
     Args:
-        path: a run directory; or `NAME/` or `NAME/VERSION/` of a SavedModel.
-        source_language, target_language: codes, for a run of several languages; `None` for those it
-            has.
-        ensemble: list of further run directories, whose models translate together with the first.
+        path: path of a run directory; or `NAME/` or `NAME/VERSION/` of a SavedModel.
+        source_language, target_language: str, default `None`. Codes, for a run of several
+            languages; `None` for the languages that the run has.
+        ensemble: list of paths, default `None`. Further run directories, whose models translate
+            together with the first.
 
     Returns:
         A `kformer.Translator`, or a `kformer.export.SavedModelTranslator`.
 
     Raises:
-        FileNotFoundError: there is neither.
-        ValueError: as `Translator.load` and `SavedModelTranslator`.
+        FileNotFoundError: there is no run directory or SavedModel at `path`.
+        ValueError: as `Translator.load` and `SavedModelTranslator`; or a SavedModel is given with
+            languages or an ensemble.
     """
     path = pathlib.Path(path)
     if not path.exists():
@@ -42,7 +45,7 @@ def open_translator(path, source_language=None, target_language=None, ensemble=N
         return load_run_translator(path, source_language, target_language, ensemble)
     if ensemble:
         raise ValueError(
-            f"{path} is no run directory, and only such translate together: leave --ensemble "
+            f"{path} is no run directory, and only runs translate together: leave --ensemble "
             "out, or give the run."
         )
     versions = (folder / "saved_model.pb" for folder in [path, *path.glob("*")])
@@ -62,10 +65,11 @@ def open_translator(path, source_language=None, target_language=None, ensemble=N
 
 
 def load_run_translator(path, source_language=None, target_language=None, ensemble=None):
-    """`Translator.load`, with a word for who comes too early or with a SavedModel.
+    """The translator of a run directory; arguments and returns are those of `open_translator`.
 
     Raises:
-        FileNotFoundError, ValueError: as `Translator.load` and `Translator.for_languages`.
+        FileNotFoundError: there is no run, or its training has not written a model yet.
+        ValueError: as `Translator.load` and `Translator.for_languages`.
     """
     path = pathlib.Path(path)
     if (
@@ -83,15 +87,18 @@ def load_run_translator(path, source_language=None, target_language=None, ensemb
 
 
 def search_options(translator, **options):
-    """Keyword arguments for `translate`: those that are not `None`, after checking that the
-    translator can follow them.
+    """Keyword arguments for a translator's `translate`, checked.
 
     Args:
         translator: as `open_translator` returns it.
-        **options: fields of `SearchOptions`, or `None` for what the translator has.
+        **options: fields of `SearchOptions`; an option that is `None` is left to the translator.
+
+    Returns:
+        A dict of the options that are not `None`.
 
     Raises:
-        ValueError: a SavedModel was exported with other options, or the values do not go together.
+        ValueError: a SavedModel was exported with other options, or two options do not fit
+            together.
     """
     options = {name: value for name, value in options.items() if value is not None}
     if isinstance(translator, Translator):
@@ -118,17 +125,18 @@ def search_options(translator, **options):
 
 
 def translate_lines(lines, translate, write, *, chunk_lines=512, progress=None):
-    """Translates lines as they come and writes each translation as soon as it is there.
+    """Translates lines as they come and writes each translation as soon as it is made.
 
     Args:
         lines: binary file, or another iterable of bytes that end in a newline.
-        translate: function from a list of strings to a list of `kformer.translation.Translation`.
-        write: function that takes the list of `Translation` of each chunk.
-        chunk_lines: lines translated at once, at most. Fewer if no further line comes for a moment.
-        progress: function that is called with the number of lines done.
+        translate: function from a list of str to a list of `kformer.translation.Translation`.
+        write: function of the list of `Translation` of each chunk.
+        chunk_lines: int, default 512. The most lines that are translated at once. There are fewer
+            where no further line comes for a moment.
+        progress: function, default `None`. It is called with the number of lines done.
 
     Returns:
-        List of ints, the numbers (from 1) of the lines that were longer than the model's limit and
+        List of int: the numbers (from 1) of the lines that were longer than the model's limit and
         were cut.
     """
     truncated, done = [], 0
@@ -143,12 +151,12 @@ def translate_lines(lines, translate, write, *, chunk_lines=512, progress=None):
 
 
 def chunks_of_lines(lines, chunk_lines):
-    """Lists of at most `chunk_lines` decoded lines; a shorter one when no further line comes for a
-    moment.
+    """Yields lists of decoded lines, in order.
 
     Args:
         lines: binary file, or another iterable of bytes.
-        chunk_lines: int.
+        chunk_lines: int. The most lines of a list. A list is shorter where no further line comes
+            for a moment.
     """
     waiting = queue.Queue(maxsize=4 * chunk_lines)
     end = object()
@@ -167,10 +175,11 @@ def chunks_of_lines(lines, chunk_lines):
                 if stop.is_set():
                     return
             put(end)
-        except Exception as error:  # It is raised where somebody can see it.
+        except Exception as error:  # The other thread raises it.
             put(error)
 
-    # A thread, since reading a pipe waits, and the lines that have come should not.
+    # A thread of its own reads: it may wait for a pipe while the lines that have come are
+    # translated.
     threading.Thread(target=read, daemon=True).start()
     chunk = []
     try:
@@ -205,13 +214,14 @@ def format_line(translation, *, n_best=1, scores=False):
 
     Args:
         translation: `kformer.translation.Translation`.
-        n_best: int. Above 1 the hypotheses are columns, best first, with tabs between them.
-        scores: whether a column with its log-probability follows each text.
+        n_best: int, default 1. Above 1 the hypotheses are columns, best first, with tabs between
+            them.
+        scores: bool, default `False`. Whether a column with its log-probability follows each text.
     """
     columns = []
     for hypothesis in translation.hypotheses[:n_best]:
         text = one_line(hypothesis.text)
-        # One column stays one column.
+        # A tab in a text would look like another column.
         columns.append(text.replace("\t", " ") if n_best > 1 or scores else text)
         if scores:
             columns.append(f"{hypothesis.score:.6f}")
@@ -234,8 +244,10 @@ def check_same_length(source_path, sources, other_path, others):
 
 @contextlib.contextmanager
 def open_output(path):
-    """A binary file to write to: standard output for `None`; else a file that takes its place when
-    it is whole.
+    """Opens a binary file for output, as a context manager.
+
+    Args:
+        path: path of the file, which appears when it is whole; `None` for standard output.
 
     Raises:
         FileNotFoundError: its folder does not exist.
@@ -249,7 +261,7 @@ def open_output(path):
         raise FileNotFoundError(
             f"The folder {path.parent} of the output file does not exist; make it first."
         )
-    if path.exists() and not path.is_file():  # a device or a named pipe; a folder is an error here
+    if path.exists() and not path.is_file():  # A device or a named pipe. (A folder fails here.)
         with open(path, "wb") as file:
             yield file
         return
@@ -258,7 +270,12 @@ def open_output(path):
 
 
 def warn_truncated(numbers, stream=None):
-    """Says on standard error which lines were cut."""
+    """Prints which lines were cut.
+
+    Args:
+        numbers: list of int, from 1. Nothing is printed if it is empty.
+        stream: text file, default `None`; `None` for standard error.
+    """
     if numbers:
         shown = ", ".join(map(str, numbers[:10])) + (", ..." if len(numbers) > 10 else "")
         print(

@@ -1,4 +1,4 @@
-"""What a translation is: hypotheses with their scores, and where a translation looked."""
+"""What a `Translator` returns: hypotheses with their scores, and attention."""
 
 from typing import NamedTuple
 
@@ -9,10 +9,10 @@ class Hypothesis(NamedTuple):
     """One translation of a sentence.
 
     Attributes:
-        text: the translation.
-        score: sum of the log-probabilities of its tokens, the end token included.
-        rank: the score after the length penalty; n-best lists are ordered by it.
-        ids: list of int, its tokens, the end token included.
+        text: str. The translation.
+        score: float. The sum of the log-probabilities of its tokens, the end token included.
+        rank: float. The score after the length penalty; n-best lists are ordered by it.
+        ids: list of int. Its tokens, the end token included.
     """
 
     text: str
@@ -22,11 +22,11 @@ class Hypothesis(NamedTuple):
 
 
 class Translation(NamedTuple):
-    """What a search gave for one source text.
+    """The result of a search for one source text.
 
     Attributes:
         hypotheses: list of `Hypothesis`, best first.
-        truncated: whether the source was longer than the model's limit and was cut.
+        truncated: bool. Whether the source was longer than the model's limit and was cut.
     """
 
     hypotheses: list
@@ -44,12 +44,13 @@ class Translation(NamedTuple):
 
 
 class AttentionMap(NamedTuple):
-    """Where a translation looked.
+    """The cross-attention of a translation, of every layer and head.
 
     Attributes:
-        source_tokens, target_tokens: lists of str, the pieces with special tokens.
-        weights: float32 array `[layers, heads, T, S]`; row t is the attention when target token t
-            was predicted.
+        source_tokens, target_tokens: list of str. The tokens of both sides, special tokens
+            included.
+        weights: float32 array `[layers, heads, T, S]`. Row t is the attention with which target
+            token t was predicted.
     """
 
     source_tokens: list

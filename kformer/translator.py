@@ -1,9 +1,6 @@
-"""Text in, text out: tokenizer, search and tokenizer again, on any backend."""
+"""`Translator`: texts in, translations out, on any backend."""
 
-import collections
 import dataclasses
-import itertools
-import re
 
 import numpy as np
 from keras import ops
@@ -13,32 +10,35 @@ from kformer.decoding.batching import batches_by_length
 from kformer.decoding.searcher import check_options
 from kformer.models import Ensemble
 from kformer.saving import load_run, save_run
+from kformer.text.frequent_tokens import frequent_tokens
 from kformer.translation import AttentionMap, Hypothesis, Translation
-from kformer.utils.checks import check_same_length, check_whole
-
-# How SentencePiece names the token of a byte.
-_BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
+from kformer.utils.checks import check_same_length, check_texts
 
 
 class Translator:
     """A model and its tokenizer.
 
     Args:
-        model: a `kformer.Transformer`.
-        tokenizer: the `kformer.Tokenizer` it was trained with.
-        options: `kformer.decoding.SearchOptions`, the default of every call; `None` for a beam of
-            4.
-        config: dict of JSON values that `save` writes along, such as how the model was trained.
+        model: `kformer.Transformer`, or a `kformer.models.Ensemble` of several.
+        tokenizer: `kformer.Tokenizer`, the one that the model was trained with.
+        options: `kformer.decoding.SearchOptions`, default `None`. The options of every call that
+            does not change them; `None` for a beam of 4.
+        config: dict of JSON values, default `None`. `save` writes it, too, such as how the model
+            was trained.
 
     Call arguments:
-        texts: a list of strings, or one string.
-        batch_size, batch_tokens: as for `translate`.
+        texts: list of str, or one str.
+        batch_size: int, default 64. As for `translate`.
+        batch_tokens: int, default 4096. As for `translate`.
         **options: fields of `SearchOptions` that this call changes, such as `beam_size=1`.
 
     Returns:
-        A list of translations in the order of the texts; for one string, one string. With `n_best`
-        above 1 each translation is a list of strings, best first. An empty text gives an empty
+        A list of str, the translations in the order of the texts; for one str, one str. With
+        `n_best` above 1 each translation is a list of str, best first. An empty text has an empty
         translation.
+
+    Raises:
+        ValueError: the tokenizer has more tokens than the model.
 
     Example:
     ```python
@@ -55,16 +55,14 @@ class Translator:
             if theirs > ours:
                 raise ValueError(
                     f"The tokenizer has {theirs} {name} tokens, but the model only {ours}: "
-                    "this is not the tokenizer that the "
-                    "model was made for."
+                    "this is not the tokenizer that the model was made for."
                 )
         self.model = model
         self.tokenizer = tokenizer
-        options = (
-            SearchOptions(max_length=max(1, model.max_length - 1)) if options is None else options
-        )
+        if options is None:
+            options = SearchOptions(max_length=max(1, model.max_length - 1))
         if tokenizer.target_language is not None:
-            # The language is not for the search to choose.
+            # The search must not choose the language.
             options = dataclasses.replace(options, prefix_ids=tokenizer.target_prefix)
         self.options = options
         self.config = dict(config or {})
@@ -86,24 +84,26 @@ class Translator:
         return results[0] if single else results
 
     def translate(self, texts, *, batch_size=64, batch_tokens=4096, progress=None, **options):
-        """Like a call, with everything that the search knows.
+        """Like a call, but returns scores, tokens and truncation, too.
 
-        Sentences are searched together with others of their length, and those that are done are not
-        computed further; none changes another's translation.
+        Sentences of similar lengths are searched together. No sentence changes another's
+        translation.
 
         Args:
-            texts: list of strings.
-            batch_size: the most sentences searched at once.
-            batch_tokens: the most source tokens searched at once, padding included; `None` for any
-                number. It bounds the memory that long sentences take.
-            progress: function that is called with the number of sentences done after each batch.
+            texts: list of str.
+            batch_size: int, default 64. The most sentences that are searched at once.
+            batch_tokens: int, default 4096. The most source tokens that are searched at once,
+                padding included; `None` for any number. It bounds the memory that long sentences
+                take.
+            progress: function, default `None`. It is called after each batch with the number of
+                sentences done.
             **options: fields of `SearchOptions` that this call changes.
 
         Returns:
             List of `Translation`, in the order of the texts.
         """
         options = self.search_options(options)
-        texts = _check_texts(texts)
+        texts = check_texts(texts)
         searcher = self._searcher(options)
         rows, truncated = self._source_rows(texts)
         nothing = Translation([Hypothesis("", 0.0, 0.0, []) for _ in range(options.n_best)], False)
@@ -125,23 +125,27 @@ class Translator:
         """The log-probability of given translations.
 
         Args:
-            sources, targets: lists of strings of one length.
-            batch_size: pairs scored at once.
-            progress: function that is called with the number of pairs done after each batch.
+            sources, targets: lists of str of one length.
+            batch_size: int, default 32. The pairs that are scored at once.
+            progress: function, default `None`. It is called after each batch with the number of
+                pairs done.
 
         Returns:
-            List of floats: the sum of the log-probabilities (natural logarithm) of each target's
-            tokens and its end token, given the source; a target language that is put before it
-            counts nothing. It equals the `score` of a search that found the same tokens.
+            List of float: the sum of the log-probabilities (natural logarithm) of each target's
+            tokens and its end token, given the source. The token of a target language does not
+            count. The sum equals the `score` of a search that found the same tokens.
+
+        Raises:
+            ValueError: the sides differ in length, or a target is longer than the model's limit.
         """
-        sources, targets = _check_texts(sources), _check_texts(targets)
+        sources, targets = check_texts(sources), check_texts(targets)
         check_same_length("the sources", len(sources), "the targets", len(targets))
         if self._scorer is None:
             self._scorer = Scorer(self.model)
         rows, _ = self._source_rows(sources, keep_empty=True)
         labels = self.tokenizer.tokenize(targets, side="target", special_tokens=True)
-        # What a search is given counts nothing, and neither does what some models have behind the
-        # end token.
+        # Forced tokens do not count in a search's score, nor do tokens after the end token, which
+        # some models have.
         prefix, suffix = self.options.prefix_ids, self.tokenizer.target_suffix
         prefix = len(prefix) if prefix == self.tokenizer.target_prefix else 0
         behind = suffix[::-1].index(self.tokenizer.end_id) if self.tokenizer.end_id in suffix else 0
@@ -167,22 +171,23 @@ class Translator:
         return scores
 
     def shortlist(self, texts, size=None):
-        """The tokens that occur in texts: what to give as the option `shortlist`, so that a search
-        computes no others.
+        """The tokens that occur in texts, for the option `shortlist`: a search computes no others.
 
-        It pays where translations need a part of the vocabulary only, such as the target side of
-        the training data, or one domain. Tokens that stand for a single byte are always among them,
-        so that any text can still be written where a vocabulary has them.
+        It saves time where translations need only part of the vocabulary, such as those of one
+        domain, or the tokens of the training data. The tokens of single bytes are always included:
+        a vocabulary that has them can still write any text.
 
         Args:
-            texts: iterable of strings in the target language, such as an open text file.
-            size: int, how many tokens to take, the most frequent; `None` for all that occur.
+            texts: iterable of str in the target language, such as an open text file.
+            size: int, default `None`. The number of tokens, the most frequent ones; `None` for all
+                that occur.
 
         Returns:
             Tuple of ids, sorted.
 
         Raises:
-            ValueError: there is no token in the texts, or `size` is below 1.
+            ValueError: the texts have no token, or `size` is below 1.
+            TypeError: `texts` is one text.
 
         Example:
         ```python
@@ -191,48 +196,28 @@ class Translator:
         translator(["A man rides a horse."], shortlist=ids)
         ```
         """
-        if isinstance(texts, str | bytes):
-            raise TypeError("Give a list of texts, not one text: put it into a list, [text].")
-        if size is not None:
-            check_whole("size", size)
-        counts, texts = collections.Counter(), iter(texts)
-        while chunk := _check_texts(itertools.islice(texts, 10_000)):  # A file may be large.
-            for row in self.tokenizer.tokenize(chunk, side="target"):
-                counts.update(row)
-        if not counts:
-            raise ValueError(
-                "There is no token in the texts of the shortlist; give text in the target language."
-            )
-        # Of equally frequent ones the first: the list must not depend on the order of the texts.
-        found = sorted(counts, key=lambda token: (-counts[token], token))[:size]
-        pieces = self.tokenizer.tokens(range(self.tokenizer.target_vocabulary_size), side="target")
-        return tuple(
-            sorted(
-                {
-                    *found,
-                    *(token for token, piece in enumerate(pieces) if _BYTE_PIECE.fullmatch(piece)),
-                }
-            )
-        )
+        return frequent_tokens(self.tokenizer, texts, size)
 
     def attention(self, source, target=None, **options):
-        """Where a translation looked: the cross-attention of every layer and head, from one forward
-        pass.
+        """The cross-attention of every layer and head, computed in one forward pass.
 
         Args:
-            source: a string.
-            target: its translation; `None` for the one that the search finds.
+            source: str.
+            target: str, default `None`. Its translation; `None` for the one that the search finds.
             **options: fields of `SearchOptions` for that search.
 
         Returns:
             `AttentionMap`.
+
+        Raises:
+            ValueError: the translator has an ensemble, which has no attention of its own.
         """
         self._check_single("looked into")
         if target is None:
             labels = self.translate([source], **options)[0].hypotheses[0].ids
         else:
             labels = self.tokenizer.tokenize(target, side="target", special_tokens=True)
-        (row,), _ = self._source_rows(_check_texts([source]), keep_empty=True)
+        (row,), _ = self._source_rows(check_texts([source]), keep_empty=True)
         if not labels:
             labels = [self.tokenizer.end_id]
         inputs = {
@@ -247,8 +232,16 @@ class Translator:
         )
 
     def save(self, path):
-        """Writes a run directory: model, tokenizer, configuration and search options. See
-        `kformer.saving.save_run`.
+        """Writes a run directory: model, tokenizer, configuration and search options.
+
+        Args:
+            path: path of the directory, see `kformer.saving.save_run`.
+
+        Returns:
+            The path.
+
+        Raises:
+            ValueError: the translator has an ensemble, which cannot be saved.
         """
         self._check_single("saved")
         return save_run(
@@ -260,15 +253,19 @@ class Translator:
 
     @classmethod
     def load(cls, path):
-        """Reads a run directory that `save` or `kformer train` wrote, on whatever backend that was.
+        """Reads a run directory that `save` or `kformer train` wrote, on any backend.
 
         Args:
-            path: the run directory; or a list of such, whose models then translate together as a
-                `kformer.models.Ensemble`, with the search options of the first.
+            path: path of the run directory; or a list of them, whose models then translate together
+                as a `kformer.models.Ensemble`, with the search options of the first.
+
+        Returns:
+            `Translator`.
 
         Raises:
-            FileNotFoundError, ValueError: as `kformer.saving.load_run`; or the runs of an
-                ensemble differ in their tokenizers.
+            FileNotFoundError: as `kformer.saving.load_run`.
+            ValueError: as `kformer.saving.load_run`; or the runs of an ensemble differ in their
+                tokenizers.
         """
         if isinstance(path, list | tuple) and len(path) > 1:
             translators = [cls.load(each) for each in path]
@@ -276,37 +273,34 @@ class Translator:
                 if not translators[0].tokenizer.writes_like(other.tokenizer):
                     raise ValueError(
                         f"{name} has another tokenizer than {path[0]}, and an ensemble needs "
-                        "one: train its runs with one tokenizer "
-                        "(kformer train --tokenizer)."
+                        "one: train its runs with one tokenizer (kformer train --tokenizer)."
                     )
-            first = translators[0]
-            return cls(
-                Ensemble([each.model for each in translators]),
-                first.tokenizer,
-                first.options,
-                first.config,
-            )
+            first, model = translators[0], Ensemble([each.model for each in translators])
+            return cls(model, first.tokenizer, first.options, first.config)
         if isinstance(path, list | tuple):
             (path,) = path
         model, tokenizer, config = load_run(path)
         search = config.pop("search", None)
-        return cls(
-            model, tokenizer, None if search is None else _options_from_config(search, path), config
-        )
+        options = None if search is None else _options_from_config(search, path)
+        return cls(model, tokenizer, options, config)
 
     def export(self, path, format="saved_model", **options):
-        """Writes the model in a form that needs no kformer.
+        """Writes the model in a format that is used without kformer.
 
         Args:
-            path: a folder; of the format "saved_model" the next version is written in it, of others
-                there must be nothing yet.
-            format: "saved_model" (strings in, strings out, `kformer.export.export_saved_model`),
-                "ctranslate2" (`kformer.export.ctranslate2`), "hf" (a folder for `transformers`,
-                `kformer.export.export_huggingface`) or "onnx" (`kformer.export.onnx`).
-            **options: of the format's function.
+            path: path of a folder. "saved_model" writes its next version into it; for the other
+                formats it must not exist.
+            format: str, default `"saved_model"`. `"saved_model"` (strings in, strings out,
+                `kformer.export.export_saved_model`), `"ctranslate2"`
+                (`kformer.export.ctranslate2`), `"hf"` (a folder for `transformers`,
+                `kformer.export.export_huggingface`) or `"onnx"` (`kformer.export.onnx`).
+            **options: options of the format's function.
 
         Returns:
             The path that was written.
+
+        Raises:
+            ValueError: the translator has an ensemble, which cannot be exported.
         """
         self._check_single("exported")
         from kformer.export import export
@@ -321,31 +315,39 @@ class Translator:
             )
 
     def for_languages(self, source=None, target=None):
-        """The translator of a multilingual model for other languages; the model is shared.
+        """A translator for other languages of a multilingual model, which it shares.
 
         Args:
-            source, target: codes among `tokenizer.languages`, such as "eng_Latn"; `None` leaves a
-                side as it is.
+            source, target: str, default `None`. Codes among `tokenizer.languages`, such as
+                `"eng_Latn"`; `None` does not change a side.
 
         Returns:
             `Translator`.
 
         Raises:
-            ValueError: a code is unknown, or the model's start token is its language, which only a
-                new import changes.
+            ValueError: a code is unknown; or the model's start token is its target language, which
+                is chosen when a checkpoint is imported.
         """
         tokenizer = self.tokenizer.for_languages(source=source, target=target)
         if tokenizer.start_id != self.model.start_id:
             raise ValueError(
                 "This model's start token is the target language, so it cannot change to "
-                f"{target!r} here: import the checkpoint again "
-                "with that target language."
+                f"{target!r} here: import the checkpoint again with that target language."
             )
         return Translator(self.model, tokenizer, self.options, self.config)
 
     def search_options(self, changes):
-        """The translator's `SearchOptions` with some fields changed; an unknown field is a
-        `TypeError`.
+        """The translator's `SearchOptions` with some fields changed.
+
+        Args:
+            changes: dict of fields and their values.
+
+        Returns:
+            `SearchOptions`.
+
+        Raises:
+            TypeError: there is no such field.
+            ValueError: as `SearchOptions`.
         """
         unknown = set(changes) - {field.name for field in dataclasses.fields(SearchOptions)}
         if unknown:
@@ -356,17 +358,16 @@ class Translator:
         return dataclasses.replace(self.options, **changes) if changes else self.options
 
     def _searcher(self, options):
-        """The searcher of some options; those that differ in what is told at each call share one,
-        which is compiled once.
-        """
+        """The `Searcher` of some options, compiled once for all options of one `compiled_part`."""
         check_options(self.model, options)
         if (part := options.compiled_part) not in self._searchers:
             self._searchers[part] = Searcher(self.model, part)
         return self._searchers[part]
 
     def _source_rows(self, texts, keep_empty=False):
-        """Ids of each text with special tokens, cut at the model's limit; an empty list for a text
-        without tokens.
+        """Ids of each text with special tokens, cut at the model's limit, and which were cut.
+
+        A text without tokens has an empty list, unless `keep_empty`.
         """
         affixes = len(self.tokenizer.source_prefix) + len(self.tokenizer.source_suffix)
         suffix = list(self.tokenizer.source_suffix)
@@ -375,13 +376,13 @@ class Translator:
         truncated = [len(row) > limit for row in rows]
         rows = [row[: limit - len(suffix)] + suffix if len(row) > limit else row for row in rows]
         if not keep_empty:
-            # A language tag of the text's own is nothing to translate either.
+            # A text may begin with a language tag of its own. That alone is nothing to translate.
             tags = set() if self.tokenizer.source_prefix else set(self.tokenizer.tag_ids.values())
             rows = [row if len(row) > affixes + (row[0] in tags) else [] for row in rows]
         return rows, truncated
 
     def _pad(self, rows):
-        """Lists of ids as an array `[B, S]`, filled up with the padding id."""
+        """Lists of ids as an array `[B, S]`, padded."""
         padded = np.full((len(rows), max(map(len, rows))), self.model.pad_id, dtype="int32")
         for row, ids in zip(padded, rows, strict=True):
             row[: len(ids)] = ids
@@ -400,26 +401,13 @@ class Translator:
         ]
 
     def _ended(self, row):
-        """A hypothesis' ids without the padding behind it."""
+        """The ids of a hypothesis up to its end token; without one, up to the padding."""
         end_id = self.tokenizer.end_id
         if end_id in row:
             return row[: row.index(end_id) + 1]
         while row and row[-1] == self.model.pad_id:
             row = row[:-1]
         return row
-
-
-def _check_texts(texts):
-    """The texts as a list; a string in their place, or anything among them that is no text, is an
-    error.
-    """
-    if isinstance(texts, str | bytes):
-        raise TypeError("Give a list of texts, not one text: put it into a list, [text].")
-    texts = list(texts)
-    for i, text in enumerate(texts):
-        if not isinstance(text, str | bytes):
-            raise TypeError(f"Text {i + 1} is {type(text).__name__}, not a string: {text!r}.")
-    return texts
 
 
 def _options_from_config(config, path):

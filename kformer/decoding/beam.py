@@ -6,19 +6,15 @@ Shape letters: B sentences, K beams, V vocabulary, L the longest hypothesis with
 from keras import ops
 
 from kformer.decoding.beams import (
-    BeamResult,
-    BeamState,
     decoder_rows,
-    finished,
     first_state,
-    is_open,
     last_tokens,
     merge_finished,
+    run_beams,
     write_token,
 )
 from kformer.decoding.constraints import IMPOSSIBLE
 from kformer.decoding.decoders import reorder
-from kformer.decoding.loop import run_steps
 from kformer.utils.backend import pick, stable_top_k
 
 
@@ -133,22 +129,19 @@ def beam_search(
         live_ids = write_token(
             pick(beams.live_ids, parents), beams.length, ops.expand_dims(tokens, 2)
         )
-        return BeamState(
+        return beams._replace(
             length=length,
             live_ids=live_ids,
             live_scores=scores,
             finished_ids=finished_ids,
             finished_scores=finished_scores,
             finished_ranks=finished_ranks,
-            limits=beams.limits,
             is_open=ops.logical_and(beams.is_open, can_win),
             decoder=reorder(decoder, decoder_rows(parents)),
         )
 
     beams = first_state(state, limits, beam_size, steps, special.pad_id)
-    width = beam_size if drop_finished else None
-    found, is_done = run_steps(advance, is_open, finished, beams, steps, width=width)
-    return BeamResult(*found, is_done)
+    return run_beams(advance, beams, steps, drop_finished)
 
 
 def _can_win(length, live_scores, rank, limits, alpha, early_stopping):

@@ -19,19 +19,15 @@ Shape letters: B sentences, K beams, C candidates, V vocabulary, L the longest h
 from keras import ops
 
 from kformer.decoding.beams import (
-    BeamResult,
-    BeamState,
     decoder_rows,
-    finished,
     first_state,
-    is_open,
     last_tokens,
     merge_finished,
+    run_beams,
     write_token,
 )
 from kformer.decoding.constraints import IMPOSSIBLE
 from kformer.decoding.decoders import reorder
-from kformer.decoding.loop import run_steps
 from kformer.utils.backend import pick, stable_top_k
 
 
@@ -98,14 +94,13 @@ def huggingface_beam_search(
         if early_stopping == "never" and alpha > 0:
             divisor = ops.cast(beams.limits + 1, "float32") ** alpha
         can_win = _can_win(live_scores[:, 0] / divisor, finished_ranks[:, -1], early_stopping)
-        return BeamState(
+        return beams._replace(
             length=beams.length + 1,
             live_ids=pick(ids, indices),
             live_scores=live_scores,
             finished_ids=finished_ids,
             finished_scores=finished_scores,
             finished_ranks=finished_ranks,
-            limits=beams.limits,
             is_open=ops.logical_and(
                 ops.logical_and(can_win, beams.is_open), ops.logical_not(at_limit)
             ),
@@ -113,9 +108,7 @@ def huggingface_beam_search(
         )
 
     beams = first_state(state, limits, beam_size, steps, special.pad_id)
-    width = beam_size if drop_finished else None
-    found, is_done = run_steps(advance, is_open, finished, beams, steps, width=width)
-    return BeamResult(*found, is_done)
+    return run_beams(advance, beams, steps, drop_finished)
 
 
 def _force_end(log_probabilities, at_limit, beam_size, constraints):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from kformer.decoding.constraints import IMPOSSIBLE
+from kformer.decoding.loop import run_steps
 from kformer.utils.backend import pick, row_offsets, stable_top_k, take
 
 
@@ -68,14 +69,27 @@ def first_state(decoder_state, limits, beam_size, steps, pad_id):
     )
 
 
-def is_open(beams):
-    """Which sentences of a beam search are not done, bool `[B]`."""
-    return beams.is_open
+def run_beams(advance, beams, steps, drop_finished):
+    """Runs a beam search.
 
+    Args:
+        advance: function of a `BeamState` to the one a step later.
+        beams: `BeamState`, from `first_state`.
+        steps: int or scalar tensor. L.
+        drop_finished: bool. Whether sentences that are done are no longer computed.
 
-def finished(beams):
-    """Ids, scores and ranks of the finished hypotheses."""
-    return beams.finished_ids, beams.finished_scores, beams.finished_ranks
+    Returns:
+        `BeamResult`.
+    """
+    found, is_done = run_steps(
+        advance,
+        lambda beams: beams.is_open,
+        lambda beams: (beams.finished_ids, beams.finished_scores, beams.finished_ranks),
+        beams,
+        steps,
+        width=beams.live_ids.shape[1] if drop_finished else None,
+    )
+    return BeamResult(*found, is_done)
 
 
 def write_token(ids, position, token):

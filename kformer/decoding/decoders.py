@@ -4,6 +4,7 @@ A search never sees a model. It is given a step function and the state that the 
 from step to step; both come from a `Decoder`.
 """
 
+import abc
 from typing import Any, NamedTuple
 
 from keras import ops
@@ -13,7 +14,7 @@ from kformer.models.ensemble import mean_log_probabilities
 from kformer.utils.backend import take, uses_static_shapes
 
 
-class Decoder:
+class Decoder(abc.ABC):
     """What a search needs of a model: the beginning of a batch, and one step at a time.
 
     `begin` encodes a batch of B sources and returns a step function and its first state, with
@@ -62,6 +63,7 @@ class Decoder:
     reason = None
     special = SpecialTokens()
 
+    @abc.abstractmethod
     def begin(self, source_ids, width, steps, shortlist=None):
         """Encodes the source: what a search begins with.
 
@@ -75,7 +77,6 @@ class Decoder:
         Returns:
             The step function for R = B K rows, and its state.
         """
-        raise NotImplementedError
 
     def __repr__(self):
         return f"{type(self).__name__}(name={self.name!r}, reason={self.reason!r})"

@@ -97,3 +97,24 @@ def check_same_length(name, length, other_name, other_length):
         f"The two sides differ in length: {length} lines in {name}, but {other_length} in "
         f"{other_name}; line n of one must belong to line n of the other."
     )
+
+
+def check_texts(texts):
+    """Checks that an argument is a list of texts, not one text.
+
+    Args:
+        texts: iterable of str.
+
+    Returns:
+        The texts as a list.
+
+    Raises:
+        TypeError: `texts` is one text, or an item is no text.
+    """
+    if isinstance(texts, str | bytes):
+        raise TypeError("Give a list of texts, not one text: put it into a list, [text].")
+    texts = list(texts)
+    for i, text in enumerate(texts):
+        if not isinstance(text, str | bytes):
+            raise TypeError(f"Text {i + 1} is {type(text).__name__}, not a string: {text!r}.")
+    return texts

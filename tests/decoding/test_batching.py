@@ -24,9 +24,9 @@ LENGTHS = [*random.Random(0).choices(range(1, 60), k=200), 0, 7, 0, 300]
 )
 def test_every_sentence_once_and_long_ones_first(dynamic, batch_size, batch_tokens):
     batches = batches_by_length(LENGTHS, batch_size, batch_tokens)
-    places = [place for batch in batches for place in batch]
-    assert sorted(places) == [place for place, length in enumerate(LENGTHS) if length]
-    assert [LENGTHS[place] for place in places] == sorted(filter(None, LENGTHS), reverse=True)
+    indices = [index for batch in batches for index in batch]
+    assert sorted(indices) == [index for index, length in enumerate(LENGTHS) if length]
+    assert [LENGTHS[index] for index in indices] == sorted(filter(None, LENGTHS), reverse=True)
     for batch, following in zip(batches, [*batches[1:], [None]], strict=True):
         assert 1 <= len(batch) <= batch_size
         longest = LENGTHS[batch[0]]

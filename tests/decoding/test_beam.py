@@ -91,7 +91,7 @@ def run(toy, limits, *, beam_size, step=None, state=None, compile=compiled, **ar
 
 
 def eager(function):
-    """In place of `compiled`, where a test looks at the states of the loop."""
+    """Used instead of `compiled` where a test reads the states of the loop."""
     return function
 
 
@@ -100,14 +100,14 @@ def assert_equals_oracle(toy, results, sentence, expected, n_best):
     not fill are empty.
     """
     ids, scores, ranks = (result[sentence] for result in results)
-    for place in range(n_best):
-        if place < len(expected):
-            assert cut(ids[place], toy.special) == expected[place].ids
-            np.testing.assert_allclose(scores[place], expected[place].score, atol=1e-4)
-            np.testing.assert_allclose(ranks[place], expected[place].rank, atol=1e-4)
+    for index in range(n_best):
+        if index < len(expected):
+            assert cut(ids[index], toy.special) == expected[index].ids
+            np.testing.assert_allclose(scores[index], expected[index].score, atol=1e-4)
+            np.testing.assert_allclose(ranks[index], expected[index].rank, atol=1e-4)
         else:
-            assert np.isneginf(scores[place]) and np.isneginf(ranks[place])
-            assert (ids[place] == toy.special.pad_id).all()
+            assert np.isneginf(scores[index]) and np.isneginf(ranks[index])
+            assert (ids[index] == toy.special.pad_id).all()
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
@@ -236,7 +236,7 @@ def test_early_stop_changes_nothing_and_saves_steps(monkeypatch):
         (1.0, 0.9, 8, (2,)),
     ],
 )
-def test_early_stop_waits_for_whatever_may_still_win(alpha, end_first, words, winner):
+def test_early_stop_waits_for_hypotheses_that_may_still_win(alpha, end_first, words, winner):
     """One sentence, which nothing keeps running: an end at once, or a chain of words of which all
     but the first are certain.
     """
@@ -325,7 +325,7 @@ def test_sets_over_time(recording):
             for ids in now.keys() & known.keys():
                 assert now[ids] == known[ids]
             for ids in known.keys() - now.keys():
-                assert known[ids][1] <= ranks[-1]  # only better ones take a place
+                assert known[ids][1] <= ranks[-1]  # only better ones replace it
                 exchanges += 1
             live = [tuple(row[:length].tolist()) for row in state.live_ids[sentence]]
             alive = [
@@ -357,14 +357,14 @@ def test_state_follows_its_hypothesis(recording):
 def test_score_is_the_sum_of_log_probabilities():
     toy = Toy(seed=14, sentences=8)
     ids, scores, ranks = run(toy, [10] * 8, beam_size=4, n_best=4, alpha=0.9)
-    for sentence, place in itertools.product(range(8), range(4)):
-        hypothesis = cut(ids[sentence, place], toy.special)
+    for sentence, index in itertools.product(range(8), range(4)):
+        hypothesis = cut(ids[sentence, index], toy.special)
         np.testing.assert_allclose(
-            scores[sentence, place], toy.score(sentence, hypothesis), atol=1e-4
+            scores[sentence, index], toy.score(sentence, hypothesis), atol=1e-4
         )
         np.testing.assert_allclose(
-            ranks[sentence, place],
-            scores[sentence, place] / oracle_penalty(len(hypothesis), 0.9),
+            ranks[sentence, index],
+            scores[sentence, index] / oracle_penalty(len(hypothesis), 0.9),
             rtol=1e-5,
         )
     assert (np.diff(ranks, axis=1) <= 0).all()

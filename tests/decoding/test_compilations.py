@@ -1,4 +1,4 @@
-"""A compiled search never storms: whatever comes, it is compiled a few times."""
+"""A search is compiled a few times only, for any sequence of batches."""
 
 import dataclasses
 import importlib
@@ -20,8 +20,9 @@ IMPORTED = SearchOptions(beam_size=1, max_length=70, length_ratio=1e9, mode="hug
 
 @pytest.fixture
 def compilations(monkeypatch):
-    """The shapes of the sources for which a search has been made anew: traced, and on JAX compiled.
-    PyTorch makes it each time.
+    """The shapes of the sources for which a search was traced (and compiled, on JAX).
+
+    PyTorch, which compiles nothing, adds one at each call.
     """
     shapes = []
     search = SEARCH_MODULE.search
@@ -47,12 +48,12 @@ def test_two_hundred_batches_of_mixed_size(compilations, backend):
         assert len(found.ids) == rows
         counts.append(len(compilations))
     if backend == "torch":
-        assert len(compilations) == len(counts)  # It runs as it stands; nothing is compiled.
+        assert len(compilations) == len(counts)  # Nothing is compiled.
     elif backend == "tensorflow":
         assert compilations == [(None, None)]
     else:
-        # Rows to 1, 2 or 4, lengths to 16 or 32; where hypotheses are long, the same once more with
-        # room for all steps.
+        # Rows are padded to 1, 2 or 4, lengths to 16 or 32; where hypotheses are long, the search
+        # is compiled once more, with a capacity for all steps.
         assert len(compilations) == len(set(compilations)) <= 3 * 2 * 2
         assert {shape[:2] for shape in compilations} == {
             (rows, length) for rows in (1, 2, 4) for length in (16, 32)
@@ -62,7 +63,7 @@ def test_two_hundred_batches_of_mixed_size(compilations, backend):
 
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="JAX alone compiles each shape")
 def test_nothing_is_compiled_beside_the_search():
-    """The little around a search, which JAX would compile operation by operation, is NumPy's."""
+    """What surrounds a search runs in NumPy: JAX would compile it operation by operation."""
     import jax
 
     events = []
@@ -93,10 +94,10 @@ def test_seeds_and_limits_compile_nothing(compilations, backend):
     options = [
         {"seed": seed, "max_length": 25 + seed, "length_offset": 3 * seed} for seed in range(6)
     ]
-    drawn = {
+    sampled = {
         tuple(translator(texts, sampling=True, temperature=2.0, **changed)) for changed in options
     }
-    assert len(drawn) >= 3
+    assert len(sampled) >= 3
     if backend != "torch":
         assert len(compilations) == 1
     short = translator.translate(texts, sampling=True, temperature=2.0, seed=5, max_length=2)

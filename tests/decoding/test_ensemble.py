@@ -33,7 +33,7 @@ def source_ids():
 @pytest.mark.parametrize(
     "options", [BEAM, SearchOptions(beam_size=1, **LIMITS)], ids=["beam", "greedy"]
 )
-def test_a_model_with_itself_is_itself(models, source_ids, options):
+def test_an_ensemble_of_one_model_twice_equals_the_model(models, source_ids, options):
     alone = Searcher(models[0], options)(source_ids)
     assert_same(Searcher(Ensemble([models[0], models[0]]), options)(source_ids), alone)
 
@@ -75,7 +75,7 @@ def test_scores_of_a_search_are_those_of_the_scorer(models, source_ids):
 
 
 @pytest.mark.any_backend
-def test_models_that_do_not_go_together():
+def test_models_that_do_not_fit_together_are_refused():
     with pytest.raises(ValueError, match="needs a model at least"):
         Ensemble([])
     with pytest.raises(ValueError, match="need one vocabulary, but their end_id is 3, 4"):

@@ -62,13 +62,15 @@ def test_dropping_rows_changes_nothing(model, options):
         search_once(model, options, sentences(16), drop_finished=drops) for drops in (True, False)
     ]
     assert_same(*results, atol=1e-5)
-    assert len(set((results[0].ids[:, 0] != PAD).sum(axis=1))) >= 4, "else nothing is shown"
+    assert len(set((results[0].ids[:, 0] != PAD).sum(axis=1))) >= 4, (
+        "the sentences must end at different times"
+    )
 
 
 @shrinks
 @pytest.mark.parametrize("width", [1, 4])
 def test_what_is_done_is_not_computed(width):
-    """A step has the rows of the sentences that are left, give or take a quarter of them."""
+    """A step has the rows of the sentences that are not done, and at most a third more."""
     toy, limits = Toy(seed=12, sentences=16, end=-60.0), np.arange(16, dtype="int32") * 2
     rows = []
 
@@ -119,8 +121,8 @@ def test_one_sentence_is_one_loop():
 
 @pytest.mark.skipif(not backend.uses_static_shapes(), reason="memory grows with the hypotheses")
 def test_sentences_that_need_more_steps_get_them(model):
-    """Room is made for as many steps as translations take; the few that take more are searched
-    anew, with the same result.
+    """The cache has the capacity that most translations need; the few that need more are searched
+    again, with the same result.
     """
     options, source_ids = (
         SearchOptions(sampling=True, n_best=2, temperature=4.0, seed=1, **LONG),

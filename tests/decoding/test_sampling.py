@@ -1,4 +1,4 @@
-"""Greedy search and random draws against NumPy."""
+"""Greedy search and sampling against NumPy."""
 
 import importlib
 
@@ -95,7 +95,7 @@ def test_empty_batch():
         assert ids.shape == (0, 1) and scores.shape == (0,)
 
 
-# The generator, written down a second time: its draws are the same on every backend and in every
+# A second implementation of the random numbers, which are the same on every backend and in every
 # version.
 
 
@@ -118,7 +118,7 @@ def numpy_uniform(columns, seed, rows, step):
 
 
 def numpy_sample(toy, limit, rows, *, seed, temperature=1.0, top_k=0, top_p=1.0):
-    """One row's draws by Gumbel's trick, token by token."""
+    """One row sampled by Gumbel's trick, token by token."""
     special, hidden, ids = toy.special, toy.start[rows], []
     while not ids or ids[-1] != special.end_id:
         log_p, hidden = toy.log_probabilities(ids[-1] if ids else special.start_id, hidden)
@@ -148,14 +148,14 @@ def numpy_sample(toy, limit, rows, *, seed, temperature=1.0, top_k=0, top_p=1.0)
         {"seed": 8, "top_k": 6, "top_p": 0.7},
     ],
 )
-def test_draws_are_the_same_everywhere(arguments):
+def test_samples_are_the_same_on_every_backend(arguments):
     """Ids as NumPy samples them, on each backend. Scores are those of the unfiltered model."""
     toy = Toy(seed=21, sentences=40)
     ids, scores = run(toy, [12] * 40, greedy=False, **arguments)
     for row in range(40):
-        drawn = cut(ids[row], SPECIAL)
-        assert drawn == numpy_sample(toy, 12, row, **arguments)
-        np.testing.assert_allclose(scores[row], toy.score(row, drawn), atol=1e-4)
+        sampled = cut(ids[row], SPECIAL)
+        assert sampled == numpy_sample(toy, 12, row, **arguments)
+        np.testing.assert_allclose(scores[row], toy.score(row, sampled), atol=1e-4)
     greedy = [oracle_greedy(toy, row, 12)[0] for row in range(40)]
     assert (
         sum(cut(row, SPECIAL) != expected for row, expected in zip(ids, greedy, strict=True)) > 20
@@ -174,17 +174,17 @@ def test_a_row_depends_on_its_number_alone():
     some, some_scores = run(toy, [9, 9, 9], row_numbers=chosen, greedy=False, seed=3)
     np.testing.assert_array_equal(some, ids[chosen])
     np.testing.assert_allclose(some_scores, scores[chosen], atol=1e-5)
-    # The same sentence under other numbers: other draws.
+    # The same sentence with other numbers has other samples.
     toy.start = np.repeat(toy.start[:1], 8, axis=0)
     many, _ = run(toy, [9] * 8, greedy=False, seed=3)
     assert len({cut(row, SPECIAL) for row in many}) >= 5
 
 
-# The distribution. Seeds are fixed, so these tests give the same result every time.
+# The distribution. Seeds are fixed, so these tests have the same result every time.
 
 LOGITS = np.array(
     [3.0, 2.0, 0.3, 1.0, -1.0, 0.2, 0.9, -0.4]
-)  # padding and start are likely, but never drawn
+)  # padding and start are likely, but never sampled
 WORDS = [2, 3, 4, 5, 6, 7]
 ROWS = 6000
 
@@ -221,7 +221,7 @@ def only(tokens, logits=LOGITS):
         ({"min_length": 1, "top_k": 100}, WORDS[1:]),
     ],
 )
-def test_draws_follow_the_filtered_softmax(arguments, tokens):
+def test_samples_follow_the_filtered_softmax(arguments, tokens):
     ids, scores = run(Table(LOGITS, ROWS), [2] * ROWS, greedy=False, seed=5, **arguments)
     logits = only(tokens) / arguments.get("temperature", 1.0)
     assert_frequencies(ids[:, 0], logits)
@@ -233,13 +233,13 @@ def test_draws_follow_the_filtered_softmax(arguments, tokens):
     for first in set(tokens) - {SPECIAL.end_id}:
         assert_frequencies(ids[goes_on & (ids[:, 0] == first), 1], second)
         assert_frequencies(ids[1:, 0][ids[:-1, 0] == first], logits)
-    # A score is the probability under the model itself, whatever the filters.
+    # A score is the probability under the model itself, with any filter.
     log_p = log_softmax(LOGITS)
     expected = [sum(log_p[token] for token in cut(row, SPECIAL)) for row in ids[:50]]
     np.testing.assert_allclose(scores[:50], expected, atol=1e-4)
 
 
-def test_extreme_uniform_numbers_never_draw_a_forbidden_token(monkeypatch):
+def test_extreme_uniform_numbers_never_sample_a_forbidden_token(monkeypatch):
     """A uniform number that rounds to 1 must not turn into infinite noise: minus infinity plus
     infinity is NaN.
     """

@@ -91,7 +91,7 @@ def log_probabilities(model):
 
 
 def scores_of(scorer, source_ids, result):
-    """The scorer's opinion of all hypotheses of a result, `[B, N]`."""
+    """The scores of all hypotheses of a result by the scorer, `[B, N]`."""
     rows, width, length = result.ids.shape
     labels = result.ids.reshape(-1, length)
     lengths = [len(cut(row, SPECIAL)) for row in labels]
@@ -140,7 +140,7 @@ class PrefixState(NamedTuple):
 
 
 def test_cached_search_equals_uncached_search(model, result, source_ids):
-    """The step function computes everything anew at each step; the search finds the same ids with
+    """The step function computes everything again at each step; the search finds the same ids with
     the same scores.
     """
     limits = limits_of(source_ids)
@@ -199,7 +199,7 @@ def test_scores_are_the_models_log_probabilities(log_probabilities, scorer, resu
 
 
 def test_scorer_takes_any_batch(scorer, result, source_ids):
-    """Other rows and more columns; what stands beyond the lengths does not count."""
+    """Other rows and more columns; tokens beyond the lengths do not count."""
     labels = np.pad(result.ids[3:, 0, :13], ((0, 0), (0, 3)), constant_values=5)
     lengths = [len(cut(row, SPECIAL)) for row in result.ids[3:, 0]]
     np.testing.assert_allclose(
@@ -269,26 +269,26 @@ def test_both_cache_layouts_find_the_same(model, monkeypatch):
     assert_same(found, expected)
 
 
-def test_sampling_draws_by_seed_and_row_number(model, scorer, source_ids):
+def test_samples_depend_on_seed_and_row_number(model, scorer, source_ids):
     options = SearchOptions(sampling=True, n_best=3, temperature=1.2, top_k=8, seed=5, **LIMITS)
     searcher = Searcher(model, options)
-    draws = searcher(source_ids)
-    assert_same(searcher(source_ids), draws, atol=0)
-    assert draws.ids.shape[:2] == (16, 3)
-    assert (np.diff(draws.ranks, axis=1) <= 0).all()
-    np.testing.assert_allclose(scores_of(scorer, source_ids, draws), draws.scores, atol=1e-4)
-    distinct = [len({cut(ids, SPECIAL) for ids in sentence}) for sentence in draws.ids]
+    samples = searcher(source_ids)
+    assert_same(searcher(source_ids), samples, atol=0)
+    assert samples.ids.shape[:2] == (16, 3)
+    assert (np.diff(samples.ranks, axis=1) <= 0).all()
+    np.testing.assert_allclose(scores_of(scorer, source_ids, samples), samples.scores, atol=1e-4)
+    distinct = [len({cut(ids, SPECIAL) for ids in sentence}) for sentence in samples.ids]
     assert np.mean(distinct) > 2
-    # Neither do the same sentences in different rows give the same draws.
+    # Neither do the same sentences in different rows give the same samples.
     alike = searcher(source_ids[[0] * 16])
     assert len({cut(ids, SPECIAL) for ids in alike.ids.reshape(48, -1)}) > 36
     # The numbers travel with the sentences, and nothing else matters.
     order = np.random.default_rng(0).permutation(16)
-    assert_same(searcher(source_ids[order], row_numbers=order), rows_of(draws, order))
+    assert_same(searcher(source_ids[order], row_numbers=order), rows_of(samples, order))
     others = searcher(source_ids, row_numbers=np.arange(16) + 100)
-    assert (others.ids[:, :, : draws.ids.shape[2]] != draws.ids[:, :, : others.ids.shape[2]]).any(
-        axis=(1, 2)
-    ).sum() >= 12
+    assert (
+        others.ids[:, :, : samples.ids.shape[2]] != samples.ids[:, :, : others.ids.shape[2]]
+    ).any(axis=(1, 2)).sum() >= 12
 
 
 @pytest.mark.parametrize(
@@ -422,7 +422,7 @@ def test_stable_top_k_breaks_ties_by_index():
     ("columns", "k"), [(2048, 1), (4100, 4), (10_000, 8), (2053, 3), (4072, 10), (10_000, 33)]
 )
 def test_wide_rows_are_searched_in_groups(columns, k):
-    """The quick way of wide rows finds what a sort finds, ties and minus infinities included; 2053
+    """The search of wide rows in groups finds what a sort finds, ties and minus infinities included; 2053
     is prime, 4072 eight times a prime.
     """
     rng = np.random.default_rng(columns)
@@ -441,7 +441,7 @@ def test_wide_rows_are_searched_in_groups(columns, k):
 
 @pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize(("columns", "k"), [(12, 1), (12, 9), (4100, 1), (4100, 4)])
-def test_best_tokens_without_those_that_may_not_come(columns, k, early):
+def test_best_tokens_without_the_forbidden_ones(columns, k, early):
     """The forbidden ones are the very best of each row, and ties stand among the others."""
     x = np.random.default_rng(columns).integers(0, 9, (7, columns)).astype("float32")
     x[:, [0, 5]], x[:, 7] = 20, 10

@@ -116,14 +116,14 @@ def test_probabilities_are_those_among_the_listed():
     )
 
 
-def test_draws_are_of_the_listed():
+def test_samples_are_of_the_listed_tokens():
     model, source_ids = transformer(num_decoder_layers=1), sentences(8)
     options = SearchOptions(
         sampling=True, n_best=4, temperature=3.0, shortlist=LISTED, seed=2, **LIMITS
     )
     found = search_once(model, options, source_ids)
-    drawn = set(found.ids.ravel().tolist())
-    assert drawn <= {*LISTED, END, PAD} and len(drawn) >= 9
+    sampled = set(found.ids.ravel().tolist())
+    assert sampled <= {*LISTED, END, PAD} and len(sampled) >= 9
     assert np.isfinite(found.scores).all()
 
 
@@ -175,7 +175,7 @@ def test_a_translators_shortlist():
 
 
 @pytest.mark.any_backend
-def test_bad_lists_say_what_is_wrong():
+def test_errors_name_the_wrong_list():
     translator = kformer.Translator.load(FROZEN)
     for call, words in (
         (lambda: translator.shortlist([""]), "no token"),

@@ -10,8 +10,10 @@ product, N heads, H head size, Q queries, S source length, T tokens so far, V vo
 of a shortlist, P positions.
 """
 
+import abc
 
-class FastOps:
+
+class FastOps(abc.ABC):
     """The operations that a `FastNetwork` is made of; one subclass per backend or form of weights.
 
     A bound weight is whatever `bind`, `bind_kernel`, `bind_table` or `bind_projection` returns for
@@ -26,6 +28,7 @@ class FastOps:
 
     # Weights.
 
+    @abc.abstractmethod
     def bind(self, variable):
         """Binds a vector: a bias, or gamma or beta of a norm.
 
@@ -35,7 +38,6 @@ class FastOps:
         Returns:
             A bound weight.
         """
-        raise NotImplementedError
 
     def bind_kernel(self, variable):
         """Binds the matrix `[I, O]` of a `product`; as `bind` by default."""
@@ -45,6 +47,7 @@ class FastOps:
         """Binds a table of embeddings `[V, D]`, for `gather`; as `bind` by default."""
         return self.bind(variable)
 
+    @abc.abstractmethod
     def bind_projection(self, variable, is_table, tokens=None):
         """Binds the projection to the vocabulary.
 
@@ -57,7 +60,6 @@ class FastOps:
         Returns:
             A bound weight for `begin_projection` and `project`.
         """
-        raise NotImplementedError
 
     def begin_projection(self, projection):
         """What a search computes once for the projection, and carries through its loop.
@@ -70,6 +72,7 @@ class FastOps:
         """
         return ()
 
+    @abc.abstractmethod
     def project(self, x, projection, carried, bias=None):
         """Logits of hidden states.
 
@@ -82,10 +85,10 @@ class FastOps:
         Returns:
             `[R, V]`, or `[R, C]` with a shortlist.
         """
-        raise NotImplementedError
 
     # Rows.
 
+    @abc.abstractmethod
     def product(self, x, kernel, bias=None):
         """`x W + b`.
 
@@ -97,12 +100,12 @@ class FastOps:
         Returns:
             `[R, O]`.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def activate(self, x, name):
         """An activation, `"relu"`, `"gelu"` (exact) or `"silu"`, of `[R, O]`."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def layer_norm(self, x, gamma, beta, epsilon):
         """Layer norm of the rows of `[R, D]`.
 
@@ -114,8 +117,8 @@ class FastOps:
         Returns:
             `[R, D]`.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def gather(self, table, indices):
         """Rows of a table.
 
@@ -126,10 +129,10 @@ class FastOps:
         Returns:
             `[*indices.shape, ...]`.
         """
-        raise NotImplementedError
 
     # Attention.
 
+    @abc.abstractmethod
     def attend(self, query, key, value, scale, bias):
         """`softmax(scale Q K^T + bias) V` of many queries.
 
@@ -142,8 +145,8 @@ class FastOps:
         Returns:
             `[B, N, Q, H]`.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def empty_cache(self, rows, heads, steps, head_dim):
         """Keys or values of no token yet.
 
@@ -155,8 +158,8 @@ class FastOps:
         Returns:
             `[R, N, 0, H]`, or `[R, N, steps, H]` where shapes are static.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def extend(self, cache, new, index):
         """Keys or values with one token more.
 
@@ -168,8 +171,8 @@ class FastOps:
         Returns:
             `[R, N, T, H]`, or `[R, N, steps, H]` where shapes are static.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def attend_cache(self, query, key, value, scale, index):
         """Attention of one query per row over a cache.
 
@@ -182,8 +185,8 @@ class FastOps:
         Returns:
             `[R, N H]`.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def arrange_source(self, parts, width):
         """Keys and values of the source, arranged for `attend_source`.
 
@@ -194,8 +197,8 @@ class FastOps:
         Returns:
             A tensor with the first two axes of `parts`; `unstack` and `select` rely on these.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def attend_source(self, query, key, value, scale, bias, width):
         """Attention of one query per row over the source of its sentence.
 
@@ -209,8 +212,8 @@ class FastOps:
         Returns:
             `[R, N H]`.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def swap(self, x, interleaved):
         """The two numbers of each pair of the last axis exchanged, for rotary positions.
 
@@ -222,10 +225,10 @@ class FastOps:
         Returns:
             `[..., H]`.
         """
-        raise NotImplementedError
 
     # Shapes.
 
+    @abc.abstractmethod
     def pack(self, mask):
         """Which entries of a vector are computed.
 
@@ -236,20 +239,19 @@ class FastOps:
             The indices of the `True` entries, int32 `[P]`; and for each entry the index, among
             these, of the last one up to it, int32 `[B S]`.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def split(self, x, parts, axis=-1):
         """A list of `parts` (int) tensors of equal size along an axis."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def unstack(self, x, parts):
         """A list of the `parts` (int) tensors along the first axis, without it."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def reshape(self, x, shape):
         """`x` in another shape."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def transpose(self, x, axes):
         """`x` with its axes in another order."""
-        raise NotImplementedError
