@@ -1,0 +1,46 @@
+"""The most frequent tokens of texts, for a search that computes no others."""
+
+import collections
+import itertools
+import re
+
+from kformer.utils.checks import check_texts, check_whole
+
+# SentencePiece's name of a token that stands for a byte.
+_BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
+
+
+def frequent_tokens(tokenizer, texts, size=None):
+    """The most frequent tokens of texts in the target language, and the tokens of single bytes.
+
+    Args:
+        tokenizer: `kformer.Tokenizer`.
+        texts: iterable of str, such as an open text file.
+        size: int, default `None`. The number of tokens, without those of bytes; `None` for all that
+            occur.
+
+    Returns:
+        Tuple of ids, sorted.
+
+    Raises:
+        ValueError: the texts have no token, or `size` is below 1.
+        TypeError: `texts` is one text.
+    """
+    if isinstance(texts, str | bytes):
+        check_texts(texts)
+    if size is not None:
+        check_whole("size", size)
+    counts, texts = collections.Counter(), iter(texts)
+    # In chunks, since a file may be larger than memory.
+    while chunk := check_texts(itertools.islice(texts, 10_000)):
+        for row in tokenizer.tokenize(chunk, side="target"):
+            counts.update(row)
+    if not counts:
+        raise ValueError(
+            "There is no token in the texts of the shortlist; give text in the target language."
+        )
+    # Equally frequent tokens by id: the list must not depend on the order of the texts.
+    found = sorted(counts, key=lambda token: (-counts[token], token))[:size]
+    pieces = tokenizer.tokens(range(tokenizer.target_vocabulary_size), side="target")
+    of_bytes = [token for token, piece in enumerate(pieces) if _BYTE_PIECE.fullmatch(piece)]
+    return tuple(sorted({*found, *of_bytes}))
