@@ -422,8 +422,9 @@ def test_stable_top_k_breaks_ties_by_index():
     ("columns", "k"), [(2048, 1), (4100, 4), (10_000, 8), (2053, 3), (4072, 10), (10_000, 33)]
 )
 def test_wide_rows_are_searched_in_groups(columns, k):
-    """The search of wide rows in groups finds what a sort finds, ties and minus infinities included; 2053
-    is prime, 4072 eight times a prime.
+    """Groups find what a sort finds, ties and minus infinities included.
+
+    2053 is a prime, 4072 eight times a prime.
     """
     rng = np.random.default_rng(columns)
     x = rng.integers(0, 40, (6, columns)).astype("float32")
