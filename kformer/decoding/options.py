@@ -23,7 +23,8 @@ class SearchOptions:
             `((5 + length) / 6)^alpha`, by which the sum of log-probabilities is divided. 0 compares
             plain sums; larger values favour longer hypotheses.
         min_length: int, default 0. No hypothesis ends before it has so many tokens.
-        max_length: int, default 255. A hypothesis that has so many tokens is ended.
+        max_length: int, default 255. A hypothesis that has so many tokens is ended. In the mode
+            "huggingface" it may be 0: one token is generated, the end token or another.
         length_ratio: float, default 2.0. The same limit relative to the source: `length_ratio *
             source tokens + length_offset`. The smaller of the two limits holds. Each sentence has
             its own limit, so no sentence changes another's.
@@ -115,8 +116,10 @@ class SearchOptions:
                 raise ValueError(
                     f"{name} must be True or False, but {getattr(self, name)!r} was given."
                 )
-        for name in ("beam_size", "n_best", "max_length"):
+        for name in ("beam_size", "n_best"):
             check_whole(name, getattr(self, name))
+        # In the mode "huggingface" one more token follows, which need not be the end token.
+        check_whole("max_length", self.max_length, least=int(self.mode == "kformer"))
         for name in ("min_length", "length_offset", "top_k"):
             check_whole(name, getattr(self, name), least=0)
         check_whole("seed", self.seed, least=0, most=2**31 - 1)
@@ -142,7 +145,8 @@ class SearchOptions:
             raise ValueError(
                 "The shortlist holds forbidden tokens alone; give tokens that may be generated."
             )
-        if self.min_length > self.max_length:
+        most = self.max_length + (self.mode == "huggingface" and not self.forced_end)
+        if self.min_length > most:
             raise ValueError(
                 f"min_length is {self.min_length}, above max_length, which is {self.max_length}; "
                 "lower it."
@@ -164,6 +168,11 @@ class SearchOptions:
         )
 
     @property
+    def least_limit(self):
+        """The limit of the shortest source: a limit relative to the source is never below it."""
+        return min(max(1, self.min_length), self.max_length)
+
+    @property
     def rows_per_sentence(self):
         """Decoder rows that one sentence needs."""
         return self.n_best if self.sampling else self.beam_size
@@ -181,7 +190,7 @@ class SearchOptions:
         relative = (source_lengths * min(self.length_ratio, self.max_length)).astype(
             "int64"
         ) + self.length_offset
-        return relative.clip(max(1, self.min_length), self.max_length)
+        return relative.clip(self.least_limit, self.max_length)
 
 
 def _token_ids(name, ids):

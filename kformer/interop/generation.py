@@ -74,8 +74,8 @@ def search_options(generation, config, model, where="generation_config.json"):
         for name, nothing in _UNSUPPORTED.items()
         if generation.get(name) not in (None, nothing, [], {})
     ]
-    lengths = _lengths(settings, config, model)
     ends_by_force = _ends_by_force(settings, model, left_out)
+    lengths = _lengths(settings, config, model, ends_by_force)
     forbidden = _forbidden(settings, left_out) - {model.end_id}
     numbers = _hypotheses(settings, left_out)
     first = settings.ids("forced_bos_token_id")
@@ -136,17 +136,17 @@ class _Settings:
         return None if value is None else check_whole(f"{name} of {self.where}", value, least=0)
 
 
-def _lengths(settings, config, model):
+def _lengths(settings, config, model, ends_by_force):
     """The `SearchOptions` of length."""
     # That library counts the start token too, and stops at this number of tokens with or without an
     # end token.
-    total = settings.number("max_length")
-    if total is not None and total < 2:
-        raise ValueError(
-            f"{settings.where} gives {total} for max_length, which leaves no token behind the "
-            "start token."
-        )
-    new_tokens = settings.number("max_new_tokens")
+    total, new_tokens = settings.number("max_length"), settings.number("max_new_tokens")
+    for name, value, least in (("max_length", total, 2), ("max_new_tokens", new_tokens, 1)):
+        if value is not None and value < least:
+            raise ValueError(
+                f"{settings.where} gives {value} for {name}, which leaves no token behind the "
+                "start token."
+            )
     if new_tokens is not None:
         total = new_tokens + 1
     elif total is None:
@@ -157,10 +157,11 @@ def _lengths(settings, config, model):
     least = settings.number("min_new_tokens")
     if least is None:
         least = (settings.number("min_length") or 0) - 1
-    max_length = max(total - 2, 1)
+    max_length = total - 2
     return {
         "max_length": max_length,
-        "min_length": max(min(least, total - 2), 0),
+        # Without a forced end even the last token may have to be another than the end token.
+        "min_length": max(min(least, max_length + (not ends_by_force)), 0),
         # No limit by the source's length: this one is never the smaller.
         "length_ratio": float(max_length),
         "length_offset": 0,

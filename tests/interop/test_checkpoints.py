@@ -117,6 +117,46 @@ def test_ids_of_a_search(pair, generation, backend):
     assert not different
 
 
+SHORT = [
+    {"max_new_tokens": 1},
+    {"max_length": 2},
+    {"max_new_tokens": 1, "forced_eos_token_id": None},
+    {"max_length": 2, "forced_eos_token_id": None},
+    {"max_new_tokens": 1, "forced_bos_token_id": 7, "forced_eos_token_id": None},
+    {"max_new_tokens": 2},
+    {"max_length": 3, "forced_eos_token_id": None},
+    {"max_new_tokens": 3, "min_new_tokens": 3, "forced_eos_token_id": None},
+]
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+def test_short_limits(pair, num_beams, backend):
+    """A limit of one, two or three tokens is as many as the library generates."""
+    theirs, ours = pair
+    is_first = theirs.config.model_type == "marian"
+    if not is_first and backend != "torch":
+        pytest.skip("compiling a search takes long, and the limits are the same for every model")
+    pad, end = theirs.config.pad_token_id, theirs.config.eos_token_id
+    source_ids = random_sources(theirs, 16)
+    different = []
+    for settings in SHORT if backend == "torch" else SHORT[:3]:
+        generation = {"num_beams": num_beams, "forced_eos_token_id": end, **settings}
+        generation = {name: value for name, value in generation.items() if value is not None}
+        expected = generate(theirs, source_ids, generation)
+        options, _ = search_options(generation, {"max_position_embeddings": 64}, ours)
+        found = [trim(row[0], end, pad) for row in Searcher(ours, options)(source_ids).ids]
+        different += [] if found == expected else [(settings, found[:2], expected[:2])]
+    assert not different
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("settings", [{"max_length": 1}, {"max_new_tokens": 0}], ids=str)
+def test_a_limit_of_no_token_is_refused(pair, settings):
+    name, value = next(iter(settings.items()))
+    with pytest.raises(ValueError, match=f"generation_config.json gives {value} for {name}"):
+        search_options(settings, {}, pair[1])
+
+
 def test_scores_of_a_beam(pair, backend):
     """Ranks are the library's `sequences_scores`, for all of an n-best list."""
     import torch

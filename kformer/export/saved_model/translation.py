@@ -198,8 +198,8 @@ class TranslationGraph:
         options = self.options
         ratio = min(options.length_ratio, options.max_length)
         relative = tf.cast(tf.cast(lengths, tf.float64) * ratio, tf.int64) + options.length_offset
-        least = max(1, options.min_length)
-        return tf.cast(tf.clip_by_value(relative, least, options.max_length), tf.int32)
+        limits = tf.clip_by_value(relative, options.least_limit, options.max_length)
+        return tf.cast(limits, tf.int32)
 
     def _search(self, source_ids, limits, options):
         """`SearchResult` for padded ids `[B, S]` and limits `[B]`."""

@@ -102,15 +102,16 @@ def test_a_language_model_from_any_backend(tokenizer, rng, tmp_path):
 
 
 @on_tensorflow
-def test_learned_positions_and_the_huggingface_search(tokenizer, rng, tmp_path):
+@pytest.mark.parametrize("count", [8, 1])
+def test_learned_positions_and_the_huggingface_search(tokenizer, rng, tmp_path, count):
     model = randomized(
         TransformerDecoder(tokenizer.vocabulary_size, position_encoding="learned", **SIZES), rng
     )
-    path = export_model(
-        model, tmp_path / "writer", tokenizer, max_new_tokens=8, beam_size=2, mode="huggingface"
-    )
+    search = {"max_new_tokens": count, "mode": "huggingface", "forced_end": False, "beam_size": 2}
+    path = export_model(model, tmp_path / "writer", tokenizer, **search)
     prompts = [ids[-15:] for ids in tokenizer.tokenize(TEXTS, side="target")]
-    expected = model.generate(prompts, max_new_tokens=8, beam_size=2, mode="huggingface")
+    expected = model.generate(prompts, **search)
+    assert max(map(len, expected)) == count
     assert [
         text.decode() for text in run(path, text=TEXTS)["continuation"]
     ] == tokenizer.detokenize(expected)
