@@ -1,0 +1,1 @@
+"""The parts of `benchmarks/reliability.py`, one module each, and what they share."""
