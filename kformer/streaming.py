@@ -129,7 +129,8 @@ def translate_lines(lines, translate, write, *, chunk_lines=512, progress=None):
 
     Args:
         lines: binary file, or another iterable of bytes that end in a newline.
-        translate: function from a list of str to a list of `kformer.translation.Translation`.
+        translate: function of a list of str and `first_index`, the number of lines before them, to
+            a list of `kformer.translation.Translation`, such as `Translator.translate`.
         write: function of the list of `Translation` of each chunk.
         chunk_lines: int, default 512. The most lines that are translated at once. There are fewer
             where no further line comes for a moment.
@@ -141,7 +142,8 @@ def translate_lines(lines, translate, write, *, chunk_lines=512, progress=None):
     """
     truncated, done = [], 0
     for chunk in chunks_of_lines(lines, chunk_lines):
-        results = translate(chunk)
+        # The index of a line in the whole input: random numbers must not depend on the chunks.
+        results = translate(chunk, first_index=done)
         write(results)
         truncated += [done + i for i, result in enumerate(results, 1) if result.truncated]
         done += len(chunk)

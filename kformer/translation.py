@@ -1,4 +1,4 @@
-"""What a `Translator` returns: hypotheses with their scores, and attention."""
+"""What a `Translator` returns: hypotheses, scores and attention."""
 
 from typing import NamedTuple
 
@@ -41,6 +41,24 @@ class Translation(NamedTuple):
     def score(self):
         """The best translation's log-probability."""
         return self.hypotheses[0].score
+
+
+class Score(float):
+    """The log-probability of a given translation: a float with an attribute.
+
+    Args:
+        value: float.
+        truncated: bool, default `False`. Whether the source was longer than the model's limit and
+            was cut, so that the score is that of a shorter source.
+    """
+
+    def __new__(cls, value, truncated=False):
+        score = super().__new__(cls, value)
+        score.truncated = bool(truncated)
+        return score
+
+    def __getnewargs__(self):
+        return float(self), self.truncated
 
 
 class AttentionMap(NamedTuple):

@@ -11,8 +11,8 @@ from kformer.decoding.searcher import check_options
 from kformer.models import Ensemble
 from kformer.saving import load_run, save_run
 from kformer.text.frequent_tokens import frequent_tokens
-from kformer.translation import AttentionMap, Hypothesis, Translation
-from kformer.utils.checks import check_same_length, check_texts
+from kformer.translation import AttentionMap, Hypothesis, Score, Translation
+from kformer.utils.checks import check_same_length, check_texts, check_whole
 
 
 class Translator:
@@ -30,6 +30,7 @@ class Translator:
         texts: list of str, or one str.
         batch_size: int, default 64. As for `translate`.
         batch_tokens: int, default 4096. As for `translate`.
+        first_index: int, default 0. As for `translate`.
         **options: fields of `SearchOptions` that this call changes, such as `beam_size=1`.
 
     Returns:
@@ -69,12 +70,13 @@ class Translator:
         self._searchers = {}
         self._scorer = None
 
-    def __call__(self, texts, *, batch_size=64, batch_tokens=4096, **options):
+    def __call__(self, texts, *, batch_size=64, batch_tokens=4096, first_index=0, **options):
         single = isinstance(texts, str | bytes)
         results = self.translate(
             [texts] if single else texts,
             batch_size=batch_size,
             batch_tokens=batch_tokens,
+            first_index=first_index,
             **options,
         )
         if options.get("n_best", self.options.n_best) > 1:
@@ -83,7 +85,9 @@ class Translator:
             results = [result.text for result in results]
         return results[0] if single else results
 
-    def translate(self, texts, *, batch_size=64, batch_tokens=4096, progress=None, **options):
+    def translate(
+        self, texts, *, batch_size=64, batch_tokens=4096, first_index=0, progress=None, **options
+    ):
         """Like a call, but returns scores, tokens and truncation, too.
 
         Sentences of similar lengths are searched together. No sentence changes another's
@@ -95,6 +99,9 @@ class Translator:
             batch_tokens: int, default 4096. The most source tokens that are searched at once,
                 padding included; `None` for any number. It bounds the memory that long sentences
                 take.
+            first_index: int, default 0. The index of the first text in a longer input that is
+                translated by several calls. The random numbers of a sample depend on the seed and
+                on the index of its text, so the calls return what one call would.
             progress: function, default `None`. It is called after each batch with the number of
                 sentences done.
             **options: fields of `SearchOptions` that this call changes.
@@ -104,6 +111,7 @@ class Translator:
         """
         options = self.search_options(options)
         texts = check_texts(texts)
+        first_index = check_whole("first_index", first_index, least=0)
         searcher = self._searcher(options)
         rows, truncated = self._source_rows(texts)
         nothing = Translation([Hypothesis("", 0.0, 0.0, []) for _ in range(options.n_best)], False)
@@ -111,9 +119,9 @@ class Translator:
         lengths = [len(row) for row in rows]
         done = lengths.count(0)
         for batch in batches_by_length(lengths, batch_size, batch_tokens, self.model.max_length):
-            found = searcher(
-                self._pad([rows[i] for i in batch]), row_numbers=batch, options=options
-            )
+            # The random numbers repeat after 2**31 texts: the searches count in int32.
+            numbers = [(first_index + i) % 2**31 for i in batch]
+            found = searcher(self._pad([rows[i] for i in batch]), numbers, options)
             for i, *hypotheses in zip(batch, found.ids, found.scores, found.ranks, strict=True):
                 results[i] = Translation(self._hypotheses(*hypotheses), truncated[i])
             done += len(batch)
@@ -131,9 +139,11 @@ class Translator:
                 pairs done.
 
         Returns:
-            List of float: the sum of the log-probabilities (natural logarithm) of each target's
-            tokens and its end token, given the source. The token of a target language does not
-            count. The sum equals the `score` of a search that found the same tokens.
+            List of `Score`, which are floats: the sum of the log-probabilities (natural logarithm)
+            of each target's tokens and its end token, given the source. The token of a target
+            language does not count. The sum equals the `score` of a search that found the same
+            tokens. The attribute `truncated` of a score is `True` where the source was longer than
+            the model's limit and was cut.
 
         Raises:
             ValueError: the sides differ in length, or a target is longer than the model's limit.
@@ -142,7 +152,7 @@ class Translator:
         check_same_length("the sources", len(sources), "the targets", len(targets))
         if self._scorer is None:
             self._scorer = Scorer(self.model)
-        rows, _ = self._source_rows(sources, keep_empty=True)
+        rows, truncated = self._source_rows(sources, keep_empty=True)
         labels = self.tokenizer.tokenize(targets, side="target", special_tokens=True)
         # Forced tokens do not count in a search's score, nor do tokens after the end token, which
         # some models have.
@@ -155,7 +165,7 @@ class Translator:
                     f"Target {i + 1} has {len(row)} tokens, more than the model's limit of "
                     f"{self.model.max_length}; split it."
                 )
-        scores = [0.0] * len(sources)
+        scores = [None] * len(sources)
         order = sorted(range(len(sources)), key=lambda i: -len(rows[i]) - len(labels[i]))
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
@@ -165,7 +175,7 @@ class Translator:
                 self._pad([rows[i] for i in batch]), self._pad(chosen), lengths, prefix
             )
             for i, score in zip(batch, found, strict=True):
-                scores[i] = float(score)
+                scores[i] = Score(score, truncated[i])
             if progress is not None:
                 progress(start + len(batch))
         return scores

@@ -1,5 +1,6 @@
 """The commands that translate and measure: `translate`, `evaluate` and `score`."""
 
+import functools
 import json
 import pathlib
 import sys
@@ -142,7 +143,7 @@ def translate(
         with open(input, "rb") if input is not None else sys.stdin.buffer as lines:
             truncated = streaming.translate_lines(
                 lines,
-                lambda texts: translator.translate(texts, batch_size=batch_size, **options),
+                functools.partial(translator.translate, batch_size=batch_size, **options),
                 write,
                 chunk_lines=16 * batch_size,
                 progress=progress,
@@ -272,4 +273,5 @@ def score(
     translator = streaming.load_run_translator(run, source_language, target_language)
     with Progress(len(sources)) as progress:
         scores = translator.score(sources, targets, batch_size=batch_size, progress=progress)
+    streaming.warn_truncated([i for i, score in enumerate(scores, 1) if score.truncated])
     print(*(f"{score:.6f}" for score in scores), sep="\n")

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import pickle
 import shutil
 
 import numpy as np
@@ -54,6 +55,13 @@ def test_a_source_beyond_the_limit_is_truncated_and_marked(translator):
     assert [result.truncated for result in found] == [True, False]
     row = translator._source_rows(["seven " * 100])[0][0]
     assert len(row) == translator.model.max_length and row[-1] == translator.tokenizer.end_id
+
+
+def test_a_score_keeps_the_truncation_of_its_source(translator):
+    """The score of a source that is too long is that of its beginning, and is marked."""
+    scores = translator.score(["seven " * 100, "seven o'clock"], ["七点", "七点"])
+    assert [score.truncated for score in scores] == [True, False]
+    assert pickle.loads(pickle.dumps(scores))[0].truncated and isinstance(scores[0], float)
 
 
 def test_n_best_is_sorted_and_scored(translator, pairs):

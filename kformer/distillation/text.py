@@ -155,9 +155,11 @@ class _Distillation:
         if not texts:
             return []
         advance = self._progress and (lambda done, before=self._done: self._progress(before + done))
-        results = teacher.translate(
-            texts, batch_size=self._batch_size, progress=advance, **self._options
-        )
+        options = dict(self._options)
+        if options.get("sampling"):
+            # A teacher that is asked again must not use the same random numbers again.
+            options["first_index"] = self._done
+        results = teacher.translate(texts, batch_size=self._batch_size, progress=advance, **options)
         self._done += len(texts)
         chosen = []
         for index, result in enumerate(results):

@@ -4,7 +4,7 @@ import copy
 import functools
 
 from kformer.text import folder as tokenizer_folder
-from kformer.text.id_sequences import id_rows
+from kformer.text.id_sequences import IdSequence, id_rows
 from kformer.text.languages import (
     check_languages,
     cut_tag,
@@ -135,7 +135,7 @@ class BaseTokenizer:
             ]
         elif special_tokens:
             rows = [prefix + row + suffix for row in rows]
-        return rows[0] if single else rows
+        return IdSequence(rows[0]) if single else rows
 
     def _cut_tags(self, texts):
         """For each text a list with the id of its tag, or `None`; and the texts without tags."""
@@ -166,7 +166,8 @@ class BaseTokenizer:
             side: str, default "target". "source" or "target".
 
         Returns:
-            str for one flat sequence, otherwise list of str; `[]` for an empty list.
+            str for one flat sequence, otherwise list of str. An empty list is an empty batch, `[]`;
+            what `tokenize` returns for one empty text is an empty sequence, `""`.
 
         Raises:
             ValueError: the ids have more than two dimensions or are no integers.

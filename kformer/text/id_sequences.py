@@ -5,6 +5,10 @@ import numbers
 import numpy as np
 
 
+class IdSequence(list):
+    """The ids of one text. Empty, it is still one sequence, while `[]` may be an empty batch."""
+
+
 def id_rows(ids):
     """Converts ids to lists.
 
@@ -12,7 +16,7 @@ def id_rows(ids):
 
     Args:
         ids: sequence of int, or sequence of such sequences; lists, arrays or tensors. An empty list
-            is an empty batch.
+            is an empty batch, an empty `IdSequence` one sequence.
 
     Returns:
         list of lists of int, and whether `ids` was one flat sequence.
@@ -30,8 +34,9 @@ def id_rows(ids):
             raise ValueError(f"ids must have one or two dimensions, not {ids.ndim}.")
         flat = ids.ndim == 1 and ids.dtype != object
         return _int_rows([ids] if flat else ids), flat
+    flat = isinstance(ids, IdSequence)
     ids = list(ids)
-    flat = bool(ids) and isinstance(ids[0], numbers.Integral)
+    flat = flat or (bool(ids) and isinstance(ids[0], numbers.Integral))
     return _int_rows([ids] if flat else ids), flat
 
 

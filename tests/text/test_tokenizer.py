@@ -69,7 +69,8 @@ def test_one_text_gives_one_sequence_and_back(tokenizer):
     assert ids == tokenizer.tokenize(b"the dog")
     assert tokenizer.detokenize(ids) == "the dog"
     assert tokenizer.tokenize([]) == []
-    assert tokenizer.detokenize([]) == []
+    assert tokenizer.detokenize([]) == tokenizer.detokenize(tokenizer.tokenize([])) == []
+    assert tokenizer.detokenize(tokenizer.tokenize("")) == ""
     assert tokenizer.tokenize(text for text in ["the dog"]) == [ids]
     assert tokenizer.tokenize(np.array(["the dog"])) == [ids]
 

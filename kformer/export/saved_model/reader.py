@@ -72,7 +72,7 @@ class SavedModelTranslator:
     def __call__(self, texts, *, batch_size=64):
         return [result.text for result in self.translate(texts, batch_size=batch_size)]
 
-    def translate(self, texts, *, batch_size=64, n_best=1, progress=None):
+    def translate(self, texts, *, batch_size=64, n_best=1, first_index=0, progress=None):
         """Translates with scores.
 
         Args:
@@ -80,6 +80,8 @@ class SavedModelTranslator:
             batch_size: int, default 64. The number of texts in one call of the graph.
             n_best: int, default 1. Hypotheses per text; at most the number that the model was
                 exported with.
+            first_index: int, default 0. Changes nothing; `Translator.translate`, which may sample,
+                has it, too.
             progress: function, default `None`. Called after each batch with the number of texts
                 that are done.
 
