@@ -22,6 +22,8 @@ BACKENDS = ("tensorflow", "jax", "torch")
 PARTS = {
     "trainings": "trainings are killed and resumed",
     "damage": "files are damaged",
+    "search": "search equals a NumPy search, on each backend and exported",
+    "strings": "strings of all kinds are translated, in batches and alone",
 }
 
 
