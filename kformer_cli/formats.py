@@ -185,6 +185,15 @@ def import_(
             help="float32; float16 or bfloat16 keep weights small, and compute in it.",
         ),
     ] = "float32",
+    ignore: Annotated[
+        list[str] | None,
+        option(
+            "--ignore",
+            metavar="SETTING",
+            help="A setting of the model's generation_config.json that is ignored if kformer's "
+            "search does not follow it; it is an error otherwise. Give the option again for more.",
+        ),
+    ] = None,
     threads: Threads = None,
     backend: Backend = None,
 ):
@@ -192,8 +201,8 @@ def import_(
     T5 or mT5.
 
     The run translates, fine-tunes (`kformer train --start-from`) and exports like any other. By
-    default it searches as the model's generation_config.json says, so that `kformer translate RUN`
-    says what the model's own library says.
+    default it searches as the model's generation_config.json asks, so that `kformer translate RUN`
+    returns what the model's own library returns.
 
     Example: [bold]kformer import opus-mt-en-de --output runs/opus-mt-en-de[/bold]
     """
@@ -206,6 +215,7 @@ def import_(
             source_language=source_language,
             target_language=target_language,
             dtype=dtype,
+            ignore=ignore or (),
             report=lambda text: print(f"warning: {text}", file=sys.stderr),
         )
     print(run)

@@ -6,9 +6,17 @@ from kformer.utils.checks import check_whole
 
 # The default of `generate`.
 _DEFAULT_NEW_TOKENS = 20
-# Settings that change what is generated and that kformer's searches do not have, each with the
-# value that changes nothing.
-_UNSUPPORTED = {
+# Settings that the search follows; `search_options` reads them.
+FOLLOWED = (
+    *("num_beams", "length_penalty", "early_stopping", "num_return_sequences"),
+    *("max_length", "min_length", "max_new_tokens", "min_new_tokens"),
+    *("bad_words_ids", "suppress_tokens", "renormalize_logits"),
+    *("forced_bos_token_id", "forced_eos_token_id", "eos_token_id"),
+    *("do_sample", "temperature", "top_k", "top_p"),
+)
+# Settings that the search does not follow, each with the value that changes nothing. Any other
+# setting that is in no table here is not followed either, unless it is `None`, `False` or empty.
+NOT_FOLLOWED = {
     "repetition_penalty": 1.0,
     "no_repeat_ngram_size": 0,
     "encoder_no_repeat_ngram_size": 0,
@@ -22,25 +30,33 @@ _UNSUPPORTED = {
     "constraints": None,
     "force_words_ids": None,
     "guidance_scale": 1.0,
-    "typical_p": 1.0,
-    "min_p": None,
-    "epsilon_cutoff": 0.0,
-    "eta_cutoff": 0.0,
-    "penalty_alpha": None,
+    "penalty_alpha": 0.0,
     "stop_strings": None,
     "prefix_allowed_tokens_fn": None,
 }
-# Older folders have these in config.json, where there is no generation_config.json.
-_IN_CONFIG = (
-    "num_beams",
-    "length_penalty",
-    "early_stopping",
-    *("max_length", "min_length", "max_new_tokens", "min_new_tokens"),
-    *("bad_words_ids", "suppress_tokens", "renormalize_logits"),
-    *("forced_bos_token_id", "forced_eos_token_id"),
-    *("do_sample", "temperature", "top_k", "top_p", "num_return_sequences"),
-    *_UNSUPPORTED,
+# As in `NOT_FOLLOWED`, but `generate` reads these only to sample.
+_OF_SAMPLING = {
+    "typical_p": 1.0,
+    "min_p": 0.0,
+    "top_h": None,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+}
+# Settings that change no id: other tokens' ids, which the model and the tokenizer have; how the
+# library computes; and what it returns besides.
+_NEUTRAL = (
+    *("pad_token_id", "bos_token_id", "decoder_start_token_id"),
+    *("transformers_version", "use_cache", "use_mtp", "low_memory", "remove_invalid_values"),
+    *("return_dict_in_generate", "trust_remote_code", "max_matching_ngram_size"),
 )
+_NEUTRAL_PREFIXES = (
+    *("_", "output_", "cache_", "max_cache_", "compile_", "disable_compile", "continuous_"),
+    *("assistant_", "num_assistant_", "is_assistant", "target_lookbehind", "prompt_lookup_"),
+    *("speculation_", "prefill_"),
+)
+# Older folders have these in config.json, where there is no generation_config.json. Its
+# eos_token_id is the model's own.
+_IN_CONFIG = ({*FOLLOWED, *NOT_FOLLOWED, *_OF_SAMPLING}) - {"eos_token_id"}
 
 
 def search_options(generation, config, model, where="generation_config.json"):
@@ -54,8 +70,8 @@ def search_options(generation, config, model, where="generation_config.json"):
         where: str, default "generation_config.json". The file's name in error messages.
 
     Returns:
-        `SearchOptions` in the mode "huggingface", and a list of str: the settings that kformer does
-        not have, which were left out.
+        `SearchOptions` in the mode "huggingface", and a dict of the settings that the search does
+        not follow: from a setting's name to a str with its value.
 
     Raises:
         ValueError: a setting has a value that makes no sense, or names a token that the model does
@@ -66,19 +82,16 @@ def search_options(generation, config, model, where="generation_config.json"):
         usual = (
             {} if config.get("model_type") == "m2m_100" else {"forced_eos_token_id": model.end_id}
         )
-        generation = {**usual, **{name: config[name] for name in _IN_CONFIG if name in config}}
-        where = "config.json"
+        generation = {**usual, **{name: config[name] for name in config if name in _IN_CONFIG}}
     settings = _Settings(generation, where)
-    left_out = [
-        f"{name}={generation[name]}"
-        for name, nothing in _UNSUPPORTED.items()
-        if generation.get(name) not in (None, nothing, [], {})
-    ]
+    left_out = _not_followed(generation)
     ends_by_force = _ends_by_force(settings, model, left_out)
     lengths = _lengths(settings, config, model, ends_by_force)
-    forbidden = _forbidden(settings, left_out) - {model.end_id}
+    forbidden = _forbidden(settings, model, left_out)
     numbers = _hypotheses(settings, left_out)
     first = settings.ids("forced_bos_token_id")
+    if len(first) > 1:
+        left_out["forced_bos_token_id"] = f"forced_bos_token_id={first}"
     try:
         options = SearchOptions(
             mode="huggingface",
@@ -95,6 +108,45 @@ def search_options(generation, config, model, where="generation_config.json"):
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
     return options, left_out
+
+
+def check_followed(left_out, ignore, where="generation_config.json"):
+    """Refuses settings that the search does not follow, but for those to ignore.
+
+    Args:
+        left_out: dict, as `search_options` returns it.
+        ignore: sequence of str. Names of settings.
+        where: str, default "generation_config.json". The file's name in error messages.
+
+    Raises:
+        ValueError: a setting is neither followed nor to be ignored, or `ignore` holds no names.
+    """
+    if isinstance(ignore, str) or not all(isinstance(name, str) for name in ignore):
+        raise ValueError(f"ignore must be a list of names of settings, but {ignore!r} was given.")
+    refused = [name for name in left_out if name not in ignore]
+    if refused:
+        *most, last = (left_out[name] for name in refused)
+        listed = f"{', '.join(most)} and {last}" if most else last
+        names = tuple(dict.fromkeys([*ignore, *refused]))
+        flags = " ".join(f"--ignore {name}" for name in names)
+        raise ValueError(
+            f"{where} has {listed}, which kformer's search does not follow, so that the outputs "
+            f"would differ from the model's own: to import it without, pass ignore={names!r} "
+            f"({flags})."
+        )
+
+
+def _not_followed(generation):
+    """Dict of the settings in no table of what is followed, as `search_options` returns it."""
+    neutral = {*FOLLOWED, *_NEUTRAL, *(() if generation.get("do_sample") else _OF_SAMPLING)}
+    nothing = {**NOT_FOLLOWED, **_OF_SAMPLING}
+    return {
+        name: f"{name}={value}"
+        for name, value in generation.items()
+        if name not in neutral
+        and not name.startswith(_NEUTRAL_PREFIXES)
+        and value not in (None, False, [], {}, nothing.get(name))
+    }
 
 
 class _Settings:
@@ -172,10 +224,10 @@ def _ends_by_force(settings, model, left_out):
     """Whether a hypothesis of full length gets an end token; other end tokens go to `left_out`."""
     forced_end = settings.single("forced_eos_token_id")
     if forced_end not in (None, model.end_id):
-        left_out.append(f"forced_eos_token_id={forced_end}")
+        left_out["forced_eos_token_id"] = f"forced_eos_token_id={forced_end}"
     end_ids = settings.ids("eos_token_id")
     if end_ids and set(end_ids) != {model.end_id}:
-        left_out.append(f"eos_token_id={settings.content['eos_token_id']}")
+        left_out["eos_token_id"] = f"eos_token_id={settings.content['eos_token_id']}"
     return forced_end == model.end_id
 
 
@@ -185,7 +237,7 @@ def _hypotheses(settings, left_out):
     n_best = settings.number("num_return_sequences") or 1
     sampling = bool(settings.value("do_sample", False))
     if sampling and beam_size > 1:
-        left_out.append(f"do_sample=True beside num_beams={beam_size}")
+        left_out["do_sample"] = f"do_sample=True beside num_beams={beam_size}"
         sampling = False
     if not sampling:
         return {"beam_size": beam_size, "n_best": min(n_best, beam_size), "sampling": False}
@@ -194,9 +246,11 @@ def _hypotheses(settings, left_out):
     return {"beam_size": beam_size, "n_best": n_best, "sampling": True, **chosen}
 
 
-def _forbidden(settings, left_out):
-    """The set of forbidden tokens; longer forbidden sequences go to `left_out`."""
+def _forbidden(settings, model, left_out):
+    """The set of forbidden tokens; a forbidden end token and longer sequences go to `left_out`."""
     forbidden = set(settings.ids("suppress_tokens"))
+    if model.end_id in forbidden:
+        left_out["suppress_tokens"] = f"the end token {model.end_id} in suppress_tokens"
     words = settings.value("bad_words_ids", None) or []
     if not isinstance(words, list) or not all(isinstance(word, list) for word in words):
         raise ValueError(
@@ -211,5 +265,6 @@ def _forbidden(settings, left_out):
         else:
             longer += 1
     if longer:
-        left_out.append(f"bad_words_ids with {longer} sequences of several tokens")
-    return forbidden
+        sequences = "1 sequence" if longer == 1 else f"{longer} sequences"
+        left_out["bad_words_ids"] = f"bad_words_ids with {sequences} of several tokens"
+    return forbidden - {model.end_id}

@@ -4,7 +4,7 @@ import pathlib
 
 from kformer.interop.architectures import model_arguments
 from kformer.interop.checkpoint import CheckpointFolder
-from kformer.interop.generation import search_options
+from kformer.interop.generation import check_followed, search_options
 from kformer.interop.tokenizers import read_tokenizer
 from kformer.interop.weights import check_sizes, load_weights, settle_output
 from kformer.models import Transformer
@@ -16,7 +16,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 
 
 def load_checkpoint(
-    path, *, source_language=None, target_language=None, dtype="float32", report=None
+    path, *, source_language=None, target_language=None, dtype="float32", ignore=(), report=None
 ):
     """Loads a published translation model as a `Translator`.
 
@@ -29,8 +29,10 @@ def load_checkpoint(
             of a multilingual model, as its authors write them ("eng_Latn", "en", "en_XX").
         dtype: str, default "float32". "float16" and "bfloat16" keep weights in half precision, and
             compute in it.
-        report: function of a str, default `None`. Called for each setting of the folder's search
-            that kformer does not have.
+        ignore: sequence of str, default empty. Names of settings of the folder's search, such as
+            "num_beam_groups", that are ignored where kformer's search does not follow them.
+        report: function of a str, default `None`. Called with a sentence about each setting that is
+            ignored.
 
     Returns:
         `kformer.Translator`. Its default search is the one of the folder's
@@ -38,8 +40,9 @@ def load_checkpoint(
 
     Raises:
         FileNotFoundError: the folder or a file in it is missing.
-        ValueError: a file is damaged, a tensor is missing, unknown or of another shape, or the
-            architecture is not one of the above.
+        ValueError: a file is damaged; a tensor is missing, unknown or of another shape; the
+            architecture is not one of the above; or the folder's search has a setting that
+            kformer's search does not follow and `ignore` does not name.
         ImportError: the weights' format needs a library that is not installed.
 
     Example:
@@ -69,15 +72,12 @@ def load_checkpoint(
     check_sizes(arguments, weights.shapes, str(folder.path))
     arguments = settle_output(arguments, weights.shapes)
     model = Transformer(**{**arguments, "start_id": tokenizer.start_id}, dtype=dtype)
+    where = str(folder.path / f"{'' if generation is None else 'generation_'}config.json")
+    options, left_out = search_options(generation, folder.config, model, where)
+    check_followed(left_out, ignore, where)
+    for setting in left_out.values() if report is not None else ():
+        report(f"{where} has {setting}, which is ignored: outputs may differ from the model's own.")
     load_weights(model, weights, str(folder.path))
-    options, left_out = search_options(
-        generation, folder.config, model, str(folder.path / "generation_config.json")
-    )
-    for setting in left_out if report is not None else ():
-        report(
-            f"the folder's search has {setting}, which kformer has not: the run searches without "
-            "it."
-        )
     about = {
         "model_type": folder.config["model_type"],
         "name": folder.config.get("_name_or_path") or folder.path.resolve().name,

@@ -16,6 +16,7 @@ from kformer.interop import import_checkpoint, load_checkpoint
 from kformer.interop.tokenizers import NLLB_LANGUAGES
 from kformer.saving import read_config
 from kformer.trainer import train_run
+from kformer_cli.main import main
 from tests.interop.published import published_model
 from tests.interop.tokenizer_folders import marian, nllb, t5, tokenizer_json, trained_models
 from tests.text_samples import corpus
@@ -397,18 +398,75 @@ def test_nothing_is_overwritten(folders, tmp_path):
             import_checkpoint(folders["marian"], tmp_path / name)
 
 
+UNFOLLOWED = {
+    "encoder_repetition_penalty": 1.3,
+    "num_beam_groups": 2,
+    "bad_words_ids": [[1, 2], [5]],
+}
+
+
 @pytest.mark.any_backend
-def test_what_a_search_cannot_do_is_reported(copy):
-    edit(
-        copy / "generation_config.json",
-        no_repeat_ngram_size=3,
-        num_beam_groups=2,
-        bad_words_ids=[[1, 2], [5]],
+def test_settings_that_the_search_does_not_follow_are_refused(copy, tmp_path):
+    edit(copy / "generation_config.json", **UNFOLLOWED, min_p=0.2, use_cache=True)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ValueError) as caught:
+        import_checkpoint(copy, tmp_path / "run")
+    assert str(copy / "generation_config.json") in str(caught.value)
+    named = (
+        "encoder_repetition_penalty=1.3, num_beam_groups=2 and bad_words_ids with 1 sequence of "
+        "several tokens"
     )
+    assert named in str(caught.value)
+    assert "ignore=('encoder_repetition_penalty', 'num_beam_groups', 'bad_words_ids')" in str(
+        caught.value
+    )
+    assert (
+        "--ignore encoder_repetition_penalty --ignore num_beam_groups --ignore bad_words_ids"
+        in str(caught.value)
+    )
+    assert sorted(tmp_path.rglob("*")) == before
+    with pytest.raises(ValueError, match=r"num_beam_groups=2, which kformer's search"):
+        load_checkpoint(copy, ignore=("encoder_repetition_penalty", "bad_words_ids"))
     reported = []
-    translator = load_checkpoint(copy, report=reported.append)
-    assert len(reported) == 3 and "no_repeat_ngram_size=3" in reported[0]
+    translator = load_checkpoint(copy, ignore=tuple(UNFOLLOWED), report=reported.append)
+    assert len(reported) == 3 and "encoder_repetition_penalty=1.3" in reported[0]
     assert translator.options.forbidden_ids == (5,)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"a_setting_of_tomorrow": 0.3}, "a_setting_of_tomorrow=0.3"),
+        ({"do_sample": True, "num_beams": 1, "min_p": 0.1}, "min_p=0.1"),
+        ({"do_sample": True}, "do_sample=True beside num_beams=3"),
+        ({"eos_token_id": [0, 7]}, r"eos_token_id=\[0, 7\]"),
+        ({"forced_bos_token_id": [3, 4]}, r"forced_bos_token_id=\[3, 4\]"),
+    ],
+    ids=str,
+)
+def test_every_unknown_setting_is_refused(copy, settings, named):
+    edit(copy / "generation_config.json", **settings)
+    with pytest.raises(ValueError, match=named + ", which kformer's search does not follow"):
+        load_checkpoint(copy)
+    name = named.partition("=")[0]
+    assert load_checkpoint(copy, ignore=(name,)).options.beam_size in (1, 3)
+
+
+@pytest.mark.any_backend
+def test_names_to_ignore(copy, tmp_path):
+    with pytest.raises(ValueError, match="ignore must be a list of names of settings, but 'top_k'"):
+        load_checkpoint(copy, ignore="top_k")
+    edit(copy / "generation_config.json", num_beam_groups=1, encoder_no_repeat_ngram_size=0)
+    assert load_checkpoint(copy, ignore=["num_beam_groups"]).options.beam_size == 3
+    (copy / "generation_config.json").unlink()
+    edit(copy / "config.json", diversity_penalty=0.5)
+    with pytest.raises(ValueError, match="config.json has diversity_penalty=0.5, which"):
+        load_checkpoint(copy)
+    arguments = ["import", str(copy), "--output", str(tmp_path / "run")]
+    assert main(arguments) == 1
+    assert main([*arguments, "--ignore", "diversity_penalty"]) == 0
+    assert (tmp_path / "run" / "config.json").is_file()
 
 
 @pytest.mark.any_backend
