@@ -43,6 +43,7 @@ def beam_search(
     alpha=0.6,
     early_stopping=False,
     drop_finished=False,
+    prompt=None,
 ):
     """Finds the hypotheses of the highest penalised log-probability that a beam of width K reaches.
 
@@ -72,6 +73,8 @@ def beam_search(
         drop_finished: bool, default `False`. Whether sentences that are done are no longer
             computed; needs a backend whose shapes may change inside a loop. The step function then
             gets fewer and fewer rows.
+        prompt: int32 tensor `[B, P]`, default `None`, for the start token. The tokens before a
+            hypothesis that count as repeated, for constraints with a `repetition`.
 
     Returns:
         `BeamResult`: ids int32 `[B, K, L]`, padded with `pad_id`; scores float32 `[B, K]` (sums of
@@ -111,7 +114,7 @@ def beam_search(
     def advance(beams):
         last = last_tokens(beams.live_ids, beams.length, special.start_id)
         logits, decoder = step(ops.reshape(last, (-1,)), beams.decoder)
-        logits = constraints.prepare(logits, beams.length)
+        logits = constraints.prepare_beams(logits, beams)
         end_scores, scores, tokens, parents = _proposals(logits, beams, beam_size, constraints)
         if early_stopping:
             # Otherwise no later hypothesis can change the first entries of a done sentence.
@@ -140,7 +143,8 @@ def beam_search(
             decoder=reorder(decoder, decoder_rows(parents)),
         )
 
-    beams = first_state(state, limits, beam_size, steps, special.pad_id)
+    prompt = constraints.first_prompt(prompt, limits)
+    beams = first_state(state, limits, beam_size, steps, special.pad_id, prompt)
     return run_beams(advance, beams, steps, drop_finished)
 
 

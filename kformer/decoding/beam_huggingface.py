@@ -42,6 +42,7 @@ def huggingface_beam_search(
     alpha=1.0,
     early_stopping=False,
     drop_finished=False,
+    prompt=None,
 ):
     """Finds hypotheses by Hugging Face's rules.
 
@@ -59,6 +60,7 @@ def huggingface_beam_search(
         alpha: float, default 1.0. Exponent of the length.
         early_stopping: `True`, `False` or `"never"`, default `False`. See above.
         drop_finished: bool, default `False`. As for `beam_search`.
+        prompt: int32 tensor `[B, P]`, default `None`. As for `beam_search`.
 
     Returns:
         `BeamResult`, as `beam_search`.
@@ -72,7 +74,9 @@ def huggingface_beam_search(
         last = last_tokens(beams.live_ids, beams.length, special.start_id)
         logits, decoder = step(ops.reshape(last, (-1,)), beams.decoder)
         at_limit = beams.length >= beams.limits  # [B]
-        log_probabilities = constraints.log_probabilities(ops.cast(logits, "float32"), beams.length)
+        log_probabilities = constraints.log_probabilities(
+            ops.cast(logits, "float32"), beams.length, (beams.prompt, beams.live_ids)
+        )
         if constraints.at_limit != "any":
             log_probabilities = _force_end(log_probabilities, at_limit, beam_size, constraints)
         scores, tokens, parents = _candidates(log_probabilities, beams.live_scores)  # [B, C]
@@ -107,7 +111,8 @@ def huggingface_beam_search(
             decoder=reorder(decoder, decoder_rows(pick(parents, indices))),
         )
 
-    beams = first_state(state, limits, beam_size, steps, special.pad_id)
+    prompt = constraints.first_prompt(prompt, limits)
+    beams = first_state(state, limits, beam_size, steps, special.pad_id, prompt)
     return run_beams(advance, beams, steps, drop_finished)
 
 

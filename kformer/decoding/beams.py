@@ -28,6 +28,7 @@ class BeamState(NamedTuple):
     limits: Any  # int32 [B], the most tokens before the end token
     is_open: Any  # bool [B]: the sentence is not done
     decoder: Any  # the step function's state, rows [B K]
+    prompt: Any = ()  # int32 [B, P] where repetition is penalised: the tokens before, right-aligned
 
 
 class BeamResult(NamedTuple):
@@ -39,7 +40,7 @@ class BeamResult(NamedTuple):
     is_done: Any  # bool [B]; `False` where the steps ran out before the sentence was done
 
 
-def first_state(decoder_state, limits, beam_size, steps, pad_id):
+def first_state(decoder_state, limits, beam_size, steps, pad_id, prompt=()):
     """`BeamState` before the first step.
 
     All hypotheses are equal then. Only the first of a sentence may propose tokens, so the others
@@ -51,6 +52,7 @@ def first_state(decoder_state, limits, beam_size, steps, pad_id):
         beam_size: int. K.
         steps: int or scalar tensor. L.
         pad_id: int. What the arrays of ids are filled with.
+        prompt: int32 tensor `[B, P]`, default none. As `Constraints.first_prompt` returns it.
     """
     sentences = ops.shape(limits)[0]
     ids = ops.full((sentences, beam_size, steps), pad_id, dtype="int32")
@@ -66,6 +68,7 @@ def first_state(decoder_state, limits, beam_size, steps, pad_id):
         limits=limits,
         is_open=ops.ones((sentences,), dtype="bool"),
         decoder=decoder_state,
+        prompt=prompt,
     )
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from keras import ops
 
+from kformer.decoding.repetition import Repetition
 from kformer.utils.backend import pick, prefers_few_passes, stable_top_k
 
 IMPOSSIBLE = float("-inf")
@@ -56,6 +57,8 @@ class Constraints:
         at_limit: str, default `"end"`. What follows when a hypothesis has as many tokens as its
             limit allows: `"end"`, an end token, whose log-probability counts; `"free_end"`, an end
             token at no cost; `"any"`, one more token of any kind, and no end token.
+        repetition: `Repetition`, default none. Penalties on tokens and n-grams that have occurred.
+            With `at_limit="end"` an end token may always follow.
 
     Raises:
         ValueError: `at_limit` is none of these.
@@ -76,6 +79,7 @@ class Constraints:
     min_length: int = 0
     renormalize: bool = False
     at_limit: str = "end"
+    repetition: Repetition = Repetition()
 
     def __post_init__(self):
         if self.at_limit not in AT_LIMIT:
@@ -108,20 +112,59 @@ class Constraints:
             return self.log_probabilities(logits, length)
         return force_prefix(logits, length, self.prefix)
 
-    def log_probabilities(self, logits, length):
+    def first_prompt(self, prompt, limits):
+        """The tokens before each hypothesis that count as repeated: `prompt`, int32 `[B, P]`, the
+        start token where that is `None`, and `()` where no repetition is penalised. `limits` are
+        the search's, `[B]`.
+        """
+        if not self.repetition:
+            return ()
+        if prompt is None:
+            return ops.full((ops.shape(limits)[0], 1), self.special.start_id, dtype="int32")
+        return prompt
+
+    def penalize(self, scores, length, prompt, ids):
+        """Scores `[R, V]` after the penalties on repetition; the arguments are those of
+        `Repetition`.
+        """
+        spared = self.special.end_id if self.at_limit == "end" else None
+        return self.repetition(ops.cast(scores, "float32"), prompt, ids, length, spared)
+
+    def prepare_beams(self, logits, beams):
+        """As `prepare`, for a beam: where repetition is penalised, it is the log-probabilities that
+        are, and all constraints hold.
+
+        Args:
+            logits: float tensor `[B K, V]`.
+            beams: `BeamState`.
+
+        Returns:
+            float32 tensor `[B K, V]`.
+        """
+        if self.repetition:
+            logits = ops.cast(logits, "float32")
+            return self.log_probabilities(logits, beams.length, (beams.prompt, beams.live_ids))
+        return self.prepare(logits, beams.length)
+
+    def log_probabilities(self, logits, length, history=None):
         """Log-probabilities under all constraints but the limit; forbidden tokens have minus
         infinity.
 
         Args:
             logits: float32 tensor `[R, V]`.
             length: int32 scalar tensor. The number of tokens so far.
+            history: pair of a prompt and ids, as `Repetition` takes them, default `None`. `None`
+                penalises no repetition.
 
         Returns:
             float32 tensor `[R, V]`.
         """
-        values = (
-            logits if self.renormalize else logits - ops.logsumexp(logits, axis=-1, keepdims=True)
-        )
+        is_penalized = history is not None and self.repetition
+        values = logits
+        if is_penalized or not self.renormalize:
+            values = logits - ops.logsumexp(logits, axis=-1, keepdims=True)
+        if is_penalized:
+            values = self.penalize(values, length, *history)
         values = forbid(values, self.forbidden_ids)
         if self.min_length:
             values = forbid(values, [self.special.end_id], unless=length >= self.min_length)
@@ -141,6 +184,9 @@ class Constraints:
             As `best_tokens`.
         """
         forbidden = {*self.forbidden_ids, self.special.end_id}
+        if self.repetition:  # Log-probabilities already, which need not sum to one.
+            best = stable_top_k(forbid(logits, [self.special.end_id], self._in_prefix(length)), k)
+            return *best, ops.zeros_like(logits[:, :1])
         return best_tokens(logits, k, forbidden, unless=self._in_prefix(length))
 
     def best_tokens(self, logits, k, length):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from kformer.decoding.constraints import SpecialTokens
+from kformer.decoding.repetition import right_aligned
 from kformer.models.ensemble import mean_log_probabilities
 from kformer.utils.backend import take, uses_static_shapes
 
@@ -78,6 +79,18 @@ class Decoder(abc.ABC):
             The step function for R = B K rows, and its state.
         """
 
+    def prompt(self, source_ids):
+        """The tokens before each hypothesis, which count where repetition is penalised.
+
+        Args:
+            source_ids: int32 tensor `[B, S]`, padded.
+
+        Returns:
+            int32 tensor `[B, P]`: the start token; of a language model what it continues,
+            right-aligned, `NO_TOKEN` in front.
+        """
+        return ops.full((ops.shape(source_ids)[0], 1), self.special.start_id, dtype="int32")
+
     def __repr__(self):
         return f"{type(self).__name__}(name={self.name!r}, reason={self.reason!r})"
 
@@ -122,6 +135,11 @@ class LayerDecoder(Decoder):
         )
         return self.step, DecoderState(cache, ops.zeros((), dtype="int32"))
 
+    def prompt(self, source_ids):
+        if getattr(self.model, "continues_source", False):
+            return right_aligned(source_ids, self.special.pad_id)
+        return super().prompt(source_ids)
+
     def step(self, ids, state):
         """Logits `[R, V]` after the tokens `ids` `[R]`, and the new `DecoderState`."""
         logits, cache = self.model.decode_step(ops.expand_dims(ids, 1), state.cache, state.index)
@@ -155,6 +173,9 @@ class EnsembleDecoder(Decoder):
             return mean_log_probabilities(logits), states
 
         return step, states
+
+    def prompt(self, source_ids):
+        return self.decoders[0].prompt(source_ids)
 
 
 def reorder(state, rows):

@@ -107,6 +107,6 @@ def keep_sentences(state, sentences, width, per_row=False):
     parts = {
         name: take(part, chosen)
         for name, part in state._asdict().items()
-        if name not in ("length", "decoder")
+        if name not in ("length", "decoder") and not isinstance(part, tuple)
     }
     return state._replace(**parts, decoder=select(state.decoder, sentences, rows))

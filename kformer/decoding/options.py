@@ -59,6 +59,15 @@ class SearchOptions:
             token; empty for all. The others are not computed, so a search takes less time, and
             probabilities are those among the tokens of the list (and the prefix), not of the whole
             vocabulary. See `Translator.shortlist`.
+        repetition_penalty: float, default 1.0. Where a token has occurred in a hypothesis, a
+            negative score is multiplied by it, another divided; above 1 it makes repetition less
+            likely. As in Hugging Face's `generate`, the start token and the prompt of a language
+            model count, and what is penalised is the log-probability in a beam, and the logit in
+            greedy search and sampling. So the scores of a beam include the penalty, the others do
+            not.
+        no_repeat_ngram_size: int, default 0. No n-gram of so many tokens occurs twice in a
+            hypothesis, the start token and the prompt of a language model included; 0 for no limit.
+            In the mode "kformer" the end token is exempt.
 
     Raises:
         ValueError: a value is of the wrong type or out of range, or two do not fit together.
@@ -95,6 +104,8 @@ class SearchOptions:
     renormalize: bool = False
     prefix_ids: tuple = ()
     shortlist: tuple = ()
+    repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
 
     def __post_init__(self):
         for name in TOKEN_LISTS:
@@ -120,10 +131,13 @@ class SearchOptions:
             check_whole(name, getattr(self, name))
         # In the mode "huggingface" one more token follows, which need not be the end token.
         check_whole("max_length", self.max_length, least=int(self.mode == "kformer"))
-        for name in ("min_length", "length_offset", "top_k"):
+        for name in ("min_length", "length_offset", "top_k", "no_repeat_ngram_size"):
             check_whole(name, getattr(self, name), least=0)
         check_whole("seed", self.seed, least=0, most=2**31 - 1)
-        for name in ("length_penalty", "length_ratio", "temperature", "top_p"):
+        for name in (
+            *("length_penalty", "length_ratio", "temperature", "top_p"),
+            "repetition_penalty",
+        ):
             value = getattr(self, name)
             if not isinstance(value, numbers.Real) or not math.isfinite(value):
                 raise ValueError(f"{name} must be a finite number, but {value!r} was given.")
@@ -135,6 +149,11 @@ class SearchOptions:
             raise ValueError(
                 f"temperature must be above 0, but {self.temperature} was given; for no randomness "
                 "use a beam."
+            )
+        if self.repetition_penalty <= 0:
+            raise ValueError(
+                f"repetition_penalty must be above 0, but {self.repetition_penalty} was given; 1 "
+                "is none."
             )
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must lie in (0, 1], but {self.top_p} was given.")

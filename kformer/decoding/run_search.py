@@ -75,8 +75,10 @@ def search(
         drop_finished = not backend.uses_static_shapes()
     step, state = decoder.begin(source_ids, width, steps, columns.tokens)
     step = columns.step(step)
+    prompt = columns.numbers(decoder.prompt(source_ids)) if columns.constraints.repetition else None
     common = {"steps": steps, "drop_finished": drop_finished}
     if options.beam_size > 1 and not options.sampling:
+        common |= {"prompt": prompt}
         return _search_beams(step, state, limits, columns, options, common)
     sampling = None
     if options.sampling:
@@ -91,6 +93,7 @@ def search(
         sampling=sampling,
         row_numbers=ops.repeat(row_numbers, width) * width + samples,
         rows_per_sentence=width,
+        prompt=None if prompt is None else ops.repeat(prompt, width, axis=0),
         **common,
     )
     ids = columns.ids(found.ids)

@@ -41,6 +41,7 @@ class SampleState(NamedTuple):
     limits: Any  # int32 [R], the most tokens before the end token
     row_numbers: Any  # int32 [R], on which the random numbers depend
     decoder: Any  # the step function's state, R rows
+    prompt: Any = ()  # int32 [R, P] where repetition is penalised: the tokens before, right-aligned
 
 
 class SampleResult(NamedTuple):
@@ -62,6 +63,7 @@ def sample(
     row_numbers=None,
     rows_per_sentence=1,
     drop_finished=False,
+    prompt=None,
 ):
     """Extends each row by one token at a time until its end token.
 
@@ -81,6 +83,8 @@ def sample(
         drop_finished: bool, default `False`. Whether sentences all of whose rows are done are no
             longer computed; needs a backend whose shapes may change inside a loop. The step
             function then gets fewer and fewer rows.
+        prompt: int32 tensor `[R, P]`, default `None`, for the start token. The tokens before a
+            hypothesis that count as repeated, for constraints with a `repetition`.
 
     Returns:
         `SampleResult`: ids int32 `[R, L]`, padded with `pad_id`; scores float32 `[R]`, the sum of
@@ -127,6 +131,7 @@ def sample(
         limits=limits,
         row_numbers=ops.arange(rows, dtype="int32") if row_numbers is None else row_numbers,
         decoder=state,
+        prompt=constraints.first_prompt(prompt, limits),
     )
     (ids, scores), is_done = run_steps(
         lambda state: _advance(state, step, constraints, sampling),
@@ -143,15 +148,20 @@ def sample(
 
 def _advance(state, step, constraints, sampling):
     """The `SampleState` one step later."""
-    logits, decoder = step(state.last, state.decoder)
+    raw, decoder = step(state.last, state.decoder)
     # Without `renormalize`, forbidden tokens cannot be chosen, but the score is the model's own.
-    logits = constraints.prepare(logits, state.length)
+    logits = candidates = constraints.prepare(raw, state.length)
+    if constraints.repetition:
+        candidates = constraints.penalize(raw, state.length, state.prompt, state.ids)
+        candidates = constraints.prepare(candidates, state.length)
+        logits = candidates if constraints.renormalize else logits
     if sampling is None:
-        _, tokens, normaliser = constraints.best_tokens(logits, 1, state.length)
+        _, tokens, normaliser = constraints.best_tokens(candidates, 1, state.length)
         tokens, normaliser = tokens[:, 0], normaliser[:, 0]
     else:
         keys = fold_key(0, sampling.seed, state.row_numbers, state.length)
-        tokens = _sampled(constraints.mask(logits, state.length), sampling, keys)
+        tokens = _sampled(constraints.mask(candidates, state.length), sampling, keys)
+    if sampling is not None or constraints.repetition:
         normaliser = ops.logsumexp(logits, axis=-1)
     at_limit = state.length >= state.limits
     if constraints.at_limit != "any":
@@ -171,6 +181,7 @@ def _advance(state, step, constraints, sampling):
         limits=state.limits,
         row_numbers=state.row_numbers,
         decoder=decoder,
+        prompt=state.prompt,
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from kformer.decoding.constraints import Constraints, SpecialTokens
+from kformer.decoding.repetition import Repetition
 
 
 class Columns:
@@ -55,6 +56,7 @@ class Columns:
             min_length=options.min_length,
             renormalize=options.renormalize,
             at_limit=_at_limit(options),
+            repetition=Repetition(options.repetition_penalty, options.no_repeat_ngram_size),
         )
 
     def ids(self, numbers):
@@ -62,6 +64,19 @@ class Columns:
         if self.tokens is None:
             return numbers
         return ops.take(ops.convert_to_tensor(self._table), numbers, axis=0)
+
+    def numbers(self, ids):
+        """The search's numbers for a tensor of ids; a token without column has one of its own, and
+        negative numbers stay.
+        """
+        if self.tokens is None:
+            return ids
+        tokens = ops.convert_to_tensor(self.tokens)
+        flat = ops.reshape(ids, (-1,))  # TensorFlow looks up a vector alone.
+        columns = ops.minimum(ops.searchsorted(tokens, flat), len(self.tokens) - 1)
+        others = ops.where(flat < 0, flat, flat + len(self.tokens) + 2)
+        numbers = ops.where(ops.take(tokens, columns, axis=0) == flat, columns, others)
+        return ops.reshape(ops.cast(numbers, "int32"), ops.shape(ids))
 
     def step(self, step):
         """A step function that takes these numbers, from one that takes ids `[R]` and returns

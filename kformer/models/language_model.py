@@ -81,6 +81,7 @@ class TransformerDecoder(SequenceModel):
     """
 
     token_inputs = ("token_ids",)
+    continues_source = True  # What a search takes for a source is a prompt.
 
     def __init__(
         self, vocabulary_size, *, dtype=None, name="transformer_decoder", trainable=True, **options

@@ -1,0 +1,133 @@
+"""Penalties on repetition, as Hugging Face's `generate` has them: what has occurred becomes less
+likely, or no n-gram occurs twice.
+
+Shape letters: R rows, V vocabulary, P tokens of a prompt, L the longest hypothesis, H = P + L.
+"""
+
+from dataclasses import dataclass
+
+from keras import ops
+
+from kformer.utils.backend import pick, take
+
+# Stands where a row has no token: in front of a shorter prompt, and behind the newest token.
+NO_TOKEN = -1
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """What repetition costs; an object that is false where it costs nothing.
+
+    The tokens of the prompt count, too: of an encoder-decoder that is the start token, of a
+    language model all that it continues.
+
+    Args:
+        penalty: float, default 1.0. Where a token has occurred, a negative score is multiplied by
+            it, another divided. Above 1 it makes repetition less likely, below 1 more.
+        ngram_size: int, default 0. No n-gram of so many tokens occurs twice; 0 for no limit.
+
+    Example:
+        ```python
+        from kformer.decoding.repetition import Repetition
+
+        repetition = Repetition(penalty=2.0)
+        prompt, ids = ops.convert_to_tensor([[1]]), ops.convert_to_tensor([[3, 0]])
+        # The prompt and the first of the ids count.
+        repetition(ops.convert_to_tensor([[4.0, 4.0, 4.0, -4.0]]), prompt, ids, length=1)
+        # [[4.0, 2.0, 4.0, -8.0]]
+        ```
+
+    References:
+        Keskar et al. 2019, "CTRL: a conditional transformer language model for controllable
+        generation", section 4.1 (the penalty). Paulus et al. 2017, "A deep reinforced model for
+        abstractive summarization", section 2.5 (n-grams).
+    """
+
+    penalty: float = 1.0
+    ngram_size: int = 0
+
+    def __bool__(self):
+        return self.penalty != 1 or self.ngram_size > 0
+
+    def __call__(self, scores, prompt, ids, length, spared=None):
+        """Scores after the penalty, with minus infinity at tokens that would end a repeated n-gram.
+
+        Args:
+            scores: float32 tensor `[R, V]`. Logits or log-probabilities.
+            prompt: int32 tensor `[R / K, P]`, the same for K neighbouring rows. `NO_TOKEN` may
+                stand in front; a number from V on counts as a token, and has no score.
+            ids: int32 tensor `[R, L]`, or `[R / K, K, L]` with K beams.
+            length: int32 scalar tensor. The number of tokens in `ids` so far.
+            spared: int, default `None`. A token that may end a repeated n-gram.
+
+        Returns:
+            float32 tensor `[R, V]`.
+        """
+        longest = ops.shape(ids)[-1]
+        if len(ids.shape) == 3:
+            prompt, ids = ops.repeat(prompt, ids.shape[1], axis=0), ops.reshape(ids, (-1, longest))
+        ids = ops.where(ops.arange(longest, dtype="int32") < length, ids, NO_TOKEN)
+        history = ops.concatenate([prompt, ids], axis=1)  # [R, H]
+        if self.penalty != 1:
+            scores = _change(scores, history, ops.ones_like(history, dtype="bool"), self._penalise)
+        if self.ngram_size:
+            is_repeated = self._repeated(history, ops.shape(prompt)[1] + length)
+            if spared is not None:
+                is_repeated = ops.logical_and(is_repeated, history != spared)
+            scores = _change(scores, history, is_repeated, _forbid)
+        return scores
+
+    def _penalise(self, scores):
+        return ops.where(scores < 0, scores * self.penalty, scores / self.penalty)
+
+    def _repeated(self, history, length):
+        """Which tokens of a history `[R, H]` follow those that its first `length` tokens end with,
+        boolean `[R, H]`.
+        """
+        others = self.ngram_size - 1
+        windows = ops.shape(history)[1]
+        # So that each token ends a window, and a history of few tokens has the last ones, too.
+        padded = ops.pad(history, ((0, 0), (others, 0)), constant_values=NO_TOKEN)
+        last = take(padded, length + ops.arange(others, dtype="int32"), axis=1)  # [R, n - 1]
+        is_repeated = ops.ones_like(history, dtype="bool")
+        for index in range(others):
+            equal = padded[:, index : index + windows] == last[:, index : index + 1]
+            is_repeated = ops.logical_and(is_repeated, equal)
+        return is_repeated
+
+
+def _forbid(scores):
+    return ops.full_like(scores, float("-inf"))
+
+
+def right_aligned(prompts, pad_id):
+    """Prompts `[B, P]`, padded at the end, with `NO_TOKEN` in front instead."""
+    length = ops.shape(prompts)[1]
+    tokens = ops.sum(ops.cast(prompts != pad_id, "int32"), axis=1, keepdims=True)
+    positions = ops.arange(length, dtype="int32") - length + tokens
+    aligned = ops.take_along_axis(prompts, ops.maximum(positions, 0), axis=1)
+    return ops.where(positions >= 0, aligned, NO_TOKEN)
+
+
+def _change(scores, tokens, is_meant, change):
+    """Scores `[R, V]`, with `change` applied once to those of some tokens.
+
+    Args:
+        scores: float32 tensor `[R, V]`.
+        tokens: int32 tensor `[R, H]`. A token may occur several times. Numbers outside the
+            vocabulary are left out.
+        is_meant: boolean tensor `[R, H]`. Which of the tokens are meant.
+        change: function of a float32 tensor `[R, H]` to another.
+    """
+    rows, size = ops.shape(tokens)
+    is_meant = ops.logical_and(is_meant, ops.logical_and(tokens >= 0, tokens < scores.shape[-1]))
+    # What is not meant writes to token 0 what that gets anyway, so that all that write to a score
+    # write the same.
+    tokens = ops.where(is_meant, tokens, 0)
+    is_first = ops.logical_and(is_meant, tokens == 0)
+    is_meant = ops.logical_or(is_meant, ops.any(is_first, axis=1, keepdims=True))
+    found = pick(scores, tokens)
+    found = ops.where(is_meant, change(found), found)
+    row = ops.broadcast_to(ops.expand_dims(ops.arange(rows, dtype="int32"), 1), (rows, size))
+    indices = ops.reshape(ops.stack([row, tokens], axis=2), (-1, 2))
+    return ops.scatter_update(scores, indices, ops.reshape(found, (-1,)))
