@@ -24,6 +24,7 @@ PARTS = {
     "damage": "files are damaged",
     "search": "search equals a NumPy search, on each backend and exported",
     "strings": "strings of all kinds are translated, in batches and alone",
+    "malicious": "folders that a stranger made to do harm are opened",
 }
 
 
