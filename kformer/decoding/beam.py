@@ -175,12 +175,15 @@ def _proposals(logits, beams, beam_size, constraints):
     )  # [B K, width], [B K, width], [B K, 1]
     log_ends = ops.reshape(logits[:, end_id : end_id + 1] - normaliser, (-1, beam_size))
     end_scores = beams.live_scores + log_ends
+    at_limit = ops.expand_dims(beams.length >= beams.limits, 1)  # [B, 1]
+    if constraints.forbids_end:
+        forced = beams.live_scores if constraints.end_is_free else end_scores
+        end_scores = ops.where(at_limit, forced, IMPOSSIBLE)
     if constraints.min_length:
         end_scores = ops.where(beams.length < constraints.min_length, IMPOSSIBLE, end_scores)
     scores = ops.reshape(best - normaliser, (-1, beam_size, width)) + ops.expand_dims(
         beams.live_scores, 2
     )
-    at_limit = ops.expand_dims(beams.length >= beams.limits, 1)  # [B, 1]
     scores = ops.where(at_limit, IMPOSSIBLE, ops.reshape(scores, (-1, beam_size * width)))
     scores, indices = stable_top_k(scores, beam_size)
     tokens = pick(ops.reshape(tokens, (-1, beam_size * width)), indices)

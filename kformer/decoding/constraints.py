@@ -50,7 +50,8 @@ class Constraints:
         prefix: tuple of ids, default `()`. Every hypothesis begins with them. They cost nothing,
             and may be tokens that are forbidden elsewhere.
         forbidden: set of ids, default `None`. Tokens that are never generated after the prefix;
-            `None` forbids the start and the padding token, unless one of them is the end token.
+            `None` forbids the start and the padding token, unless one of them is the end token. A
+            forbidden end token is still what follows at a limit.
         min_length: int, default 0. The number of tokens before an end token is allowed.
         renormalize: bool, default `False`. Whether the probabilities of the allowed tokens sum to
             one again. Otherwise each token keeps its probability among all tokens.
@@ -93,6 +94,20 @@ class Constraints:
         if self.forbidden is not None:
             return set(self.forbidden)
         return {self.special.start_id, self.special.pad_id} - {self.special.end_id}
+
+    @property
+    def forbids_end(self):
+        """Whether no end token is generated before the limit."""
+        return self.special.end_id in self.forbidden_ids
+
+    @property
+    def end_is_free(self):
+        """Whether the end token at a limit costs nothing.
+
+        A forbidden end token is the only token that is allowed there, so its renormalized
+        probability is one.
+        """
+        return self.at_limit == "free_end" or (self.renormalize and self.forbids_end)
 
     def prepare(self, logits, length):
         """Logits to search in: float32, renormalized if asked for, the prefix forced.

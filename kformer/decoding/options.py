@@ -50,11 +50,13 @@ class SearchOptions:
         forced_end: bool, default `True`. In the mode "huggingface": whether a hypothesis at its
             limit is given an end token, at no cost; otherwise it has none.
         forbidden_ids: tuple of ids, default `()`. Tokens that are never generated (besides the
-            start and padding token in the mode "kformer").
+            start and padding token in the mode "kformer"). With the end token among them, each
+            hypothesis is as long as its limit allows, and is then ended.
         renormalize: bool, default `False`. Whether the probabilities of the tokens that are not
             forbidden sum to one again.
         prefix_ids: tuple of ids, default `()`. Tokens that every hypothesis begins with, at no
-            cost. The `Translator` puts a target language here.
+            cost. No limit relative to the source is below their number. The `Translator` puts a
+            target language here.
         shortlist: tuple of ids, default `()`. The tokens that may be generated, besides the end
             token; empty for all. The others are not computed, so a search takes less time, and
             probabilities are those among the tokens of the list (and the prefix), not of the whole
@@ -170,6 +172,12 @@ class SearchOptions:
                 f"min_length is {self.min_length}, above max_length, which is {self.max_length}; "
                 "lower it."
             )
+        most = self.max_length + (self.mode == "huggingface")
+        if len(self.prefix_ids) > most:
+            raise ValueError(
+                f"prefix_ids has {len(self.prefix_ids)} tokens, but max_length is "
+                f"{self.max_length}; raise it to at least {len(self.prefix_ids)}."
+            )
         if not self.sampling and self.n_best > self.beam_size:
             raise ValueError(
                 f"A beam of {self.beam_size} cannot give the {self.n_best} best: raise beam_size "
@@ -182,14 +190,13 @@ class SearchOptions:
 
         Searches that share it are compiled once.
         """
-        return replace(
-            self, seed=0, max_length=max(1, self.min_length), length_ratio=0.0, length_offset=0
-        )
+        shortest = max(1, self.min_length, len(self.prefix_ids))
+        return replace(self, seed=0, max_length=shortest, length_ratio=0.0, length_offset=0)
 
     @property
     def least_limit(self):
         """The limit of the shortest source: a limit relative to the source is never below it."""
-        return min(max(1, self.min_length), self.max_length)
+        return min(max(1, self.min_length, len(self.prefix_ids)), self.max_length)
 
     @property
     def rows_per_sentence(self):

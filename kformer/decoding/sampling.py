@@ -167,7 +167,7 @@ def _advance(state, step, constraints, sampling):
     if constraints.at_limit != "any":
         tokens = ops.where(at_limit, constraints.special.end_id, tokens)
     log_probabilities = _token_of(logits, tokens) - normaliser
-    if constraints.at_limit == "free_end":
+    if constraints.end_is_free:
         log_probabilities = ops.where(at_limit, 0.0, log_probabilities)
     is_here = ops.arange(ops.shape(state.ids)[1], dtype="int32") == state.length
     writes = ops.logical_and(is_here, ops.expand_dims(ops.logical_not(state.is_done), 1))

@@ -28,6 +28,10 @@ pytestmark = pytest.mark.any_backend
             "min_length is 9, above max_length, which is 8; lower it.",
         ),
         (
+            {"prefix_ids": (4, 5, 6), "max_length": 2},
+            "prefix_ids has 3 tokens, but max_length is 2; raise it to at least 3.",
+        ),
+        (
             {"temperature": 0.0},
             "temperature must be above 0, but 0.0 was given; for no randomness use a beam.",
         ),

@@ -322,6 +322,61 @@ def test_prefix_and_forbidden_tokens(model, scorer, options, source_ids):
     np.testing.assert_allclose(found.scores[filled][ends], scores[ends], atol=1e-4)
 
 
+@pytest.mark.parametrize("renormalize", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [
+        BEAM,
+        dataclasses.replace(BEAM, early_stopping=True),
+        dataclasses.replace(BEAM, shortlist=tuple(range(4, 12)), prefix_ids=(5,)),
+        SearchOptions(beam_size=1, **LIMITS),
+        dataclasses.replace(BEAM, mode="huggingface"),
+        dataclasses.replace(BEAM, mode="huggingface", forced_end=False),
+        SearchOptions(sampling=True, n_best=3, **LIMITS),
+    ],
+    ids=["beam", "early", "shortlist", "greedy", "huggingface", "no end", "sampling"],
+)
+def test_a_forbidden_end_token_is_at_the_limit_alone(
+    model, scorer, options, source_ids, renormalize
+):
+    """A hypothesis with a forbidden end token has as many tokens as its limit allows."""
+    options = dataclasses.replace(options, forbidden_ids=(END, START, PAD), renormalize=renormalize)
+    found = Searcher(model, options)(source_ids)
+    assert np.isfinite(found.scores).all()
+    for hypotheses, limit in zip(found.ids, limits_of(source_ids, options), strict=True):
+        has_end = options.mode == "kformer" or options.forced_end
+        assert (hypotheses[:, : limit + (not has_end)] != END).all()
+        assert (hypotheses[:, : limit + 1] != PAD).all() and (
+            hypotheses[:, limit + 1 :] == PAD
+        ).all()
+        assert (hypotheses[:, limit] == END).all() == has_end
+    if options.mode == "kformer" and not (renormalize or options.shortlist):
+        np.testing.assert_allclose(
+            scores_of(scorer, source_ids, found), found.scores, atol=1e-4, rtol=1e-5
+        )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        BEAM,
+        SearchOptions(beam_size=1),
+        dataclasses.replace(BEAM, mode="huggingface"),
+        SearchOptions(sampling=True, n_best=3),
+    ],
+    ids=["beam", "greedy", "huggingface", "sampling"],
+)
+def test_a_prefix_beyond_the_limit_of_a_row_raises_that_limit(model, options, source_ids):
+    """A row whose limit is below the length of the prefix has the whole prefix."""
+    prefix = (7, 9, 5, 8)
+    limits = {"max_length": 12, "length_ratio": 1.0, "length_offset": 0}
+    found = Searcher(model, dataclasses.replace(options, prefix_ids=prefix, **limits))(source_ids)
+    assert ((source_ids != PAD).sum(axis=1) < 4).any(), "some limit must be below the prefix"
+    filled = np.isfinite(found.scores)
+    assert filled[:, 0].all() and (found.ids[filled][:, :4] == prefix).all()
+    assert (found.ids[filled] == END).any(axis=1).all()
+
+
 def test_later_training_counts(model, searcher, scorer, result, source_ids):
     """A searcher reads the weights at each call: nothing is compiled in."""
     before = [ops.convert_to_numpy(weight.value) for weight in model.trainable_weights]
