@@ -64,7 +64,7 @@ def quickstart(
     Example: [bold]kformer quickstart[/bold]
     """
     with quiet_imports():
-        from kformer.examples.quickstart import quickstart
+        from kformer.examples import quickstart
     quickstart(output, saved_model, steps=steps, seed=seed, quick=quick)
 
 

@@ -4,8 +4,8 @@ These are the target side of the generated pairs (`kformer.examples`). Where Chi
 several spellings, one is fixed here, so that a value has exactly one target:
 
 - Numerals group by 万 (10**4) and 亿 (10**8). Zeros inside a group, and zeros between a group and a
-  lower group that does not fill its places, are read as one 零: 12305 一万二千三百零五, 100001234
-  一亿零一千二百三十四. A group that fills its places follows without 零: 1203000 一百二十万三千.
+  lower group with leading zeros, are read as one 零: 12305 一万二千三百零五, 100001234
+  一亿零一千二百三十四. A group without leading zeros follows without 零: 1203000 一百二十万三千.
 - A numeral that begins with ten has 十, not 一十: 12 十二, 100000 十万. Inside a numeral it is
   一十: 110 一百一十.
 - Two is 二 in every numeral (二百, 二千, 二万). It is 两 only when it stands alone
@@ -70,7 +70,7 @@ def chinese_integer(number: int) -> str:
     """Spells an integer in Chinese numerals.
 
     Args:
-        number: integer from 0 to 999,999,999,999.
+        number: int from 0 to 999,999,999,999.
 
     Returns:
         str. The numeral, for example `"一万二千三百零五"` for 12305.
@@ -121,13 +121,13 @@ def chinese_time(hour: int, minute: int, *, part_of_day: bool = True) -> str:
     """Writes a time of day.
 
     Args:
-        hour: 0 to 23.
-        minute: 0 to 59.
-        part_of_day: whether to begin with the part of the day. Without it the time is that of a
-            clock face, from 一点 to 十二点 ("half past four" is 四点半).
+        hour: int from 0 to 23.
+        minute: int from 0 to 59.
+        part_of_day: bool, default True. Whether to begin with the part of the day. Without it
+            the time is that of a clock face, from 一点 to 十二点 ("half past four" is 四点半).
 
     Returns:
-        The time, for example `"下午四点半"` for 16, 30.
+        str. The time, for example `"下午四点半"` for 16, 30.
     """
     on_face = hour % 12 or 12
     text = _counted(0 if hour == 0 and part_of_day else on_face) + "点"
@@ -142,14 +142,18 @@ def chinese_money(units: int, subunits: int, unit: str, subunit: str | None) -> 
     """Writes an amount of money.
 
     Args:
-        units: whole units.
-        subunits: hundredths, 0 to 99.
-        unit: the currency in Chinese, for example `"美元"`.
-        subunit: its hundredth, for example `"美分"`; `"分"` (yuan) is split into 角 and 分. `None`
-            for a currency without hundredths.
+        units: int. The whole units.
+        subunits: int from 0 to 99. The hundredths.
+        unit: str. The currency in Chinese, for example `"美元"`.
+        subunit: str or `None`. Its hundredth, for example `"美分"`; `"分"` (yuan) is split into 角
+            and 分. `None` for a currency without hundredths.
 
     Returns:
-        The amount, for example `"五美元五十美分"`. A part that is 0 is left out, unless both are.
+        str. The amount, for example `"五美元五十美分"`. A part that is 0 is left out, unless
+        both are.
+
+    Raises:
+        ValueError: the currency has no hundredths, but `subunits` is not 0.
     """
     text = _counted(units) + unit if units or not subunits else ""
     if not subunits:

@@ -38,7 +38,7 @@ _WEEKDAYS_SHORT = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 def _options(full, short, also):
-    """The names to choose from: mostly in full, some abbreviated, some with a full stop."""
+    """The spellings of a name: mostly in full, some abbreviated, some with a full stop."""
     if full == short:
         return (full,)
     dotted = (also or short) + "."
@@ -119,23 +119,23 @@ def spell_date(date: datetime.date, random, *, weekday: bool = False) -> str:
     """A random spelling of a date.
 
     Args:
-        date: the date.
+        date: `datetime.date`.
         random: function that returns floats in [0, 1).
-        weekday: whether the text names the weekday.
+        weekday: bool, default False. Whether the text names the weekday.
 
     Returns:
-        The date: "May 3, 2031", "Saturday, the third of May, twenty thirty-one", "2031-05-03
+        str. The date: "May 3, 2031", "Saturday, the third of May, twenty thirty-one", "2031-05-03
         (Sat)".
     """
-    draw = random()
+    chance = random()
     month, day, year = date.month, date.day, date.year
-    if draw < 0.55:
-        year = pick(year_words(year), random) if draw < 0.05 else year
+    if chance < 0.55:
+        year = pick(year_words(year), random) if chance < 0.05 else year
         text = pick(_DAY_IN_DIGITS, random).format(
             m=pick(_MONTH_OPTIONS[month - 1], random), d=day, o=_DAYS_AS_ORDINAL[day], y=year
         )
-    elif draw < 0.82:
-        year = pick(year_words(year), random) if draw < 0.72 else year
+    elif chance < 0.82:
+        year = pick(year_words(year), random) if chance < 0.72 else year
         text = pick(_DAY_IN_WORDS, random).format(
             m=MONTHS[month - 1], w=_DAYS_IN_WORDS[day], y=year
         )
@@ -146,7 +146,7 @@ def spell_date(date: datetime.date, random, *, weekday: bool = False) -> str:
     if not weekday:
         return text
     name = pick(_WEEKDAY_OPTIONS[date.weekday()], random)
-    last = random() < (0.6 if draw >= 0.82 else 0.12)
+    last = random() < (0.6 if chance >= 0.82 else 0.12)
     return pick(_WEEKDAY_LAST if last else _WEEKDAY_FIRST, random).format(a=name, b=text)
 
 
@@ -206,8 +206,8 @@ def time_spellings(
     """The spellings of a time of day.
 
     Args:
-        hour: 0 to 23.
-        minute: 0 to 59.
+        hour: int from 0 to 23.
+        minute: int from 0 to 59.
 
     Returns:
         Three tuples, at the indices `DIGITAL` (figures: "4:30 pm", "16:30"), `SPOKEN` (words with

@@ -55,9 +55,7 @@ SCALES = ((10**9, "billion"), (10**6, "million"), (10**3, "thousand"))
 
 
 def pick(options, random):
-    """One of `options`, each equally likely; an option repeated in the tuple is the likelier for
-    it.
-    """
+    """A random option. One that the tuple repeats is chosen more often."""
     return options[int(random() * len(options))]
 
 
@@ -89,11 +87,15 @@ def integer_words(
     """Spells an integer from 0 to 999,999,999,999 in words.
 
     Args:
-        number: the integer.
-        british: whether "and" comes before the last two digits ("three hundred and five").
-        commas: whether a comma follows a thousand, a million and a billion ("twelve thousand, three
-            hundred").
-        hyphen: what joins tens and ones, `"-"` or `" "`.
+        number: int.
+        british: bool, default False. Whether "and" comes before the last two digits
+            ("three hundred and five").
+        commas: bool, default False. Whether a comma follows a thousand, a million and a billion
+            ("twelve thousand, three hundred").
+        hyphen: str, default "-". What joins tens and ones: `"-"` or `" "`.
+
+    Returns:
+        str.
     """
     below_thousand = _BELOW_THOUSAND[british, hyphen]
     if number < 1000:
@@ -134,15 +136,19 @@ def ordinal_digits(number: int) -> str:
 
 
 def _digits(number, random):
-    """Digits with commas, or four to six of them, at times, without."""
+    """Digits with commas; four to six digits may lack them."""
     bare = number < 10**6 and random() < (0.45 if number < 10_000 else 0.2)
     return str(number) if bare else f"{number:,}"
 
 
 def _style(random):
-    """Draws the keyword arguments of `integer_words`, as people differ in them."""
-    draw = random()
-    return {"british": random() < 0.5, "commas": draw < 0.15, "hyphen": " " if draw > 0.9 else "-"}
+    """Random keyword arguments of `integer_words`, since people write numbers differently."""
+    chance = random()
+    return {
+        "british": random() < 0.5,
+        "commas": chance < 0.15,
+        "hyphen": " " if chance > 0.9 else "-",
+    }
 
 
 def _words(number, random):
@@ -153,8 +159,8 @@ def _words(number, random):
 
 
 def _scaled(number, random):
-    """Spellings that name the scale apart, as "3.5 million" and "twelve hundred", or `None` where
-    none fits.
+    """A spelling with the scale as a word of its own ("3.5 million", "twelve hundred"); `None` if
+    the number has none.
     """
     if number % 100 or number < 1000:
         return None
@@ -180,10 +186,13 @@ def spell_integer(number: int, random, *, words: float = 0.6) -> str:
     """A random spelling of an integer from 0 to 999,999,999,999.
 
     Args:
-        number: the integer.
+        number: int.
         random: function that returns floats in [0, 1).
-        words: how likely words are, rather than digits. Both are likewise given up for "3.5
-            million" and its like where the number allows.
+        words: float, default 0.6. The probability of words; otherwise the number is in digits. A
+            round number may also become "3.5 million" or the like.
+
+    Returns:
+        str.
     """
     if number >= 1000 and not number % 100 and random() < 0.4:
         scaled = _scaled(number, random)
@@ -194,11 +203,11 @@ def spell_integer(number: int, random, *, words: float = 0.6) -> str:
 
 def spell_ordinal(number: int, random) -> str:
     """A random spelling of an ordinal: "23rd", "the 23rd", "twenty-third"."""
-    draw = random()
-    if draw < 0.4:
+    chance = random()
+    if chance < 0.4:
         text = ordinal_digits(number)
     else:
-        text = ordinal_words(number, british=draw < 0.7, hyphen=" " if draw > 0.94 else "-")
+        text = ordinal_words(number, british=chance < 0.7, hyphen=" " if chance > 0.94 else "-")
     return "the " + text if random() < 0.4 else text
 
 
@@ -240,7 +249,7 @@ class Currency(NamedTuple):
 
     Attributes:
         code: ISO 4217 code.
-        names: pairs of singular and plural; a name repeated is the likelier.
+        names: pairs of singular and plural; a repeated name is chosen more often.
         whole_names: more such names, for whole amounts only.
         symbols: the symbols right before the digits.
         codes: the codes before or after the digits, with a space.
@@ -355,18 +364,18 @@ def _beside_digits(digits, currency, random):
 
 
 def _whole_money(units, currency, random):
-    draw = random()
-    if draw < 0.4:
-        if units >= 10**6 and draw < 0.2:
+    chance = random()
+    if chance < 0.4:
+        if units >= 10**6 and chance < 0.2:
             scaled = _scaled(units, random)
             if scaled is not None and currency.symbols and scaled[0].isdigit():
                 return pick(currency.symbols, random) + scaled
         digits = _digits(units, random)
         return _beside_digits(
-            digits + ".00" if draw > 0.36 and currency.subunit else digits, currency, random
+            digits + ".00" if chance > 0.36 and currency.subunit else digits, currency, random
         )
     singular, plural = pick(currency.names + currency.whole_names, random)
-    if units == 1 and draw < 0.5:
+    if units == 1 and chance < 0.5:
         return "a " + singular
     return spell_integer(units, random, words=0.6) + " " + (singular if units == 1 else plural)
 
@@ -397,21 +406,22 @@ def spell_money(units: int, subunits: int, currency: Currency, random) -> str:
     """A random spelling of an amount of money.
 
     Args:
-        units: whole units.
-        subunits: hundredths, 0 to 99; not both may be 0, and a currency without hundredths takes 0.
-        currency: one of `CURRENCIES`.
+        units: int. The whole units.
+        subunits: int from 0 to 99, the hundredths; 0 for a currency without them. Units and
+            subunits must not both be 0.
+        currency: `Currency`, one of `CURRENCIES`.
         random: function that returns floats in [0, 1).
 
     Returns:
-        The amount: "$12,305", "twelve thousand three hundred and five dollars", "12 pounds 50
+        str. The amount: "$12,305", "twelve thousand three hundred and five dollars", "12 pounds 50
         pence", "50¢".
     """
     if not subunits:
         return _whole_money(units, currency, random)
-    draw = random()
-    if draw < 0.4:
+    chance = random()
+    if chance < 0.4:
         digits = f"{_digits(units, random)}.{subunits:02d}"
-        if draw < 0.33:
+        if chance < 0.33:
             return _beside_digits(digits, currency, random)
         return digits + " " + pick(currency.names, random)[1]
     if currency.code == "CNY":

@@ -19,8 +19,8 @@ its spelling nor of a seed), 5 in 100 to "valid" and 5 in 100 to "test":
   any currency; and so does 12.5 with 12.50.
 
 A date with a time takes both from its split, so that neither a held-out date nor a held-out time
-occurs in training, alone or combined. The words out of which values are composed are always in
-training: quantities with a single digit other than 0 (seven, half a million), whole ones below one
+occurs in training, alone or combined. The words that make up values are always in training:
+quantities with a single digit other than 0 (seven, half a million), whole ones below one
 hundred, and twelve o'clock (noon, midnight).
 
 A small model copies digits readily only if each digit is a token of its own: train the tokenizer
@@ -154,7 +154,7 @@ def _times():
     return times
 
 
-def _draw_time(random, split):
+def _random_time(random, split):
     """A random time. Half of them are multiples of five minutes, as in everyday speech."""
     while True:
         hour, minute = pick(_times()[split], random)
@@ -170,16 +170,16 @@ def _date_pair(random, split):
 
 
 def _time_pair(random, split):
-    hour, minute = _draw_time(random, split)
-    draw = random()
-    family = DIGITAL if draw < 0.4 else SPOKEN if draw < 0.85 else FACE
+    hour, minute = _random_time(random, split)
+    chance = random()
+    family = DIGITAL if chance < 0.4 else SPOKEN if chance < 0.85 else FACE
     source = spell_time(hour, minute, random, family=family)
     source = "at " + source if random() < 0.06 else source
     return source, chinese_time(hour, minute, part_of_day=family != FACE)
 
 
 def _datetime_pair(random, split):
-    date, (hour, minute) = pick(_dates()[split], random), _draw_time(random, split)
+    date, (hour, minute) = pick(_dates()[split], random), _random_time(random, split)
     weekday = random() < 0.4
     family = DIGITAL if random() < 0.5 else SPOKEN
     date_text = spell_date(date, random, weekday=weekday)
@@ -198,22 +198,22 @@ def _integer(random, lengths=_LENGTHS):
     """A random integer from 1 to 999,999,999, or a round one below 10**12."""
     low = 10 ** (pick(lengths, random) - 1)
     number = low + int(random() * 9 * low)
-    draw = random()
-    if draw < 0.6 or number < 100:
+    chance = random()
+    if chance < 0.6 or number < 100:
         return number
-    if draw < 0.8:  # zeros inside, which the numerals treat by rules of their own
+    if chance < 0.8:  # Zeros inside, for which Chinese numerals have rules of their own.
         kept = "".join(digit if random() < 0.5 else "0" for digit in str(number)[1:])
         return int(str(number)[0] + kept)
     # Round: one to three digits and zeros.
     unit = low // pick((1, 10, 10, 100), random)
     number = number // unit * unit
-    return number * 1000 if draw > 0.92 and low >= 10**6 else number
+    return number * 1000 if chance > 0.92 and low >= 10**6 else number
 
 
-def _quantity(random, split, draw):
-    """The first quantity from `draw` that belongs to the split."""
+def _quantity(random, split, make):
+    """The first quantity from `make` that belongs to the split."""
     while True:
-        quantity = draw(random)
+        quantity = make(random)
         if _split_of_quantity(str(quantity)) == split:
             return quantity
 
@@ -283,10 +283,10 @@ _MAKERS = {
 
 def _as_typed(source, random):
     """The text, sometimes with a capital at its beginning or in lower case."""
-    draw = random()
-    if draw < 0.12:
+    chance = random()
+    if chance < 0.12:
         return source[0].upper() + source[1:]
-    return source.lower() if draw < 0.16 else source
+    return source.lower() if chance < 0.16 else source
 
 
 def iterate_pairs(
@@ -349,7 +349,7 @@ def generate_pairs(
         count: int. The number of pairs.
         seed: int, default 0. Another seed gives other pairs of the same split.
         split: str, default "train". `"train"`, `"valid"` or `"test"`. No value of one split occurs
-            in another, whatever the seeds.
+            in another, for any seeds.
         categories: list of str, str or `None`, default `None`. Some of `CATEGORIES`; `None` for
             all, in the shares that are best for training.
 

@@ -20,7 +20,7 @@ from kformer.text.unigram_scores import message_fields
 
 UNIGRAM, BPE = 1, 2
 # The segmentations of a word. Each is sampled when it is first needed, and kept.
-_DRAWS = 32
+_SAMPLES = 32
 # They are kept for words of up to so many pieces (a Chinese sentence is one word), and for so many
 # words.
 _LONGEST_KEPT, _MOST_KEPT = 32, 1_000_000
@@ -103,28 +103,28 @@ class SubwordSampler:
         is_begin[row_begins[lengths > 0]] = True
         begins = np.flatnonzero(is_begin)
         row_of = np.searchsorted(row_begins, begins, side="right") - 1
-        draws = (
+        numbers = (
             _hash(np.asarray(keys, np.uint64)[row_of], begins - row_begins[row_of], self.seed)
-            % _DRAWS
+            % _SAMPLES
         )
         found, words = [[] for _ in rows], self._words
         edges = [*begins.tolist(), len(ids)]
-        for number, (row, draw) in enumerate(zip(row_of.tolist(), draws.tolist(), strict=True)):
-            word = ids[edges[number] : edges[number + 1]].tobytes()
+        for index, (row, number) in enumerate(zip(row_of.tolist(), numbers.tolist(), strict=True)):
+            word = ids[edges[index] : edges[index + 1]].tobytes()
             known = words.get(word)
             if known is None:
-                known = self._open(np.frombuffer(word, np.int32).tolist())
+                known = self._parts_of(np.frombuffer(word, np.int32).tolist())
                 if len(word) <= 4 * _LONGEST_KEPT:
                     if len(words) >= _MOST_KEPT:
                         words.clear()
                     words[word] = known
-            cut = known[draw if len(known) > 1 else 0]
-            if cut is None:
-                cut = known[draw] = self._draw(known[_DRAWS], draw)
-            found[row] += cut
+            segmentation = known[number if len(known) > 1 else 0]
+            if segmentation is None:
+                segmentation = known[number] = self._sample(known[_SAMPLES], number)
+            found[row] += segmentation
         return [np.array(row, np.int32) for row in found]
 
-    def _open(self, ids):
+    def _parts_of(self, ids):
         """The cache entry of a word: its segmentations, to be sampled, and its parts; or only its
         ids, if there is nothing to sample.
         """
@@ -135,16 +135,16 @@ class SubwordSampler:
         text = "".join(self._texts.get(token, "") for token in inner)
         if len(text) < 2 or not all(token in self._texts for token in inner):
             return [ids]
-        return [*[None] * _DRAWS, (text, ids[:first], inner, ids[last:])]
+        return [*[None] * _SAMPLES, (text, ids[:first], inner, ids[last:])]
 
-    def _draw(self, word, number):
+    def _sample(self, word, number):
         text, before, inner, behind = word
         # The random numbers of a string seed are the same in all versions of Python.
         generator = random.Random(f"{self.seed}/{number}/{text}")
         pieces = (
-            self._draw_unigram(text, generator)
+            self._sample_unigram(text, generator)
             if self.kind == UNIGRAM
-            else self._draw_bpe(text, generator)
+            else self._sample_bpe(text, generator)
         )
         ids = (
             [self._pieces[piece][0] for piece in pieces]
@@ -153,7 +153,7 @@ class SubwordSampler:
         )
         return before + ids + behind
 
-    def _draw_unigram(self, text, generator):
+    def _sample_unigram(self, text, generator):
         """Forward sums, then a path sampled from the end."""
         sums = [0.0, *[-math.inf] * len(text)]
         ways = [[] for _ in sums]
@@ -178,7 +178,7 @@ class SubwordSampler:
             end = begin
         return pieces[::-1]
 
-    def _draw_bpe(self, text, generator):
+    def _sample_bpe(self, text, generator):
         """Merges the pair with the best score of those not skipped, until none is left."""
         symbols = list(text)
         while True:

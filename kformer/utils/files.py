@@ -43,7 +43,7 @@ def sync_to_disk(path):
 
 @contextlib.contextmanager
 def replacing(path):
-    """Writes a file aside and puts it in place when it is whole.
+    """Writes a file under another name, and renames it when it is whole.
 
     After an exception the old file is still there.
 
@@ -75,7 +75,7 @@ def replacing(path):
 
 @contextlib.contextmanager
 def new_folder(path, *, replaces=False):
-    """Writes a folder aside and puts it in place when it is whole.
+    """Writes a folder under another name, and renames it when it is whole.
 
     After an exception nothing is left. What a killed process left is removed by the next call for
     the same parent folder.

@@ -33,8 +33,8 @@ def moved_names(package):
         package: str. The package's `__name__`.
 
     Returns:
-        A function that raises an `AttributeError` for every name. The message names the new place
-        of a name in `MOVES`.
+        A function that raises an `AttributeError` for every name. The message gives the new
+        name of a name in `MOVES`.
     """
 
     def __getattr__(name):

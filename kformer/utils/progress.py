@@ -119,7 +119,7 @@ class Progress:
 
     def __call__(self, done, total=None):
         self.done, self.total = done, self.total if total is None else total
-        if done != self.total:  # The summary tells the end.
+        if done != self.total:  # The summary reports the end.
             self._display.update(done, self.describe, self._prefix)
 
     def __enter__(self):

@@ -1,4 +1,4 @@
-"""A tokenizer of characters and a small corpus for the tests of this room."""
+"""A tokenizer of characters and a small corpus for the tests of kformer.data."""
 
 import pathlib
 import types

@@ -37,8 +37,7 @@ def test_row_lengths_hold_the_longest_pair_and_four_average_ones():
 
 
 def test_cells_are_packed_by_hand():
-    # Room (10, 10): 7+3 leaves nothing; of the rest, 4+4 has room for nothing but a 2, of which
-    # there is none.
+    # Capacity (10, 10): 7+3 fills a row; beside 4+4 only a 2 would fit, and there is none.
     sources, targets = np.array([7, 3, 4]), np.array([7, 3, 4])
     rows = pack_cells(sources, targets, np.array([2, 2, 3]), (10, 10))
     assert [(cells.tolist(), times) for cells, times in rows] == [
@@ -168,7 +167,7 @@ def test_a_batch_by_hand(toy):
     a, x, pad, start, end = 10 + ord("a"), 10 + ord("x"), 3, 5, 7
     assert dataset.packed and len(dataset) == 1 and dataset.shapes == [(2, 8, 8)]
     inputs, labels = dataset[0]
-    # Beside the longest source the longest target has room.
+    # The longest target fits beside the longest source.
     assert inputs["source_ids"].tolist() == [
         [a, a + 1, a + 2, a + 3, end, a, end, pad],
         [a, a + 1, end] + 5 * [pad],
@@ -241,7 +240,7 @@ def test_an_epoch_holds_what_the_unpacked_one_holds(toy, num_hosts):
     assert {batch[1].shape for host in hosts for batch in host} == {(shape[0], shape[2])}
 
 
-def test_the_segments_are_those_that_the_ids_tell(toy):
+def test_segments_agree_with_the_ids(toy):
     for inputs, labels in packed(toy, toy.pairs(100), batch_tokens=300):
         ends = inputs["source_ids"] == 7
         assert (

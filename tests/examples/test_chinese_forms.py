@@ -37,17 +37,17 @@ def numeral_by_rewriting(number):
 
 
 def test_numerals_agree_with_rewriting():
-    draw = random.Random(1)
+    generator = random.Random(1)
     numbers = [
         *range(11_000),
-        *(draw.randrange(10 ** draw.randrange(1, 13)) for _ in range(20_000)),
+        *(generator.randrange(10 ** generator.randrange(1, 13)) for _ in range(20_000)),
     ]
     for _ in range(20_000):  # zeros in every place
         numbers.append(
             int(
                 "".join(
-                    draw.choice("00" + draw.choice("123456789"))
-                    for _ in range(draw.randrange(1, 13))
+                    generator.choice("00" + generator.choice("123456789"))
+                    for _ in range(generator.randrange(1, 13))
                 )
             )
         )

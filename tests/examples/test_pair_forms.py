@@ -478,21 +478,21 @@ def test_money_says_the_same_in_both_languages():
 
 
 def test_chinese_numerals_are_read_back():
-    draw = random.Random(1)
+    generator = random.Random(1)
     for _ in range(20_000):
-        number = draw.randrange(10 ** draw.randrange(1, 13))
+        number = generator.randrange(10 ** generator.randrange(1, 13))
         assert read_numeral(chinese_integer(number)) == number
 
 
 def test_english_words_are_read_back():
-    draw = random.Random(2)
+    generator = random.Random(2)
     for _ in range(20_000):
-        number = draw.randrange(10 ** draw.randrange(1, 13))
+        number = generator.randrange(10 ** generator.randrange(1, 13))
         words = integer_words(
             number,
-            british=draw.random() < 0.5,
-            commas=draw.random() < 0.5,
-            hyphen=draw.choice("- "),
+            british=generator.random() < 0.5,
+            commas=generator.random() < 0.5,
+            hyphen=generator.choice("- "),
         )
         assert read_words(words) == number
 

@@ -110,7 +110,7 @@ def test_no_value_of_a_split_occurs_in_another(pairs):
     assert len(values["valid"]) > 5000 and len(values["test"]) > 5000
 
 
-def test_another_seed_draws_no_held_out_value(pairs):
+def test_no_seed_gives_a_held_out_value(pairs):
     train = set().union(*map(values_of, generate_pairs(20_000, seed=12)))
     for split in ("valid", "test"):
         assert train.isdisjoint(set().union(*map(values_of, pairs[split])))
@@ -212,8 +212,8 @@ def test_ten_million_pairs_are_possible():
 
 
 def test_few_pairs_come_twice():
-    """By the birthday bound: n draws out of N equally likely pairs repeat some n**2 / 2N of them,
-    more if unequal.
+    """The birthday bound: of n random pairs out of N equally likely ones, about n**2 / 2N are
+    repeated.
     """
     count = 60_000
     pairs = generate_pairs(count, seed=5, categories=["datetime"])
@@ -222,24 +222,26 @@ def test_few_pairs_come_twice():
 
 
 def test_the_promised_examples_are_generated():
-    draw = random.Random(0).random
-    dates = {spell_date(datetime.date(2031, 5, 3), draw, weekday=True) for _ in range(4000)}
+    generator = random.Random(0).random
+    dates = {spell_date(datetime.date(2031, 5, 3), generator, weekday=True) for _ in range(4000)}
     times = {
-        spell_time(16, 30, draw, family=family) for family in (DIGITAL, SPOKEN) for _ in range(500)
+        spell_time(16, 30, generator, family=family)
+        for family in (DIGITAL, SPOKEN)
+        for _ in range(500)
     }
     assert {"4:30 pm", "16:30", "half past four in the afternoon", "four thirty p.m."} <= times
     assert {"Saturday, the 3rd of May 2031", "Sat, 3 May 2031", "2031-05-03 (Saturday)"} <= dates
     date, time = "Saturday, the 3rd of May 2031", "half past four in the afternoon"
-    joined = {join_date_and_time(date, time, draw, family=SPOKEN) for _ in range(200)}
+    joined = {join_date_and_time(date, time, generator, family=SPOKEN) for _ in range(200)}
     assert "Saturday, the 3rd of May 2031, half past four in the afternoon" in joined
-    dollars = {spell_money(12_305, 0, CURRENCIES[0], draw) for _ in range(2000)}
+    dollars = {spell_money(12_305, 0, CURRENCIES[0], generator) for _ in range(2000)}
     assert {
         "twelve thousand three hundred and five dollars",
         "$12,305",
         "USD 12,305",
         "12305 dollars",
     } <= dollars
-    millions = {spell_integer(2_500_000, draw) for _ in range(500)}
+    millions = {spell_integer(2_500_000, generator) for _ in range(500)}
     assert {
         "2.5 million",
         "two and a half million",

@@ -1,16 +1,14 @@
 """The quickstart with a tiny model: everything runs, but nothing is learned."""
 
-import importlib
 import io
 
 import pytest
 from rich.console import Console
 
 import kformer
-from kformer.examples.quickstart import LinearWarmupDecay, exact_match, quickstart
+from kformer.examples import quickstart_training as module
+from kformer.examples.quickstart_training import LinearWarmupDecay, exact_match, quickstart
 
-# The package has a function of this name, too.
-module = importlib.import_module("kformer.examples.quickstart")
 pytestmark = pytest.mark.any_backend
 
 

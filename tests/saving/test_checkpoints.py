@@ -74,7 +74,7 @@ def test_keras_dropout_goes_on_too(tmp_path, backend):
     copy = load_checkpoint(tmp_path)[0]
     seeds = [keras.ops.convert_to_numpy(m.dropout.seed_generator.state) for m in (model, copy)]
     np.testing.assert_array_equal(*seeds)
-    if backend != "torch":  # whose dropout draws from a generator of the whole process
+    if backend != "torch":  # Its dropout uses a random generator of the whole process.
         assert losses(copy, 3, 3) == losses(model, 3, 3)
 
 

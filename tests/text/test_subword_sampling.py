@@ -49,7 +49,7 @@ def test_hardly_any_noise_gives_the_tokenizers_own_pieces(tokenizer):
     assert [row.tolist() for row in sampled] == rows
 
 
-def test_a_draw_depends_on_key_and_seed_alone(tokenizer):
+def test_a_segmentation_depends_on_key_and_seed_alone(tokenizer):
     vocabulary, strength = tokenizer.vocabulary("source"), 0.3 if is_bpe(tokenizer) else 0.05
     rows = tokenizer.tokenize(corpus()[:60])
     keys = np.arange(len(rows))
@@ -68,7 +68,7 @@ def test_a_draw_depends_on_key_and_seed_alone(tokenizer):
         )
 
 
-def test_cuts_of_a_unigram_model_have_their_probabilities():
+def test_segmentations_of_a_unigram_model_have_their_probabilities():
     tokenizer = Tokenizer.train(texts=corpus(), vocabulary_size=600, model_type="unigram")
     vocabulary, alpha = tokenizer.vocabulary("source"), 0.05
     word = max(
@@ -120,7 +120,7 @@ def test_merges_are_left_out_with_their_probability():
     assert first and abs(found[3] / 2000 - 0.4) < 0.05 and abs(found[2] / 2000 - 0.6 * 0.4) < 0.05
 
 
-def test_strengths_that_cannot_be(tokenizer):
+def test_bad_strengths_are_refused(tokenizer):
     vocabulary = tokenizer.vocabulary("source")
     for strength in (0, -1, float("nan"), float("inf"), True):
         with pytest.raises(ValueError, match="strength of subword sampling must be"):
