@@ -8,6 +8,8 @@ import weakref
 
 import numpy as np
 
+from kformer.utils.files import read_json
+
 FORMAT_VERSION = 1
 CHUNK_PAIRS = 1 << 20
 SIDES = ("source", "target")
@@ -257,7 +259,7 @@ def _read_meta(folder):
             "kformer.data.prepare(...)."
         )
     try:
-        meta = json.loads(path.read_text(encoding="utf-8"))
+        meta = read_json(path)
         version = int(meta["format_version"])
     except (ValueError, KeyError, TypeError):
         raise ValueError(

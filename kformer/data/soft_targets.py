@@ -7,6 +7,7 @@ import pathlib
 import numpy as np
 
 from kformer.data.corpus import ID_TYPES, FlatFile, padded_rows
+from kformer.utils.files import read_json
 
 FORMAT_VERSION = 1
 PROBABILITY_TYPE = np.dtype("<f2")
@@ -43,7 +44,7 @@ class SoftTargets:
                 "kformer.distillation.soft_targets."
             )
         try:
-            meta = json.loads(path.read_text(encoding="utf-8"))
+            meta = read_json(path)
             version, kind, self.num_classes = (
                 int(meta["format_version"]),
                 ID_TYPES[meta["id_type"]],

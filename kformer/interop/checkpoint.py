@@ -1,13 +1,16 @@
 """The folder of a published checkpoint. Reading it runs no code and never leaves the folder."""
 
 import contextlib
-import json
 import pathlib
 import pickle
 import zipfile
 
 import numpy as np
 
+from kformer.utils.files import read_json
+
+# The tokenizer.json of 256,000 pieces has some 35 MB.
+MOST_JSON_BYTES = 128 << 20
 _SAFETENSORS, _PICKLE = "model.safetensors", "pytorch_model.bin"
 
 
@@ -77,18 +80,7 @@ class CheckpointFolder:
         path = self.file(name)
         if path is None:
             return None
-        try:
-            value = json.loads(path.read_bytes())
-        except (ValueError, RecursionError) as error:
-            raise ValueError(
-                f"{path} is not valid JSON ({error}): download the model again."
-            ) from None
-        if not isinstance(value, dict):
-            raise ValueError(
-                f"{path} holds {type(value).__name__} where a JSON object should be: download the "
-                "model again."
-            )
-        return value
+        return read_json(path, remedy="download the model again", most=MOST_JSON_BYTES)
 
     def open_weights(self):
         """The weights: a `Weights` over all files that hold them.

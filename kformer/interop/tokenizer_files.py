@@ -2,12 +2,13 @@
 
 Nothing in a folder is run, and no library of Hugging Face is needed."""
 
-import json
 from dataclasses import dataclass
 
+from kformer.interop.checkpoint import MOST_JSON_BYTES
 from kformer.interop.sentencepiece_proto import convert_tokenizer_json
 from kformer.text.unigram_scores import IMPORT_STEPS, quantize_scores
 from kformer.text.vocabulary import load_sentencepiece, model_pieces
+from kformer.utils.files import read_json
 
 MODEL_NAME = "sentencepiece.bpe.model"
 
@@ -53,16 +54,7 @@ class TokenizerFolder:
         """The JSON object in a file; `default`, if it is given, where there is no such file."""
         if default is not None and not self.has(name):
             return default
-        path = self.path(name)
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, RecursionError):
-            content = None
-        if not isinstance(content, dict):
-            raise ValueError(
-                f"{str(path)!r} does not hold a JSON object; copy it from the hub again."
-            )
-        return content
+        return read_json(self.path(name), remedy="copy it from the hub again", most=MOST_JSON_BYTES)
 
     def vocabulary(self, name):
         """Dict of id to piece, from a file of piece to id."""

@@ -32,6 +32,7 @@ FORMAT_VERSION = 1
 CONFIG_NAME = "tokenizer.json"
 SIDES = ("source", "target")
 SPECIAL_NAMES = ("pad", "unknown", "start", "end")
+_REMEDY = "save or copy the tokenizer again"
 
 
 def write_folder(folder, config, contents):
@@ -86,9 +87,7 @@ def read_folder(folder):
     if not folder.is_dir():
         raise FileNotFoundError(f"There is no tokenizer folder {str(folder)!r}; check the path.")
     where = str(folder / CONFIG_NAME)
-    config = _parse_json(_read_file(folder, CONFIG_NAME), where)
-    if not isinstance(config, dict):
-        raise ValueError(f"{where!r} must hold a JSON object; save the tokenizer again.")
+    config = files.read_json(_path_of(folder, CONFIG_NAME), remedy=_REMEDY)
     version = _field(config, "format_version", int, where)
     if version > FORMAT_VERSION:
         raise ValueError(
@@ -112,11 +111,11 @@ def read_folder(folder):
                 raise ValueError(
                     f"{where!r}: {name!r} of {side!r} must be a list of whole numbers, not {ids!r}."
                 )
-        settings["model"] = _read_file(folder, _field(settings, "model", str, where))
+        settings["model"] = _path_of(folder, _field(settings, "model", str, where)).read_bytes()
         if settings.get("vocabulary") is not None:
             name = _field(settings, "vocabulary", str, where)
-            pieces = _parse_json(_read_file(folder, name), str(folder / name))
-            if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
+            pieces = files.read_json(_path_of(folder, name), list, remedy=_REMEDY)
+            if not all(isinstance(piece, str) for piece in pieces):
                 raise ValueError(
                     f"{str(folder / name)!r} must hold a JSON list of strings; save the tokenizer "
                     "again."
@@ -150,7 +149,7 @@ def _file_names(folder):
     """The file names of the tokenizer that is in the folder now, as far as it can be read."""
     names = set()
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        config = json.loads((folder / CONFIG_NAME).read_bytes())
+        config = files.read_json(folder / CONFIG_NAME)
         for side in SIDES:
             names |= {config[side]["model"], config[side].get("vocabulary")}
     return {name for name in names if isinstance(name, str) and _is_plain(name)}
@@ -160,7 +159,8 @@ def _is_plain(name):
     return name not in ("", ".", "..") and not set(name) & set("/\\\0")
 
 
-def _read_file(folder, name):
+def _path_of(folder, name):
+    """The path of a file that `tokenizer.json` names, or of that file itself."""
     if not _is_plain(name):
         where = str(folder / CONFIG_NAME)
         raise ValueError(
@@ -180,16 +180,7 @@ def _read_file(folder, name):
         raise FileNotFoundError(
             f"The tokenizer folder {str(folder)!r} has no file {name!r}; save or copy it again."
         )
-    return path.read_bytes()
-
-
-def _parse_json(content, where):
-    try:
-        return json.loads(content.decode("utf-8"))
-    except (ValueError, RecursionError):
-        raise ValueError(
-            f"{where!r} is not valid JSON; save or copy the tokenizer again."
-        ) from None
+    return path
 
 
 def _field(mapping, key, kind, where):

@@ -16,6 +16,8 @@ import warnings
 
 # The lock file of a folder; it holds the process id of the writer and the name of its host.
 LOCK_FILE = ".lock"
+# The JSON files of this package are far smaller. Parsed, a file takes up to 25 times its bytes.
+MOST_JSON_BYTES = 16 << 20
 _PARTIAL = ".partial-"
 # Windows locks bytes, and a locked byte cannot be read: this one lies behind the process id.
 _LOCKED_BYTE = 1 << 30
@@ -272,27 +274,57 @@ def write_json(path, value):
         aside.write_text(text, encoding="utf-8")
 
 
-def read_json(path):
-    """Reads a JSON object from a file.
+def read_json(path, kind=dict, *, remedy="the file is damaged", most=MOST_JSON_BYTES):
+    """Reads a JSON object or list from a file.
 
     Args:
         path: path of the file.
+        kind: type, default `dict`. What the file should hold: `dict` or `list`.
+        remedy: str, default "the file is damaged". The end of an error message.
+        most: int, default `MOST_JSON_BYTES`. The most bytes that are read.
 
     Returns:
-        A dict.
+        A dict or a list.
 
     Raises:
-        ValueError: the file holds no JSON object.
+        OSError: the file cannot be read.
+        ValueError: the file is larger, is not valid JSON, or holds another kind of value.
     """
+    content = read_bytes(path, most, remedy=remedy)
     try:
-        value = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        value = json.loads(content)
+    except RecursionError:
+        raise ValueError(f"{path} is not valid JSON (it is nested too deeply): {remedy}.") from None
     except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are both ValueErrors.
-        raise ValueError(f"{path} is damaged: it is not valid JSON ({error}).") from error
-    if not isinstance(value, dict):
-        raise ValueError(
-            f"{path} is damaged: it should hold a JSON object, but holds {type(value).__name__}."
-        )
+        raise ValueError(f"{path} is not valid JSON ({error}): {remedy}.") from None
+    if not isinstance(value, kind):
+        wanted = {dict: "a JSON object", list: "a JSON list"}[kind]
+        raise ValueError(f"{path} holds {type(value).__name__} where {wanted} should be: {remedy}.")
     return value
+
+
+def read_bytes(path, most, *, remedy="the file is damaged"):
+    """Reads a whole file of a limited size.
+
+    Args:
+        path: path of the file.
+        most: int. The most bytes that are read.
+        remedy: str, default "the file is damaged". The end of an error message.
+
+    Returns:
+        bytes.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: the file is larger.
+    """
+    with open(path, "rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(
+            f"{path} has more than {most:,} bytes, which is more than such a file needs: {remedy}."
+        )
+    return content
 
 
 def inside(folder, *parts):

@@ -707,7 +707,7 @@ def test_missing_and_broken_files_are_named(name, models, tmp_path):
                 read_tokenizer(tmp_path, config)
         path.write_bytes(b"[")
         with pytest.raises(
-            ValueError, match=f"{path.name}.* (does not hold a JSON|is not a SentencePiece model)"
+            ValueError, match=f"{path.name}.* (is not valid JSON|is not a SentencePiece model)"
         ):
             read_tokenizer(tmp_path, config)
         path.write_bytes(content)

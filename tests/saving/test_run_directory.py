@@ -116,7 +116,7 @@ def test_missing_pieces_are_named(run, tmp_path):
         ),
         ('{"format_version": "1"}', "format_version is '1'"),
         ("{}", "format_version is None"),
-        ("[1]", "should hold a JSON object, but holds list"),
+        ("[1]", "holds list where a JSON object should be"),
         ("{", "not valid JSON"),
     ],
 )

@@ -244,7 +244,7 @@ def edit(folder, change):
         (lambda c: c["source"].update(model=".."), "only plain names of files in the folder"),
         (
             lambda c: c["source"].update(vocabulary="tokenizer.json"),
-            "must hold a JSON list of strings",
+            "holds dict where a JSON list should be",
         ),
         (lambda c: c["source"].update(model="tokenizer.json"), "are not a SentencePiece model"),
     ],
@@ -260,7 +260,7 @@ def test_load_refuses(folder, change, message):
 @pytest.mark.parametrize("content", [b"", b"{", b"[1, 2]", b"\xff\xfe", b"null", b"[" * 100_000])
 def test_load_refuses_malformed_json(folder, content):
     (folder / "tokenizer.json").write_bytes(content)
-    with pytest.raises(ValueError, match=r"is not valid JSON|must hold a JSON object"):
+    with pytest.raises(ValueError, match=r"is not valid JSON|where a JSON object should be"):
         Tokenizer.load(folder)
 
 
