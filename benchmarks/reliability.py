@@ -21,6 +21,7 @@ from benchmarks.tables import print_command  # noqa: E402
 BACKENDS = ("tensorflow", "jax", "torch")
 PARTS = {
     "trainings": "trainings are killed and resumed",
+    "commands": "exports, imports, averages, saves, distillations and translations are killed",
     "damage": "files are damaged",
     "search": "search equals a NumPy search, on each backend and exported",
     "strings": "strings of all kinds are translated, in batches and alone",

@@ -71,7 +71,7 @@ class Trainings:
         arguments, kills = self.arguments(variant, run), []
         kind = f"{self._zygote.backend}, {variant}"
         for _ in range(rng.integers(1, _MOST_KILLS + 1)):
-            how, options = _kill(rng, operations, seconds, run)
+            how, options = random_kill(rng, operations, seconds, run)
             options["hook"]["fault"] = self._fault
             outcome = self._zygote.command(*arguments, seconds=900, **options)
             arguments = [*arguments, *(["--resume"] if "--resume" not in arguments else [])]
@@ -93,7 +93,7 @@ class Trainings:
             tally.note(f"kills {how.split(' ')[0]} {how.split(' ')[1]}")
 
 
-def _kill(rng, operations, seconds, root):
+def random_kill(rng, operations, seconds, root):
     """How to kill: words for the report, and options of `Zygote.command`."""
     hook = {"root": str(root)}
     kind = rng.choice(["operation", "write", "time"], p=[0.45, 0.3, 0.25])

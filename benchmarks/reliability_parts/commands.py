@@ -1,0 +1,184 @@
+"""Exports, imports, averages, saves, distillations and translations that are killed.
+
+A command is killed as a training is (see `trainings`), with nothing where its output goes, or with
+an older output there. Right after the kill the output is as it was before, or whole; then the same
+command runs again, and its output is that of a command that nobody killed, with nothing beside it.
+A kill counts if the process was alive and its output not yet whole. The two files of `distill` are
+looked at one by one.
+"""
+
+import os
+import pathlib
+import shutil
+
+from benchmarks.reliability_parts.damage import LINES
+from benchmarks.reliability_parts.samples import corpus, difference, digests, trained
+from benchmarks.reliability_parts.trainings import random_kill
+from benchmarks.reliability_parts.zygote import Zygote
+
+_SAVE = "benchmarks.reliability_parts.commands:save"
+
+
+def save(run, output):
+    """Saves a run's translator to another folder, by Python."""
+    import kformer
+
+    kformer.Translator.load(run).save(output)
+
+
+class Commands:
+    """The commands, with the samples that they read.
+
+    Args:
+        zygote: `Zygote`.
+        work: path.
+        fault: str, default None.
+    """
+
+    def __init__(self, zygote, work, fault=None):
+        self._zygote, self._fault = zygote, fault
+        texts, runs = corpus(zygote, work), trained(zygote, work)
+        self._work = pathlib.Path(work).resolve() / f"commands-{zygote.backend}-{os.getpid()}"
+        self._work.mkdir(parents=True, exist_ok=True)
+        (self._work / "input.txt").write_text(LINES * 5, encoding="utf-8")
+        (self._work / "old.txt").write_text("an old line\n" * 3, encoding="utf-8")
+        small, whole, published = texts / "small", runs / "whole", runs / "published"
+        if not published.exists():
+            self._done("export", small, "--format", "hf", "--output", published)
+        output = self._work / "trial" / "output"
+        files = ["--output-source", output / "source", "--output-target", output / "target"]
+        text = ["--source", self._work / "input.txt", "--beam-size", "2"]
+        translation = ["--input", self._work / "input.txt", "--output", output / "file"]
+        # Name: the command, and the command whose output is there before (None: nothing is).
+        self._commands = {
+            "average": (["average", whole, "--last", "2", "--output", output],) * 2,
+            "distill": (["distill", whole, *text, *files],) * 2,
+            "translate": (["translate", whole, *translation],) * 2,
+            "save": (["save", small, output], ["save", whole, output]),
+            "import": (["import", published, "--output", output], None),
+        }
+        for name in ("saved_model", "ctranslate2", "hf", "onnx"):
+            command = ["export", small, "--output", output, "--format", name]
+            self._commands[f"export {name}"] = (command, None)
+        older = ["average", whole, "--last", "1", "--output", output]
+        self._commands["average"] = (self._commands["average"][0], older)
+        older = [*self._commands["export saved_model"][0], "--beam-size", "2"]
+        self._commands["export saved_model"] = (self._commands["export saved_model"][0], older)
+        self._references = {}
+        self._trial = output.parent
+
+    def _run(self, command, **options):
+        options.setdefault("seconds", 600)
+        if command[0] == "save":
+            arguments = {"run": str(command[1]), "output": str(command[2])}
+            return self._zygote.run(_SAVE, arguments, **options)
+        return self._zygote.command(*command, **options)
+
+    def _done(self, *command, **options):
+        outcome = self._run(command, **options)
+        if outcome.code:
+            raise RuntimeError(f"{command[0]} failed: {outcome}")
+        return outcome
+
+    def _before(self, name, older):
+        """Makes the folder of a trial, with an older output or none."""
+        shutil.rmtree(self._trial, ignore_errors=True)
+        (self._trial / "output").mkdir(parents=True)
+        if name not in ("distill", "translate"):
+            (self._trial / "output").rmdir()
+        if older is None:
+            return
+        if name in ("distill", "translate"):
+            for file in ("source", "target") if name == "distill" else ("file",):
+                shutil.copy(self._work / "old.txt", self._trial / "output" / file)
+        else:
+            self._done(*older)
+
+    def _reference(self, name, older):
+        """What is there before and after a command that nobody kills, and how it went."""
+        key = name, older is not None
+        if key not in self._references:
+            results = []
+            for _ in range(2):
+                self._before(name, older)
+                kept = self._work / f"before-{name.replace(' ', '-')}-{older is not None}"
+                shutil.rmtree(kept, ignore_errors=True)
+                shutil.copytree(self._trial, kept)
+                before = digests(self._trial)
+                hook = {"root": str(self._trial)}
+                outcome = self._done(*self._commands[name][0], hook=hook)
+                results.append(digests(self._trial))
+            # What differs from one whole output to the next is not compared, but must be there.
+            free = {path for path in results[0] if results[0][path] != results[1].get(path)}
+            self._references[key] = kept, before, _but(results[0], free), free, outcome
+        return self._references[key]
+
+    def trial(self, tally, rng):
+        """Kills one command."""
+        name = str(rng.choice(list(self._commands)))
+        command, older = self._commands[name]
+        older = older if rng.random() < 0.5 else None
+        kept, before, whole, free, outcome = self._reference(name, older)
+        shutil.rmtree(self._trial, ignore_errors=True)
+        shutil.copytree(kept, self._trial)
+        how, options = random_kill(rng, outcome.operations, outcome.seconds, self._trial)
+        options["hook"]["fault"] = self._fault
+        killed = self._run(command, **options)
+        if killed.code != -9:
+            if killed.code:
+                tally.add(name, f"kill {how}: {killed}")
+            tally.note("kills that came too late")
+            return
+        fault = _half(name, _visible(_but(digests(self._trial), free)), before, whole)
+        is_whole = _visible(_but(digests(self._trial), free)) == _visible(whole)
+        if is_whole:
+            tally.note("kills that came when the output was whole")
+        else:
+            tally.note("kills that count")
+        # An export or import refuses a folder that is there; a SavedModel gets one more version.
+        if not fault and not (is_whole and name.startswith(("import", "export"))):
+            again = self._run(command)
+            found = _but(digests(self._trial), free)
+            fault = str(again) if again.code else difference(found, whole)
+        past = "over an older output" if older else "anew"
+        tally.add(f"{name}, {past}", fault and f"kill {how}: {fault}")
+
+
+def _but(found, free):
+    return {path: "free" if path in free else digest for path, digest in found.items()}
+
+
+def _visible(found):
+    """Without empty folders and what is written aside, whose names begin with a dot."""
+    return {
+        path: digest
+        for path, digest in found.items()
+        if not any(part.startswith(".") for part in path.split("/")) and path[-1] != "/"
+    }
+
+
+def _half(name, found, before, whole):
+    """A sentence if an output is neither as before nor whole."""
+    before, whole = _visible(before), _visible(whole)
+    if name == "distill":
+        parts = [
+            {path: value for path, value in each.items() if path.endswith(side)}
+            for side in ("source", "target")
+            for each in (found, before, whole)
+        ]
+        states = [parts[0:3], parts[3:6]]
+    else:
+        states = [(found, before, whole)]
+    for now, old, new in states:
+        if now not in (old, new):
+            return f"neither as before ({difference(now, old)}) nor whole ({difference(now, new)})"
+    return None
+
+
+def run(tally, options):
+    """The part: see the module."""
+    for backend in options.backends:
+        with Zygote(backend, options.work) as zygote:
+            part = Commands(zygote, options.work, options.fault)
+            for _, rng in tally.trials():
+                tally.guard(backend, part.trial, tally, rng)
