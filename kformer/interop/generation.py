@@ -13,12 +13,11 @@ FOLLOWED = (
     *("bad_words_ids", "suppress_tokens", "renormalize_logits"),
     *("forced_bos_token_id", "forced_eos_token_id", "eos_token_id"),
     *("do_sample", "temperature", "top_k", "top_p"),
+    *("repetition_penalty", "no_repeat_ngram_size"),
 )
 # Settings that the search does not follow, each with the value that changes nothing. Any other
 # setting that is in no table here is not followed either, unless it is `None`, `False` or empty.
 NOT_FOLLOWED = {
-    "repetition_penalty": 1.0,
-    "no_repeat_ngram_size": 0,
     "encoder_no_repeat_ngram_size": 0,
     "encoder_repetition_penalty": 1.0,
     "num_beam_groups": 1,
@@ -103,6 +102,8 @@ def search_options(generation, config, model, where="generation_config.json"):
             forbidden_ids=tuple(sorted(forbidden)),
             renormalize=bool(settings.value("renormalize_logits", False)),
             prefix_ids=tuple(first[:1]),
+            repetition_penalty=settings.value("repetition_penalty", 1.0),
+            no_repeat_ngram_size=settings.number("no_repeat_ngram_size") or 0,
         )
         check_options(model, options)
     except ValueError as error:
