@@ -12,6 +12,7 @@ import queue
 import sys
 import threading
 
+from kformer.decoding import SearchOptions
 from kformer.translator import Translator
 from kformer.utils import checks, files
 from kformer.utils.lines import read_lines  # noqa: F401, of the commands
@@ -105,7 +106,8 @@ def search_options(translator, **options):
         translator.search_options(options)
         return options
     for name, value in options.items():
-        fixed = translator.options.get(name)
+        # An older SavedModel has nothing about newer options, and was exported with their defaults.
+        fixed = translator.options.get(name, getattr(SearchOptions, name))
         if name != "n_best" and value != fixed:
             flag = name.replace("_", "-")
             raise ValueError(

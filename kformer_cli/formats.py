@@ -15,6 +15,8 @@ from kformer_cli.options import (
     LengthPenalty,
     LengthRatio,
     MaxLength,
+    NoRepeatNgramSize,
+    RepetitionPenalty,
     Run,
     SourceLanguage,
     TargetLanguage,
@@ -63,6 +65,8 @@ def export(
     max_length: MaxLength = None,
     length_ratio: LengthRatio = None,
     length_offset: LengthOffset = None,
+    repetition_penalty: RepetitionPenalty = None,
+    no_repeat_ngram_size: NoRepeatNgramSize = None,
     shortlist: Annotated[
         pathlib.Path | None,
         option(
@@ -127,6 +131,8 @@ def export(
             is max_length
             is length_ratio
             is length_offset
+            is repetition_penalty
+            is no_repeat_ngram_size
             is shortlist
             is None
         )
@@ -148,6 +154,8 @@ def export(
         "max_length": max_length,
         "length_ratio": length_ratio,
         "length_offset": length_offset,
+        "repetition_penalty": repetition_penalty,
+        "no_repeat_ngram_size": no_repeat_ngram_size,
         "shortlist": None
         if shortlist is None
         else translator.shortlist(streaming.read_lines(shortlist, "shortlist")),

@@ -71,6 +71,22 @@ LengthRatio = Annotated[
 LengthOffset = Annotated[
     int | None, option("--length-offset", help="See --length-ratio. Default: 32.")
 ]
+RepetitionPenalty = Annotated[
+    float | None,
+    option(
+        "--repetition-penalty",
+        help="What tokens that have occurred in a translation cost: above 1 they become less "
+        "likely; 1.2 is usual. Default: the model's, which is 1 (nothing) after training.",
+    ),
+]
+NoRepeatNgramSize = Annotated[
+    int | None,
+    option(
+        "--no-repeat-ngram-size",
+        help="No sequence of so many tokens occurs twice in a translation; 0 for no limit. "
+        "Default: the model's, which is 0 after training.",
+    ),
+]
 SourceLanguage = Annotated[
     str | None,
     option(

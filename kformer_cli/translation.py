@@ -19,6 +19,8 @@ from kformer_cli.options import (
     LengthRatio,
     MaxLength,
     Model,
+    NoRepeatNgramSize,
+    RepetitionPenalty,
     Run,
     SourceLanguage,
     TargetLanguage,
@@ -64,6 +66,8 @@ def translate(
     max_length: MaxLength = None,
     length_ratio: LengthRatio = None,
     length_offset: LengthOffset = None,
+    repetition_penalty: RepetitionPenalty = None,
+    no_repeat_ngram_size: NoRepeatNgramSize = None,
     sample: Annotated[
         bool,
         option("--sample", help="Draw translations at random instead of searching for the best."),
@@ -124,6 +128,8 @@ def translate(
         max_length=max_length,
         length_ratio=length_ratio,
         length_offset=length_offset,
+        repetition_penalty=repetition_penalty,
+        no_repeat_ngram_size=no_repeat_ngram_size,
         sampling=sample or None,
         temperature=temperature,
         top_k=top_k,
@@ -179,6 +185,8 @@ def evaluate(
     max_length: MaxLength = None,
     length_ratio: LengthRatio = None,
     length_offset: LengthOffset = None,
+    repetition_penalty: RepetitionPenalty = None,
+    no_repeat_ngram_size: NoRepeatNgramSize = None,
     output: Annotated[
         pathlib.Path | None,
         option("--output", metavar="FILE", help="Also write the translations to this file."),
@@ -215,6 +223,8 @@ def evaluate(
         max_length=max_length,
         length_ratio=length_ratio,
         length_offset=length_offset,
+        repetition_penalty=repetition_penalty,
+        no_repeat_ngram_size=no_repeat_ngram_size,
     )
     with Progress(len(sources)) as progress:
         result = evaluate(

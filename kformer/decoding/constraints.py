@@ -147,7 +147,7 @@ class Constraints:
 
     def prepare_beams(self, logits, beams):
         """As `prepare`, for a beam: where repetition is penalised, it is the log-probabilities that
-        are, and all constraints hold.
+        are.
 
         Args:
             logits: float tensor `[B K, V]`.
@@ -157,8 +157,8 @@ class Constraints:
             float32 tensor `[B K, V]`.
         """
         if self.repetition:
-            logits = ops.cast(logits, "float32")
-            return self.log_probabilities(logits, beams.length, (beams.prompt, beams.live_ids))
+            logits = log_softmax(ops.cast(logits, "float32"))
+            logits = self.penalize(logits, beams.length, beams.prompt, beams.live_ids)
         return self.prepare(logits, beams.length)
 
     def log_probabilities(self, logits, length, history=None):
@@ -175,16 +175,14 @@ class Constraints:
             float32 tensor `[R, V]`.
         """
         is_penalized = history is not None and self.repetition
-        values = logits
-        if is_penalized or not self.renormalize:
-            values = logits - ops.logsumexp(logits, axis=-1, keepdims=True)
+        values = log_softmax(logits) if is_penalized or not self.renormalize else logits
         if is_penalized:
             values = self.penalize(values, length, *history)
         values = forbid(values, self.forbidden_ids)
         if self.min_length:
             values = forbid(values, [self.special.end_id], unless=length >= self.min_length)
         if self.renormalize:
-            values = values - ops.logsumexp(values, axis=-1, keepdims=True)
+            values = log_softmax(values)
         return force_prefix(values, length, self.prefix)
 
     def best_continuations(self, logits, k, length):
@@ -200,7 +198,7 @@ class Constraints:
         """
         forbidden = {*self.forbidden_ids, self.special.end_id}
         if self.repetition:  # Log-probabilities already, which need not sum to one.
-            best = stable_top_k(forbid(logits, [self.special.end_id], self._in_prefix(length)), k)
+            best = stable_top_k(forbid(logits, forbidden, self._in_prefix(length)), k)
             return *best, ops.zeros_like(logits[:, :1])
         return best_tokens(logits, k, forbidden, unless=self._in_prefix(length))
 
@@ -225,6 +223,11 @@ class Constraints:
     def _in_prefix(self, length):
         """Whether the next token is one of the prefix, boolean scalar; `None` without prefix."""
         return length < len(self.prefix) if self.prefix else None
+
+
+def log_softmax(logits):
+    """Log-probabilities of float32 logits `[R, V]`."""
+    return logits - ops.logsumexp(logits, axis=-1, keepdims=True)
 
 
 def force_prefix(logits, length, prefix):

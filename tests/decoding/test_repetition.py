@@ -258,17 +258,26 @@ def test_samples_keep_to_it():
 
 
 def test_an_end_is_always_possible():
-    """With every other token forbidden a hypothesis of the mode "kformer" ends."""
+    """With every other token forbidden a hypothesis of the mode "kformer" ends, also where the end
+    token is forbidden before the limit.
+    """
     toy, special = Toy(seed=1, sentences=4, vocabulary_size=5, end=-20.0), Special()
     constraints = Constraints(special, repetition=Repetition(ngram_size=1))
+    forbidding = Constraints(
+        special, forbidden=frozenset({0, 1, 2}), repetition=Repetition(penalty=1.5)
+    )
     limits = ops.convert_to_tensor(np.full(4, 8, "int32"))
 
     def run(single, state, limits):
         beams = beam_search(toy.step, state, limits, constraints, steps=9, beam_size=2)
-        return sample(toy.step, single, limits, constraints, steps=9).ids, *beams[:2]
+        full = beam_search(toy.step, state, limits, forbidding, steps=9, beam_size=2)
+        greedy = sample(toy.step, single, limits, constraints, steps=9).ids
+        return greedy, *beams[:2], *full[:2]
 
     found = compiled(run)(toy.state(1), toy.state(2), limits)
-    greedy, beams, scores = map(ops.convert_to_numpy, found)
+    greedy, beams, scores, full, full_scores = map(ops.convert_to_numpy, found)
+    assert {len(cut(row, special)) for rows in full for row in rows} == {9}
+    assert np.isfinite(full_scores).all()
     assert {tuple(sorted(cut(row, special))) for row in greedy} == {(2, 3, 4)}
     assert all(cut(row[0], special)[-1] == special.end_id for row in beams)
     assert np.isfinite(scores).all()
