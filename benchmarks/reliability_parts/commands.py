@@ -110,7 +110,8 @@ class Commands:
                 results.append(digests(self._trial))
             # What differs from one whole output to the next is not compared, but must be there.
             free = {path for path in results[0] if results[0][path] != results[1].get(path)}
-            self._references[key] = kept, before, _but(results[0], free), free, outcome
+            whole = _but(results[0], free)
+            self._references[key] = kept, _but(before, free), whole, free, outcome
         return self._references[key]
 
     def trial(self, tally, rng):
