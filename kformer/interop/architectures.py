@@ -12,6 +12,7 @@
 "Bias" is that of the output layer. T5's norm is RMSNorm, its linear layers have no biases, its
 scores are not scaled, and its feed-forward networks may be gated."""
 
+from kformer.interop.limits import MOST_LAYERS
 from kformer.utils.checks import check_rate, check_whole
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
@@ -205,7 +206,8 @@ def _special_ids(config, size, where):
 
 
 def _size(config, name, where):
-    return check_whole(f"{name} of {where}", config.get(name))
+    most = MOST_LAYERS if name.endswith("layers") else None
+    return check_whole(f"{name} of {where}", config.get(name), most=most)
 
 
 def _rate(config, name, where):

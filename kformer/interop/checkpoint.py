@@ -2,15 +2,11 @@
 
 import contextlib
 import pathlib
-import pickle
-import zipfile
+import struct
 
-import numpy as np
+from kformer.interop.limits import MOST_LIST_BYTES, read_settings
+from kformer.interop.pickles import open_pickle
 
-from kformer.utils.files import read_json
-
-# The tokenizer.json of 256,000 pieces has some 35 MB.
-MOST_JSON_BYTES = 128 << 20
 _SAFETENSORS, _PICKLE = "model.safetensors", "pytorch_model.bin"
 
 
@@ -80,7 +76,7 @@ class CheckpointFolder:
         path = self.file(name)
         if path is None:
             return None
-        return read_json(path, remedy="download the model again", most=MOST_JSON_BYTES)
+        return read_settings(path, "download the model again")
 
     def open_weights(self):
         """The weights: a `Weights` over all files that hold them.
@@ -90,7 +86,7 @@ class CheckpointFolder:
             ValueError: a file is damaged, or two files hold the same tensor.
             ImportError: the library that reads the format is not installed.
         """
-        for name, open_file in ((_SAFETENSORS, _open_safetensors), (_PICKLE, _open_pickle)):
+        for name, open_file in ((_SAFETENSORS, _open_safetensors), (_PICKLE, open_pickle)):
             files = self._weight_files(name)
             if files:
                 return Weights(files, open_file)
@@ -138,9 +134,11 @@ class Weights:
 
     Attributes:
         shapes: dict of name to shape.
+        num_bytes: int. The size of the files.
     """
 
     def __init__(self, files, open_file):
+        self.num_bytes = sum(path.stat().st_size for path in files)
         self._readers, self.shapes = {}, {}
         for path in files:
             shapes, read = open_file(path)
@@ -180,59 +178,17 @@ def _open_safetensors(path):
             "safetensors`."
         ) from None
     try:
-        # Mapped into memory: a tensor's bytes are read when it is. The library checks the header's
-        # size and that it covers the file.
+        with open(path, "rb") as start:
+            (header,) = struct.unpack("<Q", start.read(8))
+        if header > MOST_LIST_BYTES:
+            raise ValueError(f"header too large: {header} bytes")
+        # Mapped into memory: a tensor's bytes are read when it is. The library checks that the
+        # header covers the file.
         file = safetensors.safe_open(str(path), framework="numpy")
         names = file.keys()  # `file` cannot be iterated itself.
         shapes = {name: file.get_slice(name).get_shape() for name in names}
-    except (safetensors.SafetensorError, OSError, ValueError) as error:
+    except (safetensors.SafetensorError, OSError, ValueError, struct.error) as error:
         raise ValueError(
             f"{path} is damaged or no safetensors file ({error}): download it again."
         ) from None
     return shapes, file.get_tensor
-
-
-def _open_pickle(path):
-    try:
-        import torch
-    except ImportError:
-        raise ImportError(
-            f"Reading {path} needs PyTorch, which is not installed here: run `pip install torch`, "
-            "or download the model's model.safetensors."
-        ) from None
-    try:
-        # weights_only: only tensors are unpickled. Older files are no archives and cannot be
-        # mapped.
-        tensors = torch.load(
-            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
-        )
-    except (
-        pickle.UnpicklingError,
-        RuntimeError,
-        EOFError,
-        ValueError,
-        KeyError,
-        AttributeError,
-        IndexError,
-        TypeError,
-    ) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ValueError(
-            f"{path} is damaged, or holds more than weights, and was not loaded ({reason})."
-        ) from None
-    if not isinstance(tensors, dict) or not all(
-        isinstance(value, torch.Tensor) for value in tensors.values()
-    ):
-        raise ValueError(
-            f"{path} holds other things than tensors by name, so it is no file of weights."
-        )
-
-    def read(name):
-        tensor = tensors[name].detach()
-        if tensor.dtype == torch.bfloat16:
-            import ml_dtypes
-
-            return tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-        return np.asarray(tensor.numpy())
-
-    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}, read

@@ -59,6 +59,9 @@ def load_checkpoint(
     # Quick checks come first.
     arguments = model_arguments(folder.config, str(folder.path / "config.json"))
     generation = folder.read_json("generation_config.json")
+    weights = folder.open_weights()
+    # Before the tokenizer, whose ids are compared with the number of embeddings.
+    check_sizes(arguments, weights, str(folder.path))
     tokenizer = read_tokenizer(
         folder.path, folder.config, source_language=source_language, target_language=target_language
     )
@@ -68,8 +71,6 @@ def load_checkpoint(
                 f"{folder.path}: the {name} token is {arguments[f'{name}_id']} in config.json but "
                 f"{theirs} in the tokenizer's files; they are not of one model."
             )
-    weights = folder.open_weights()
-    check_sizes(arguments, weights.shapes, str(folder.path))
     arguments = settle_output(arguments, weights.shapes)
     model = Transformer(**{**arguments, "start_id": tokenizer.start_id}, dtype=dtype)
     where = str(folder.path / f"{'' if generation is None else 'generation_'}config.json")

@@ -4,11 +4,10 @@ Nothing in a folder is run, and no library of Hugging Face is needed."""
 
 from dataclasses import dataclass
 
-from kformer.interop.checkpoint import MOST_JSON_BYTES
+from kformer.interop.limits import MOST_GAPS, MOST_PIECES, read_sentencepiece, read_settings
 from kformer.interop.sentencepiece_proto import convert_tokenizer_json
 from kformer.text.unigram_scores import IMPORT_STEPS, quantize_scores
 from kformer.text.vocabulary import load_sentencepiece, model_pieces
-from kformer.utils.files import read_json
 
 MODEL_NAME = "sentencepiece.bpe.model"
 
@@ -54,7 +53,7 @@ class TokenizerFolder:
         """The JSON object in a file; `default`, if it is given, where there is no such file."""
         if default is not None and not self.has(name):
             return default
-        return read_json(self.path(name), remedy="copy it from the hub again", most=MOST_JSON_BYTES)
+        return read_settings(self.path(name), "copy it from the hub again")
 
     def vocabulary(self, name):
         """Dict of id to piece, from a file of piece to id."""
@@ -140,7 +139,7 @@ def exact_model(path):
     Raises:
         ValueError: the file holds no SentencePiece model.
     """
-    content = path.read_bytes()
+    content = read_sentencepiece(path)
     try:
         load_sentencepiece(content)
     except ValueError:
@@ -169,6 +168,11 @@ def piece_list(pieces, limit):
         raise ValueError(
             f"The tokenizer's ids go up to {size - 1}, but the model has {limit} embeddings; the "
             "files do not fit."
+        )
+    if len(pieces) > MOST_PIECES or size - len(pieces) > MOST_GAPS:
+        raise ValueError(
+            f"The tokenizer has {len(pieces)} pieces with ids up to {size - 1}, but kformer reads "
+            f"up to {MOST_PIECES} pieces, with {MOST_GAPS} ids between them that have none."
         )
     gaps = [i for i in range(size) if i not in pieces]
     return [pieces.get(i, f"<no piece {i}>") for i in range(size)], gaps

@@ -8,6 +8,7 @@ and no library of Hugging Face is needed."""
 import pathlib
 import re
 
+from kformer.interop.limits import MOST_GAPS, read_sentencepiece
 from kformer.interop.published_languages import (
     M2M100_LANGUAGES,
     MBART50_LANGUAGES,
@@ -27,6 +28,7 @@ from kformer.interop.tokenizer_files import (
 from kformer.text import Tokenizer
 from kformer.text.languages import some_languages
 from kformer.text.vocabulary import load_sentencepiece, model_pieces
+from kformer.utils.checks import check_whole
 
 _T5_MODEL_NAME = "spiece.model"
 _T5_EXTRA_IDS = 100
@@ -104,7 +106,8 @@ def _read_marian(checkpoint, given):
     target_vocabulary, target_gaps = None, None
     if target_pieces is not None:
         target_vocabulary, target_gaps = piece_list(
-            target_pieces, checkpoint.config.get("decoder_vocab_size")
+            target_pieces,
+            checkpoint.config.get("decoder_vocab_size") or checkpoint.config.get("vocab_size"),
         )
     tokenizer = Tokenizer.from_sentencepiece(
         checkpoint.model("source.spm"),
@@ -264,7 +267,7 @@ def _has_mbart50_languages(checkpoint):
     added = checkpoint.added_tokens()
     if not checkpoint.has(MODEL_NAME) or set(added) & set(MBART_LANGUAGES):
         return MBART50_LANGUAGES[-1] in added
-    own = len(load_sentencepiece(checkpoint.path(MODEL_NAME).read_bytes()))
+    own = len(load_sentencepiece(read_sentencepiece(checkpoint.path(MODEL_NAME))))
     return checkpoint.config.get("vocab_size", 0) >= own + len(MBART50_LANGUAGES) + 2
 
 
@@ -300,11 +303,7 @@ def _read_t5(checkpoint, given):
     if not any(token.startswith("<extra_id_") for token in added):
         # The tokens for the spans of a text that training left out, numbered from the end.
         count = checkpoint.settings.get("extra_ids", _T5_EXTRA_IDS)
-        if type(count) is not int or count < 0:
-            raise ValueError(
-                f"tokenizer_config.json gives {count!r} for extra_ids, but a whole number is "
-                "needed."
-            )
+        check_whole("extra_ids of tokenizer_config.json", count, least=0, most=MOST_GAPS)
         missing = [
             f"<extra_id_{number}>"
             for number in reversed(range(count))

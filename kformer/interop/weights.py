@@ -4,6 +4,7 @@ import numpy as np
 from keras import ops
 
 from kformer.interop.architectures import UNUSED_POSITIONS
+from kformer.interop.limits import least_bytes
 from kformer.interop.slots import slots
 from kformer.layers import sinusoidal_positions
 
@@ -12,18 +13,19 @@ _ROWS = 4096
 _LARGEST_FLOAT16 = 65504
 
 
-def check_sizes(arguments, shapes, where):
+def check_sizes(arguments, weights, where):
     """Compares a model's sizes with what is stored, before memory is allocated for it.
 
     Args:
         arguments: dict, as `model_arguments` returns it.
-        shapes: dict of tensor name to shape.
+        weights: `kformer.interop.checkpoint.Weights`.
         where: str. The files' name in error messages.
 
     Raises:
         ValueError: the number of layers, or the shape of a table or of a feed-forward network
-            differs.
+            differs, or the model is larger than the files.
     """
+    shapes = weights.shapes
     is_t5 = arguments["position_encoding"] == "t5"
     for side in ("encoder", "decoder"):
         prefix = f"{side}.block." if is_t5 else f"model.{side}.layers."
@@ -57,6 +59,12 @@ def check_sizes(arguments, shapes, where):
                 f"{where}: the tensor {name!r} has the shape {list(shapes[name])}, but "
                 f"config.json asks for {[rows, hidden_dim]}."
             )
+    needed = least_bytes(arguments)
+    if needed > weights.num_bytes:
+        raise ValueError(
+            f"{where} has {weights.num_bytes} bytes of weights, but a model of the sizes in "
+            f"config.json has at least {needed}: they are not of one model."
+        )
 
 
 def settle_output(arguments, shapes):
@@ -137,7 +145,8 @@ def load_weights(model, weights, where):
                 )
             slot.variable.assign(ops.convert_to_tensor(array, dtype=slot.variable.dtype))
     for name, kind in copies.items():
-        _check_copy(weights.read(name), kind, model, f"{where}: the tensor {name!r}")
+        if kind != "unused":
+            _check_copy(weights, name, kind, model, where)
 
 
 def _stored_name(name, shapes, model):
@@ -190,38 +199,41 @@ def _copy_of(name, model):
     return copies.get(name) if shared else None
 
 
-def _check_copy(array, kind, model, what):
+def _check_copy(weights, name, kind, model, where):
     """Makes sure that a tensor is the copy that it should be: tied tables are equal, and fixed
     positions as computed.
     """
-    if kind == "unused":
-        return
-    embedding = (
-        model.network.source_embedding if kind == "source" else model.network.target_embedding
-    )
-    first = 0
+    network = model.network
+    embedding = network.source_embedding if kind == "source" else network.target_embedding
+    rows, first = weights.shapes[name][0] if weights.shapes[name] else 0, 0
     if kind == "positions":
+        # The row before the first position is the padding's, which is zero.
+        first = embedding.position_offset
         layout = {"sinusoidal_halves": "halves", "sinusoidal_fairseq": "fairseq"}[
             embedding.position_encoding
         ]
-        ours = ops.convert_to_numpy(
-            sinusoidal_positions(
-                np.arange(array.shape[0], dtype="int32"), embedding.hidden_dim, layout=layout
-            )
-        )
-        # The row before the first position is the padding's, which is zero.
-        first = embedding.position_offset
     else:
-        ours = ops.convert_to_numpy(ops.cast(embedding.embeddings, "float32"))
-    blocks = [slice(start, start + _ROWS) for start in range(first, len(ours), _ROWS)]
+        table = ops.convert_to_numpy(ops.cast(embedding.embeddings, "float32"))
+        rows = len(table)
+
+    def ours(block):
+        if kind != "positions":
+            return table[block]
+        positions = np.arange(block.start, min(block.stop, rows), dtype="int32")
+        found = sinusoidal_positions(positions, embedding.hidden_dim, layout=layout)
+        return ops.convert_to_numpy(found)
+
+    blocks = [slice(start, start + _ROWS) for start in range(first, rows, _ROWS)]
     atol = 5e-3 if kind == "positions" else 1e-6  # Half precision is coarse.
-    if tuple(array.shape) != tuple(ours.shape) or not all(
-        np.allclose(array[block].astype("float32"), ours[block], atol=atol, rtol=1e-2)
+    is_copy = weights.shapes[name] == (rows, embedding.hidden_dim)
+    array = weights.read(name) if is_copy else None
+    if not is_copy or not all(
+        np.allclose(array[block].astype("float32"), ours(block), atol=atol, rtol=1e-2)
         for block in blocks
     ):
         raise ValueError(
-            f"{what} differs from the weights that config.json says it repeats; such a model "
-            "cannot be imported."
+            f"{where}: the tensor {name!r} differs from the weights that config.json says it "
+            "repeats; such a model cannot be imported."
         )
 
 

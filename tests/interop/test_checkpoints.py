@@ -242,13 +242,13 @@ def test_the_targets_table_under_the_projections_name(tmp_path):
 def test_positions_are_compared_before_memory_is_taken(tmp_path):
     published_model("mbart").save_pretrained(tmp_path)
     folder = CheckpointFolder(tmp_path)
-    arguments, shapes = model_arguments(folder.config), folder.open_weights().shapes
-    check_sizes(arguments, shapes, "there")
+    arguments, weights = model_arguments(folder.config), folder.open_weights()
+    check_sizes(arguments, weights, "there")
     with pytest.raises(
         ValueError,
         match=r"there: the tensor 'model.encoder.embed_positions.weight' has the shape \[66, 32\]",
     ):
-        check_sizes({**arguments, "max_length": 10**12}, shapes, "there")
+        check_sizes({**arguments, "max_length": 10**12}, weights, "there")
 
 
 @pytest.mark.any_backend

@@ -362,8 +362,8 @@ BAD = {
         "fc1.weight' has the shape",
     ),
     "many layers": (
-        lambda folder: edit(folder / "config.json", encoder_layers=300),
-        "1 encoder layers, but config.json asks for 300",
+        lambda folder: edit(folder / "config.json", encoder_layers=90),
+        "1 encoder layers, but config.json asks for 90",
     ),
     "pointer": (
         lambda folder: (folder / "source.spm").write_text("version https://git-lfs"),

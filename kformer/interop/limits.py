@@ -1,0 +1,98 @@
+"""Limits on what the files of a published folder may ask for, so that importing a stranger's folder
+takes no more memory than its weights justify.
+
+Published models stay far below them: their largest vocabularies have some 260,000 pieces, their
+SentencePiece models 5 MB, their `tokenizer.json` 35 MB, and their weights a few thousand tensors.
+"""
+
+import itertools
+
+from kformer.text.unigram_scores import message_fields
+from kformer.utils.files import read_json
+
+MOST_LAYERS = 100
+MOST_PIECES = 320_000
+# Ids below the largest one without a piece.
+MOST_GAPS = 10_000
+# Of the pickle in a `pytorch_model.bin` and of the header of a safetensors file. Both list the
+# tensors; their numbers stand elsewhere in the file.
+MOST_LIST_BYTES = 8 * 2**20
+_MOST_MODEL_BYTES = 16 * 2**20
+_MOST_JSON_BYTES = 80 * 2**20
+_MOST_JSON_MEMORY = 320 * 2**20
+# About the bytes of memory behind each byte of JSON that begins or separates values, and behind
+# every byte of it.
+_JSON_COSTS = {b"{": 240, b"[": 72, b":": 100, b",": 48}
+_TEXT_COST = 4
+
+
+def read_settings(path, remedy):
+    """The JSON object in a file of settings or pieces.
+
+    Args:
+        path: `pathlib.Path`.
+        remedy: str. What the message of an error advises.
+
+    Raises:
+        ValueError: the file holds no JSON object, or its values would take too much memory.
+    """
+    if path.stat().st_size <= _MOST_JSON_BYTES:
+        content = path.read_bytes()
+        memory = sum(content.count(mark) * cost for mark, cost in _JSON_COSTS.items())
+        if memory + len(content) * _TEXT_COST > _MOST_JSON_MEMORY:
+            raise ValueError(f"{path} holds more values than any published model has: {remedy}.")
+        del content
+    return read_json(path, remedy=remedy, most=_MOST_JSON_BYTES)
+
+
+def read_sentencepiece(path):
+    """The bytes of a SentencePiece model, before SentencePiece reads it.
+
+    Args:
+        path: `pathlib.Path`.
+
+    Raises:
+        ValueError: the file is too large, or has too many pieces.
+    """
+    if path.stat().st_size > _MOST_MODEL_BYTES:
+        raise ValueError(
+            f"{path} has {path.stat().st_size} bytes, too many for a SentencePiece model: kformer "
+            f"reads up to {_MOST_MODEL_BYTES}."
+        )
+    content = path.read_bytes()
+    fields = message_fields(content, 0, len(content))
+    try:
+        count = sum(1 for _ in itertools.islice(fields, MOST_PIECES + 1))
+    except (IndexError, KeyError):
+        return content  # No such message: SentencePiece will refuse it.
+    if count > MOST_PIECES:
+        raise ValueError(
+            f"{path} has more pieces than any published model: kformer reads up to {MOST_PIECES}."
+        )
+    return content
+
+
+def least_bytes(arguments):
+    """The fewest bytes that the weights of a model can have: its matrices in 16 bits.
+
+    Args:
+        arguments: dict, as `model_arguments` returns it.
+    """
+    hidden, inner = arguments["hidden_dim"], arguments["intermediate_dim"]
+    heads, target = arguments["num_heads"], arguments["target_vocabulary_size"]
+    target = target or arguments["vocabulary_size"]
+    attention = 4 * hidden * (heads * (arguments.get("head_dim") or 0) or hidden)
+    dense = (3 if arguments.get("gated") else 2) * hidden * inner
+    tables = arguments["vocabulary_size"]
+    tables += target * (
+        (not arguments.get("share_embeddings", True)) + (not arguments["share_output"])
+    )
+    if arguments["position_encoding"] == "learned":
+        tables += 2 * arguments["max_length"]
+    numbers = (
+        tables * hidden
+        + arguments["num_encoder_layers"] * (attention + dense)
+        + arguments["num_decoder_layers"] * (2 * attention + dense)
+        + 2 * heads * arguments.get("relative_buckets", 0)
+    )
+    return 2 * numbers
