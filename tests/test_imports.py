@@ -47,7 +47,7 @@ DOORS = {
 # The modules that may import a backend's library, inside functions.
 BACKEND_MODULES = (
     "kformer.export.",
-    "kformer.interop.checkpoint",
+    "kformer.interop.pickles",
     "kformer.training.machine",
     "kformer.training.projected_loss_torch",
     "kformer.utils.backend",
