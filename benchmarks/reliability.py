@@ -24,6 +24,7 @@ PARTS = {
     "commands": "exports, imports, averages, saves, distillations and translations are killed",
     "damage": "files are damaged",
     "writers": "two processes write one run at the same time",
+    "power_cut": "the power goes while files are written",
     "search": "search equals a NumPy search, on each backend and exported",
     "strings": "strings of all kinds are translated, in batches and alone",
     "malicious": "folders that a stranger made to do harm are opened",

@@ -65,9 +65,9 @@ class Commands:
         older = [*self._commands["export saved_model"][0], "--beam-size", "2"]
         self._commands["export saved_model"] = (self._commands["export saved_model"][0], older)
         self._references = {}
-        self._trial = output.parent
+        self.folder = output.parent
 
-    def _run(self, command, **options):
+    def run(self, command, **options):
         options.setdefault("seconds", 600)
         if command[0] == "save":
             arguments = {"run": str(command[1]), "output": str(command[2])}
@@ -75,27 +75,45 @@ class Commands:
         return self._zygote.command(*command, **options)
 
     def _done(self, *command, **options):
-        outcome = self._run(command, **options)
+        outcome = self.run(command, **options)
         if outcome.code:
             raise RuntimeError(f"{command[0]} failed: {outcome}")
         return outcome
 
+    def command(self, name):
+        """The command of a name, as a list."""
+        return self._commands[name][0]
+
+    def may_be_over(self, name):
+        """Whether a command takes the path of an older output."""
+        return self._commands[name][1] is not None
+
     def _before(self, name, older):
         """Makes the folder of a trial, with an older output or none."""
-        shutil.rmtree(self._trial, ignore_errors=True)
-        (self._trial / "output").mkdir(parents=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        (self.folder / "output").mkdir(parents=True)
         if name not in ("distill", "translate"):
-            (self._trial / "output").rmdir()
+            (self.folder / "output").rmdir()
         if older is None:
             return
         if name in ("distill", "translate"):
             for file in ("source", "target") if name == "distill" else ("file",):
-                shutil.copy(self._work / "old.txt", self._trial / "output" / file)
+                shutil.copy(self._work / "old.txt", self.folder / "output" / file)
         else:
             self._done(*older)
 
-    def _reference(self, name, older):
-        """What is there before and after a command that nobody kills, and how it went."""
+    def reference(self, name, is_over):
+        """What is there before and after a command that nobody kills, and how it went.
+
+        Args:
+            name: str.
+            is_over: bool. Whether an older output is there.
+
+        Returns:
+            The folder as it was before; its digests before and after; the set of the files that
+            differ between two whole outputs; and the `Outcome`.
+        """
+        older = self._commands[name][1] if is_over else None
         key = name, older is not None
         if key not in self._references:
             results = []
@@ -103,53 +121,53 @@ class Commands:
                 self._before(name, older)
                 kept = self._work / f"before-{name.replace(' ', '-')}-{older is not None}"
                 shutil.rmtree(kept, ignore_errors=True)
-                shutil.copytree(self._trial, kept)
-                before = digests(self._trial)
-                hook = {"root": str(self._trial)}
+                shutil.copytree(self.folder, kept)
+                before = digests(self.folder)
+                hook = {"root": str(self.folder)}
                 outcome = self._done(*self._commands[name][0], hook=hook)
-                results.append(digests(self._trial))
+                results.append(digests(self.folder))
             # What differs from one whole output to the next is not compared, but must be there.
             free = {path for path in results[0] if results[0][path] != results[1].get(path)}
-            whole = _but(results[0], free)
-            self._references[key] = kept, _but(before, free), whole, free, outcome
+            whole = but(results[0], free)
+            self._references[key] = kept, but(before, free), whole, free, outcome
         return self._references[key]
 
     def trial(self, tally, rng):
         """Kills one command."""
         name = str(rng.choice(list(self._commands)))
-        command, older = self._commands[name]
-        older = older if rng.random() < 0.5 else None
-        kept, before, whole, free, outcome = self._reference(name, older)
-        shutil.rmtree(self._trial, ignore_errors=True)
-        shutil.copytree(kept, self._trial)
-        how, options = random_kill(rng, outcome.operations, outcome.seconds, self._trial)
+        command = self._commands[name][0]
+        is_over = self.may_be_over(name) and rng.random() < 0.6
+        kept, before, whole, free, outcome = self.reference(name, is_over)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.copytree(kept, self.folder)
+        how, options = random_kill(rng, outcome.operations, outcome.seconds, self.folder)
         options["hook"]["fault"] = self._fault
-        killed = self._run(command, **options)
+        killed = self.run(command, **options)
         if killed.code != -9:
             if killed.code:
                 tally.add(name, f"kill {how}: {killed}")
             tally.note("kills that came too late")
             return
-        fault = _half(name, _visible(_but(digests(self._trial), free)), before, whole)
-        is_whole = _visible(_but(digests(self._trial), free)) == _visible(whole)
+        fault = half_written(name, but(digests(self.folder), free), before, whole)
+        is_whole = visible(but(digests(self.folder), free)) == visible(whole)
         if is_whole:
             tally.note("kills that came when the output was whole")
         else:
             tally.note("kills that count")
         # An export or import refuses a folder that is there; a SavedModel gets one more version.
         if not fault and not (is_whole and name.startswith(("import", "export"))):
-            again = self._run(command)
-            found = _but(digests(self._trial), free)
+            again = self.run(command)
+            found = but(digests(self.folder), free)
             fault = str(again) if again.code else difference(found, whole)
-        past = "over an older output" if older else "anew"
+        past = "over an older output" if is_over else "anew"
         tally.add(f"{name}, {past}", fault and f"kill {how}: {fault}")
 
 
-def _but(found, free):
+def but(found, free):
     return {path: "free" if path in free else digest for path, digest in found.items()}
 
 
-def _visible(found):
+def visible(found):
     """Without empty folders and what is written aside, whose names begin with a dot."""
     return {
         path: digest
@@ -158,9 +176,9 @@ def _visible(found):
     }
 
 
-def _half(name, found, before, whole):
+def half_written(name, found, before, whole):
     """A sentence if an output is neither as before nor whole."""
-    before, whole = _visible(before), _visible(whole)
+    found, before, whole = visible(found), visible(before), visible(whole)
     if name == "distill":
         parts = [
             {path: value for path, value in each.items() if path.endswith(side)}

@@ -59,17 +59,27 @@ class _Operations:
         path = os.path.abspath(os.fspath(path))
         return path == self._root or path.startswith(self._root + os.sep)
 
+    def _record(self, *operation):
+        if self.recorder is not None:
+            self._is_busy = True  # The record itself is no operation.
+            try:
+                if operation:
+                    self.recorder.add(*operation)
+                self.recorder.look()
+            finally:
+                self._is_busy = False
+
+    def happened(self, name, *paths):
+        """Called after an operation."""
+        if not self._is_busy and any(map(self.covers, paths)):
+            self._record(name, *paths)
+
     def happens(self, name, *paths, half=None):
         """Called before an operation on absolute paths."""
         if self._is_busy or not any(map(self.covers, paths)):
             return
         self.names.append(name)
-        if self.recorder is not None:
-            self._is_busy = True  # The record itself is no operation.
-            try:
-                self.recorder.add(name, *paths)
-            finally:
-                self._is_busy = False
+        self._record()
         if len(self.names) == self._kill_at:
             if self._half and half is not None:
                 half()
@@ -90,15 +100,20 @@ def _wrapped(function, name, operations):
 
         @functools.wraps(function)
         def with_target(source, target, **options):
-            operations.happens(name, _path_of(source), _path_of(target))
-            return function(source, target, **options)
+            paths = _path_of(source), _path_of(target)
+            operations.happens(name, *paths)
+            function(source, target, **options)
+            operations.happened("rename", *paths)
 
         return with_target
 
     @functools.wraps(function)
     def with_path(path, *arguments, dir_fd=None, **options):
-        operations.happens(name, _path_of(path, dir_fd))
-        return function(path, *arguments, dir_fd=dir_fd, **options)
+        path_of_it = _path_of(path, dir_fd)
+        operations.happens(name, path_of_it)
+        function(path, *arguments, dir_fd=dir_fd, **options)
+        if name != "mkdir":
+            operations.happened("remove", path_of_it)
 
     return with_path
 
@@ -107,8 +122,10 @@ def _wrapped_fsync(function, operations):
     @functools.wraps(function)
     def fsync(file):
         number = file if isinstance(file, int) else file.fileno()
-        operations.happens("fsync", os.readlink(f"/proc/self/fd/{number}"))
-        return function(number)
+        path = os.readlink(f"/proc/self/fd/{number}")
+        operations.happens("fsync", path)
+        function(number)
+        operations.happened("fsync", path)
 
     return fsync
 
