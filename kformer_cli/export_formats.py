@@ -44,7 +44,7 @@ FORMATS = {
             "TensorFlow Serving",
             "kformer.export.saved_model",
             "export_saved_model",
-            dtypes=("float32", "bfloat16"),
+            dtypes=("float32", "bfloat16", "int8"),
             options=("single", "imports"),
         ),
         ExportFormat(

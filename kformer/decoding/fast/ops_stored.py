@@ -4,10 +4,18 @@ A search in Python transposes or converts some weights at each call. An export d
 stores the result.
 """
 
+import weakref
+from typing import Any, NamedTuple
+
 from kformer.decoding.fast.ops_tensorflow import TensorFlowOps
 from kformer.layers.full_attention import MASKED
 
-DTYPES = ("float32", "bfloat16")
+DTYPES = ("float32", "bfloat16", "int8")
+
+# int8 products: the integer that stands for the largest number of a column, and the length of the
+# product that tries the CPU.
+_HIGHEST = 127.0
+_PROBE = 64
 
 
 def stored_ops(dtype):
@@ -17,9 +25,9 @@ def stored_ops(dtype):
         dtype: str. One of `DTYPES`.
 
     Returns:
-        `StoredOps` or `Bfloat16Ops`.
+        `StoredOps`, `Bfloat16Ops` or `Int8Ops`.
     """
-    return {"float32": StoredOps, "bfloat16": Bfloat16Ops}[dtype]()
+    return {"float32": StoredOps, "bfloat16": Bfloat16Ops, "int8": Int8Ops}[dtype]()
 
 
 class StoredOps(TensorFlowOps):
@@ -33,17 +41,18 @@ class StoredOps(TensorFlowOps):
     def variables(self):
         return list(self._stored.values())
 
-    def store(self, variable, convert):
+    def store(self, variable, convert, name=None):
         """The value of a Keras variable after a conversion, in a variable shared by all uses.
 
         Args:
             variable: Keras variable.
-            convert: function of a tensor to a tensor. Functions of one name count as one.
+            convert: function of a tensor to a tensor.
+            name: str, default `None` for the function's. Conversions of one name count as one.
 
         Returns:
             `tf.Variable`.
         """
-        key = (id(variable), convert.__name__)
+        key = (id(variable), name or convert.__name__)
         if key not in self._stored:
             with self._tf.init_scope():  # outside of the graph that is being traced
                 self._stored[key] = self._tf.Variable(
@@ -138,10 +147,168 @@ class Bfloat16Ops(StoredOps):
         return y if bias is None else tf.nn.bias_add(y, bias)
 
     def gather(self, table, indices):
-        return self._tf.cast(self._tf.gather(table, indices), self._tf.float32)
+        return self._tf.cast(self._tf.gather(_read(table), indices), self._tf.float32)
 
     def _transposed(self, matrix):
         return self._tf.cast(self._tf.transpose(matrix), self._tf.bfloat16)
 
     def _rounded(self, table):
         return self._tf.cast(table, self._tf.bfloat16)
+
+
+class Int8Matrix(NamedTuple):
+    """A matrix `[I, O]` as an int8 product reads it."""
+
+    values: Any  # qint8 variable, [I, O], or [O, I] if it is a table of embeddings
+    scales: Any  # float32 variable [O]: column = scale * values
+    limits: Any  # float32 [O]: the numbers that the values 127 stand for in a product
+    shift: Any  # float32 [O]: removes the offset of the activations from a product
+    is_table: bool
+
+
+class Levels(NamedTuple):
+    """How the activations of a graph are quantized: x / largest |x| * highest + offset."""
+
+    highest: Any  # float32 scalar, 127 or 63
+    offset: Any  # float32 scalar, highest + 1: the byte that stands for zero
+
+
+class Int8Ops(StoredOps):
+    """Matrices in a quarter of the bytes: products of int8 weights and 8-bit activations.
+
+    Each column of a matrix has a scale, and each row of activations, which is quantized when the
+    product is computed; so a row never depends on the others. Everything else is float32. The
+    product is an operation of TensorFlow's builds with oneDNN (Linux on x86-64).
+
+    oneDNN multiplies unsigned by signed bytes. On a CPU without VNNI it adds pairs of products in
+    16 bits, where two products of 255 by 127 do not fit. A graph finds that out by one small
+    product at the beginning of each search, and then quantizes activations to 7 bits, which fit.
+
+    oneDNN keeps its own copy of a matrix, made at the first product: an assignment to the variable
+    has no effect from then on.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self._levels = weakref.WeakKeyDictionary()  # by graph
+
+    def bind_kernel(self, variable):
+        return self._matrix(variable, is_table=False)
+
+    def bind_table(self, variable):
+        return self._matrix(variable, is_table=True)
+
+    def bind_projection(self, variable, is_table, tokens=None):
+        if tokens is None:
+            return self._matrix(variable, is_table)
+
+        def shortlist(matrix):
+            return self._columns(matrix, is_table, tokens)
+
+        return self._matrix(variable, False, shortlist)
+
+    def project(self, x, projection, carried, bias=None):
+        return self.product(x, projection, bias)
+
+    def product(self, x, kernel, bias=None):
+        tf = self._tf
+        levels = self._levels_of_graph()
+        largest = tf.reduce_max(tf.abs(x), axis=-1, keepdims=True)
+        # A row of zeros keeps its zeros. The half rounds, since a cast drops the fraction.
+        factor = tf.math.divide_no_nan(levels.highest, largest)
+        rounded = tf.cast(x * factor + (levels.offset + 0.5), tf.uint8)
+        y = self._byte_product(rounded, kernel) * largest
+        return y if bias is None else tf.nn.bias_add(y, bias)
+
+    def gather(self, table, indices):
+        tf = self._tf
+        if not isinstance(table, Int8Matrix):
+            return tf.gather(table, indices)
+        rows = tf.gather(_read(table.values), indices)
+        rows = tf.cast(tf.bitcast(rows, tf.int8), tf.float32)
+        return rows * tf.gather(table.scales, indices)[..., None]
+
+    def _matrix(self, variable, is_table, columns=None):
+        """`Int8Matrix` of a Keras variable, or of some of its columns."""
+        tf, axis = self._tf, 1 if is_table else 0
+
+        def scales(matrix):
+            matrix = matrix if columns is None else columns(matrix)
+            largest = tf.reduce_max(tf.abs(matrix), axis=axis)
+            return tf.where(largest > 0, largest / _HIGHEST, 1.0)
+
+        def values(matrix):
+            ratios = matrix if columns is None else columns(matrix)
+            ratios = tf.round(ratios / tf.expand_dims(scales(matrix), axis))
+            return tf.bitcast(tf.cast(ratios, tf.int8), tf.qint8)
+
+        def sums(matrix):
+            integers = tf.cast(tf.bitcast(values(matrix), tf.int8), tf.float32)
+            return scales(matrix) * tf.reduce_sum(integers, axis=axis)
+
+        chosen = "" if columns is None else "shortlist "
+        stored = [
+            self.store(variable, part, f"{chosen}int8 {part.__name__}")
+            for part in (values, scales, sums)
+        ]
+        levels = self._levels_of_graph()
+        limits = stored[1] * (_HIGHEST / levels.highest)
+        return Int8Matrix(
+            *stored[:2], limits, stored[2] * (-levels.offset / levels.highest), is_table
+        )
+
+    def _levels_of_graph(self):
+        """`Levels` of the graph that is being traced, outside of its loops."""
+        tf = self._tf
+        graph = tf.compat.v1.get_default_graph()
+        while getattr(graph, "outer_graph", None) in self._levels:
+            graph = graph.outer_graph
+        if graph not in self._levels:
+            weights = tf.fill([_PROBE, 1], tf.bitcast(tf.constant(127, tf.int8), tf.qint8))
+            probe = Int8Matrix(weights, None, tf.constant([127.0]), tf.zeros([1]), False)
+            product = self._byte_product(tf.fill([1, _PROBE], tf.constant(255, tf.uint8)), probe)
+            highest = tf.where(product[0, 0] == 255.0 * 127.0 * _PROBE, 127.0, 63.0)
+            self._levels[graph] = Levels(highest, highest + 1.0)
+        return self._levels[graph]
+
+    def _byte_product(self, x, matrix):
+        """The product of bytes `[R, I]` and an `Int8Matrix`, scaled and shifted."""
+        from tensorflow.python.framework import op_def_library
+
+        tf, limits = self._tf, matrix.limits
+        # The operation has no function of its own in Python. Its ranges make one byte of an
+        # activation worth 1, and one of a weight what `limits` are worth divided by 127.
+        [[y], _] = op_def_library.apply_op(
+            "_QuantizedMatMul",
+            name="int8_product",
+            device_inputs=[tf.bitcast(x, tf.quint8), matrix.values, matrix.shift],
+            host_inputs=[0.0, 255.0, -limits, limits],
+            Tdevice_outputs=[tf.float32],
+            Thost_outputs=[],
+            T1=tf.quint8,
+            T2=tf.qint8,
+            Tbias=tf.float32,
+            U=tf.float32,
+            Tout=tf.float32,
+            fused_ops=["BiasAdd", "Dequantize"],
+            input_quant_mode="SCALED",
+            output_quant_mode="SCALED",
+            # oneDNN then arranges the weights once, not at each product.
+            is_weight_const=True,
+            is_bias_const=False,
+            transpose_a=False,
+            transpose_b=matrix.is_table,
+            leakyrelu_alpha=0.2,
+        )
+        return y
+
+
+def _read(variable):
+    """The tensor of a variable, without a copy.
+
+    TensorFlow's own gather from a variable makes every later read of it a copy, and the projection
+    to the vocabulary reads a table at each step.
+    """
+    import tensorflow as tf
+
+    return tf.convert_to_tensor(variable)
