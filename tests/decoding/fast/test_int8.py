@@ -1,0 +1,123 @@
+"""int8 products are exact integer products on every instruction set, and rows stay apart."""
+
+import json
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="the products are TensorFlow's"
+)
+
+# Prints the highest activation level and the products of the matrices of a file.
+PROGRAM = """
+import json, sys
+import keras, numpy as np, tensorflow as tf
+from kformer.decoding.fast.ops_stored import Int8Ops
+
+inputs, fast, found = np.load(sys.argv[1]), Int8Ops(), {}
+for name in ("kernel", "table"):
+    variable = keras.Variable(inputs[name])
+    product = tf.function(
+        lambda x: fast.product(x, fast._matrix(variable, name == "table"), inputs["bias"])
+    )
+    found[name] = product(inputs["x"]).numpy().tolist()
+found["highest"] = float(tf.function(lambda: fast._levels_of_graph().highest)())
+print(json.dumps(found))
+"""
+
+
+def quantize(x, highest):
+    """NumPy's own: integers of each row, and what one of them is worth."""
+    units = np.abs(x).max(axis=1, keepdims=True) / highest
+    return np.round(x / np.where(units > 0, units, 1)), units
+
+
+def exact_product(x, matrix, bias, highest):
+    rows, units = quantize(x, highest)
+    columns, scales = quantize(matrix.T, 127)
+    return (rows @ columns.T) * units * scales.T + bias
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """Random matrices, and the largest products there can be in the first rows and columns."""
+    rng = np.random.default_rng(0)
+    x, kernel = rng.normal(size=(9, 96)), rng.normal(size=(96, 40))
+    x[0], x[1], kernel[:, 0], kernel[:, 1] = 3.0, -3.0, 2.0, -2.0
+    x[2] = 0.0
+    values = {"x": x, "kernel": kernel, "table": kernel.T, "bias": rng.normal(size=40)}
+    values = {name: value.astype("float32") for name, value in values.items()}
+    file = tmp_path_factory.mktemp("int8") / "inputs.npz"
+    np.savez(file, **values)
+    return file, values
+
+
+@pytest.mark.parametrize("instructions", ["", "AVX512_CORE", "AVX2", "AVX2_VNNI"])
+def test_products_are_exact_on_every_instruction_set(inputs, instructions):
+    file, values = inputs
+    environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
+    environment.pop("ONEDNN_MAX_CPU_ISA", None)
+    if instructions:
+        environment["ONEDNN_MAX_CPU_ISA"] = instructions
+    found = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(file)], env=environment, capture_output=True, check=True
+    )
+    found = json.loads(found.stdout)
+    assert found["highest"] in (127, 63)
+    if instructions in ("AVX2", "AVX512_CORE"):  # They have no VNNI.
+        assert found["highest"] == 63
+    expected = exact_product(values["x"], values["kernel"], values["bias"], found["highest"])
+    # One integer more or less would make a difference of 7e-4.
+    for name in ("kernel", "table"):
+        assert np.allclose(found[name], expected, rtol=0, atol=4e-4)
+
+
+@pytest.fixture
+def product(inputs):
+    """The product with the random kernel, as a function of its rows, and the kernel's variable."""
+    import tensorflow as tf
+
+    from kformer.decoding.fast.ops_stored import Int8Ops
+
+    fast, variable = Int8Ops(), keras.Variable(inputs[1]["kernel"])
+    function = tf.function(
+        lambda x: fast.product(x, fast.bind_kernel(variable)),
+        input_signature=[tf.TensorSpec([None, 96], "float32")],
+    )
+    return lambda x: function(x).numpy(), fast
+
+
+def test_a_row_does_not_depend_on_the_others(inputs, product, rng):
+    multiply, x = product[0], inputs[1]["x"]
+    together = multiply(x)
+    for index in range(len(x)):
+        assert np.array_equal(multiply(x[index : index + 1])[0], together[index])
+    large = np.concatenate([x, 1e6 * rng.normal(size=(5, 96)).astype("float32")])
+    assert np.array_equal(multiply(large)[: len(x)], together)
+
+
+def test_rows_of_zeros_no_rows_and_numbers_that_are_none(inputs, product):
+    multiply, x = product[0], inputs[1]["x"].copy()
+    assert multiply(x[:0]).shape == (0, 40)
+    assert np.array_equal(multiply(x)[2], np.zeros(40))
+    expected = multiply(x)
+    x[4, 7], x[5, 3] = np.nan, np.inf
+    found = multiply(x)
+    assert np.isnan(found[4]).all()
+    assert not np.isfinite(found[5]).any()
+    rest = [0, 1, 2, 3, 6, 7, 8]
+    assert np.array_equal(found[rest], expected[rest])
+
+
+def test_an_assignment_after_the_first_product_has_no_effect(inputs, product):
+    multiply, fast = product
+    x = inputs[1]["x"]
+    before = multiply(x)
+    values = fast.variables[0]
+    values.assign(values[::-1])
+    assert np.array_equal(multiply(x), before)
