@@ -30,6 +30,18 @@ def stored_ops(dtype):
     return {"float32": StoredOps, "bfloat16": Bfloat16Ops, "int8": Int8Ops}[dtype]()
 
 
+def has_int8_products():
+    """Whether this build of TensorFlow has the operation of `Int8Ops`."""
+    import tensorflow as tf
+
+    fast = Int8Ops()
+    try:
+        tf.function(lambda: fast.levels().highest, autograph=False)()
+    except (RuntimeError, tf.errors.OpError):  # unknown, or known and without a kernel
+        return False
+    return True
+
+
 class StoredOps(TensorFlowOps):
     """Stores the projection as `[D, V]`, beside the table of embeddings that it may be."""
 
@@ -212,7 +224,7 @@ class Int8Ops(StoredOps):
 
     def product(self, x, kernel, bias=None):
         tf = self._tf
-        levels = self._levels_of_graph()
+        levels = self.levels()
         largest = tf.reduce_max(tf.abs(x), axis=-1, keepdims=True)
         # A row of zeros keeps its zeros. The half rounds, since a cast drops the fraction.
         factor = tf.math.divide_no_nan(levels.highest, largest)
@@ -251,13 +263,13 @@ class Int8Ops(StoredOps):
             self.store(variable, part, f"{chosen}int8 {part.__name__}")
             for part in (values, scales, sums)
         ]
-        levels = self._levels_of_graph()
+        levels = self.levels()
         limits = stored[1] * (_HIGHEST / levels.highest)
         return Int8Matrix(
             *stored[:2], limits, stored[2] * (-levels.offset / levels.highest), is_table
         )
 
-    def _levels_of_graph(self):
+    def levels(self):
         """`Levels` of the graph that is being traced, outside of its loops."""
         tf = self._tf
         graph = tf.compat.v1.get_default_graph()

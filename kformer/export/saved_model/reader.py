@@ -1,6 +1,7 @@
 """A SavedModel behind the interface of a `Translator`."""
 
 from kformer.decoding.batching import batches_by_length
+from kformer.decoding.fast.ops_stored import has_int8_products
 from kformer.export.saved_model.folder import find_version, read_metadata
 from kformer.translation import Hypothesis, Translation
 
@@ -31,6 +32,7 @@ class SavedModelTranslator:
         ValueError: it was not exported by kformer, or by a newer version; or it has no signature
             `single` to warm up.
         ImportError: TensorFlow or tensorflow_text is not installed.
+        RuntimeError: the SavedModel needs int8 products, which this build of TensorFlow lacks.
 
     Example:
 
@@ -51,7 +53,14 @@ class SavedModelTranslator:
                 f"Loading a SavedModel needs tensorflow and tensorflow-text ({error}): run `pip "
                 "install tensorflow tensorflow-text`."
             ) from error
-        self.options = read_metadata(self.path)["search"]
+        metadata = read_metadata(self.path)
+        self.options = metadata["search"]
+        if metadata.get("dtype") == "int8" and not has_int8_products():
+            raise RuntimeError(
+                f"{self.path} needs int8 products, which this build of TensorFlow lacks (its Linux "
+                "builds for x86-64 have them): export the run again with the dtype float32 or "
+                "bfloat16."
+            )
         self._module = tf.saved_model.load(str(self.path))
         self._is_warm = warm_up > 0
         if self._is_warm:

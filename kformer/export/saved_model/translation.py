@@ -9,7 +9,7 @@ from keras import ops
 from kformer.decoding import decoder_for
 from kformer.decoding import search as run_search
 from kformer.decoding.fast.eligibility import why_not_fast
-from kformer.decoding.fast.ops_stored import XlaOps, stored_ops
+from kformer.decoding.fast.ops_stored import XlaOps, has_int8_products, stored_ops
 from kformer.decoding.run_search import SearchResult
 from kformer.decoding.searcher import check_options
 from kformer.export.saved_model.graph import owning_module, padded_rows, signature
@@ -34,6 +34,7 @@ class TranslationGraph:
 
     Raises:
         ValueError: the options do not fit the model, or the model cannot be stored in that dtype.
+        RuntimeError: this build of TensorFlow has no int8 products.
     """
 
     def __init__(self, model, graph_tokenizer, tokenizer, options, dtype=None):
@@ -44,6 +45,11 @@ class TranslationGraph:
                 f"The SavedModel cannot be stored in {dtype}: the model computes in "
                 f"{model.policy_name} or has layers of its own; only a float32 model of this "
                 "package's layers can be converted. Export it without a dtype."
+            )
+        if dtype == "int8" and not has_int8_products():
+            raise RuntimeError(
+                "This build of TensorFlow has no int8 products, which its Linux builds for x86-64 "
+                "have: export with the dtype float32 or bfloat16, or on such a machine."
             )
         self.model = model
         self.tokenizer = graph_tokenizer

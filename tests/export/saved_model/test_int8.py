@@ -1,0 +1,87 @@
+"""A SavedModel in int8: the same signatures in a quarter of the bytes, and about the same texts."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import kformer
+from kformer.export import SavedModelTranslator
+from tests.export.saved_model.test_export import FROZEN_RUN, run_bare, size_of
+
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="from other backends it is made by this one"
+)
+
+TEXTS = [*(f"{hour}:{minute:02} a.m." for hour in range(1, 11) for minute in (5, 30)), "noon", ""]
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return kformer.Translator.load(FROZEN_RUN)
+
+
+@pytest.fixture(scope="module")
+def exported(translator, tmp_path_factory):
+    return translator.export(tmp_path_factory.mktemp("models") / "int8", beam_size=4, dtype="int8")
+
+
+def test_texts_and_scores(translator, exported):
+    outputs = run_bare(exported, TEXTS)
+    assert sorted(outputs) == ["n_best", "serving_default"]
+    found = translator.translate(TEXTS, beam_size=4)
+    scores = [result.score for result in found]
+    assert np.allclose(outputs["serving_default"]["score"].astype(float), scores, atol=0.3)
+    pairs = zip(outputs["serving_default"]["translation"], found, strict=True)
+    assert sum(ours == result.text for ours, result in pairs) >= len(TEXTS) - 1
+    assert outputs["n_best"]["translations"].shape == (len(TEXTS), 4)
+    assert outputs["serving_default"]["translation"][-1] == ""
+
+
+def test_no_texts(exported):
+    outputs = run_bare(exported, [])
+    assert outputs["serving_default"]["translation"].shape == (0,)
+
+
+def test_a_text_alone_has_the_translation_of_its_batch(exported):
+    model = SavedModelTranslator(exported)
+    assert [model([text])[0] for text in TEXTS[::4]] == model(TEXTS)[::4]
+
+
+def test_size(translator, exported, tmp_path):
+    """Matrices take a quarter; scales, norms and biases are as large as ever. (A model this small
+    has few large matrices.)
+    """
+    whole = translator.export(tmp_path / "float32", beam_size=4)
+    assert size_of(exported) < 0.35 * size_of(whole)
+    metadata = json.loads((exported / "assets.extra" / "kformer.json").read_text())
+    assert metadata["dtype"] == "int8"
+
+
+def test_a_shortlist(translator, tmp_path):
+    few = translator.shortlist(["上午九点", "下午四点半"])
+    folder = translator.export(tmp_path / "few", dtype="int8", shortlist=few, beam_size=2)
+    texts = ["9:00 a.m.", "4:30 p.m."]
+    expected = translator(texts, beam_size=2, shortlist=few)
+    assert SavedModelTranslator(folder)(texts) == expected
+
+
+def test_a_single_signature_is_refused(translator, tmp_path):
+    with pytest.raises(ValueError, match="single texts runs in float32 .* computes in int8"):
+        translator.export(tmp_path / "x", dtype="int8", single=True)
+    assert not list((tmp_path / "x").glob("*"))
+
+
+def test_a_build_without_the_operation(translator, exported, tmp_path, monkeypatch):
+    from tensorflow.python.framework import op_def_library
+
+    def unknown(operation, **arguments):
+        raise RuntimeError(f"Unrecognized Op name {operation}")
+
+    monkeypatch.setattr(op_def_library, "apply_op", unknown)
+    with pytest.raises(RuntimeError, match="needs int8 products, which this build of TensorFlow"):
+        SavedModelTranslator(exported)
+    with pytest.raises(RuntimeError, match="^This build of TensorFlow has no int8 products"):
+        translator.export(tmp_path / "x", dtype="int8")
+    assert not list((tmp_path / "x").glob("*"))
