@@ -45,6 +45,7 @@ SYSTEMS = (
     "saved_model",
     "saved_model-single",
     "saved_model-bfloat16",
+    "saved_model-int8",
     *CORES,
     "hf",
     "ctranslate2-float32",
@@ -72,8 +73,9 @@ def make(options, shape, folder):
     translator = kformer.Translator(model, tokenizer)
     for search in options.searches:
         limits = {"min_length": STEPS - 1, "max_length": STEPS - 1, "length_offset": STEPS}
-        for suffix, dtype in (("", None), ("-bfloat16", "bfloat16")):
-            single = dtype is None and 1 in options.batches
+        for dtype in ("float32", "bfloat16", "int8"):
+            suffix = "" if dtype == "float32" else f"-{dtype}"
+            single = dtype == "float32" and 1 in options.batches
             translator.export(
                 folder / f"saved-{search}{suffix}",
                 beam_size=SEARCHES[search],
@@ -427,7 +429,8 @@ def report(options, work):
 def disk(folder, name):
     """Size on disk of what a system loads."""
     paths = {"saved_model": "saved-greedy", "saved_model-single": "saved-greedy"}
-    paths |= dict.fromkeys(CORES, "run") | {"saved_model-bfloat16": "saved-greedy-bfloat16"}
+    paths |= dict.fromkeys(CORES, "run")
+    paths |= {f"saved_model-{dtype}": f"saved-greedy-{dtype}" for dtype in ("bfloat16", "int8")}
     files = [file for file in (folder / paths.get(name, name)).rglob("*") if file.is_file()]
     return f"{sum(file.stat().st_size for file in files) / 1e6:.1f} MB on disk"
 
