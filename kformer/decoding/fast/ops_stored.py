@@ -172,17 +172,18 @@ class Int8Matrix(NamedTuple):
     """A matrix `[I, O]` as an int8 product reads it."""
 
     values: Any  # qint8 variable, [I, O], or [O, I] if it is a table of embeddings
-    scales: Any  # float32 variable [O]: column = scale * values
-    limits: Any  # float32 [O]: the numbers that the values 127 stand for in a product
-    shift: Any  # float32 [O]: removes the offset of the activations from a product
+    limits: Any  # float32 variable [O]: the number that 127 stands for in a column
+    sums: Any  # float32 variable [O]: minus the sum of a column
     is_table: bool
 
 
 class Levels(NamedTuple):
-    """How the activations of a graph are quantized: x / largest |x| * highest + offset."""
+    """How a graph quantizes activations, as float32 scalars."""
 
-    highest: Any  # float32 scalar, 127 or 63
-    offset: Any  # float32 scalar, highest + 1: the byte that stands for zero
+    highest: Any  # the integer that stands for the largest number of a row: 127 or 63
+    unit: Any  # 1 / highest
+    offset: Any  # the byte that stands for zero: highest + 1
+    rounding: Any  # offset + 1 / 2
 
 
 class Int8Ops(StoredOps):
@@ -225,11 +226,10 @@ class Int8Ops(StoredOps):
     def product(self, x, kernel, bias=None):
         tf = self._tf
         levels = self.levels()
-        largest = tf.reduce_max(tf.abs(x), axis=-1, keepdims=True)
-        # A row of zeros keeps its zeros. The half rounds, since a cast drops the fraction.
-        factor = tf.math.divide_no_nan(levels.highest, largest)
-        rounded = tf.cast(x * factor + (levels.offset + 0.5), tf.uint8)
-        y = self._byte_product(rounded, kernel) * largest
+        unit = tf.reduce_max(tf.abs(x), axis=-1, keepdims=True) * levels.unit
+        # A row of zeros stays one. A cast drops the fraction, so the half that was added rounds.
+        x = tf.cast(x * tf.math.divide_no_nan(1.0, unit) + levels.rounding, tf.uint8)
+        y = self._byte_product(x, kernel, kernel.sums * levels.offset) * unit
         return y if bias is None else tf.nn.bias_add(y, bias)
 
     def gather(self, table, indices):
@@ -238,36 +238,30 @@ class Int8Ops(StoredOps):
             return tf.gather(table, indices)
         rows = tf.gather(_read(table.values), indices)
         rows = tf.cast(tf.bitcast(rows, tf.int8), tf.float32)
-        return rows * tf.gather(table.scales, indices)[..., None]
+        return rows * (tf.gather(table.limits, indices) / _HIGHEST)[..., None]
 
     def _matrix(self, variable, is_table, columns=None):
         """`Int8Matrix` of a Keras variable, or of some of its columns."""
         tf, axis = self._tf, 1 if is_table else 0
 
-        def scales(matrix):
+        def limits(matrix):
             matrix = matrix if columns is None else columns(matrix)
             largest = tf.reduce_max(tf.abs(matrix), axis=axis)
-            return tf.where(largest > 0, largest / _HIGHEST, 1.0)
+            return tf.where(largest > 0, largest, 1.0)
 
         def values(matrix):
             ratios = matrix if columns is None else columns(matrix)
-            ratios = tf.round(ratios / tf.expand_dims(scales(matrix), axis))
-            return tf.bitcast(tf.cast(ratios, tf.int8), tf.qint8)
+            ratios /= tf.expand_dims(limits(matrix) / _HIGHEST, axis)
+            return tf.bitcast(tf.cast(tf.round(ratios), tf.int8), tf.qint8)
 
-        def sums(matrix):
+        def negative_sums(matrix):
             integers = tf.cast(tf.bitcast(values(matrix), tf.int8), tf.float32)
-            return scales(matrix) * tf.reduce_sum(integers, axis=axis)
+            return tf.reduce_sum(integers, axis=axis) * limits(matrix) / -_HIGHEST
 
         chosen = "" if columns is None else "shortlist "
-        stored = [
-            self.store(variable, part, f"{chosen}int8 {part.__name__}")
-            for part in (values, scales, sums)
-        ]
-        levels = self.levels()
-        limits = stored[1] * (_HIGHEST / levels.highest)
-        return Int8Matrix(
-            *stored[:2], limits, stored[2] * (-levels.offset / levels.highest), is_table
-        )
+        parts = (values, limits, negative_sums)
+        stored = [self.store(variable, part, f"{chosen}int8 {part.__name__}") for part in parts]
+        return Int8Matrix(*stored, is_table)
 
     def levels(self):
         """`Levels` of the graph that is being traced, outside of its loops."""
@@ -277,24 +271,25 @@ class Int8Ops(StoredOps):
             graph = graph.outer_graph
         if graph not in self._levels:
             weights = tf.fill([_PROBE, 1], tf.bitcast(tf.constant(127, tf.int8), tf.qint8))
-            probe = Int8Matrix(weights, None, tf.constant([127.0]), tf.zeros([1]), False)
-            product = self._byte_product(tf.fill([1, _PROBE], tf.constant(255, tf.uint8)), probe)
-            highest = tf.where(product[0, 0] == 255.0 * 127.0 * _PROBE, 127.0, 63.0)
-            self._levels[graph] = Levels(highest, highest + 1.0)
+            probe = Int8Matrix(weights, tf.constant([_HIGHEST]), None, False)
+            bytes_255 = tf.fill([1, _PROBE], tf.constant(255, tf.uint8))
+            product = self._byte_product(bytes_255, probe, tf.zeros([1]))
+            highest = tf.where(product[0, 0] == 255.0 * _HIGHEST * _PROBE, _HIGHEST, 63.0)
+            self._levels[graph] = Levels(highest, 1.0 / highest, highest + 1.0, highest + 1.5)
         return self._levels[graph]
 
-    def _byte_product(self, x, matrix):
-        """The product of bytes `[R, I]` and an `Int8Matrix`, scaled and shifted."""
+    def _byte_product(self, x, matrix, bias):
+        """The product of bytes `[R, I]` and an `Int8Matrix`, and a bias `[O]`."""
         from tensorflow.python.framework import op_def_library
 
-        tf, limits = self._tf, matrix.limits
-        # The operation has no function of its own in Python. Its ranges make one byte of an
-        # activation worth 1, and one of a weight what `limits` are worth divided by 127.
+        tf = self._tf
+        # The operation has no function of its own in Python. Of its ranges of inputs and weights it
+        # uses the larger absolute values, which 255 and 127 stand for.
         [[y], _] = op_def_library.apply_op(
             "_QuantizedMatMul",
             name="int8_product",
-            device_inputs=[tf.bitcast(x, tf.quint8), matrix.values, matrix.shift],
-            host_inputs=[0.0, 255.0, -limits, limits],
+            device_inputs=[tf.bitcast(x, tf.quint8), matrix.values, bias],
+            host_inputs=[0.0, 255.0, matrix.limits, matrix.limits],
             Tdevice_outputs=[tf.float32],
             Thost_outputs=[],
             T1=tf.quint8,
