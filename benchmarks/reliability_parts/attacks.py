@@ -20,9 +20,9 @@ from benchmarks.reliability_parts.hostile_values import changed_json, model_file
 _DEEP = 200_000
 
 
-def attack(folder, rng, secret, canary):
+def attack(folder, rng, secret, canary, only=None):
     """Chooses and runs an attack that suits the folder; returns (its name, what it did)."""
-    names = list(ATTACKS)
+    names = [only] if only else list(ATTACKS)
     while True:
         name = names[int(rng.integers(len(names)))]
         done = ATTACKS[name](folder, rng, secret, canary)
@@ -186,7 +186,7 @@ ATTACKS = {
     "hostile JSON": json_text,
     "a vocabulary": vocabulary,
     "a link or pipe": links,
-    "a pickle": pickles,
+    "pickle": pickles,
     "an expanded tensor": expanded_tensor,
     "a safetensors header": safetensors_header,
     "a SentencePiece model": sentencepiece_bytes,

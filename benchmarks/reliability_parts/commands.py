@@ -33,9 +33,11 @@ class Commands:
         zygote: `Zygote`.
         work: path.
         fault: str, default None.
+        only: str, default None. The one command to kill.
     """
 
-    def __init__(self, zygote, work, fault=None):
+    def __init__(self, zygote, work, fault=None, only=None):
+        self._only = only
         self._zygote, self._fault = zygote, fault
         texts, runs = corpus(zygote, work), trained(zygote, work)
         self._work = pathlib.Path(work).resolve() / f"commands-{zygote.backend}-{os.getpid()}"
@@ -134,7 +136,7 @@ class Commands:
 
     def trial(self, tally, rng):
         """Kills one command."""
-        name = str(rng.choice(list(self._commands)))
+        name = self._only or str(rng.choice(list(self._commands)))
         command = self._commands[name][0]
         is_over = self.may_be_over(name) and rng.random() < 0.6
         kept, before, whole, free, outcome = self.reference(name, is_over)
@@ -198,6 +200,6 @@ def run(tally, options):
     """The part: see the module."""
     for backend in options.backends:
         with Zygote(backend, options.work) as zygote:
-            part = Commands(zygote, options.work, options.fault)
+            part = Commands(zygote, options.work, options.fault, options.only)
             for _, rng in tally.trials():
                 tally.guard(backend, part.trial, tally, rng)

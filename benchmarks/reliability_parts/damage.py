@@ -58,9 +58,11 @@ class Damage:
         zygote: `Zygote`.
         work: path.
         fault: str, default None. A fault to plant into the processes that read.
+        only: str, default None. The one file or folder of a run to damage, by its first name.
     """
 
-    def __init__(self, zygote, work, fault=None):
+    def __init__(self, zygote, work, fault=None, only=None):
+        self._only = only
         self._zygote, self._fault = zygote, fault
         self._samples = trained(zygote, work)
         self._folder = pathlib.Path(work).resolve() / f"damage-{zygote.backend}-{os.getpid()}"
@@ -107,13 +109,13 @@ class Damage:
 
     def trial(self, tally, rng):
         """Damages one file and looks at what becomes of it."""
-        target = str(rng.choice(list(self._targets)))
+        target = "run" if self._only else str(rng.choice(list(self._targets)))
         expected = self._undamaged(target)
         self._fresh(self._targets[target][0])
         groups = {}
         for path in sorted(path for path in self.copy.rglob("*") if path.is_file()):
             groups.setdefault(path.relative_to(self.copy).parts[0], []).append(path)
-        group = groups[str(rng.choice(list(groups)))]
+        group = groups[self._only or str(rng.choice(list(groups)))]
         path = group[int(rng.integers(len(group)))]
         how = str(rng.choice(_HOW, p=[0.6, 0.2, 0.1, 0.1]))
         where = damage(path, how, rng)
@@ -147,6 +149,6 @@ def run(tally, options):
     """The part: see the module."""
     for backend in options.backends:
         with Zygote(backend, options.work) as zygote:
-            part = Damage(zygote, options.work, options.fault)
+            part = Damage(zygote, options.work, options.fault, options.only)
             for _, rng in tally.trials():
                 tally.guard(backend, part.trial, tally, rng)

@@ -39,13 +39,14 @@ def guarded(arguments, canary, fault=None):
     raise SystemExit(main(arguments))
 
 
-def changed_copy(seed, number, source, folder, secret, canary):
+def changed_copy(seed, number, source, folder, secret, canary, only=None):
     """Copies a sample and attacks the copy, in a process of its own (it may need much memory)."""
     import numpy as np
 
     shutil.copytree(source, folder)
     rng = np.random.default_rng([seed, number, 2])
-    return attacks.attack(pathlib.Path(folder), rng, pathlib.Path(secret), pathlib.Path(canary))
+    paths = map(pathlib.Path, (secret, canary))
+    return attacks.attack(pathlib.Path(folder), rng, *paths, only)
 
 
 class Malicious:
@@ -55,9 +56,11 @@ class Malicious:
         zygote: `Zygote`.
         work: path.
         fault: str, default None.
+        only: str, default None. The one attack, on the published model.
     """
 
-    def __init__(self, zygote, work, fault=None):
+    def __init__(self, zygote, work, fault=None, only=None):
+        self._only = only
         self._zygote, self._fault = zygote, fault
         self._work = pathlib.Path(work).resolve() / f"malicious-{zygote.backend}-{os.getpid()}"
         self._work.mkdir(parents=True, exist_ok=True)
@@ -81,10 +84,11 @@ class Malicious:
         outside.mkdir(parents=True)
         model, secret, canary = outside / "model", outside / "secret.txt", outside / "canary"
         secret.write_text(_SECRET)
-        name = str(rng.choice(list(self._samples)))
+        name = "published" if self._only else str(rng.choice(list(self._samples)))
         source, command = self._samples[name]
         arguments = {"source": str(source), "folder": str(model), "number": number}
         arguments |= {"seed": tally.seed, "secret": str(secret), "canary": str(canary)}
+        arguments["only"] = self._only
         made = self._zygote.run(f"{_MODULE}:changed_copy", arguments)
         if made.code:
             raise RuntimeError(f"The attack could not be made: {made}")
@@ -139,6 +143,6 @@ def run(tally, options):
     """The part: see the module."""
     for backend in options.backends:
         with Zygote(backend, options.work) as zygote:
-            part = Malicious(zygote, options.work, options.fault)
+            part = Malicious(zygote, options.work, options.fault, options.only)
             for number, rng in tally.trials():
                 tally.guard(backend, part.trial, tally, number, rng)

@@ -68,6 +68,7 @@ class PowerCut:
         root = self._work / "training"
         arguments = train_arguments(self._texts, root / "run", keep=1)
         if "training" not in self._records:
+            shutil.rmtree(root, ignore_errors=True)
             root.mkdir()
         disk = self._recorded("training", root, lambda **o: self._zygote.command(*arguments, **o))
         if not hasattr(self, "_expected"):

@@ -80,8 +80,11 @@ def digests(folder):
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
+        # A kill may leave a folder aside with nothing but an empty lock: its owner is not known.
+        is_aside = path.parent.name.startswith(".partial-")
+        if is_aside and path.name == ".lock" and not path.stat().st_size:
+            continue
         if path.is_dir() and not path.is_symlink():
-            # A kill while a folder aside was removed may leave it, empty: nobody knows its owner.
             if not any(path.iterdir()) and not path.name.startswith(".partial-"):
                 found[name + "/"] = "an empty folder"
             continue

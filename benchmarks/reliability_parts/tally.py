@@ -17,9 +17,11 @@ class Tally:
         count: int. Most trials.
         minutes: float or None. Most minutes.
         first: int, default 0. The number of the first trial.
+        ends_at_failure: bool, default False. Whether the first failure ends the part.
     """
 
-    def __init__(self, name, seed, count, minutes=None, first=0):
+    def __init__(self, name, seed, count, minutes=None, first=0, ends_at_failure=False):
+        self._ends_at_failure = ends_at_failure
         self.name, self.seed, self.first = name, seed, first
         self._last = first + count
         self._minutes = minutes
@@ -34,6 +36,8 @@ class Tally:
         end = None if self._minutes is None else time.monotonic() + 60 * self._minutes
         for number in range(self.first, self._last):
             if end is not None and time.monotonic() > end:
+                return
+            if self._ends_at_failure and self.failures:
                 return
             self._trial = number
             yield number, np.random.default_rng([self.seed, number])
