@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from kformer.decoding import SearchOptions
 from kformer.export.checks import check_free, check_installed, check_layers, forbidden_ids
 from kformer.models import Transformer
 from kformer.utils.checks import check_choice
@@ -39,7 +40,9 @@ def export_ctranslate2(translator, path, *, quantization="float32"):
     - `translate_batch`: arguments that make the engine keep kformer's limits: sources are truncated
       at the model's maximum, a translation may be empty, and start and padding token are never
       generated. CTranslate2 leaves such tokens out before its softmax, kformer after it, so that
-      scores differ by their small probability.
+      scores differ by their small probability. `repetition_penalty` and `no_repeat_ngram_size` are
+      there where the translator has them; the engine does not count the start token, and penalises
+      logits in a beam, too, where kformer penalises log-probabilities.
 
     With those arguments greedy search gives the same tokens. CTranslate2's beam search follows
     Hugging Face's rules, so it gives the same tokens and scores as
@@ -323,6 +326,11 @@ def _metadata(translator, quantization):
 
     model, tokenizer, options = translator.model, translator.tokenizer, translator.options
     source, target = _tokens(translator, "source"), _tokens(translator, "target")
+    repetition = {
+        name: getattr(options, name)
+        for name in ("repetition_penalty", "no_repeat_ngram_size")
+        if getattr(options, name) != getattr(SearchOptions, name)
+    }
     return {
         "format_version": FORMAT_VERSION,
         "quantization": quantization,
@@ -342,6 +350,7 @@ def _metadata(translator, quantization):
             "suppress_sequences": [
                 [target[token_id]] for token_id in forbidden_ids(model, options)
             ],
+            **repetition,
         },
         "search": dataclasses.asdict(options),
         "versions": {"ctranslate2": ctranslate2.__version__, "keras": keras.__version__},

@@ -222,6 +222,10 @@ def _generation_config(search, model):
         # A shortlist's probabilities are normalised over its tokens.
         "renormalize_logits": search.renormalize or bool(search.shortlist) or None,
         "forced_bos_token_id": search.prefix_ids[0] if search.prefix_ids else None,
+        "repetition_penalty": float(search.repetition_penalty)
+        if search.repetition_penalty != 1
+        else None,
+        "no_repeat_ngram_size": search.no_repeat_ngram_size or None,
         "decoder_start_token_id": model.start_id,
         "bos_token_id": model.start_id,
         "eos_token_id": model.end_id,

@@ -238,6 +238,34 @@ def test_the_frozen_run_translates_the_same(frozen, texts, tmp_path):
 
 
 @pytest.mark.any_backend
+def test_penalties_on_repetition_go_along(make_translator, tmp_path, rng):
+    """The written arguments make greedy search find the same; without penalties there are none."""
+    plain, own = make_translator(), {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2}
+    options = SearchOptions(beam_size=1, max_length=20, length_offset=20, **own)
+    translator = kformer.Translator(plain.model, plain.tokenizer, options)
+    path = export_ctranslate2(translator, tmp_path / "model")
+    arguments = json.loads((path / "kformer.json").read_text("utf-8"))["translate_batch"]
+    assert {name: arguments[name] for name in own} == own
+    rows = rng.integers(4, plain.tokenizer.vocabulary_size, (16, 5)).tolist()
+    vocabulary = read(path, "source")
+    sources = [[vocabulary[i] for i in row] for row in rows]
+    engine = ctranslate2.Translator(str(path))
+    found = engine.translate_batch(sources, beam_size=1, return_end_token=True, **arguments)
+    without = engine.translate_batch(
+        sources,
+        beam_size=1,
+        **{name: value for name, value in arguments.items() if name not in own},
+    )
+    ids = np.array([[*row, plain.model.end_id] for row in rows])
+    expected = Searcher(plain.model, options)(ids).ids[:, 0].tolist()
+    # At its limit the engine forces no end.
+    mine = [to_ids(path, result.hypotheses[0])[:20] for result in found]
+    assert [row[: len(each)] for row, each in zip(expected, mine, strict=True)] == mine
+    changed = [a.hypotheses != b.hypotheses for a, b in zip(found, without, strict=True)]
+    assert sum(changed) >= 8
+
+
+@pytest.mark.any_backend
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_every_kind_of_model(make_translator, tmp_path, rng, name):
     translator = make_translator(**CONFIGURATIONS[name])

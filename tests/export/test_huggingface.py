@@ -153,6 +153,8 @@ def test_the_search_goes_along(make_translator, tmp_path):
         "forbidden_ids": (0, 7),
         "min_length": 2,
         "prefix_ids": (9,),
+        "repetition_penalty": 1.5,
+        "no_repeat_ngram_size": 3,
     }
     options = kformer.decoding.SearchOptions(mode="huggingface", **settings)
     translator = make_translator(options=options)
@@ -171,6 +173,8 @@ def test_the_search_goes_along(make_translator, tmp_path):
         "forbidden_ids",
         "forced_end",
         "prefix_ids",
+        "repetition_penalty",
+        "no_repeat_ngram_size",
     )
     assert all(getattr(back, name) == getattr(options, name) for name in same) and (
         back.length_penalty,

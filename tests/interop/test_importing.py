@@ -453,6 +453,36 @@ def test_every_unknown_setting_is_refused(copy, settings, named):
     assert load_checkpoint(copy, ignore=(name,)).options.beam_size in (1, 3)
 
 
+def test_penalties_on_repetition_are_followed(copy, sentences, tmp_path, backend):
+    """A published folder's penalties are the default of its import, and of its SavedModel."""
+    plain = their_translations(copy, sentences)
+    edit(copy / "generation_config.json", repetition_penalty=1.5, no_repeat_ngram_size=2)
+    translator = kformer.Translator.load(import_checkpoint(copy, tmp_path / "run"))
+    options = translator.options
+    assert (options.repetition_penalty, options.no_repeat_ngram_size) == (1.5, 2)
+    expected, ours = their_translations(copy, sentences), translator(sentences)
+    assert sum(one != other for one, other in zip(expected, plain, strict=True)) >= 20
+    assert normal(ours) == normal(expected)
+    if backend == "tensorflow":
+        saved = kformer.export.SavedModelTranslator(translator.export(tmp_path / "saved"))
+        assert saved(sentences) == ours
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"repetition_penalty": 0}, "repetition_penalty must be above 0, but 0 was given"),
+        ({"repetition_penalty": "high"}, "repetition_penalty must be a finite number"),
+        ({"no_repeat_ngram_size": 2.5}, "no_repeat_ngram_size of .* must be a whole number"),
+    ],
+)
+def test_bad_penalties_are_refused(copy, settings, message):
+    edit(copy / "generation_config.json", **settings)
+    with pytest.raises(ValueError, match=f"generation_config.json.*{message}|{message}"):
+        load_checkpoint(copy)
+
+
 @pytest.mark.any_backend
 def test_names_to_ignore(copy, tmp_path):
     with pytest.raises(ValueError, match="ignore must be a list of names of settings, but 'top_k'"):

@@ -324,6 +324,10 @@ def bad_inputs(folder):
         ),
         (["translate", SAVED_MODEL, "--beam-size", "5"], "was exported with beam_size=4"),
         (["translate", SAVED_MODEL, "--sample"], "was exported with sampling=False"),
+        (
+            ["translate", SAVED_MODEL, "--repetition-penalty", "1.5"],
+            "was exported with repetition_penalty=1.0",
+        ),
         (["translate", SAVED_MODEL, "--n-best", "9"], "was exported with the 4 best"),
         (compare(good, two), "1 lines in"),
         (compare(empty, empty), "empty.txt' is empty"),
@@ -508,6 +512,28 @@ def test_length_limits_hold_in_every_command_that_searches(kformer_main, tmp_pat
         code, _, err = kformer_main(*command, *arguments)
         assert code == 0, err
         assert (tmp_path / name).read_text(encoding="utf-8").splitlines() == expected, name
+
+
+@pytest.mark.any_backend
+def test_penalties_on_repetition_hold_in_every_command_that_searches(kformer_main, tmp_path):
+    flags = ("--repetition-penalty", "0.2", "--no-repeat-ngram-size", "3", "--beam-size", "1")
+    options = {"repetition_penalty": 0.2, "no_repeat_ngram_size": 3, "beam_size": 1}
+    translator = kformer.Translator.load(RUN)
+    expected = translator(TIMES, **options)
+    assert expected != translator(TIMES, beam_size=1)
+    stdin = "".join(text + "\n" for text in TIMES).encode()
+    code, out, _ = kformer_main("translate", RUN, *flags, stdin=stdin)
+    assert code == 0 and out.decode().splitlines() == expected
+    for name, texts in (("source", TIMES), ("reference", expected)):
+        (tmp_path / name).write_text("".join(text + "\n" for text in texts), encoding="utf-8")
+    files = ("--source", tmp_path / "source", "--reference", tmp_path / "reference")
+    code, out, _ = kformer_main("evaluate", RUN, *files, *flags, "--tokenize", "char", "--json")
+    assert code == 0 and json.loads(out)["bleu"] > 99.9
+    output = ("--output", tmp_path / "saved", "--format", "onnx")
+    pytest.importorskip("onnx")
+    assert kformer_main("export", RUN, *output, *flags)[0] == 0
+    search = json.loads((tmp_path / "saved" / "kformer.json").read_text("utf-8"))["search"]
+    assert {name: search[name] for name in options} == options
 
 
 def test_a_source_that_was_cut_is_told(kformer_main):

@@ -60,12 +60,13 @@ def export_onnx(translator, path, *, dtype="float32", **options):
       their order, sizes, the default search options, the maximum number of tokens of a source.
 
     All sizes but D, N, H and V are dynamic. A search starts with the start token, then the
-    `prefix_ids` of its options, and P = 0; it never chooses a token of `forbidden_ids`, and passes
-    the present keys and values back as the past ones. A beam search repeats each row of the
-    encoder's outputs for its beams and reorders the rows of the present ones. The graphs are made
-    from the model's configuration and weights with the `onnx` package alone (opset 17), so every
-    backend writes the same. Large weights are stored in `weights.bin`, which both graphs read; it
-    must stay beside them.
+    `prefix_ids` of its options, and P = 0; it never chooses a token of `forbidden_ids`, follows the
+    `repetition_penalty` and `no_repeat_ngram_size` of its options, and passes the present keys and
+    values back as the past ones. A beam search repeats each row of the encoder's outputs for its
+    beams and reorders the rows of the present ones. The graphs are made from the model's
+    configuration and weights with the `onnx` package alone (opset 17), so every backend writes the
+    same. Large weights are stored in `weights.bin`, which both graphs read; it must stay beside
+    them.
 
     Args:
         translator: `kformer.Translator`.
