@@ -1,4 +1,4 @@
-"""A dataset's batches from any step on."""
+"""Views of a dataset: its batches from any step on, and its first epoch."""
 
 import operator
 
@@ -52,3 +52,38 @@ class EndlessBatches(keras.utils.PyDataset):
 
     def on_epoch_end(self):
         self._fit_starts = False
+
+
+class FirstEpoch(keras.utils.PyDataset):
+    """The batches of a `ParallelDataset`'s epoch 0, for an evaluation. Nothing advances it.
+
+    Args:
+        dataset: `ParallelDataset`.
+    """
+
+    def __init__(self, dataset):
+        super().__init__()
+        self.dataset = dataset
+
+    def __len__(self):
+        return self.dataset.steps_per_epoch
+
+    def __getitem__(self, index):
+        return self.dataset.batch_at(index)
+
+
+def is_evaluation(frame):
+    """Whether Keras (3.15) evaluates or predicts where it calls a dataset.
+
+    A dataset does not know what its batches are for, so the calling functions are read. In `fit`,
+    `epoch_iterator` reads the training data, and what is read after it was made is for validation.
+
+    Args:
+        frame: frame of the call.
+    """
+    while frame is not None:
+        name = frame.f_code.co_name
+        if name in ("evaluate", "predict", "fit") and "epoch_iterator" in frame.f_code.co_varnames:
+            return name != "fit" or "epoch_iterator" in frame.f_locals
+        frame = frame.f_back
+    return False

@@ -3,6 +3,7 @@
 import operator
 import pathlib
 import shutil
+import sys
 import tempfile
 import weakref
 
@@ -10,7 +11,7 @@ import keras
 import numpy as np
 
 from kformer.data.corpus import PreparedCorpus
-from kformer.data.endless_batches import EndlessBatches
+from kformer.data.endless_batches import EndlessBatches, FirstEpoch, is_evaluation
 from kformer.data.noise import Noise, NoisyReader
 from kformer.data.order import BatchOrder
 from kformer.data.packing import segment_numbers
@@ -87,7 +88,8 @@ class ParallelDataset(keras.utils.PyDataset):
         num_tokens: int. The real target tokens of an epoch over all hosts, end tokens included.
         longest: int. The tokens of the longest side of a pair.
         fill, source_fill: float. Real tokens over all positions, on the target and the source side.
-        epoch: int. The epoch that `dataset[i]` reads. `fit` advances it at the end of each epoch.
+        epoch: int. The epoch that `dataset[i]` reads. `fit` advances it at the end of each epoch;
+            `evaluate`, `predict` and `validation_data` do not, and always read epoch 0.
 
     Example:
     ```python
@@ -367,10 +369,15 @@ class ParallelDataset(keras.utils.PyDataset):
     # possibly after a trial `on_epoch_begin`. It also calls it in mid-epoch if `steps_per_epoch` is
     # below the dataset's. To count these calls would skip epochs and cut them short. Therefore:
     # building Keras's adapter reads `workers`, so the next end of an epoch belongs to the trial;
-    # and an epoch ends when all of its items have been read.
+    # and an epoch ends when all of its items have been read. An adapter that evaluates gets a view
+    # of its own, so that its calls do not count as epochs of the training.
 
     @property
     def workers(self):
+        adapter = sys._getframe(1).f_locals.get("self")
+        if hasattr(adapter, "py_dataset") and is_evaluation(sys._getframe(1)):
+            adapter.py_dataset = FirstEpoch(self)
+            return 1
         self._fit_starts = True
         self._items_read = None
         return 1

@@ -191,3 +191,37 @@ def test_compilations_are_as_few_as_the_shapes(dataset):
         0 < first <= 2 * len(dataset.shapes)
     )  # the loss is traced once more while Keras builds the model
     assert len(traces) == first  # later epochs bring no new shape
+
+
+class EvaluatesWithin(keras.callbacks.Callback):
+    """Evaluates the training data in the middle of an epoch."""
+
+    def __init__(self, dataset):
+        super().__init__()
+        self.dataset = dataset
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 1:
+            self.model.evaluate(self.dataset, verbose=0)
+
+
+def test_evaluating_the_training_data_does_not_change_its_order(dataset):
+    """By `evaluate` and `predict`, as `validation_data`, and by a callback within an epoch."""
+    size, model, recorder = len(dataset), toy_model(), TestRecorder()
+    model.evaluate(dataset, callbacks=[recorder], verbose=0)
+    model.predict(dataset, steps=1, verbose=0)
+    assert dataset.epoch == 0 and recorder.steps == expected(dataset, range(size))
+    steps = train(model, dataset, epochs=2, validation_data=dataset)
+    assert steps == expected(dataset, range(2 * size))
+    model.evaluate(dataset, verbose=0)
+    training = Recorder()
+    callbacks = [training, EvaluatesWithin(dataset)]
+    model.fit(dataset, epochs=2, callbacks=callbacks, shuffle=False, verbose=0)
+    assert training.steps == expected(dataset, range(2 * size, 4 * size))
+    dataset.set_epoch(0)
+    cut = {"epochs": 3, "steps_per_epoch": 2, "validation_data": dataset}
+    assert train(model, dataset, **cut) == expected(dataset, range(6))
+    # Every evaluation reads the same batches.
+    again = TestRecorder()
+    model.evaluate(dataset, callbacks=[again], verbose=0)
+    assert again.steps == recorder.steps
