@@ -126,9 +126,15 @@ def _candidates(lengths):
 
 
 class EpochPlan:
-    """Base class of plans: an epoch's arrangement is a function of the seed and of its number."""
+    """Base class of plans: an epoch's arrangement is a function of the seed and of its number.
 
-    def __init__(self, seed, shuffle):
+    Raises:
+        ValueError: a pair has no tokens on a side.
+    """
+
+    def __init__(self, lengths, seed, shuffle):
+        if not all(len(side) and side.min() for side in lengths):
+            raise ValueError("Every pair needs a token on each side, but the lengths have a 0.")
         self._seed, self._shuffle = seed, shuffle
         self._epochs = collections.OrderedDict()
         self._lock = threading.Lock()
@@ -188,7 +194,7 @@ class BatchPlan(EpochPlan):
         seed=0,
         shuffle=True,
     ):
-        super().__init__(seed, shuffle)
+        super().__init__((source_lengths, target_lengths), seed, shuffle)
         ladder = choose_lengths(source_lengths, target_lengths, batch_tokens, max_shapes, num_hosts)
         source_rungs, target_rungs = (
             _smallest_buckets(lengths) for lengths in zip(*ladder, strict=True)

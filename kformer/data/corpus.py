@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import weakref
+import zlib
 
 import numpy as np
 
@@ -33,6 +34,10 @@ _ATTRIBUTES = (
     "vocabulary_size",
     "target_vocabulary_size",
 )
+
+
+# The files of a folder that `prepare` wrote.
+_FILES = {"meta.json", *(f"{side}.{kind}" for side in SIDES for kind in ("ids", "offsets"))}
 
 
 class PreparedCorpus:
@@ -73,10 +78,14 @@ class PreparedCorpus:
             setattr(self, name, meta[name])
         self._vocabulary = meta.get("vocabulary")
         self._ids, self._offsets = {}, {}
+        # Corpora of version 0.1 have no checksums.
+        checksums = meta.get("checksums")
         for side in SIDES:
-            id_type = ID_TYPES[meta[f"{side}_id_type"]]
-            self._ids[side] = self._open(f"{side}.ids", id_type, meta[f"num_{side}_tokens"])
-            self._offsets[side] = self._open(f"{side}.offsets", OFFSET_TYPE, self.num_pairs + 1)
+            id_type, count = ID_TYPES[meta[f"{side}_id_type"]], meta[f"num_{side}_tokens"]
+            self._ids[side] = self._open(f"{side}.ids", id_type, count, checksums)
+            offsets = self._open(f"{side}.offsets", OFFSET_TYPE, self.num_pairs + 1, checksums)
+            self._offsets[side] = offsets
+            self._check_offsets(side, count)
 
     @classmethod
     def load(cls, folder):
@@ -90,7 +99,7 @@ class PreparedCorpus:
 
         Raises:
             FileNotFoundError: the folder has no prepared corpus.
-            ValueError: a newer version wrote the folder, or a file is incomplete.
+            ValueError: a newer version wrote the folder, or a file is damaged.
         """
         return cls(folder)
 
@@ -133,12 +142,15 @@ class PreparedCorpus:
         [num_pairs].
         """
         lengths = np.empty(self.num_pairs, np.uint32)
-        for begin in range(
-            0, self.num_pairs, CHUNK_PAIRS
-        ):  # piece by piece: the offsets are twice as wide
-            part = lengths[begin : begin + CHUNK_PAIRS]
-            part[:] = np.diff(self._offsets[side].read([(begin, len(part) + 1)]))
+        for begin, offsets in self._offset_parts(side):
+            lengths[begin : begin + len(offsets) - 1] = np.diff(offsets)
         return lengths
+
+    def _offset_parts(self, side):
+        """Index of the first pair and offsets of one part of the corpus after the other."""
+        for begin in range(0, self.num_pairs, CHUNK_PAIRS):
+            count = min(CHUNK_PAIRS, self.num_pairs - begin)
+            yield begin, self._offsets[side].read([(begin, count + 1)])
 
     def spans(self, side, pairs):
         """The begin of some pairs' tokens in `SIDE.ids`, and their numbers: two int64 arrays [n].
@@ -173,16 +185,34 @@ class PreparedCorpus:
         ids = self._ids[side].read(zip(begins.tolist(), lengths.tolist(), strict=True))
         return padded_rows(ids, lengths, shape, counts, self.pad_id), lengths
 
-    def _open(self, name, dtype, count):
+    def _check_offsets(self, side, num_tokens):
+        """Checks that every pair has at least one token, and the last offset is the number of them.
+
+        Damaged offsets would ask for any amount of memory, or for batches of nothing.
+        """
+        last = 0
+        for begin, offsets in self._offset_parts(side):
+            if (begin == 0 and offsets[0]) or not (offsets[1:] > offsets[:-1]).all():
+                raise self._damaged(f"the offsets in its file '{side}.offsets' do not rise")
+            last = int(offsets[-1])
+        if last != num_tokens:
+            raise self._damaged(f"'{side}.offsets' ends at {last} instead of {num_tokens}")
+
+    def _damaged(self, fault):
+        return ValueError(
+            f"The prepared corpus '{self.folder}' is damaged: {fault}; remove the folder and "
+            "prepare it again."
+        )
+
+    def _open(self, name, dtype, count, checksums):
         path = self.folder / name
         size = path.stat().st_size if path.exists() else -1
         expected = count * dtype.itemsize
         if size != expected:
-            raise ValueError(
-                f"The prepared corpus '{self.folder}' is damaged: its file '{name}' "
-                + ("is missing" if size < 0 else f"has {size} bytes instead of {expected}")
-                + "; remove the folder and prepare it again."
-            )
+            what = "is missing" if size < 0 else f"has {size} bytes instead of {expected}"
+            raise self._damaged(f"its file '{name}' {what}")
+        if checksums is not None and checksums.get(name) != file_checksum(path):
+            raise self._damaged(f"the checksum of its file '{name}' is wrong")
         return FlatFile(path, dtype)
 
 
@@ -245,10 +275,27 @@ def vocabulary_fingerprint(tokenizer):
 
 
 def is_prepared(folder):
-    """Whether `prepare` wrote the folder, so that it may be replaced."""
-    return os.path.isfile(os.path.join(folder, "meta.json")) and os.path.isfile(
-        os.path.join(folder, "source.offsets")
-    )
+    """Whether `prepare` wrote the folder, so that it may be replaced, also when it is damaged."""
+    try:
+        names = set(os.listdir(folder))
+    except OSError:
+        return False
+    return {"meta.json", "source.offsets"} <= names or bool(names) and names <= _FILES
+
+
+def file_checksum(path):
+    """The CRC-32 of a file, int. It finds damage, and is three times as fast as SHA-256."""
+    checksum = 0
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            checksum = zlib.crc32(block, checksum)
+    return checksum
+
+
+def meta_checksum(meta):
+    """The CRC-32 of the content of a `meta.json`, without its own `checksum`."""
+    content = {name: value for name, value in meta.items() if name != "checksum"}
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
 def _read_meta(folder):
@@ -258,16 +305,26 @@ def _read_meta(folder):
             f"'{folder}' holds no prepared corpus (no meta.json); write one with "
             "kformer.data.prepare(...)."
         )
+    damaged = ValueError(
+        f"'{path}' is damaged, or not the meta.json of a prepared corpus; remove the folder and "
+        "prepare it again."
+    )
     try:
         meta = read_json(path)
         version = int(meta["format_version"])
     except (ValueError, KeyError, TypeError):
-        raise ValueError(
-            f"'{path}' is not the meta.json of a prepared corpus; prepare it again."
-        ) from None
+        raise damaged from None
     if version > FORMAT_VERSION:
         raise ValueError(
             f"The prepared corpus '{folder}' has format version {version}, but this kformer reads "
             f"up to version {FORMAT_VERSION}; upgrade kformer or prepare it again."
         )
+    numbers = [meta.get(name) for name in _ATTRIBUTES if not name.endswith("_examples")]
+    if (
+        not all(type(number) is int and number >= 0 for number in numbers)
+        or not {meta.get(f"{side}_id_type") for side in SIDES} <= ID_TYPES.keys()
+        or {"checksum", "checksums"} & meta.keys()
+        and meta.get("checksum") != meta_checksum(meta)
+    ):
+        raise damaged
     return meta

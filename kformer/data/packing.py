@@ -122,7 +122,7 @@ class PackedPlan(EpochPlan):
     def __init__(
         self, source_lengths, target_lengths, batch_tokens, *, num_hosts=1, seed=0, shuffle=True
     ):
-        super().__init__(seed, shuffle)
+        super().__init__((source_lengths, target_lengths), seed, shuffle)
         num_pairs = len(source_lengths)
         row_lengths = choose_row_lengths(source_lengths, target_lengths)
         cell_of, cells, capacity = _cells(source_lengths, target_lengths, row_lengths)

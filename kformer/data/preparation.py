@@ -8,6 +8,7 @@ import os
 import pathlib
 import tempfile
 import warnings
+import zlib
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from kformer.data.corpus import (
     SIDES,
     PreparedCorpus,
     is_prepared,
+    meta_checksum,
     vocabulary_fingerprint,
 )
 from kformer.utils.checks import check_same_length, check_whole
@@ -99,10 +101,7 @@ def prepare(
         meta = _write(source, writer, progress, total, _pairs(source, target))
         (folder / "meta.json").write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
         for sentence in _left_out(meta):
-            if report is not None:
-                report(sentence)
-            else:
-                warnings.warn(sentence, stacklevel=2)
+            _report(sentence, report)
     return PreparedCorpus.load(output)
 
 
@@ -111,7 +110,7 @@ def prepare_cached(source, target, tokenizer, cache_dir, *, max_length=256, **op
 
     The name of the subfolder is a fingerprint of the texts' bytes, the tokenizer's saved files and
     `max_length`. So an edited file or another tokenizer is noticed, and a copied file is not
-    prepared again.
+    prepared again. A damaged folder is prepared again, with a report.
 
     Args:
         source, target, tokenizer, max_length: see `prepare`.
@@ -137,8 +136,19 @@ def prepare_cached(source, target, tokenizer, cache_dir, *, max_length=256, **op
         pathlib.Path(cache_dir) / f"pairs-{_fingerprint(source, target, tokenizer, max_length)}"
     )
     if is_prepared(folder):
-        return PreparedCorpus.load(folder)
+        try:
+            return PreparedCorpus.load(folder)
+        except (ValueError, FileNotFoundError) as error:
+            fault = str(error).partition(";")[0]
+            _report(f"{fault}; the text is prepared again.", options.get("report"))
     return prepare(source, target, tokenizer, folder, max_length=max_length, **options)
+
+
+def _report(sentence, report):
+    if report is not None:
+        report(sentence)
+    else:
+        warnings.warn(sentence, stacklevel=3)
 
 
 def _check_counts(source, target):
@@ -183,12 +193,13 @@ class _Writer:
         self._examples = {"too_long": [], "empty": []}
         self._num_tokens = dict.fromkeys(SIDES, 0)
         self._files = contextlib.ExitStack()
+        self._checksums = {}
         self._ids = {side: self._open(folder / f"{side}.ids") for side in SIDES}
         self._offsets = {side: self._open(folder / f"{side}.offsets") for side in SIDES}
 
     def __enter__(self):
         for file in self._offsets.values():
-            np.zeros(1, OFFSET_TYPE).tofile(file)
+            self._write(file, np.zeros(1, OFFSET_TYPE))
         return self
 
     def __exit__(self, *exception):
@@ -208,9 +219,9 @@ class _Writer:
             self._examples[name] += (np.flatnonzero(which)[:wanted] + self.num_lines + 1).tolist()
         keep = ~(empty | too_long)
         for side, (ids, length) in flat.items():
-            ids[np.repeat(keep, length)].tofile(self._ids[side])
+            self._write(self._ids[side], ids[np.repeat(keep, length)])
             ends = np.cumsum(length[keep], dtype=np.uint64) + np.uint64(self._num_tokens[side])
-            ends.astype(OFFSET_TYPE).tofile(self._offsets[side])
+            self._write(self._offsets[side], ends.astype(OFFSET_TYPE))
             self._num_tokens[side] += int(length[keep].sum())
         self.num_lines += len(keep)
         self.num_pairs += int(keep.sum())
@@ -218,7 +229,7 @@ class _Writer:
     def meta(self):
         """The content of `meta.json`."""
         tokenizer = self._tokenizer
-        return {
+        meta = {
             "format_version": FORMAT_VERSION,
             "num_lines": self.num_lines,
             "num_pairs": self.num_pairs,
@@ -237,10 +248,18 @@ class _Writer:
             "pad_id": int(tokenizer.pad_id),
             "start_id": int(tokenizer.start_id),
             "end_id": int(tokenizer.end_id),
+            "checksums": self._checksums,
         }
+        return {**meta, "checksum": meta_checksum(meta)}
 
     def _open(self, path):
+        self._checksums[path.name] = 0
         return self._files.enter_context(open(path, "wb"))  # noqa: SIM115
+
+    def _write(self, file, numbers):
+        numbers.tofile(file)
+        name = pathlib.Path(file.name).name
+        self._checksums[name] = zlib.crc32(numbers, self._checksums[name])
 
     def _tokenize(self, texts, side):
         return self._tokenizer.tokenize(texts, side=side, special_tokens=True, **self._threads)

@@ -6,11 +6,12 @@ import pathlib
 
 import numpy as np
 
-from kformer.data.corpus import ID_TYPES, FlatFile, padded_rows
+from kformer.data.corpus import ID_TYPES, FlatFile, file_checksum, meta_checksum, padded_rows
 from kformer.utils.files import read_json
 
 FORMAT_VERSION = 1
 PROBABILITY_TYPE = np.dtype("<f2")
+_REMEDY = "remove the folder and make them again"
 _FILES = {"ids": "classes.ids", "probabilities": "classes.probabilities"}
 
 
@@ -43,6 +44,9 @@ class SoftTargets:
                 f"'{folder}' holds no soft targets (no meta.json): make them by "
                 "kformer.distillation.soft_targets."
             )
+        damaged = ValueError(
+            f"'{path}' is damaged, or is not the meta.json of soft targets: {_REMEDY}."
+        )
         try:
             meta = read_json(path)
             version, kind, self.num_classes = (
@@ -52,14 +56,16 @@ class SoftTargets:
             )
             fingerprint = str(meta["corpus"])
         except (ValueError, KeyError, TypeError):
-            raise ValueError(
-                f"'{path}' is not the meta.json of soft targets: make them again."
-            ) from None
+            raise damaged from None
         if version > FORMAT_VERSION:
             raise ValueError(
                 f"The soft targets in '{folder}' have format version {version}, but this kformer "
                 f"reads up to {FORMAT_VERSION}: upgrade kformer or make them again."
             )
+        # Soft targets of version 0.1 have no checksums.
+        checksums = meta.get("checksums")
+        if checksums is not None and meta.get("checksum") != meta_checksum(meta):
+            raise damaged
         if fingerprint != corpus_fingerprint(corpus):
             raise ValueError(
                 f"The soft targets in '{folder}' were made for another text than that of "
@@ -74,10 +80,14 @@ class SoftTargets:
                 corpus.num_target_tokens * self.num_classes * types[name].itemsize,
             )
             size = path.stat().st_size if path.is_file() else -1
+            what = None
             if size != expected:
                 what = "is missing" if size < 0 else f"has {size} bytes instead of {expected}"
+            elif checksums is not None and checksums.get(file) != file_checksum(path):
+                what = "has a wrong checksum"
+            if what is not None:
                 raise ValueError(
-                    f"The soft targets in '{folder}' are damaged: '{file}' {what}; make them again."
+                    f"The soft targets in '{folder}' are damaged: '{file}' {what}; {_REMEDY}."
                 )
             self._parts[name] = FlatFile(path, types[name])
 
@@ -148,7 +158,9 @@ class SoftTargetWriter:
             "corpus": corpus_fingerprint(self._corpus),
             "num_classes": self._num_classes,
             "id_type": self._id_type,
+            "checksums": {file: file_checksum(self._folder / file) for file in _FILES.values()},
         }
+        meta["checksum"] = meta_checksum(meta)
         (self._folder / "meta.json").write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
 
 

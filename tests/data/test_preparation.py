@@ -281,6 +281,9 @@ def test_damaged_folders(toy, tmp_path):
     write(folder / "meta.json", "[1]")
     with pytest.raises(ValueError, match="not the meta.json of a prepared corpus"):
         PreparedCorpus.load(folder)
+    write(folder / "meta.json", json.dumps(meta | {"pad_id": meta["pad_id"] + 1}))
+    with pytest.raises(ValueError, match="meta.json' is damaged"):
+        PreparedCorpus.load(folder)
     write(folder / "meta.json", json.dumps(meta))
     write(folder / "source.ids", b"\0\0")
     with pytest.raises(ValueError, match="'source.ids' has 2 bytes instead of 8"):
@@ -288,6 +291,70 @@ def test_damaged_folders(toy, tmp_path):
     (folder / "source.ids").unlink()
     with pytest.raises(ValueError, match="'source.ids' is missing"):
         PreparedCorpus.load(folder)
+
+
+FILES = ["meta.json", "source.ids", "source.offsets", "target.ids", "target.offsets"]
+
+
+def flip(path, bit):
+    content = bytearray(path.read_bytes())
+    content[bit // 8 % len(content)] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_flipped_bit_is_refused_or_changes_nothing(toy, tmp_path, name):
+    whole = prepare(*toy.pairs(30), toy.CharacterTokenizer(), tmp_path / "pairs")
+    expected = whole.gather("target", np.arange(30), (30, 60))[0]
+    path = tmp_path / "pairs" / name
+    content, refused = path.read_bytes(), 0
+    for bit in range(3, 8 * len(content), max(1, 8 * len(content) // 200)):
+        path.write_bytes(content)
+        flip(path, bit)
+        try:
+            corpus = PreparedCorpus.load(tmp_path / "pairs")
+        except ValueError as error:
+            refused += 1
+            assert "damaged" in str(error) or "format version" in str(error)
+        else:  # A space of meta.json.
+            assert name == "meta.json"
+            np.testing.assert_array_equal(
+                corpus.gather("target", np.arange(30), (30, 60))[0], expected
+            )
+    assert refused > 190
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_damaged_data_of_a_run_is_prepared_again(toy, tmp_path, name):
+    given = *toy.pairs(30), toy.CharacterTokenizer(), tmp_path / "data"
+    folder = prepare_cached(*given).folder
+    contents = {file: (folder / file).read_bytes() for file in FILES}
+    for damage in (lambda: flip(folder / name, 100), (folder / name).unlink):
+        damage()
+        sentences = []
+        assert prepare_cached(*given, report=sentences.append).num_pairs == 30
+        assert len(sentences) == 1 and sentences[0].endswith("the text is prepared again.")
+        assert {file: (folder / file).read_bytes() for file in FILES} == contents
+
+
+def test_offsets_that_do_not_rise_are_refused(toy, tmp_path):
+    """Also in a corpus of version 0.1, which has no checksums."""
+    prepare(*toy.pairs(30), toy.CharacterTokenizer(), tmp_path / "pairs")
+    meta = json.loads((tmp_path / "pairs" / "meta.json").read_text())
+    del meta["checksum"], meta["checksums"]
+    write(tmp_path / "pairs" / "meta.json", json.dumps(meta))
+    path = tmp_path / "pairs" / "source.offsets"
+    offsets = np.frombuffer(path.read_bytes(), "<u8")
+    assert PreparedCorpus.load(tmp_path / "pairs").num_pairs == 30
+    for wrong, message in (
+        (offsets * 0, "the offsets in its file 'source.offsets' do not rise"),
+        (offsets + 1, "do not rise"),
+        (np.where(np.arange(31) == 7, 1 << 40, offsets), "do not rise"),
+        (np.where(np.arange(31) == 30, 1 << 40, offsets), "ends at 1099511627776 instead of"),
+    ):
+        path.write_bytes(wrong.astype("<u8").tobytes())
+        with pytest.raises(ValueError, match=message):
+            PreparedCorpus.load(tmp_path / "pairs")
 
 
 def test_cache_is_found_by_content(toy, tmp_path):

@@ -223,7 +223,8 @@ def test_a_corpus_knows_its_tokenizer(prepared, tmp_path):
     # A corpus written by an older version does not name its tokenizer: nothing is checked.
     shutil.copytree(corpus.folder, tmp_path / "old")
     meta = json.loads((tmp_path / "old" / "meta.json").read_text(encoding="utf-8"))
-    del meta["vocabulary"]
+    for name in ("vocabulary", "checksum", "checksums"):
+        del meta[name]
     (tmp_path / "old" / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
     kformer.data.ParallelDataset.from_prepared(tmp_path / "old", tokenizer=other, word_dropout=0.1)
 
@@ -266,19 +267,22 @@ def test_arguments_that_do_not_fit_together_are_refused(prepared, tmp_path):
         kformer.data.SoftTargets(tmp_path / "corpus" / "none", corpus)
 
 
-@pytest.mark.parametrize("harm", ["cut", "gone", "newer", "no json"])
+@pytest.mark.parametrize("harm", ["cut", "flipped", "gone", "newer", "no json"])
 def test_damaged_soft_targets_are_refused(prepared, tmp_path, harm):
     _, tokenizer, corpus = prepared
     soft_targets(small_model(tokenizer, 1), corpus, tmp_path / "soft", num_classes=2)
     meta, part = tmp_path / "soft" / "meta.json", tmp_path / "soft" / "classes.ids"
     message = {
         "cut": "bytes instead of",
+        "flipped": "'classes.ids' has a wrong checksum",
         "gone": "is missing",
         "newer": "format version 9",
         "no json": "is not the meta.json",
     }[harm]
     if harm == "cut":
         part.write_bytes(part.read_bytes()[:-2])
+    elif harm == "flipped":
+        part.write_bytes(bytes([part.read_bytes()[0] ^ 4]) + part.read_bytes()[1:])
     elif harm == "gone":
         part.unlink()
     elif harm == "newer":
