@@ -19,10 +19,11 @@ from kformer.data.corpus import (
     SIDES,
     PreparedCorpus,
     is_prepared,
-    meta_checksum,
     vocabulary_fingerprint,
 )
+from kformer.text.folder import fingerprint_parts
 from kformer.utils.checks import check_same_length, check_whole
+from kformer.utils.checksums import with_checksum
 from kformer.utils.files import new_folder
 from kformer.utils.lines import check_readable, count_lines, describe, is_path, read_chunks
 
@@ -250,7 +251,7 @@ class _Writer:
             "end_id": int(tokenizer.end_id),
             "checksums": self._checksums,
         }
-        return {**meta, "checksum": meta_checksum(meta)}
+        return with_checksum(meta)
 
     def _open(self, path):
         self._checksums[path.name] = 0
@@ -345,9 +346,6 @@ def _fingerprint(source, target, tokenizer, max_length):
     with tempfile.TemporaryDirectory() as folder:
         saved = pathlib.Path(folder) / "tokenizer"
         tokenizer.save(saved)
-        for path in sorted(saved.rglob("*")):
-            if path.is_file():
-                digest.update(
-                    f"file {path.relative_to(saved).as_posix()}".encode() + path.read_bytes()
-                )
+        for name, content in fingerprint_parts(saved):
+            digest.update(f"file {name}".encode() + content)
     return digest.hexdigest()[:32]

@@ -6,7 +6,8 @@ import pathlib
 
 import numpy as np
 
-from kformer.data.corpus import ID_TYPES, FlatFile, file_checksum, meta_checksum, padded_rows
+from kformer.data.corpus import ID_TYPES, FlatFile, padded_rows
+from kformer.utils.checksums import file_checksum, is_damaged, with_checksum
 from kformer.utils.files import read_json
 
 FORMAT_VERSION = 1
@@ -64,7 +65,7 @@ class SoftTargets:
             )
         # Soft targets of version 0.1 have no checksums.
         checksums = meta.get("checksums")
-        if checksums is not None and meta.get("checksum") != meta_checksum(meta):
+        if is_damaged(meta) or (checksums is not None and "checksum" not in meta):
             raise damaged
         if fingerprint != corpus_fingerprint(corpus):
             raise ValueError(
@@ -160,8 +161,8 @@ class SoftTargetWriter:
             "id_type": self._id_type,
             "checksums": {file: file_checksum(self._folder / file) for file in _FILES.values()},
         }
-        meta["checksum"] = meta_checksum(meta)
-        (self._folder / "meta.json").write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
+        text = json.dumps(with_checksum(meta), indent=1) + "\n"
+        (self._folder / "meta.json").write_text(text, encoding="utf-8")
 
 
 def corpus_fingerprint(corpus):

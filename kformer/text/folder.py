@@ -25,13 +25,17 @@ import contextlib
 import hashlib
 import json
 import pathlib
+import re
 
 from kformer.utils import files
+from kformer.utils.checksums import is_damaged, with_checksum, without_checksum
 
 FORMAT_VERSION = 1
 CONFIG_NAME = "tokenizer.json"
 SIDES = ("source", "target")
 SPECIAL_NAMES = ("pad", "unknown", "start", "end")
+# Those of 256,000 pieces have some 5 MB.
+MOST_MODEL_BYTES = 64 << 20
 _REMEDY = "save or copy the tokenizer again"
 
 
@@ -44,15 +48,12 @@ def write_folder(folder, config, contents):
         contents: dict of file name to bytes.
     """
     folder = pathlib.Path(folder)
-    text = (
-        json.dumps({"format_version": FORMAT_VERSION, **config}, ensure_ascii=False, indent=2)
-        + "\n"
-    )
     if folder.exists() and not folder.is_dir():
         raise ValueError(
             f"Cannot save a tokenizer at {str(folder)!r}: a file is there; choose another folder."
         )
-    contents = {**contents, CONFIG_NAME: text.encode("utf-8")}
+    config = with_checksum({"format_version": FORMAT_VERSION, **config})
+    contents = {**contents, CONFIG_NAME: _config_text(config)}
     if folder.exists():
         former = _file_names(folder)
         for name, content in contents.items():
@@ -64,6 +65,25 @@ def write_folder(folder, config, contents):
     with files.new_folder(folder) as aside:
         for name, content in contents.items():
             (aside / name).write_bytes(content)
+
+
+def _config_text(config):
+    return (json.dumps(config, ensure_ascii=False, indent=2) + "\n").encode("utf-8")
+
+
+def fingerprint_parts(folder):
+    """The files of a saved tokenizer by which it is recognized: (name, bytes) of each.
+
+    The bytes of `tokenizer.json` are those that version 0.1 wrote, without the checksum: what was
+    prepared with the tokenizer by then is still found.
+    """
+    for path in sorted(pathlib.Path(folder).rglob("*")):
+        if path.is_file():
+            content = path.read_bytes()
+            if path.name == CONFIG_NAME:
+                with contextlib.suppress(ValueError, AttributeError):  # another tokenizer's file
+                    content = _config_text(without_checksum(json.loads(content)))
+            yield path.relative_to(folder).as_posix(), content
 
 
 def content_name(stem, content, suffix):
@@ -94,6 +114,11 @@ def read_folder(folder):
             f"{where!r} has format_version {version}, newer than the {FORMAT_VERSION} that this "
             "kformer reads; upgrade kformer."
         )
+    if is_damaged(config):
+        raise ValueError(
+            f"{where!r} is damaged or was edited, since its checksum is wrong: {_REMEDY}, or "
+            "remove its key 'checksum' to keep the edit."
+        )
     kind = _field(config, "kind", str, where)
     if kind != "sentencepiece":
         raise ValueError(
@@ -111,10 +136,11 @@ def read_folder(folder):
                 raise ValueError(
                     f"{where!r}: {name!r} of {side!r} must be a list of whole numbers, not {ids!r}."
                 )
-        settings["model"] = _path_of(folder, _field(settings, "model", str, where)).read_bytes()
+        settings["model"] = _read_file(folder, _field(settings, "model", str, where))
         if settings.get("vocabulary") is not None:
             name = _field(settings, "vocabulary", str, where)
-            pieces = files.read_json(_path_of(folder, name), list, remedy=_REMEDY)
+            _read_file(folder, name, files.MOST_JSON_BYTES)
+            pieces = files.read_json(folder / name, list, remedy=_REMEDY)
             if not all(isinstance(piece, str) for piece in pieces):
                 raise ValueError(
                     f"{str(folder / name)!r} must hold a JSON list of strings; save the tokenizer "
@@ -181,6 +207,18 @@ def _path_of(folder, name):
             f"The tokenizer folder {str(folder)!r} has no file {name!r}; save or copy it again."
         )
     return path
+
+
+def _read_file(folder, name, most=MOST_MODEL_BYTES):
+    """The content of a file, which must be that of the digest in its name, if it has one."""
+    content = files.read_bytes(_path_of(folder, name), most, remedy=_REMEDY)
+    digest = re.search(r"-([0-9a-f]{8})\.(?:model|json)\Z", name)
+    if digest and not hashlib.sha256(content).hexdigest().startswith(digest[1]):
+        raise ValueError(
+            f"{str(folder / name)!r} is damaged: its content does not match the digest in its "
+            f"name; {_REMEDY}."
+        )
+    return content
 
 
 def _field(mapping, key, kind, where):

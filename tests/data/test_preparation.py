@@ -1,4 +1,5 @@
 import json
+import pathlib
 import warnings
 
 import numpy as np
@@ -6,6 +7,7 @@ import pytest
 
 from kformer.data import PreparedCorpus, prepare
 from kformer.data.preparation import prepare_cached
+from kformer.text import Tokenizer
 from kformer.utils.lines import count_lines, read_chunks
 from tests.utils.disk_calls import DiskCalls
 
@@ -355,6 +357,13 @@ def test_offsets_that_do_not_rise_are_refused(toy, tmp_path):
         path.write_bytes(wrong.astype("<u8").tobytes())
         with pytest.raises(ValueError, match=message):
             PreparedCorpus.load(tmp_path / "pairs")
+
+
+def test_cached_data_of_version_0_1_is_still_found(tmp_path):
+    """By the name of its folder, which a checkpoint of that version names, too."""
+    tokenizer = Tokenizer.load(pathlib.Path(__file__).parents[1] / "frozen_run" / "tokenizer")
+    corpus = prepare_cached(["one two", "three"], ["eins zwei", "drei"], tokenizer, tmp_path)
+    assert corpus.folder.name == "pairs-4a92dfed0e161874a1687decbcaac2ba"
 
 
 def test_cache_is_found_by_content(toy, tmp_path):

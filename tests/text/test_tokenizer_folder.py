@@ -5,6 +5,7 @@ models.
 import json
 import os
 import pathlib
+import random
 import shutil
 
 import pytest
@@ -113,6 +114,7 @@ def test_what_tokenizer_json_says(folder):
         "suffix": [3],
         "control_ids": [0, 2, 3],
     }
+    assert 0 < config.pop("checksum") < 1 << 32
     assert config == {
         "format_version": 1,
         "kind": "sentencepiece",
@@ -180,6 +182,7 @@ def test_saving_onto_a_file_is_an_error(tmp_path, joint):
 
 def edit(folder, change):
     config = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    config.pop("checksum", None)
     change(config)
     (folder / "tokenizer.json").write_text(json.dumps(config), encoding="utf-8")
 
@@ -276,10 +279,50 @@ def test_load_names_missing_files(folder, tmp_path):
         Tokenizer.load(folder)
 
 
+@pytest.mark.parametrize("kind", ["joint", "imported"])
+def test_a_flipped_bit_is_refused_or_changes_nothing(joint, separate, tmp_path, kind):
+    tokenizer = {"joint": joint, "imported": imported(separate)}[kind]
+    tokenizer.save(tmp_path)
+    generator, text = random.Random(0), tricky_texts(3)
+    expected = tokenizer.tokenize(text, special_tokens=True)
+    for path in sorted(tmp_path.iterdir()):
+        content = path.read_bytes()
+        for _ in range(60):
+            flipped, bit = bytearray(content), generator.randrange(8 * len(content))
+            flipped[bit // 8] ^= 1 << bit % 8
+            path.write_bytes(flipped)
+            try:
+                found = Tokenizer.load(tmp_path)
+            except (ValueError, FileNotFoundError) as error:
+                assert str(tmp_path) in str(error) and "\n" not in str(error)
+            else:
+                assert path.name == "tokenizer.json"
+                assert found.writes_like(tokenizer) and found.languages == tokenizer.languages
+                assert found.tokenize(text, special_tokens=True) == expected
+        path.write_bytes(content)
+    Tokenizer.load(tmp_path)
+
+
+def test_an_edited_configuration_needs_no_checksum(folder):
+    """As folders of version 0.1, which have none."""
+    text = (folder / "tokenizer.json").read_text(encoding="utf-8")
+    edited = text.replace('"start": 2', '"start": 3')
+    (folder / "tokenizer.json").write_text(edited, encoding="utf-8")
+    with pytest.raises(ValueError, match="damaged or was edited.*remove its key 'checksum'"):
+        Tokenizer.load(folder)
+    edit(folder, lambda config: config["special_ids"].update(start=3))
+    assert Tokenizer.load(folder).start_id == 3
+
+
 @pytest.mark.parametrize("content", [b"", b"x", b"nonsense" * 50])
 def test_load_refuses_a_broken_model(folder, content):
     (model,) = folder.glob("*.model")
     model.write_bytes(content or model.read_bytes()[:5000])
+    with pytest.raises(ValueError, match="does not match the digest in its name"):
+        Tokenizer.load(folder)
+    model.rename(folder / "other.model")
+    for side in ("source", "target"):
+        edit(folder, lambda config, side=side: config[side].update(model="other.model"))
     with pytest.raises(ValueError, match="are not a SentencePiece model"):
         Tokenizer.load(folder)
 

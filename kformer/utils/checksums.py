@@ -1,0 +1,45 @@
+"""Checksums of files and of JSON objects: a damaged one is refused, and not read.
+
+CRC-32 finds every flipped bit, and is three times as fast as SHA-256. It is no protection against
+a file that was changed on purpose.
+"""
+
+import json
+import zlib
+
+_KEY = "checksum"
+
+
+def file_checksum(path):
+    """Returns the CRC-32 of a file, int."""
+    checksum = 0
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            checksum = zlib.crc32(block, checksum)
+    return checksum
+
+
+def with_checksum(value):
+    """Returns a JSON object with a checksum of its content.
+
+    Args:
+        value: dict of JSON values.
+
+    Returns:
+        dict, with the key `checksum` at its end.
+    """
+    content = without_checksum(value)
+    return {**content, _KEY: zlib.crc32(json.dumps(content, sort_keys=True).encode())}
+
+
+def without_checksum(value):
+    """Returns a JSON object without its own checksum."""
+    return {name: part for name, part in value.items() if name != _KEY}
+
+
+def is_damaged(value):
+    """Whether a JSON object has another content than when its checksum was made.
+
+    Objects without a checksum, as earlier versions wrote them, are not checked.
+    """
+    return _KEY in value and value != with_checksum(value)
