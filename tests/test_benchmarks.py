@@ -131,7 +131,7 @@ def test_a_student_of_two_teachers(tmp_path, recipe):
     last = tmp_path / "work" / "tok-en-zh-roundtrip-1-last"
     assert last.exists() == (recipe == "roundtrip")
     if last.exists():
-        options = json.loads((last / "config.json").read_text(encoding="utf-8"))["training"]
+        options = json.loads((last / "paths.json").read_text(encoding="utf-8"))
         assert options["start_from"] == str(last.with_name("tok-en-zh-roundtrip-1")) and options[
             "train_source"
         ] == str(data / "train.en")

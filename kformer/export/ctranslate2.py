@@ -11,6 +11,7 @@ from keras import ops
 from kformer.decoding import SearchOptions
 from kformer.export.checks import check_free, check_installed, check_layers, forbidden_ids
 from kformer.models import Transformer
+from kformer.saving.run_directory import without_paths
 from kformer.utils.checks import check_choice
 from kformer.utils.files import new_folder
 from kformer_cli.export_formats import FORMATS
@@ -354,5 +355,5 @@ def _metadata(translator, quantization):
         },
         "search": dataclasses.asdict(options),
         "versions": {"ctranslate2": ctranslate2.__version__, "keras": keras.__version__},
-        "config": translator.config,
+        "config": without_paths(translator.config),
     }

@@ -2,6 +2,7 @@
 
 RUN/
     config.json     format_version, and how the model was made and trained
+    paths.json      the files of the training, for resuming it  (not part of a copy or an export)
     model.keras     the model: configuration and weights
     tokenizer/      tokenizer.json and the SentencePiece models
     history.csv     one row per training step                   (StepHistory)
@@ -13,8 +14,12 @@ import pathlib
 from kformer.saving.model_files import load_model, save_model
 from kformer.text import Tokenizer
 from kformer.utils import files
+from kformer_cli.declarations import PATH, TRAINING
 
 FORMAT_VERSION = 1
+PATHS_FILE = "paths.json"
+# The options of a training that are paths, or lists of paths.
+PATH_OPTIONS = tuple(name for name, option in TRAINING.items() if option.type in (PATH, list))
 
 
 def save_run(path, model, tokenizer, config=None):
@@ -54,8 +59,43 @@ def save_run(path, model, tokenizer, config=None):
     path.mkdir(parents=True, exist_ok=True)
     tokenizer.save(path / "tokenizer")
     save_model(model, path / "model.keras", with_optimizer=False)
-    files.write_json(path / "config.json", {"format_version": FORMAT_VERSION, **config})
+    config = {"format_version": FORMAT_VERSION, **without_paths(config)}
+    files.write_json(path / "config.json", config)
     return path
+
+
+def without_paths(config):
+    """A run's config with names of files in place of their paths.
+
+    A run or an export is given to others, whom the folders of a machine do not concern.
+
+    Args:
+        config: dict of JSON values.
+
+    Returns:
+        A dict. `config` itself stays as it is.
+    """
+    config = dict(config)
+    if isinstance(training := config.get("training"), dict):
+        named = {name: file_name(training[name]) for name in PATH_OPTIONS if name in training}
+        config["training"] = {**training, **named}
+    if isinstance(imported := config.get("imported"), dict):
+        name = imported.get("name")
+        is_path = isinstance(name, str) and (
+            pathlib.PurePath(name).is_absolute() or pathlib.PureWindowsPath(name).drive
+        )
+        config["imported"] = {**imported, **({"name": file_name(name)} if is_path else {})}
+    return config
+
+
+def file_name(path):
+    """The last part of a path, of each path in a list, or a value that is neither as it is."""
+    if isinstance(path, list | tuple):
+        return [file_name(part) for part in path]
+    if not isinstance(path, str):
+        return path
+    kind = pathlib.PureWindowsPath if pathlib.PureWindowsPath(path).drive else pathlib.PurePath
+    return kind(path).name
 
 
 def load_run(path):

@@ -2,7 +2,14 @@
 
 import csv
 
-from kformer.saving.run_directory import FORMAT_VERSION, read_config
+from kformer.saving.run_directory import (
+    FORMAT_VERSION,
+    PATH_OPTIONS,
+    PATHS_FILE,
+    file_name,
+    read_config,
+    without_paths,
+)
 from kformer.trainer.model import preset_config
 from kformer.trainer.options import TrainOptions, plain
 from kformer.utils import files
@@ -37,8 +44,8 @@ def stored_config(path, resume):
                 f"{path} holds a training already: go on with it by resume (--resume), or choose "
                 "another folder."
             )
-        return config
-    others = sorted({entry.name for entry in path.glob("*")} - {files.LOCK_FILE})
+        return {**config, "training": {**config["training"], **_stored_paths(path)}}
+    others = sorted({entry.name for entry in path.glob("*")} - {files.LOCK_FILE, PATHS_FILE})
     if others:
         raise ValueError(
             f"{path} is not empty and holds no training (it has {', '.join(others[:3])}): choose "
@@ -53,10 +60,31 @@ def inherited(config):
 
 
 def write_config(path, options, kept):
-    """Writes the options, and what is inherited, to `config.json` of the run directory."""
+    """Writes the options, and what is inherited, to `config.json` of the run directory.
+
+    There it has the names of the files; their paths, which resuming needs, are in a file of their
+    own that comes first.
+    """
     training = {name: getattr(options, name) for name in TRAINING}
+    paths = {name: training[name] for name in PATH_OPTIONS if training[name] is not None}
+    files.write_json(path / PATHS_FILE, paths)
     config = {"format_version": FORMAT_VERSION, **kept, "training": training}
-    files.write_json(path / "config.json", config)
+    files.write_json(path / "config.json", without_paths(config))
+
+
+def _stored_paths(path):
+    """The paths that a training began with: none in the config of a version before there was a
+    file for them.
+    """
+    file = files.inside(path, PATHS_FILE)
+    if not file.exists():
+        return {}
+    paths = files.read_json(file)
+    for name, value in paths.items():
+        if name not in PATH_OPTIONS:
+            raise ValueError(f"{file} is damaged: it has {name!r}, which is no path of a training.")
+        TRAINING[name].check(value, f"{name} of {file}")
+    return paths
 
 
 def resume_options(stored, given, path):
@@ -79,6 +107,10 @@ def resume_options(stored, given, path):
         TRAINING[name].check(value)
         if name == "model_options" and not options.get("start_from"):
             is_same = _with_positions(value, options) == _with_positions(began, options)
+        elif name in PATH_OPTIONS and began == file_name(began):
+            # The run came without its file of paths, and knows the names alone.
+            is_same = file_name(value) == began
+            options[name] = value if is_same else began
         else:
             is_same = value == began
         if name not in CHANGEABLE and not is_same:

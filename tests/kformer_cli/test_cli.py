@@ -876,9 +876,9 @@ def test_a_training_that_is_killed_goes_on_through_the_same_losses(
 
     # The text must be the one that it began with.
     (tmp_path / "changed").write_text(corpus["train_source"].read_text().replace("past", "after"))
-    config = json.loads((killed / "config.json").read_text())
-    config["training"]["train_source"] = str(tmp_path / "changed")
-    (killed / "config.json").write_text(json.dumps(config))
+    paths = json.loads((killed / "paths.json").read_text())
+    paths["train_source"] = str(tmp_path / "changed")
+    (killed / "paths.json").write_text(json.dumps(paths))
     assert "is not the text that its training began with" in error_of(
         kformer_main("train", "--output", killed, "--resume", "--epochs", "3")
     )

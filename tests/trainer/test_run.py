@@ -174,7 +174,8 @@ def test_a_training_further_may_have_another_dropout(tmp_path):
     # Killed before its first checkpoint it begins anew with that noise, and not with another
     # seed's.
     (tmp_path / "killed").mkdir()
-    shutil.copy(tmp_path / "same" / "config.json", tmp_path / "killed")
+    for name in ("config.json", "paths.json"):
+        shutil.copy(tmp_path / "same" / name, tmp_path / "killed")
     train_run(tmp_path / "killed", resume=True, report=len, show_progress=False)
     assert (
         losses_of(tmp_path / "killed")

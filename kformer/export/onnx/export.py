@@ -19,6 +19,7 @@ from kformer.export.checks import (
 )
 from kformer.layers.dropout import Dropout
 from kformer.models import Transformer
+from kformer.saving.run_directory import without_paths
 from kformer.utils.checks import check_choice
 from kformer.utils.files import new_folder
 from kformer_cli.export_formats import FORMATS
@@ -175,5 +176,5 @@ def _metadata(translator, search, signatures, dtype):
         "search": dataclasses.asdict(search),
         # In kformer's own mode, padding and start token are among them.
         "forbidden_ids": forbidden_ids(model, search),
-        "config": translator.config,
+        "config": without_paths(translator.config),
     }

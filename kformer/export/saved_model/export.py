@@ -8,6 +8,7 @@ from kformer.export.saved_model.folder import version_folder, write_metadata
 from kformer.export.saved_model.process import export_in_tensorflow
 from kformer.export.saved_model.tokenizer import GraphTokenizer
 from kformer.export.saved_model.translation import TranslationGraph
+from kformer.saving.run_directory import without_paths
 from kformer.utils.checks import check_choice
 from kformer.utils.files import new_folder
 from kformer_cli.export_formats import FORMATS
@@ -110,6 +111,6 @@ def _write(translator, folder, search, dtype, single):
         "search": dataclasses.asdict(search),
         "dtype": graph.dtype,
         "max_source_length": model.max_length,
-        "config": translator.config,
+        "config": without_paths(translator.config),
     }
     write_metadata(folder, metadata)
