@@ -7,6 +7,8 @@ from keras import ops
 
 from kformer.decoding import Scorer, Searcher, SearchOptions
 from kformer.decoding.batching import batches_by_length
+from kformer.decoding.fast.decoder import ops_in
+from kformer.decoding.options import read_options
 from kformer.decoding.searcher import check_options
 from kformer.models import Ensemble
 from kformer.saving import load_run, save_run
@@ -25,6 +27,9 @@ class Translator:
             does not change them; `None` for a beam of 4.
         config: dict of JSON values, default `None`. `save` writes it, too, such as how the model
             was trained.
+        dtype: str, default `None`. How matrices are multiplied on TensorFlow and PyTorch:
+            "bfloat16" or "int8", with rounded copies of the weights, which are made once; `None` or
+            "float32" for the weights themselves, which `score` and `attention` always use.
 
     Call arguments:
         texts: list of str, or one str.
@@ -39,7 +44,8 @@ class Translator:
         translation.
 
     Raises:
-        ValueError: the tokenizer has more tokens than the model.
+        ValueError: the tokenizer has more tokens than the model, or the model cannot translate in
+            the dtype.
 
     Example:
     ```python
@@ -48,7 +54,7 @@ class Translator:
     ```
     """
 
-    def __init__(self, model, tokenizer, options=None, config=None):
+    def __init__(self, model, tokenizer, options=None, config=None, dtype=None):
         for name, theirs, ours in (
             ("source", tokenizer.vocabulary_size, model.vocabulary_size),
             ("target", tokenizer.target_vocabulary_size, model.target_vocabulary_size),
@@ -67,6 +73,8 @@ class Translator:
             options = dataclasses.replace(options, prefix_ids=tokenizer.target_prefix)
         self.options = options
         self.config = dict(config or {})
+        self.dtype = dtype
+        self._fast_ops = ops_in(model, dtype)
         self._searchers = {}
         self._scorer = None
 
@@ -262,20 +270,21 @@ class Translator:
         )
 
     @classmethod
-    def load(cls, path):
+    def load(cls, path, dtype=None):
         """Reads a run directory that `save` or `kformer train` wrote, on any backend.
 
         Args:
             path: path of the run directory; or a list of them, whose models then translate together
                 as a `kformer.models.Ensemble`, with the search options of the first.
+            dtype: str, default `None`. As for `Translator`.
 
         Returns:
             `Translator`.
 
         Raises:
             FileNotFoundError: as `kformer.saving.load_run`.
-            ValueError: as `kformer.saving.load_run`; or the runs of an ensemble differ in their
-                tokenizers.
+            ValueError: as `kformer.saving.load_run` or `Translator`; or the runs of an ensemble
+                differ in their tokenizers.
         """
         if isinstance(path, list | tuple) and len(path) > 1:
             translators = [cls.load(each) for each in path]
@@ -286,13 +295,13 @@ class Translator:
                         "one: train its runs with one tokenizer (kformer train --tokenizer)."
                     )
             first, model = translators[0], Ensemble([each.model for each in translators])
-            return cls(model, first.tokenizer, first.options, first.config)
+            return cls(model, first.tokenizer, first.options, first.config, dtype)
         if isinstance(path, list | tuple):
             (path,) = path
         model, tokenizer, config = load_run(path)
         search = config.pop("search", None)
-        options = None if search is None else _options_from_config(search, path)
-        return cls(model, tokenizer, options, config)
+        options = None if search is None else read_options(search, path)
+        return cls(model, tokenizer, options, config, dtype)
 
     def export(self, path, format="saved_model", **options):
         """Writes the model in a format that is used without kformer.
@@ -344,7 +353,7 @@ class Translator:
                 "This model's start token is the target language, so it cannot change to "
                 f"{target!r} here: import the checkpoint again with that target language."
             )
-        return Translator(self.model, tokenizer, self.options, self.config)
+        return Translator(self.model, tokenizer, self.options, self.config, self.dtype)
 
     def search_options(self, changes):
         """The translator's `SearchOptions` with some fields changed.
@@ -371,7 +380,7 @@ class Translator:
         """The `Searcher` of some options, compiled once for all options of one `compiled_part`."""
         check_options(self.model, options)
         if (part := options.compiled_part) not in self._searchers:
-            self._searchers[part] = Searcher(self.model, part)
+            self._searchers[part] = Searcher(self.model, part, self._fast_ops)
         return self._searchers[part]
 
     def _source_rows(self, texts, keep_empty=False):
@@ -418,10 +427,3 @@ class Translator:
         while row and row[-1] == self.model.pad_id:
             row = row[:-1]
         return row
-
-
-def _options_from_config(config, path):
-    try:
-        return SearchOptions(**config)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"The search options in {path} cannot be used: {error}") from error

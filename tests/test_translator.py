@@ -182,3 +182,27 @@ def test_bad_runs_name_the_mistake(tmp_path):
     )
     with pytest.raises(ValueError, match="beam_width"):
         kformer.Translator.load(tmp_path / "run")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_rounded_matrices(translator, dtype, backend):
+    """About the same scores, and the same text alone as in a batch."""
+    arguments = (translator.model, translator.tokenizer, translator.options)
+    if backend == "jax":
+        message = f"^The model cannot translate in {dtype}: the backend jax compiles"
+        with pytest.raises(ValueError, match=message):
+            kformer.Translator(*arguments, dtype=dtype)
+        return
+    rounded = kformer.Translator(*arguments, dtype=dtype)
+    texts = [f"{hour}:30 p.m." for hour in range(1, 11)]
+    found, expected = rounded.translate(texts), translator.translate(texts)
+    assert sum(a.text == b.text for a, b in zip(found, expected, strict=True)) >= 9
+    scores = [[result.score for result in results] for results in (found, expected)]
+    assert scores[0] != scores[1]
+    assert np.allclose(*scores, atol=0.3)
+    assert [rounded(text) for text in texts[:3]] == [result.text for result in found[:3]]
+
+
+def test_unknown_dtypes(translator):
+    with pytest.raises(ValueError, match="must be one of float32, bfloat16, int8, but 'int4'"):
+        kformer.Translator(translator.model, translator.tokenizer, dtype="int4")

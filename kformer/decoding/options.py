@@ -228,3 +228,19 @@ def _token_ids(name, ids):
     ):
         raise ValueError(f"{name} must be a list of token ids, but {ids!r} was given.")
     return tuple(int(i) for i in ids)
+
+
+def read_options(config, path):
+    """`SearchOptions` from a configuration file.
+
+    Args:
+        config: dict of JSON values.
+        path: path of the file, for messages.
+
+    Raises:
+        ValueError: an option is unknown, or its value is not possible.
+    """
+    try:
+        return SearchOptions(**config)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"The search options in {path} cannot be used: {error}") from error

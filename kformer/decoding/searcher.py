@@ -49,6 +49,8 @@ class Searcher:
     Args:
         model: a `Transformer`, a `TransformerDecoder`, or an `Ensemble`.
         options: `SearchOptions`.
+        fast_ops: `FastOps`, default `None`. The operations of a `FastDecoder`, which may store the
+            weights in another dtype; `None` for the backend's.
 
     Call arguments:
         source_ids: integer array `[B, S]`, padded with the model's `pad_id`.
@@ -74,10 +76,11 @@ class Searcher:
         ```
     """
 
-    def __init__(self, model, options):
+    def __init__(self, model, options, fast_ops=None):
         check_options(model, options)
         self.model = model
         self.options = options
+        self._fast_ops = fast_ops
         self._run = backend.compile_function(self._search, model, static_argnames=("steps",))
 
     @property
@@ -89,7 +92,7 @@ class Searcher:
         layer of the user's own class. PyTorch chooses at each call; a compiled search keeps the
         decoder of its first call.
         """
-        return decoder_for(self.model)
+        return decoder_for(self.model, self._fast_ops)
 
     def _search(self, source_ids, limits, row_numbers, seed, steps=None):
         if steps is None:

@@ -20,22 +20,62 @@ from keras import ops
 
 from kformer.decoding.constraints import SpecialTokens
 from kformer.decoding.decoders import Decoder, DecoderState
+from kformer.decoding.fast.eligibility import why_not_fast
+from kformer.decoding.fast.ops_stored import DTYPES, NO_INT8_PRODUCTS, has_int8_products
 from kformer.decoding.fast.weights import bind_weights
 from kformer.layers import padding_mask
 from kformer.layers.full_attention import MASKED
 from kformer.layers.relative_positions import rotary_factors
 from kformer.utils.backend import take
+from kformer.utils.checks import check_choice
 
 
-def backend_ops():
-    """`FastOps` of the backend in use."""
+def backend_ops(dtype=None):
+    """`FastOps` of the backend in use.
+
+    Args:
+        dtype: str, default `None`. How they store and multiply matrices, one of
+            `kformer.decoding.fast.ops_stored.DTYPES`; `None` for the variables' own.
+    """
     if keras.backend.backend() == "tensorflow":
+        from kformer.decoding.fast.ops_stored import stored_ops
         from kformer.decoding.fast.ops_tensorflow import TensorFlowOps
 
-        return TensorFlowOps()
+        return TensorFlowOps() if dtype is None else stored_ops(dtype)
     from kformer.decoding.fast.ops_torch import TorchOps
+    from kformer.decoding.fast.ops_torch_stored import Bfloat16TorchOps, Int8TorchOps
 
-    return TorchOps()
+    return {"bfloat16": Bfloat16TorchOps, "int8": Int8TorchOps}.get(dtype, TorchOps)()
+
+
+def ops_in(model, dtype):
+    """The operations that run a model with its matrices in another dtype.
+
+    Args:
+        model: a `Transformer`, or an `Ensemble` of them.
+        dtype: str or `None`. `"bfloat16"`, `"int8"`, or `"float32"` or `None` for the usual ones.
+
+    Returns:
+        `FastOps`; `None` for the usual ones.
+
+    Raises:
+        ValueError: the dtype is unknown, or the model does not run by `FastDecoder`.
+        RuntimeError: this build of TensorFlow has no int8 products.
+    """
+    if dtype is None:
+        return None
+    check_choice("The dtype of a translation", dtype, DTYPES)
+    if dtype == "float32":
+        return None
+    for each in getattr(model, "models", [model]):
+        reason = why_not_fast(each)
+        if reason is not None:
+            raise ValueError(
+                f"The model cannot translate in {dtype}: {reason}. Translate without a dtype."
+            )
+    if dtype == "int8" and keras.backend.backend() == "tensorflow" and not has_int8_products():
+        raise RuntimeError(NO_INT8_PRODUCTS + " translate with the dtype float32 or bfloat16.")
+    return backend_ops(dtype)
 
 
 class FastDecoder(Decoder):

@@ -12,6 +12,10 @@ from kformer.layers.full_attention import MASKED
 
 DTYPES = ("float32", "bfloat16", "int8")
 
+NO_INT8_PRODUCTS = (
+    "This build of TensorFlow has no int8 products, which its Linux builds for x86-64 have:"
+)
+
 # int8 products: the integer that stands for the largest number of a column, and the length of the
 # product that tries the CPU.
 _HIGHEST = 127.0

@@ -9,7 +9,12 @@ from keras import ops
 from kformer.decoding import decoder_for
 from kformer.decoding import search as run_search
 from kformer.decoding.fast.eligibility import why_not_fast
-from kformer.decoding.fast.ops_stored import XlaOps, has_int8_products, stored_ops
+from kformer.decoding.fast.ops_stored import (
+    NO_INT8_PRODUCTS,
+    XlaOps,
+    has_int8_products,
+    stored_ops,
+)
 from kformer.decoding.run_search import SearchResult
 from kformer.decoding.searcher import check_options
 from kformer.export.saved_model.graph import owning_module, padded_rows, signature
@@ -47,10 +52,7 @@ class TranslationGraph:
                 "package's layers can be converted. Export it without a dtype."
             )
         if dtype == "int8" and not has_int8_products():
-            raise RuntimeError(
-                "This build of TensorFlow has no int8 products, which its Linux builds for x86-64 "
-                "have: export with the dtype float32 or bfloat16, or on such a machine."
-            )
+            raise RuntimeError(NO_INT8_PRODUCTS + " export with the dtype float32 or bfloat16.")
         self.model = model
         self.tokenizer = graph_tokenizer
         self.options = options

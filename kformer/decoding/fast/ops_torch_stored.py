@@ -1,0 +1,110 @@
+"""The operations of the fast decoder on PyTorch, with matrices in bfloat16 or int8."""
+
+from typing import Any, NamedTuple
+
+from kformer.decoding.fast.ops_torch import TorchOps
+
+_HIGHEST = 127
+_PROBE = 64
+
+
+class StoredTorchOps(TorchOps):
+    """Converts each matrix once, and keeps the result.
+
+    Tables of embeddings stay float32: only their rows are read.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self._stored = {}  # by variable, or shortlist of a variable
+
+    def convert(self, matrix):
+        """A matrix `[O, I]` in the form that `product` takes."""
+        raise NotImplementedError
+
+    def bind_kernel(self, variable):
+        return self._store(id(variable), lambda: variable.value.T)
+
+    def bind_table(self, variable):
+        return variable.value
+
+    def bind_projection(self, variable, is_table, tokens=None):
+        table = variable.value if is_table else variable.value.T
+        if tokens is None:
+            return self._store((id(variable), is_table), lambda: table)
+        return self._store((id(variable), tokens.tobytes()), lambda: table[tokens])
+
+    def _store(self, key, matrix):
+        if key not in self._stored:
+            with self._torch.no_grad():
+                self._stored[key] = self.convert(matrix().contiguous())
+        return self._stored[key]
+
+
+class Bfloat16TorchOps(StoredTorchOps):
+    """Products of bfloat16 numbers, summed in float32 and rounded."""
+
+    def convert(self, matrix):
+        return matrix.bfloat16()
+
+    def product(self, x, kernel, bias=None):
+        y = self._functional.linear(x.bfloat16(), kernel).float()
+        return y if bias is None else y.add_(bias)
+
+
+class Int8Matrix(NamedTuple):
+    """A matrix `[O, I]` as an int8 product reads it."""
+
+    packed: Any  # int8, in oneDNN's layout
+    scales: Any  # float32 [O]: row = scale * values
+    zeros: Any  # int32 [O]
+
+
+class Int8TorchOps(StoredTorchOps):
+    """Products of int8 weights and 8-bit activations, as `kformer.decoding.fast.ops_stored.Int8Ops`
+    on TensorFlow: a scale per column of a matrix, and per row of activations; 7 bits for
+    activations where the CPU adds pairs of products in 16 bits.
+    """
+
+    def __init__(self):
+        super().__init__()
+        torch = self._torch
+        probe = self.convert(torch.ones((1, _PROBE)))
+        y = self._byte_product(torch.full((1, _PROBE), 255, dtype=torch.uint8), probe, 0)
+        is_exact = round(y.item() * _HIGHEST) == 255 * _HIGHEST * _PROBE
+        self._highest = _HIGHEST if is_exact else 63
+
+    def convert(self, matrix):
+        torch = self._torch
+        largest = matrix.abs().amax(dim=1)
+        scales = torch.where(largest > 0, largest / _HIGHEST, 1.0)
+        values = (matrix / scales[:, None]).round().to(torch.int8)
+        packed = torch.ops.onednn.qlinear_prepack(values, None)
+        return Int8Matrix(packed, scales, torch.zeros(len(scales), dtype=torch.int32))
+
+    def product(self, x, kernel, bias=None):
+        torch, offset = self._torch, self._highest + 1
+        unit = x.abs().amax(dim=-1, keepdim=True) / self._highest
+        # A row of zeros stays one: its unit of 0 removes what dividing by 0 gave.
+        factor = torch.where(unit > 0, 1 / unit, 0.0)
+        # A conversion drops the fraction, so the half that was added rounds.
+        y = self._byte_product((x * factor).add_(offset + 0.5).to(torch.uint8), kernel, offset)
+        return y.mul_(unit) if bias is None else torch.addcmul(bias, y, unit)
+
+    def _byte_product(self, x, matrix, offset):
+        """The product of bytes `[R, I]` less an offset and an `Int8Matrix`, `[R, O]`."""
+        return self._torch.ops.onednn.qlinear_pointwise(
+            x,
+            1.0,
+            offset,
+            matrix.packed,
+            matrix.scales,
+            matrix.zeros,
+            None,
+            1.0,
+            0,
+            self._torch.float32,
+            "none",
+            [],
+            "",
+        )
