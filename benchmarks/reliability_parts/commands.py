@@ -12,7 +12,13 @@ import pathlib
 import shutil
 
 from benchmarks.reliability_parts.damage import LINES
-from benchmarks.reliability_parts.samples import corpus, difference, digests, trained
+from benchmarks.reliability_parts.samples import (
+    corpus,
+    difference,
+    digests,
+    let_an_hour_pass,
+    trained,
+)
 from benchmarks.reliability_parts.trainings import random_kill
 from benchmarks.reliability_parts.zygote import Zygote
 
@@ -134,7 +140,7 @@ class Commands:
             self._references[key] = kept, but(before, free), whole, free, outcome
         return self._references[key]
 
-    def trial(self, tally, rng):
+    def trial(self, tally, number, rng):
         """Kills one command."""
         name = self._only or str(rng.choice(list(self._commands)))
         command = self._commands[name][0]
@@ -158,6 +164,7 @@ class Commands:
             tally.note("kills that count")
         # An export or import refuses a folder that is there; a SavedModel gets one more version.
         if not fault and not (is_whole and name.startswith(("import", "export"))):
+            let_an_hour_pass(self.folder)
             again = self.run(command)
             found = but(digests(self.folder), free)
             fault = str(again) if again.code else difference(found, whole)
@@ -201,5 +208,5 @@ def run(tally, options):
     for backend in options.backends:
         with Zygote(backend, options.work) as zygote:
             part = Commands(zygote, options.work, options.fault, options.only)
-            for _, rng in tally.trials():
-                tally.guard(backend, part.trial, tally, rng)
+            for number, rng in tally.trials():
+                tally.guard(backend, part.trial, tally, number, rng)

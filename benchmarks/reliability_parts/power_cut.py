@@ -13,7 +13,13 @@ import shutil
 
 from benchmarks.reliability_parts.commands import Commands, but, half_written, visible
 from benchmarks.reliability_parts.disk_states import HOW, Disk
-from benchmarks.reliability_parts.samples import corpus, difference, digests, train_arguments
+from benchmarks.reliability_parts.samples import (
+    corpus,
+    difference,
+    digests,
+    let_an_hour_pass,
+    train_arguments,
+)
 from benchmarks.reliability_parts.zygote import Zygote
 
 # Commands that write one file or folder; `distill` writes as `translate` does.
@@ -27,12 +33,14 @@ class PowerCut:
         zygote: `Zygote`.
         work: path.
         fault: str, default None.
+        only: str, default None. The one command to cut, or "training".
     """
 
-    def __init__(self, zygote, work, fault=None):
+    def __init__(self, zygote, work, fault=None, only=None):
+        self._only = only
         self._zygote, self._fault = zygote, fault
         self._texts = corpus(zygote, work)
-        self._commands = Commands(zygote, work)
+        self._commands = Commands(zygote, work) if only != "training" else None
         self._work = pathlib.Path(work).resolve() / f"power-cut-{zygote.backend}-{os.getpid()}"
         shutil.rmtree(self._work, ignore_errors=True)
         self._work.mkdir(parents=True)
@@ -57,9 +65,9 @@ class PowerCut:
         last = disk.events[count - 1] if count else "the beginning"
         return f"cut after event {count} of {len(disk.events)} {last}, {how}"
 
-    def trial(self, tally, rng):
+    def trial(self, tally, number, rng):
         """One cut."""
-        if rng.random() < 0.5:
+        if self._only == "training" or (self._only is None and rng.random() < 0.5):
             self._training(tally, rng)
         else:
             self._other(tally, rng)
@@ -74,13 +82,14 @@ class PowerCut:
         if not hasattr(self, "_expected"):
             self._expected = digests(root / "run")
         where = self._state(disk, rng, root)
+        let_an_hour_pass(root)
         outcome = self._zygote.command(*arguments, "--resume", seconds=900)
         differs = None if outcome.code else difference(digests(root / "run"), self._expected)
         fault = str(outcome) if outcome.code else differs
         tally.add("training", fault and f"{where}: {fault}")
 
     def _other(self, tally, rng):
-        name = str(rng.choice(_OTHERS))
+        name = self._only or str(rng.choice(_OTHERS))
         commands = self._commands
         is_over = commands.may_be_over(name) and rng.random() < 0.6
         root, command = commands.folder, commands.command(name)
@@ -100,6 +109,7 @@ class PowerCut:
             (root / "output").parent.mkdir(parents=True, exist_ok=True)
             if name == "translate":
                 (root / "output").mkdir(exist_ok=True)
+            let_an_hour_pass(root)
             again = commands.run(command)
             found = visible(but(digests(root), free))
             fault = str(again) if again.code else difference(found, visible(whole))
@@ -110,6 +120,6 @@ def run(tally, options):
     """The part: see the module."""
     for backend in options.backends:
         with Zygote(backend, options.work) as zygote:
-            part = PowerCut(zygote, options.work, options.fault)
-            for _, rng in tally.trials():
-                tally.guard(backend, part.trial, tally, rng)
+            part = PowerCut(zygote, options.work, options.fault, options.only)
+            for number, rng in tally.trials():
+                tally.guard(backend, part.trial, tally, number, rng)

@@ -10,7 +10,13 @@ import os
 import pathlib
 import shutil
 
-from benchmarks.reliability_parts.samples import corpus, difference, digests, train_arguments
+from benchmarks.reliability_parts.samples import (
+    corpus,
+    difference,
+    digests,
+    let_an_hour_pass,
+    train_arguments,
+)
 from benchmarks.reliability_parts.zygote import Zygote
 
 _MOST_KILLS = 3
@@ -62,7 +68,7 @@ class Trainings:
             self._uninterrupted[variant] = digests(run), outcome.operations, outcome.seconds
         return self._uninterrupted[variant]
 
-    def trial(self, tally, rng):
+    def trial(self, tally, number, rng):
         """Trains, kills and resumes once, and counts the kills."""
         variant = str(rng.choice(list(_VARIANTS)))
         expected, operations, seconds = self.uninterrupted(variant)
@@ -85,6 +91,7 @@ class Trainings:
                 break
         if not kills:
             return
+        let_an_hour_pass(run)
         hook = {"fault": self._fault} if self._fault else None
         outcome = self._zygote.command(*arguments, seconds=900, hook=hook)
         fault = difference(digests(run), expected) if outcome.code == 0 else str(outcome)
@@ -113,5 +120,5 @@ def run(tally, options):
     for backend in options.backends:
         with Zygote(backend, options.work) as zygote:
             trainings = Trainings(zygote, options.work, options.fault)
-            for _, rng in tally.trials():
-                tally.guard(backend, trainings.trial, tally, rng)
+            for number, rng in tally.trials():
+                tally.guard(backend, trainings.trial, tally, number, rng)

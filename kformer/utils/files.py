@@ -12,6 +12,7 @@ import pathlib
 import shutil
 import socket
 import tempfile
+import time
 import warnings
 
 # The lock file of a folder; it holds the process id of the writer and the name of its host.
@@ -19,6 +20,7 @@ LOCK_FILE = ".lock"
 # The JSON files of this package are far smaller. Parsed, a file takes up to 25 times its bytes.
 MOST_JSON_BYTES = 16 << 20
 _PARTIAL = ".partial-"
+_SECONDS_TO_TAKE_A_LOCK = 600
 # Windows locks bytes, and a locked byte cannot be read: this one lies behind the process id.
 _LOCKED_BYTE = 1 << 30
 _IS_LOCKED = {errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK}
@@ -143,14 +145,16 @@ def _remove_remains(parent):
     """Removes the folders aside whose writers no longer live.
 
     A living writer holds the lock of its folder. A folder without a process id in its lock file is
-    left alone: its writer may be about to take the lock, or the file system has no locks.
+    left alone for a while: its writer may be about to take the lock. (After a power cut the id may
+    be missing, and after a kill the file.) On a file system without locks nothing is removed.
     """
     for aside in parent.glob(f"{_PARTIAL}*"):
         with contextlib.suppress(OSError, LockedError):
             entries = {entry.name for entry in aside.iterdir()}
             if aside.is_symlink() or not entries <= {LOCK_FILE, "new", "old"}:
                 continue
-            if (aside / LOCK_FILE).stat().st_size:
+            has_id = LOCK_FILE in entries and (aside / LOCK_FILE).stat().st_size
+            if has_id or time.time() - aside.stat().st_mtime > _SECONDS_TO_TAKE_A_LOCK:
                 with _lock(aside / LOCK_FILE):
                     shutil.rmtree(aside, ignore_errors=True)
 

@@ -118,6 +118,24 @@ def test_what_a_killed_writer_left_is_removed_and_a_living_one_is_left_alone(tmp
     assert set(os.listdir(tmp_path)) == {"one", "two", *kept}
 
 
+def test_remains_without_the_id_of_their_writer_are_removed_when_they_are_old(tmp_path):
+    """A kill may leave a folder aside without its lock file, a power cut one with an empty one."""
+    asides = [tmp_path / ".partial-empty", tmp_path / ".partial-unsynced"]
+    for aside in asides:
+        aside.mkdir()
+    (asides[1] / ".lock").write_text("")
+    (asides[1] / "new").mkdir()
+    (asides[1] / "new" / "model.keras").write_text("half")
+    with files.new_folder(tmp_path / "one"):
+        pass
+    assert all(aside.exists() for aside in asides), "their writers may be about to take the lock"
+    for aside in asides:
+        os.utime(aside, (0, 0))
+    with files.new_folder(tmp_path / "two"):
+        pass
+    assert set(os.listdir(tmp_path)) == {"one", "two"}
+
+
 def test_a_file_system_without_locks_only_keeps_the_remains(tmp_path, monkeypatch):
     without_locks(monkeypatch)
     with files.new_folder(tmp_path / "new") as folder:
