@@ -15,7 +15,8 @@ from kformer.layers.relative_positions import distances
 class KeyValueCache(NamedTuple):
     """Keys and values of the tokens so far; grows with each step.
 
-    The faster layout wherever a shape may change inside a loop (PyTorch, a plain TensorFlow graph).
+    It is the faster layout where a shape may change inside a loop (PyTorch, a plain TensorFlow
+    graph).
     """
 
     key: Any  # [R, N, S, H]
@@ -46,8 +47,8 @@ class KeyValueCache(NamedTuple):
         return self.key, self.value
 
     def causal_mask(self, query_length):
-        """The causal mask `[T, S]` for the T tokens that were appended last; `None` for one, which
-        sees everything.
+        """The causal mask `[T, S]` for the T tokens that were appended last; `None` if T is 1,
+        since the last token sees everything.
         """
         if isinstance(query_length, int) and query_length == 1:
             return None
@@ -59,11 +60,10 @@ class KeyValueCache(NamedTuple):
 
 
 class StaticKeyValueCache(NamedTuple):
-    """Keys and values of the tokens so far in arrays of a fixed length, of which the first `length`
-    slots are filled.
+    """Keys and values of the tokens so far, in arrays of a fixed length.
 
-    The layout for compilers that forbid a shape to change inside a loop (JAX, XLA). The slots
-    beyond `length` are hidden by the causal mask of whoever attends."""
+    The first `length` slots are filled; the causal mask hides the others. This is the layout for
+    compilers that do not let a shape change inside a loop (JAX, XLA)."""
 
     key: Any  # [R, N, S, H]
     value: Any  # [R, N, S, H]
@@ -95,8 +95,8 @@ class StaticKeyValueCache(NamedTuple):
         return self.key, self.value
 
     def causal_mask(self, query_length):
-        """The mask `[T, S]` for the T tokens that were appended last: causal, and so never onto an
-        unfilled slot.
+        """The causal mask `[T, S]` for the T tokens that were appended last; it hides unfilled
+        slots, too.
         """
         return causal_mask(query_length, ops.shape(self.key)[2], offset=self.length - query_length)
 
@@ -108,9 +108,9 @@ class StaticKeyValueCache(NamedTuple):
 class CrossAttentionCache(NamedTuple):
     """Keys and values of the encoded source, computed once per sentence.
 
-    It has one row per sentence (B), also where the decoder has one row per beam: the beams of a
-    sentence are queries of one attention, so nothing is repeated and a reordering of beams does not
-    concern it."""
+    It has one row per sentence (B), even if the decoder has one row per beam. The beams of a
+    sentence become queries of one attention, so nothing is repeated, and reordering beams changes
+    nothing here."""
 
     key: Any  # [B, N, S, H]
     value: Any  # [B, N, S, H]

@@ -1,13 +1,12 @@
 """Random bits as a pure function of a key and a position.
 
 Keras's random functions keep their state in a seed generator (not saved with a model) or in the
-backend's global generator, and differ between backends. A counter-based hash has no state: the same
-key gives the same bits on TensorFlow, JAX and PyTorch, a resumed run draws what the uninterrupted
-one would have drawn, and a compiler fuses the arithmetic into the operation that consumes it.
+backend's global generator, and differ between backends. A counter-based hash has no state. The same
+key gives the same bits on TensorFlow, JAX and PyTorch; a resumed run gets the bits of the
+uninterrupted one; and a compiler fuses the arithmetic into the operation that uses it.
 
-Everything is done in int32, whose multiplication wraps around on all three backends (PyTorch lacks
-uint32 arithmetic). A right shift of an int32 drags the sign along, hence the bit masks after each
-shift.
+All arithmetic is in int32, whose multiplication wraps around on all three backends (PyTorch has no
+uint32 arithmetic). A right shift of an int32 copies the sign bit, so a bit mask follows each shift.
 
 References:
     Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3" (counter-based generators).
@@ -35,8 +34,8 @@ def _xor_shift(x, bits):
 
 
 def mix(x):
-    """A bijection of int32 in which every input bit moves every output bit (MurmurHash3's
-    finaliser).
+    """MurmurHash3's finaliser: a bijection of int32 in which each input bit affects every output
+    bit.
     """
     x = _xor_shift(x, 16) * _int32(_FIRST)
     x = _xor_shift(x, 13) * _int32(_SECOND)
@@ -44,11 +43,11 @@ def mix(x):
 
 
 def drawn_seed(seed):
-    """The seed as an int; `None` draws one from Python's generator, which
+    """The seed as an int; for `None` a random one from Python's generator, which
     `keras.utils.set_random_seed` seeds.
 
-    A layer draws when it is made, not when it first needs a number, so that its configuration has
-    the seed and a reloaded layer goes on as the saved one would have."""
+    A layer chooses its seed when it is made, not when it first needs a number. So the seed is in
+    its configuration, and a reloaded layer continues as the saved one would have."""
     return random.getrandbits(31) if seed is None else int(seed)
 
 
@@ -84,8 +83,8 @@ def fold_key(seed, *counters):
 def random_bits(rows, columns, key):
     """32 random bits for each element of a matrix.
 
-    Each row and each column is hashed once, thoroughly; their sum is mixed once more, since a bare
-    sum would repeat over the corners of a rectangle.
+    Each row and each column is hashed once, and the sum of the two hashes is mixed again. The bare
+    sum would not do: the four corners of any rectangle would not be independent.
 
     Args:
         rows: number of rows, an int or a scalar tensor.
@@ -111,7 +110,7 @@ def uniform(rows, columns, key):
     `random_bits`'s.
     """
     bits = mix(random_bits(rows, columns, key))
-    # 24 bits fill a float32's significand; the half step keeps 0 out (at the other end it rounds to
-    # 1).
+    # 24 bits fill the significand of a float32. The half step excludes 0, and rounds to 1 at the
+    # other end.
     top = ops.cast(ops.bitwise_and(ops.right_shift(bits, 8), 0xFFFFFF), "float32")
     return top * (2.0**-24) + 2.0**-25

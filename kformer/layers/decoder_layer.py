@@ -18,8 +18,8 @@ class DecoderLayer(ResidualLayer):
 
     Call arguments:
         x: float tensor `[B, T, D]`.
-        encoded: float tensor `[B, S, D]`, the encoder's output; not needed with a `cache`, which
-            holds what is used of it.
+        encoded: float tensor `[B, S, D]`, the encoder's output. Not needed with a `cache`, which
+            has its keys and values.
         padding_mask: boolean `[B, T]`, `True` at real target tokens. Rarely needed: the causal mask
             hides padding on the right, and the start token may be the padding token.
         left_padding: integer `[B]`, the number of tokens of padding in front of each row.

@@ -9,23 +9,29 @@ from kformer.utils.checks import check_rate
 
 @keras.saving.register_keras_serializable(package="kformer")
 class Dropout(keras.layers.Layer):
-    """Inverted dropout, resumable: the mask depends on `seed` and on how many training calls there
-    were, on nothing else.
+    """Dropout whose mask depends on `seed` and the number of training calls alone.
 
-    The number of calls is a weight (`step`, not trainable), so a saved model continues the sequence
-    of masks exactly, on the backend it was trained on or on another: the masks of all three
-    backends are the same, bit for bit.
+    The number of calls is a weight (`step`, not trainable). So a saved model continues the sequence
+    of masks exactly, on the same backend or on another: the masks of all three backends are the
+    same, bit for bit. The elements that are kept are scaled up (inverted dropout).
 
     Args:
-        rate: float in `[0, 1)`, the fraction of elements set to zero. It is rounded to a multiple
-            of 1/65536, and the remaining elements are scaled by what was really kept, so that the
-            expectation is exact.
-        seed: int; two layers with one seed drop the same elements. `None` draws one from Python's
-            generator, which `keras.utils.set_random_seed` seeds.
+        rate: float in `[0, 1)`. The share of the elements that are set to zero. It is rounded to a
+            multiple of 1/65536, and the scale is that of the rounded rate, so that the expectation
+            is exact.
+        seed: int or `None`, default `None`. Two layers with one seed drop the same elements. `None`
+            takes a random one from Python's generator, which `keras.utils.set_random_seed` seeds.
+        **kwargs: further arguments of `keras.layers.Layer`.
 
     Call arguments:
         inputs: float tensor of any shape with at least one axis.
-        training: bool; without training the inputs are returned as they are.
+        training: bool, default `None`. Without training the inputs are returned unchanged.
+
+    Returns:
+        Float tensor of the inputs' shape.
+
+    Raises:
+        ValueError: the rate is out of range.
 
     Example:
     ```python
@@ -65,7 +71,7 @@ class Dropout(keras.layers.Layer):
         for size in shape[:-1]:
             rows = rows * size
         threshold = min(round(self.rate * 65536), 65535)
-        # One 32-bit word decides two elements, 16 bits each: half the arithmetic.
+        # One 32-bit word decides two elements, 16 bits each, which halves the arithmetic.
         words = random_bits(rows, (columns + 1) // 2, key)
         lower = ops.bitwise_and(words, 0xFFFF)
         upper = ops.bitwise_and(ops.right_shift(words, 16), 0xFFFF)
@@ -85,19 +91,30 @@ class Dropout(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="kformer")
 class StochasticDepth(Dropout):
-    """Drops whole rows, so that a residual branch is left out for some sequences of a batch and the
-    others' is scaled up.
+    """Dropout of whole rows: a residual branch is left out for some sequences of a batch.
 
     Args:
-        rate, seed: as in `Dropout`.
+        rate: float in `[0, 1)`. The share of the rows that are set to zero; the others are scaled
+            up.
+        seed: int or `None`, default `None`. As in `Dropout`.
+        **kwargs: further arguments of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: float tensor `[B, ...]`, the output of a branch, before it is added.
-        training: bool.
+        inputs: float tensor `[B, ...]`. The output of a branch, before it is added.
+        training: bool, default `None`. Without training the inputs are returned unchanged.
+
+    Returns:
+        Float tensor of the inputs' shape.
+
+    Example:
+    ```python
+    layer = kformer.layers.StochasticDepth(0.5, seed=0)
+    branch = layer(ops.ones((4, 2, 3)), training=True)  # some rows are 0, the others 2
+    ```
 
     References:
-        Huang et al. 2016, "Deep networks with stochastic depth", with the scaling in training
-        instead of in use.
+        Huang et al. 2016, "Deep networks with stochastic depth". They scale at inference; here the
+        kept rows are scaled in training.
     """
 
     def _mask_shape(self, inputs):

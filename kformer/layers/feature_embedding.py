@@ -1,4 +1,4 @@
-"""Numbers instead of tokens."""
+"""The embedding of numbers: a linear map of features, and positions."""
 
 import keras
 
@@ -10,22 +10,30 @@ from kformer.layers.shapes import linear
 
 @keras.saving.register_keras_serializable(package="kformer")
 class FeatureEmbedding(PositionMixin, keras.layers.Layer):
-    """A linear map of each step's features, plus positions, then dropout: what an embedding is for
-    tokens.
+    """A linear map of each step's features, plus positions, then dropout.
 
     Args:
-        hidden_dim: D.
-        position_encoding, max_length, position_offset: as in `PositionalEmbedding`.
-        dropout: dropout rate on the sum.
-        seed: int, for the initializer and the dropout.
+        hidden_dim: int. D.
+        position_encoding: str or `None`, default "sinusoidal". As in `PositionalEmbedding`.
+        max_length: int or `None`, default `None`. The number of learned positions.
+        position_offset: int, default 0. The position of the first step, for fixed positions.
+        dropout: float in `[0, 1)`, default 0.0. The dropout rate on the sum.
+        seed: int or `None`, default `None`. For the initializer and the dropout; `None` for a
+            random one.
+        **kwargs: further arguments of `keras.layers.Layer`.
 
     Call arguments:
         inputs: float tensor `[B, T, F]`.
-        start_index: int or scalar tensor, the number of steps before the first one.
-        training: bool.
+        start_index: int or scalar tensor, default 0. The number of steps before the first one.
+        training: bool, default `None`.
 
     Returns:
         Float tensor `[B, T, D]`.
+
+    Example:
+    ```python
+    kformer.layers.FeatureEmbedding(64)(ops.ones((2, 5, 3))).shape  # (2, 5, 64)
+    ```
     """
 
     def __init__(

@@ -15,28 +15,34 @@ ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 
 @keras.saving.register_keras_serializable(package="kformer")
 class FeedForward(keras.layers.Layer):
-    """Two linear maps with an activation between, applied to each position: `activation(x W1 + b1)
-    W2 + b2`.
+    """Two linear maps with an activation between them, applied to each position.
 
-    Gated, the hidden layer is `activation(x V + c) * (x W1 + b1)`.
+    The output is `activation(x W1 + b1) W2 + b2`. With `gated` the hidden layer is
+    `activation(x V + c) * (x W1 + b1)`.
 
     Args:
-        intermediate_dim: width of the hidden layer (the paper's d_ff).
-        activation: `"relu"` (the paper), `"gelu"` (exact, by the error function), `"gelu_tanh"`
-            (its approximation, which T5's models have) or `"silu"` (swish).
-        gated: whether a third map gates the hidden layer: GeGLU with gelu, SwiGLU with silu. It has
-            half as many parameters again.
-        dropout: dropout rate after the activation. The paper has none there.
-        use_bias: whether the linear maps add a bias.
-        kernel_initializer: initializer of both kernels.
-        seed: int, for the initializers and the dropout.
+        intermediate_dim: int. The width of the hidden layer (the paper's d_ff).
+        activation: str, default "relu". `"relu"` (the paper), `"gelu"` (exact, by the error
+            function), `"gelu_tanh"` (its approximation, as in T5's models) or `"silu"` (swish).
+        gated: bool, default False. Whether a third map gates the hidden layer: GeGLU with gelu,
+            SwiGLU with silu. It adds half as many parameters again.
+        dropout: float in `[0, 1)`, default 0.0. The dropout rate after the activation. The paper
+            has none there.
+        use_bias: bool, default True. Whether the linear maps add a bias.
+        kernel_initializer: Keras initializer or its name, default "glorot_uniform". Of all kernels.
+        seed: int or `None`, default `None`. For the initializers and the dropout; `None` for a
+            random one.
+        **kwargs: further arguments of `keras.layers.Layer`.
 
     Call arguments:
         inputs: float tensor `[..., D]`.
-        training: bool.
+        training: bool, default `None`.
 
     Returns:
         Float tensor of the inputs' shape.
+
+    Raises:
+        ValueError: the activation is unknown, or the rate is out of range.
 
     Example:
     ```python
@@ -99,7 +105,7 @@ class FeedForward(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs, training=None):
-        # On rows, so that a graph reshapes once and joins product, bias and activation.
+        # As rows, so that a graph reshapes once and fuses product, bias and activation.
         x = flat(inputs)
         if self.gated:
             hidden = self._activate(_dense(self.gate, x)) * _dense(self.intermediate, x)
@@ -132,7 +138,7 @@ class FeedForward(keras.layers.Layer):
 
 
 def _dense(dense, x):
-    """What a `keras.layers.Dense` gives for rows `[rows, D]`."""
+    """The output of a `keras.layers.Dense` for rows `[rows, D]`."""
     special = dense.lora_enabled or dense.quantization_mode is not None
     if (
         special

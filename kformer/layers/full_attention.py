@@ -15,7 +15,7 @@ from kformer.layers.shapes import reshape
 # has a finite softmax.
 MASKED = -1e30
 
-# Scores of sequences up to this length are no burden to memory.
+# Up to this length the scores take little memory.
 _SHORT = 256
 
 
@@ -42,8 +42,8 @@ def full_attention(
         mask: boolean, broadcastable to `[B, N, T, S]`, or `None`.
         bias: float, `[N, T, S]` or `[B, N, T, S]`, added to the scaled scores, or `None`.
         is_causal: whether a query sees no later key.
-        fused: whether to use the backend's kernel, as `prefers_fused` tells; it is not used with
-            dropout or for scores.
+        fused: whether to use the backend's kernel (see `prefers_fused`). With dropout, or if the
+            scores are wanted, it is not used.
         dropout: a function of the probabilities, or `None`.
         scores: whether the probabilities are wanted.
 
@@ -51,8 +51,7 @@ def full_attention(
         The context `[B, N, T, H]`, and the probabilities `[B, N, T, S]` or `None`.
     """
     fused = fused and not scores and dropout is None
-    # Under a causal mask alone every query sees itself; any other mask may leave a query without
-    # keys.
+    # With only a causal mask every query sees itself; any other mask may leave a query no key.
     may_be_empty = mask is not None
     if is_causal and (mask is not None or bias is not None or not fused):
         mask = combine_masks(mask, causal_mask(ops.shape(query)[2], ops.shape(key)[2]))
@@ -120,13 +119,13 @@ def _by_scores(query, key, value, scale, mask, bias, dropout):
 
 
 def prefers_fused(query, key_length, training):
-    """Whether the backend's kernel for `query` `[B, N, T, H]` is the faster way."""
+    """Whether the backend's kernel is faster for `query` `[B, N, T, H]`."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         return False
     if backend == "jax" and keras.backend.standardize_dtype(query.dtype) == "float16":
-        # The kernel's float16 product with float32 sums exists on GPUs only; elsewhere its
-        # compilation fails.
+        # The kernel's float16 product with float32 sums exists on GPUs alone; elsewhere it does
+        # not compile.
         return keras.distribution.list_devices()[0].startswith("gpu")
     if (
         backend == "torch"
@@ -134,19 +133,19 @@ def prefers_fused(query, key_length, training):
         and getattr(query, "device", None)
         and query.device.type == "cpu"
     ):
-        # PyTorch's backward pass of the kernel is the slower one on processors. What it spares is
-        # memory, where sequences are long.
+        # On a CPU the backward pass of PyTorch's kernel is slower, but it saves memory for long
+        # sequences.
         return query.shape[2] * key_length > _SHORT**2
     return True
 
 
 def _grouped(x, groups):
-    """`[B, N, T, K]` -> `[B, G, N / G T, K]`: heads that share keys become queries of one head."""
+    """`[B, N, T, K]` -> `[B, G, N / G T, K]`: heads with the same keys become queries of one."""
     return x if x.shape[1] == groups else reshape(x, (ops.shape(x)[0], groups, -1, ops.shape(x)[3]))
 
 
 def _ungrouped(x, num_heads, length):
-    """The way back, for N heads and T queries."""
+    """The inverse of `_grouped`, for N heads and T queries."""
     return (
         x
         if x.shape[1] == num_heads
@@ -169,8 +168,8 @@ class AttentionCall(NamedTuple):
 class FullAttention:
     """Every query attends to every key.
 
-    The kinds of attention (this, `LocalAttention`, `LinearAttention`) have one interface. The
-    `layer` that they are given is the `MultiHeadAttention` whose heads they serve.
+    The kinds of attention (this, `LocalAttention`, `LinearAttention`) have one interface. Their
+    argument `layer` is the `MultiHeadAttention` that they belong to.
     """
 
     def init_cache(self, layer, rows, max_length=None):

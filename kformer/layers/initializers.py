@@ -2,8 +2,7 @@
 
 
 def seeded(initializer, seed):
-    """A copy of an initializer under a seed of its own, so that two weights never start from the
-    same numbers.
+    """A copy of an initializer with another seed, so that no two weights start equal.
 
     Args:
         initializer: a `keras.initializers.Initializer`.

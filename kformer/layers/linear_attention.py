@@ -1,5 +1,6 @@
-"""Linear attention: a feature map in the softmax's place, so that sums over keys serve all queries,
-and a search carries sums alone.
+"""Linear attention: a feature map replaces the softmax.
+
+So the sums over keys are the same for all queries, and a search keeps only these sums.
 
 Shape letters: B batch, N heads, T queries, S keys, H head size, C chunk length.
 """
@@ -11,9 +12,9 @@ from keras import ops
 from kformer.layers.masks import causal_mask, combine_masks, over_keys
 from kformer.layers.relative_positions import distances
 
-# Queries and keys within a chunk meet as in full attention, chunks by their sums.
+# Tokens per chunk: full attention within a chunk, sums for the chunks before it.
 _CHUNK = 64
-# Below every sum over keys that there are: features are positive.
+# Smaller than any sum over at least one key, since features are positive.
 _EPSILON = 1e-9
 
 
@@ -25,15 +26,14 @@ def features(x):
 def linear_attention(
     query, key, value, *, padding_mask=None, is_causal=False, state=None, rotate=None
 ):
-    """`phi(Q) (phi(K)^T V) / (phi(Q) sum(phi(K)))`, in time and memory that grow with the length,
-    not its square.
+    """`phi(Q) (phi(K)^T V) / (phi(Q) sum(phi(K)))`, in time and memory linear in the length.
 
     Args:
         query: float tensor `[B, N, T, H]`.
         key, value: float tensors `[B, N, S, H]`.
         padding_mask: boolean `[B, S]`, `True` at real keys, or `None`.
         is_causal: whether a query sees no later key; T = S then.
-        state: `LinearAttentionCache` of the tokens before these, or `None`; causal attention alone
+        state: `LinearAttentionCache` of the tokens before these, or `None`. Only causal attention
             has one.
         rotate: a function of queries or keys `[B, N, T, H]` that rotates them by their positions,
             or `None`. The weights' numerator is rotated, their sum is not, so that it stays
@@ -54,26 +54,26 @@ def linear_attention(
     )
     if padding_mask is not None:
         key = key * ops.cast(padding_mask, "float32")[:, None, :, None]
-    turned_query, turned_key = (query, key) if rotate is None else (rotate(query), rotate(key))
+    rotated_query, rotated_key = (query, key) if rotate is None else (rotate(query), rotate(key))
     if not is_causal:
-        sums = ops.einsum("bnsh,bnsk->bnhk", turned_key, value)
-        context = ops.einsum("bnth,bnhk->bntk", turned_query, sums)
+        sums = ops.einsum("bnsh,bnsk->bnhk", rotated_key, value)
+        context = ops.einsum("bnth,bnhk->bntk", rotated_query, sums)
         total = ops.einsum("bnth,bnh->bnt", query, ops.sum(key, axis=2))
         return _divided(context, total, dtype)
     length = ops.shape(query)[2]
     if isinstance(length, int) and length == 1 and state is not None:
-        sums = state.sums + ops.einsum("bnsh,bnsk->bnhk", turned_key, value)
+        sums = state.sums + ops.einsum("bnsh,bnsk->bnhk", rotated_key, value)
         keys = state.keys + key[:, :, 0]
-        context = ops.einsum("bnth,bnhk->bntk", turned_query, sums)
+        context = ops.einsum("bnth,bnhk->bntk", rotated_query, sums)
         total = ops.einsum("bnth,bnh->bnt", query, keys)
         return _divided(context, total, dtype), LinearAttentionCache(sums, keys, state.length + 1)
     chunks = (length + _CHUNK - 1) // _CHUNK
     parts = [
-        _chunked(x, chunks, length) for x in (turned_query, turned_key, value, query, key)
+        _chunked(x, chunks, length) for x in (rotated_query, rotated_key, value, query, key)
     ]  # [B, N, chunks, C, H]
-    turned_query, turned_key, values, query, key = parts
-    # What the chunks before a chunk left behind: sums of what each adds.
-    added, added_keys = ops.einsum("bncsh,bncsk->bnchk", turned_key, values), ops.sum(key, axis=3)
+    rotated_query, rotated_key, values, query, key = parts
+    # The sums over all chunks before a chunk.
+    added, added_keys = ops.einsum("bncsh,bncsk->bnchk", rotated_key, values), ops.sum(key, axis=3)
     sums, keys = ops.cumsum(added, axis=2), ops.cumsum(added_keys, axis=2)
     first, first_keys = ops.zeros_like(sums[:, :, :1]), ops.zeros_like(keys[:, :, :1])
     if state is not None:
@@ -84,9 +84,9 @@ def linear_attention(
         for start, x in ((first, sums), (first_keys, keys))
     )
     causal = ops.cast(distances(_CHUNK, _CHUNK) <= 0, "float32")
-    scores = ops.einsum("bncth,bncsh->bncts", turned_query, turned_key) * causal
+    scores = ops.einsum("bncth,bncsh->bncts", rotated_query, rotated_key) * causal
     plain = scores if rotate is None else ops.einsum("bncth,bncsh->bncts", query, key) * causal
-    context = ops.matmul(scores, values) + ops.matmul(turned_query, before)
+    context = ops.matmul(scores, values) + ops.matmul(rotated_query, before)
     total = ops.sum(plain, axis=-1) + ops.einsum("bncth,bnch->bnct", query, keys_before)
     context = _divided(context, total, dtype)
     rows, heads, size = ops.shape(context)[0], context.shape[1], context.shape[-1]
@@ -97,8 +97,7 @@ def linear_attention(
 
 
 def linear_weights(query, key, mask):
-    """The weights that `linear_attention` gives without rotation, as a matrix to look at: `[B, N,
-    T, S]`.
+    """The weights of `linear_attention` without rotation, as a matrix `[B, N, T, S]` to look at.
 
     Args:
         query, key: float tensors `[B, N, T, H]` and `[B, N, S, H]`.
@@ -116,15 +115,13 @@ def _divided(context, total, dtype):
 
 
 def _chunked(x, chunks, length):
-    """`[B, N, T, H]` -> `[B, N, chunks, C, H]`, filled up with zeros, which add nothing."""
+    """`[B, N, T, H]` -> `[B, N, chunks, C, H]`, padded with zeros, which add nothing."""
     x = ops.pad(x, [(0, 0), (0, 0), (0, chunks * _CHUNK - length), (0, 0)])
     return ops.reshape(x, (ops.shape(x)[0], x.shape[1], chunks, _CHUNK, x.shape[-1]))
 
 
 class LinearAttentionCache(NamedTuple):
-    """What linear attention keeps of all tokens so far: two sums, whose size no number of tokens
-    changes. R rows.
-    """
+    """Two sums over all tokens so far, of a size that does not depend on their number. R rows."""
 
     sums: Any  # float32 [R, N, H, H]: phi(K)^T V
     keys: Any  # float32 [R, N, H]: the sum of phi(K)
@@ -157,9 +154,9 @@ class LinearAttention:
         """Attention over split heads, as `FullAttention.attend`."""
         if call.mask is not None or call.bias is not None:
             raise ValueError(
-                "Linear attention has no scores that an attention_mask or an attention_bias could "
-                "act on (packed rows and ALiBi need them): give a padding_mask, use_causal_mask, "
-                "or choose another kind."
+                "Linear attention has no scores, so it takes no attention_mask (as of packed rows) "
+                "and no attention_bias (as of ALiBi): give a padding_mask or use_causal_mask, or "
+                "choose another kind."
             )
         if call.scores and cache is not None:
             raise ValueError(

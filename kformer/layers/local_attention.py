@@ -1,9 +1,8 @@
-"""Attention in a window: a band of the scores is computed, not the square, so that cost grows with
-the length, not its square.
+"""Attention in a window: a band of the scores is computed, so the cost is linear in the length.
 
 Shape letters: B batch, N heads, T tokens, H head size, W window, d dilation, g global tokens. With
-the dilation d the tokens fall into d sequences of every d-th, and these into C blocks of W tokens
-each; a block's queries see keys of its own block and of its neighbours."""
+the dilation d the tokens are split into d sequences of every d-th token, and these into C blocks of
+W tokens each. A block's queries see the keys of their own block and of its neighbours."""
 
 from typing import Any, NamedTuple
 
@@ -18,8 +17,7 @@ from kformer.layers.relative_positions import distances
 def window_mask(
     query_length, key_length, window, *, dilation=1, global_tokens=0, is_causal=False, offset=0
 ):
-    """Lets a position see those that are at most `window` steps away, and the sequence's first
-    tokens.
+    """The mask under which a position sees the keys in a window around it, and the first tokens.
 
         window_mask(5, 5, 1)    1 1 . . .     dilation=2   1 . 1 . .     global_tokens=1   1 1 1 1 1
                                 1 1 1 . .                  . 1 . 1 .                       1 1 1 . .
@@ -83,11 +81,11 @@ def local_attention(
         key, value: float tensors `[B, G, T, H]`, where G divides N.
         scale: what the scores are multiplied by.
         window, dilation, global_tokens, is_causal: as in `window_mask`.
-        mask: boolean, broadcastable to `[B, N, T, T]`, or `None`. It has the size that the band
-            saves.
+        mask: boolean, broadcastable to `[B, N, T, T]`, or `None`. It is as large as the scores of
+            full attention.
         padding_mask: boolean `[B, T]`, `True` at real keys, or `None`.
-        bias: float `[N, W, 3 W]` (causal: `[N, W, 2 W]`), what `band_distances` makes add to the
-            scores, or `None`; without global tokens.
+        bias: float `[N, W, 3 W]` (causal: `[N, W, 2 W]`), a bias of the distances that
+            `band_distances` returns, or `None`. Not with global tokens.
         dropout: a function of the probabilities, or `None`.
 
     Returns:
@@ -172,10 +170,10 @@ def _seen_of_first(query_positions, count, is_causal, mask, padding_mask):
 
 
 class _Blocks:
-    """How a sequence falls into blocks: token `t` belongs to the sequence `t mod d`, and there to
-    block after block of W.
+    """The blocks of a sequence: token `t` is in the sequence `t mod d`, which is cut into blocks
+    of W.
 
-    C counts the blocks of all d sequences.
+    C is the number of blocks of all d sequences.
     """
 
     def __init__(self, length, window, dilation, is_causal):
@@ -185,9 +183,8 @@ class _Blocks:
             dilation,
             is_causal,
         )
-        self.count = (length + window * dilation - 1) // (
-            window * dilation
-        )  # blocks of one of them
+        # Blocks of one of the d sequences.
+        self.count = (length + window * dilation - 1) // (window * dilation)
 
     def _apart(self, x, fill):
         """`[..., T, H]` -> `[..., d, C / d, W, H]` and the axis of d; without H for booleans and
@@ -214,8 +211,8 @@ class _Blocks:
         return self._together(*self._apart(x, fill))
 
     def neighbours(self, x, fill=0):
-        """`[..., T, H]` -> `[..., C, X, H]`: for each block the keys of the block before, its own,
-        and, if it sees them, the next's.
+        """`[..., T, H]` -> `[..., C, X, H]`: for each block the keys of the block before, its own
+        and, unless causal, the next.
         """
         x, axis = self._apart(x, fill)
         x = _padded(x, axis + 1, 1, 0 if self.is_causal else 1, fill)
@@ -266,9 +263,9 @@ class LocalAttention:
     """Every query attends to the keys in a window around it; the interface of `FullAttention`.
 
     Args:
-        window: int. Keys at up to `window` steps of `dilation` positions are seen.
-        dilation: int, default 1.
-        global_tokens: int, default 0. The first tokens of a sequence that see all and are seen.
+        window: int. A query sees keys at up to `window` steps of `dilation` positions.
+        dilation: int, default 1. The length of a step.
+        global_tokens: int, default 0. The number of first tokens that see all and are seen by all.
     """
 
     def __init__(self, window, dilation=1, global_tokens=0):
@@ -345,16 +342,16 @@ class LocalAttention:
 
 
 class WindowCache(NamedTuple):
-    """Keys and values that a causal window can still see: the first g tokens, and the last W d
-    before the next token, in a ring.
+    """Keys and values that a causal window can still see: those of the first g tokens, and of the
+    last W d tokens in a ring.
 
-    Its size does not depend on how many tokens there were. R rows, G heads of keys.
+    Its size does not depend on the number of tokens. R rows, G heads of keys.
     """
 
     key: Any  # [R, G, g + W d, H]
     value: Any  # [R, G, g + W d, H]
     length: Any  # int32 scalar, the number of tokens so far
-    # Empty: g as the size of a tensor, which a loop of any backend carries as it is.
+    # Empty. Its size is g, which stays known in a loop of any backend.
     global_slots: Any  # [0, g]
 
     @classmethod
@@ -371,7 +368,7 @@ class WindowCache(NamedTuple):
         first, slots = self._sizes()
         length, added = self.length, ops.shape(key)[2]
         newest = _held(length + added, first, slots)
-        # What a slot holds afterwards stands among the new tokens, or in the slot itself.
+        # A slot gets one of the new tokens, or keeps its own.
         source = ops.where(
             newest >= length, slots + newest - length, ops.arange(slots, dtype="int32")
         )
@@ -382,16 +379,16 @@ class WindowCache(NamedTuple):
         return self._replace(key=keys, value=values, length=length + added)
 
     def view(self, key, value):
-        """Keys and values that the T next tokens, whose own are given, may see: those held and
-        their own, `[R, G, slots + T, H]`.
+        """Keys and values that the next T tokens may see, `[R, G, slots + T, H]`: those in the
+        cache, then their own, which are given.
         """
         return ops.concatenate([self.key, key], axis=2), ops.concatenate(
             [self.value, value], axis=2
         )
 
     def distances(self, query_length):
-        """Distances `[T, slots + T]` from the T next tokens to what `view` shows; large where a
-        slot holds nothing.
+        """Distances `[T, slots + T]` from the next T tokens to the keys of `view`; large for an
+        empty slot.
         """
         first, slots = self._sizes()
         held = _held(self.length, first, slots)
@@ -400,7 +397,7 @@ class WindowCache(NamedTuple):
         return ops.expand_dims(positions, 0) - ops.expand_dims(new, 1)
 
     def is_global(self, query_length):
-        """Which of what `view` shows are the sequence's first tokens: boolean `[slots + T]`."""
+        """Whether the keys of `view` belong to the global tokens: boolean `[slots + T]`."""
         first, slots = self._sizes()
         new = self.length + ops.arange(query_length, dtype="int32")
         return (

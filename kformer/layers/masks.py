@@ -16,7 +16,7 @@ def padding_mask(ids, pad_id=0):
 
     Args:
         ids: integer tensor `[B, S]`.
-        pad_id: the id that fills a row up.
+        pad_id: int, default 0. The id of the padding token.
 
     Returns:
         Boolean tensor `[B, S]`, `True` at real tokens.
@@ -25,7 +25,7 @@ def padding_mask(ids, pad_id=0):
 
 
 def causal_mask(query_length, key_length, offset=0):
-    """Lets a position see itself and what came before it.
+    """The mask under which a position sees itself and the positions before it.
 
         causal_mask(3, 3)   1 . .      causal_mask(2, 4, offset=2)   1 1 1 .
                             1 1 .                                    1 1 1 1
@@ -44,7 +44,7 @@ def causal_mask(query_length, key_length, offset=0):
 
 
 def segment_mask(query_segments, key_segments):
-    """Keeps attention inside a segment, for rows into which several sequences were packed.
+    """The mask that keeps attention inside a segment, for rows with several packed sequences.
 
         query_segments [[1, 1, 2]], key_segments [[1, 2, 2]]     1 . .
                                                                  1 . .
@@ -61,8 +61,7 @@ def segment_mask(query_segments, key_segments):
 
 
 def combine_masks(*masks):
-    """ANDs masks of any rank up to 4; `None` stands for "everything may be attended" and is passed
-    over.
+    """Combines masks of rank 2 to 4 with AND; `None` means that everything may be attended.
 
     Args:
         masks: boolean tensors `[T, S]`, `[B, T, S]` or `[B, N, T, S]` (each axis may be 1), or
@@ -80,8 +79,8 @@ def combine_masks(*masks):
         if rank not in (2, 3, 4):
             raise ValueError(
                 "A mask must have the shape [T, S], [B, T, S] or [B, N, T, S], but one of "
-                f"shape {tuple(mask.shape)} was "
-                "given; bring a padding mask [B, S] to [B, 1, S] with ops.expand_dims(mask, 1)."
+                f"shape {tuple(mask.shape)} was given; turn a padding mask [B, S] into [B, 1, S] "
+                "with ops.expand_dims(mask, 1)."
             )
         mask = ops.cast(mask, "bool")
         if rank == 2:
