@@ -24,29 +24,52 @@ class SequenceModel(ProjectingModel):
     # A metric that a callback may set, to receive the loss of each batch.
     loss_observer = None
 
-    def compile(self, optimizer="rmsprop", loss=None, *args, jit_compile="auto", **kwargs):
+    def compile(
+        self,
+        optimizer="rmsprop",
+        loss=None,
+        loss_weights=None,
+        metrics=None,
+        weighted_metrics=None,
+        run_eagerly=False,
+        steps_per_execution=1,
+        jit_compile="auto",
+        **kwargs,
+    ):
         """`keras.Model.compile`; losses and metrics without a `pad_id` take the model's.
+
+        The given objects keep their `pad_id`, so that one loss or metric may serve several models.
 
         Args:
             optimizer: Keras optimizer or str, default "rmsprop".
             loss: Keras loss, default `None`.
-            *args: further arguments of `keras.Model.compile`.
+            loss_weights: as in `keras.Model.compile`, default `None`.
+            metrics: list of Keras metrics or `None`, default `None`.
+            weighted_metrics: list of Keras metrics or `None`, default `None`.
+            run_eagerly: bool, default False.
+            steps_per_execution: int, default 1.
             jit_compile: bool or "auto", default "auto". "auto" compiles on JAX, and runs a graph on
                 TensorFlow and eagerly on PyTorch, where XLA would compile again for every shape of
                 batch.
             **kwargs: further arguments of `keras.Model.compile`.
         """
-        for part in [
-            *_flatten(loss),
-            *_flatten(kwargs.get("metrics")),
-            *_flatten(kwargs.get("weighted_metrics")),
-        ]:
-            if getattr(part, "pad_id", 0) is None:
-                part.pad_id = self._ignored_label
+        loss, metrics, weighted_metrics = _with_pad_id(
+            [loss, metrics, weighted_metrics], self._ignored_label
+        )
         self._chooses_jit = jit_compile == "auto"
         if self._chooses_jit:
             jit_compile = keras.backend.backend() == "jax"
-        super().compile(optimizer, loss, *args, jit_compile=jit_compile, **kwargs)
+        super().compile(
+            optimizer,
+            loss,
+            loss_weights=loss_weights,
+            metrics=metrics,
+            weighted_metrics=weighted_metrics,
+            run_eagerly=run_eagerly,
+            steps_per_execution=steps_per_execution,
+            jit_compile=jit_compile,
+            **kwargs,
+        )
 
     def get_compile_config(self):
         """The arguments of `compile` for saving. "auto" is saved as "auto", since its meaning
@@ -217,6 +240,20 @@ def _twice(data):
     )
 
 
-def _flatten(parts):
-    """The losses or metrics in a (nested) argument of `compile`, as a list."""
-    return [] if parts is None else keras.tree.flatten(parts)
+def _with_pad_id(parts, pad_id):
+    """Losses and metrics, nested; each whose `pad_id` is `None` is replaced by a copy with one.
+
+    A copy shares the variables of its original, so that a metric of the user's is updated.
+    """
+    copies = {}
+
+    def completed(part):
+        if getattr(part, "pad_id", 0) is not None:
+            return part
+        if id(part) not in copies:
+            # Not by copy.copy, which Keras makes save and load the object.
+            copies[id(part)] = copy = object.__new__(type(part))
+            copy.__dict__.update(part.__dict__, pad_id=pad_id)
+        return copies[id(part)]
+
+    return keras.tree.map_structure(completed, parts)

@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import pytest
 
 from kformer.training import MaskedAccuracy, MaskedCrossentropy, NegativeLogLikelihood
 
@@ -71,21 +72,54 @@ def test_a_step_moves_every_weight_and_every_counter(tiny_transformer, quick_com
     ] == [path for path in counters if path.startswith("embedding/")]
 
 
-def test_compiling_tells_the_padding_id(tiny_transformer):
+def test_losses_and_metrics_take_the_padding_id_of_their_model(tiny_transformer):
     model = tiny_transformer(pad_id=7)
-    told = [MaskedCrossentropy(), MaskedAccuracy(), NegativeLogLikelihood()]
-    model.compile("adam", told[0], metrics=[told[1]], weighted_metrics=[told[2]])
-    assert [part.pad_id for part in told] == [7, 7, 7]
-    own = [MaskedCrossentropy(pad_id=1), MaskedAccuracy(pad_id=0)]
-    model.compile("adam", [own[0]], metrics=own[1:])
-    assert [part.pad_id for part in own] == [1, 0]
-    listed = MaskedCrossentropy()
-    model.compile("adam", [listed])
-    assert listed.pad_id == 7
+    given = [MaskedCrossentropy(), MaskedAccuracy(), NegativeLogLikelihood()]
+    model.compile("adam", given[0], metrics=[given[1]], weighted_metrics=[given[2]])
+    assert pad_ids(model) == [7, 7, 7]
+    model.compile("adam", given[0], None, [given[1]], [given[2]])
+    assert pad_ids(model) == [7, 7, 7]
+    assert [part.pad_id for part in given] == [None] * 3
+    model.compile("adam", [MaskedCrossentropy(pad_id=1)], metrics=[MaskedAccuracy(pad_id=0)])
+    assert pad_ids(model) == [1, 0]
+    model.compile("adam", [given[0]])
+    assert model.loss[0].pad_id == 7
 
 
-def test_the_told_padding_counts_for_nothing(tiny_transformer):
-    """Labels at padding may say anything."""
+def pad_ids(model):
+    """The padding ids of a compiled model's loss and metrics."""
+    metrics, weighted = (
+        getattr(model._compile_metrics, name, None) or []
+        for name in ("_user_metrics", "_user_weighted_metrics")
+    )
+    return [part.pad_id for part in [*keras.tree.flatten(model.loss), *metrics, *weighted]]
+
+
+@pytest.mark.parametrize("by_position", [False, True])
+def test_one_loss_and_one_metric_serve_several_models(tiny_transformer, by_position):
+    def compile_with(model, loss, metric):
+        if by_position:
+            model.compile("adam", loss, None, [metric])
+        else:
+            model.compile("adam", loss, metrics=[metric])
+
+    inputs, labels = reversal_task(rows=4, vocabulary_size=7, pad_id=6)
+    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    models = [tiny_transformer(**sizes, pad_id=pad_id) for pad_id in (0, 6)]
+    expected = []
+    for model in models:
+        compile_with(model, MaskedCrossentropy(), NegativeLogLikelihood())
+        expected.append(model.evaluate(inputs, labels, verbose=0))
+    loss, metric = MaskedCrossentropy(), NegativeLogLikelihood()
+    for model in models:
+        compile_with(model, loss, metric)
+    assert [model.evaluate(inputs, labels, verbose=0) for model in models] == expected
+    # The user's own metric was updated.
+    assert float(metric.result()) == expected[-1][1]
+
+
+def test_padding_counts_for_nothing(tiny_transformer):
+    """Labels at padding do not matter."""
     model = tiny_transformer(num_encoder_layers=1, num_decoder_layers=1, pad_id=7)
     inputs, labels = reversal_task(rows=4, vocabulary_size=7, pad_id=7)
     model.compile("adam", MaskedCrossentropy(), metrics=[NegativeLogLikelihood()])
