@@ -1,6 +1,7 @@
 """The small things that the parts work on, made once in a work folder."""
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -43,14 +44,25 @@ def make_corpus(folder):
 def corpus(zygote, work):
     """The folder with the corpus and the small run, which is made if it is missing."""
     folder = pathlib.Path(work).resolve() / "corpus"
-    if not (folder / "done").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        call = "benchmarks.reliability_parts.samples:make_corpus"
-        outcome = zygote.run(call, {"folder": str(folder)})
-        if outcome.code:
-            raise RuntimeError(f"The samples could not be made: {outcome}")
-        (folder / "done").write_text("")
+    with _made_once(folder) as is_missing:
+        if is_missing:
+            call = "benchmarks.reliability_parts.samples:make_corpus"
+            outcome = zygote.run(call, {"folder": str(folder)})
+            if outcome.code:
+                raise RuntimeError(f"The samples could not be made: {outcome}")
     return folder
+
+
+@contextlib.contextmanager
+def _made_once(folder):
+    """Yields whether a folder is still to be made; meanwhile other campaigns wait."""
+    with open(folder.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        is_missing = not (folder / "done").exists()
+        if is_missing:
+            shutil.rmtree(folder, ignore_errors=True)
+        yield is_missing
+        (folder / "done").write_text("")
 
 
 def train_arguments(folder, output, **changes):
@@ -137,19 +149,22 @@ def trained(zygote, work):
     They are made if they are missing.
     """
     folder = pathlib.Path(work).resolve() / f"trained-{zygote.backend}"
-    if not (folder / "done").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        texts = corpus(zygote, work)
-        run = folder / "run"
-        whole = zygote.command(*train_arguments(texts, run), hook={"root": str(run)}, seconds=900)
-        if whole.code:
-            raise RuntimeError(f"The training of the samples failed: {whole}")
-        run.rename(folder / "whole")
-        hook = {"root": str(run), "kill_at": int(0.8 * len(whole.operations))}
-        killed = zygote.command(*train_arguments(texts, run), hook=hook, seconds=900)
-        if killed.code != -9:
-            raise RuntimeError(f"The training of the samples was not killed: {killed}")
-        run.rename(folder / "interrupted")
-        (folder / "done").write_text("")
+    texts = corpus(zygote, work)
+    with _made_once(folder) as is_missing:
+        if is_missing:
+            _train_both(zygote, texts, folder)
     return folder
+
+
+def _train_both(zygote, texts, folder):
+    folder.mkdir(parents=True)
+    run = folder / "run"
+    whole = zygote.command(*train_arguments(texts, run), hook={"root": str(run)}, seconds=900)
+    if whole.code:
+        raise RuntimeError(f"The training of the samples failed: {whole}")
+    run.rename(folder / "whole")
+    hook = {"root": str(run), "kill_at": int(0.8 * len(whole.operations))}
+    killed = zygote.command(*train_arguments(texts, run), hook=hook, seconds=900)
+    if killed.code != -9:
+        raise RuntimeError(f"The training of the samples was not killed: {killed}")
+    run.rename(folder / "interrupted")
