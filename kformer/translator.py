@@ -13,6 +13,8 @@ from kformer.decoding.searcher import check_options
 from kformer.models import Ensemble
 from kformer.saving import load_run, save_run
 from kformer.text.frequent_tokens import frequent_tokens
+from kformer.text.source_rows import source_rows
+from kformer.text.text_bound import byte_bound, cut_texts
 from kformer.translation import AttentionMap, Hypothesis, Score, Translation
 from kformer.utils.checks import check_same_length, check_texts, check_whole
 
@@ -121,9 +123,9 @@ class Translator:
         texts = check_texts(texts)
         first_index = check_whole("first_index", first_index, least=0)
         searcher = self._searcher(options)
-        rows, truncated = self._source_rows(texts)
-        nothing = Translation([Hypothesis("", 0.0, 0.0, []) for _ in range(options.n_best)], False)
-        results = [nothing] * len(texts)
+        rows, truncated = self._source_rows(texts, options)
+        nothing = [Hypothesis("", 0.0, 0.0, []) for _ in range(options.n_best)]
+        results = [Translation(nothing, was_cut) for was_cut in truncated]
         lengths = [len(row) for row in rows]
         done = lengths.count(0)
         for batch in batches_by_length(lengths, batch_size, batch_tokens, self.model.max_length):
@@ -160,7 +162,8 @@ class Translator:
         check_same_length("the sources", len(sources), "the targets", len(targets))
         if self._scorer is None:
             self._scorer = Scorer(self.model)
-        rows, truncated = self._source_rows(sources, keep_empty=True)
+        rows, truncated = self._source_rows(sources, self.options, keep_empty=True)
+        targets = self._whole_targets(targets)
         labels = self.tokenizer.tokenize(targets, side="target", special_tokens=True)
         # Forced tokens do not count in a search's score, nor do tokens after the end token, which
         # some models have.
@@ -235,7 +238,7 @@ class Translator:
             labels = self.translate([source], **options)[0].hypotheses[0].ids
         else:
             labels = self.tokenizer.tokenize(target, side="target", special_tokens=True)
-        (row,), _ = self._source_rows(check_texts([source]), keep_empty=True)
+        (row,), _ = self._source_rows(check_texts([source]), self.options, keep_empty=True)
         if not labels:
             labels = [self.tokenizer.end_id]
         inputs = {
@@ -383,22 +386,20 @@ class Translator:
             self._searchers[part] = Searcher(self.model, part, self._fast_ops)
         return self._searchers[part]
 
-    def _source_rows(self, texts, keep_empty=False):
-        """Ids of each text with special tokens, cut at the model's limit, and which were cut.
+    def _source_rows(self, texts, options, keep_empty=False):
+        bound = byte_bound(self.model.max_length, options.max_text_bytes)
+        return source_rows(self.tokenizer, texts, self.model.max_length, bound, keep_empty)
 
-        A text without tokens has an empty list, unless `keep_empty`.
-        """
-        affixes = len(self.tokenizer.source_prefix) + len(self.tokenizer.source_suffix)
-        suffix = list(self.tokenizer.source_suffix)
-        limit = self.model.max_length
-        rows = self.tokenizer.tokenize(texts, side="source", special_tokens=True)
-        truncated = [len(row) > limit for row in rows]
-        rows = [row[: limit - len(suffix)] + suffix if len(row) > limit else row for row in rows]
-        if not keep_empty:
-            # A text may begin with a language tag of its own. That alone is nothing to translate.
-            tags = set() if self.tokenizer.source_prefix else set(self.tokenizer.tag_ids.values())
-            rows = [row if len(row) > affixes + (row[0] in tags) else [] for row in rows]
-        return rows, truncated
+    def _whole_targets(self, targets):
+        """The targets of `score`; a ValueError for one that is longer than the bound in bytes."""
+        bound = byte_bound(self.model.max_length, self.options.max_text_bytes)
+        targets, truncated = cut_texts(targets, bound)
+        if any(truncated):
+            raise ValueError(
+                f"Target {truncated.index(True) + 1} has more than {bound} bytes; split it, or "
+                "raise max_text_bytes of the translator's options."
+            )
+        return targets
 
     def _pad(self, rows):
         """Lists of ids as an array `[B, S]`, padded."""

@@ -70,6 +70,10 @@ class SearchOptions:
         no_repeat_ngram_size: int, default 0. No n-gram of so many tokens occurs twice in a
             hypothesis, the start token and the prompt of a language model included; 0 for no limit.
             In the mode "kformer" the end token is exempt.
+        max_text_bytes: int, default `None`. A text is cut to so many bytes (of UTF-8, where a code
+            point begins) before it is tokenized, so that a text of any length costs little. `None`
+            for 64 bytes for each token that the model reads, and at least 4096. A text whose
+            beginning is nothing but spaces may then be empty; `truncated` marks it.
 
     Raises:
         ValueError: a value is of the wrong type or out of range, or two do not fit together.
@@ -108,6 +112,7 @@ class SearchOptions:
     shortlist: tuple = ()
     repetition_penalty: float = 1.0
     no_repeat_ngram_size: int = 0
+    max_text_bytes: int | None = None
 
     def __post_init__(self):
         for name in TOKEN_LISTS:
@@ -135,6 +140,8 @@ class SearchOptions:
         check_whole("max_length", self.max_length, least=int(self.mode == "kformer"))
         for name in ("min_length", "length_offset", "top_k", "no_repeat_ngram_size"):
             check_whole(name, getattr(self, name), least=0)
+        if self.max_text_bytes is not None:
+            check_whole("max_text_bytes", self.max_text_bytes, least=4)
         check_whole("seed", self.seed, least=0, most=2**31 - 1)
         for name in (
             *("length_penalty", "length_ratio", "temperature", "top_p"),
@@ -186,12 +193,13 @@ class SearchOptions:
 
     @property
     def compiled_part(self):
-        """The options without those that each call may change, the limits and the seed.
+        """The options without those that each call may change: limits, seed, bound of the text.
 
         Searches that share it are compiled once.
         """
         shortest = max(1, self.min_length, len(self.prefix_ids))
-        return replace(self, seed=0, max_length=shortest, length_ratio=0.0, length_offset=0)
+        each_call = {"seed": 0, "length_ratio": 0.0, "length_offset": 0, "max_text_bytes": None}
+        return replace(self, max_length=shortest, **each_call)
 
     @property
     def least_limit(self):

@@ -111,6 +111,7 @@ def _write(translator, folder, search, dtype, single):
         "search": dataclasses.asdict(search),
         "dtype": graph.dtype,
         "max_source_length": model.max_length,
+        "max_text_bytes": graph.max_text_bytes,
         "config": without_paths(translator.config),
     }
     write_metadata(folder, metadata)

@@ -26,6 +26,36 @@ def padded_rows(rows, limit, pad_id, suffix=()):
     return ids, truncated
 
 
+def cut_texts(texts, bound, from_end=False):
+    """Texts cut to a number of bytes where a code point begins, before they are tokenized.
+
+    As `kformer.text.text_bound.cut_text` does in Python.
+
+    Args:
+        texts: string tensor `[B]`.
+        bound: int, at least 4. The most bytes of a text.
+        from_end: bool, default `False`. Whether the end of a text is kept, not its beginning.
+
+    Returns:
+        string tensor `[B]` and boolean tensor `[B]`: the texts, and which were cut.
+    """
+    import tensorflow as tf
+
+    lengths = tf.strings.length(texts)
+    was_cut = lengths > bound
+    # Four bytes, one of which begins a code point: from the cut on, or those up to it.
+    first = lengths - bound if from_end else bound - 3
+    first = tf.where(was_cut, first, 0)
+    around = tf.strings.substr(texts, first, tf.fill(tf.shape(texts), 4))
+    around = tf.strings.substr(tf.strings.join([around, "\0\0\0\0"]), 0, 4)
+    values = tf.io.decode_raw(around, tf.uint8)  # [B, 4]
+    begins = tf.cast((values < 0x80) | (values >= 0xC0), tf.int32)
+    steps = tf.argmax(begins if from_end else begins[:, ::-1], axis=1, output_type=tf.int32)
+    starts = tf.where(was_cut, first + steps, 0) if from_end else tf.zeros_like(lengths)
+    sizes = lengths - starts if from_end else tf.where(was_cut, bound - steps, lengths)
+    return tf.strings.substr(texts, starts, sizes), was_cut
+
+
 def signature(function, name, shape, dtype):
     """A `tf.function` of one named input, as a SavedModel's signature needs it.
 

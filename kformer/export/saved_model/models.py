@@ -31,6 +31,7 @@ def export_model(
     labels=None,
     steps=None,
     max_new_tokens=None,
+    max_text_bytes=None,
     **options,
 ):
     """Writes a model that does not translate as a TensorFlow SavedModel.
@@ -74,6 +75,9 @@ def export_model(
         steps: int, default `None`. How far a forecaster looks ahead.
         max_new_tokens: int, default `None`, for 64 or half of the model's `max_length`, whichever
             is less. The maximum number of tokens that a language model adds.
+        max_text_bytes: int, default `None`, for 64 for each token that the model reads, and at
+            least 4096. A text is cut to so many bytes before it is tokenized: at its end, or at its
+            beginning for a language model. `truncated` marks it.
         **options: fields of `kformer.decoding.SearchOptions` for a language model but those of
             length, `n_best` and `sampling`; `beam_size` is 1 by default.
 
@@ -106,6 +110,7 @@ def export_model(
         "steps": steps,
         "special_tokens": special_tokens,
         "max_new_tokens": max_new_tokens,
+        "max_text_bytes": max_text_bytes,
         **options,
     }
     search = _checked(model, tokenizer, given)
@@ -138,7 +143,9 @@ def _checked(model, tokenizer, given):
                 "special_tokens are a tokenizer's, and none was given; give one, or leave them out."
             )
         _check_labels(model, given["labels"])
-        _check_unused(model, given, {"labels", "special_tokens"})
+        if given["max_text_bytes"] is not None:
+            check_whole("max_text_bytes", given["max_text_bytes"], least=4)
+        _check_unused(model, given, {"labels", "special_tokens", "max_text_bytes"})
     elif isinstance(model, TransformerDecoder):
         _check_tokenizer(model, tokenizer)
         return _search_of(model, given)
@@ -243,7 +250,8 @@ def _graph_of(model, tokenizer, search, given):
         return LanguageGraph(model, graph_tokenizer, search)
     special = given["special_tokens"]
     suffix = list(tokenizer.source_suffix) if special else []
-    return EncoderGraph(model, graph_tokenizer, special, suffix, given["labels"])
+    bound = given["max_text_bytes"]
+    return EncoderGraph(model, graph_tokenizer, special, suffix, given["labels"], bound)
 
 
 def _save_parts(model, tokenizer, folder):

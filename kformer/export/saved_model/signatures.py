@@ -4,7 +4,8 @@ TensorFlow only.
 
 from kformer.decoding import decoder_for
 from kformer.decoding import search as run_search
-from kformer.export.saved_model.graph import owning_module, padded_rows, signature
+from kformer.export.saved_model.graph import cut_texts, owning_module, padded_rows, signature
+from kformer.text.text_bound import byte_bound
 
 # Signatures without a text and with one; the latter is the one that servers take by default.
 IDS, TEXT = "token_ids", "serving_default"
@@ -69,10 +70,20 @@ class EncoderGraph(TokenGraph):
         special_tokens: bool, default `False`. Whether texts get the tokenizer's prefix and suffix.
         suffix: sequence of ints, default empty. That suffix.
         labels: list of str, default `None`. Names of the classes.
+        max_text_bytes: int, default `None`. As of `SearchOptions`.
     """
 
-    def __init__(self, model, graph_tokenizer=None, special_tokens=False, suffix=(), labels=None):
+    def __init__(
+        self,
+        model,
+        graph_tokenizer=None,
+        special_tokens=False,
+        suffix=(),
+        labels=None,
+        max_text_bytes=None,
+    ):
         super().__init__(model, graph_tokenizer)
+        self.max_text_bytes = byte_bound(model.max_length, max_text_bytes)
         self.special_tokens = special_tokens
         self.suffix = suffix
         self.labels = labels
@@ -88,9 +99,10 @@ class EncoderGraph(TokenGraph):
     def from_text(self, text):
         import tensorflow as tf
 
+        text, was_cut = cut_texts(text, self.max_text_bytes)
         rows = self.tokenizer.tokenize(text, side="source", special_tokens=self.special_tokens)
         ids, truncated = padded_rows(rows, self.model.max_length, self.model.pad_id, self.suffix)
-        found = {**self._outputs(ids), "truncated": truncated}
+        found = {**self._outputs(ids), "truncated": truncated | was_cut}
         if self._is_by_token:
             pieces = self.tokenizer.tokens(ids, side="source")
             found["tokens"] = tf.where(ids == self.model.pad_id, "", pieces)
@@ -152,6 +164,8 @@ class LanguageGraph(TokenGraph):
     def from_text(self, text):
         import tensorflow as tf
 
+        bound = byte_bound(self.model.max_length, self.options.max_text_bytes)
+        text, was_cut = cut_texts(text, bound, from_end=True)
         rows = self.tokenizer.tokenize(text, side="target", special_tokens=False)
         ids, scores, truncated = self._continue(rows)
         whole = tf.concat([rows, tf.RaggedTensor.from_tensor(ids)], axis=1)
@@ -159,7 +173,7 @@ class LanguageGraph(TokenGraph):
             "text": self.tokenizer.detokenize(whole, side="target"),
             "continuation": self.tokenizer.detokenize(ids, side="target"),
             "score": scores,
-            "truncated": truncated,
+            "truncated": truncated | was_cut,
         }
 
     def _continue(self, rows):

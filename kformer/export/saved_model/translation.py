@@ -17,7 +17,8 @@ from kformer.decoding.fast.ops_stored import (
 )
 from kformer.decoding.run_search import SearchResult
 from kformer.decoding.searcher import check_options
-from kformer.export.saved_model.graph import owning_module, padded_rows, signature
+from kformer.export.saved_model.graph import cut_texts, owning_module, padded_rows, signature
+from kformer.text.text_bound import byte_bound
 from kformer.utils.backend import static_shapes
 
 # Where each length is compiled, sources are padded to a multiple of this number of tokens.
@@ -57,6 +58,7 @@ class TranslationGraph:
         self.tokenizer = graph_tokenizer
         self.options = options
         self.best_one = dataclasses.replace(options, n_best=1)
+        self.max_text_bytes = byte_bound(model.max_length, options.max_text_bytes)
         self.dtype = dtype or model.policy_name
         self.ops = stored_ops(dtype or "float32") if is_fast else None
         self.decoder = decoder_for(model, self.ops)
@@ -168,6 +170,8 @@ class TranslationGraph:
         batch = tf.shape(text)[0]
         # The search needs at least one row, also where there is no text.
         text = tf.concat([text, tf.fill([tf.cast(batch < 1, tf.int32)], "")], axis=0)
+        # Before the text is tokenized: that takes time and memory in proportion to its length.
+        text, was_cut = cut_texts(text, self.max_text_bytes)
         source_ids, lengths, truncated, is_empty = self._source_rows(text)
         # An empty text gets no steps: the others must not wait for what will be thrown away.
         limits = tf.where(is_empty, 0, self._limits(lengths))
@@ -179,7 +183,7 @@ class TranslationGraph:
             "ids": found.ids[:batch],
             "texts": texts[:batch],
             "scores": scores[:batch],
-            "truncated": truncated[:batch],
+            "truncated": (truncated | was_cut)[:batch],
         }
 
     def _source_rows(self, text):

@@ -1,11 +1,15 @@
 """Bounds of texts and of translations are those of Python in the graph of a SavedModel."""
 
 import pathlib
+import random
+import subprocess
+import sys
 
 import keras
 import pytest
 
 import kformer
+from kformer.text.text_bound import cut_text
 
 FROZEN_RUN = pathlib.Path(__file__).resolve().parents[2] / "frozen_run"
 TEXTS = ["noon", "half past four", "", "ten minutes to nine in the evening"]
@@ -35,6 +39,37 @@ def graph_outputs(translator, texts, **options):
     return {name: value.numpy().tolist() for name, value in found.items()}
 
 
+def test_a_text_is_cut_as_in_python(translator):
+    """Hostile strings at every bound: the same bytes, and the same rows are marked."""
+    import tensorflow as tf
+
+    from kformer.export.saved_model.graph import cut_texts
+
+    random.seed(0)
+    parts = [part.encode() for part in ("a", " ", "é", "中", "\ufdfa", "😀")]
+    parts += [b"\x80", b"\xff", b"\xed\xa0\x80", b"\0"]
+    texts = [b"".join(random.choices(parts, k=random.randrange(30))) for _ in range(300)]
+    for bound in range(4, 60):
+        found = [part.numpy().tolist() for part in cut_texts(tf.constant(texts), bound)]
+        expected = [cut_text(text, bound) for text in texts]
+        assert list(zip(*found, strict=True)) == expected
+    ends, _ = cut_texts(tf.constant(["中中中a", "short", "a" * 30]), 9, from_end=True)
+    assert [end.decode() for end in ends.numpy()] == ["中中a", "short", "a" * 9]
+
+
+def test_the_bound_of_a_graph_is_that_of_the_translator(translator):
+    texts = ["half past four", " " * 5000 + "half past four", "half past four" + " " * 5000]
+    texts += [" " * 5000, "seven " * 100, "\ufdfa" * 5000, ""]
+    for options in ({}, {"max_text_bytes": 6000}, {"max_text_bytes": 9}):
+        found = translator.translate(texts, n_best=2, beam_size=2, **options)
+        outputs = graph_outputs(translator, texts, n_best=2, beam_size=2, **options)
+        assert outputs["truncated"] == [result.truncated for result in found]
+        assert [text.decode() for text in outputs["translation"]] == [each.text for each in found]
+        scores = [[each.score for each in result.hypotheses] for result in found]
+        for mine, theirs in zip(outputs["scores"], scores, strict=True):
+            assert mine == pytest.approx(theirs, abs=1e-4)
+
+
 def test_a_prefix_beyond_the_limit_of_a_row(translator):
     """A row whose limit is below the length of the prefix has the whole prefix, and a score."""
     prefix = tuple(translator.tokenizer.tokenize("下午四点五十分", side="target"))
@@ -50,3 +85,36 @@ def test_a_prefix_beyond_the_limit_of_a_row(translator):
     ):
         assert [text.decode() for text in texts] == [each.text for each in result.hypotheses]
         assert scores == pytest.approx([each.score for each in result.hypotheses], abs=1e-4)
+
+
+# Calls a graph for one text in a process of its own, and prints its seconds, and how many more
+# mebibytes the process then has needed at most.
+PROCESS = """
+import resource, sys, time
+import tensorflow as tf, tensorflow_text
+module = tf.saved_model.load(sys.argv[1])
+run = module.signatures["serving_default"]
+part = {"a": "a", "words": "half past ", "spaces": " ", "fdfa": "\\ufdfa"}[sys.argv[2]].encode()
+text = part * (10_000_000 // len(part))
+run(text=tf.constant([b"half past four", b""]))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+start = time.perf_counter()
+assert run(text=tf.constant([text]))["truncated"].numpy().tolist() == [True]
+seconds = time.perf_counter() - start
+print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before)
+"""
+
+
+@pytest.fixture(scope="module")
+def exported(translator, tmp_path_factory):
+    return translator.export(tmp_path_factory.mktemp("saved_models") / "times", beam_size=2)
+
+
+@pytest.mark.parametrize("kind", ["a", "words", "spaces", "fdfa"])
+def test_ten_megabytes_cost_little(exported, kind):
+    """Less than 2 s and 100 MiB more than an empty text."""
+    command = [sys.executable, "-c", PROCESS, exported, kind]
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    seconds, mebibytes = map(float, process.stdout.split())
+    assert seconds < 2 and mebibytes < 100
