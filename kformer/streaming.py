@@ -139,15 +139,16 @@ def translate_lines(lines, translate, write, *, chunk_lines=512, progress=None):
         progress: function, default `None`. It is called with the number of lines done.
 
     Returns:
-        List of int: the numbers (from 1) of the lines that were longer than the model's limit and
-        were cut.
+        `TruncatedLines`: the lines that were longer than the model's limit and were cut.
     """
-    truncated, done = [], 0
+    truncated, done = TruncatedLines(), 0
     for chunk in chunks_of_lines(lines, chunk_lines):
         # The index of a line in the whole input: random numbers must not depend on the chunks.
         results = translate(chunk, first_index=done)
         write(results)
-        truncated += [done + i for i, result in enumerate(results, 1) if result.truncated]
+        for number, result in enumerate(results, done + 1):
+            if result.truncated:
+                truncated.add(number)
         done += len(chunk)
         if progress is not None:
             progress(done)
@@ -273,18 +274,40 @@ def open_output(path):
         yield file
 
 
-def warn_truncated(numbers, stream=None):
+class TruncatedLines:
+    """How many lines were cut, and the first ten: its size does not grow with the input.
+
+    Args:
+        numbers: iterable of int, default `()`. Numbers of such lines, from 1.
+    """
+
+    def __init__(self, numbers=()):
+        self.count, self.first = 0, []
+        for number in numbers:
+            self.add(number)
+
+    def add(self, number):
+        """Adds the number of a line."""
+        self.count += 1
+        if len(self.first) < 10:
+            self.first.append(number)
+
+
+def warn_truncated(lines, stream=None):
     """Prints which lines were cut.
 
     Args:
-        numbers: list of int, from 1. Nothing is printed if it is empty.
+        lines: `TruncatedLines`, or a list of int, numbers from 1. Nothing is printed if there are
+            none.
         stream: text file, default `None`; `None` for standard error.
     """
-    if numbers:
-        shown = ", ".join(map(str, numbers[:10])) + (", ..." if len(numbers) > 10 else "")
+    if not isinstance(lines, TruncatedLines):
+        lines = TruncatedLines(lines)
+    if lines.count:
+        shown = ", ".join(map(str, lines.first)) + (", ..." if lines.count > 10 else "")
         print(
-            f"warning: {len(numbers)} source line{'s were' if len(numbers) > 1 else ' was'} "
+            f"warning: {lines.count} source line{'s were' if lines.count > 1 else ' was'} "
             "longer than the model's limit and cut "
-            f"(line{'s' if len(numbers) > 1 else ''} {shown}).",
+            f"(line{'s' if lines.count > 1 else ''} {shown}).",
             file=stream or sys.stderr,
         )

@@ -7,6 +7,7 @@ import pytest
 
 import kformer
 from kformer import streaming
+from kformer.translation import Hypothesis, Translation
 from kformer_cli.main import main
 
 FROZEN = pathlib.Path(__file__).parent / "frozen_run"
@@ -37,3 +38,32 @@ def test_samples_depend_on_the_line_number_alone(environment, tmp_path):
     options = {"sampling": True, "temperature": 9.0, "seed": 4}
     parts = [translator([text] * 20, first_index=start, **options) for start in (0, 20)]
     assert [streaming.one_line(line) for line in sum(parts, [])] == sampled[0][:40]
+
+
+class Cutter:
+    """Marks every line as truncated."""
+
+    def __init__(self):
+        self.indices = []
+
+    def translate(self, texts, first_index):
+        self.indices.append(first_index)
+        return [Translation([Hypothesis(text, 0.0, 0.0, [])], True) for text in texts]
+
+
+@pytest.mark.any_backend
+def test_the_report_of_truncated_lines_does_not_grow(capsys):
+    """The number of lines that were cut and the first ten are kept, not all of them."""
+    cutter, written = Cutter(), []
+    lines = (b"a\n" for _ in range(5000))
+    found = streaming.translate_lines(lines, cutter.translate, written.extend, chunk_lines=100)
+    assert len(written) == found.count == 5000 and found.first == [*range(1, 11)]
+    assert cutter.indices == sorted(set(cutter.indices))
+    streaming.warn_truncated(found)
+    streaming.warn_truncated([7])
+    streaming.warn_truncated([])
+    printed = capsys.readouterr().err.splitlines()
+    assert printed[0].startswith("warning: 5000 source lines were longer than the model's limit")
+    assert printed[0].endswith("(lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ...).")
+    assert printed[1].endswith("was longer than the model's limit and cut (line 7).")
+    assert len(printed) == 2
