@@ -24,6 +24,8 @@ _SECONDS_TO_TAKE_A_LOCK = 600
 # Windows locks bytes, and a locked byte cannot be read: this one lies behind the process id.
 _LOCKED_BYTE = 1 << 30
 _IS_LOCKED = {errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK}
+# A full disk, a full quota, a file above the largest size that the process may write.
+_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class LockedError(ValueError):
@@ -43,6 +45,33 @@ def sync_to_disk(path):
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+@contextlib.contextmanager
+def naming_full_disk(path):
+    """Makes the error of a full disk name what was to be written there.
+
+    Writing to an open file raises an OSError without the file's name, and libraries raise errors of
+    their own.
+
+    Args:
+        path: path of the file or folder.
+
+    Raises:
+        OSError: the disk is full. Other errors stay as they are.
+    """
+    try:
+        yield
+    except Exception as error:
+        code = next((code for code in _IS_FULL if _is_about(error, code)), None)
+        if code is None or (isinstance(error, OSError) and error.filename is not None):
+            raise
+        reason = f"{os.strerror(code)} (free some, or write elsewhere)"
+        raise OSError(code, reason, os.fspath(path)) from error
+
+
+def _is_about(error, code):
+    return getattr(error, "errno", None) == code or os.strerror(code) in str(error)
 
 
 @contextlib.contextmanager
@@ -69,8 +98,9 @@ def replacing(path):
     # A fixed name: the next writer overwrites what a killed process left there.
     aside = path.with_name(f".{path.stem}.partial{path.suffix}")
     try:
-        yield aside
-        sync_to_disk(aside)
+        with naming_full_disk(path):
+            yield aside
+            sync_to_disk(aside)
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)
@@ -115,9 +145,10 @@ def new_folder(path, *, replaces=False):
             lock = _lock(aside / LOCK_FILE)
         folder = aside / "new"
         folder.mkdir()
-        yield folder
-        for part in (*folder.rglob("*"), folder):
-            sync_to_disk(part)
+        with naming_full_disk(path):
+            yield folder
+            for part in (*folder.rglob("*"), folder):
+                sync_to_disk(part)
         if replaces:
             _replace_folder(folder, path, aside / "old")
         else:

@@ -7,10 +7,12 @@ OPTIONS are the export's arguments as JSON.
 
 import importlib
 import json
+import os
 import sys
 
 from kformer.export.saved_model.export import export_saved_model
 from kformer.export.saved_model.models import export_model, load_parts
+from kformer.export.saved_model.process import FILE_ERROR
 from kformer.translator import Translator
 
 
@@ -20,11 +22,17 @@ def main():
     # They register layers that the export then loads.
     for module in options.pop("imports"):
         importlib.import_module(module)
-    if kind == "translator":
-        export_saved_model(Translator.load(folder), output, **options)
-    else:
-        model, tokenizer = load_parts(folder)
-        export_model(model, output, tokenizer, **options)
+    try:
+        if kind == "translator":
+            export_saved_model(Translator.load(folder), output, **options)
+        else:
+            model, tokenizer = load_parts(folder)
+            export_model(model, output, tokenizer, **options)
+    except OSError as error:
+        if error.errno is None or error.filename is None:
+            raise
+        print(json.dumps([error.errno, error.strerror, os.fspath(error.filename)]), file=sys.stderr)
+        sys.exit(FILE_ERROR)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,9 @@ import sys
 import tempfile
 from importlib.util import find_spec
 
+# The exit code after an error of a file; the last line has its number, reason and file, as JSON.
+FILE_ERROR = 74
+
 
 def export_in_tensorflow(kind, save, path, options, packages=("tensorflow", "tensorflow_text")):
     """Makes a SavedModel in a process with the TensorFlow backend.
@@ -24,6 +27,7 @@ def export_in_tensorflow(kind, save, path, options, packages=("tensorflow", "ten
 
     Raises:
         ImportError: a package is not installed.
+        OSError: a file cannot be written.
         RuntimeError: the process failed. The message has the last line that it wrote.
     """
     for package in packages:
@@ -49,6 +53,8 @@ def export_in_tensorflow(kind, save, path, options, packages=("tensorflow", "ten
         )
     if process.returncode:
         lines = process.stderr.strip().splitlines()
+        if process.returncode == FILE_ERROR:
+            raise OSError(*json.loads(lines[-1]))
         reason = f": {lines[-1]}" if lines else f" with exit code {process.returncode}."
         raise RuntimeError(
             f"The TensorFlow process that makes the SavedModel failed{reason} If the model has "
