@@ -1,4 +1,4 @@
-"""The subcommands and what their `--help` says.
+"""The subcommands and their help.
 
 Nothing of kformer is imported at the top: each command imports what it needs, and Keras with it, so
 that help and mistyped options answer at once.
@@ -22,8 +22,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     help="Train an encoder-decoder Transformer on parallel text, translate with it, and export "
-    "it as a SavedModel, strings in and "
-    "strings out.\n\nBegin with [bold]kformer quickstart[/bold], which needs no data; then "
+    "it as a SavedModel, strings in and strings out.\n\n"
+    "Begin with [bold]kformer quickstart[/bold], which needs no data; then "
     "[bold]kformer train --train-source train.en --train-target train.de --output "
     "runs/en-de[/bold].",
 )

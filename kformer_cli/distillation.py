@@ -6,90 +6,95 @@ from typing import Annotated
 
 import typer
 
-from kformer_cli.environment import quiet_imports
+from kformer_cli.environment import UsageError, quiet_imports
 from kformer_cli.options import (
-    Backend,
+    LIMITS,
+    MACHINE,
     BatchSize,
-    LengthOffset,
     LengthPenalty,
-    LengthRatio,
-    Threads,
+    given,
     option,
+    with_options,
 )
 
+Teachers = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="RUN...", help="The teacher's run directory; of several, all translate together."
+    ),
+]
+Source = Annotated[
+    pathlib.Path, option("--source", metavar="FILE", help="Source side of the training text.")
+]
+OutputSource = Annotated[
+    pathlib.Path,
+    option("--output-source", metavar="FILE", help="Where the new text's source side goes."),
+]
+OutputTarget = Annotated[
+    pathlib.Path, option("--output-target", metavar="FILE", help="Where the translations go.")
+]
+Reference = Annotated[
+    pathlib.Path | None,
+    option(
+        "--reference",
+        metavar="FILE",
+        help="Its target side, for --backward, --closest and --keep-original.",
+    ),
+]
+Backward = Annotated[
+    list[str] | None,
+    option(
+        "--backward",
+        metavar="RUN",
+        help="A run that translates the target side back; its pairs come along. Give the option "
+        "again for more, which then translate together.",
+    ),
+]
+RoundTrips = Annotated[
+    bool,
+    option(
+        "--round-trips",
+        help="What --backward makes is translated again, by a run of the first: pairs that are "
+        "new on both sides.",
+    ),
+]
+Separately = Annotated[
+    bool,
+    option(
+        "--separately",
+        help="Let each run translate by itself, instead of all together: as many texts as runs.",
+    ),
+]
+Closest = Annotated[
+    bool,
+    option(
+        "--closest",
+        help="Take the translation of the beam that is most like the reference, instead of the "
+        "likeliest.",
+    ),
+]
+KeepOriginal = Annotated[
+    bool, option("--keep-original", help="Also write the given pairs, after the new ones.")
+]
+BeamSize = Annotated[
+    int, option("--beam-size", min=1, show_default=True, help="Live hypotheses per sentence.")
+]
+_SEARCH = {"beam_size": BeamSize, "length_penalty": LengthPenalty, **LIMITS}
 
+
+@with_options({**_SEARCH, "batch_size": BatchSize, **MACHINE}, beam_size=5, batch_size=64)
 def distill(
-    teachers: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN...",
-            help="The teacher's run directory; of several, all translate together.",
-        ),
-    ],
-    source: Annotated[
-        pathlib.Path, option("--source", metavar="FILE", help="Source side of the training text.")
-    ],
-    output_source: Annotated[
-        pathlib.Path,
-        option("--output-source", metavar="FILE", help="Where the new text's source side goes."),
-    ],
-    output_target: Annotated[
-        pathlib.Path, option("--output-target", metavar="FILE", help="Where the translations go.")
-    ],
-    reference: Annotated[
-        pathlib.Path | None,
-        option(
-            "--reference",
-            metavar="FILE",
-            help="Its target side, for --backward, --closest and --keep-original.",
-        ),
-    ] = None,
-    backward: Annotated[
-        list[str] | None,
-        option(
-            "--backward",
-            metavar="RUN",
-            help="A run that translates the target side back; its pairs come along. Give the "
-            "option again for more, which then "
-            "translate together.",
-        ),
-    ] = None,
-    round_trips: Annotated[
-        bool,
-        option(
-            "--round-trips",
-            help="What --backward makes is translated again, by a run of the first: pairs that "
-            "are new on both sides.",
-        ),
-    ] = False,
-    separately: Annotated[
-        bool,
-        option(
-            "--separately",
-            help="Let each run translate by itself, in place of all together: as many texts as "
-            "runs.",
-        ),
-    ] = False,
-    closest: Annotated[
-        bool,
-        option(
-            "--closest",
-            help="Take the translation of the beam that is most like the reference, in place "
-            "of the likeliest.",
-        ),
-    ] = False,
-    keep_original: Annotated[
-        bool, option("--keep-original", help="Also write the given pairs, behind the new ones.")
-    ] = False,
-    beam_size: Annotated[
-        int, option("--beam-size", min=1, show_default=True, help="Live hypotheses per sentence.")
-    ] = 5,
-    length_penalty: LengthPenalty = None,
-    length_ratio: LengthRatio = None,
-    length_offset: LengthOffset = None,
-    batch_size: BatchSize = 64,
-    threads: Threads = None,
-    backend: Backend = None,
+    teachers: Teachers,
+    source: Source,
+    output_source: OutputSource,
+    output_target: OutputTarget,
+    reference: Reference = None,
+    backward: Backward = None,
+    round_trips: RoundTrips = False,
+    separately: Separately = False,
+    closest: Closest = False,
+    keep_original: KeepOriginal = False,
+    **options,
 ):
     """Translate a training text by teachers, to train a small model on (sequence-level knowledge
     distillation).
@@ -99,44 +104,30 @@ def distill(
     train` on the two files; give it the teacher's tokenizer, so that it may teach in turn.
 
     Example: [bold]kformer distill runs/1 runs/2 runs/3 --source train.en --reference train.de
-        --closest --output-source kd.en
-    --output-target kd.de[/bold]
+    --closest --output-source kd.en --output-target kd.de[/bold]
     """
     with quiet_imports():
         from kformer import streaming
         from kformer.distillation.text import distill
-        from kformer.translator import Translator
         from kformer.utils.progress import Progress
+    if backward and reference is None:
+        raise UsageError(
+            "--backward translates the target side of the training text: give it by --reference."
+        )
+    if round_trips and not backward:
+        raise UsageError(
+            "--round-trips go back and forth: give a run of the other direction by --backward."
+        )
     sources = streaming.read_lines(source, "source")
     references = None
     if reference is not None:
         references = streaming.read_lines(reference, "reference")
         streaming.check_same_length(source, sources, reference, references)
-    if backward and references is None:
-        raise ValueError(
-            "--backward translates the target side of the training text: give it by --reference."
-        )
-
-    if round_trips and not backward:
-        raise ValueError(
-            "--round-trips go back and forth: give a run of the other direction by --backward."
-        )
-
-    def loaded(runs):
-        groups = [[run] for run in runs] if separately else [runs] if runs else []
-        return [Translator.load(group) for group in groups]
-
-    forward, back = loaded(teachers), loaded(backward or [])
+    forward, back = _load(teachers, separately), _load(backward or [], separately)
     settings = {"round_trips": round_trips, "closest": closest, "keep_original": keep_original}
-    settings |= {"batch_size": batch_size, "beam_size": beam_size}
-    search = {
-        "length_penalty": length_penalty,
-        "length_ratio": length_ratio,
-        "length_offset": length_offset,
-    }
-    settings |= {name: value for name, value in search.items() if value is not None}
+    settings |= given(options, [*_SEARCH, "batch_size"])
     texts = len(forward) + len(back) * (2 if round_trips else 1)
-    # Opened first, so that a path that cannot be written is known before the long work.
+    # Opened first, so that a path that cannot be written is an error before the long work.
     with (
         streaming.open_output(output_source) as first,
         streaming.open_output(output_target) as second,
@@ -149,7 +140,14 @@ def distill(
             file.writelines(streaming.one_line(line).encode() + b"\n" for line in lines)
     print(
         f"{len(text.sources):,} pairs ({text.num_empty:,} with an empty translation and "
-        f"{text.num_truncated:,} too long for a teacher "
-        "left out)",
+        f"{text.num_truncated:,} too long for a teacher left out)",
         file=sys.stderr,
     )
+
+
+def _load(runs, separately):
+    """Translators of these runs: one for each run, or one of all together."""
+    from kformer.translator import Translator
+
+    groups = [[run] for run in runs] if separately else [runs] if runs else []
+    return [Translator.load(group) for group in groups]

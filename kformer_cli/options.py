@@ -1,5 +1,6 @@
 """The options that several commands have."""
 
+import inspect
 from typing import Annotated
 
 import typer
@@ -12,9 +13,8 @@ def option(*names, help, **kwargs):
 # `--backend` and `--threads` are read by kformer_cli.environment, before Keras is imported; here
 # they are declared and explained.
 BACKEND_HELP = (
-    "The library that computes: tensorflow, jax or torch. Default: $KERAS_BACKEND, else "
-    "Keras's own "
-    "choice (tensorflow)."
+    "The library that computes: tensorflow, jax or torch. Default: $KERAS_BACKEND, else Keras's "
+    "own choice (tensorflow)."
 )
 THREADS_HELP = "Threads to compute with. Default: one for each CPU core."
 Backend = Annotated[str | None, option("--backend", metavar="NAME", help=BACKEND_HELP)]
@@ -64,8 +64,8 @@ LengthRatio = Annotated[
     option(
         "--length-ratio",
         help="With --length-offset: most tokens of a translation as RATIO * source tokens + "
-        "OFFSET. A high length penalty needs a low "
-        "limit, or it favours sentences that repeat themselves. Default: 2.",
+        "OFFSET. A high length penalty needs a low limit, or it favours sentences that repeat "
+        "themselves. Default: 2.",
     ),
 ]
 LengthOffset = Annotated[
@@ -114,13 +114,88 @@ BatchSize = Annotated[
 ]
 
 
-def wide_enough(translator, beam_size, n_best, sample):
-    """The beam size, widened to `n_best` where nobody said how wide it should be and the search is
-    not fixed.
+Sample = Annotated[
+    bool, option("--sample", help="Sample translations instead of searching for the best.")
+]
+Temperature = Annotated[
+    float | None,
+    option(
+        "--temperature",
+        help="With --sample: below 1 likelier tokens are sampled more often, above 1 rarer ones. "
+        "Default: 1.",
+    ),
+]
+TopK = Annotated[
+    int | None,
+    option("--top-k", help="With --sample: sample among the k likeliest tokens. Default: all."),
+]
+TopP = Annotated[
+    float | None,
+    option(
+        "--top-p",
+        help="With --sample: sample among the likeliest tokens that hold this much probability. "
+        "Default: 1, all.",
+    ),
+]
+SampleSeed = Annotated[
+    int | None, option("--seed", help="With --sample: seed of the random numbers. Default: 0.")
+]
+
+# Groups of options, which commands take as they are: name to declaration.
+LIMITS = {"length_ratio": LengthRatio, "length_offset": LengthOffset}
+SEARCH = {
+    "beam_size": BeamSize,
+    "length_penalty": LengthPenalty,
+    "max_length": MaxLength,
+    **LIMITS,
+    "repetition_penalty": RepetitionPenalty,
+    "no_repeat_ngram_size": NoRepeatNgramSize,
+}
+SAMPLING = {"temperature": Temperature, "top_k": TopK, "top_p": TopP, "seed": SampleSeed}
+LANGUAGES = {"source_language": SourceLanguage, "target_language": TargetLanguage}
+MACHINE = {"threads": Threads, "backend": Backend}
+
+
+def with_options(declarations, **defaults):
+    """A decorator: gives a command declared options, which it takes as `**options`.
+
+    The option parser makes the command line of a function's signature. This writes one: the
+    function's own parameters, then the declared ones.
+
+    Args:
+        declarations: dict of parameter name to its `Annotated` type.
+        **defaults: defaults of these parameters. All others are `None`.
     """
+
+    def decorate(command):
+        own = [
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for parameter in inspect.signature(command).parameters.values()
+            if parameter.kind != inspect.Parameter.VAR_KEYWORD
+        ]
+        declared = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                annotation=annotation,
+                default=defaults.get(name),
+            )
+            for name, annotation in declarations.items()
+        ]
+        command.__signature__ = inspect.Signature([*own, *declared])
+        command.__annotations__ = command.__annotations__ | declarations
+        return command
+
+    return decorate
+
+
+def given(options, names):
+    """The options of these names that are set."""
+    return {name: options[name] for name in names if options[name] is not None}
+
+
+def wide_enough(translator, beam_size, n_best):
+    """The beam size, raised to `n_best` if it is unset and the search is not fixed."""
     default = getattr(translator.options, "beam_size", None)
-    return (
-        n_best
-        if beam_size is None and not sample and default is not None and n_best > default
-        else beam_size
-    )
+    is_too_narrow = beam_size is None and default is not None and n_best > default
+    return n_best if is_too_narrow else beam_size

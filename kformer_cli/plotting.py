@@ -1,4 +1,4 @@
-"""The commands that draw: `plot attention` and `plot training`."""
+"""The commands that plot: `plot attention` and `plot training`."""
 
 import pathlib
 import sys
@@ -7,18 +7,47 @@ from typing import Annotated
 import typer
 
 from kformer_cli.environment import quiet_imports
-from kformer_cli.options import Backend, BeamSize, Run, Threads, option
+from kformer_cli.options import MACHINE, BeamSize, Run, given, option, with_options
 
 plot = typer.Typer(
     no_args_is_help=True,
-    help="Draw attention maps or training curves. Needs Matplotlib: pip install kformer\\[plots].",
+    help="Plot attention maps or training curves. Needs Matplotlib: pip install kformer\\[plots].",
 )
 Output = Annotated[
     pathlib.Path, option("--output", metavar="FILE", help="The picture: .png, .svg or .pdf.")
 ]
 
 
+_MAPS = {
+    "target": Annotated[
+        str | None,
+        option("--target", metavar="TEXT", help="Its translation. Default: the model's own."),
+    ],
+    "kind": Annotated[
+        str,
+        option(
+            "--kind",
+            show_default=True,
+            help="cross (decoder on encoder), encoder or decoder. A page has all three.",
+        ),
+    ],
+    "layer": Annotated[
+        list[int] | None,
+        option("--layer", help="A layer to plot, from 1. Give it again for more. Default: all."),
+    ],
+    "head": Annotated[
+        list[int] | None,
+        option("--head", help="A head to plot, from 1. Give it again for more. Default: all."),
+    ],
+    "mean": Annotated[
+        bool, option("--mean", help="Plot the mean of a layer's heads instead of each.")
+    ],
+    "beam_size": BeamSize,
+}
+
+
 @plot.command()
+@with_options({**_MAPS, **MACHINE}, kind="cross", mean=False)
 def attention(
     run: Run,
     source: Annotated[str, option("--source", metavar="TEXT", help="A sentence to translate.")],
@@ -30,37 +59,12 @@ def attention(
             help="The picture: .png, .svg, .pdf, or .html to look around in.",
         ),
     ],
-    target: Annotated[
-        str | None,
-        option("--target", metavar="TEXT", help="Its translation. Default: the model's own."),
-    ] = None,
-    kind: Annotated[
-        str,
-        option(
-            "--kind",
-            show_default=True,
-            help="cross (decoder on encoder), encoder or decoder. A page has all three.",
-        ),
-    ] = "cross",
-    layer: Annotated[
-        list[int] | None,
-        option("--layer", help="A layer to draw, from 1. Give it again for more. Default: all."),
-    ] = None,
-    head: Annotated[
-        list[int] | None,
-        option("--head", help="A head to draw, from 1. Give it again for more. Default: all."),
-    ] = None,
-    mean: Annotated[
-        bool, option("--mean", help="Draw the mean of a layer's heads in place of each.")
-    ] = False,
-    beam_size: BeamSize = None,
-    threads: Threads = None,
-    backend: Backend = None,
+    **options,
 ):
-    """Draw which token looked at which, in a real translation by a real model.
+    """Plot which token attended to which, in a real translation by a real model.
 
     Example: [bold]kformer plot attention runs/en-de --source "A man rides a horse." --output
-        attention.png[/bold]
+    attention.png[/bold]
     """
     with quiet_imports():
         from kformer import plots
@@ -68,32 +72,32 @@ def attention(
     is_page = output.suffix.lower() in (".html", ".htm")
     if not is_page:
         plots.style.check_suffix(output)
+    chosen = {name: _from_zero(options[name], name) for name in ("layer", "head")}
     translator = Translator.load(run)
     maps = plots.attention_maps(
-        translator, source, target, **({} if beam_size is None else {"beam_size": beam_size})
+        translator, source, options["target"], **given(options, ["beam_size"])
     )
     if is_page:
         plots.style.write_text(output, plots.attention_html(maps))
     else:
-        scores, queries, keys = maps.of(kind)
-        chosen = {
-            name: None if numbers is None else _from_one(numbers, name)
-            for name, numbers in (("layer", layer), ("head", head))
-        }
+        scores, queries, keys = maps.of(options["kind"])
         figure = plots.plot_attention(
             scores,
             queries,
             keys,
             layers=chosen["layer"],
             heads=chosen["head"],
-            mean=mean,
+            mean=options["mean"],
             title=f"{source} \u2192 {maps.text}",
         )
         plots.save(figure, output)
     print(f"{maps.text}\n{output}", file=sys.stderr)
 
 
-def _from_one(numbers, name):
+def _from_zero(numbers, name):
+    """Numbers that count from 0, of an option that counts from 1; `None` if it is unset."""
+    if not numbers:
+        return None
     if min(numbers) < 1:
         raise ValueError(f"--{name} counts from 1, but {min(numbers)} was given.")
     return [number - 1 for number in numbers]
@@ -107,11 +111,11 @@ def training(
         list[str] | None,
         option(
             "--metric",
-            help="A number to draw beside the loss. Give it again for more. Default: nll and bleu.",
+            help="A metric to plot beside the loss. Give it again for more. Default: nll and bleu.",
         ),
     ] = None,
 ):
-    """Draw the curves of trainings, beside each other.
+    """Plot the curves of trainings, beside each other.
 
     Example: [bold]kformer plot training runs/1 runs/2 --output curves.png[/bold]
     """

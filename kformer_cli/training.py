@@ -1,6 +1,5 @@
 """The commands that train: `quickstart`, `train` and `average`."""
 
-import inspect
 import json
 import os
 import pathlib
@@ -11,9 +10,18 @@ import typer
 
 from kformer_cli.declarations import TRAINING
 from kformer_cli.environment import Interrupted, UsageError, quiet_imports
-from kformer_cli.options import BACKEND_HELP, THREADS_HELP, Backend, Run, Threads, option
+from kformer_cli.options import (
+    BACKEND_HELP,
+    MACHINE,
+    THREADS_HELP,
+    Backend,
+    Run,
+    option,
+    with_options,
+)
 
 
+@with_options(MACHINE)
 def quickstart(
     output: Annotated[
         pathlib.Path,
@@ -51,8 +59,7 @@ def quickstart(
             help="A minute instead of several: everything runs, but the translations are poor.",
         ),
     ] = False,
-    threads: Threads = None,
-    backend: Backend = None,
+    **options,
 ):
     """Train on generated pairs, measure, export and translate: the whole way in minutes, without
     any data.
@@ -68,62 +75,14 @@ def quickstart(
     quickstart(output, saved_model, steps=steps, seed=seed, quick=quick)
 
 
-def train(output, resume, threads, backend, matmul_precision, keep_memory, **options):
-    """Train a model on parallel text, or go on with a training.
-
-    Writes a run directory: the tokenizer, config.json, history.csv (a row per step), checkpoints,
-    and at the end of each epoch model.keras, so that `kformer translate RUN` works from the first
-    epoch on.
-
-    Example: [bold]kformer train --train-source train.en --train-target train.de --valid-source
-    val.en --valid-target val.de --output runs/en-de[/bold]
-
-    After an interruption, also by kill -9: [bold]kformer train --output runs/en-de --resume[/bold]
-    """
-    options["separate_vocabularies"] = options["separate_vocabularies"] or None
-    options["teachers"] = options["teachers"] or None
-    options["model_options"] = dict(map(_name_and_value, options["model_options"] or ())) or None
-    for name, value in options.items():
-        try:
-            TRAINING[name].check(value, f"--{TRAINING[name].flag}")
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-    with quiet_imports():
-        from kformer.trainer import train_run
-        from kformer.training import configure_machine
-
-        machine = configure_machine(matmul_precision, keep_memory)
-    print(machine, file=sys.stderr, flush=True)
-    try:
-        result = train_run(output, resume=resume, **options)
-    except KeyboardInterrupt:
-        raise Interrupted(
-            f"interrupted; `kformer train --output {output} --resume` goes on from the latest "
-            "checkpoint."
-        ) from None
-    print(result.path)
-
-
-def _run_parameters():
-    """The options of `train` that are no part of a training: where it is, and on what it runs."""
-    return {
-        "output": Annotated[
-            pathlib.Path,
-            option(
-                "--output",
-                metavar="RUN",
-                help="The run directory to make, or with --resume to go on with.",
-            ),
-        ],
-        "resume": Annotated[
-            bool,
-            option(
-                "--resume",
-                help="Go on where the training in RUN was interrupted, with the options that it "
-                "began with.",
-            ),
-        ],
-    }
+_Resume = Annotated[
+    bool,
+    option(
+        "--resume",
+        help="Go on where the training in RUN was interrupted, with the options that it began "
+        "with.",
+    ),
+]
 
 
 def _machine_parameters():
@@ -169,25 +128,56 @@ def _declared_parameters():
         yield name, Annotated[kind | None, option(flag, help=text, **settings)]
 
 
-def _add_parameters(function):
-    """Gives `train` its signature, of which the option parser makes the command line."""
-    defaults = {"output": inspect.Parameter.empty, "resume": False, "keep_memory": True}
-    annotations = {**_run_parameters(), **dict(_declared_parameters()), **_machine_parameters()}
-    function.__signature__ = inspect.Signature(
-        [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                annotation=annotation,
-                default=defaults.get(name),
-            )
-            for name, annotation in annotations.items()
-        ]
-    )
-    function.__annotations__ = annotations
+@with_options(
+    {"resume": _Resume, **dict(_declared_parameters()), **_machine_parameters()},
+    resume=False,
+    keep_memory=True,
+)
+def train(
+    output: Annotated[
+        pathlib.Path,
+        option(
+            "--output",
+            metavar="RUN",
+            help="The run directory to make, or with --resume to go on with.",
+        ),
+    ],
+    **options,
+):
+    """Train a model on parallel text, or go on with a training.
 
+    Writes a run directory: the tokenizer, config.json, history.csv (a row per step), checkpoints,
+    and at the end of each epoch model.keras, so that `kformer translate RUN` works from the first
+    epoch on.
 
-_add_parameters(train)
+    Example: [bold]kformer train --train-source train.en --train-target train.de --valid-source
+    val.en --valid-target val.de --output runs/en-de[/bold]
+
+    After an interruption, also by kill -9: [bold]kformer train --output runs/en-de --resume[/bold]
+    """
+    settings = {name: options[name] for name in TRAINING}
+    settings["separate_vocabularies"] = settings["separate_vocabularies"] or None
+    settings["teachers"] = settings["teachers"] or None
+    settings["model_options"] = dict(map(_name_and_value, settings["model_options"] or ())) or None
+    for name, value in settings.items():
+        try:
+            TRAINING[name].check(value, f"--{TRAINING[name].flag}")
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+    with quiet_imports():
+        from kformer.trainer import train_run
+        from kformer.training import configure_machine
+
+        machine = configure_machine(options["matmul_precision"], options["keep_memory"])
+    print(machine, file=sys.stderr, flush=True)
+    try:
+        result = train_run(output, resume=options["resume"], **settings)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"interrupted; `kformer train --output {output} --resume` goes on from the latest "
+            "checkpoint."
+        ) from None
+    print(result.path)
 
 
 def _name_and_value(text):

@@ -1,4 +1,4 @@
-"""The command line: what it prints, what it refuses, and a training that is killed and goes on."""
+"""The command line: its output, its errors, and a training that is killed and resumed."""
 
 import argparse
 import contextlib
@@ -90,7 +90,7 @@ def small_run(tmp_path_factory, corpus):
 
 
 def train_arguments(corpus, output, **options):
-    """The arguments of a `kformer train`."""
+    """The arguments of `kformer train`."""
     options = {**corpus, "output": output, **options}
     return [
         "train",
@@ -103,7 +103,7 @@ def train_arguments(corpus, output, **options):
 
 
 def error_of(result):
-    """The error line of a failed command, after a look at everything that a failure must not do."""
+    """The error line of a failed command, after checks that hold for every failure."""
     code, out, err = result
     assert code in (1, 2, 130)
     assert out == b""
@@ -186,7 +186,7 @@ def test_a_wrong_command_line_is_one_line_and_exit_code_2(kformer_main, argument
 
 
 @pytest.mark.any_backend
-def test_a_backend_that_is_not_installed_is_told(kformer_main, monkeypatch):
+def test_a_backend_that_is_not_installed_is_an_error(kformer_main, monkeypatch):
     monkeypatch.setattr(environment.importlib.util, "find_spec", lambda name: None)
     result = kformer_main("translate", "x", "--backend", "jax")
     assert (
@@ -211,7 +211,7 @@ def test_a_backend_that_is_not_installed_is_told(kformer_main, monkeypatch):
         ),
     ],
 )
-def test_whatever_happens_is_one_line(kformer_main, monkeypatch, error, code, words):
+def test_any_exception_is_one_line(kformer_main, monkeypatch, error, code, words):
     def app(**_):
         raise error
 
@@ -226,94 +226,108 @@ def test_whatever_happens_is_one_line(kformer_main, monkeypatch, error, code, wo
 # ---- bad input ----
 
 
-def bad_inputs(folder):
-    """Command lines with something wrong in their files, and words of the error."""
-    good = folder / "good.txt"
-    files = {
-        "good": b"noon\n",
-        "two": b"noon\nnoon\n",
-        "empty": b"",
-        "latin": b"noon\n",
-        "bytes": b"noon\ncaf\xe9\n",
-    }
-    for name, content in files.items():
-        (folder / f"{name}.txt").write_bytes(content)
-    two, empty, invalid, missing = (
-        folder / "two.txt",
-        folder / "empty.txt",
-        folder / "bytes.txt",
-        folder / "missing.txt",
-    )
-    newer = folder / "newer"
-    newer.mkdir()
-    (newer / "config.json").write_text('{"format_version": 1000}')
-    half = folder / "half"
-    (half / "tokenizer").mkdir(parents=True)
-    (half / "config.json").write_text('{"format_version": 1}')
-    other = folder / "other"
-    other.mkdir()
-    (other / "thesis.tex").write_text("")
+class BadFiles:
+    """Files and folders with something wrong in them."""
 
-    def train(source, target, *more, output=folder / "run"):
-        return [
-            "train",
-            "--output",
-            output,
-            "--train-source",
-            source,
-            "--train-target",
-            target,
-            *more,
-        ]
+    def __init__(self, folder):
+        self.folder = folder
+        self.good = self._file("good.txt", b"noon\n")
+        self.two = self._file("two.txt", b"noon\nnoon\n")
+        self.empty = self._file("empty.txt", b"")
+        self.invalid = self._file("bytes.txt", b"noon\ncaf\xe9\n")
+        self.missing = folder / "missing.txt"
+        self.newer, self.half, self.other = (folder / name for name in ("newer", "half", "other"))
+        self._file("newer/config.json", b'{"format_version": 1000}')
+        self._file("half/config.json", b'{"format_version": 1}')
+        (self.half / "tokenizer").mkdir()
+        self._file("other/thesis.tex", b"")
 
-    def compare(source, reference, *more, model=RUN):
-        return ["evaluate", model, "--source", source, "--reference", reference, *more]
+    def _file(self, name, content):
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+        return path
 
+    def train(self, source, target, *more, output=None):
+        sides = ["--train-source", source, "--train-target", target]
+        return ["train", "--output", output or self.folder / "run", *sides, *more]
+
+
+def bad_trainings(bad):
+    """Command lines of `train` with something wrong, and words of the error."""
     return [
-        (train(missing, good), "missing.txt' does not exist"),
-        (train(good, two), f"1 lines in '{good}', but 2 in '{two}'"),
-        (train(empty, empty), "empty.txt' is empty"),
-        (train(invalid, two), f"Line 2 of '{invalid}' is not valid UTF-8"),
-        (train(folder, good), "is a folder"),
-        (train(good, good, "--valid-source", good), "give valid_source and valid_target"),
+        (bad.train(bad.missing, bad.good), "missing.txt' does not exist"),
+        (bad.train(bad.good, bad.two), f"1 lines in '{bad.good}', but 2 in '{bad.two}'"),
+        (bad.train(bad.empty, bad.empty), "empty.txt' is empty"),
+        (bad.train(bad.invalid, bad.two), f"Line 2 of '{bad.invalid}' is not valid UTF-8"),
+        (bad.train(bad.folder, bad.good), "is a folder"),
         (
-            train(good, good, "--preset", "huge"),
+            bad.train(bad.good, bad.good, "--valid-source", bad.good),
+            "give valid_source and valid_target",
+        ),
+        (
+            bad.train(bad.good, bad.good, "--preset", "huge"),
             "--preset must be one of tiny, small, base, big, paper_base",
         ),
         (
-            train(good, good, "--norm", "both"),
+            bad.train(bad.good, bad.good, "--norm", "both"),
             "norm must be one of pre, post, but 'both' was given",
         ),
-        (train(good, good, "--dropout", "1.5"), "dropout must be in [0, 1), but 1.5 was given"),
         (
-            train(good, good, "--model-option", "rope"),
+            bad.train(bad.good, bad.good, "--dropout", "1.5"),
+            "dropout must be in [0, 1), but 1.5 was given",
+        ),
+        (
+            bad.train(bad.good, bad.good, "--model-option", "rope"),
             "a model option is NAME=VALUE, as gated=true, but 'rope' was given",
         ),
         (
-            train(good, good, "--model-option", "gate=true"),
+            bad.train(bad.good, bad.good, "--model-option", "gate=true"),
             "There is no model option 'gate': choose among activation, attention_",
         ),
         (
-            train(good, good, "--epochs", "0"),
+            bad.train(bad.good, bad.good, "--epochs", "0"),
             "epochs must be a whole number of at least 1, but 0 was given",
         ),
-        (train(good, good, "--precision", "int8"), "precision must be one of float32"),
-        (train(good, good, "--start-from", RUN, "--preset", "tiny"), "so preset cannot be chosen"),
-        (train(good, good, "--start-from", missing), "missing.txt"),
-        (train(good, good, output=good), "is a file"),
-        (train(good, good, output=other), "is not empty and holds no training (it has thesis.tex)"),
-        (train(good, good, output=newer), "install a newer kformer"),
-        (["train", "--output", folder / "new", "--resume"], "give train_source and train_target"),
-        (["translate", folder / "nowhere"], "There is no run directory or SavedModel"),
-        (["translate", other], "neither a run directory (it lacks config.json) nor a SavedModel"),
-        (["translate", newer], "install a newer kformer"),
-        (["translate", half], "has no model.keras yet"),
-        (["translate", RUN, "--input", missing], "missing.txt' does not exist"),
+        (bad.train(bad.good, bad.good, "--precision", "int8"), "precision must be one of float32"),
         (
-            ["translate", RUN, "--input", good, "--output", folder / "no" / "out.txt"],
+            bad.train(bad.good, bad.good, "--start-from", RUN, "--preset", "tiny"),
+            "so preset cannot be chosen",
+        ),
+        (bad.train(bad.good, bad.good, "--start-from", bad.missing), "missing.txt"),
+        (bad.train(bad.good, bad.good, output=bad.good), "is a file"),
+        (
+            bad.train(bad.good, bad.good, output=bad.other),
+            "is not empty and holds no training (it has thesis.tex)",
+        ),
+        (bad.train(bad.good, bad.good, output=bad.newer), "install a newer kformer"),
+        (
+            ["train", "--output", bad.folder / "new", "--resume"],
+            "give train_source and train_target",
+        ),
+    ]
+
+
+def bad_translations(bad):
+    """Command lines of `translate`, `evaluate` and `score` with something wrong."""
+
+    def compare(source, reference, *more):
+        return ["evaluate", RUN, "--source", source, "--reference", reference, *more]
+
+    return [
+        (["translate", bad.folder / "nowhere"], "There is no run directory or SavedModel"),
+        (
+            ["translate", bad.other],
+            "neither a run directory (it lacks config.json) nor a SavedModel",
+        ),
+        (["translate", bad.newer], "install a newer kformer"),
+        (["translate", bad.half], "has no model.keras yet"),
+        (["translate", RUN, "--input", bad.missing], "missing.txt' does not exist"),
+        (
+            ["translate", RUN, "--input", bad.good, "--output", bad.folder / "no" / "out.txt"],
             "of the output file does not exist",
         ),
-        (["translate", RUN, "--input", good, "--output", folder], "Is a directory"),
+        (["translate", RUN, "--input", bad.good, "--output", bad.folder], "Is a directory"),
         (
             ["translate", RUN, "--beam-size", "0"],
             "beam_size must be a whole number of at least 1, but 0 was given",
@@ -329,37 +343,55 @@ def bad_inputs(folder):
             "was exported with repetition_penalty=1.0",
         ),
         (["translate", SAVED_MODEL, "--n-best", "9"], "was exported with the 4 best"),
-        (compare(good, two), "1 lines in"),
-        (compare(empty, empty), "empty.txt' is empty"),
-        (compare(invalid, two), "Line 2 of the source file"),
+        (compare(bad.good, bad.two), "1 lines in"),
+        (compare(bad.empty, bad.empty), "empty.txt' is empty"),
+        (compare(bad.invalid, bad.two), "Line 2 of the source file"),
         (
-            compare(good, good, "--tokenize", "moses"),
+            compare(bad.good, bad.good, "--tokenize", "moses"),
             "tokenize must be one of 13a, char",
         ),
-        (["score", RUN, "--source", good, "--target", two], "1 lines in"),
-        (["score", SAVED_MODEL, "--source", good, "--target", good], "is no run directory"),
-        (["export", folder / "nowhere", "--output", folder / "saved"], "There is no run directory"),
-        (["export", RUN, "--output", folder, "--format", "onnx"], "exists already"),
+        (["score", RUN, "--source", bad.good, "--target", bad.two], "1 lines in"),
+        (["score", SAVED_MODEL, "--source", bad.good, "--target", bad.good], "is no run directory"),
+    ]
+
+
+def bad_exports(bad):
+    """Command lines of `export` and `import` with something wrong."""
+    return [
         (
-            ["export", RUN, "--output", folder / "x", "--dtype", "int8"],
+            ["export", bad.folder / "nowhere", "--output", bad.folder / "saved"],
+            "There is no run directory",
+        ),
+        (["export", RUN, "--output", bad.folder, "--format", "onnx"], "exists already"),
+        (
+            ["export", RUN, "--output", bad.folder / "x", "--dtype", "int8"],
             "dtype must be one of float32, bfloat16, but 'int8' was given",
         ),
         (
-            ["export", RUN, "--output", folder / "x", "--format", "hf", "--dtype", "int8"],
+            ["export", RUN, "--output", bad.folder / "x", "--format", "hf", "--dtype", "int8"],
             "dtype must be one of float32, float16, bfloat16",
         ),
         (
-            ["export", RUN, "--output", folder / "x", "--format", "ctranslate2", "--dtype", "int4"],
+            [
+                "export",
+                RUN,
+                "--output",
+                bad.folder / "x",
+                "--format",
+                "ctranslate2",
+                "--dtype",
+                "int4",
+            ],
             "quantization must be one of",
         ),
-        (["import", folder / "nowhere", "--output", folder / "x"], "There is no folder"),
+        (["import", bad.folder / "nowhere", "--output", bad.folder / "x"], "There is no folder"),
         (
-            ["import", folder, "--output", folder / "x"],
+            ["import", bad.folder, "--output", bad.folder / "x"],
             "has no config.json, so it is no folder of a published model",
         ),
-        (["import", RUN, "--output", folder], "There is something at"),
+        (["import", RUN, "--output", bad.folder], "There is something at"),
         (
-            ["import", RUN, "--output", folder / "x"],
+            ["import", RUN, "--output", bad.folder / "x"],
             "has the model_type None; kformer imports t5, mt5, marian",
         ),
         (
@@ -371,7 +403,8 @@ def bad_inputs(folder):
 
 
 def test_bad_input_is_one_clear_line(kformer_main, tmp_path):
-    for arguments, words in bad_inputs(tmp_path):
+    bad = BadFiles(tmp_path)
+    for arguments, words in [*bad_trainings(bad), *bad_translations(bad), *bad_exports(bad)]:
         line = error_of(kformer_main(*arguments, stdin=b"noon\n"))
         assert words in line, (arguments, line)
     assert not (tmp_path / "no").exists() and not (tmp_path / "saved").exists()
@@ -456,7 +489,7 @@ def test_scores_are_those_that_the_score_command_gives(kformer_main, tmp_path):
     rows = [line.split("\t") for line in out.decode().splitlines()]
     assert code == 0 and [len(row) for row in rows] == [4] * len(TIMES)
     # Each source twice, with its two translations. (The second may be the first in other pieces,
-    # which no text can tell.)
+    # which have the same text.)
     pairs = [
         (line, row[i], float(row[i + 1]))
         for line, row in zip(TIMES, rows, strict=True)
@@ -476,7 +509,7 @@ def test_scores_are_those_that_the_score_command_gives(kformer_main, tmp_path):
 
 
 @pytest.mark.any_backend
-def test_length_limits_hold_in_every_command_that_searches(kformer_main, tmp_path):
+def test_length_limits_apply_in_every_command_that_searches(kformer_main, tmp_path):
     limits = {"length_ratio": 0.5, "length_offset": 1}
     arguments = ["--length-ratio", "0.5", "--length-offset", "1", "--beam-size", "2"]
     translator = kformer.Translator.load(RUN)
@@ -515,7 +548,7 @@ def test_length_limits_hold_in_every_command_that_searches(kformer_main, tmp_pat
 
 
 @pytest.mark.any_backend
-def test_penalties_on_repetition_hold_in_every_command_that_searches(kformer_main, tmp_path):
+def test_penalties_on_repetition_apply_in_every_command_that_searches(kformer_main, tmp_path):
     flags = ("--repetition-penalty", "0.2", "--no-repeat-ngram-size", "3", "--beam-size", "1")
     options = {"repetition_penalty": 0.2, "no_repeat_ngram_size": 3, "beam_size": 1}
     translator = kformer.Translator.load(RUN)
@@ -536,7 +569,7 @@ def test_penalties_on_repetition_hold_in_every_command_that_searches(kformer_mai
     assert {name: search[name] for name in options} == options
 
 
-def test_a_source_that_was_cut_is_told(kformer_main):
+def test_a_truncated_source_is_a_warning(kformer_main):
     code, out, err = kformer_main(
         "translate", RUN, "--beam-size", "1", stdin=b"noon\n" + b"noon " * 60 + b"\nnoon\n"
     )
@@ -544,7 +577,7 @@ def test_a_source_that_was_cut_is_told(kformer_main):
     assert "warning: 1 source line was longer than the model's limit and cut (line 2)." in err
 
 
-def test_evaluate_prints_what_sacrebleu_finds(kformer_main, tmp_path):
+def test_evaluate_prints_the_scores_of_sacrebleu(kformer_main, tmp_path):
     pairs = kformer.examples.generate_pairs(20, seed=3, split="test", categories="time")
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
     for name, lines in (("source", sources), ("reference", targets)):
@@ -570,7 +603,7 @@ def test_evaluate_prints_what_sacrebleu_finds(kformer_main, tmp_path):
 
 
 @pytest.mark.any_backend
-def test_evaluate_reads_well(kformer_main, monkeypatch, tmp_path):
+def test_evaluate_prints_two_lines(kformer_main, monkeypatch, tmp_path):
     result = EvaluationResult(
         12.345,
         67.891,
@@ -644,7 +677,7 @@ def test_export_writes_the_next_version_with_its_options(kformer_main, tmp_path)
         ("hf", ("--beam-size", "1"), "model.safetensors"),
     ],
 )
-def test_other_formats_and_the_way_back(kformer_main, tmp_path, format, options, file):
+def test_other_formats_and_import_of_an_export(kformer_main, tmp_path, format, options, file):
     code, out, err = kformer_main(
         "export", RUN, "--output", tmp_path / "out", "--format", format, *options
     )
@@ -662,7 +695,7 @@ def test_other_formats_and_the_way_back(kformer_main, tmp_path, format, options,
 
 
 def losses(run):
-    """The loss of each step, as the history has it: dict of step to text."""
+    """The loss of each step as the history has it: list of str."""
     with open(run / "history.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [int(row["step"]) for row in rows] == list(range(1, len(rows) + 1))
@@ -673,7 +706,7 @@ def losses(run):
 @pytest.mark.parametrize(
     "flags, packed", [([], None), (["--packed"], True), (["--no-packed"], False)]
 )
-def test_packed_batches_are_a_choice(kformer_main, monkeypatch, tmp_path, flags, packed):
+def test_packed_has_two_flags_and_a_default(kformer_main, monkeypatch, tmp_path, flags, packed):
     asked = {}
     monkeypatch.setattr(
         kformer.trainer,
@@ -720,9 +753,7 @@ def test_model_options_are_read_as_json_or_text(kformer_main, monkeypatch, tmp_p
 
 
 @pytest.mark.any_backend
-def test_what_keeps_a_model_from_learning_by_heart_is_passed_on(
-    kformer_main, monkeypatch, tmp_path
-):
+def test_options_of_regularisation_reach_the_training(kformer_main, monkeypatch, tmp_path):
     asked = {}
     monkeypatch.setattr(
         kformer.trainer,
@@ -804,9 +835,23 @@ def test_an_ensemble_on_the_command_line(kformer_main, tmp_path):
     assert code == 0 and json.loads(out)["bleu"] == pytest.approx(result.bleu), err
 
 
-def test_a_training_that_is_killed_goes_on_through_the_same_losses(
-    kformer_main, corpus, small_run, tmp_path
-):
+def start_training(arguments, run):
+    """Starts `kformer train` in a process of its own, and waits for its first checkpoint."""
+    backend = ["--backend", keras.backend.backend()]
+    command = [sys.executable, "-m", "kformer_cli", *map(str, arguments), *backend]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 300
+    while process.poll() is None and time.monotonic() < deadline and not checkpoint_steps(run):
+        time.sleep(0.01)
+    return process
+
+
+def checkpoint_steps(run):
+    names = (path.name for path in (run / "checkpoints").glob("step-*"))
+    return sorted(int(name.removeprefix("step-")) for name in names)
+
+
+def test_a_killed_training_resumes_with_the_same_losses(kformer_main, corpus, small_run, tmp_path):
     options = {
         "start_from": small_run,
         "batch_tokens": 256,
@@ -821,28 +866,11 @@ def test_a_training_that_is_killed_goes_on_through_the_same_losses(
 
     killed = tmp_path / "killed"
     arguments = train_arguments(corpus, killed, **options, epochs=9)
-    command = [
-        sys.executable,
-        "-m",
-        "kformer_cli",
-        *arguments,
-        "--backend",
-        keras.backend.backend(),
-    ]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 300
-    try:
-        while process.poll() is None and time.monotonic() < deadline:
-            if list((killed / "checkpoints").glob("step-*")):
-                break
-            time.sleep(0.01)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        errors = process.communicate()[1].decode()
+    process = start_training(arguments, killed)
+    process.send_signal(signal.SIGKILL)
+    errors = process.communicate()[1].decode()
     assert process.returncode == -signal.SIGKILL, errors
-    step = max(
-        int(path.name.removeprefix("step-")) for path in (killed / "checkpoints").glob("step-*")
-    )
+    step = checkpoint_steps(killed)[-1]
     assert 0 < step < len(expected)
 
     assert "holds a training already: go on with it by resume (--resume)" in error_of(
@@ -850,38 +878,39 @@ def test_a_training_that_is_killed_goes_on_through_the_same_losses(
     )
     line = error_of(kformer_main("train", "--output", killed, "--resume", "--batch-tokens", "512"))
     assert "began with batch_tokens=256 and can only go on with that, not with 512" in line
-    # It goes on with what it began with; when to stop may be said anew.
+    # It goes on with the options that it began with; the length may change.
     code, _, err = kformer_main("train", "--output", killed, "--resume", "--epochs", "2")
     assert code == 0 and f"resume: at step {step} of {len(expected)}" in err
     assert losses(killed) == expected
     assert fingerprint(kformer.Translator.load(killed).model) == fingerprint(
         kformer.Translator.load(tmp_path / "whole").model
     )
+    check_average(kformer_main, killed, tmp_path / "averaged")
+    check_other_text(kformer_main, killed, corpus["train_source"])
 
-    # The mean of the checkpoints that were kept translates as a run of its own.
-    code, out, err = kformer_main(
-        "average", killed, "--last", "2", "--output", tmp_path / "averaged"
-    )
-    assert code == 0 and out.decode() == f"{tmp_path / 'averaged'}\n", err
-    averaged, steps = average_checkpoints(killed, 2)
-    model, _, config = load_run(tmp_path / "averaged")
-    assert (
-        fingerprint(model) == fingerprint(averaged) != fingerprint(load_run(killed)[0])
-        and config["averaged_steps"] == steps
-    )
-    assert kformer_main("translate", tmp_path / "averaged", stdin=b"noon\n")[0] == 0
-    assert "whose model the average would replace" in error_of(
-        kformer_main("average", killed, "--output", killed)
-    )
 
-    # The text must be the one that it began with.
-    (tmp_path / "changed").write_text(corpus["train_source"].read_text().replace("past", "after"))
-    paths = json.loads((killed / "paths.json").read_text())
-    paths["train_source"] = str(tmp_path / "changed")
-    (killed / "paths.json").write_text(json.dumps(paths))
-    assert "is not the text that its training began with" in error_of(
-        kformer_main("train", "--output", killed, "--resume", "--epochs", "3")
-    )
+def check_average(kformer_main, run, output):
+    """The mean of the checkpoints that were kept is a run of its own."""
+    code, out, err = kformer_main("average", run, "--last", "2", "--output", output)
+    assert code == 0 and out.decode() == f"{output}\n", err
+    averaged, steps = average_checkpoints(run, 2)
+    model, _, config = load_run(output)
+    assert fingerprint(model) == fingerprint(averaged) != fingerprint(load_run(run)[0])
+    assert config["averaged_steps"] == steps
+    assert kformer_main("translate", output, stdin=b"noon\n")[0] == 0
+    line = error_of(kformer_main("average", run, "--output", run))
+    assert "whose model the average would replace" in line
+
+
+def check_other_text(kformer_main, run, source):
+    """A resumed training refuses another text than it began with."""
+    changed = run.with_name("changed")
+    changed.write_text(source.read_text().replace("past", "after"))
+    paths = json.loads((run / "paths.json").read_text())
+    paths["train_source"] = str(changed)
+    (run / "paths.json").write_text(json.dumps(paths))
+    line = error_of(kformer_main("train", "--output", run, "--resume", "--epochs", "3"))
+    assert "is not the text that its training began with" in line
 
 
 @pytest.mark.any_backend
