@@ -364,8 +364,8 @@ def bad_exports(bad):
         ),
         (["export", RUN, "--output", bad.folder, "--format", "onnx"], "exists already"),
         (
-            ["export", RUN, "--output", bad.folder / "x", "--dtype", "int8"],
-            "dtype must be one of float32, bfloat16, but 'int8' was given",
+            ["export", RUN, "--output", bad.folder / "x", "--dtype", "int4"],
+            "dtype must be one of float32, bfloat16, int8, but 'int4' was given",
         ),
         (
             ["export", RUN, "--output", bad.folder / "x", "--format", "hf", "--dtype", "int8"],
@@ -405,7 +405,9 @@ def bad_exports(bad):
 def test_bad_input_is_one_clear_line(kformer_main, tmp_path):
     bad = BadFiles(tmp_path)
     for arguments, words in [*bad_trainings(bad), *bad_translations(bad), *bad_exports(bad)]:
-        line = error_of(kformer_main(*arguments, stdin=b"noon\n"))
+        result = kformer_main(*arguments, stdin=b"noon\n")
+        assert result[0], arguments
+        line = error_of(result)
         assert words in line, (arguments, line)
     assert not (tmp_path / "no").exists() and not (tmp_path / "saved").exists()
 
