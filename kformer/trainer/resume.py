@@ -25,12 +25,15 @@ def stored_config(path, resume):
 
     Raises:
         NotADirectoryError: `path` is a file.
-        ValueError: the folder holds something else, or a training and `resume` is false.
+        ValueError: the folder holds something else, a link that leads out of it, or a training
+            and `resume` is false.
     """
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"{path} is a file, so no run directory can be made there.")
     if (path / "config.json").exists():
         config = read_config(path)
+        for entry in path.iterdir():
+            files.inside(path, entry.name)  # A training writes into what it finds there.
         # An average of checkpoints, or what a translator has saved, keeps the options of its
         # training, but has no history.
         has_model = (path / "model.keras").exists()

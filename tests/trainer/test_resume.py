@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from kformer.trainer.options import TrainOptions
-from kformer.trainer.resume import resume_options
+from kformer.trainer.resume import resume_options, stored_config
+from kformer.utils import files
 
 
 @pytest.mark.any_backend
@@ -47,3 +48,19 @@ def test_the_same_model_options_are_known_in_a_config_that_names_the_positions()
     with pytest.raises(ValueError, match="began with model_options={'position_encoding': 'rope'}"):
         stored = {**files, "model_options": {"position_encoding": "rope"}}
         resume_options(stored, {"model_options": {"position_encoding": "alibi"}}, "run")
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", ["data", "tokenizer", "checkpoints", "history.csv"])
+def test_a_training_goes_on_in_no_folder_with_a_link_that_leads_out(tmp_path, name):
+    run, outside = tmp_path / "run", tmp_path / "outside"
+    outside.mkdir()
+    (run / "inside").mkdir(parents=True)
+    files.write_json(run / "config.json", {"format_version": 1, "training": {}})
+    (run / "link").symlink_to(run / "inside")
+    (run / "history.csv").write_text("")
+    assert stored_config(run, resume=True) == {"training": {}}
+    (run / "history.csv").unlink(missing_ok=True)
+    (run / name).symlink_to(outside)
+    with pytest.raises(ValueError, match=f"{name} is a link that leads out of .*run, and is not"):
+        stored_config(run, resume=True)
