@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -14,6 +15,7 @@ from kformer.decoding import (
     Searcher,
     SearchOptions,
     beam_search,
+    decoder_for,
     sample,
 )
 from kformer.decoding.repetition import NO_TOKEN, Repetition, right_aligned
@@ -383,3 +385,29 @@ def test_nothing_is_traced_without_penalties(way, monkeypatch):
     assert len(found.ids) == 2
     with pytest.raises(AssertionError, match="called"):
         Searcher(transformer(), SearchOptions(**way, **BOTH, **LIMITS))(sentences(2))
+
+
+# Nodes of a traced search before there were penalties, of tensorflow 2.21 and keras 3.15.
+NODES = (914, 937, 951, 1358)
+
+
+@pytest.mark.parametrize(("way", "nodes"), zip(WAYS, NODES, strict=True))
+def test_a_search_without_penalties_has_no_more_nodes(way, nodes, backend):
+    if backend != "tensorflow":
+        pytest.skip("other backends have no graph of nodes")
+    import tensorflow as tf
+
+    if (keras.__version__[:4], tf.__version__[:4]) != ("3.15", "2.21"):
+        pytest.skip("other versions have other nodes")
+    model, options = transformer(), SearchOptions(**way)
+
+    def run(source_ids, limits, numbers):
+        steps = tf.reduce_max(limits) + 1
+        arrays = (source_ids, limits, numbers)
+        return tuple(search(decoder_for(model), *arrays, options=options, steps=steps)[0])
+
+    shapes = [tf.TensorSpec(shape, tf.int32) for shape in ([None, None], [None], [None])]
+    graph = tf.function(run, input_signature=shapes, autograph=False).get_concrete_function().graph
+    graph = graph.as_graph_def()
+    found = len(graph.node) + sum(len(each.node_def) for each in graph.library.function)
+    assert found <= nodes
