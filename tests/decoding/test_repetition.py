@@ -391,7 +391,7 @@ def test_nothing_is_traced_without_penalties(way, monkeypatch):
 NODES = (914, 937, 951, 1358)
 
 
-@pytest.mark.parametrize(("way", "nodes"), zip(WAYS, NODES, strict=True))
+@pytest.mark.parametrize(("way", "nodes"), list(zip(WAYS, NODES, strict=True)))
 def test_a_search_without_penalties_has_no_more_nodes(way, nodes, backend):
     if backend != "tensorflow":
         pytest.skip("other backends have no graph of nodes")
