@@ -19,6 +19,8 @@ from kformer.utils.lines import read_lines  # noqa: F401, of the commands
 
 # Lines that have come are translated after this many seconds without another line.
 _PATIENCE = 0.2
+# A chunk ends after this many characters, and as many more are read ahead.
+_MOST_CHARACTERS = 2**25
 
 
 def open_translator(path, source_language=None, target_language=None, ensemble=None):
@@ -161,22 +163,29 @@ def chunks_of_lines(lines, chunk_lines):
     Args:
         lines: binary file, or another iterable of bytes.
         chunk_lines: int. The most lines of a list. A list is shorter where no further line comes
-            for a moment.
+            for a moment, or where lines are so long that they would fill the memory.
     """
     waiting = queue.Queue(maxsize=4 * chunk_lines)
     end = object()
     stop = threading.Event()
+    # Characters that were read and that were taken; each is written by one thread alone.
+    num_read = num_taken = 0
 
     def put(item):
+        while num_read - num_taken > _MOST_CHARACTERS and not stop.is_set():
+            stop.wait(_PATIENCE / 10)
         while not stop.is_set():
             with contextlib.suppress(queue.Full):
                 waiting.put(item, timeout=_PATIENCE)
                 return
 
     def read():
+        nonlocal num_read
         try:
             for number, line in enumerate(lines):
-                put(_decode(line, first=number == 0))
+                line = _decode(line, first=number == 0)
+                put(line)
+                num_read += len(line)
                 if stop.is_set():
                     return
             put(end)
@@ -186,7 +195,7 @@ def chunks_of_lines(lines, chunk_lines):
     # A thread of its own reads: it may wait for a pipe while the lines that have come are
     # translated.
     threading.Thread(target=read, daemon=True).start()
-    chunk = []
+    chunk, size = [], 0
     try:
         while True:
             try:
@@ -196,9 +205,12 @@ def chunks_of_lines(lines, chunk_lines):
             is_last = item is end or isinstance(item, Exception)
             if item is not None and not is_last:
                 chunk.append(item)
-            if chunk and (item is None or is_last or len(chunk) == chunk_lines):
+                size += len(item)
+                num_taken += len(item)
+            is_full = len(chunk) == chunk_lines or size >= _MOST_CHARACTERS
+            if chunk and (item is None or is_last or is_full):
                 yield chunk
-                chunk = []
+                chunk, size = [], 0
             if isinstance(item, Exception):
                 raise item
             if is_last:

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import time
 
 import pytest
 
@@ -67,3 +68,22 @@ def test_the_report_of_truncated_lines_does_not_grow(capsys):
     assert printed[0].endswith("(lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ...).")
     assert printed[1].endswith("was longer than the model's limit and cut (line 7).")
     assert len(printed) == 2
+
+
+@pytest.mark.any_backend
+def test_long_lines_do_not_fill_the_memory():
+    """Lines are read ahead up to a number of bytes, and a chunk ends there, too."""
+    read = []
+
+    def lines():
+        for number in range(100):
+            read.append(number)
+            yield b"a" * 4_000_000 + b"\n"
+
+    counts, ahead = [], []
+    for chunk in streaming.chunks_of_lines(lines(), 64):
+        time.sleep(0.05)
+        counts.append(len(chunk))
+        ahead.append(len(read) - sum(counts))
+        assert all(len(line) == 4_000_000 for line in chunk)
+    assert sum(counts) == 100 and max(counts) <= 16 and max(ahead) <= 18
