@@ -2,7 +2,8 @@
 
     RUN/checkpoints/step-500/
         model.keras     the model, its compile arguments, the optimizer's state, dropout counters
-        state.json      format_version, step, epoch, step_in_epoch, data, fingerprint, ...
+        state.json      format_version, step, epoch, step_in_epoch, data, fingerprint, ...,
+                        checksums of the other files and of itself
         seeds.npz       states of Keras seed generators, if a model has any: .keras files lack them
 
 A checkpoint is written aside, synced to the disk and renamed last: `step-N` is whole or not there.
@@ -23,6 +24,7 @@ import numpy as np
 from kformer.saving.model_files import load_model, save_model, zip_fault
 from kformer.utils import files
 from kformer.utils.checks import check_whole
+from kformer.utils.checksums import file_checksum, is_damaged, with_checksum
 
 FORMAT_VERSION = 1
 _MODEL, _STATE, _SEEDS = "model.keras", "state.json", "seeds.npz"
@@ -90,8 +92,9 @@ def save_checkpoint(run_dir, model, state, keep=2):
             "num_seeds": len(seeds),
             "backend": keras.backend.backend(),
             "keras_version": keras.__version__,
+            "checksums": {file.name: file_checksum(file) for file in sorted(aside.iterdir())},
         }
-        files.write_json(aside / _STATE, description)
+        files.write_json(aside / _STATE, with_checksum(description))
     steps = _steps(folder)
     for step in [step for step in steps if step > state.step] + [
         step for step in steps if step <= state.step
@@ -169,6 +172,8 @@ def load_checkpoint(path):
         if latest is None:
             raise FileNotFoundError(f"{path} has no whole checkpoint to resume from.")
         path = latest
+    elif fault := _fault(path):
+        raise ValueError(f"{path} cannot be resumed from: {fault}")
     description = _read_state(path)
     model = load_model(files.inside(path, _MODEL), compiled=True)
     _restore_seeds(model, path, description.get("num_seeds", 0))
@@ -246,8 +251,12 @@ def _steps(folder):
 def _read_state(path):
     file = files.inside(path, _STATE)
     description = files.read_json(file)
+    if is_damaged(description):
+        raise ValueError(f"{file} is damaged: its checksum is wrong.")
     files.check_format_version(description, FORMAT_VERSION, file, "checkpoint")
-    _training_state(description)
+    state = _training_state(description)
+    if path.name != f"step-{state.step}":
+        raise ValueError(f"{file} is damaged: it is of step {state.step}, not of {path.name}.")
     if not isinstance(description.get("fingerprint"), str):
         raise ValueError(f"{file} is damaged: it has no fingerprint.")
     return description
@@ -269,10 +278,19 @@ def _fault(path):
             return f"{name} is missing."
     try:
         description = _read_state(path)
+        # Checkpoints of version 0.1 have no checksums, but those of their archives' members.
+        checksums = description.get("checksums") or {}
         archives = [_MODEL, _SEEDS] if description.get("num_seeds") else [_MODEL]
-        faults = [(name, zip_fault(files.inside(path, name))) for name in archives]
+        for name in archives:
+            file = files.inside(path, name)
+            if name not in checksums:
+                fault = zip_fault(file)
+            else:
+                fault = file_checksum(file) != checksums[name] and "its checksum is wrong"
+            if fault:
+                return f"{name} is damaged: {fault}."
     except files.NewerFormatError:
         raise
-    except ValueError as error:
+    except (ValueError, FileNotFoundError) as error:
         return str(error)
-    return next((f"{name} is damaged: {fault}." for name, fault in faults if fault), None)
+    return None

@@ -1,7 +1,7 @@
 """The run directory: a trained model with all that is needed to use it, on any backend.
 
 RUN/
-    config.json     format_version, and how the model was made and trained
+    config.json     format_version, how the model was made and trained, and a checksum
     paths.json      the files of the training, for resuming it  (not part of a copy or an export)
     model.keras     the model: configuration and weights
     tokenizer/      tokenizer.json and the SentencePiece models
@@ -14,12 +14,14 @@ import pathlib
 from kformer.saving.model_files import load_model, save_model
 from kformer.text import Tokenizer
 from kformer.utils import files
+from kformer.utils.checksums import is_damaged, with_checksum
 from kformer_cli.declarations import PATH, TRAINING
 
 FORMAT_VERSION = 1
 PATHS_FILE = "paths.json"
 # The options of a training that are paths, or lists of paths.
 PATH_OPTIONS = tuple(name for name, option in TRAINING.items() if option.type in (PATH, list))
+_OWN_KEYS = ("format_version", "checksum")
 
 
 def save_run(path, model, tokenizer, config=None):
@@ -33,13 +35,13 @@ def save_run(path, model, tokenizer, config=None):
         model: a built Keras model.
         tokenizer: a `kformer.Tokenizer`.
         config: dict of JSON values, default `None` (empty), such as the options of the training.
-            It must not have the key `format_version`.
+            It must not have the keys `format_version` and `checksum`.
 
     Returns:
         The path, as a `pathlib.Path`.
 
     Raises:
-        ValueError: the config is no JSON object, or has the key `format_version`.
+        ValueError: the config is no JSON object, or has one of these keys.
         NotADirectoryError: `path` is a file.
 
     Example:
@@ -49,18 +51,18 @@ def save_run(path, model, tokenizer, config=None):
         ```
     """
     config = {} if config is None else dict(config)
-    if "format_version" in config:
-        raise ValueError(
-            "The config must not have the key 'format_version': it is written by save_run itself."
-        )
+    for key in _OWN_KEYS:
+        if key in config:
+            raise ValueError(
+                f"The config must not have the key {key!r}: it is written by save_run itself."
+            )
     path = pathlib.Path(path)
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"{path} is a file, so no run directory can be made there.")
     path.mkdir(parents=True, exist_ok=True)
     tokenizer.save(path / "tokenizer")
     save_model(model, path / "model.keras", with_optimizer=False)
-    config = {"format_version": FORMAT_VERSION, **without_paths(config)}
-    files.write_json(path / "config.json", config)
+    write_config(path, config)
     return path
 
 
@@ -96,6 +98,17 @@ def file_name(path):
         return path
     kind = pathlib.PureWindowsPath if pathlib.PureWindowsPath(path).drive else pathlib.PurePath
     return kind(path).name
+
+
+def write_config(path, config):
+    """Writes `config.json` of a run directory, atomically.
+
+    Args:
+        path: `pathlib.Path` of the run directory.
+        config: dict of JSON values. Names of files are written in place of their paths.
+    """
+    content = with_checksum({"format_version": FORMAT_VERSION, **without_paths(config)})
+    files.write_json(path / "config.json", content)
 
 
 def load_run(path):
@@ -148,5 +161,9 @@ def read_config(path):
     file = files.inside(path, "config.json")
     config = files.read_json(file)
     files.check_format_version(config, FORMAT_VERSION, file, "run directory")
-    del config["format_version"]
-    return config
+    if is_damaged(config):
+        raise ValueError(
+            f"{file} is damaged or was edited, since its checksum is wrong: restore it, or remove "
+            "its key 'checksum' to keep the edit."
+        )
+    return {name: value for name, value in config.items() if name not in _OWN_KEYS}

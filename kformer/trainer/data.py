@@ -75,6 +75,26 @@ def check_teachers(options, teachers, tokenizer):
             )
 
 
+def check_same_batches(train, state, path):
+    """Checks that the batches are those that the training began with.
+
+    Args:
+        train: `ParallelDataset`.
+        state: `TrainingState` of its checkpoint.
+        path: `pathlib.Path` of its run directory.
+
+    Raises:
+        ValueError: the checkpoint has another seed or batch size than the config of the run.
+    """
+    for name in ("batch_tokens", "seed"):
+        began, now = state.data.get(name), getattr(train, name)
+        if began not in (None, now):
+            raise ValueError(
+                f"The training in {path} began with {name}={began}, but its config.json now leads "
+                f"to {now}: restore config.json."
+            )
+
+
 class TextOfTraining:
     """The two corpora of a training, with which its datasets are made.
 
@@ -107,13 +127,16 @@ class TextOfTraining:
             progress=Progress(what="pairs prepared", name="data", report=self._report),
         )
 
-    def check_same(self, name):
+    def check_same(self, state):
         """Checks that the text is the one that the training began with.
+
+        Args:
+            state: `TrainingState` of its checkpoint.
 
         Raises:
             ValueError: the prepared text has another name, which is a digest of its content.
         """
-        if self.corpus.folder.name != name:
+        if self.corpus.folder.name != state.data["corpus"]:
             raise ValueError(
                 f"The text in the files of {self._path} is not the text that its training began "
                 "with: put it back, or begin anew."

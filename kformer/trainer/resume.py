@@ -2,13 +2,12 @@
 
 import csv
 
+from kformer.saving import run_directory
 from kformer.saving.run_directory import (
-    FORMAT_VERSION,
     PATH_OPTIONS,
     PATHS_FILE,
     file_name,
     read_config,
-    without_paths,
 )
 from kformer.trainer.model import preset_config
 from kformer.trainer.options import TrainOptions, plain
@@ -71,8 +70,7 @@ def write_config(path, options, kept):
     training = {name: getattr(options, name) for name in TRAINING}
     paths = {name: training[name] for name in PATH_OPTIONS if training[name] is not None}
     files.write_json(path / PATHS_FILE, paths)
-    config = {"format_version": FORMAT_VERSION, **kept, "training": training}
-    files.write_json(path / "config.json", without_paths(config))
+    run_directory.write_config(path, {**kept, "training": training})
 
 
 def _stored_paths(path):

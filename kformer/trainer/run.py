@@ -10,10 +10,12 @@ import keras
 from kformer.data import ParallelDataset
 from kformer.evaluation.callback import TranslationQuality
 from kformer.saving.checkpoints import TrainingState, latest_checkpoint, load_checkpoint
+from kformer.saving.model_files import zip_fault
 from kformer.saving.run_directory import load_run, read_config
 from kformer.text import Tokenizer
 from kformer.trainer.data import (
     TextOfTraining,
+    check_same_batches,
     check_teachers,
     count_pairs,
     load_teachers,
@@ -171,8 +173,13 @@ class _Setup:
         """Prepares the training, and writes its settings to `config.json`. Returns `_Ready`."""
         path, options = self._path, self._options
         model = state = start = shared = None
-        if self._resumes and latest_checkpoint(path) is not None:
-            model, state = load_checkpoint(path)
+        if self._resumes and (checkpoint := latest_checkpoint(path)):
+            model, state = load_checkpoint(checkpoint)
+        elif self._resumes and any((path / "checkpoints").glob("step-*")):
+            raise ValueError(
+                f"No checkpoint in {path / 'checkpoints'} is whole: restore one, or remove that "
+                "folder to train from the beginning."
+            )
         elif options.start_from:
             start, shared, _ = load_run(options.start_from)
         teachers = load_teachers(path, options)
@@ -207,9 +214,12 @@ class _Setup:
             max_length = trained.max_length
         text = TextOfTraining(self._path, options, tokenizer, max_length, self._report)
         if state is not None:
-            text.check_same(state.data["corpus"])
+            text.check_same(state)
         facts = TextFacts(self._num_pairs, text.num_tokens, state is not None)
-        return text.datasets(self._settle(settle_text(options, facts)), teachers)
+        train, valid = text.datasets(self._settle(settle_text(options, facts)), teachers)
+        if state is not None:
+            check_same_batches(train, state, self._path)
+        return train, valid
 
     def _settle(self, settled):
         for reason in settled.reasons.values():
@@ -249,8 +259,13 @@ def _fit(path, ready, report, show_progress):
     if best_model.has_waited:
         waited = f"{options.patience} validations in a row were no better"
         report(f"stopped at step {history.step:,}: {waited}")
-    if not (path / "model.keras").exists():
+    if not best_model.path.exists():
         best_model.save(model)
+    elif fault := zip_fault(best_model.path):
+        raise ValueError(
+            f"{best_model.path} is damaged: {fault}. Restore it, or remove it and resume again, "
+            "which writes the model of the latest checkpoint."
+        )
     if best_model.best is not None:
         value = f"a validation {measure} of {best_model.value:.4f}"
         report(f"best: epoch {best_model.best['epoch']}, with {value}, is in model.keras")

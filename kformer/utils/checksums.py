@@ -29,7 +29,10 @@ def with_checksum(value):
         dict, with the key `checksum` at its end.
     """
     content = without_checksum(value)
-    return {**content, _KEY: zlib.crc32(json.dumps(content, sort_keys=True).encode())}
+    # As it is read back: the keys of objects are strings then. What JSON cannot hold is refused
+    # where it is written.
+    written = json.loads(json.dumps(content, default=repr))
+    return {**content, _KEY: zlib.crc32(json.dumps(written, sort_keys=True).encode())}
 
 
 def without_checksum(value):

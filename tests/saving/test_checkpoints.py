@@ -12,6 +12,7 @@ import pytest
 
 from kformer.saving import TrainingState, latest_checkpoint, load_checkpoint, save_checkpoint
 from kformer.training import average_checkpoints
+from kformer.utils.checksums import without_checksum
 from tests.training.toy import ToyData, compiled_toy
 
 
@@ -112,13 +113,33 @@ def _flip(path):
     (path / "model.keras").write_bytes(content)
 
 
+def _flip_outside_of_members(path):
+    """In the archive's directory, which has no checksum of its own: a date."""
+    content = bytearray((path / "model.keras").read_bytes())
+    content[content.rindex(b"PK\x01\x02") + 12] ^= 1
+    (path / "model.keras").write_bytes(content)
+
+
+def _flip_state(path):
+    text = (path / "state.json").read_text()
+    (path / "state.json").write_text(text.replace('"epoch": 0', '"epoch": 1'))
+
+
+def _of_another_step(path):
+    edit_state(path, step=7)
+
+
+def edit_state(path, **changes):
+    state = without_checksum(json.loads((path / "state.json").read_text()))
+    (path / "state.json").write_text(json.dumps({**state, **changes}))
+
+
 def _no_json(path):
     (path / "state.json").write_text("{")
 
 
 def _no_step(path):
-    state = json.loads((path / "state.json").read_text())
-    (path / "state.json").write_text(json.dumps({**state, "step": -1}))
+    edit_state(path, step=-1)
 
 
 @pytest.mark.any_backend
@@ -126,7 +147,10 @@ def _no_step(path):
     ("damage", "said"),
     [
         (_cut, "model.keras is damaged"),
-        (_flip, "checksum of model.weights.h5 is wrong"),
+        (_flip, "model.keras is damaged: its checksum is wrong"),
+        (_flip_outside_of_members, "model.keras is damaged: its checksum is wrong"),
+        (_flip_state, "state.json is damaged: its checksum is wrong"),
+        (_of_another_step, "it is of step 7, not of step-10"),
         (_no_json, "not valid JSON"),
         (_no_step, "step of a training state must be"),
         (lambda path: (path / "state.json").unlink(), "state.json is missing"),
@@ -135,11 +159,25 @@ def _no_step(path):
 )
 def test_a_damaged_checkpoint_is_passed_over(two, damage, said):
     damage(two / "checkpoints" / "step-10")
+    with pytest.raises((ValueError, FileNotFoundError)):
+        load_checkpoint(two / "checkpoints" / "step-10")
     with pytest.warns(UserWarning, match=f"step-10 is passed over: .*{said}"):
         assert latest_checkpoint(two).name == "step-5"
     damage(two / "checkpoints" / "step-5")
     with pytest.warns(UserWarning), pytest.raises(FileNotFoundError, match="no whole checkpoint"):
         load_checkpoint(two)
+
+
+def test_checkpoints_of_version_0_1_have_no_checksums(two):
+    path = two / "checkpoints" / "step-10"
+    edit_state(path)
+    state = json.loads((path / "state.json").read_text())
+    del state["checksums"]
+    (path / "state.json").write_text(json.dumps(state))
+    assert load_checkpoint(two)[1] == TrainingState(10)
+    _flip(path)
+    with pytest.warns(UserWarning, match="checksum of model.weights.h5 is wrong"):
+        assert latest_checkpoint(two).name == "step-5"
 
 
 @pytest.mark.any_backend
@@ -170,8 +208,7 @@ def test_half_written_checkpoints_do_not_count(two, trained, monkeypatch):
 
 @pytest.mark.any_backend
 def test_a_newer_format_is_refused_in_a_sentence(two):
-    file = two / "checkpoints" / "step-10" / "state.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "format_version": 2}))
+    edit_state(two / "checkpoints" / "step-10", format_version=2)
     for call in (latest_checkpoint, load_checkpoint):
         with pytest.raises(
             ValueError, match="format version 2, .* up to 1 .* install a newer kformer"
@@ -180,8 +217,7 @@ def test_a_newer_format_is_refused_in_a_sentence(two):
 
 
 def test_a_checkpoint_that_is_merely_similar_is_refused(two):
-    file = two / "checkpoints" / "step-10" / "state.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "fingerprint": "0" * 32}))
+    edit_state(two / "checkpoints" / "step-10", fingerprint="0" * 32)
     with pytest.raises(ValueError, match="differ from what was saved"):
         load_checkpoint(two)
 

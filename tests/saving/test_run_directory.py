@@ -127,6 +127,23 @@ def test_a_config_that_cannot_be_read_is_refused_in_a_sentence(run, content, mes
 
 
 @pytest.mark.any_backend
+def test_a_flipped_bit_in_the_config_is_refused_or_changes_nothing(run):
+    path, config = run / "config.json", read_config(run)
+    content = path.read_bytes()
+    for bit in range(8 * len(content)):
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        try:
+            # A flip in the key of the checksum adds a key of no meaning.
+            assert read_config(run).items() >= config.items()
+        except ValueError as error:
+            assert str(path) in str(error) and "\n" not in str(error)
+    path.write_text('{"format_version": 1, "preset": "tiny"}')  # as version 0.1 wrote it
+    assert read_config(run) == {"preset": "tiny"}
+
+
+@pytest.mark.any_backend
 def test_a_damaged_model_is_refused_in_a_sentence(run):
     (run / "model.keras").write_bytes((run / "model.keras").read_bytes()[:-100])
     with pytest.raises(ValueError, match="model.keras is damaged: it is not a whole archive"):
@@ -148,8 +165,9 @@ def test_links_out_of_the_folder_are_not_followed(run, tmp_path, name):
 @pytest.mark.any_backend
 def test_a_config_that_json_has_no_form_for_is_refused(tmp_path, tokenizer, tiny_transformer):
     model = tiny_transformer()
-    with pytest.raises(ValueError, match="format_version"):
-        save_run(tmp_path, model, tokenizer, {"format_version": 1})
+    for key in ("format_version", "checksum"):
+        with pytest.raises(ValueError, match=key):
+            save_run(tmp_path, model, tokenizer, {key: 1})
     with pytest.raises(ValueError, match="config.json takes JSON values alone"):
         save_run(tmp_path, model, tokenizer, {"rate": float("nan")})
     (tmp_path / "file").write_text("")

@@ -13,6 +13,7 @@ from kformer.saving import load_run
 from kformer.trainer import train_run
 from kformer.training import paper_recipe
 from kformer.utils import files
+from kformer.utils.checksums import without_checksum
 from tests.peers import to_numpy
 
 
@@ -381,7 +382,7 @@ def test_a_mistake_leaves_nothing_behind(tmp_path):
     saved = write_small_run(tmp_path / "saved", [options["train_source"], options["train_target"]])
     config = json.loads((tmp_path / "saved" / "config.json").read_text(encoding="utf-8"))
     (tmp_path / "saved" / "config.json").write_text(
-        json.dumps({**config, "training": {}}), encoding="utf-8"
+        json.dumps({**without_checksum(config), "training": {}}), encoding="utf-8"
     )
     for resume in (False, True):
         with pytest.raises(
@@ -391,3 +392,53 @@ def test_a_mistake_leaves_nothing_behind(tmp_path):
             train_run(saved, **options, resume=resume)
     with pytest.raises(TypeError, match="Unknown training option batch_size"):
         train_run(tmp_path / "run", **options, batch_size=3)
+
+
+def edit_json(path, change):
+    content = without_checksum(json.loads(path.read_text(encoding="utf-8")))
+    change(content)
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+@pytest.mark.any_backend
+def test_a_damaged_run_is_not_resumed_in_silence(tmp_path):
+    texts = {
+        name: path for name, path in write_pairs(tmp_path).items() if not name.startswith("valid")
+    }
+    start = write_small_run(tmp_path / "small", [texts["train_source"], texts["train_target"]])
+    quiet = {"report": lambda sentence: None, "show_progress": False}
+    options = {"batch_tokens": 512, "checkpoint_every": 2, "warmup_steps": 4}
+    run = tmp_path / "run"
+    train_run(run, steps=4, start_from=start, **texts, **options, **quiet)
+    losses = losses_of(run)
+
+    def refused(message, **given):
+        with pytest.raises(ValueError, match=message):
+            train_run(run, resume=True, **given, **quiet)
+
+    # With no steps left the model is looked at, too.
+    model = (run / "model.keras").read_bytes()
+    (run / "model.keras").write_bytes(model[:-100])
+    refused("model.keras is damaged: .*remove it and resume again")
+    (run / "model.keras").unlink()
+    assert train_run(run, resume=True, **quiet).steps == 4
+    load_run(run)
+    # The seed and the batch size of the checkpoint are those of the config.
+    config = (run / "config.json").read_bytes()
+    for name, value in (("seed", 5), ("batch_tokens", 256)):
+        edit_json(run / "config.json", lambda config: config["training"].update({name: value}))  # noqa: B023
+        refused(f"began with {name}=.*config.json now leads to {value}", steps=6)
+    (run / "config.json").write_bytes(config.replace(b"512", b"513"))
+    refused("config.json is damaged or was edited")
+    (run / "config.json").write_bytes(config)
+    # A damaged checkpoint: the one before it, and the same losses.
+    state = run / "checkpoints" / "step-4" / "state.json"
+    state.write_bytes(state.read_bytes().replace(b'"step": 4', b'"step": 5'))
+    with pytest.warns(UserWarning, match="step-4 is passed over: .*state.json is damaged"):
+        assert train_run(run, resume=True, **quiet).steps == 4
+    assert losses_of(run) == losses
+    for path in (run / "checkpoints").iterdir():
+        (path / "state.json").write_text("{")
+    with pytest.warns(UserWarning, match="is passed over"):
+        refused("No checkpoint in .* is whole: restore one, or remove that folder")
+    assert losses_of(run) == losses
