@@ -394,10 +394,11 @@ def test_a_mistake_leaves_nothing_behind(tmp_path):
         train_run(tmp_path / "run", **options, batch_size=3)
 
 
-def edit_json(path, change):
-    content = without_checksum(json.loads(path.read_text(encoding="utf-8")))
-    change(content)
-    path.write_text(json.dumps(content), encoding="utf-8")
+def edit_training(run, **changes):
+    """Changes options in the config of a run."""
+    config = without_checksum(json.loads((run / "config.json").read_text(encoding="utf-8")))
+    config["training"].update(changes)
+    (run / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
 @pytest.mark.any_backend
@@ -426,7 +427,7 @@ def test_a_damaged_run_is_not_resumed_in_silence(tmp_path):
     # The seed and the batch size of the checkpoint are those of the config.
     config = (run / "config.json").read_bytes()
     for name, value in (("seed", 5), ("batch_tokens", 256)):
-        edit_json(run / "config.json", lambda config: config["training"].update({name: value}))  # noqa: B023
+        edit_training(run, **{name: value})
         refused(f"began with {name}=.*config.json now leads to {value}", steps=6)
     (run / "config.json").write_bytes(config.replace(b"512", b"513"))
     refused("config.json is damaged or was edited")
