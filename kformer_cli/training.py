@@ -214,12 +214,18 @@ def average(
     Example: [bold]kformer average runs/en-de --last 10 --output runs/en-de-averaged[/bold]
     """
     with quiet_imports():
-        from kformer.saving import load_run, save_run
+        from kformer.saving import load_run, read_config, save_run
         from kformer.training import average_checkpoints
     if (output / "history.csv").exists():
         raise ValueError(
             f"{output} holds a training, whose model the average would replace: choose another "
             "folder."
+        )
+    is_empty = not output.exists() or (output.is_dir() and not any(output.iterdir()))
+    if not is_empty and "averaged_steps" not in read_config(output):
+        raise ValueError(
+            f"{output} holds a run that `kformer average` did not make, whose model the average "
+            "would replace: choose another folder."
         )
     _, tokenizer, config = load_run(run)
     model, steps = average_checkpoints(run, last)

@@ -9,6 +9,7 @@ RUN/
     checkpoints/    from which a training can be resumed        (Checkpoint)
 """
 
+import os
 import pathlib
 
 from kformer.saving.model_files import load_model, save_model
@@ -21,14 +22,18 @@ FORMAT_VERSION = 1
 PATHS_FILE = "paths.json"
 # The options of a training that are paths, or lists of paths.
 PATH_OPTIONS = tuple(name for name, option in TRAINING.items() if option.type in (PATH, list))
+# New parts of a run directory, all written, that wait to be moved.
+_NEW_PARTS = ".replacing"
 _OWN_KEYS = ("format_version", "checksum")
 
 
 def save_run(path, model, tokenizer, config=None):
     """Writes model, tokenizer and config to a run directory. Its other files stay.
 
-    Each file is replaced atomically, and `config.json`, which makes the folder a run directory,
-    comes last. The optimizer's state is not saved: a training is resumed from `checkpoints/`.
+    A reader finds the old run or the new one, never a mixture, also after the process was killed:
+    the new parts are written to `RUN/.replacing/`, synced, and then moved one by one, and a reader
+    takes a part from there as long as it exists. The optimizer's state is not saved: a training is
+    resumed from `checkpoints/`.
 
     Args:
         path: path of the run directory. It is made if it is missing.
@@ -43,6 +48,7 @@ def save_run(path, model, tokenizer, config=None):
     Raises:
         ValueError: the config is no JSON object, or has one of these keys.
         NotADirectoryError: `path` is a file.
+        kformer.utils.files.LockedError: another process writes to the run directory.
 
     Example:
         ```python
@@ -59,11 +65,40 @@ def save_run(path, model, tokenizer, config=None):
     path = pathlib.Path(path)
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"{path} is a file, so no run directory can be made there.")
-    path.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(path / "tokenizer")
-    save_model(model, path / "model.keras", with_optimizer=False)
-    write_config(path, config)
+    with files.locked(path):
+        finish_saving(path)
+        with files.new_folder(path / _NEW_PARTS) as parts:
+            tokenizer.save(parts / "tokenizer")
+            save_model(model, parts / "model.keras", with_optimizer=False)
+            write_config(parts, config)
+        finish_saving(path)
     return path
+
+
+def finish_saving(path):
+    """Moves the parts that `save_run` wrote to where they belong, also after it was killed.
+
+    Args:
+        path: `pathlib.Path` of a run directory, which no other process writes to.
+    """
+    parts = path / _NEW_PARTS
+    if not parts.is_dir():
+        return
+    if (parts / "tokenizer").is_dir():
+        # A copy: a reader needs all files of a tokenizer at once.
+        Tokenizer.load(parts / "tokenizer").save(path / "tokenizer")
+        files.remove_tree(parts / "tokenizer")
+    for name in ("model.keras", "config.json"):
+        if (parts / name).is_file():
+            os.replace(parts / name, path / name)
+    files.sync_to_disk(path)
+    files.remove_tree(parts)
+
+
+def _part(path, name):
+    """The path of a part of a run directory, which may wait to be moved; see `save_run`."""
+    waiting = files.inside(path, _NEW_PARTS) / name
+    return files.inside(path, _NEW_PARTS, name) if waiting.exists() else files.inside(path, name)
 
 
 def without_paths(config):
@@ -128,17 +163,17 @@ def load_run(path):
     """
     path = pathlib.Path(path)
     config = read_config(path)
-    missing = [
-        name for name in ("model.keras", "tokenizer/tokenizer.json") if not (path / name).is_file()
-    ]
+    needed = ("model.keras", "tokenizer/tokenizer.json")
+    missing = [name for name in needed if not _part(path, name).is_file()]
     if missing:
         raise FileNotFoundError(
             f"{path} is no whole run directory: it lacks {' and '.join(missing)}."
         )
-    model = load_model(files.inside(path, "model.keras"), compiled=False)
-    for part in sorted(files.inside(path, "tokenizer").rglob("*")):
+    model = load_model(_part(path, "model.keras"), compiled=False)
+    tokenizer = _part(path, "tokenizer")
+    for part in sorted(tokenizer.rglob("*")):
         files.inside(path, part.relative_to(path))
-    return model, Tokenizer.load(path / "tokenizer"), config
+    return model, Tokenizer.load(tokenizer), config
 
 
 def read_config(path):
@@ -156,9 +191,9 @@ def read_config(path):
     path = pathlib.Path(path)
     if not path.is_dir():
         raise FileNotFoundError(f"There is no run directory {path}.")
-    if not (path / "config.json").is_file():
+    file = _part(path, "config.json")
+    if not file.is_file():
         raise FileNotFoundError(f"{path} is no run directory: it lacks config.json.")
-    file = files.inside(path, "config.json")
     config = files.read_json(file)
     files.check_format_version(config, FORMAT_VERSION, file, "run directory")
     if is_damaged(config):

@@ -11,7 +11,7 @@ from kformer.data import ParallelDataset
 from kformer.evaluation.callback import TranslationQuality
 from kformer.saving.checkpoints import TrainingState, latest_checkpoint, load_checkpoint
 from kformer.saving.model_files import zip_fault
-from kformer.saving.run_directory import load_run, read_config
+from kformer.saving.run_directory import finish_saving, load_run, read_config
 from kformer.text import Tokenizer
 from kformer.trainer.data import (
     TextOfTraining,
@@ -116,6 +116,7 @@ def train_run(output, *, resume=False, report=None, show_progress=True, **option
             "lists them."
         )
     with files.locked(path):
+        finish_saving(path)
         return _train(path, given, resume, report, show_progress)
 
 

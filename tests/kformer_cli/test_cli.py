@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -902,6 +903,11 @@ def check_average(kformer_main, run, output):
     assert kformer_main("translate", output, stdin=b"noon\n")[0] == 0
     line = error_of(kformer_main("average", run, "--output", run))
     assert "whose model the average would replace" in line
+    # It replaces an average, and nothing else.
+    assert kformer_main("average", run, "--last", "1", "--output", output)[0] == 0
+    shutil.copytree(RUN, output.with_name("imported"))
+    line = error_of(kformer_main("average", run, "--output", output.with_name("imported")))
+    assert "holds a run that `kformer average` did not make" in line
 
 
 def check_other_text(kformer_main, run, source):

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import sys
 import zipfile
 
 import h5py
@@ -11,8 +12,9 @@ import numpy as np
 import pytest
 
 from kformer import Tokenizer
-from kformer.saving import load_run, read_config, save_run
+from kformer.saving import load_run, read_config, run_directory, save_run
 from kformer.training import paper_recipe
+from kformer.utils import files
 from tests.training.toy import ToyData, compiled_toy
 
 
@@ -68,7 +70,7 @@ def test_the_optimizer_stays_out_of_the_file_and_in_the_model(tmp_path, tokenize
 
 
 @pytest.mark.any_backend
-def test_saving_again_replaces_file_by_file_and_leaves_the_rest(
+def test_saving_again_replaces_the_run_and_leaves_the_rest(
     run, tokenizer, tiny_transformer, monkeypatch
 ):
     (run / "history.csv").write_text("step\n")
@@ -87,6 +89,80 @@ def test_saving_again_replaces_file_by_file_and_leaves_the_rest(
     save_run(run, model, tokenizer, {"preset": "other"})
     assert sorted(os.listdir(run)) == ["config.json", "history.csv", "model.keras", "tokenizer"]
     assert read_config(run) == {"preset": "other"}
+
+
+class SavedModel:
+    """A model that saves these bytes."""
+
+    optimizer = None
+
+    def __init__(self, content):
+        self.content = content
+
+    def save(self, path):
+        path.write_bytes(self.content)
+
+
+def killed_at(operation, folder, function):
+    """Runs a function in a child that is killed at its n-th operation on files in a folder.
+
+    Returns:
+        Whether the child got that far.
+    """
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    count = 0
+
+    def hook(event, arguments):
+        nonlocal count
+        names = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree"}
+        writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & 3
+        if (event in names or writes) and str(folder) in str(arguments[0]):
+            if count == operation:
+                os._exit(9)
+            count += 1
+
+    try:
+        sys.addaudithook(hook)
+        function()
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+@pytest.mark.any_backend
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_run_is_replaced_as_a_whole_or_not_at_all(run, tokenizer, monkeypatch):
+    """Killed at any operation on files, there is the old run or the new one."""
+    other = Tokenizer.train(
+        texts=["ein Mann", "zwei Hunde"] * 9, vocabulary_size=20, byte_fallback=False
+    )
+    (run / "history.csv").write_text("step\n")
+    monkeypatch.setattr(run_directory, "load_model", lambda path, compiled: path.read_bytes())
+    monkeypatch.setattr(files, "sync_to_disk", lambda path: None)  # for speed
+    parts = {
+        "old": (SavedModel((run / "model.keras").read_bytes()), tokenizer, read_config(run)),
+        "new": (SavedModel(b"new"), other, {"preset": "other"}),
+    }
+
+    def which():
+        content, found, config = load_run(run)
+        name = "new" if content == b"new" else "old"
+        assert content == parts[name][0].content
+        assert found.writes_like(parts[name][1]) and config == parts[name][2]
+        return name
+
+    seen, operation = [], 0
+    while killed_at(operation, run, lambda: save_run(run, *parts["new"])):
+        seen.append(which())
+        save_run(run, *parts["old"])
+        assert which() == "old"
+        operation += 1
+    assert which() == "new" and seen == sorted(seen, reverse=True) and set(seen) == {"old", "new"}
+    # A folder aside that was killed before it had a lock is removed once it is old.
+    names = sorted(name for name in os.listdir(run) if not name.startswith(".partial-"))
+    assert names == ["config.json", "history.csv", "model.keras", "tokenizer"]
 
 
 @pytest.mark.any_backend
