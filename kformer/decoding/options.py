@@ -65,11 +65,11 @@ class SearchOptions:
             negative score is multiplied by it, another divided; above 1 it makes repetition less
             likely. As in Hugging Face's `generate`, the start token and the prompt of a language
             model count, and what is penalised is the log-probability in a beam, and the logit in
-            greedy search and sampling. So the scores of a beam include the penalty, the others do
-            not.
-        no_repeat_ngram_size: int, default 0. No n-gram of so many tokens occurs twice in a
-            hypothesis, the start token and the prompt of a language model included; 0 for no limit.
-            In the mode "kformer" the end token is exempt.
+            greedy search and sampling. So the scores of a beam include the penalty; the others are
+            the model's own, unless `renormalize` is set.
+        no_repeat_ngram_size: int, default 0. No n-gram of so many tokens (up to 1000) occurs twice
+            in a hypothesis, the start token and the prompt of a language model included; 0 for no
+            limit. In the mode "kformer" the end token is exempt.
         max_text_bytes: int, default `None`. A text is cut to so many bytes (of UTF-8, where a code
             point begins) before it is tokenized, so that a text of any length costs little. `None`
             for 64 bytes for each token that the model reads, and at least 4096. A text whose
@@ -138,11 +138,13 @@ class SearchOptions:
             check_whole(name, getattr(self, name))
         # In the mode "huggingface" one more token follows, which need not be the end token.
         check_whole("max_length", self.max_length, least=int(self.mode == "kformer"))
-        for name in ("min_length", "length_offset", "top_k", "no_repeat_ngram_size"):
+        for name in ("min_length", "length_offset", "top_k"):
             check_whole(name, getattr(self, name), least=0)
         if self.max_text_bytes is not None:
             check_whole("max_text_bytes", self.max_text_bytes, least=4)
         check_whole("seed", self.seed, least=0, most=2**31 - 1)
+        # Each token of an n-gram is an operation, and n may come from a stranger's file.
+        check_whole("no_repeat_ngram_size", self.no_repeat_ngram_size, least=0, most=1000)
         for name in (
             *("length_penalty", "length_ratio", "temperature", "top_p"),
             "repetition_penalty",

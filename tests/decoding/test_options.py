@@ -48,6 +48,18 @@ pytestmark = pytest.mark.any_backend
         ),
         ({"beam_size": 2.5}, "beam_size must be a whole number of at least 1, but 2.5 was given."),
         ({"n_best": "3"}, "n_best must be a whole number of at least 1, but '3' was given."),
+        (
+            {"no_repeat_ngram_size": 10**9},
+            "no_repeat_ngram_size must be a whole number from 0 to 1000, but 1000000000 was given.",
+        ),
+        (
+            {"repetition_penalty": 0.0},
+            "repetition_penalty must be above 0, but 0.0 was given; 1 is none.",
+        ),
+        (
+            {"repetition_penalty": float("inf")},
+            "repetition_penalty must be a finite number, but inf was given.",
+        ),
         ({"top_k": True}, "top_k must be a whole number of at least 0, but True was given."),
         (
             {"length_penalty": float("nan")},
