@@ -58,6 +58,8 @@ class Searcher:
             numbers depend; `None` counts the rows.
         options: `SearchOptions`, default `None`. Those of this call, which must have the same
             `compiled_part`; `None` for the searcher's.
+        limits: integer array `[B]`, default `None`. The most tokens of each row's hypotheses, none
+            above `max_length`; `None` for those that the options give.
 
     Returns:
         `SearchResult` of NumPy arrays.
@@ -107,7 +109,7 @@ class Searcher:
             seed=seed,
         )
 
-    def __call__(self, source_ids, row_numbers=None, options=None):
+    def __call__(self, source_ids, row_numbers=None, options=None, limits=None):
         options = self.options if options is None else options
         source_ids = np.asarray(source_ids, dtype="int32")
         rows = len(source_ids)
@@ -115,7 +117,7 @@ class Searcher:
             row_numbers = np.arange(rows)
         row_numbers = np.asarray(row_numbers, dtype="int32")
         lengths = (source_ids != self.model.pad_id).sum(axis=1)
-        limits = options.limits(lengths).astype("int32")
+        limits = (options.limits(lengths) if limits is None else limits).astype("int32")
         if not rows:
             width = options.n_best
             empty = np.zeros((0, width), dtype="float32")

@@ -1,6 +1,7 @@
 """The decoder alone: a language model."""
 
 import dataclasses
+import warnings
 from typing import Any, NamedTuple
 
 import keras
@@ -99,6 +100,8 @@ class TransformerDecoder(SequenceModel):
         self.vocabulary_size = self.target_vocabulary_size = config.vocabulary_size
         self.hidden_dim, self.max_length = config.hidden_dim, config.max_length
         self.policy_name = policy.name
+        is_learned = config.position_encoding == "learned"
+        self._last_position = config.max_length - 1 if is_learned else 2**31 - 1
         self._searchers = {}
 
     def call(self, inputs, training=None, mask=None):
@@ -148,8 +151,10 @@ class TransformerDecoder(SequenceModel):
         Args:
             prompts: list of lists of ids, without the start token, which is put in front of each;
                 an empty one begins from nothing.
-            max_new_tokens: the most tokens of a continuation, without the end token; it ends sooner
-                with the model's `max_length`.
+            max_new_tokens: int, default 64. The most tokens of a continuation, without the end
+                token; it ends sooner with the model's `max_length`. The limit of a prompt does not
+                depend on the others. A prompt that leaves no capacity loses its beginning, with a
+                warning, as in an exported SavedModel.
             **options: of `kformer.decoding.SearchOptions`: beam_size (1, greedy search, unless
                 given), n_best, sampling, temperature, top_k, top_p, seed, min_length and others.
 
@@ -158,8 +163,7 @@ class TransformerDecoder(SequenceModel):
             above 1 a list of such lists, best first.
 
         Raises:
-            ValueError: a prompt leaves no capacity for a token, has an id that the vocabulary
-                lacks, or an option is bad.
+            ValueError: a prompt has an id that the vocabulary lacks, or an option is bad.
 
         Example:
         ```python
@@ -171,29 +175,72 @@ class TransformerDecoder(SequenceModel):
         # A search comes after the models in the order of things.
         from kformer.decoding import Searcher
 
-        prompts = [[self.start_id, *(int(token) for token in prompt)] for prompt in prompts]
-        longest = max(map(len, prompts), default=1)
-        for prompt in prompts:
-            for token in prompt[1:]:
-                if not 0 <= token < self.vocabulary_size or token == self.pad_id:
-                    raise ValueError(
-                        f"A prompt holds {token}, which is no token of this vocabulary of "
-                        f"{self.vocabulary_size}."
-                    )
-        capacity = self.max_length - longest
-        if capacity < 1:
-            raise ValueError(
-                f"A prompt of {longest - 1} tokens leaves no room in the model's max_length, "
-                f"which is {self.max_length}."
-            )
         check_whole("max_new_tokens", max_new_tokens)
-        settings = self.continuation_options(min(max_new_tokens, capacity), options)
+        settings = self.continuation_options(min(max_new_tokens, self.max_length - 1), options)
+        prompts = self._checked_prompts(prompts, settings)
+        limits = self.continuation_limits(np.array([len(row) for row in prompts]), settings)
         key = settings.compiled_part
         if key not in self._searchers:
             self._searchers[key] = Searcher(self, settings)
-        ids = self._searchers[key](self._padded(prompts, longest), options=settings).ids
+        ids = self._padded([[self.start_id, *prompt] for prompt in prompts])
+        ids = self._searchers[key](ids, options=settings, limits=limits).ids
         found = [[_until_end(row, self.end_id, self.pad_id) for row in rows] for rows in ids]
         return [rows[0] for rows in found] if settings.n_best == 1 else found
+
+    def _checked_prompts(self, prompts, settings):
+        """Prompts as lists of ints, each short enough; a ValueError for an unknown token."""
+        prompts = [[int(token) for token in prompt] for prompt in prompts]
+        for token in (token for prompt in prompts for token in prompt):
+            if not 0 <= token < self.vocabulary_size or token == self.pad_id:
+                raise ValueError(
+                    f"A prompt holds {token}, which is no token of this vocabulary of "
+                    f"{self.vocabulary_size}."
+                )
+        longest, kept = self.prompt_lengths(settings)
+        for index, prompt in enumerate(prompts):
+            if len(prompt) > longest:
+                warnings.warn(
+                    f"Prompt {index} has {len(prompt)} tokens, but the model's max_length of "
+                    f"{self.max_length} allows {longest}: only its last {kept} are read.",
+                    stacklevel=3,
+                )
+                prompts[index] = prompt[len(prompt) - kept :]
+        return prompts
+
+    def prompt_lengths(self, settings):
+        """How many tokens a prompt may have, and how many are kept of one that has more.
+
+        A prompt must leave capacity for the shortest continuation. Of a longer one so few tokens
+        are kept that half of `max_length` is left, or as much as the longest continuation needs.
+
+        Args:
+            settings: `SearchOptions`, from `continuation_options`.
+
+        Returns:
+            Two ints, without the start token.
+        """
+        capacity = self._capacity(settings)
+        least = settings.least_limit
+        wanted = max(least, min(settings.max_length, self.max_length // 2))
+        return max(capacity - least, 0), max(capacity - wanted, 0)
+
+    def continuation_limits(self, lengths, settings):
+        """The most tokens that may follow each prompt, as a search takes them.
+
+        Args:
+            lengths: integer array or tensor `[B]`, the tokens of the prompts without the start
+                token, at most `prompt_lengths(settings)[0]`.
+            settings: `SearchOptions`, from `continuation_options`.
+
+        Returns:
+            Integer array or tensor `[B]`.
+        """
+        minimum = np.minimum if isinstance(lengths, np.ndarray) else ops.minimum
+        return minimum(self._capacity(settings) - lengths, settings.max_length)
+
+    def _capacity(self, settings):
+        """Tokens that fit behind the start token; the mode "huggingface" counts an end token."""
+        return self.max_length - 1 - (settings.mode == "huggingface")
 
     def continuation_options(self, max_new_tokens, options):
         """The `SearchOptions` of continuations of at most so many tokens, the end token not
@@ -212,8 +259,7 @@ class TransformerDecoder(SequenceModel):
         taken = options.keys() & {"max_length", "length_ratio", "length_offset"}
         if taken:
             raise ValueError(
-                f"{', '.join(sorted(taken))}: how long a continuation may be is said by "
-                "max_new_tokens; leave this out."
+                f"{', '.join(sorted(taken))}: max_new_tokens limits a continuation; leave this out."
             )
         unknown = options.keys() - {field.name for field in dataclasses.fields(SearchOptions)}
         if unknown:
@@ -233,8 +279,9 @@ class TransformerDecoder(SequenceModel):
             }
         )
 
-    def _padded(self, prompts, length):
-        ids = np.full((len(prompts), length), self.pad_id, "int32")
+    def _padded(self, prompts):
+        longest = max(map(len, prompts), default=1)
+        ids = np.full((len(prompts), longest), self.pad_id, "int32")
         for row, prompt in zip(ids, prompts, strict=True):
             row[: len(prompt)] = prompt
         return ids
@@ -308,7 +355,8 @@ class TransformerDecoder(SequenceModel):
             + ops.cast(index, "int32")
             + ops.arange(ops.shape(target_ids)[1], dtype="int32")
         )
-        positions = ops.maximum(slots - ops.expand_dims(cache.left_padding, 1), 0)
+        # A row that is done may run on beside longer ones, but not beyond the learned positions.
+        positions = ops.clip(slots - ops.expand_dims(cache.left_padding, 1), 0, self._last_position)
         hidden, layers = self.network.run(target_ids, cache.layers, cache.left_padding, positions)
         return self.network.output.project(
             hidden, cache.output_kernel, cache.output_bias

@@ -271,16 +271,47 @@ def test_a_published_language_model(llama, settings):
     assert found == expected and len({tuple(row) for row in expected}) > 4
 
 
+@pytest.mark.parametrize(
+    "search",
+    [{}, {"beam_size": 3}, {"sampling": True}, {"mode": "huggingface", "beam_size": 2}],
+    ids=str,
+)
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_each_prompt_has_its_own_limit(language_model, positions, search):
+    model = language_model(position_encoding=positions, num_layers=1)
+    prompts = [[5, 6], [7, 8] * 18, [9] * 37, [10] * 31]
+    found = model.generate(prompts, max_new_tokens=12, **search)
+    # The first row's number is the same alone, and with it its random numbers.
+    assert model.generate(prompts[:1], max_new_tokens=12, **search) == found[:1]
+    assert all(
+        len(row) <= min(12, 39 - len(prompt)) for row, prompt in zip(found, prompts, strict=True)
+    )
+    if "sampling" not in search:
+        assert [model.generate([row], max_new_tokens=12, **search)[0] for row in prompts] == found
+        assert greedy(model, prompts[3], 8) == found[3] or search
+    assert max(map(len, found)) > 3
+
+
+def test_a_prompt_that_is_too_long_loses_its_beginning(language_model):
+    model = language_model()
+    prompts = [[5] * 10 + [6, 7, 8] * 10, [9, 8, 7]]
+    expected = model.generate([prompts[0][-27:], prompts[1]], max_new_tokens=12)
+    with pytest.warns(UserWarning, match="Prompt 0 has 40 tokens, but .* 40 allows 38: only"):
+        assert model.generate(prompts, max_new_tokens=12) == expected
+
+
+def test_a_single_new_token(language_model):
+    model = language_model()
+    for search in ({}, {"mode": "huggingface"}, {"mode": "huggingface", "beam_size": 2}):
+        found = model.generate([[5], [6, 7]], max_new_tokens=1, forced_end=False, **search)
+        assert all(len(row) <= 1 for row in found) and any(found)
+
+
 @pytest.mark.any_backend
 def test_errors(language_model):
     model = language_model()
     with pytest.raises(ValueError, match="A prompt holds 29, which is no token"):
         model.generate([[5, 29]])
-    with pytest.raises(
-        ValueError,
-        match="A prompt of 45 tokens leaves no room in the model's max_length, which is 40",
-    ):
-        model.generate([[5] * 45])
     with pytest.raises(ValueError, match="Unknown option 'heads': the options are hidden_dim"):
         TransformerDecoder(V, heads=3)
     with pytest.raises(ValueError, match="cannot have global_tokens"):

@@ -149,10 +149,6 @@ class LanguageGraph(TokenGraph):
     def __init__(self, model, graph_tokenizer, options):
         super().__init__(model, graph_tokenizer)
         self.options = options
-        # The prompt shares the positions with the start token and with what is generated. The mode
-        # "huggingface" does not count the end token among `max_length`.
-        generated = options.max_length + (options.mode == "huggingface")
-        self._max_prompt = model.max_length - 1 - generated
 
     def from_ids(self, ids):
         import tensorflow as tf
@@ -185,13 +181,19 @@ class LanguageGraph(TokenGraph):
         """
         import tensorflow as tf
 
-        model, options, limit = self.model, self.options, self._max_prompt
+        model, options = self.model, self.options
+        longest, most_kept = model.prompt_lengths(options)
+        lengths = rows.row_lengths()
+        truncated = lengths > longest
+        lengths = tf.where(truncated, tf.constant(most_kept, lengths.dtype), lengths)
         # What follows depends most on the last tokens.
-        kept = rows[:, -limit:] if limit > 0 else rows[:, :0]
+        first = tf.expand_dims(rows.row_lengths() - lengths, 1)
+        kept = tf.ragged.boolean_mask(rows, tf.ragged.range(rows.row_lengths()) >= first)
         starts = tf.fill([rows.nrows(), 1], model.start_id)
         prompts = tf.concat([starts, kept], axis=1).to_tensor(default_value=model.pad_id)
         count = tf.shape(prompts)[0]
-        limits, steps = tf.fill([count], options.max_length), options.max_length + 1
+        limits = model.continuation_limits(tf.cast(lengths, tf.int32), options)
+        steps = options.max_length + 1
         found, _ = run_search(
             decoder_for(model), prompts, limits, tf.range(count), options=options, steps=steps
         )
@@ -199,7 +201,7 @@ class LanguageGraph(TokenGraph):
         # The end token and what follows it are not part of the text.
         is_open = tf.cumsum(tf.cast(best == model.end_id, tf.int32), axis=1) < 1
         continuation = tf.where(is_open, best, model.pad_id)
-        return continuation, found.scores[:, 0], rows.row_lengths() > limit
+        return continuation, found.scores[:, 0], truncated
 
 
 class ForecastGraph:

@@ -1,6 +1,7 @@
 """SavedModels of encoders, language models and forecasters compute what the models compute."""
 
 import json
+import warnings
 
 import keras
 import numpy as np
@@ -72,15 +73,14 @@ def test_a_language_model_from_any_backend(tokenizer, rng, tmp_path):
     assert path == tmp_path / "writer" / "1"
     assert [entry.name for entry in (tmp_path / "writer").iterdir()] == ["1"]
     found = run(path, text=TEXTS)
-    # A prompt that is too long is truncated at its beginning.
-    prompts = [ids[-15:] for ids in tokenizer.tokenize(TEXTS, side="target")]
+    # A prompt that leaves no capacity is truncated at its beginning.
+    whole = tokenizer.tokenize(TEXTS, side="target")
+    prompts = [ids if len(ids) <= 22 else ids[-15:] for ids in whole]
     expected = model.generate(prompts, max_new_tokens=8, beam_size=3)
+    with pytest.warns(UserWarning, match="only its last 15 are read"):
+        assert model.generate(whole, max_new_tokens=8, beam_size=3) == expected
     assert [text.decode() for text in found["continuation"]] == tokenizer.detokenize(expected)
-    assert (
-        found["truncated"].tolist()
-        == [len(ids) > 15 for ids in tokenizer.tokenize(TEXTS, side="target")]
-        != [False] * 4
-    )
+    assert found["truncated"].tolist() == [len(ids) > 22 for ids in whole] != [False] * 4
     texts = [text.decode() for text in found["text"]]
     assert texts[1] == found["continuation"][1].decode()
     assert texts[0].startswith(TEXTS[0])
@@ -90,13 +90,12 @@ def test_a_language_model_from_any_backend(tokenizer, rng, tmp_path):
     ] == [[token for token in row if token != model.pad_id] for row in expected]
     np.testing.assert_allclose(by_ids["score"], found["score"], atol=1e-4)
     assert not by_ids["truncated"].any()
-    # One token more than fits, and no token at all.
-    longer = np.concatenate([[[7]], padded(prompts)[3:]], axis=1).astype("int32")
-    cut = run(path, "token_ids", token_ids=longer)
-    assert (
-        cut["truncated"].all()
-        and cut["continuation"].tolist() == by_ids["continuation"][3:].tolist()
-    )
+    # Prompts that leave capacity for 7 tokens, for 1 and for none.
+    longer = [rng.integers(4, model.vocabulary_size, length).tolist() for length in (16, 22, 23)]
+    expected = model.generate([*longer[:2], longer[2][-15:]], max_new_tokens=8, beam_size=3)
+    cut = run(path, "token_ids", token_ids=padded(longer))
+    assert [[token for token in row if token] for row in cut["continuation"].tolist()] == expected
+    assert cut["truncated"].tolist() == [False, False, True]
     assert run(path, text=np.array([], object))["continuation"].shape == (0,)
     assert run(path, "token_ids", token_ids=np.zeros((0, 4), "int32"))["continuation"].shape[0] == 0
 
@@ -109,8 +108,10 @@ def test_learned_positions_and_the_huggingface_search(tokenizer, rng, tmp_path, 
     )
     search = {"max_new_tokens": count, "mode": "huggingface", "forced_end": False, "beam_size": 2}
     path = export_model(model, tmp_path / "writer", tokenizer, **search)
-    prompts = [ids[-15:] for ids in tokenizer.tokenize(TEXTS, side="target")]
-    expected = model.generate(prompts, **search)
+    prompts = tokenizer.tokenize(TEXTS, side="target")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = model.generate(prompts, **search)
     assert max(map(len, expected)) == count
     assert [
         text.decode() for text in run(path, text=TEXTS)["continuation"]
