@@ -23,7 +23,7 @@ _PATIENCE = 0.2
 _MOST_CHARACTERS = 2**25
 
 
-def open_translator(path, source_language=None, target_language=None, ensemble=None):
+def open_translator(path, source_language=None, target_language=None, ensemble=None, dtype=None):
     """The translator of a run directory or of a SavedModel.
 
     Args:
@@ -32,6 +32,7 @@ def open_translator(path, source_language=None, target_language=None, ensemble=N
             languages; `None` for the languages that the run has.
         ensemble: list of paths, default `None`. Further run directories, whose models translate
             together with the first.
+        dtype: str, default `None`. As for `Translator`, of a run.
 
     Returns:
         A `kformer.Translator`, or a `kformer.export.SavedModelTranslator`.
@@ -39,13 +40,13 @@ def open_translator(path, source_language=None, target_language=None, ensemble=N
     Raises:
         FileNotFoundError: there is no run directory or SavedModel at `path`.
         ValueError: as `Translator.load` and `SavedModelTranslator`; or a SavedModel is given with
-            languages or an ensemble.
+            languages, an ensemble or a dtype.
     """
     path = pathlib.Path(path)
     if not path.exists():
         raise FileNotFoundError(f"There is no run directory or SavedModel {path}.")
     if (path / "config.json").is_file():
-        return load_run_translator(path, source_language, target_language, ensemble)
+        return load_run_translator(path, source_language, target_language, ensemble, dtype)
     if ensemble:
         raise ValueError(
             f"{path} is no run directory, and only runs translate together: leave --ensemble "
@@ -59,6 +60,11 @@ def open_translator(path, source_language=None, target_language=None, ensemble=N
         )
     from kformer.export import SavedModelTranslator
 
+    if dtype is not None:
+        raise ValueError(
+            f"The dtype of the SavedModel {path} is fixed: export the run again with --dtype "
+            f"{dtype}."
+        )
     if source_language is not None or target_language is not None:
         raise ValueError(
             f"The languages of the SavedModel {path} are fixed: export the run again with the "
@@ -67,7 +73,9 @@ def open_translator(path, source_language=None, target_language=None, ensemble=N
     return SavedModelTranslator(path)
 
 
-def load_run_translator(path, source_language=None, target_language=None, ensemble=None):
+def load_run_translator(
+    path, source_language=None, target_language=None, ensemble=None, dtype=None
+):
     """The translator of a run directory; arguments and returns are those of `open_translator`.
 
     Raises:
@@ -83,7 +91,7 @@ def load_run_translator(path, source_language=None, target_language=None, ensemb
         raise FileNotFoundError(
             f"{path} has no model.keras yet: the training writes it at the end of its first epoch."
         )
-    translator = Translator.load([path, *ensemble] if ensemble else path)
+    translator = Translator.load([path, *ensemble] if ensemble else path, dtype)
     if source_language is None and target_language is None:
         return translator
     return translator.for_languages(source_language, target_language)

@@ -70,7 +70,23 @@ Tokenize = Annotated[
         "for text that is tokenized.",
     ),
 ]
-_TRANSLATOR = {**LANGUAGES, "ensemble": Ensemble, "batch_size": BatchSize, **MACHINE}
+Dtype = Annotated[
+    str | None,
+    option(
+        "--dtype",
+        metavar="NAME",
+        help="How a run's matrices are multiplied on TensorFlow and PyTorch: float32, bfloat16 or "
+        "int8. The shorter ones are faster for wide models, and change a few words. Default: the "
+        "model's own.",
+    ),
+]
+_TRANSLATOR = {
+    **LANGUAGES,
+    "ensemble": Ensemble,
+    "dtype": Dtype,
+    "batch_size": BatchSize,
+    **MACHINE,
+}
 
 
 @with_options({**SEARCH, "sample": Sample, **SAMPLING, **_TRANSLATOR}, sample=False, batch_size=64)
@@ -129,9 +145,8 @@ def translate(
 def _open_translator(model, options):
     from kformer import streaming
 
-    return streaming.open_translator(
-        model, options["source_language"], options["target_language"], options["ensemble"]
-    )
+    names = ("source_language", "target_language", "ensemble", "dtype")
+    return streaming.open_translator(model, **{name: options[name] for name in names})
 
 
 @with_options({**SEARCH, **_TRANSLATOR}, batch_size=64)

@@ -400,6 +400,8 @@ def bad_exports(bad):
             "This tokenizer has no languages to choose from",
         ),
         (["translate", SAVED_MODEL, "--target-language", "fr"], "The languages of the SavedModel"),
+        (["translate", SAVED_MODEL, "--dtype", "int8"], "export the run again with --dtype int8"),
+        (["translate", RUN, "--dtype", "int4"], "must be one of float32, bfloat16, int8"),
     ]
 
 
