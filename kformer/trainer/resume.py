@@ -11,6 +11,7 @@ from kformer.saving.run_directory import (
 )
 from kformer.trainer.model import preset_config
 from kformer.trainer.options import TrainOptions, plain
+from kformer.training.callbacks.history import number_in
 from kformer.utils import files
 from kformer_cli.declarations import CHANGEABLE, TRAINING, default_of
 
@@ -157,12 +158,25 @@ def past_validations(path, measure, state):
 
     Returns:
         List of dicts with the `epoch` and the value of `measure`.
+
+    Raises:
+        ValueError: `history.csv` is damaged.
     """
     if state is None or not (path / "history.csv").exists():
         return []
-    name = f"val_{measure}"
-    with open(path / "history.csv", encoding="utf-8", newline="") as file:
+    path, name = path / "history.csv", f"val_{measure}"
+    with open(path, encoding="utf-8", errors="replace", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row.get(name)]
     # Every validation has a likelihood; the rows within an epoch that `quality_every` adds do not.
-    rows = [row for row in rows if row.get("val_nll") and int(row["step"]) <= state.step]
-    return [{"epoch": int(row["epoch"]), measure: float(row[name])} for row in rows]
+    rows = [
+        row
+        for row in rows
+        if row.get("val_nll") and number_in(path, row, "step", int) <= state.step
+    ]
+    return [
+        {
+            "epoch": number_in(path, row, "epoch", int),
+            measure: number_in(path, row, name, float),
+        }
+        for row in rows
+    ]

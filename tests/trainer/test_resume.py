@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
+from kformer.saving import TrainingState
 from kformer.trainer.options import TrainOptions
-from kformer.trainer.resume import resume_options, stored_config
+from kformer.trainer.resume import past_validations, resume_options, stored_config
 from kformer.utils import files
 
 
@@ -64,3 +65,20 @@ def test_a_training_goes_on_in_no_folder_with_a_link_that_leads_out(tmp_path, na
     (run / name).symlink_to(outside)
     with pytest.raises(ValueError, match=f"{name} is a link that leads out of .*run, and is not"):
         stored_config(run, resume=True)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("step,epoch,val_nll\n5,1,3.06<\n", "'3.06<' as its val_nll"),
+        ("step,epoch,val_nll\n5,x,3.06\n", "'x' as its epoch"),
+        ("step,epoch,val_nll\n5;,1,3.06\n", "'5;' as its step"),
+        ("sdep,epoch,val_nll\n5,1,3.06\n", "None as its step"),
+        (b"step,epoch,val_nll\n5,1,3.\xff6\n", "'3.\ufffd6' as its val_nll"),
+    ],
+)
+def test_a_damaged_validation_in_the_history_is_named(tmp_path, text, said):
+    (tmp_path / "history.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ValueError, match=f"history.csv is damaged: a row has {said}"):
+        past_validations(tmp_path, "nll", TrainingState(step=5))

@@ -181,6 +181,27 @@ class StepHistory(StepCounter):
                 file.write(_csv_line(line) if line else b"")
 
 
+def number_in(path, row, column, kind):
+    """The number in a column of a row of `history.csv`.
+
+    Args:
+        path: path of the file, for the message.
+        row: dict of column to str.
+        column: str.
+        kind: `int` or `float`.
+
+    Raises:
+        ValueError: there is no number.
+    """
+    try:
+        return kind(row.get(column))
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{path} is damaged: a row has {row.get(column)!r} as its {column}, which is no "
+            "number; correct the row, or begin a new training in another folder."
+        ) from None
+
+
 def _shortest(value):
     """The shortest decimal number that reads back as the same float32."""
     return str(np.float32(value))
