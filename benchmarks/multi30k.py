@@ -91,7 +91,7 @@ LAST = {
     )
 }
 BOTH_WAYS = ("diversified", "roundtrip")
-# Pairs that these are trained on, whatever the size of their text: about 8 epochs of diversified, 6
+# Pairs that these are trained on, for texts of every size: about 8 epochs of diversified, 6
 # of roundtrip.
 PAIRS = 1_050_000
 LEARN_FROM_TEACHERS = ("student", "taught", *BOTH_WAYS)

@@ -274,7 +274,7 @@ def check_export(report, old, new, work, name):
     shutil.rmtree(ours, ignore_errors=True)
     new.must("tensorflow", "export", work / name, "--output", ours)
     expected = old.translations("tensorflow", theirs, work, []).splitlines()
-    for what, saved in (("its SavedModel", theirs), ("SavedModel exported anew", ours)):
+    for what, saved in (("its SavedModel", theirs), ("SavedModel exported again", ours)):
         found = new.translations("tensorflow", saved, work, []).splitlines()
         check_text(report, f"{name}: {what}", expected, found)
 

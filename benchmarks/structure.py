@@ -13,7 +13,7 @@ Prints for each checkout
   longest files of the package;
 - the lines beyond 100 columns of all Python files.
 
-A file is passed if one of its functions is executed, which Python's profiler tells; what is
+A file is passed if one of its functions is executed, which Python's profiler reports; what is
 executed while a module is imported does not count, nor does loading the model. `--static` leaves
 out what has to be executed, which takes a minute.
 """

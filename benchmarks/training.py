@@ -7,7 +7,7 @@
 A row has real target tokens per second (labels that are not padding) over windows of `--steps`
 steps: an epoch of `fit`, or as many steps of a PyTorch loop. All systems train on the same batches.
 The files are the two sides of a corpus; the default is generated pairs. The run trains the
-tokenizer. The model's vocabulary has 9,712 tokens (32,000 for base), whatever the tokenizer's size.
+tokenizer. The model's vocabulary has 9,712 tokens (32,000 for base) for every tokenizer.
 
 - kformer: as `kformer train` sets it up, with its recipe and metrics and the backend's defaults;
 - kformer-tuned: with glibc's malloc set to keep memory;

@@ -136,7 +136,7 @@ def test_a_student_of_two_teachers(tmp_path, recipe):
             "train_source"
         ] == str(data / "train.en")
     refused = subprocess.run([*command, "--epochs", "2"], capture_output=True, text=True)
-    assert refused.returncode != 0 and "so there stay 1 epochs" in " ".join(refused.stderr.split())
+    assert refused.returncode != 0 and "so epochs stays 1" in " ".join(refused.stderr.split())
     # A duplicate pair is learnt once. After one epoch the teachers' translations may be empty.
     assert len(taught[0]) == len(taught[1]) and set(zip(*given, strict=True)) <= set(
         zip(*taught, strict=True)

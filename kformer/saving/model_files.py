@@ -1,12 +1,17 @@
 """Keras model files (`.keras`): written atomically, checked before they are read."""
 
+import math
 import pathlib
+import tempfile
 import warnings
 import zipfile
 
 import keras
 
 from kformer.utils.files import replacing
+
+# Models of fewer bytes are written as Keras writes them.
+_LARGE_MODEL = 100 * 2**20
 
 
 def save_model(model, path, *, with_optimizer):
@@ -19,7 +24,10 @@ def save_model(model, path, *, with_optimizer):
             Adam they are two thirds of the file, and only a resumed training needs them.
     """
     with replacing(path) as aside:
-        if with_optimizer or getattr(model, "optimizer", None) is None:
+        if getattr(model, "optimizer", None) is None:
+            _write_untrained(model, aside)
+            return
+        if with_optimizer:
             model.save(aside)
             return
         optimizer, compiled = model.optimizer, model.compiled
@@ -28,6 +36,23 @@ def save_model(model, path, *, with_optimizer):
             model.save(aside)
         finally:
             model.optimizer, model.compiled = optimizer, compiled
+
+
+def _write_untrained(model, path):
+    """Writes a model that is not in training, such as an imported one, in little memory: Keras
+    collects the weights in memory, twice, before it writes them. Files aside take longer, so what
+    a training saves goes Keras's way.
+    """
+    num_bytes = sum(math.prod(weight.shape) for weight in model.weights) * 4
+    if num_bytes < _LARGE_MODEL:
+        model.save(path)
+        return
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".partial-") as folder:
+        model.save(folder, zipped=False)
+        with zipfile.ZipFile(path, "w") as archive:
+            for part in sorted(pathlib.Path(folder).rglob("*")):
+                if part.is_file():
+                    archive.write(part, part.relative_to(folder))
 
 
 def load_model(path, *, compiled):

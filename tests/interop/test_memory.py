@@ -100,13 +100,12 @@ def test_malicious_folders_take_no_memory(originals, tmp_path):
     assert not faults, "\n".join(faults)
 
 
-@pytest.mark.parametrize("dtype", ["float32"])
-def test_a_sound_folder_takes_three_times_its_weights(tmp_path, dtype):
+@pytest.mark.slow
+def test_a_sound_folder_takes_three_times_its_weights(tmp_path):
+    """In float16, of which the model has twice the bytes."""
     sizes = {"hidden_dim": 1024, "intermediate_dim": 8192, "layers": 6, "heads": 8}
     path = sound_folder(tmp_path / "large", "marian", trained_models(), sizes)
-    if dtype == "float16":
-        save_half(path)
+    save_half(path)
     ((taken, error),) = imports([path])
     assert error is None
-    assert allowed(path) > 1.5 * 2**30 or dtype == "float16"
     assert taken < allowed(path), f"{taken / MIB:.0f} of {allowed(path) / MIB:.0f} MiB"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from kformer import Tokenizer
-from kformer.saving import load_run, read_config, run_directory, save_run
+from kformer.saving import load_run, model_files, read_config, run_directory, save_run
 from kformer.training import paper_recipe
 from kformer.utils import files
 from tests.training.toy import ToyData, compiled_toy
@@ -249,3 +249,17 @@ def test_a_config_that_json_has_no_form_for_is_refused(tmp_path, tokenizer, tiny
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError, match="file is a file"):
         save_run(tmp_path / "file", model, tokenizer)
+
+
+def test_a_large_model_is_written_by_way_of_files(tmp_path, tiny_transformer, monkeypatch):
+    model, contents = tiny_transformer(), []
+    for name, least in (("plain", 2**40), ("large", 0)):
+        monkeypatch.setattr(model_files, "_LARGE_MODEL", least)
+        model_files.save_model(model, tmp_path / f"{name}.keras", with_optimizer=False)
+        with zipfile.ZipFile(tmp_path / f"{name}.keras") as archive:
+            contents.append((sorted(archive.namelist()), archive.read("config.json")))
+        loaded = model_files.load_model(tmp_path / f"{name}.keras", compiled=False)
+        for one, other in zip(loaded.weights, model.weights, strict=True):
+            np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (one, other)))
+    assert contents[0] == contents[1]
+    assert sorted(os.listdir(tmp_path)) == ["large.keras", "plain.keras"]
