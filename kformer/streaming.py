@@ -14,8 +14,7 @@ import threading
 
 from kformer.decoding import SearchOptions
 from kformer.translator import Translator
-from kformer.utils import checks, files
-from kformer.utils.lines import read_lines  # noqa: F401, of the commands
+from kformer.utils import files
 
 # Lines that have come are translated after this many seconds without another line.
 _PATIENCE = 0.2
@@ -256,15 +255,6 @@ def format_line(translation, *, n_best=1, scores=False):
 def one_line(text):
     """A text without line breaks."""
     return text.replace("\r", " ").replace("\n", " ")
-
-
-def check_same_length(source_path, sources, other_path, others):
-    """Makes sure that two files have as many lines.
-
-    Raises:
-        ValueError: they have not.
-    """
-    checks.check_same_length(f"'{source_path}'", len(sources), f"'{other_path}'", len(others))
 
 
 @contextlib.contextmanager

@@ -109,6 +109,8 @@ def distill(
     with quiet_imports():
         from kformer import streaming
         from kformer.distillation.text import distill
+        from kformer.utils.checks import check_same_length
+        from kformer.utils.lines import read_lines
         from kformer.utils.progress import Progress
     if backward and reference is None:
         raise UsageError(
@@ -118,11 +120,11 @@ def distill(
         raise UsageError(
             "--round-trips go back and forth: give a run of the other direction by --backward."
         )
-    sources = streaming.read_lines(source, "source")
+    sources = read_lines(source, "source")
     references = None
     if reference is not None:
-        references = streaming.read_lines(reference, "reference")
-        streaming.check_same_length(source, sources, reference, references)
+        references = read_lines(reference, "reference")
+        check_same_length(f"'{source}'", len(sources), f"'{reference}'", len(references))
     forward, back = _load(teachers, separately), _load(backward or [], separately)
     settings = {"round_trips": round_trips, "closest": closest, "keep_original": keep_original}
     settings |= given(options, [*_SEARCH, "batch_size"])

@@ -106,6 +106,7 @@ def export(
     entry = _check_format(format, search, single)
     with quiet_imports():
         from kformer import streaming
+        from kformer.utils.lines import read_lines
     for module in options["import_module"] or ():
         importlib.import_module(module)
     translator = streaming.load_run_translator(run, **given(options, LANGUAGES))
@@ -114,7 +115,7 @@ def export(
     if dtype is not None:
         search[entry.dtype_option] = dtype
     if "shortlist" in search:
-        lines = streaming.read_lines(search["shortlist"], "shortlist")
+        lines = read_lines(search["shortlist"], "shortlist")
         search["shortlist"] = translator.shortlist(lines)
     if "imports" in entry.options:
         search["imports"] = options["import_module"] or ()
@@ -133,6 +134,10 @@ def _check_format(format, search, single):
     if search and not entry.has_search:
         raise typer.BadParameter(
             f"The format {format} holds no search options: give them to {entry.package}."
+        )
+    if "max_text_bytes" in search and format != "saved_model":
+        raise typer.BadParameter(
+            f"--max-text-bytes is for a SavedModel; the format {format} does not tokenize."
         )
     if single and "single" not in entry.options:
         raise typer.BadParameter(

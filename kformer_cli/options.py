@@ -87,6 +87,14 @@ NoRepeatNgramSize = Annotated[
         "Default: the model's, which is 0 after training.",
     ),
 ]
+MaxTextBytes = Annotated[
+    int | None,
+    option(
+        "--max-text-bytes",
+        help="Most bytes of a text that are read. Default: 64 for each token of the model's limit, "
+        "and at least 4096.",
+    ),
+]
 SourceLanguage = Annotated[
     str | None,
     option(
@@ -150,6 +158,7 @@ SEARCH = {
     **LIMITS,
     "repetition_penalty": RepetitionPenalty,
     "no_repeat_ngram_size": NoRepeatNgramSize,
+    "max_text_bytes": MaxTextBytes,
 }
 SAMPLING = {"temperature": Temperature, "top_k": TopK, "top_p": TopP, "seed": SampleSeed}
 LANGUAGES = {"source_language": SourceLanguage, "target_language": TargetLanguage}

@@ -176,11 +176,13 @@ def evaluate(
     with quiet_imports():
         from kformer import streaming
         from kformer.evaluation.scores import evaluate
+        from kformer.utils.checks import check_same_length
+        from kformer.utils.lines import read_lines
         from kformer.utils.progress import Progress
-    sources = streaming.read_lines(source, "source")
-    references = [streaming.read_lines(path, "reference") for path in reference]
+    sources = read_lines(source, "source")
+    references = [read_lines(path, "reference") for path in reference]
     for path, texts in zip(reference, references, strict=True):
-        streaming.check_same_length(source, sources, path, texts)
+        check_same_length(f"'{source}'", len(sources), f"'{path}'", len(texts))
     translator = _open_translator(model, options)
     search = streaming.search_options(translator, **given(options, SEARCH))
     settings = {"tokenize": tokenize, "lowercase": lowercase, "batch_size": options["batch_size"]}
@@ -217,10 +219,11 @@ def score(
     """
     with quiet_imports():
         from kformer import streaming
+        from kformer.utils.checks import check_same_length
+        from kformer.utils.lines import read_lines
         from kformer.utils.progress import Progress
-    sources = streaming.read_lines(source, "source")
-    targets = streaming.read_lines(target, "target")
-    streaming.check_same_length(source, sources, target, targets)
+    sources, targets = read_lines(source, "source"), read_lines(target, "target")
+    check_same_length(f"'{source}'", len(sources), f"'{target}'", len(targets))
     languages = given(options, LANGUAGES)
     translator = streaming.load_run_translator(run, **languages)
     batch_size = options["batch_size"]

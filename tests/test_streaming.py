@@ -41,6 +41,18 @@ def test_samples_depend_on_the_line_number_alone(environment, tmp_path):
     assert [streaming.one_line(line) for line in sum(parts, [])] == sampled[0][:40]
 
 
+def test_the_bound_of_a_text_is_an_option(environment, tmp_path, capfd):
+    (tmp_path / "in").write_text("half past four\nseven\n", encoding="utf-8")
+    files = ["--input", tmp_path / "in", "--output", tmp_path / "out"]
+    assert main([*map(str, ("translate", FROZEN, *files, "--max-text-bytes", 9))]) == 0
+    assert "1 source line was longer" in capfd.readouterr().err
+    expected = kformer.Translator.load(FROZEN)(["half past", "seven"])
+    assert (tmp_path / "out").read_text(encoding="utf-8").splitlines() == expected
+    export = ["export", FROZEN, "--output", tmp_path / "x", "--format", "onnx"]
+    assert main([*map(str, (*export, "--max-text-bytes", 9))]) == 2
+    assert "--max-text-bytes is for a SavedModel" in " ".join(capfd.readouterr().err.split())
+
+
 class Cutter:
     """Marks every line as truncated."""
 
