@@ -259,6 +259,23 @@ def test_samples_keep_to_it():
     assert repeats > 100
 
 
+def test_a_sample_of_the_likeliest_token_is_greedy():
+    """Repetition is penalised before a temperature counts."""
+    toy = Toy(seed=5, sentences=40, end=-3.0, offset=3.0)
+    limits = ops.convert_to_tensor(np.full(40, 10, "int32"))
+    constraints = Constraints(Special(), repetition=Repetition(1.7, 3))
+
+    def run(state, limits):
+        ways = (None, Sampling(temperature=0.3, top_k=1))
+        return [
+            sample(toy.step, state, limits, constraints, steps=11, sampling=way)[:2] for way in ways
+        ]
+
+    greedy, sampled = compiled(run)(toy.state(1), limits)
+    for one, other in zip(greedy, sampled, strict=True):
+        np.testing.assert_allclose(*map(ops.convert_to_numpy, (one, other)), atol=1e-4)
+
+
 def test_an_end_is_always_possible():
     """With every other token forbidden a hypothesis of the mode "kformer" ends, also where the end
     token is forbidden before the limit.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kformer.decoding.searcher import Searcher
+from kformer.decoding import Searcher, SearchOptions
 from kformer.interop.generation import search_options
 from tests.interop.published import generate, published_model, random_sources, trim
 from tests.interop.test_checkpoints import imported
@@ -50,20 +50,45 @@ def settings(theirs, num_beams):
 @pytest.mark.parametrize("num_beams", [1, 4])
 @pytest.mark.parametrize("penalties", PENALTIES, ids=str)
 def test_ids_of_a_search(pair, plain, penalties, num_beams, backend):
-    theirs, ours = pair
+    theirs, _ = pair
     if backend != "torch" and penalties is not PENALTIES[0]:
         pytest.skip("compiling a search takes long, and the others differ in no operation")
-    pad, end = theirs.config.pad_token_id, theirs.config.eos_token_id
     generation = {**settings(theirs, num_beams), **penalties}
+    assert compare(pair, generation, plain[num_beams]) >= 16
+
+
+OTHERS = [
+    {"forced_bos_token_id": 7},
+    {"renormalize_logits": True, "suppress_tokens": [5, 9, 12, 40, 41]},
+    {"min_length": 12},
+    {"early_stopping": "never", "length_penalty": 0.6},
+    {"forced_eos_token_id": None, "max_new_tokens": 15},
+]
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+@pytest.mark.parametrize("others", OTHERS, ids=str)
+def test_penalties_beside_other_settings(pair, plain, others, num_beams, backend):
+    """The order in which settings change scores is the library's."""
+    if backend != "torch":
+        pytest.skip("compiling a search takes long, and these differ in no operation")
+    generation = {**settings(pair[0], num_beams), **PENALTIES[1], **others}
+    generation = {name: value for name, value in generation.items() if value is not None}
+    assert compare(pair, generation, plain[num_beams]) >= 16
+
+
+def compare(pair, generation, plain):
+    """Asserts that all ids are equal, and returns how many rows differ from `plain`."""
+    theirs, ours = pair
+    pad, end = theirs.config.pad_token_id, theirs.config.eos_token_id
     source_ids = random_sources(theirs)
     expected = generate(theirs, source_ids, generation)
-    changed = sum(one != other for one, other in zip(expected, plain[num_beams], strict=True))
-    assert changed >= 16
     options, left_out = search_options(generation, {"max_position_embeddings": 64}, ours)
     assert not left_out
-    assert {name: getattr(options, name) for name in penalties} == penalties
+    for name in ("repetition_penalty", "no_repeat_ngram_size"):
+        assert getattr(options, name) == generation.get(name, getattr(SearchOptions, name))
     found = Searcher(ours, options)(source_ids)
     mine = [trim(row[0], end, pad) for row in found.ids]
     same = sum(one == other for one, other in zip(mine, expected, strict=True))
-    print(theirs.config.model_type, num_beams, penalties, same, "of", len(expected), changed)
     assert same == len(expected) == 64
+    return sum(one != other for one, other in zip(expected, plain, strict=True))
