@@ -94,7 +94,7 @@ def test_saving_again_replaces_the_run_and_leaves_the_rest(
 class SavedModel:
     """A model that saves these bytes."""
 
-    optimizer = None
+    optimizer, weights = None, ()
 
     def __init__(self, content):
         self.content = content
