@@ -28,7 +28,16 @@ class UsageError(ValueError):
 
 
 class Interrupted(Exception):
-    """Ctrl-C, with a sentence on how to go on."""
+    """Ctrl-C or SIGTERM, with a sentence on how to go on.
+
+    Args:
+        message: str.
+        code: int, default 130. The exit code: 128 and the number of the signal.
+    """
+
+    def __init__(self, message, code=130):
+        super().__init__(message)
+        self.code = code
 
 
 def prepare_environment(arguments):

@@ -1,6 +1,7 @@
 """The entry point of the `kformer` command: runs it, and prints one line for any error.
 
-The exit code is 2 for a wrong command line, 130 for Ctrl-C, and 1 for any other error.
+The exit code is 2 for a wrong command line, 130 for Ctrl-C, 143 for SIGTERM in a training, and 1
+for any other error.
 `KFORMER_TRACEBACK=1` shows the traceback as well.
 """
 
@@ -49,7 +50,7 @@ def describe(error):
     # The parser's class for a wrong command line has no public name in Typer, its subclass has.
     parser_error = typer.BadParameter.__base__
     if isinstance(error, KeyboardInterrupt | Interrupted | typer.Abort):
-        return str(error) or "interrupted.", 130
+        return str(error) or "interrupted.", getattr(error, "code", 130)
     if isinstance(error, parser_error):
         command = error.ctx.command_path if error.ctx is not None else "kformer"
         return f"{_one_line(error.format_message())} (`{command} --help` explains the options.)", 2

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import sys
 from typing import Annotated
 
@@ -172,12 +173,26 @@ def train(
     print(machine, file=sys.stderr, flush=True)
     try:
         result = train_run(output, resume=options["resume"], **settings)
-    except KeyboardInterrupt:
-        raise Interrupted(
-            f"interrupted; `kformer train --output {output} --resume` goes on from the latest "
-            "checkpoint."
-        ) from None
+    except KeyboardInterrupt as error:
+        raise _interrupted(output, error) from None
     print(result.path)
+
+
+def _interrupted(run, error):
+    """The `Interrupted` of a training: what `--resume` will do, and the exit code."""
+    from kformer.saving import latest_checkpoint
+
+    code = 128 + getattr(error, "signal_number", signal.SIGINT)
+    command = f"`kformer train --output {run} --resume`"
+    if not (run / "config.json").exists():
+        return Interrupted("interrupted before the training began; nothing was written.", code)
+    checkpoint = latest_checkpoint(run)
+    if checkpoint is None:
+        return Interrupted(
+            f"interrupted before the first checkpoint; {command} begins at step 0.", code
+        )
+    step = int(checkpoint.name.removeprefix("step-"))
+    return Interrupted(f"interrupted; {command} goes on from step {step:,}.", code)
 
 
 def _name_and_value(text):

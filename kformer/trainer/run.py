@@ -28,6 +28,7 @@ from kformer.trainer.defaults import (
     settle_course,
     settle_text,
 )
+from kformer.trainer.interruption import Interruption
 from kformer.trainer.model import compile_model, describe_model, make_model
 from kformer.trainer.options import TrainOptions
 from kformer.trainer.resume import (
@@ -73,6 +74,7 @@ def train_run(output, *, resume=False, report=None, show_progress=True, **option
     training, and `Translator.load(output)` reads it.
 
     A training that was killed goes on from its latest checkpoint through the very same losses.
+    Ctrl-C and SIGTERM end it after the current step, with a checkpoint.
 
     Args:
         output: path, the run directory.
@@ -92,6 +94,7 @@ def train_run(output, *, resume=False, report=None, show_progress=True, **option
         TypeError: there is no option of that name.
         ValueError: an option, a file or the run directory cannot be used; the message has the
             reason and a remedy.
+        TrainingInterrupted: a `KeyboardInterrupt`, by Ctrl-C or SIGTERM.
 
     Example:
         ```python
@@ -129,6 +132,8 @@ def _train(path, given, resume, report, show_progress):
         return _fit(path, setup.prepare(), report, show_progress)
     options = TrainOptions(**given)
     options.check_whole()
+    if resume:
+        report(f"resume: {path} holds no training, so a new one begins")
     num_pairs = count_pairs(options)
     kept = inherited(read_config(options.start_from) if options.start_from else {})
     path.mkdir(parents=True, exist_ok=True)
@@ -201,6 +206,8 @@ class _Setup:
         total_steps = count_steps(options.steps, options.epochs, train.steps_per_epoch)
         if state is None:
             compile_model(model, options, total_steps)
+            if self._resumes:
+                self._report("resume: there is no checkpoint yet, so the training begins at step 0")
         else:
             where = f"at step {state.step:,} of {total_steps:,}, in epoch {state.epoch + 1}"
             self._report(f"resume: {where}")
@@ -244,15 +251,18 @@ def _fit(path, ready, report, show_progress):
         steps = total_steps = state.step
     history = _history(path, ready)
     count_tokens = history.count_tokens
-    with TrainingProgress(total_steps, resume_from=state, count_tokens=count_tokens) as progress:
-        callbacks = [*_callbacks(path, ready, history, best_model), progress]
+    callbacks = _callbacks(path, ready, history, best_model)
+    progress = TrainingProgress(total_steps, resume_from=state, count_tokens=count_tokens)
+    # The checkpoint is the last of the callbacks.
+    with progress, Interruption(callbacks[-1], report) as interruption:
+        callbacks += [progress, interruption] if show_progress else [interruption]
         metrics = fit_from(
             model,
             train,
             state,
             epochs=options.epochs,
             steps=steps,
-            callbacks=callbacks if show_progress else callbacks[:-1],
+            callbacks=callbacks,
             validation_data=valid,
             validation_freq=options.valid_every,
             verbose=0,

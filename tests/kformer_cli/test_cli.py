@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import keras
@@ -840,15 +841,24 @@ def test_an_ensemble_on_the_command_line(kformer_main, tmp_path):
     assert code == 0 and json.loads(out)["bleu"] == pytest.approx(result.bleu), err
 
 
-def start_training(arguments, run):
-    """Starts `kformer train` in a process of its own, and waits for its first checkpoint."""
+def start_training(arguments, run, ready=None):
+    """Starts `kformer train` in a process of its own, and waits until it is ready: by default until
+    its first checkpoint.
+    """
+    ready = ready or checkpoint_steps
     backend = ["--backend", keras.backend.backend()]
     command = [sys.executable, "-m", "kformer_cli", *map(str, arguments), *backend]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 300
-    while process.poll() is None and time.monotonic() < deadline and not checkpoint_steps(run):
+    while process.poll() is None and time.monotonic() < deadline and not ready(run):
         time.sleep(0.01)
     return process
+
+
+def has_steps(run, least=1):
+    """Whether the history has so many steps; it is written every 100 steps and after each epoch."""
+    path = run / "history.csv"
+    return path.exists() and path.read_bytes().count(b"\n") > least
 
 
 def checkpoint_steps(run):
@@ -892,6 +902,63 @@ def test_a_killed_training_resumes_with_the_same_losses(kformer_main, corpus, sm
     )
     check_average(kformer_main, killed, tmp_path / "averaged")
     check_other_text(kformer_main, killed, corpus["train_source"])
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM for other processes")
+def test_ctrl_c_and_sigterm_save_a_checkpoint(kformer_main, corpus, small_run, tmp_path):
+    options = {
+        "start_from": small_run,
+        "batch_tokens": 256,
+        "max_shapes": 1,
+        "checkpoint_every": 1000,
+        "learning_rate": 0.01,
+        "warmup_steps": 10,
+    }
+    options |= {"ema": 0.9}
+    run = tmp_path / "run"
+    arguments = train_arguments(corpus, run, **options, epochs=200)
+    process = start_training([*arguments, "--threads", "1"], run, ready=has_steps)
+    process.send_signal(signal.SIGTERM)
+    errors = process.communicate(timeout=120)[1].decode()
+    (first,) = checkpoint_steps(run)
+    resume = f"`kformer train --output {run} --resume` goes on from step {first:,}.\n"
+    assert process.returncode == 128 + signal.SIGTERM, errors
+    assert errors.endswith(f"error: interrupted; {resume}") and "SIGTERM: saving" in errors
+    # Again, after the resume.
+    command = ["train", "--output", run, "--resume"]
+    process = start_training(command, run, ready=lambda run: has_steps(run, first + 1))
+    process.send_signal(signal.SIGINT)
+    errors = process.communicate(timeout=120)[1].decode()
+    second = checkpoint_steps(run)[-1]
+    assert process.returncode == 130 and second > first, errors
+    assert f"resume: at step {first:,} of " in errors
+    assert f"goes on from step {second:,}.\n" in errors
+    steps = ["--steps", second + 3]
+    code, _, err = kformer_main("train", "--output", run, "--resume", *steps)
+    assert code == 0 and f"resume: at step {second:,} of {second + 3:,}" in err
+    whole = train_arguments(corpus, tmp_path / "whole", **options, steps=second + 3)
+    assert kformer_main(*whole)[0] == 0
+    assert losses(run) == losses(tmp_path / "whole")
+    models = [load_run(folder)[0] for folder in (run, tmp_path / "whole")]
+    assert fingerprint(models[0]) == fingerprint(models[1])
+
+
+@pytest.mark.any_backend
+def test_an_interruption_without_a_checkpoint_does_not_promise_one(kformer_main, monkeypatch):
+    def interrupted(output, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(kformer.trainer, "train_run", interrupted)
+    line = error_of(kformer_main("train", "--output", "nowhere"))
+    assert line == "interrupted before the training began; nothing was written."
+    with contextlib.ExitStack() as undo:
+        run = pathlib.Path(undo.enter_context(tempfile.TemporaryDirectory()))
+        (run / "config.json").write_text("{}")
+        line = error_of(kformer_main("train", "--output", run))
+        assert line == (
+            f"interrupted before the first checkpoint; `kformer train --output {run} --resume` "
+            "begins at step 0."
+        )
 
 
 def check_average(kformer_main, run, output):

@@ -59,14 +59,23 @@ class Checkpoint(StepCounter):
 
     def on_epoch_end(self, epoch, logs=None):
         ends = epoch + 1 == (self.params or {}).get("epochs") or self._model.stop_training
-        if (self._is_due or ends) and self.step > self._saved_step:
-            self._save(*self.next_batch())
+        if self._is_due or ends:
+            self.save()
 
     def on_train_end(self, logs=None):
         # A later callback may have stopped the training. With a moving average it is too late to
         # save: `fit` has already replaced the weights by their average.
         optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
-        if self.step > self._saved_step and not optimizer.use_ema:
+        if not optimizer.use_ema:
+            self.save()
+
+    def save(self):
+        """Saves a checkpoint of the latest step now, unless there is one.
+
+        It can be called at the end of a batch or of an epoch; at the end of an epoch's last batch
+        the validation would be missing.
+        """
+        if self.step > self._saved_step:
             self._save(*self.next_batch())
 
     def _save(self, epoch, step_in_epoch):

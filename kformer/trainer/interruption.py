@@ -1,0 +1,82 @@
+"""A training that ends by Ctrl-C or SIGTERM saves a checkpoint first."""
+
+import contextlib
+import signal
+import sys
+import threading
+
+import keras
+
+_SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+
+
+class TrainingInterrupted(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM ended a training, whose last step is in a checkpoint.
+
+    Args:
+        step: int. The step of the checkpoint.
+        signal_number: int. The signal that ended the training.
+    """
+
+    def __init__(self, step, signal_number):
+        super().__init__(f"interrupted by {_SIGNALS[signal_number]} at step {step:,}")
+        self.step, self.signal_number = step, signal_number
+
+
+class Interruption(keras.callbacks.Callback):
+    """Ends a training after the step in which a signal came, with a checkpoint.
+
+    Used as a context manager, it handles Ctrl-C and SIGTERM. After the first signal the former
+    handlers apply again, so that a second Ctrl-C ends the training at once. In other threads than
+    the main one Python allows no handlers, and signals do what they did.
+
+    Args:
+        checkpoint: `kformer.training.Checkpoint` of the same training, which comes before this
+            callback.
+        report: function that takes a sentence.
+
+    Raises:
+        TrainingInterrupted: by `fit`, after a signal.
+    """
+
+    def __init__(self, checkpoint, report):
+        super().__init__()
+        self._checkpoint, self._report = checkpoint, report
+        self._signal_number, self._former = None, {}
+
+    def __enter__(self):
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                former = signal.signal(number, self._handle)
+                # A handler that Python did not install is None, and cannot be put back.
+                self._former[number] = signal.SIG_DFL if former is None else former
+        return self
+
+    def __exit__(self, *_):
+        for number, handler in self._former.items():
+            signal.signal(number, handler)
+        self._former = {}
+
+    def _handle(self, number, frame):
+        self._signal_number = number
+        self.__exit__()
+        # A handler may interrupt a print to the same stream, which is an error then.
+        with contextlib.suppress(RuntimeError):
+            print(file=sys.stderr)
+            self._report(
+                f"{_SIGNALS[number]}: saving a checkpoint at the end of this step ... (Ctrl-C "
+                "ends at once.)"
+            )
+
+    def on_train_batch_end(self, batch, logs=None):
+        # At the end of an epoch the validation belongs to the step.
+        if self._signal_number is not None and not self._checkpoint.is_last_batch():
+            self._end()
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self._signal_number is not None:
+            self._end()
+
+    def _end(self):
+        self._checkpoint.save()
+        raise TrainingInterrupted(self._checkpoint.step, self._signal_number)
