@@ -1,6 +1,7 @@
 """Train on generated pairs, measure, export and translate, in minutes and without any data."""
 
 import collections
+import contextlib
 import pathlib
 import shutil
 import time
@@ -17,6 +18,7 @@ from kformer.models import Transformer
 from kformer.text import Tokenizer
 from kformer.training import MaskedAccuracy, MaskedCrossentropy, TrainingProgress
 from kformer.translator import Translator
+from kformer.utils import files
 
 # Measured by the share of held-out pairs that are exactly right: 98.4 % after 1,800 steps at a peak
 # rate of 2e-3; 98.9 % after 3,000 at 3e-3, but 96 % of the numbers; 99.45 % of 6,000 after 2,800
@@ -282,14 +284,20 @@ class _Clock:
 
 
 def _check_output(output):
-    """Removes the run of an older quickstart; any other content is an error."""
+    """Removes the run of an older quickstart; any other content, or a writer, is an error."""
     from kformer.saving import read_config
 
-    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+    if not output.exists():
         return
-    if not (output / "config.json").is_file() or "quickstart" not in read_config(output):
-        raise ValueError(f"{output} is not empty and is no quickstart: choose another folder.")
-    shutil.rmtree(output)
+    with files.locked(output):
+        entries = [entry for entry in output.iterdir() if entry.name != files.LOCK_FILE]
+        is_run = (output / "config.json").is_file() and "quickstart" in read_config(output)
+        if entries and not is_run:
+            raise ValueError(f"{output} is not empty and is no quickstart: choose another folder.")
+        for entry in entries:
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    with contextlib.suppress(OSError):  # Another process may write there by now.
+        output.rmdir()
 
 
 def _translate_with(folder, sentences):

@@ -8,6 +8,7 @@ from rich.console import Console
 import kformer
 from kformer.examples import quickstart_training as module
 from kformer.examples.quickstart_training import LinearWarmupDecay, exact_match, quickstart
+from kformer.utils import files
 
 pytestmark = pytest.mark.any_backend
 
@@ -49,6 +50,8 @@ def test_it_replaces_an_older_quickstart_and_nothing_else(tmp_path):
     module._check_output(tmp_path / "new")
     older = tmp_path / "older"
     older.mkdir()
+    with files.locked(older), pytest.raises(files.LockedError, match="is writing to"):
+        module._check_output(older)
     (older / "config.json").write_text('{"format_version": 1, "quickstart": {"steps": 3}}')
     module._check_output(older)
     assert not older.exists()

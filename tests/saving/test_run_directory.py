@@ -263,3 +263,17 @@ def test_a_large_model_is_written_by_way_of_files(tmp_path, tiny_transformer, mo
             np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (one, other)))
     assert contents[0] == contents[1]
     assert sorted(os.listdir(tmp_path)) == ["large.keras", "plain.keras"]
+
+
+@pytest.mark.any_backend
+def test_a_run_has_one_writer(tmp_path, tokenizer, tiny_transformer):
+    model, path = tiny_transformer(), tmp_path / "run"
+    with files.locked(path):
+        with pytest.raises(files.LockedError, match=f"Process {os.getpid()} is writing to "):
+            save_run(path, model, tokenizer)
+        assert os.listdir(path) == [files.LOCK_FILE], "the second writer changes nothing"
+    # What a dead process leaves is no lock.
+    path.mkdir()
+    (path / files.LOCK_FILE).write_text("4194303 here\n")
+    save_run(path, model, tokenizer)
+    assert sorted(os.listdir(path)) == ["config.json", "model.keras", "tokenizer"]
