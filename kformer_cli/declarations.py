@@ -158,7 +158,7 @@ _GROUPS = {
             "epochs",
             int,
             "Passes over the text.",
-            unset="20 to 30, and at least 2,000 updates and at most 100,000 steps in all",
+            unset="20 to 30, with at least 2,000 updates, and no more than reach 100,000 steps",
             changeable=True,
             **_SIZE,
         ),

@@ -15,6 +15,8 @@ from kformer_cli.declarations import TRAINING, default_of
 from kformer_cli.declared_option import NEW_MODEL, NEW_TOKENIZER, PADDED, TEACHERS, VALIDATION
 
 FEW_PAIRS, MANY_PAIRS = 200_000, 2_000_000
+# From fewer pairs a new model learns no translation of any other sentence.
+FEWEST_PAIRS = 1000
 USUAL_BATCH_TOKENS = 4096
 # Validations in a row without a better one, after which no better one is likely; with a small
 # corpus they lie close to each other.
@@ -162,7 +164,8 @@ def settle_course(options, facts):
 def _choose_average(settings, options, total_steps):
     # It moves with every batch, also where several make one update.
     ema = 0.0 if options.start_from else choose_ema(total_steps)
-    sentence = "average: none, as the training is short or begins with a trained model"
+    why = "begins with a trained model" if options.start_from else "has fewer than 100 steps"
+    sentence = f"average: none, as the training {why}"
     if ema:
         steps = f"{1 / (1 - ema):,.0f}"
         sentence = (
@@ -217,14 +220,34 @@ def default_vocabulary_size(num_pairs):
     return next((size for most, size in limits.items() if num_pairs <= most), 32_000)
 
 
+def describe_vocabulary_size(size, num_pairs):
+    """Why a new tokenizer has so many pieces, in words."""
+    # A pair has some 25 tokens, so a piece occurs 25 times on average where these are equal.
+    if size <= num_pairs:
+        return f"few enough that each occurs often in {num_pairs:,} pairs"
+    return f"of which many occur only once or twice in {num_pairs:,} pairs"
+
+
+def warn_of_few_pairs(num_pairs):
+    """A warning that a text is too small for a new model, or `None`."""
+    if num_pairs >= FEWEST_PAIRS:
+        return None
+    pairs = f"{num_pairs:,} pairs" if num_pairs > 1 else "one pair"
+    return (
+        f"warning: {pairs} teach a new model to translate nothing else: some 10,000 are the fewest "
+        "that do"
+    )
+
+
 def choose_dropout(preset, num_pairs):
     """The rate, and why: text that a model can learn by heart needs more of it."""
     if num_pairs <= FEW_PAIRS:
         return 0.3, f"as there are at most {FEW_PAIRS:,} pairs, which a model soon knows by heart"
     if num_pairs <= MANY_PAIRS:
         return 0.2, f"as there are between {FEW_PAIRS:,} and {MANY_PAIRS:,} pairs"
-    rate = 0.3 if preset in ("big", "paper_big") else 0.1
-    return rate, f"little, as there are more than {MANY_PAIRS:,} pairs"
+    if preset in ("big", "paper_big"):
+        return 0.3, "which is the paper's for a big model"
+    return 0.1, f"little, as there are more than {MANY_PAIRS:,} pairs"
 
 
 def choose_batch_tokens(num_tokens):
@@ -241,14 +264,16 @@ def choose_batch_tokens(num_tokens):
         tokens //= 2
     if tokens == USUAL_BATCH_TOKENS:
         return tokens, "as is usual"
-    usual = f"{USUAL_BATCH_TOKENS:,}"
-    return tokens, f"less than the usual {usual}, so that an epoch still has some 200 steps"
+    less = f"less than the usual {USUAL_BATCH_TOKENS:,}"
+    if num_tokens / tokens < 200:
+        return tokens, f"{less} and the least chosen, as the text is short"
+    return tokens, f"{less}, so that an epoch still has at least 200 steps"
 
 
 def choose_epochs(steps_per_epoch, accumulate=1):
     """Epochs, and why: 20, or up to 30 where these are under 7,500 steps.
 
-    The training has at least 2,000 updates, and at most 100,000 steps.
+    The training has at least 2,000 updates, and no more epochs than reach 100,000 steps.
 
     Args:
         steps_per_epoch: int, batches of an epoch.
@@ -258,10 +283,10 @@ def choose_epochs(steps_per_epoch, accumulate=1):
     if epochs * steps_per_epoch < 2000 * accumulate:
         what = "steps" if accumulate == 1 else "updates"
         epochs = math.ceil(2000 * accumulate / steps_per_epoch)
-        reason = f"as many as make 2,000 {what}, the least in which a model learns to translate"
+        reason = f"as many as reach 2,000 {what}, the least in which a model learns to translate"
     elif epochs * steps_per_epoch > 100_000:
         epochs = math.ceil(100_000 / steps_per_epoch)
-        reason = "as many as make 100,000 steps; give epochs or steps if there is time for more"
+        reason = "as many as reach 100,000 steps; give epochs or steps if there is time for more"
     elif epochs == 20:
         reason = "the usual number"
     else:

@@ -27,6 +27,7 @@ from kformer.trainer.defaults import (
     count_steps,
     settle_course,
     settle_text,
+    warn_of_few_pairs,
 )
 from kformer.trainer.interruption import Interruption
 from kformer.trainer.model import compile_model, describe_model, make_model
@@ -135,6 +136,8 @@ def _train(path, given, resume, report, show_progress):
     if resume:
         report(f"resume: {path} holds no training, so a new one begins")
     num_pairs = count_pairs(options)
+    if not options.start_from and (warning := warn_of_few_pairs(num_pairs)):
+        report(warning)
     kept = inherited(read_config(options.start_from) if options.start_from else {})
     path.mkdir(parents=True, exist_ok=True)
     try:

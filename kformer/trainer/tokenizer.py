@@ -2,7 +2,7 @@
 
 from kformer.text import Tokenizer
 from kformer.text.sentencepiece_training import VocabularySizeError
-from kformer.trainer.defaults import default_vocabulary_size
+from kformer.trainer.defaults import default_vocabulary_size, describe_vocabulary_size
 from kformer_cli.declarations import default_of
 
 # Sizes that are tried until one fits both corpora of separate vocabularies.
@@ -68,7 +68,7 @@ def train_tokenizer(options, num_pairs, report):
         sentence += ", which splits a text into fewer pieces than unigram does"
     sentence += f"; {which}, {tokenizer.vocabulary_size:,} pieces"
     if not options.vocabulary_size:
-        sentence += f", few enough that each occurs often in {num_pairs:,} pairs"
+        sentence += f", {describe_vocabulary_size(tokenizer.vocabulary_size, num_pairs)}"
     report(sentence)
     return tokenizer
 

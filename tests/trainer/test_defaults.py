@@ -1,6 +1,7 @@
 """The settings of unset options, and the reasons for them."""
 
 import dataclasses
+import pathlib
 
 import pytest
 
@@ -87,8 +88,8 @@ def test_the_batches_and_the_model_are_settled_by_the_text():
     }
     assert settled.reasons["dropout"].startswith("dropout: 0.3, as there are at most 200,000 pairs")
     assert settled.reasons["batch_tokens"] == (
-        "batches: at most 2,048 tokens, less than the usual 4,096, so that an epoch still has some "
-        "200 steps"
+        "batches: at most 2,048 tokens, less than the usual 4,096, so that an epoch still has at "
+        "least 200 steps"
     )
     assert settled.reasons["model_options"].startswith("positions: rotary")
     # What is settled stays, with nothing to explain.
@@ -148,8 +149,8 @@ def test_the_course_is_settled_by_the_steps_of_an_epoch():
     assert (accumulating.options.ema, accumulating.options.epochs) == (0.9988, 32)
     assert "the latest 833 steps" in accumulating.reasons["ema"]
     assert accumulating.reasons["epochs"] == (
-        "length: 32 epochs, 8,128 steps: as many as make 2,000 updates, the least in which a model "
-        "learns to translate"
+        "length: 32 epochs, 8,128 steps: as many as reach 2,000 updates, the least in which a "
+        "model learns to translate"
     )
     # Ten epochs of a small corpus are still the warm-up: too few to give up.
     few = settle_course(dataclasses.replace(options, valid_every=2), CourseFacts(8, 128))
@@ -186,3 +187,38 @@ def test_the_learning_rate_in_a_sentence():
         "peak is never reached, as the training ends after 9 updates: give fewer warm-up steps, or "
         "train longer"
     )
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("num_pairs", [1, 10, 900, 2_000, 29_000, 10_000_000])
+def test_sentences_about_a_text_are_true(num_pairs):
+    num_tokens = 25 * num_pairs
+    tokens, reason = defaults.choose_batch_tokens(num_tokens)
+    assert ("at least 200 steps" in reason) == (tokens < 4096 and num_tokens / tokens >= 200)
+    size = defaults.default_vocabulary_size(num_pairs)
+    often = "each occurs often" in defaults.describe_vocabulary_size(size, num_pairs)
+    assert often == (num_tokens / size >= 25)
+    warning = defaults.warn_of_few_pairs(num_pairs)
+    assert (warning is not None) == (num_pairs < 1000)
+    steps = max(1, num_tokens // tokens)
+    epochs, reason = defaults.choose_epochs(steps)
+    if "reach" in reason:
+        least = 2000 if "2,000" in reason else 100_000
+        assert epochs * steps >= least > (epochs - 1) * steps
+    for preset in ("tiny", "big"):
+        rate, reason = defaults.choose_dropout(preset, num_pairs)
+        assert ("little" in reason) == (rate == 0.1)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("steps_per_epoch", [1, 15, 300, 5_000])
+def test_the_sample_of_the_readme_leaves_its_warm_up(steps_per_epoch):
+    readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    lines = [
+        line for line in readme.splitlines() if line.startswith(("epochs =", "warmup_steps ="))
+    ]
+    assert len(lines) == 2 and "warmup_steps), beta_2" in readme and "epochs=epochs)" in readme
+    names = {"train": range(steps_per_epoch)}
+    exec("\n".join(lines), names)
+    total = names["epochs"] * steps_per_epoch
+    assert total >= 2000 and 1 <= names["warmup_steps"] <= total / 5
