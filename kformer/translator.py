@@ -162,7 +162,7 @@ class Translator:
         check_same_length("the sources", len(sources), "the targets", len(targets))
         if self._scorer is None:
             self._scorer = Scorer(self.model)
-        rows, truncated = self._source_rows(sources, self.options, keep_empty=True)
+        rows, truncated = self._source_rows(sources, keep_empty=True)
         targets = self._whole_targets(targets)
         labels = self.tokenizer.tokenize(targets, side="target", special_tokens=True)
         # Forced tokens do not count in a search's score, nor do tokens after the end token, which
@@ -238,7 +238,7 @@ class Translator:
             labels = self.translate([source], **options)[0].hypotheses[0].ids
         else:
             labels = self.tokenizer.tokenize(target, side="target", special_tokens=True)
-        (row,), _ = self._source_rows(check_texts([source]), self.options, keep_empty=True)
+        (row,), _ = self._source_rows(check_texts([source]), keep_empty=True)
         if not labels:
             labels = [self.tokenizer.end_id]
         inputs = {
@@ -386,8 +386,8 @@ class Translator:
             self._searchers[part] = Searcher(self.model, part, self._fast_ops)
         return self._searchers[part]
 
-    def _source_rows(self, texts, options, keep_empty=False):
-        bound = byte_bound(self.model.max_length, options.max_text_bytes)
+    def _source_rows(self, texts, options=None, keep_empty=False):
+        bound = byte_bound(self.model.max_length, (options or self.options).max_text_bytes)
         return source_rows(self.tokenizer, texts, self.model.max_length, bound, keep_empty)
 
     def _whole_targets(self, targets):
@@ -410,15 +410,11 @@ class Translator:
 
     def _hypotheses(self, ids, scores, ranks):
         """`Hypothesis` objects of one sentence, from arrays `[N, L]`, `[N]`, `[N]`."""
-        rows = [
-            self._ended(row) if np.isfinite(score) else []
-            for row, score in zip(ids.tolist(), scores, strict=True)
-        ]
+        pairs = zip(ids.tolist(), scores, strict=True)
+        rows = [self._ended(row) if np.isfinite(score) else [] for row, score in pairs]
         texts = self.tokenizer.detokenize(rows)
-        return [
-            Hypothesis(*parts)
-            for parts in zip(texts, scores.tolist(), ranks.tolist(), rows, strict=True)
-        ]
+        parts = zip(texts, scores.tolist(), ranks.tolist(), rows, strict=True)
+        return [Hypothesis(*each) for each in parts]
 
     def _ended(self, row):
         """The ids of a hypothesis up to its end token; without one, up to the padding."""

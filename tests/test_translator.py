@@ -53,7 +53,7 @@ def test_nothing_in_nothing_out(translator):
 def test_a_source_beyond_the_limit_is_truncated_and_marked(translator):
     found = translator.translate(["seven " * 100, "seven o'clock"])
     assert [result.truncated for result in found] == [True, False]
-    row = translator._source_rows(["seven " * 100], translator.options)[0][0]
+    row = translator._source_rows(["seven " * 100])[0][0]
     assert len(row) == translator.model.max_length and row[-1] == translator.tokenizer.end_id
 
 
