@@ -1,9 +1,12 @@
 """The folder of a SavedModel: its versions, and the notes about what it was made from."""
 
+import hashlib
 import json
 import pathlib
 
 METADATA_FILE = "assets.extra/kformer.json"
+GRAPH_FILE = "saved_model.pb"
+CHECKSUM = "graph_blake2b"
 FORMAT_VERSION = 1
 
 
@@ -67,8 +70,42 @@ def write_metadata(folder, metadata):
     """
     file = folder / METADATA_FILE
     file.parent.mkdir()
-    content = {"format_version": FORMAT_VERSION, **metadata}
+    content = {"format_version": FORMAT_VERSION, **metadata, CHECKSUM: _checksum(folder)}
     file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def load_module(folder, metadata):
+    """Loads the graph of a SavedModel (TensorFlow only).
+
+    TensorFlow verifies the variables itself, and the graph is compared with the checksum in the
+    metadata, which exports of older versions lack.
+
+    Args:
+        folder: `pathlib.Path`. The version's folder.
+        metadata: dict, from `read_metadata`.
+
+    Returns:
+        What `tf.saved_model.load` returns.
+
+    Raises:
+        ValueError: a file is damaged or missing.
+    """
+    import tensorflow as tf
+
+    expected = metadata.get(CHECKSUM)
+    try:
+        if expected is not None and _checksum(folder) != expected:
+            raise ValueError(f"the checksum of {GRAPH_FILE} is wrong")
+        return tf.saved_model.load(str(folder))
+    except Exception as error:  # TensorFlow raises many kinds here.
+        reason = " ".join(str(error).split())[:300].rstrip(".")
+        raise ValueError(
+            f"The SavedModel {folder} is damaged ({reason}): copy it again, or export it again."
+        ) from error
+
+
+def _checksum(folder):
+    return hashlib.blake2b((folder / GRAPH_FILE).read_bytes(), digest_size=16).hexdigest()
 
 
 def read_metadata(folder):

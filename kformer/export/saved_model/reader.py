@@ -2,7 +2,7 @@
 
 from kformer.decoding.batching import batches_by_length
 from kformer.decoding.fast.ops_stored import has_int8_products
-from kformer.export.saved_model.folder import find_version, read_metadata
+from kformer.export.saved_model.folder import find_version, load_module, read_metadata
 from kformer.translation import Hypothesis, Translation
 
 
@@ -29,8 +29,8 @@ class SavedModelTranslator:
 
     Raises:
         FileNotFoundError: there is no SavedModel.
-        ValueError: it was not exported by kformer, or by a newer version; or it has no signature
-            `single` to warm up.
+        ValueError: it was not exported by kformer, or by a newer version; a file is damaged; or it
+            has no signature `single` to warm up.
         ImportError: TensorFlow or tensorflow_text is not installed.
         RuntimeError: the SavedModel needs int8 products, which this build of TensorFlow lacks.
 
@@ -46,7 +46,7 @@ class SavedModelTranslator:
     def __init__(self, path, warm_up=0):
         self.path = find_version(path)
         try:
-            import tensorflow as tf
+            import tensorflow  # noqa: F401
             import tensorflow_text  # noqa: F401 - it registers the ops of the tokenizer
         except ImportError as error:
             raise ImportError(
@@ -61,7 +61,7 @@ class SavedModelTranslator:
                 "builds for x86-64 have them): export the run again with the dtype float32 or "
                 "bfloat16."
             )
-        self._module = tf.saved_model.load(str(self.path))
+        self._module = load_module(self.path, metadata)
         self._is_warm = warm_up > 0
         if self._is_warm:
             self._warm_up(warm_up)

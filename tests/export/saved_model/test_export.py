@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -108,6 +109,24 @@ def texts():
 @pytest.fixture(scope="module")
 def outputs(exported, texts):
     return run_bare(exported / "1", texts)
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("saved_model.pb", 0.5),
+        ("variables/variables.index", 0.1),
+        ("variables/variables.data-00000-of-00001", 0.5),
+    ],
+)
+def test_a_damaged_file_is_refused(exported, tmp_path, name, place):
+    shutil.copytree(exported, tmp_path / "times")
+    file = tmp_path / "times" / "1" / name
+    data = bytearray(file.read_bytes())
+    data[int(place * len(data))] ^= 16
+    file.write_bytes(data)
+    with pytest.raises(ValueError, match=r"times/1 is damaged \(.*: copy it again, or export it"):
+        SavedModelTranslator(tmp_path / "times")
 
 
 def test_the_same_text_as_the_translator(translator, outputs, texts):
