@@ -87,8 +87,8 @@ _SIDES = ("source", "target")
 def digests(folder):
     """What is in a folder: dict of relative path to a digest of its content.
 
-    The seconds of a history and the dates in `.keras` files do not count, and neither do the paths
-    of the folder itself in a config.
+    The seconds of a history, the dates in `.keras` files and checksums of these do not count, and
+    neither do the paths of the folder itself in a config.
     """
     folder = pathlib.Path(folder)
     found = {}
@@ -120,9 +120,19 @@ def _content(path, folder):
         with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
             names = sorted(set(archive.namelist()) - {"metadata.json"})
             return b"".join(name.encode() + archive.read(name) for name in names)
-    if path.name == "config.json":
-        return data.replace(str(folder).encode(), b"RUN")
+    if path.name in ("config.json", "state.json"):
+        with contextlib.suppress(ValueError):
+            value = json.loads(data)
+            # Those of `.keras` files, which hold the date.
+            return json.dumps(_without_checksums(value)).replace(str(folder), "RUN").encode()
     return data
+
+
+def _without_checksums(value):
+    if not isinstance(value, dict):
+        return value
+    kept = {name: part for name, part in value.items() if "checksum" not in name}
+    return {name: _without_checksums(part) for name, part in kept.items()}
 
 
 def let_an_hour_pass(folder):

@@ -88,7 +88,8 @@ def random_options(rng, model, size=VOCABULARY):
         "min_length": int(rng.choice([0, 0, 0, 1, 3])),
         "forbidden_ids": some(0.3, 1, 11),
         "prefix_ids": prefix,
-        "shortlist": some(0.2, 5, 10),
+        # An ensemble takes the mean of probabilities among the list, of each of its models.
+        "shortlist": () if hasattr(model, "models") else some(0.2, 5, 10),
         "renormalize": bool(rng.random() < 0.2),
         "forced_end": bool(rng.random() < 0.6),
         "early_stopping": [False, True, "never"][int(rng.integers(3))],
@@ -251,7 +252,7 @@ def export_trial(seed, number, run, batches=10, fault=None):
             for text, translation in zip(
                 texts, loaded.translate(texts, n_best=options.n_best), strict=True
             ):
-                rows, _ = translator._source_rows([text])
+                rows, _ = translator._source_rows([text], options)
                 oracle = oracle_of(model, forward, options, np.array(rows[0]))
                 expected = oracle.search()
                 wanted = tokenizer.detokenize([list(found.ids) for found in expected])
