@@ -70,6 +70,19 @@ def many_pieces(folder, rng):
     edit(folder / "config.json", vocab_size=count)
 
 
+def many_rows(folder, rng):
+    """As many pieces as kformer reads, each with a row of the table."""
+    vocabulary = json.loads((folder / "vocab.json").read_text())
+    size, count = len(vocabulary), int(rng.integers(250_000, 319_000))
+    vocabulary |= {f"piece{i}ß": i for i in range(size, count)}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    edit(folder / "config.json", vocab_size=count, decoder_vocab_size=count)
+    tensors = load_file(folder / WEIGHTS)
+    tensors = {name: x for name, x in tensors.items() if x.ndim < 2 or size not in x.shape}
+    tensors["model.shared.weight"] = torch.zeros(count, 32).half()
+    save_file(tensors, folder / WEIGHTS)
+
+
 def empty_pieces(folder, rng):
     """A SentencePiece model with millions of pieces of no content."""
     for path in [*folder.glob("*.spm"), *folder.glob("*.model")]:
@@ -155,7 +168,7 @@ def deflated(folder, rng):
 KINDS = {
     "marian": (
         *(config_sizes, vocabulary_ids, empty_lists, many_pieces, empty_pieces, empty_tensors),
-        *(expanded, aliased, allocating_pickle, deflated),
+        *(many_rows, expanded, aliased, allocating_pickle, deflated),
     ),
     "t5": (config_sizes, vocabulary_ids, extra_ids, many_pieces, empty_tensors, aliased),
 }

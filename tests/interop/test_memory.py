@@ -18,11 +18,14 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="each import is a process of its own"),
 ]
 MIB = 2**20
-# Imports folders, each in a process of its own that begins with kformer imported. Prints what each
-# took above that, in bytes, and its error. The limit keeps the machine from harm.
+# Imports folders, each in a process of its own that begins with kformer imported, and with
+# TensorFlow, which Keras imports where it is installed when a model is first saved. Prints what
+# each took above that, in bytes, and its error. The limit keeps the machine from harm.
 WORKER = """
-import json, os, resource, sys
+import contextlib, json, os, resource, sys
 import kformer, torch
+with contextlib.suppress(ImportError):
+    import tensorflow
 from kformer.interop import import_checkpoint
 torch.set_num_threads(1)
 for folder, output, allowed in json.loads(sys.argv[1]):
