@@ -262,12 +262,16 @@ def open_output(path):
     """Opens a binary file for output, as a context manager.
 
     Args:
-        path: path of the file, which appears when it is whole; `None` for standard output.
+        path: path of the file, which appears when it is whole; `None` for standard output. A file
+            that is replaced keeps its mode, and a link to it stays a link.
 
     Raises:
         FileNotFoundError: its folder does not exist.
+        ValueError: standard output is closed.
     """
     if path is None:
+        if sys.stdout is None:
+            raise ValueError("Standard output is closed: give a file by --output.")
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
@@ -280,7 +284,10 @@ def open_output(path):
         with open(path, "wb") as file:
             yield file
         return
+    path = path.resolve()
     with files.replacing(path) as aside, open(aside, "wb") as file:
+        if path.exists():
+            aside.chmod(path.stat().st_mode & 0o7777)
         yield file
 
 

@@ -27,7 +27,8 @@ def main(arguments=None):
         from kformer_cli.app import app
 
         code = app(args=arguments or ["--help"], prog_name="kformer", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         if code == 130:  # The option parser makes this of Ctrl-C.
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0

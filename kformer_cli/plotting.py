@@ -37,7 +37,11 @@ _MAPS = {
     ],
     "head": Annotated[
         list[int] | None,
-        option("--head", help="A head to plot, from 1. Give it again for more. Default: all."),
+        option(
+            "--head",
+            help="A head to plot, from 1. Give it again for more. Default: all heads of the layers "
+            "that are given; without --layer the mean of the heads.",
+        ),
     ],
     "mean": Annotated[
         bool, option("--mean", help="Plot the mean of a layer's heads instead of each.")
@@ -80,14 +84,12 @@ def attention(
     if is_page:
         plots.style.write_text(output, plots.attention_html(maps))
     else:
-        scores, queries, keys = maps.of(options["kind"])
         figure = plots.plot_attention(
-            scores,
-            queries,
-            keys,
+            maps,
+            kind=options["kind"],
             layers=chosen["layer"],
             heads=chosen["head"],
-            mean=options["mean"],
+            mean=options["mean"] or None,
             title=f"{source} \u2192 {maps.text}",
         )
         plots.save(figure, output)

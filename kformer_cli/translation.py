@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kformer_cli.environment import quiet_imports
+from kformer_cli.environment import UsageError, quiet_imports
 from kformer_cli.options import (
     LANGUAGES,
     MACHINE,
@@ -116,6 +116,8 @@ def translate(
         from kformer.utils.progress import Progress
     if input is not None:
         check_readable(str(input), "input")
+    elif sys.stdin is None:
+        raise UsageError("Standard input is closed: give the text to translate by --input.")
     translator = _open_translator(model, options)
     search = given(options, [*SEARCH, *SAMPLING]) | {"sampling": options["sample"] or None}
     if not options["sample"]:

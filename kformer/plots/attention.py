@@ -1,5 +1,6 @@
 """Attention maps of a model: which token attended to which."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,16 @@ from kformer.plots.style import SEQUENTIAL, font_families, matplotlib_figure
 from kformer.utils.checks import check_choice
 
 KINDS = ("cross", "encoder", "decoder")
+# What the rows and the columns of a map are.
+AXES = {
+    "cross": ("predicted token", "source token"),
+    "encoder": ("source token", "source token that is attended to"),
+    "decoder": ("predicted token", "token before it"),
+    None: ("query", "key"),
+}
+# A picture of this size in inches has 1920 x 1080 pixels.
+_SCREEN = (12.8, 7.2)
+_MOST_INCHES = 40
 
 
 @dataclass(frozen=True)
@@ -16,12 +27,17 @@ class AttentionMaps:
     """The attention of all layers and heads in one forward pass.
 
     Args:
-        source, target: lists of S and T str. Labels of the tokens.
+        source: list of S str. The source tokens.
+        target: list of T str. The tokens that are predicted, the end token last.
         encoder: float array `[layers, N, S, S]`. Self-attention in the encoder.
-        decoder: float array `[layers, N, T, T]`. Causal self-attention.
-        cross: float array `[layers, N, T, S]`. Rows are queries: what the decoder reads (the start
-            token and the translation so far).
+        decoder: float array `[layers, N, T, T]`. Causal self-attention. A row is the token that is
+            predicted, a column a token that the decoder has read.
+        cross: float array `[layers, N, T, S]`. A row is the token that is predicted, as in
+            `Translator.attention`, a column a source token.
         text: str. The translation.
+        read: list of T str. The tokens that the decoder reads: the start token, and `target`
+            without its end.
+        source_text: str. The source sentence.
     """
 
     source: list
@@ -30,6 +46,8 @@ class AttentionMaps:
     decoder: np.ndarray
     cross: np.ndarray
     text: str
+    read: list
+    source_text: str
 
     def of(self, kind):
         """One kind of attention.
@@ -43,7 +61,7 @@ class AttentionMaps:
         check_choice("The kind of attention", kind, KINDS)
         queries, keys = {
             "encoder": (self.source, self.source),
-            "decoder": (self.target, self.target),
+            "decoder": (self.target, self.read),
             "cross": (self.target, self.source),
         }[kind]
         return getattr(self, kind), queries, keys
@@ -69,17 +87,13 @@ def attention_maps(translator, source, target=None, **options):
     if not source.strip():
         raise ValueError("The source is empty, so there is no attention: give a sentence.")
     target = translator([source], **options)[0] if target is None else target
-    target_ids = [
-        model.start_id,
-        *tokenizer.tokenize([target], side="target", special_tokens=True)[0],
-    ]
-    # The decoder never reads the end token.
-    target_ids = (
-        target_ids[:-1] if target_ids[-1] == model.end_id and len(target_ids) > 1 else target_ids
-    )
+    target_ids = list(tokenizer.tokenize([target], side="target", special_tokens=True)[0])
+    if target_ids[-1:] != [model.end_id]:
+        target_ids.append(model.end_id)
+    read_ids = [model.start_id, *target_ids[:-1]]
     inputs = {
         "source_ids": np.array([source_ids], "int32"),
-        "target_ids": np.array([target_ids], "int32"),
+        "target_ids": np.array([read_ids], "int32"),
     }
     seen = model.inspect(inputs)
 
@@ -91,26 +105,37 @@ def attention_maps(translator, source, target=None, **options):
             ]
         )
 
-    labels = [tokenizer.id_to_token(token, "source") for token in source_ids]
-    target_labels = [tokenizer.id_to_token(token, "target") for token in target_ids]
+    sides = ((source_ids, "source"), (target_ids, "target"), (read_ids, "target"))
+    labels = [[tokenizer.id_to_token(token, side) for token in ids] for ids, side in sides]
     return AttentionMaps(
-        labels, target_labels, stacked("encoder"), stacked("decoder"), stacked("cross"), target
+        *labels[:2],
+        stacked("encoder"),
+        stacked("decoder"),
+        stacked("cross"),
+        target,
+        read=labels[2],
+        source_text=source,
     )
 
 
 def plot_attention(
-    scores, queries=None, keys=None, *, layers=None, heads=None, mean=False, title=None
+    scores, queries=None, keys=None, *, kind=None, layers=None, heads=None, mean=None, title=None
 ):
-    """Plots attention maps, a row for each layer and a column for each head.
+    """Plots attention maps: a row for each layer and a column for each head, or means of heads.
+
+    With unset `layers` and `heads` the picture fits a screen of 1920 x 1080 pixels, and of several
+    layers it has the mean of each layer's heads.
 
     Args:
-        scores: `AttentionMaps`, of which the cross-attention is plotted, or an array `[T, S]`,
-            `[N, T, S]` or `[layers, N, T, S]`.
+        scores: `AttentionMaps`, or an array `[T, S]`, `[N, T, S]` or `[layers, N, T, S]`.
         queries, keys: lists of T and S str, default `None`, for those of `AttentionMaps` or none.
             Labels.
+        kind: str, default `None`, "cross" for `AttentionMaps`. "cross", "encoder" or "decoder":
+            which attention it is; the axes have its names.
         layers, heads: lists of int, default `None`, for all. Which to plot, counted from 0;
             negative numbers count from the end.
-        mean: bool, default `False`. Whether to plot the mean over the heads instead of each.
+        mean: bool, default `None`, for the means of several layers if `layers` and `heads` are both
+            unset. Whether to plot the mean over the heads instead of each.
         title: str, default `None`. Text above.
 
     Returns:
@@ -118,7 +143,7 @@ def plot_attention(
 
     Raises:
         ValueError: the array has another rank, there are too many or too few labels, or there is no
-            such layer or head.
+            such kind, layer or head.
 
     Example:
 
@@ -130,7 +155,31 @@ def plot_attention(
     ```
     """
     if isinstance(scores, AttentionMaps):
-        scores, queries, keys = scores.of("cross")
+        kind = kind or "cross"
+        scores, queries, keys = scores.of(kind)
+    elif kind is not None:
+        check_choice("The kind of attention", kind, KINDS)
+    scores = _checked_scores(scores, queries, keys)
+    is_overview = layers is None and heads is None
+    layer_numbers = _chosen(layers, scores.shape[0], "layer")
+    if mean if mean is not None else is_overview and scores.shape[0] > 1:
+        names = ", mean of heads" if scores.shape[1] > 1 or mean else ""
+        scores, names = scores.mean(axis=1, keepdims=True), [names]
+        head_numbers = [0]
+    else:
+        head_numbers = _chosen(heads, scores.shape[1], "head")
+        names = [f", head {head + 1}" if scores.shape[1] > 1 else "" for head in head_numbers]
+    panels = [
+        (scores[layer, head], f"layer {layer + 1}{name}")
+        for layer in layer_numbers
+        for head, name in zip(head_numbers, names, strict=True)
+    ]
+    columns = len(head_numbers) if len(head_numbers) > 1 else math.ceil(len(panels) ** 0.5)
+    return _plot_panels(panels, columns, (queries, keys), AXES[kind], is_overview, title)
+
+
+def _checked_scores(scores, queries, keys):
+    """The scores as `[layers, N, T, S]`."""
     scores = np.asarray(scores, "float32")
     if not 2 <= scores.ndim <= 4:
         raise ValueError(
@@ -146,40 +195,39 @@ def plot_attention(
             raise ValueError(
                 f"There are {len(labels)} labels for {size} {name}; give one for each."
             )
-    layer_numbers = _chosen(layers, scores.shape[0], "layer")
-    if mean:
-        scores, heads = scores.mean(axis=1, keepdims=True), None
-    head_numbers = _chosen(heads, scores.shape[1], "head")
-    rows, columns = len(layer_numbers), len(head_numbers)
+    return scores
+
+
+def _plot_panels(panels, columns, labels, axis_names, fits_screen, title):
+    queries, keys = labels
+    rows = math.ceil(len(panels) / columns)
+    num_queries, num_keys = panels[0][0].shape
     cell = 0.28 if queries or keys else 0.08
-    width, height = max(2.2, cell * scores.shape[3] + 0.8), max(1.8, cell * scores.shape[2] + 0.8)
-    figure = matplotlib_figure(min(40, columns * width), min(40, rows * height + 0.3))
-    families = font_families([*(queries or []), *(keys or []), title or ""])
+    width, height = max(2.2, cell * num_keys + 1), max(1.8, cell * num_queries + 1)
+    most = _SCREEN if fits_screen else (_MOST_INCHES, _MOST_INCHES)
+    size = min(most[0], columns * width + 0.6), min(most[1], rows * height + 0.4)
+    figure = matplotlib_figure(*size)
+    # The inches of a token, less what names and titles take.
+    inches = min((size[0] / columns - 1) / num_keys, (size[1] / rows - 1) / num_queries)
+    style = {
+        "fontsize": max(3, min(8, 60 * inches)),
+        "fontfamily": font_families([*(queries or []), *(keys or []), title or ""]),
+    }
     grid = figure.subplots(rows, columns, squeeze=False)
-    for row, layer in enumerate(layer_numbers):
-        for column, head in enumerate(head_numbers):
-            axes = grid[row][column]
-            picture = axes.imshow(
-                scores[layer, head],
-                cmap=SEQUENTIAL,
-                vmin=0,
-                vmax=1,
-                aspect="auto",
-                interpolation="nearest",
-            )
-            _label(axes.xaxis, keys, families, rotation=90)
-            _label(axes.yaxis, queries, families, shown=column == 0)
-            name = f"layer {layer + 1}" + (
-                ""
-                if scores.shape[1] == 1 and not mean
-                else ", mean of heads"
-                if mean
-                else f", head {head + 1}"
-            )
-            axes.set_title(name, fontsize=9)
+    for axes in grid.flat[len(panels) :]:
+        axes.set_axis_off()
+    for number, (axes, (scores, name)) in enumerate(zip(grid.flat, panels, strict=False)):
+        picture = axes.imshow(
+            scores, cmap=SEQUENTIAL, vmin=0, vmax=1, aspect="auto", interpolation="nearest"
+        )
+        _label(axes.xaxis, keys, style, rotation=90)
+        _label(axes.yaxis, queries, style, shown=number % columns == 0)
+        axes.set_title(name, fontsize=9)
     figure.colorbar(picture, ax=grid, shrink=0.6, label="attention")
+    figure.supylabel(axis_names[0], fontsize=9)
+    figure.supxlabel(axis_names[1], fontsize=9)
     if title:
-        figure.suptitle(title, fontfamily=families)
+        figure.suptitle(title, fontfamily=style["fontfamily"], wrap=True)
     return figure
 
 
@@ -194,9 +242,9 @@ def _chosen(numbers, size, what):
     return [number % size for number in numbers]
 
 
-def _label(axis, labels, families, rotation=0, shown=True):
+def _label(axis, labels, style, rotation=0, shown=True):
     if labels is None or not shown:
         axis.set_ticks([])
         return
-    axis.set_ticks(range(len(labels)), labels, rotation=rotation, fontsize=8, fontfamily=families)
+    axis.set_ticks(range(len(labels)), labels, rotation=rotation, **style)
     axis.set_tick_params(length=0)

@@ -2,8 +2,11 @@
 
 import html
 import json
+import re
 
 import numpy as np
+
+from kformer.plots.attention import AXES
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>@TITLE@</title><style>
@@ -14,10 +17,11 @@ thead th { writing-mode: vertical-rl; padding: .3rem 0; } tbody th { text-align:
 td { width: 1.6rem; height: 1.6rem; border: 1px solid #eee; }
 .on { font-weight: bold; color: #1f5fa8; }
 label { margin-right: 1rem; }
-</style></head><body><h1>@TITLE@</h1><p>
+</style></head><body><h1>@TITLE@</h1><p>@SOURCE@</p><p>
 <label>attention <select id="kind"></select></label>
 <label>layer <select id="layer"></select></label>
-<label>head <select id="head"></select></label></p><div id="map"></div><p id="pair">&nbsp;</p>
+<label>head <select id="head"></select></label></p><p id="axes"></p>
+<div id="map"></div><p id="pair">&nbsp;</p>
 <script type="application/json" id="data">@DATA@</script><script>
 const get = id => document.getElementById(id), data = JSON.parse(get("data").textContent);
 function option(value, text) {
@@ -41,12 +45,14 @@ function draw() {
       const box = row.insertCell();
       box.style.background = `rgba(31, 95, 168, ${value})`;
       box.onmouseenter = () => {
-        get("pair").textContent = `${query} attends to ${key}: ${value.toFixed(3)}`;
+        const names = `${map.rows} ${query}, ${map.columns} ${key}`;
+        get("pair").textContent = `${names}: ${value.toFixed(3)}`;
         row.firstChild.className = top.children[j + 1].className = "on"; };
       box.onmouseleave = () => { row.firstChild.className = top.children[j + 1].className = ""; };
     });
   });
   get("map").replaceChildren(table);
+  get("axes").textContent = `Rows: ${map.rows}. Columns: ${map.columns}.`;
 }
 function choose() {
   const map = data[get("kind").value];
@@ -88,11 +94,12 @@ def attention_html(maps):
     ):
         scores, queries, keys = maps.of(kind)
         thousandths = np.round(scores * 1000).astype(int).tolist()
-        data.append(
-            {"name": name, "scores": thousandths, "queries": list(queries), "keys": list(keys)}
-        )
+        rows, columns = AXES[kind]
+        entry = {"name": name, "scores": thousandths, "rows": rows, "columns": columns}
+        data.append({**entry, "queries": list(queries), "keys": list(keys)})
     # A user's text may contain "</script>", which would end the script.
     content = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
-    return _PAGE.replace("@TITLE@", html.escape(maps.text or "attention")).replace(
-        "@DATA@", content
-    )
+    parts = {"@TITLE@": html.escape(maps.text or "attention"), "@DATA@": content}
+    parts["@SOURCE@"] = html.escape(maps.source_text)
+    # In one pass, as a text may contain these marks itself.
+    return re.sub("|".join(parts), lambda mark: parts[mark[0]], _PAGE)

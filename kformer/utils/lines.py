@@ -5,6 +5,14 @@ import itertools
 import os
 import pathlib
 
+# The first bytes of compressed files, and what decompresses them.
+_COMPRESSED = {
+    "gzip": (b"\x1f\x8b", "gunzip"),
+    "bzip2": (b"BZh", "bunzip2"),
+    "xz": (b"\xfd7zXZ\x00", "unxz"),
+    "zstd": (b"\x28\xb5\x2f\xfd", "unzstd"),
+}
+
 
 def is_path(texts):
     """Whether `texts` is the path of a file, and not the texts themselves."""
@@ -45,6 +53,15 @@ def check_readable(texts, side):
             f"The {side} file '{path}' does not exist; give the path of a UTF-8 text file with one "
             "sentence per line, or a list of strings."
         )
+    if path.is_file():
+        with open(path, "rb") as file:
+            start = file.read(6)
+        for name, (mark, command) in _COMPRESSED.items():
+            if start.startswith(mark):
+                raise ValueError(
+                    f"The {side} file '{path}' is compressed by {name}: decompress it first "
+                    f"({command})."
+                )
 
 
 def count_lines(texts):

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import csv
+import gzip
 import io
 import json
 import os
@@ -238,6 +239,7 @@ class BadFiles:
         self.empty = self._file("empty.txt", b"")
         self.invalid = self._file("bytes.txt", b"noon\ncaf\xe9\n")
         self.missing = folder / "missing.txt"
+        self.gzip = self._file("text.gz", gzip.compress(b"noon\n"))
         self.newer, self.half, self.other = (folder / name for name in ("newer", "half", "other"))
         self._file("newer/config.json", b'{"format_version": 1000}')
         self._file("half/config.json", b'{"format_version": 1}')
@@ -263,6 +265,10 @@ def bad_trainings(bad):
         (bad.train(bad.empty, bad.empty), "empty.txt' is empty"),
         (bad.train(bad.invalid, bad.two), f"Line 2 of '{bad.invalid}' is not valid UTF-8"),
         (bad.train(bad.folder, bad.good), "is a folder"),
+        (
+            bad.train(bad.gzip, bad.good),
+            "text.gz' is compressed by gzip: decompress it first (gunzip)",
+        ),
         (
             bad.train(bad.good, bad.good, "--valid-source", bad.good),
             "give valid_source and valid_target",
@@ -651,6 +657,35 @@ def test_an_output_file_appears_when_it_is_whole(tmp_path):
         out.write(b"new")
         raise RuntimeError
     assert path.read_text() == "old" and [entry.name for entry in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.any_backend
+@pytest.mark.skipif(os.name == "nt", reason="modes and links are POSIX's")
+def test_an_output_file_keeps_its_mode_and_a_link_to_it(tmp_path):
+    path, link = tmp_path / "out", tmp_path / "link"
+    path.write_text("old")
+    path.chmod(0o640)
+    link.symlink_to("out")
+    with streaming.open_output(link) as out:
+        out.write(b"new")
+    assert link.is_symlink() and path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.any_backend
+def test_closed_streams_are_one_clear_line(kformer_main, monkeypatch, tmp_path):
+    class Closed:
+        def TextIOWrapper(self, stream):
+            return None
+
+        BytesIO = io.BytesIO
+
+    monkeypatch.setitem(globals(), "io", Closed())
+    line = error_of(kformer_main("translate", RUN))
+    assert line == "Standard input is closed: give the text to translate by --input."
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(ValueError, match="Standard output is closed: give a file by --output"):
+        streaming.open_output(None).__enter__()
 
 
 @pytest.mark.any_backend

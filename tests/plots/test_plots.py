@@ -53,7 +53,7 @@ def test_maps_are_the_models_own(translator, maps):
 @pytest.mark.any_backend
 def test_every_head_has_its_picture(maps):
     layers, heads = maps.cross.shape[:2]
-    figure = plots.plot_attention(maps)
+    figure = plots.plot_attention(maps, heads=list(range(heads)))
     shown = images(figure)
     assert len(shown) == layers * heads
     np.testing.assert_allclose(shown[1], maps.cross[0, 1], atol=1e-6)
@@ -63,6 +63,29 @@ def test_every_head_has_its_picture(maps):
     one = plots.plot_attention(*maps.of("encoder"), layers=[-1], mean=True)
     np.testing.assert_allclose(images(one)[0], maps.encoder[-1].mean(0), atol=1e-6)
     assert one.axes[0].get_title() == f"layer {layers}, mean of heads"
+
+
+def test_a_row_is_the_token_that_is_predicted(translator, maps):
+    expected = translator.attention(SOURCE, maps.text)
+    assert maps.target == expected.target_tokens and maps.read[1:] == maps.target[:-1]
+    np.testing.assert_allclose(maps.cross, expected.weights, atol=1e-6)
+    axes = ("predicted token", "source token")
+    figure = plots.plot_attention(maps)
+    assert (figure.get_supylabel(), figure.get_supxlabel()) == axes
+    assert maps.of("decoder")[1:] == (maps.target, maps.read)
+    page = plots.attention_html(maps)
+    assert f"<p>{SOURCE}</p>" in page and json.dumps(axes[0]) in page
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("shape", [(4, 4, 14, 12), (6, 8, 70, 60), (1, 1, 2, 2)])
+def test_a_picture_fits_a_screen_by_default(tmp_path, shape):
+    scores = np.full(shape, 0.5, "float32")
+    labels = [[f"token{i}" for i in range(size)] for size in shape[2:]]
+    plots.save(plots.plot_attention(scores, *labels, title="a title"), tmp_path / "a.png")
+    header = (tmp_path / "a.png").read_bytes()[16:24]
+    width, height = (int.from_bytes(header[i : i + 4], "big") for i in (0, 4))
+    assert width <= 1920 and height <= 1080
 
 
 @pytest.mark.any_backend
@@ -93,6 +116,8 @@ def test_the_page_holds_the_numbers_and_no_markup_of_the_text(maps):
     data = json.loads(page.split('id="data">')[1].split("</script>")[0])
     assert data[0]["keys"][0] == "</script><script>alert(1)" and data[0]["queries"] == maps.target
     np.testing.assert_allclose(np.array(data[0]["scores"]) / 1000, maps.cross, atol=6e-4)
+    marks = plots.attention_html(dataclasses.replace(maps, text="@DATA@ and @TITLE@"))
+    assert "<title>@DATA@ and @TITLE@</title>" in marks
 
 
 @pytest.mark.any_backend
