@@ -4,11 +4,12 @@ import keras
 from keras import ops
 
 from kformer.layers.counter_hash import drawn_seed, fold_key, random_bits
+from kformer.layers.inputs import ReadsLists
 from kformer.utils.checks import check_rate
 
 
 @keras.saving.register_keras_serializable(package="kformer")
-class Dropout(keras.layers.Layer):
+class Dropout(ReadsLists):
     """Dropout whose mask depends on `seed` and the number of training calls alone.
 
     The number of calls is a weight (`step`, not trainable). So a saved model continues the sequence

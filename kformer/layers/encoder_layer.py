@@ -5,6 +5,7 @@ import keras
 from kformer.layers.counter_hash import derive_seed, drawn_seed
 from kformer.layers.dropout import Dropout, StochasticDepth
 from kformer.layers.feed_forward import FeedForward
+from kformer.layers.inputs import ReadsLists
 from kformer.layers.multi_head_attention import MultiHeadAttention
 from kformer.layers.normalization import make_norm, normalize
 
@@ -31,10 +32,12 @@ LAYER_OPTIONS = {
 }
 
 
-class ResidualLayer(keras.layers.Layer):
+class ResidualLayer(ReadsLists):
     """What encoder and decoder layers share: their options, and sub-layers with residual
     connection, dropout and norm.
     """
+
+    input_axes = "[B, T, D]"
 
     def __init__(self, intermediate_dim, num_heads, *, seed=None, **options):
         own = {name: options.pop(name, default) for name, default in LAYER_OPTIONS.items()}

@@ -4,12 +4,13 @@ import keras
 
 from kformer.layers.counter_hash import derive_seed, drawn_seed
 from kformer.layers.dropout import Dropout
+from kformer.layers.inputs import ReadsLists
 from kformer.layers.positional_embedding import PositionMixin
 from kformer.layers.shapes import linear
 
 
 @keras.saving.register_keras_serializable(package="kformer")
-class FeatureEmbedding(PositionMixin, keras.layers.Layer):
+class FeatureEmbedding(PositionMixin, ReadsLists):
     """A linear map of each step's features, plus positions, then dropout.
 
     Args:
@@ -35,6 +36,8 @@ class FeatureEmbedding(PositionMixin, keras.layers.Layer):
     kformer.layers.FeatureEmbedding(64)(ops.ones((2, 5, 3))).shape  # (2, 5, 64)
     ```
     """
+
+    input_axes = "[B, T, F]"
 
     def __init__(
         self,

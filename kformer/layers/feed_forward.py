@@ -6,6 +6,7 @@ from keras import ops
 from kformer.layers.counter_hash import derive_seed, drawn_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.initializers import seeded
+from kformer.layers.inputs import ReadsLists
 from kformer.layers.products import product_dtype
 from kformer.layers.shapes import flat, linear, unflat
 from kformer.utils.checks import check_choice
@@ -14,7 +15,7 @@ ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 
 
 @keras.saving.register_keras_serializable(package="kformer")
-class FeedForward(keras.layers.Layer):
+class FeedForward(ReadsLists):
     """Two linear maps with an activation between them, applied to each position.
 
     The output is `activation(x W1 + b1) W2 + b2`. With `gated` the hidden layer is

@@ -5,6 +5,7 @@ Shape letters: B batch, T queries, S keys. Every mask is broadcastable to `[B, N
 
 from keras import ops
 
+from kformer.layers.inputs import of_list
 from kformer.layers.relative_positions import distances
 
 
@@ -75,6 +76,7 @@ def combine_masks(*masks):
     for mask in masks:
         if mask is None:
             continue
+        mask = of_list(mask)
         rank = len(mask.shape)
         if rank not in (2, 3, 4):
             raise ValueError(

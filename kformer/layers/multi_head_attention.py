@@ -9,6 +9,7 @@ from kformer.layers.counter_hash import derive_seed, drawn_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.full_attention import AttentionCall, FullAttention
 from kformer.layers.initializers import seeded
+from kformer.layers.inputs import ReadsLists, check_rank
 from kformer.layers.linear_attention import LinearAttention
 from kformer.layers.local_attention import LocalAttention
 from kformer.layers.masks import after_padding, both, combine_masks
@@ -20,7 +21,7 @@ KINDS = ("full", "local", "linear")
 
 
 @keras.saving.register_keras_serializable(package="kformer")
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(ReadsLists):
     """Attention of several heads: `softmax(Q K^T / sqrt(H)) V` per head, heads joined by a linear
     map.
 
@@ -131,8 +132,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if groups < 1 or num_heads % groups:
             raise ValueError(
                 "num_key_value_heads must divide num_heads, since each serves as many heads "
-                f"of queries, but {num_heads} / {groups} is not "
-                "a whole number of at least 1."
+                f"of queries, but {num_heads} / {groups} is not a whole number of at least 1."
             )
         if rotary is not None and not set(rotary) <= {"base", "interleaved"}:
             raise ValueError(
@@ -168,8 +168,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if self.head_dim is None and hidden_dim % self.num_heads:
             raise ValueError(
                 f"A hidden size of {hidden_dim} cannot be split into {self.num_heads} heads of "
-                "one size; choose a number of "
-                "heads that divides it, or give head_dim."
+                "one size; choose a number of heads that divides it, or give head_dim."
             )
         self.head_size = self.head_dim or hidden_dim // self.num_heads
         if self.rotary is not None:
@@ -264,6 +263,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return CrossAttentionCache(self._split_heads(key), self._split_heads(value))
 
     def __call__(self, query, value=None, key=None, **kwargs):
+        (query, value, key), kwargs = self._tensors((query, value, key), kwargs)
         dtype = getattr(key, "dtype", None)
         if dtype is not None and keras.backend.standardize_dtype(dtype) == "bool":
             raise ValueError(
@@ -277,6 +277,8 @@ class MultiHeadAttention(keras.layers.Layer):
                 "it as layer(query, value) or layer(x, x, x), or use keras.layers."
                 "MultiHeadAttention for keys of their own."
             )
+        for inputs in (query, value):
+            check_rank(f"The input of the layer '{self.name}'", inputs, "[B, T, D]")
         is_cross = self.built and not self.is_self_attention
         if key is query and not is_cross:
             value = None

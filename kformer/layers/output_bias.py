@@ -3,9 +3,11 @@
 import keras
 from keras import ops
 
+from kformer.layers.inputs import ReadsLists
+
 
 @keras.saving.register_keras_serializable(package="kformer")
-class OutputBias(keras.layers.Layer):
+class OutputBias(ReadsLists):
     """Adds one number per token of the vocabulary to the logits.
 
     Marian's models have it beside an output projection that shares the embedding's table and so has

@@ -9,6 +9,7 @@ from keras import ops
 from kformer.layers.counter_hash import derive_seed, drawn_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.initializers import seeded
+from kformer.layers.inputs import ReadsLists, check_rank, of_list
 from kformer.layers.masks import causal_mask, segment_mask
 from kformer.layers.normalization import normalize
 from kformer.layers.products import product
@@ -76,6 +77,7 @@ def segment_positions(segments):
     Returns:
         int32 tensor `[B, T]`: how many tokens of its segment stand before a token; 0 for padding.
     """
+    segments = of_list(segments)
     length = ops.shape(segments)[1]
     earlier = ops.logical_and(
         segment_mask(segments, segments), causal_mask(length, length, offset=-1)
@@ -148,7 +150,7 @@ class PositionMixin:
 
 
 @keras.saving.register_keras_serializable(package="kformer")
-class PositionalEmbedding(PositionMixin, keras.layers.Layer):
+class PositionalEmbedding(PositionMixin, ReadsLists):
     """Token embedding times sqrt(D), plus positions, then dropout; reversed, the output projection
     of the same table.
 
@@ -263,9 +265,9 @@ class PositionalEmbedding(PositionMixin, keras.layers.Layer):
         self.built = True
 
     def __call__(self, inputs, *args, **kwargs):
-        # Keras would take a nested list for a structure of many tensors.
-        if isinstance(inputs, list | tuple):
-            inputs = ops.convert_to_tensor(inputs)
+        inputs = of_list(inputs)
+        if not (args[0] if args else kwargs.get("reverse")):
+            check_rank(f"The input of the layer '{self.name}'", inputs, "[B, T]")
         return super().__call__(inputs, *args, **kwargs)
 
     def call(self, inputs, reverse=False, start_index=0, positions=None, training=None):
@@ -312,7 +314,7 @@ class PositionalEmbedding(PositionMixin, keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="kformer")
-class NormalizedPositions(PositionMixin, keras.layers.Layer):
+class NormalizedPositions(PositionMixin, ReadsLists):
     """Positions of one side, then a layer norm, then dropout: what follows the token vectors in
     BART and mBART.
 
@@ -338,6 +340,8 @@ class NormalizedPositions(PositionMixin, keras.layers.Layer):
         Lewis et al. 2020, "BART: denoising sequence-to-sequence pre-training"; Liu et al. 2020,
         "Multilingual denoising pre-training for neural machine translation" (mBART).
     """
+
+    input_axes = "[B, T, D]"
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from keras import ops
 
 from kformer.layers.counter_hash import derive_seed, drawn_seed
 from kformer.layers.initializers import seeded
+from kformer.layers.inputs import ReadsLists, of_list
 
 
 def rotate_positions(x, positions, base=10_000.0, interleaved=False):
@@ -41,6 +42,7 @@ def rotate_positions(x, positions, base=10_000.0, interleaved=False):
         Su et al. 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding", equations
         15 and 34.
     """
+    x = of_list(x)
     size = x.shape[-1]
     check_rotary_size(size)
     cosines, sines = _rotations(positions, size, base)
@@ -141,7 +143,7 @@ def band_distances(window, dilation=1, is_causal=False):
 
 
 @keras.saving.register_keras_serializable(package="kformer")
-class Distances(keras.layers.Layer):
+class Distances(ReadsLists):
     """`distances` between the tokens of a sequence, as a layer, since the length is known when a
     batch is there.
 
@@ -237,6 +239,7 @@ def relative_buckets(distance, num_buckets=32, max_distance=128, bidirectional=T
         Raffel et al. 2020, "Exploring the limits of transfer learning with a unified text-to-text
         Transformer", section 2.1.
     """
+    distance = of_list(distance)
     buckets = num_buckets // 2 if bidirectional else num_buckets
     exact = buckets // 2
     if exact < 1 or max_distance <= exact:
@@ -265,7 +268,7 @@ def relative_buckets(distance, num_buckets=32, max_distance=128, bidirectional=T
 
 
 @keras.saving.register_keras_serializable(package="kformer")
-class RelativePositionBias(keras.layers.Layer):
+class RelativePositionBias(ReadsLists):
     """T5's relative bias: a learned number for each head and bucket of distances, added to the
     scores. A stack's layers share one.
 

@@ -3,12 +3,14 @@
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
 
 from kformer.layers.counter_hash import derive_seed
 from kformer.layers.feature_embedding import FeatureEmbedding
 from kformer.models.config import ForecasterConfig
 from kformer.models.config_fields import takes
+from kformer.models.sequence_model import checked_inputs
 from kformer.models.stacks import DecoderStack, EncoderStack
 from kformer.utils.checks import check_whole
 
@@ -90,6 +92,9 @@ class Forecaster(keras.Model):
         self.hidden_dim, self.max_length = config.hidden_dim, config.max_length
         self.policy_name = policy.name
 
+    def __call__(self, inputs, *args, **kwargs):
+        return super().__call__(checked_inputs(self, inputs, "[B, T, F]"), *args, **kwargs)
+
     def teacher_forcing(self, past, future):
         """The inputs of a training step.
 
@@ -101,6 +106,7 @@ class Forecaster(keras.Model):
             Dict of `past` and of `previous`, `[B, T, G]`: the last step of the past and the future
             but for its last step.
         """
+        past, future = np.asarray(past), np.asarray(future)
         last = past[:, -1:, : self.num_targets]
         return {
             "past": past,

@@ -1,6 +1,8 @@
 """The decoder alone: a language model."""
 
 import dataclasses
+import operator
+import reprlib
 import warnings
 from typing import Any, NamedTuple
 
@@ -189,7 +191,13 @@ class TransformerDecoder(SequenceModel):
 
     def _checked_prompts(self, prompts, settings):
         """Prompts as lists of ints, each short enough; a ValueError for an unknown token."""
-        prompts = [[int(token) for token in prompt] for prompt in prompts]
+        try:
+            prompts = [[operator.index(token) for token in prompt] for prompt in prompts]
+        except TypeError:
+            raise ValueError(
+                "Prompts are lists of token ids, one list for each, such as [[5, 6]], but "
+                f"{reprlib.repr(prompts)} was given."
+            ) from None
         for token in (token for prompt in prompts for token in prompt):
             if not 0 <= token < self.vocabulary_size or token == self.pad_id:
                 raise ValueError(

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from kformer.layers.inputs import check_rank, of_list
 from kformer.layers.products import training_products
 from kformer.models.config import check_packing
 from kformer.models.loss_without_logits import ProjectingModel
@@ -84,6 +85,9 @@ class SequenceModel(ProjectingModel):
         """Compiles a model that is being loaded. Keras skips models that override `compile`."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
+
+    def __call__(self, inputs, *args, **kwargs):
+        return super().__call__(checked_inputs(self, inputs, "[B, T]"), *args, **kwargs)
 
     def fit(self, x=None, *args, **kwargs):
         """`keras.Model.fit`.
@@ -224,6 +228,23 @@ class SequenceModel(ProjectingModel):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         return cls(**config)
+
+
+def checked_inputs(model, inputs, axes):
+    """Inputs of a model without nested lists; a ValueError names those of a wrong shape."""
+    if not isinstance(inputs, dict):
+        return of_list(inputs)
+    inputs = {name: of_list(value) for name, value in inputs.items()}
+    read = {name: inputs[name] for name in model.input if name in inputs}
+    for name, value in read.items():
+        check_rank(f"The input {name!r} of '{model.name}'", value, axes)
+    rows = {name: value.shape[0] for name, value in read.items() if hasattr(value, "shape")}
+    if len({count for count in rows.values() if isinstance(count, int)}) > 1:
+        raise ValueError(
+            f"The inputs of '{model.name}' need one number of rows, but have "
+            f"{', '.join(f'{count} ({name})' for name, count in rows.items())}."
+        )
+    return inputs
 
 
 def _soft_targets(inputs):

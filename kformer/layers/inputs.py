@@ -1,0 +1,76 @@
+"""Inputs that a user gives to a layer: nested lists become tensors, and ranks are checked."""
+
+import keras
+import numpy as np
+from keras import ops
+
+_DTYPES = {"float64": "float32", "int64": "int32"}
+
+
+def of_list(value):
+    """A nested list of numbers or booleans as a tensor; anything else unchanged.
+
+    Keras takes a nested list for a structure of many tensors.
+
+    Raises:
+        ValueError: the list holds strings, or rows of different lengths.
+    """
+    if type(value) not in (list, tuple):
+        return value
+    leaf = value
+    while type(leaf) in (list, tuple) and leaf:
+        leaf = leaf[0]
+    if isinstance(leaf, str):
+        raise ValueError(f"A list of numbers is needed, but it holds {leaf!r}: tokenize texts.")
+    if not isinstance(leaf, bool | int | float | np.generic):
+        return value
+    try:
+        array = np.array(value)
+    except ValueError as error:
+        raise ValueError("The rows of a list have different lengths: pad the shorter ones.") from (
+            error
+        )
+    return ops.convert_to_tensor(array, dtype=_DTYPES.get(array.dtype.name, array.dtype.name))
+
+
+def check_rank(owner, value, axes):
+    """Refuses an input with another number of axes.
+
+    Args:
+        owner: string, the name of the input.
+        value: tensor or array; what has no shape is not checked.
+        axes: string such as `"[B, T, D]"`.
+
+    Raises:
+        ValueError: the input has another rank.
+    """
+    shape = getattr(value, "shape", None)
+    if shape is None or getattr(shape, "rank", 0) is None:
+        return
+    if len(shape) != axes.count(",") + 1:
+        raise ValueError(
+            f"{owner} must have the shape {axes}, but one of the shape {tuple(shape)} was given."
+        )
+
+
+class ReadsLists(keras.layers.Layer):
+    """Base class of layers whose arguments may be nested lists.
+
+    A subclass that reads inputs of one rank alone names the axes in `input_axes`.
+    """
+
+    input_axes = None
+
+    def __call__(self, *args, **kwargs):
+        args, kwargs = self._tensors(args, kwargs)
+        return super().__call__(*args, **kwargs)
+
+    def _tensors(self, args, kwargs):
+        """The arguments of a call without nested lists, the positional ones of the right rank."""
+        same = {id(value): of_list(value) for value in args}
+        args = tuple(same[id(value)] for value in args)
+        kwargs = {name: of_list(value) for name, value in kwargs.items()}
+        if self.input_axes is not None:
+            for value in args:
+                check_rank(f"The input of the layer '{self.name}'", value, self.input_axes)
+        return args, kwargs
