@@ -1,5 +1,6 @@
 """Keras model files (`.keras`): written atomically, checked before they are read."""
 
+import contextlib
 import math
 import pathlib
 import tempfile
@@ -8,10 +9,12 @@ import zipfile
 
 import keras
 
+from kformer.saving.limits import check_archive
 from kformer.utils.files import replacing
 
 # Models of fewer bytes are written as Keras writes them.
 _LARGE_MODEL = 100 * 2**20
+_ZIP_ERRORS = (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError)
 
 
 def save_model(model, path, *, with_optimizer):
@@ -69,6 +72,8 @@ def load_model(path, *, compiled):
         ValueError: the file is damaged, needs code that is not imported, or needs unsafe loading.
     """
     path = pathlib.Path(path)
+    with contextlib.suppress(*_ZIP_ERRORS):  # `zip_fault` describes them.
+        check_archive(path)
     fault = zip_fault(path)
     if fault:
         raise ValueError(f"{path} is damaged: {fault}.")
@@ -99,13 +104,6 @@ def zip_fault(path):
     try:
         with zipfile.ZipFile(path) as archive:
             member = archive.testzip()
-    except (
-        zipfile.BadZipFile,
-        OSError,
-        EOFError,
-        NotImplementedError,
-        RuntimeError,
-        ValueError,
-    ) as error:
+    except (*_ZIP_ERRORS, ValueError) as error:
         return f"it is not a whole archive ({error})"
     return f"the checksum of {member} is wrong" if member else None

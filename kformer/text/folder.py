@@ -23,10 +23,12 @@ it never describes files of another tokenizer."""
 
 import contextlib
 import hashlib
+import itertools
 import json
 import pathlib
 import re
 
+from kformer.text.unigram_scores import message_fields
 from kformer.utils import files
 from kformer.utils.checksums import is_damaged, with_checksum, without_checksum
 
@@ -35,7 +37,10 @@ CONFIG_NAME = "tokenizer.json"
 SIDES = ("source", "target")
 SPECIAL_NAMES = ("pad", "unknown", "start", "end")
 # Those of 256,000 pieces have some 5 MB.
-MOST_MODEL_BYTES = 64 << 20
+MOST_MODEL_BYTES = 16 << 20
+_MOST_PIECES = 500_000
+# The ids before or after a text: a language and the end token, at most.
+_MOST_SPECIAL = 100
 _REMEDY = "save or copy the tokenizer again"
 
 
@@ -134,9 +139,20 @@ def read_folder(folder):
             ids = _field(settings, name, list, where)
             if not all(type(token_id) is int for token_id in ids):
                 raise ValueError(
-                    f"{where!r}: {name!r} of {side!r} must be a list of whole numbers, not {ids!r}."
+                    f"{where!r}: {name!r} of {side!r} must be a list of whole numbers, not "
+                    f"{str(ids)[:200]}."
+                )
+            if name != "control_ids" and len(ids) > _MOST_SPECIAL:
+                raise ValueError(
+                    f"{where!r}: {name!r} of {side!r} has {len(ids):,} ids, more than the "
+                    f"{_MOST_SPECIAL} that a model may read around a text."
                 )
         settings["model"] = _read_file(folder, _field(settings, "model", str, where))
+        if _count_pieces(settings["model"]) > _MOST_PIECES:
+            raise ValueError(
+                f"{where!r}: the model of {side!r} has more than {_MOST_PIECES:,} pieces, more "
+                "than any tokenizer needs."
+            )
         if settings.get("vocabulary") is not None:
             name = _field(settings, "vocabulary", str, where)
             _read_file(folder, name, files.MOST_JSON_BYTES)
@@ -219,6 +235,14 @@ def _read_file(folder, name, most=MOST_MODEL_BYTES):
             f"name; {_REMEDY}."
         )
     return content
+
+
+def _count_pieces(model):
+    """The number of fields of a SentencePiece model, most of which are pieces."""
+    try:
+        return sum(1 for _ in itertools.islice(message_fields(model, 0, len(model)), 1 << 20))
+    except (IndexError, KeyError):
+        return 0  # It is no SentencePiece model, and is refused as such.
 
 
 def _field(mapping, key, kind, where):

@@ -1,0 +1,129 @@
+"""Limits on what a `.keras` file may ask for, so that loading a stranger's run takes no more memory
+than its weights justify. They are checked before Keras reads the file.
+"""
+
+import itertools
+import json
+import math
+import zipfile
+
+import h5py
+
+# The configuration of a large model of Keras's own layers has some 100 KB.
+MOST_CONFIG_BYTES = 4 << 20
+MOST_MEMBERS = 10_000
+# A whole number up to this one is no size that would matter.
+_SMALL = 1 << 20
+
+
+def check_archive(path):
+    """Checks that a `.keras` file unpacks to about its own size, and has weights for its model.
+
+    Args:
+        path: `pathlib.Path` of the file.
+
+    Raises:
+        ValueError: it unpacks to more, or its configuration asks for more than the file has.
+        zipfile.BadZipFile, OSError: it is no archive.
+    """
+    size = path.stat().st_size
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        unpacked = sum(member.file_size for member in members)
+        if len(members) > MOST_MEMBERS or unpacked > 2 * size + MOST_CONFIG_BYTES:
+            raise ValueError(
+                f"{path} has {size:,} bytes, but unpacks to {len(members):,} files of "
+                f"{unpacked:,} bytes: it is not loaded."
+            )
+        names = {member.filename: member for member in members}
+        for name in {"config.json", "metadata.json"} & names.keys():
+            if names[name].file_size > MOST_CONFIG_BYTES:
+                raise ValueError(
+                    f"{path} has a {name} of {names[name].file_size:,} bytes, more than any model "
+                    "needs: it is not loaded."
+                )
+        config = _read_config(archive, path) if "config.json" in names else {}
+        numbers = sum(
+            _stored_numbers(archive, names[name], path) for name in names if name.endswith(".h5")
+        )
+    config = {key: value for key, value in config.items() if key != "compile_config"}
+    needed = max(_least_numbers(part) for part in _parts(config))
+    if needed > numbers:
+        raise ValueError(
+            f"{path} has {numbers:,} numbers in its weights, but its configuration asks for at "
+            f"least {needed:,}: it is not loaded."
+        )
+
+
+def _read_config(archive, path):
+    try:
+        config = json.loads(archive.read("config.json"))
+    except RecursionError:
+        raise ValueError(f"{path} has a config.json that is nested too deeply.") from None
+    except ValueError as error:
+        raise ValueError(f"{path} has a config.json that is not valid JSON ({error}).") from None
+    if not isinstance(config, dict):
+        raise ValueError(f"{path} has a config.json that holds no JSON object.")
+    return config
+
+
+def _stored_numbers(archive, member, path):
+    """How many numbers the datasets of an HDF5 file have."""
+    sizes = []
+
+    def visit(name, item):
+        if isinstance(item, h5py.Dataset) and item.dtype.itemsize:
+            sizes.append((math.prod(item.shape or ()), item.dtype.itemsize))
+
+    with archive.open(member) as file:
+        try:
+            with h5py.File(file, "r") as weights:
+                weights.visititems(visit)
+        except (OSError, RuntimeError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} has no readable {member.filename} ({error}).") from None
+    if sum(count * width for count, width in sizes) > member.file_size:
+        raise ValueError(
+            f"{path} has weights that claim more bytes than the {member.file_size:,} of the file: "
+            "it is not loaded."
+        )
+    return sum(count for count, _ in sizes)
+
+
+def _parts(value):
+    """A JSON value, and all objects within it."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            yield value
+        children = value.values() if isinstance(value, dict) else value
+        waiting += [child for child in children if isinstance(child, dict | list)]
+
+
+def _least_numbers(config):
+    """The fewest numbers in the weights of a layer or model with this configuration.
+
+    It is exact enough for kformer's models; of others only a single huge size is seen.
+    """
+
+    def size(name):
+        value = config.get(name)
+        return value if type(value) is int and value > 0 else 0
+
+    sizes = (
+        part
+        for name, value in config.items()
+        if name != "seed"
+        for part in itertools.chain([value], value if isinstance(value, list) else [])
+    )
+    huge = max((part for part in sizes if type(part) is int and part > _SMALL), default=0)
+    hidden = size("hidden_dim")
+    attention = size("num_heads") * size("head_dim") or hidden
+    layers = size("num_encoder_layers") or size("num_layers")
+    tables = size("vocabulary_size") + size("num_outputs")
+    if config.get("position_encoding") == "learned":
+        tables += size("max_length")
+    if config.get("share_embeddings") is False:
+        tables += size("target_vocabulary_size")
+    products = 2 * attention + 2 * size("intermediate_dim")
+    return max(huge, hidden * (tables + layers * products + size("num_decoder_layers")))

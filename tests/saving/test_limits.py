@@ -1,0 +1,152 @@
+"""A stranger's run: whatever it asks for, loading it takes little memory, or one sentence."""
+
+import io
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import h5py
+import pytest
+
+FROZEN = pathlib.Path(__file__).parents[1] / "frozen_run"
+
+pytestmark = [
+    pytest.mark.any_backend,
+    pytest.mark.skipif(sys.platform != "linux", reason="needs limits of memory as Linux has them"),
+]
+
+
+def rewrite(run, change):
+    """Rewrites the members of a run's `model.keras`, a dict of name to bytes."""
+    with zipfile.ZipFile(run / "model.keras") as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    change(members)
+    with zipfile.ZipFile(run / "model.keras", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+def deflated_config(members):
+    members["config.json"] = b" " * 300_000_000 + members["config.json"]
+
+
+def deflated_weights(members):
+    members["model.weights.h5"] += bytes(600_000_000)
+
+
+def deep_config(members):
+    members["config.json"] = b"[" * 100_000
+
+
+def options(**changes):
+    def change(members):
+        config = json.loads(members["config.json"])
+        config["config"].update(changes)
+        members["config.json"] = json.dumps(config).encode()
+
+    return change
+
+
+def empty_dataset(members):
+    """A dataset that claims 4 GB and has nothing in the file."""
+    file = io.BytesIO(members["model.weights.h5"])
+    with h5py.File(file, "r+") as weights:
+        weights.create_dataset("huge", (10**9,), "f4")
+    members["model.weights.h5"] = file.getvalue()
+
+
+def tokenizer_json(**changes):
+    def change(run):
+        path = run / "tokenizer" / "tokenizer.json"
+        config = json.loads(path.read_text())
+        for name, value in changes.items():
+            config["target"][name] = value
+        path.write_text(json.dumps(config))
+
+    return change
+
+
+def write(name, content):
+    def change(run):
+        (run / name).write_bytes(content)
+
+    return change
+
+
+ATTACKS = {
+    "config.json of 300 MB": (deflated_config, "unpacks to 3 files of"),
+    "weights of 600 MB": (deflated_weights, "unpacks to 3 files of"),
+    "deep configuration": (deep_config, "nested too deeply"),
+    "10^9 encoder layers": (options(num_encoder_layers=10**9), "asks for at least"),
+    "10^9 decoder layers": (options(num_decoder_layers=10**9), "asks for at least"),
+    "wide": (options(hidden_dim=100_000), "asks for at least"),
+    "many words": (options(vocabulary_size=10**8), "asks for at least"),
+    "many heads": (options(num_heads=1 << 20, head_dim=64), "asks for at least"),
+    "empty dataset": (empty_dataset, "claim more bytes than"),
+    "10^6 ids after a text": (tokenizer_json(suffix=[3] * 10**6), "has 1,000,000 ids"),
+    "10^6 control ids": (tokenizer_json(control_ids=list(range(10**6))), "outside of the vocab"),
+    "deep tokenizer.json": (write("tokenizer/tokenizer.json", b"[" * 10**6), "nested too deeply"),
+    "large run config": (write("config.json", b"[" + b"[]," * 10**7 + b"1]"), "more than 16,777"),
+    "deep run config": (write("config.json", b'{"a":' * 10**5), "nested too deeply"),
+    "many values": (write("config.json", b"[" + b"[]," * (5 * 10**6) + b"1]"), "holds list"),
+}
+
+CODE = """
+import json, resource, sys, time, warnings
+warnings.simplefilter("ignore")
+import kformer
+from kformer.saving import load_run
+
+# Loaded once: what the libraries load on first use is no part of the run.
+load_run(sys.argv[1])
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+answers = {}
+for folder in sys.argv[2:]:
+    begin = time.time()
+    try:
+        limit = used + (512 << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+        load_run(folder)
+        answers[folder] = "loaded"
+    except MemoryError:
+        answers[folder] = "MemoryError"
+    except Exception as error:
+        answers[folder] = f"{type(error).__name__}: {error}"
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    answers[folder] = answers[folder], time.time() - begin
+print(json.dumps(answers))
+"""
+
+
+def test_a_run_takes_no_more_memory_than_its_weights_justify(tmp_path):
+    folders = []
+    for number, (attack, _) in enumerate(ATTACKS.values()):
+        run = tmp_path / str(number)
+        shutil.copytree(FROZEN, run)
+        if attack in (deflated_config, deflated_weights, deep_config, empty_dataset) or (
+            attack.__qualname__.startswith("options")
+        ):
+            rewrite(run, attack)
+        else:
+            attack(run)
+        folders.append(str(run))
+    environment = {**os.environ, "KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1"}
+    process = subprocess.run(
+        [sys.executable, "-c", CODE, str(FROZEN), *folders, str(FROZEN)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=300,
+    )
+    assert process.returncode == 0, process.stderr[-2000:]
+    answers = json.loads(process.stdout.splitlines()[-1])
+    assert answers[str(FROZEN)][0] == "loaded"
+    for folder, (name, (_, message)) in zip(folders, ATTACKS.items(), strict=True):
+        answer, seconds = answers[folder]
+        assert answer.startswith("ValueError: ") and message in answer, f"{name}: {answer}"
+        assert folder in answer and "\n" not in answer and len(answer) < 500, f"{name}: {answer}"
+        assert seconds < 20, f"{name}: {seconds} s"
