@@ -2,7 +2,6 @@
 than its weights justify. They are checked before Keras reads the file.
 """
 
-import itertools
 import json
 import math
 import zipfile
@@ -14,6 +13,13 @@ MOST_CONFIG_BYTES = 4 << 20
 MOST_MEMBERS = 10_000
 # A whole number up to this one is no size that would matter.
 _SMALL = 1 << 20
+# The options of kformer's and of Keras's layers that are sizes of weights.
+_SIZES = {
+    *("hidden_dim", "intermediate_dim", "num_heads", "head_dim", "num_key_value_heads"),
+    *("vocabulary_size", "target_vocabulary_size", "num_outputs", "relative_buckets"),
+    *("num_layers", "num_encoder_layers", "num_decoder_layers", "num_features", "num_targets"),
+    *("units", "filters", "input_dim", "output_dim", "key_dim", "value_dim", "global_tokens"),
+}
 
 
 def check_archive(path):
@@ -113,8 +119,8 @@ def _least_numbers(config):
     sizes = (
         part
         for name, value in config.items()
-        if name != "seed"
-        for part in itertools.chain([value], value if isinstance(value, list) else [])
+        if name in _SIZES or name.endswith("_shape")
+        for part in (value if isinstance(value, list) else [value])
     )
     huge = max((part for part in sizes if type(part) is int and part > _SMALL), default=0)
     hidden = size("hidden_dim")
