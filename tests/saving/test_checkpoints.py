@@ -14,6 +14,7 @@ from kformer.saving import TrainingState, latest_checkpoint, load_checkpoint, sa
 from kformer.training import average_checkpoints
 from kformer.utils.checksums import without_checksum
 from tests.training.toy import ToyData, compiled_toy
+from tests.utils.disk_calls import DiskCalls
 
 
 def variables(model):
@@ -91,6 +92,14 @@ def test_old_checkpoints_go_when_the_new_one_stands(tmp_path, trained):
     assert sorted(os.listdir(tmp_path / "checkpoints")) == ["step-15", "step-17"]
     assert load_checkpoint(tmp_path)[1] == TrainingState(17, 1)
     assert load_checkpoint(tmp_path / "checkpoints" / "step-15")[1] == TrainingState(15)
+
+
+@pytest.mark.any_backend
+def test_a_checkpoint_is_synced_before_the_rename_that_vouches_for_it(tmp_path, monkeypatch):
+    calls = DiskCalls(monkeypatch)
+    path = save_checkpoint(tmp_path, compiled_toy(), TrainingState(5))
+    assert [name for call, name in calls.calls if call == "rename"][-1] == path
+    assert calls.calls[-1] == ("fsync", path.parent.stat().st_ino)
 
 
 @pytest.fixture
