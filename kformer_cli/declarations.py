@@ -5,6 +5,8 @@ This module needs the standard library alone, so that help is quick and kformer 
 its options.
 """
 
+import contextlib
+import contextvars
 import dataclasses
 import os
 
@@ -395,3 +397,21 @@ CHANGEABLE = frozenset(name for name, option in TRAINING.items() if option.chang
 def default_of(name):
     """The value of an unset option of a training, or `None` where the corpus decides."""
     return TRAINING[name].default
+
+
+_on_command_line = contextvars.ContextVar("on_command_line", default=False)
+
+
+@contextlib.contextmanager
+def command_line_names():
+    """In this context messages name options as the command line does."""
+    token = _on_command_line.set(True)
+    try:
+        yield
+    finally:
+        _on_command_line.reset(token)
+
+
+def named(name):
+    """What a message calls an option: `train_source` in Python, `--train-source` in a command."""
+    return f"--{TRAINING[name].flag}" if _on_command_line.get() else name

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from kformer_cli.declarations import TRAINING
+from kformer_cli.declarations import TRAINING, command_line_names
 from kformer_cli.environment import Interrupted, UsageError, quiet_imports
 from kformer_cli.options import (
     BACKEND_HELP,
@@ -172,7 +172,8 @@ def train(
         machine = configure_machine(options["matmul_precision"], options["keep_memory"])
     print(machine, file=sys.stderr, flush=True)
     try:
-        result = train_run(output, resume=options["resume"], **settings)
+        with command_line_names():
+            result = train_run(output, resume=options["resume"], **settings)
     except KeyboardInterrupt as error:
         raise _interrupted(output, error) from None
     print(result.path)

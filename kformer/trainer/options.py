@@ -7,7 +7,7 @@ import textwrap
 
 from kformer.models.config import check_packing
 from kformer.trainer.model import check_model_options
-from kformer_cli.declarations import TRAINING, default_of
+from kformer_cli.declarations import TRAINING, default_of, named
 
 _VOCABULARY = ("tokenizer_type", "vocabulary_size", "separate_vocabularies")
 _OF_THE_MODEL = ("preset", "model_options", "norm", "max_length", "tokenizer", *_VOCABULARY)
@@ -20,7 +20,7 @@ class _Checks:
     def __post_init__(self):
         for name, option in TRAINING.items():
             value = plain(getattr(self, name))
-            option.check(value)
+            option.check(value, named(name))
             if option.type in (list, dict):
                 value = value or None  # An empty list of teachers means none.
             object.__setattr__(self, name, value)
@@ -39,8 +39,8 @@ class _Checks:
                 check_packing(self.model_options)
         if self.packed and self.max_shapes is not None:
             raise ValueError(
-                f"Packed batches all have one shape: leave out max_shapes={self.max_shapes}, or "
-                "packed."
+                f"Packed batches all have one shape: leave out {named('max_shapes')}="
+                f"{self.max_shapes}, or {named('packed')}."
             )
         self._check_tokenizer()
         self._check_teachers()
@@ -48,32 +48,34 @@ class _Checks:
     def _check_files(self):
         if self.train_source is None or self.train_target is None:
             raise ValueError(
-                "A training needs both sides of the corpus: give train_source and train_target."
+                "A training needs both sides of the corpus: give "
+                f"{named('train_source')} and {named('train_target')}."
             )
         if (self.valid_source is None) != (self.valid_target is None):
             raise ValueError(
-                "A validation needs both sides: give valid_source and valid_target, or neither."
+                "A validation needs both sides: give "
+                f"{named('valid_source')} and {named('valid_target')}, or neither."
             )
         for name in _OF_THE_VALIDATION:
             # The config of a run without validation has valid_every=1.
             unused = None if name != "valid_every" else default_of(name)
             if self.valid_source is None and getattr(self, name) not in (None, unused):
                 raise ValueError(
-                    f"{name} is about the validation: give valid_source and valid_target, or leave "
-                    "it out."
+                    f"{named(name)} is about the validation: give {named('valid_source')} and "
+                    f"{named('valid_target')}, or leave it out."
                 )
         if self.log_dir is not None and importlib.util.find_spec("tensorboard") is None:
             raise ValueError(
-                "log_dir is for TensorBoard, which is not installed: pip install tensorboard, or "
-                "leave log_dir out."
+                f"{named('log_dir')} is for TensorBoard, which is not installed: pip install "
+                f"tensorboard, or leave {named('log_dir')} out."
             )
 
     def _check_start(self):
         for name in _OF_THE_MODEL if self.start_from is not None else ():
             if getattr(self, name) is not None:
                 raise ValueError(
-                    f"With start_from the model is the one of {self.start_from}, so {name} cannot "
-                    "be chosen."
+                    f"With {named('start_from')} the model is the one of {self.start_from}, so "
+                    f"{named(name)} cannot be chosen."
                 )
 
     def _check_tokenizer(self):
@@ -91,19 +93,20 @@ class _Checks:
         is_bpe = (self.tokenizer_type or default_of("tokenizer_type")) == "bpe"
         if is_new and is_bpe and (self.subword_sampling or 0) >= 1:
             raise ValueError(
-                "subword_sampling must be below 1 with a tokenizer of type bpe, whose merges it "
-                f"leaves out, but {self.subword_sampling} was given; 0.1 is usual."
+                f"{named('subword_sampling')} must be below 1 with a tokenizer of type bpe, whose "
+                f"merges it leaves out, but {self.subword_sampling} was given; 0.1 is usual."
             )
 
     def _check_teachers(self):
         if self.teacher_weight is not None and not self.teachers:
             raise ValueError(
-                "teacher_weight is about what teachers predict: give teachers, or leave it out."
+                f"{named('teacher_weight')} is about what teachers predict: give "
+                f"{named('teachers')}, or leave it out."
             )
         if self.teachers and self.subword_sampling:
             raise ValueError(
                 "The predictions of teachers belong to one segmentation of the text: leave out "
-                "subword_sampling, or teachers."
+                f"{named('subword_sampling')}, or {named('teachers')}."
             )
 
 

@@ -13,7 +13,7 @@ from kformer.trainer.model import preset_config
 from kformer.trainer.options import TrainOptions, plain
 from kformer.training.callbacks.history import number_in
 from kformer.utils import files
-from kformer_cli.declarations import CHANGEABLE, TRAINING, default_of
+from kformer_cli.declarations import CHANGEABLE, TRAINING, default_of, named
 
 
 def stored_config(path, resume):
@@ -40,7 +40,7 @@ def stored_config(path, resume):
         if "training" not in config or (has_model and not (path / "history.csv").exists()):
             raise ValueError(
                 f"{path} holds a model that was not trained there by this command: choose another "
-                f"folder, with start_from={path}."
+                f"folder, with {named('start_from')}={path}."
             )
         if not resume:
             raise ValueError(
@@ -106,7 +106,7 @@ def resume_options(stored, given, path):
     options = {name: value for name, value in stored.items() if name in TRAINING}
     for name, value in given.items():
         began, value = options.get(name), plain(value)
-        TRAINING[name].check(value)
+        TRAINING[name].check(value, named(name))
         if name == "model_options" and not options.get("start_from"):
             is_same = _with_positions(value, options) == _with_positions(began, options)
         elif name in PATH_OPTIONS and began == file_name(began):
@@ -117,8 +117,8 @@ def resume_options(stored, given, path):
             is_same = value == began
         if name not in CHANGEABLE and not is_same:
             raise ValueError(
-                f"The training in {path} began with {name}={began} and can only go on with that, "
-                f"not with {value}: leave the option out, or begin a new training in another "
+                f"The training in {path} began with {named(name)}={began} and can only go on with "
+                f"that, not with {value}: leave the option out, or begin a new training in another "
                 "folder."
             )
     if stored.get("cooldown"):
@@ -143,8 +143,8 @@ def _check_end(stored, given, path):
             stays = f"there is no limit of {name}" if began is None else f"{name} stays {began}"
             raise ValueError(
                 f"The learning rate of the training in {path} falls to 0 at its end, so {stays}: "
-                "leave the option out, or train the finished model further by start_from. (With "
-                "cooldown 0 the length can be changed.)"
+                "leave the option out, or train the finished model further by "
+                f"{named('start_from')}. (With {named('cooldown')} 0 the length can be changed.)"
             )
 
 

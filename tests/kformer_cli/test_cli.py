@@ -271,7 +271,7 @@ def bad_trainings(bad):
         ),
         (
             bad.train(bad.good, bad.good, "--valid-source", bad.good),
-            "give valid_source and valid_target",
+            "give --valid-source and --valid-target",
         ),
         (
             bad.train(bad.good, bad.good, "--preset", "huge"),
@@ -300,7 +300,7 @@ def bad_trainings(bad):
         (bad.train(bad.good, bad.good, "--precision", "int8"), "precision must be one of float32"),
         (
             bad.train(bad.good, bad.good, "--start-from", RUN, "--preset", "tiny"),
-            "so preset cannot be chosen",
+            "With --start-from the model is the one of",
         ),
         (bad.train(bad.good, bad.good, "--start-from", bad.missing), "missing.txt"),
         (bad.train(bad.good, bad.good, output=bad.good), "is a file"),
@@ -311,7 +311,7 @@ def bad_trainings(bad):
         (bad.train(bad.good, bad.good, output=bad.newer), "install a newer kformer"),
         (
             ["train", "--output", bad.folder / "new", "--resume"],
-            "give train_source and train_target",
+            "give --train-source and --train-target",
         ),
     ]
 
@@ -927,7 +927,7 @@ def test_a_killed_training_resumes_with_the_same_losses(kformer_main, corpus, sm
         kformer_main(*arguments)
     )
     line = error_of(kformer_main("train", "--output", killed, "--resume", "--batch-tokens", "512"))
-    assert "began with batch_tokens=256 and can only go on with that, not with 512" in line
+    assert "began with --batch-tokens=256 and can only go on with that, not with 512" in line
     # It goes on with the options that it began with; the length may change.
     code, _, err = kformer_main("train", "--output", killed, "--resume", "--epochs", "2")
     assert code == 0 and f"resume: at step {step} of {len(expected)}" in err
