@@ -264,7 +264,7 @@ def _twice(data):
 def _with_pad_id(parts, pad_id):
     """Losses and metrics, nested; each whose `pad_id` is `None` is replaced by a copy with one.
 
-    A copy shares the variables of its original, so that a metric of the user's is updated.
+    A metric's copy has variables of its own, so that models do not add to each other's sums.
     """
     copies = {}
 
@@ -272,9 +272,13 @@ def _with_pad_id(parts, pad_id):
         if getattr(part, "pad_id", 0) is not None:
             return part
         if id(part) not in copies:
-            # Not by copy.copy, which Keras makes save and load the object.
-            copies[id(part)] = copy = object.__new__(type(part))
-            copy.__dict__.update(part.__dict__, pad_id=pad_id)
+            if isinstance(part, keras.metrics.Metric):
+                copies[id(part)] = copy = type(part).from_config(part.get_config())
+                copy.pad_id = pad_id
+            else:
+                # Not by copy.copy, which Keras makes save and load the object.
+                copies[id(part)] = copy = object.__new__(type(part))
+                copy.__dict__.update(part.__dict__, pad_id=pad_id)
         return copies[id(part)]
 
     return keras.tree.map_structure(completed, parts)
