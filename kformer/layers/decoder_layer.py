@@ -13,32 +13,44 @@ class DecoderLayer(ResidualLayer):
     Each of the three has residual connection, dropout and layer norm.
 
     Args:
-        intermediate_dim, num_heads, **kwargs: as in `EncoderLayer`.
-        cross_attention: `False` leaves the cross-attention out, as in a language model.
+        intermediate_dim: int. The width of the feed-forward network.
+        num_heads: int. N, the number of attention heads; it must divide the hidden size, unless
+            `head_dim` is given.
+        cross_attention: bool, default True. `False` omits the cross-attention, as in a language
+            model.
+        **kwargs: the options of `EncoderLayer`, and further arguments of `keras.layers.Layer`.
 
     Call arguments:
         x: float tensor `[B, T, D]`.
-        encoded: float tensor `[B, S, D]`, the encoder's output. Not needed with a `cache`, which
-            has its keys and values.
-        padding_mask: boolean `[B, T]`, `True` at real target tokens. Rarely needed: the causal mask
-            hides padding on the right, and the start token may be the padding token.
-        left_padding: integer `[B]`, the number of tokens of padding in front of each row.
-        encoded_padding_mask: boolean `[B, S]`, `True` at real source tokens.
-        attention_mask: boolean `[T, T]`, `[B, T, T]` or `[B, N, T, T]` for self-attention, ANDed
-            with the causal mask.
-        cross_attention_mask: boolean `[T, S]`, `[B, T, S]` or `[B, N, T, S]`.
-        attention_bias: float `[N, T, T]` or `[B, N, T, T]`, added to the scores of the
-            self-attention; with a `cache` for all its slots, `[N, T, slots]`.
-        use_causal_mask: bool.
-        cache: `DecoderLayerCache` with the tokens before `x`, from `init_cache` or an earlier call.
-        return_attention_scores: bool.
-        training: bool.
-        mask, x_mask, encoded_mask: implicit Keras masks, filled in by Keras.
+        encoded: float tensor `[B, S, D]`, default `None`. The encoder's output. Not needed with a
+            `cache`, which has its keys and values.
+        padding_mask: boolean tensor `[B, T]`, default `None`. `True` at real target tokens. Rarely
+            needed: the causal mask hides padding on the right, and the start token may be the
+            padding token.
+        left_padding: integer tensor `[B]`, default `None`. The number of padding tokens at the
+            start of each row.
+        encoded_padding_mask: boolean tensor `[B, S]`, default `None`. `True` at real source tokens.
+        attention_mask: boolean tensor `[T, T]`, `[B, T, T]` or `[B, N, T, T]`, default `None`. The
+            mask of the self-attention, combined with the causal mask by AND.
+        cross_attention_mask: boolean tensor `[T, S]`, `[B, T, S]` or `[B, N, T, S]`, default
+            `None`.
+        attention_bias: float tensor `[N, T, T]` or `[B, N, T, T]`, default `None`. Added to the
+            scores of the self-attention; with a `cache` for all its slots, `[N, T, slots]`.
+        use_causal_mask: bool, default True. Whether a token sees no later one.
+        cache: `DecoderLayerCache` or `None`, default `None`. The tokens before `x`, from
+            `init_cache` or an earlier call.
+        return_attention_scores: bool, default False. Whether to return the probabilities, too.
+        training: bool, default `None`.
+        mask, x_mask, encoded_mask: implicit Keras masks, passed by Keras.
 
     Returns:
         Float tensor `[B, T, D]`; then, if asked for, the pair of the self-attention's probabilities
         `[B, N, T, T]` and the cross-attention's `[B, N, T, S]` (without cross-attention the first
         alone); then, if a cache was given, the cache with the new tokens.
+
+    Raises:
+        ValueError: an option is unknown or out of range, or does not fit the hidden size; or a call
+            has neither `encoded` nor `cache`.
 
     Example:
     ```python
@@ -73,10 +85,12 @@ class DecoderLayer(ResidualLayer):
         """An empty cache for a search, with the source's keys and values computed.
 
         Args:
-            encoded: float tensor `[B, S, D]`, the encoder's output; `None` without cross-attention.
-            rows: rows of the decoder's batch, a multiple of B; `None` for B itself.
-            max_length: int, the capacity of a static cache in tokens; `None` for a
-                growing cache.
+            encoded: float tensor `[B, S, D]`, or `None` without cross-attention. The encoder's
+                output.
+            rows: int, scalar tensor or `None`, default `None`. The rows of the decoder's batch, a
+                multiple of B; `None` for B itself. Needed without cross-attention.
+            max_length: int or `None`, default `None`. The capacity of a static cache in tokens;
+                `None` for a growing cache.
 
         Returns:
             `DecoderLayerCache`.
@@ -143,7 +157,7 @@ class DecoderLayer(ResidualLayer):
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def _attend(self, name, x, *inputs, cache, return_attention_scores, training, **options):
-        """The residual stream after the attention `name`, its scores and its cache, or `None`."""
+        """The residual stream after the attention `name`, and its scores and cache, if any."""
         outputs = getattr(self, name)(
             self._before(name, x),
             *inputs,

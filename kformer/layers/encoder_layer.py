@@ -33,9 +33,7 @@ LAYER_OPTIONS = {
 
 
 class ResidualLayer(ReadsLists):
-    """What encoder and decoder layers share: their options, and sub-layers with residual
-    connection, dropout and norm.
-    """
+    """The base of encoder and decoder layers: options, residual connections, dropout and norms."""
 
     input_axes = "[B, T, D]"
 
@@ -110,15 +108,11 @@ class ResidualLayer(ReadsLists):
             getattr(self, f"{name}_{kind}").build(shape)
 
     def _before(self, name, x):
-        """What the sub-layer reads: the normalised residual stream (pre-norm), or the stream itself
-        (post-norm).
-        """
+        """The input of a sub-layer: the residual stream, normalised under pre-norm."""
         return normalize(getattr(self, f"{name}_norm"), x) if self.normalize_first else x
 
     def _after(self, name, x, output, training):
-        """The residual stream after the sub-layer: `x + dropout(output)`, normalised under
-        post-norm.
-        """
+        """The stream after a sub-layer: `x + dropout(output)`, normalised under post-norm."""
         output = getattr(self, f"{name}_dropout")(output, training=training)
         if self.stochastic_depth:
             output = getattr(self, f"{name}_depth")(output, training=training)
@@ -136,42 +130,59 @@ class ResidualLayer(ReadsLists):
 
 @keras.saving.register_keras_serializable(package="kformer")
 class EncoderLayer(ResidualLayer):
-    """Self-attention, then a feed-forward network, each with residual connection, dropout and layer
-    norm.
+    """Self-attention, then a feed-forward network, each with residual connection and layer norm.
 
     Args:
-        intermediate_dim: width of the feed-forward network.
-        num_heads: number of attention heads; it must divide the hidden size.
-        dropout: dropout rate on each sub-layer's output, before it is added, as in the paper.
-        attention_dropout: dropout rate on the attention probabilities.
-        activation_dropout: dropout rate inside the feed-forward network.
-        stochastic_depth: rate at which a sub-layer is left out for a whole sequence, in training.
-        activation: `"relu"`, `"gelu"`, `"gelu_tanh"` or `"silu"`.
-        gated: whether the feed-forward network is gated (GeGLU, SwiGLU).
-        normalize_first: `False` for post-norm, `norm(x + f(x))`, as in the paper; `True` for
-            pre-norm, `x + f(norm(x))`, after whose last layer the stack needs a norm of its own.
-        normalization: `"layer_norm"` or `"rms_norm"`.
-        layer_norm_epsilon: added to the variance.
-        use_bias: whether the linear maps add a bias.
-        head_dim, num_key_value_heads, attention_scale, rotary: `head_dim`, `num_key_value_heads`,
-            `scale` and `rotary` of `MultiHeadAttention`; `rotary` for the self-attention alone.
-        attention_kind, attention_window, attention_dilation, global_tokens: `kind`, `window`,
-            `dilation` and `global_tokens` of the self-attention.
-        seed: int, for the initializers and the dropout.
+        intermediate_dim: int. The width of the feed-forward network.
+        num_heads: int. N, the number of attention heads; it must divide the hidden size, unless
+            `head_dim` is given.
+        dropout: float in `[0, 1)`, default 0.0. The dropout rate on each sub-layer's output, before
+            it is added, as in the paper.
+        attention_dropout: float in `[0, 1)`, default 0.0. The dropout rate on the attention
+            probabilities.
+        activation_dropout: float in `[0, 1)`, default 0.0. The dropout rate inside the feed-forward
+            network.
+        stochastic_depth: float in `[0, 1)`, default 0.0. The rate at which training skips a
+            sub-layer for a whole sequence.
+        activation: str, default "relu". `"relu"`, `"gelu"`, `"gelu_tanh"` or `"silu"`.
+        gated: bool, default False. Whether the feed-forward network is gated (GeGLU, SwiGLU).
+        normalize_first: bool, default False. `False` for post-norm, `norm(x + f(x))`, as in the
+            paper; `True` for pre-norm, `x + f(norm(x))`. A pre-norm stack needs a norm after its
+            last layer.
+        normalization: str, default "layer_norm". `"layer_norm"` or `"rms_norm"`.
+        layer_norm_epsilon: float, default 1e-5. Added to the variance.
+        use_bias: bool, default True. Whether the linear maps add a bias.
+        head_dim: int or `None`, default `None`. The size of a head, as in `MultiHeadAttention`.
+        num_key_value_heads: int or `None`, default `None`. As in `MultiHeadAttention`.
+        attention_scale: float or `None`, default `None`. `scale` of `MultiHeadAttention`.
+        rotary: dict or `None`, default `None`. As in `MultiHeadAttention`, for the self-attention
+            alone.
+        attention_kind: str, default "full". `kind` of the self-attention: `"full"`, `"local"` or
+            `"linear"`.
+        attention_window: int or `None`, default `None`. `window` of a local self-attention.
+        attention_dilation: int, default 1. `dilation` of a local self-attention.
+        global_tokens: int, default 0. `global_tokens` of a local self-attention.
+        seed: int or `None`, default `None`. For the initializers and the dropout; `None` for a
+            random one.
+        **kwargs: further arguments of `keras.layers.Layer`.
 
     Call arguments:
         x: float tensor `[B, S, D]`.
-        padding_mask: boolean `[B, S]`, `True` at real tokens.
-        attention_mask: boolean `[S, S]`, `[B, S, S]` or `[B, N, S, S]`.
-        attention_bias: float `[N, S, S]` or `[B, N, S, S]`, added to the scores (ALiBi, T5's
-            relative bias).
-        return_attention_scores: bool.
-        training: bool.
-        mask, x_mask: the implicit Keras mask of `x`, filled in by Keras.
+        padding_mask: boolean tensor `[B, S]`, default `None`. `True` at real tokens.
+        attention_mask: boolean tensor `[S, S]`, `[B, S, S]` or `[B, N, S, S]`, default `None`.
+            `True` where a query may attend to a key.
+        attention_bias: float tensor `[N, S, S]` or `[B, N, S, S]`, default `None`. Added to the
+            scores (ALiBi, T5's relative bias).
+        return_attention_scores: bool, default False. Whether to return the probabilities, too.
+        training: bool, default `None`.
+        mask, x_mask: the implicit Keras mask of `x`, passed by Keras.
 
     Returns:
-        Float tensor `[B, S, D]`; with `return_attention_scores` also the probabilities `[B, N, S,
-        S]`.
+        Float tensor `[B, S, D]`; with `return_attention_scores` also the probabilities
+        `[B, N, S, S]`.
+
+    Raises:
+        ValueError: an option is unknown or out of range, or does not fit the hidden size.
 
     Example:
     ```python

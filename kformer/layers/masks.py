@@ -33,10 +33,10 @@ def causal_mask(query_length, key_length, offset=0):
                             1 1 1
 
     Args:
-        query_length: T, an int or a scalar tensor.
-        key_length: S, an int or a scalar tensor.
-        offset: position of the first query among the keys: with a cache, the number of tokens that
-            it holds already.
+        query_length: int or scalar tensor. T.
+        key_length: int or scalar tensor. S.
+        offset: int or scalar tensor, default 0. The position of the first query among the keys:
+            with a cache, the number of tokens that it already holds.
 
     Returns:
         Boolean tensor `[T, S]`: `mask[t, s] = s <= t + offset`.
@@ -52,8 +52,8 @@ def segment_mask(query_segments, key_segments):
                                                                  . 1 1
 
     Args:
-        query_segments: integer tensor `[B, T]`, the segment that each query belongs to.
-        key_segments: integer tensor `[B, S]`.
+        query_segments: integer tensor `[B, T]`. The segment that each query belongs to.
+        key_segments: integer tensor `[B, S]`. The segment that each key belongs to.
 
     Returns:
         Boolean tensor `[B, T, S]`.
@@ -62,15 +62,18 @@ def segment_mask(query_segments, key_segments):
 
 
 def combine_masks(*masks):
-    """Combines masks of rank 2 to 4 with AND; `None` means that everything may be attended.
+    """Combines masks of rank 2 to 4 with AND.
 
     Args:
-        masks: boolean tensors `[T, S]`, `[B, T, S]` or `[B, N, T, S]` (each axis may be 1), or
-            `None`. A padding mask `[B, S]` must be brought to `[B, 1, S]` first: a matrix is read
-            as `[T, S]`.
+        *masks: boolean tensors `[T, S]`, `[B, T, S]` or `[B, N, T, S]` (each axis may be 1), or
+            `None`, which masks nothing. A padding mask `[B, S]` must be expanded to `[B, 1, S]`
+            first: a matrix is read as `[T, S]`.
 
     Returns:
         Boolean tensor broadcastable to `[B, N, T, S]`, or `None` if every mask is `None`.
+
+    Raises:
+        ValueError: a mask has another rank.
     """
     combined = None
     for mask in masks:

@@ -22,76 +22,77 @@ KINDS = ("full", "local", "linear")
 
 @keras.saving.register_keras_serializable(package="kformer")
 class MultiHeadAttention(ReadsLists):
-    """Attention of several heads: `softmax(Q K^T / sqrt(H)) V` per head, heads joined by a linear
-    map.
+    """Attention of several heads: `softmax(Q K^T / sqrt(H)) V` per head, then a linear map.
 
     Called with one input (`layer(x)`, or as Keras's layer `layer(x, x, x)`) it is self-attention
     and projects queries, keys and values by one matrix product. Called with two
     (`layer(query, value)`) it is cross-attention, whose keys and values come from the second and
     have projections of their own, also in `layer(x, x)`.
 
-    A query with nothing to attend to (all keys masked) gets zeros from every head, hence the output
-    bias alone; never NaN, never the mean of the values. Scores and softmax are computed in float32
-    whatever the compute dtype.
+    A query whose keys are all masked gets zeros from every head, so its output is the output bias.
+    Scores and softmax are computed in float32, whatever the compute dtype.
 
     Args:
-        num_heads: N, the number of heads.
-        head_dim: H, the size of a head; `None` takes D / N, which must be whole.
-        num_key_value_heads: G, heads of keys and values, each of which N / G heads of queries share
-            (grouped-query attention); `None` for N, 1 for multi-query attention. A cache then holds
-            G heads instead of N.
-        rotary: dict of `base` and `interleaved` as in `rotate_positions`, for rotary positions in
-            self-attention, counted from the cache's first token; `{}` for its defaults, `None` for
-            no rotation.
-        scale: what scores are multiplied by; `None` for 1 / sqrt(H), as in the paper, 1 for T5's
-            models.
-        kind: `"full"`; or for self-attention `"local"`, where a query sees the keys in a window
-            around it, or `"linear"`, where a feature map takes the softmax's place. Time and memory
-            of these two grow with the length, not its square, and their caches do not grow.
-        window, dilation, global_tokens: of local attention: keys at up to `window` steps of
-            `dilation` positions are seen, and so are the first `global_tokens` of a sequence, which
-            see all themselves.
-        dropout: dropout rate on the attention probabilities. The paper has none there; while it is
-            active the fused kernel cannot be used. Linear attention has no probabilities to drop.
-        use_bias: whether the projections add a bias.
-        fused: whether to use the backend's fused kernel where possible. `None` uses it on JAX and
-            PyTorch, but not for float16 on JAX without a GPU, nor for short sequences in training
-            by PyTorch on CPU; TensorFlow has none on CPU.
-        kernel_initializer: initializer of every projection, each as a `[D, N H]` matrix of its own.
-        seed: int, for the initializers and the dropout.
+        num_heads: int. N, the number of heads.
+        head_dim: int or `None`, default `None`. H, the size of a head; `None` for D / N (whole).
+        num_key_value_heads: int or `None`, default `None`. G, the heads of keys and values, each
+            shared by N / G heads of queries (grouped-query attention): `None` for N, 1 for
+            multi-query attention. A cache holds G heads.
+        rotary: dict or `None`, default `None`. `base` and `interleaved` of `rotate_positions`, for
+            rotary positions in self-attention; `{}` for its defaults, `None` for no rotation.
+        scale: float or `None`, default `None`. The factor of the scores; `None` for 1 / sqrt(H), as
+            in the paper, 1 for T5's models.
+        kind: str, default "full". `"local"` (a query sees the keys in a window around it) and
+            `"linear"` (a feature map replaces the softmax) are for self-attention; their time and
+            memory are linear in the length, and their caches do not grow.
+        window: int or `None`, default `None`. Local attention needs it: a query sees the keys at up
+            to `window` steps.
+        dilation: int, default 1. The length of such a step, in positions.
+        global_tokens: int, default 0. Of local attention: this many first tokens see all tokens and
+            are seen by all.
+        dropout: float in `[0, 1)`, default 0.0. The dropout rate on the attention probabilities.
+            The paper has none there; it excludes the fused kernel, and linear attention ignores it.
+        use_bias: bool, default True. Whether the projections add a bias.
+        fused: bool or `None`, default `None`. Whether to use the backend's fused kernel where
+            possible. `None` uses it on JAX and PyTorch, but not for float16 on JAX without a GPU,
+            nor for short sequences in training by PyTorch on CPU. TensorFlow has none on CPU.
+        kernel_initializer: Keras initializer or its name, default "glorot_uniform". Of each kernel.
+        seed: int or `None`, default `None`. For initializers and dropout; `None` for a random one.
+        **kwargs: further arguments of `keras.layers.Layer`.
 
     Call arguments:
         query: float tensor `[B, T, D]`.
-        value: float tensor `[B, S, E]` that keys and values are projected from; `None` for
-            self-attention.
-        key: `None`, or the same object as `value`, as in a call of Keras's layer. If both are the
-            same object as `query`, the call is self-attention.
-        attention_mask: boolean, `[T, S]`, `[B, T, S]` or `[B, N, T, S]`; `True` where attending is
-            allowed.
-        padding_mask: boolean `[B, S]`, `True` at real keys.
-        left_padding: integer `[B]`, the number of tokens of padding in front of each row, for
-            self-attention: no query sees them. With a cache they count among its tokens.
-        attention_bias: float tensor `[N, T, S]` or `[B, N, T, S]`, added to the scaled scores, as
-            `alibi_bias` gives it. For local attention without a cache or scores it is that of the
-            band: `[N, window, 3 window]`, of the distances that `band_distances` has.
-        use_causal_mask: bool; a query sees no later key. A self-attention cache implies it,
-            positions counted from the cache's first token.
-        cache: for self-attention what `init_cache` or an earlier call gave, with the tokens before
-            `query`; for cross-attention what `compute_cache` gave, in place of `value`. The
-            cross-attention cache may have fewer rows than `query`, which then holds several rows
-            (beams) for each of the cache's, next to each other.
-        return_attention_scores: bool; also return the probabilities. All are computed then,
-            whatever the kind.
-        training: bool.
-        mask, query_mask, value_mask: implicit Keras masks (boolean `[B, T]`, `[B, S]`), filled in
-            by Keras when an input carries one. A mask on the keys acts as padding; one on the
-            queries alone has no effect.
+        value: float tensor `[B, S, E]` or `None`, default `None`. The source of keys and values in
+            cross-attention.
+        key: `None` or the same object as `value`, as in a call of Keras's layer, default `None`. If
+            both are the same object as `query`, the call is self-attention.
+        attention_mask: boolean tensor `[T, S]`, `[B, T, S]` or `[B, N, T, S]`, default `None`.
+            `True` where a query may attend to a key.
+        padding_mask: boolean tensor `[B, S]`, default `None`. `True` at real keys.
+        left_padding: integer tensor `[B]`, default `None`. The number of padding tokens at the
+            start of each row, which no query sees. A cache counts them among its tokens.
+        attention_bias: float tensor `[N, T, S]` or `[B, N, T, S]`, default `None`. Added to the
+            scaled scores, as `alibi_bias` returns it. Local attention without a cache or scores
+            takes `[N, window, 3 window]`, the bias of `band_distances`.
+        use_causal_mask: bool, default False. Whether a query sees no later key. A self-attention
+            cache implies it; positions count from the cache's first token.
+        cache: default `None`. For self-attention what `init_cache` or an earlier call returned,
+            with the tokens before `query`; for cross-attention what `compute_cache` returned, in
+            place of `value`. Neighbouring rows of `query` (beams) may share a row of it.
+        return_attention_scores: bool, default False. Whether to return the probabilities, too. All
+            are computed then, for every kind.
+        training: bool, default `None`.
+        mask, query_mask, value_mask: implicit Keras masks (boolean `[B, T]`, `[B, S]`), passed by
+            Keras. A mask on the keys acts as padding; one on the queries alone has no effect.
 
-    All arguments behind `key` are given by name. All masks are combined with AND.
+    All arguments after `key` are given by name. All masks are combined with AND.
 
     Returns:
         Float tensor `[B, T, D]`; then, if asked for, the attention probabilities `[B, N, T, S]`;
         then, if a cache was given, the cache with the new tokens.
+
+    Raises:
+        ValueError: the options contradict each other or the hidden size, or the inputs the options.
 
     Example:
     ```python
@@ -191,8 +192,7 @@ class MultiHeadAttention(ReadsLists):
         self.built = True
 
     def _add_projection(self, name, inputs, sizes):
-        """Weights of linear maps to the given sizes side by side, each initialised as a matrix of
-        its own."""
+        """Weights of linear maps side by side, each initialised as a matrix of its own."""
 
         def initial(shape, dtype=None):
             matrices = [
@@ -215,8 +215,7 @@ class MultiHeadAttention(ReadsLists):
         setattr(self, f"{name}_bias", bias)
 
     def _project(self, inputs, name):
-        # Cast here too: `compute_cache` runs outside `__call__`, where Keras does not autocast
-        # variables.
+        # `compute_cache` runs outside `__call__`, where Keras does not autocast variables.
         bias = getattr(self, f"{name}_bias")
         bias = None if bias is None else ops.cast(bias, self.compute_dtype)
         return linear(inputs, ops.cast(getattr(self, f"{name}_kernel"), self.compute_dtype), bias)
@@ -240,8 +239,9 @@ class MultiHeadAttention(ReadsLists):
         """An empty cache for a self-attention.
 
         Args:
-            rows: R, rows of the batches that it is for.
-            max_length: capacity of a static cache in tokens; `None` for a growing one.
+            rows: int or scalar tensor. R, the rows of the batches that it is for.
+            max_length: int or `None`, default `None`. The capacity of a static cache in tokens;
+                `None` for a growing one.
 
         Returns:
             `KeyValueCache` or `StaticKeyValueCache`; for local and linear attention `WindowCache`
@@ -306,8 +306,7 @@ class MultiHeadAttention(ReadsLists):
         if self.is_self_attention:
             query, key, value = self._self_inputs(query, value)
             start = 0 if cache is None else cache.length
-            # With a cache an implicit mask covers the new tokens only; the cached ones are masked
-            # explicitly or not at all.
+            # With a cache an implicit mask would cover the new tokens only.
             implicit = None if cache is not None else mask if mask is not None else query_mask
             if left_padding is not None and (cache is None or self.kind == "linear"):
                 positions = start + ops.arange(length, dtype="int32")
@@ -354,8 +353,7 @@ class MultiHeadAttention(ReadsLists):
         query = self._project(query, "query")
         if cache is not None:
             key, value = cache
-            # The beams of one sentence become queries of one attention:
-            # [B K, T, N H] -> [B, K T, N H].
+            # Beams become queries of one attention: [B K, T, N H] -> [B, K T, N H].
             query = ops.reshape(query, (ops.shape(key)[0], -1, ops.shape(query)[2]))
         elif value is not None:
             key, value = self.compute_cache(value)

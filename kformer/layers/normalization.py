@@ -1,4 +1,4 @@
-"""Norms by a Keras layer's weights, in the fewest operations that a backend has for them."""
+"""Norms with the weights of a Keras layer, in as few operations as each backend allows."""
 
 import keras
 from keras import ops
@@ -13,13 +13,16 @@ def make_norm(normalization, epsilon, **kwargs):
     """The Keras layer of a norm over the last axis.
 
     Args:
-        normalization: `"layer_norm"`, or `"rms_norm"`, which divides by the root mean square and
-            knows neither mean nor offset.
-        epsilon: float, added to the variance or to the mean square.
-        **kwargs: arguments of any layer.
+        normalization: str. `"layer_norm"`, or `"rms_norm"`, which divides by the root mean square
+            and has neither mean nor offset.
+        epsilon: float. Added to the variance or to the mean square.
+        **kwargs: further arguments of `keras.layers.Layer`.
+
+    Returns:
+        `keras.layers.LayerNormalization` or `keras.layers.RMSNormalization`.
 
     Raises:
-        ValueError: there is no such norm.
+        ValueError: the name is unknown.
 
     References:
         Ba et al. 2016, "Layer normalization"; Zhang and Sennrich 2019, "Root mean square layer
@@ -30,11 +33,19 @@ def make_norm(normalization, epsilon, **kwargs):
 
 
 def normalize(norm, x):
-    """What the layer `norm`, one of `make_norm`'s, gives for `x`.
+    """The output of a norm layer for `x`, in fewer operations on TensorFlow.
 
     PyTorch has a kernel for it and XLA makes one. A TensorFlow graph runs each operation by itself:
-    here a layer norm takes nine, where the layer has fifteen. Of a symbolic tensor, from which a
-    functional model is built, the layer itself must be part."""
+    here a layer norm takes nine, while the layer has fifteen. A symbolic tensor goes through the
+    layer itself, which must be part of a functional model.
+
+    Args:
+        norm: Keras layer. What `make_norm` returned, built.
+        x: float tensor `[..., D]`.
+
+    Returns:
+        Float tensor `[..., D]` of the layer's compute dtype.
+    """
     if (
         keras.backend.backend() != "tensorflow"
         or isinstance(x, keras.KerasTensor)

@@ -1,6 +1,4 @@
-"""Matrix products of a training step, which may be of a lower precision than everything around
-them.
-"""
+"""Matrix products of a training step, which may have a lower precision than the rest."""
 
 import contextlib
 import contextvars
@@ -13,14 +11,16 @@ _IN_USE = contextvars.ContextVar("kformer_products", default=None)
 
 
 def set_training_products(dtype):
-    """Chooses what float32 matrices are rounded to before they are multiplied, in training steps
-    that are traced from now on.
+    """Sets the dtype that float32 matrices are rounded to before a product in a training step.
 
-    Weights, sums of gradients, norms, softmax and all else stay float32: of what `mixed_bfloat16`
-    does, this is the part that saves a processor time.
+    It holds for steps that are traced from now on. Weights, sums of gradients, norms, softmax and
+    all else stay float32: this is the part of `mixed_bfloat16` that saves CPU time.
 
     Args:
-        dtype: "bfloat16", or `None` for products of float32.
+        dtype: str or `None`. `"bfloat16"`, or `None` for products of float32.
+
+    Raises:
+        ValueError: another dtype was given.
     """
     global _chosen
     if dtype not in (None, "bfloat16"):
@@ -33,7 +33,7 @@ def set_training_products(dtype):
 
 @contextlib.contextmanager
 def training_products():
-    """Within it, `product` multiplies as `set_training_products` chose."""
+    """A context within which `product` uses the dtype that `set_training_products` set."""
     token = _IN_USE.set(_chosen)
     try:
         yield
@@ -42,13 +42,26 @@ def training_products():
 
 
 def product_dtype(dtype):
-    """The dtype in which matrices of a dtype are multiplied here."""
+    """The dtype in which matrices of a dtype are multiplied in this context.
+
+    Args:
+        dtype: str. The dtype of the matrices.
+
+    Returns:
+        The dtype's name.
+    """
     return _IN_USE.get() if dtype == "float32" and _IN_USE.get() else dtype
 
 
 def product(x, y):
-    """`ops.matmul` of two tensors of one dtype, in that dtype, or rounded to the one that
-    `set_training_products` chose.
+    """`ops.matmul` of tensors of one dtype, in that dtype or in `product_dtype` of it.
+
+    Args:
+        x: float tensor `[..., T, D]`.
+        y: float tensor `[..., D, K]` of the same dtype.
+
+    Returns:
+        Float tensor `[..., T, K]` of that dtype.
     """
     dtype = keras.backend.standardize_dtype(x.dtype)
     lower = product_dtype(dtype)

@@ -1,8 +1,9 @@
-"""Products and reshapes that cost a graph few operations.
+"""Products and reshapes that add few operations to a graph.
 
-A TensorFlow graph pays for every operation of a decoding step, however small. A product of `[B, T,
-D]` with a matrix becomes a dozen of them there, most of which compute shapes; where all but one
-dimension is known, none of these is needed."""
+A TensorFlow graph pays for every operation of a decoding step, however small. A product of
+`[B, T, D]` with a matrix becomes a dozen of them there, most of which compute shapes; where all but
+one dimension is known, none of these is needed.
+"""
 
 import keras
 from keras import ops
@@ -11,8 +12,14 @@ from kformer.layers.products import product
 
 
 def reshape(x, shape):
-    """`ops.reshape` for a shape of ints and scalar tensors; the first unknown size is left to be
-    inferred.
+    """`ops.reshape` that infers the first unknown size of a shape.
+
+    Args:
+        x: tensor.
+        shape: tuple of ints and scalar tensors. At most one int may be -1.
+
+    Returns:
+        Tensor of that shape.
     """
     unknown = [axis for axis, size in enumerate(shape) if not isinstance(size, int)]
     if unknown and all(size != -1 for size in shape if isinstance(size, int)):
@@ -25,8 +32,8 @@ def linear(x, kernel, bias=None):
 
     Args:
         x: float tensor `[..., D]`.
-        kernel: tensor `[D, K]` of the same dtype.
-        bias: tensor `[K]`, or `None`.
+        kernel: float tensor `[D, K]` of the same dtype.
+        bias: float tensor `[K]` or `None`, default `None`.
 
     Returns:
         Float tensor `[..., K]`.
