@@ -30,16 +30,16 @@ def sinusoidal_positions(positions, hidden_dim, base=10000.0, layout="interleave
         PE[p, 2k]     = sin(p / base^(2k / D))
         PE[p, 2k + 1] = cos(p / base^(2k / D))
 
-    The first dimensions turn fastest (wavelength 2 pi), the last ones slowest. An odd D drops the
-    last cosine.
+    The first dimensions oscillate fastest (wavelength 2 pi), the last ones slowest. An odd D drops
+    the last cosine.
 
     Args:
         positions: integer tensor of any shape.
-        hidden_dim: D.
-        base: ratio of the slowest to the fastest wavelength.
-        layout: `"interleaved"`, as above and in the paper; `"halves"`, the same sines and then the
-            same cosines, as in Marian; `"fairseq"`, halves with the frequencies `base^(-k / (D/2 -
-            1))` of tensor2tensor and fairseq (an odd D ends with 0).
+        hidden_dim: int. D.
+        base: float, default 10000.0. The ratio of the longest wavelength to the shortest.
+        layout: str, default "interleaved". `"interleaved"`, as above and in the paper; `"halves"`,
+            the same sines and then the same cosines, as in Marian; `"fairseq"`, halves with the
+            frequencies `base^(-k / (D/2 - 1))` of tensor2tensor and fairseq (an odd D ends with 0).
 
     Returns:
         float32 tensor `[..., D]`.
@@ -65,17 +65,16 @@ def sinusoidal_positions(positions, hidden_dim, base=10000.0, layout="interleave
 
 
 def segment_positions(segments):
-    """Positions that begin anew with every segment, for rows into which several sequences were
-    packed.
+    """Positions that restart with every segment, for rows with several packed sequences.
 
         segments       [[1, 1, 1, 2, 2, 0, 0]]
         positions      [[0, 1, 2, 0, 1, 0, 0]]
 
     Args:
-        segments: integer tensor `[B, T]`, the segment of each token; 0 is padding.
+        segments: integer tensor `[B, T]`. The segment of each token; 0 is padding.
 
     Returns:
-        int32 tensor `[B, T]`: how many tokens of its segment stand before a token; 0 for padding.
+        int32 tensor `[B, T]`: the number of earlier tokens in a token's segment; 0 for padding.
     """
     segments = of_list(segments)
     length = ops.shape(segments)[1]
@@ -86,9 +85,7 @@ def segment_positions(segments):
 
 
 class PositionMixin:
-    """What layers share that add positions: `position_encoding`, `max_length`, `position_offset`,
-    and the learned table.
-    """
+    """The base of layers that add positions: their options, and the table of learned positions."""
 
     def _set_positions(self, position_encoding, max_length, position_offset):
         check_choice("position_encoding", position_encoding, POSITION_ENCODINGS)
@@ -116,7 +113,7 @@ class PositionMixin:
             )
 
     def position_vectors(self, length, hidden_dim, start_index, positions=None):
-        """`[T, D]`, or `[B, T, D]` for explicit positions."""
+        """Position vectors `[T, D]`, or `[B, T, D]` for explicit positions."""
         if positions is None:
             first = start_index + self.position_offset
             end = first + length if isinstance(first, int) and isinstance(length, int) else 0
@@ -135,8 +132,8 @@ class PositionMixin:
             )
         if len(positions.shape) == 1:
             return ops.take(self.position_embeddings, positions, axis=0)
-        # Explicit positions are known in the middle of a step only, which cannot raise: beyond the
-        # table there is no number.
+        # The values of explicit positions are known only inside a compiled step, which cannot
+        # raise an error: a position beyond the table gives NaN.
         vectors = ops.take(
             self.position_embeddings, ops.clip(positions, 0, self.max_length - 1), axis=0
         )
@@ -151,42 +148,51 @@ class PositionMixin:
 
 @keras.saving.register_keras_serializable(package="kformer")
 class PositionalEmbedding(PositionMixin, ReadsLists):
-    """Token embedding times sqrt(D), plus positions, then dropout; reversed, the output projection
-    of the same table.
+    """Token vectors times sqrt(D), plus positions, then dropout; reversed, the output projection.
 
     Args:
-        vocabulary_size: V.
-        hidden_dim: D.
-        position_encoding: `"sinusoidal"` (fixed, any length), `"learned"` (a table of `max_length`
-            vectors) or `None`; `"sinusoidal_halves"` and `"sinusoidal_fairseq"` are the fixed
-            vectors as Marian's and fairseq's models have them.
-        max_length: number of learned positions; needed for them alone.
-        position_offset: the position of a sequence's first token, for fixed positions; fairseq's
-            models count from 2.
-        scale: whether token vectors are multiplied by sqrt(D), as in the paper.
-        dropout: dropout rate on the sum.
-        pretrained: array `[V, D]` to start the token vectors from, in place of the initializer. It
-            is not part of the configuration; a saved model has the vectors among its weights. Since
-            the layer multiplies by sqrt(D), vectors of another source are best scaled to a standard
-            deviation of about 1 / sqrt(D).
-        pad_id: if given, the layer sets an implicit Keras mask, `ids != pad_id`, on its output.
-        embeddings_initializer: initializer of the token table; `None` draws from a normal
-            distribution with the standard deviation 1 / sqrt(D), which makes the scaled vectors,
-            and the logits of a shared projection, of unit variance.
-        seed: int, for the initializers and the dropout.
+        vocabulary_size: int. V.
+        hidden_dim: int. D.
+        position_encoding: str or `None`, default "sinusoidal". `"sinusoidal"` (fixed, any length),
+            `"learned"` (a table of `max_length` vectors) or `None`; `"sinusoidal_halves"` and
+            `"sinusoidal_fairseq"` are the fixed vectors of Marian's and fairseq's models.
+        max_length: int or `None`, default `None`. The number of learned positions; needed for them
+            alone.
+        position_offset: int, default 0. The position of a sequence's first token, for fixed
+            positions; fairseq's models count from 2.
+        scale: bool, default True. Whether token vectors are multiplied by sqrt(D), as in the paper.
+        dropout: float in `[0, 1)`, default 0.0. The dropout rate on the sum.
+        pretrained: float array `[V, D]` or `None`, default `None`. The initial token vectors, in
+            place of the initializer. It is not part of the configuration; a saved model has the
+            vectors among its weights. Since the layer multiplies by sqrt(D), vectors of another
+            source are best scaled to a standard deviation of about 1 / sqrt(D).
+        pad_id: int or `None`, default `None`. If given, the layer sets an implicit Keras mask,
+            `ids != pad_id`, on its output.
+        embeddings_initializer: Keras initializer, its name or `None`, default `None`. Of the token
+            table; `None` for a normal distribution with the standard deviation 1 / sqrt(D), which
+            gives the scaled vectors, and the logits of a shared projection, unit variance.
+        seed: int or `None`, default `None`. For the initializers and the dropout; `None` for a
+            random one.
+        **kwargs: further arguments of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: integer ids `[B, T]`; with `reverse`, hidden states `[B, T, D]`.
-        reverse: bool; project hidden states on the token vectors (no scaling, no positions).
-        start_index: int or scalar tensor, the position of the first id: with a cache, the number of
-            tokens before it.
-        positions: integer tensor `[B, T]` of explicit positions, for packed rows
-            (`segment_positions`); in place of `start_index`. Beyond the table of learned positions
-            the result is NaN.
-        training: bool.
+        inputs: integer tensor `[B, T]`, ids; with `reverse`, float tensor `[B, T, D]`, hidden
+            states.
+        reverse: bool, default False. Whether to multiply hidden states with the token vectors
+            (without scaling and positions).
+        start_index: int or scalar tensor, default 0. The position of the first id: with a cache,
+            the number of tokens before it.
+        positions: integer tensor `[B, T]` or `None`, default `None`. Explicit positions in place of
+            `start_index`, for packed rows (`segment_positions`). Beyond the table of learned
+            positions the result is NaN.
+        training: bool, default `None`.
 
     Returns:
         Float tensor `[B, T, D]`; with `reverse`, logits `[B, T, V]`.
+
+    Raises:
+        ValueError: an option is unknown or out of range, `pretrained` has another shape, or a
+            sequence is longer than the table of learned positions.
 
     Example:
     ```python
@@ -272,8 +278,8 @@ class PositionalEmbedding(PositionMixin, ReadsLists):
 
     def call(self, inputs, reverse=False, start_index=0, positions=None, training=None):
         if reverse:
-            # The compilers fold the transposition into the product. (The gradient of an einsum here
-            # takes twice as long on TensorFlow.)
+            # Compilers fold the transposition into the product. (On TensorFlow the gradient of an
+            # einsum here takes twice as long.)
             table = ops.transpose(ops.cast(self.embeddings, self.compute_dtype))
             return product(ops.cast(inputs, self.compute_dtype), table)
         ids = ops.convert_to_tensor(inputs)
@@ -315,26 +321,34 @@ class PositionalEmbedding(PositionMixin, ReadsLists):
 
 @keras.saving.register_keras_serializable(package="kformer")
 class NormalizedPositions(PositionMixin, ReadsLists):
-    """Positions of one side, then a layer norm, then dropout: what follows the token vectors in
-    BART and mBART.
+    """Positions, then a layer norm, then dropout: what follows the token vectors in BART and mBART.
 
     There both sides share the token vectors, but each has positions and a norm of its own.
 
     Args:
-        position_encoding, max_length, position_offset: as in `PositionalEmbedding`.
-        layer_norm_epsilon: added to the variance.
-        dropout: dropout rate behind the norm.
-        seed: int, for the initializer and the dropout.
+        position_encoding: str or `None`, default "learned". As in `PositionalEmbedding`.
+        max_length: int or `None`, default `None`. The number of learned positions; needed for them
+            alone.
+        position_offset: int, default 0. The position of the first token, for fixed positions.
+        layer_norm_epsilon: float, default 1e-5. Added to the variance.
+        dropout: float in `[0, 1)`, default 0.0. The dropout rate after the norm.
+        seed: int or `None`, default `None`. For the initializer and the dropout; `None` for a
+            random one.
+        **kwargs: further arguments of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: float tensor `[B, T, D]`, token vectors.
-        start_index: int or scalar tensor, the number of tokens before the first one.
-        positions: integer tensor `[B, T]` of explicit positions, for packed rows; in place of
-            `start_index`.
-        training: bool.
+        inputs: float tensor `[B, T, D]`. Token vectors.
+        start_index: int or scalar tensor, default 0. The number of tokens before the first one.
+        positions: integer tensor `[B, T]` or `None`, default `None`. Explicit positions in place of
+            `start_index`, for packed rows.
+        training: bool, default `None`.
 
     Returns:
         Float tensor `[B, T, D]`.
+
+    Raises:
+        ValueError: an option is unknown or out of range, or a sequence is longer than the table of
+            learned positions.
 
     References:
         Lewis et al. 2020, "BART: denoising sequence-to-sequence pre-training"; Liu et al. 2020,

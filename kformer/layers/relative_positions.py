@@ -1,9 +1,8 @@
-"""Positions that attention sees as the distance between a query and a key: RoPE, ALiBi and T5's
-relative bias.
+"""Positions as distances between queries and keys: RoPE, ALiBi and T5's relative bias.
 
 None of them adds anything to the embeddings. Shape letters: B batch, N heads, T queries, S keys, H
-head size. A distance is the key's position less the query's, so it is negative towards what came
-before."""
+head size. A distance is the key's position minus the query's, so it is negative for earlier keys.
+"""
 
 import math
 
@@ -17,23 +16,22 @@ from kformer.layers.inputs import ReadsLists, of_list
 
 
 def rotate_positions(x, positions, base=10_000.0, interleaved=False):
-    """Rotary position embedding (RoPE): rotates each pair of a head's numbers by an angle that
-    grows with the position.
+    """Rotary position embedding (RoPE): rotates pairs of numbers by angles that depend on position.
 
     The pair i of H / 2 is rotated by `position * base^(-2 i / H)`, so the product of a query at m
-    and a key at n depends on m - n alone. The first pairs turn fastest (high frequencies), the last
-    ones slowest.
+    and a key at n depends on m - n alone. The first pairs rotate fastest (high frequencies), the
+    last ones slowest.
 
     Args:
         x: float tensor `[B, N, T, H]`, queries or keys. H must be even.
         positions: integer tensor `[T]` or `[B, T]`.
-        base: float; larger ones turn the slow pairs more slowly.
-        interleaved: bool. A pair is two numbers next to each other, as in the paper; `False` pairs
-            the number i with i + H / 2, as the published models of the Llama family do. Trained
-            from scratch both are alike.
+        base: float, default 10000.0. With a larger base the slow pairs rotate more slowly.
+        interleaved: bool, default False. `True` pairs neighbouring numbers, as in the paper;
+            `False` pairs the number i with i + H / 2, as the published models of the Llama family
+            do. A model trained from scratch learns equally well with both.
 
     Returns:
-        Tensor like `x`. The angles are computed in float32 whatever the dtype.
+        Tensor like `x`. The angles are computed in float32, whatever the dtype.
 
     Raises:
         ValueError: H is odd.
@@ -69,21 +67,32 @@ def _rotations(positions, size, base):
 
 
 def rotary_frequencies(size, base):
-    """The angle of one position for each pair of a head's numbers, `[H / 2]`."""
+    """The angle of one position for each pair of a head's numbers.
+
+    Args:
+        size: int. H.
+        base: float. As in `rotate_positions`.
+
+    Returns:
+        float64 array `[H / 2]`.
+    """
     return base ** (-np.arange(0, size, 2) / size)
 
 
 def rotary_factors(positions, size, base=10_000.0, interleaved=False):
-    """The same rotation as two products: `x * cosines + x with the numbers of each pair swapped *
-    sines`.
+    """The rotation of `rotate_positions` as two products: `x * cosines + swapped x * sines`.
+
+    In the swapped x the two numbers of each pair are exchanged.
 
     Args:
         positions: integer tensor `[T]`.
-        size: H.
-        base, interleaved: as in `rotate_positions`.
+        size: int. H.
+        base: float, default 10000.0. As in `rotate_positions`.
+        interleaved: bool, default False. As in `rotate_positions`.
 
     Returns:
-        Two float32 tensors `[T, H]`; of a pair's two sines the first is negative.
+        Two float32 tensors `[T, H]`, cosines and sines; of a pair's two sines the first is
+        negative.
     """
     cosines, sines = _rotations(positions, size, base)
     if not interleaved:
@@ -97,7 +106,14 @@ def rotary_factors(positions, size, base=10_000.0, interleaved=False):
 
 
 def check_rotary_size(head_dim):
-    """Raises a ValueError where a head cannot be rotated by `rotate_positions`."""
+    """Checks that a head can be rotated by `rotate_positions`.
+
+    Args:
+        head_dim: int. The size of the head.
+
+    Raises:
+        ValueError: the size is odd.
+    """
     if head_dim % 2:
         raise ValueError(
             "Rotary positions turn pairs of numbers, so the head size must be even, but it is "
@@ -112,9 +128,10 @@ def distances(query_length, key_length, offset=0):
                                     -3 -2 -1  0
 
     Args:
-        query_length, key_length: T and S, ints or scalar tensors.
-        offset: position of the first query among the keys: with a cache, the number of tokens that
-            it holds already.
+        query_length: int or scalar tensor. T.
+        key_length: int or scalar tensor. S.
+        offset: int or scalar tensor, default 0. The position of the first query among the keys:
+            with a cache, the number of tokens that it already holds.
 
     Returns:
         int32 tensor `[T, S]`.
@@ -126,15 +143,15 @@ def distances(query_length, key_length, offset=0):
 
 
 def band_distances(window, dilation=1, is_causal=False):
-    """Distances from the queries of a block to the keys that `local_attention` shows them.
+    """Distances from the queries of a block to the keys that `local_attention` compares them with.
 
         band_distances(2, is_causal=True)   -2 -1  0  1
                                             -3 -2 -1  0
 
     Args:
-        window: W, steps that a query sees in each direction; a block has as many tokens.
-        dilation: length of a step.
-        is_causal: whether the block after a query's own is left out.
+        window: int. W, the steps that a query sees in each direction; a block has as many tokens.
+        dilation: int, default 1. The length of a step.
+        is_causal: bool, default False. Whether the block after a query's own is omitted.
 
     Returns:
         int32 tensor `[W, 3 W]`, causal `[W, 2 W]`.
@@ -144,12 +161,13 @@ def band_distances(window, dilation=1, is_causal=False):
 
 @keras.saving.register_keras_serializable(package="kformer")
 class Distances(ReadsLists):
-    """`distances` between the tokens of a sequence, as a layer, since the length is known when a
-    batch is there.
+    """`distances` between the tokens of a sequence, as a layer that reads the length from a batch.
 
     Args:
-        window, dilation, is_causal: if a window is given, those of `band_distances`, of which the
-            layer then gives the distances.
+        window: int or `None`, default `None`. If given, the layer returns `band_distances`.
+        dilation: int, default 1. As in `band_distances`.
+        is_causal: bool, default False. As in `band_distances`.
+        **kwargs: further arguments of `keras.layers.Layer`.
 
     Call arguments:
         inputs: tensor `[B, T, ...]`.
@@ -185,11 +203,18 @@ class Distances(ReadsLists):
 
 
 def alibi_slopes(num_heads):
-    """How steeply each head's scores fall with the distance: float32 array `[N]`.
+    """How steeply each head's scores fall with the distance.
 
-    `2^(-8 h / N)` for the heads h = 1 ... N where N is a power of two. For another N those of the
-    next lower power of two come first, and then every other slope of twice that many heads, as the
-    authors' code has it."""
+    They are `2^(-8 h / N)` for the heads h = 1 ... N where N is a power of two. For another N those
+    of the next lower power of two come first, and then every other slope of twice that many heads,
+    as in the authors' code.
+
+    Args:
+        num_heads: int. N.
+
+    Returns:
+        float32 array `[N]`.
+    """
     power = 2 ** int(math.log2(num_heads))
     slopes = [2 ** (-8 * head / power) for head in range(1, power + 1)]
     slopes += [2 ** (-4 * head / power) for head in range(1, 2 * (num_heads - power) + 1, 2)]
@@ -197,12 +222,12 @@ def alibi_slopes(num_heads):
 
 
 def alibi_bias(num_heads, distance):
-    """ALiBi: what to add to the scores, `-slope * |distance|`.
+    """ALiBi: the bias that is added to the scores, `-slope * |distance|`.
 
-    In a decoder the keys behind the query are masked; in an encoder both directions count alike.
+    In a decoder the keys after the query are masked; in an encoder both directions count alike.
 
     Args:
-        num_heads: N.
+        num_heads: int. N.
         distance: int32 tensor `[T, S]`, from `distances`.
 
     Returns:
@@ -219,21 +244,20 @@ def alibi_bias(num_heads, distance):
 
 
 def relative_buckets(distance, num_buckets=32, max_distance=128, bidirectional=True):
-    """The bucket of each distance, as T5 shares its biases: near distances have one each, far ones
-    ever larger shares.
+    """The bucket of each distance, as in T5: far distances share ever wider buckets.
 
     Args:
         distance: int32 tensor of any shape.
-        num_buckets: buckets of both directions together.
-        max_distance: from it on, all distances share the last bucket.
-        bidirectional: whether keys behind the query have buckets of their own (an encoder), or
-            count as distance 0 (a decoder).
+        num_buckets: int, default 32. The buckets of both directions together.
+        max_distance: int, default 128. From it on, all distances share the last bucket.
+        bidirectional: bool, default True. Whether keys after the query have buckets of their own
+            (an encoder), or count as distance 0 (a decoder).
 
     Returns:
         int32 tensor of that shape, in `[0, num_buckets)`.
 
     Raises:
-        ValueError: there are too few buckets, or `max_distance` is too near for them.
+        ValueError: there are too few buckets, or `max_distance` is too small for them.
 
     References:
         Raffel et al. 2020, "Exploring the limits of transfer learning with a unified text-to-text
@@ -249,8 +273,8 @@ def relative_buckets(distance, num_buckets=32, max_distance=128, bidirectional=T
             f"num_buckets={num_buckets} and max_distance={max_distance} were given."
         )
 
-    # A table by distance: backends differ in the last bit of a logarithm, and so in the bucket
-    # where it is whole.
+    # A table, since backends differ in the last bit of a logarithm, which decides the bucket
+    # where its value is whole.
     def bucket(apart):
         return exact + int(
             math.log(apart / exact) / math.log(max_distance / exact) * (buckets - exact)
@@ -269,20 +293,28 @@ def relative_buckets(distance, num_buckets=32, max_distance=128, bidirectional=T
 
 @keras.saving.register_keras_serializable(package="kformer")
 class RelativePositionBias(ReadsLists):
-    """T5's relative bias: a learned number for each head and bucket of distances, added to the
-    scores. A stack's layers share one.
+    """T5's relative bias: a learned number per head and bucket of distances, added to the scores.
+
+    The layers of a stack share one.
 
     Args:
-        num_heads: N.
-        num_buckets, max_distance, bidirectional: as in `relative_buckets`.
-        initializer: of the table, `[num_buckets, N]`.
-        seed: int, for the initializer.
+        num_heads: int. N.
+        num_buckets: int, default 32. As in `relative_buckets`.
+        max_distance: int, default 128. As in `relative_buckets`.
+        bidirectional: bool, default True. As in `relative_buckets`.
+        initializer: Keras initializer or its name, default "glorot_uniform". Of the table,
+            `[num_buckets, N]`.
+        seed: int or `None`, default `None`. For the initializer; `None` for a random one.
+        **kwargs: further arguments of `keras.layers.Layer`.
 
     Call arguments:
         distance: int32 tensor `[T, S]`, from `distances`.
 
     Returns:
         Float tensor `[N, T, S]`.
+
+    Raises:
+        ValueError: there are too few buckets, or `max_distance` is too small for them.
 
     Example:
     ```python
@@ -309,7 +341,7 @@ class RelativePositionBias(ReadsLists):
         super().__init__(**kwargs)
         relative_buckets(
             np.zeros((), "int32"), num_buckets, max_distance, bidirectional
-        )  # Says now what does not go together.
+        )  # Raises for options that contradict each other.
         self.num_heads = num_heads
         self.num_buckets = num_buckets
         self.max_distance = max_distance
