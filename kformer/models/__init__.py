@@ -1,4 +1,4 @@
-"""Functional models built of the layers."""
+"""Functional Keras models, built from the layers."""
 
 from kformer.models.encoder_model import DualEncoder, Pooling, TransformerEncoder
 from kformer.models.ensemble import Ensemble

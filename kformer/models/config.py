@@ -1,10 +1,10 @@
 """The options of the models: each is described once, as a field of a dataclass.
 
-A field carries the option's name, type, default and meaning, the check of its value, and what other
-parts of the package must know of it (see `kformer.models.config_fields.option`). The signatures and
-the lists of arguments in the docstrings of the models, their saved configurations, and the lists of
-what a published format lacks are all made from these fields. An option of the layers that is added
-here reaches every layer that has an option of that name.
+A field has the option's name, type, default and meaning, the check of its value, and what other
+parts of the package must know about it (see `kformer.models.config_fields.option`). From these
+fields come the signatures of the models, the lists of arguments in their docstrings, their saved
+configurations, and the lists of options that a published format does not support. If a layer has an
+option with the name of a field, it receives the field's value.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from kformer.layers.positional_embedding import POSITION_ENCODINGS
 from kformer.models.config_fields import NOT_DEFAULT, option, other_default
 from kformer.utils.checks import check_choice, check_whole
 
-# Positions that attention sees; the others are added to the embeddings.
+# Positions that act within attention; the others are added to the embeddings.
 RELATIVE_POSITIONS = ("rope", "alibi", "t5")
 
 
@@ -30,7 +30,11 @@ def _check_positions(name, value):
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """The options that all models of stacked layers share."""
+    """The options that all models of stacked layers share.
+
+    Raises:
+        ValueError: a value is bad, or two options contradict each other.
+    """
 
     hidden_dim: int = option(512, "D, the width of the residual stream.", check=check_whole)
     intermediate_dim: int = option(
@@ -183,11 +187,17 @@ class Architecture:
             )
 
     def _set(self, name, value):
-        object.__setattr__(self, name, value)  # the dataclass is frozen
+        object.__setattr__(self, name, value)  # The dataclass is frozen.
 
     @classmethod
     def of(cls, options):
-        """The configuration of a dict of options; the others have their defaults.
+        """Makes the configuration with the given options; the others have their defaults.
+
+        Args:
+            options: dict of str to value.
+
+        Returns:
+            An instance of this class.
 
         Raises:
             ValueError: an option is unknown, or a value is bad.
@@ -199,7 +209,7 @@ class Architecture:
         return cls(**options)
 
     def to_dict(self):
-        """The options as a saved file has them: later ones only where they are in use."""
+        """The options for a saved file: a `later` one only if it differs from its default."""
         found = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -209,12 +219,12 @@ class Architecture:
 
     @property
     def rates(self):
-        """The names of the rates, which may change from one training to the next."""
+        """Set of str: the names of the rates, which may change from one training to the next."""
         return {field.name for field in dataclasses.fields(self) if field.metadata["is_rate"]}
 
     @property
     def embedding_options(self):
-        """Arguments of the embeddings: positions that are added there, and dropout."""
+        """Dict: arguments of the embeddings, for their added positions and their dropout."""
         positions = self.position_encoding
         return {
             "position_encoding": None if positions in RELATIVE_POSITIONS else positions,
@@ -363,30 +373,31 @@ class ForecasterConfig(Architecture):
 
 
 def variants_of(config, known=()):
-    """Returns what a `Transformer` has that the paper's and its published descendants lack.
+    """Lists the options that make a `Transformer` differ from the paper's and published models.
 
-    Formats and programs that know those alone refuse a model by this list.
+    A format or program that supports only those models refuses a model for which the list is not
+    empty.
 
     Args:
-        config: dict, of `Transformer.get_config`.
-        known: values of options that are no variant to the caller, such as `("rope",)`.
+        config: dict. The result of `Transformer.get_config`.
+        known: tuple, default `()`. Values of options that the caller supports, such as `("rope",)`.
 
     Returns:
-        List of strings like `"gated=True"`.
+        List of str, such as `"gated=True"`.
     """
     found = _fields_with("variant", TransformerConfig, config)
     return [f"{name}={value!r}" for name, value in found if value not in known]
 
 
 def check_packing(options):
-    """Makes sure that a model keeps the sequences of packed rows apart.
+    """Checks that a model keeps the sequences of packed rows apart.
 
     Args:
-        options: dict of options of a model; unset ones have their defaults.
+        options: dict. Options of a model; unset ones have their defaults.
 
     Raises:
-        ValueError: linear attention sums over all of a row, or global tokens are the first of a
-            row, whatever sequence they belong to.
+        ValueError: the model has linear attention, which sums over a whole row, or global tokens,
+            which are the first of a row and not of each sequence.
     """
     for name, value in _fields_with("unpackable", Architecture, options):
         raise ValueError(
@@ -396,7 +407,7 @@ def check_packing(options):
 
 
 def _fields_with(mark, config_class, options):
-    """Names and values of the options whose values the metadata `mark` lists."""
+    """Yields name and value of each option whose value is in its metadata `mark`."""
     for field in dataclasses.fields(config_class):
         values, value = field.metadata[mark], options.get(field.name, field.default)
         if value != field.default if values is NOT_DEFAULT else value in values:

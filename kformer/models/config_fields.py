@@ -6,28 +6,33 @@ import textwrap
 
 from kformer.utils.signatures import show_options
 
-# In the metadata of a field: every value but the default.
+# In the metadata of a field, stands for every value except the default.
 NOT_DEFAULT = object()
 
 
 def option(default, meaning, *, check=None, later=False, variant=(), unpackable=(), is_rate=False):
-    """A field of a configuration.
+    """Makes a field of a configuration.
 
     Args:
-        default: the value of an unset option; `dataclasses.MISSING` for one that must be given.
-        meaning: string, the sentences that docstrings show.
-        check: function of name and value that returns the value or raises a ValueError; `None`
-            where the layer that has the option checks it.
-        later: bool, default False. Whether the option is newer than the first saved files. It is
-            written to a file only where it is in use, so that older versions read what they can.
-        variant: tuple of the values, or `NOT_DEFAULT`, that make the model another one than the
-            paper's and its published descendants (Marian, fairseq, BART). Formats and programs that
-            know those alone refuse it. Empty where all formats know every value, and for options
-            that matter in training alone or with another option.
-        unpackable: tuple of the values, or `NOT_DEFAULT`, under which a model cannot keep apart the
-            sequences of packed rows.
-        is_rate: bool, default False. Whether it is a rate of training alone, which may change from
-            one training to the next.
+        default: any type. The value of an unset option; `dataclasses.MISSING` for an option that
+            must be given.
+        meaning: str. The sentences that docstrings show.
+        check: function or `None`, default `None`. Takes name and value, and returns the value or
+            raises a ValueError; `None` if the layer that has the option checks it.
+        later: bool, default False. Whether the option is newer than the first saved files. Such an
+            option is saved only if it differs from its default, so that older versions can still
+            load models that do not use it.
+        variant: tuple or `NOT_DEFAULT`, default `()`. The values that make the model differ from
+            the paper's and from published models (Marian, fairseq, BART). Formats and programs that
+            support only those models refuse it. Empty if all formats support every value, and for
+            options that matter only in training or together with another option.
+        unpackable: tuple or `NOT_DEFAULT`, default `()`. The values with which a model cannot keep
+            the sequences of packed rows apart.
+        is_rate: bool, default False. Whether it is a rate that matters only in training, and may
+            change from one training to the next.
+
+    Returns:
+        `dataclasses.Field`.
     """
     metadata = {
         "meaning": meaning,
@@ -41,16 +46,31 @@ def option(default, meaning, *, check=None, later=False, variant=(), unpackable=
 
 
 def other_default(base, name, default):
-    """The field `name` of the dataclass `base` with another default."""
+    """Makes a copy of a field with another default.
+
+    Args:
+        base: dataclass that has the field.
+        name: str. The name of the field.
+        default: any type. The new default.
+
+    Returns:
+        `dataclasses.Field`.
+    """
     metadata = base.__dataclass_fields__[name].metadata
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def takes(config_class):
-    """Makes a decorator of a model's class: its `**options` are the fields of `config_class`.
+    """Makes a class decorator for a model whose `**options` are the fields of `config_class`.
 
-    The class gets the signature that `help` and editors show, and the line `{options}` of its
-    docstring is replaced by a description of each.
+    The class gets a signature with these options, for `help` and editors. In its docstring a
+    description of each replaces the line `{options}`.
+
+    Args:
+        config_class: dataclass whose fields come from `option`.
+
+    Returns:
+        Function that takes the class and returns it.
     """
 
     def decorate(cls):
@@ -62,7 +82,7 @@ def takes(config_class):
             cls.__init__,
             [(f.name, default, f.type) for f, default in zip(fields, defaults, strict=True)],
         )
-        if cls.__doc__ is not None:  # python -OO has none
+        if cls.__doc__ is not None:  # It is None under python -OO.
             lines = [_describe(f) for f in fields if f.name not in named]
             cls.__doc__ = cls.__doc__.replace("        {options}", "\n".join(lines))
         return cls
@@ -71,7 +91,7 @@ def takes(config_class):
 
 
 def _describe(field):
-    """An entry of a docstring's list of arguments."""
+    """The description of a field as an entry of a docstring's `Args`."""
     kind = field.type.__name__ if isinstance(field.type, type) else str(field.type)
     if field.default is not dataclasses.MISSING:
         value = f'"{field.default}"' if isinstance(field.default, str) else repr(field.default)

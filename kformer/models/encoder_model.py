@@ -1,4 +1,4 @@
-"""The encoder alone: classification, regression, labels for tokens, embeddings for retrieval."""
+"""Encoder models: classification, regression, labels for tokens, embeddings for retrieval."""
 
 import keras
 from keras import ops
@@ -16,17 +16,22 @@ POOLINGS = ("mean", "first")
 
 @keras.saving.register_keras_serializable(package="kformer")
 class Pooling(keras.layers.Layer):
-    """One vector for a sequence.
+    """Reduces the hidden states of each sequence to one vector.
 
     Args:
-        pooling: `"mean"` of the real tokens, or the `"first"` one.
+        pooling: str, default "mean". `"mean"` of the real tokens, or the `"first"` token.
+        **kwargs: further arguments of `keras.layers.Layer`.
 
     Call arguments:
         x: float tensor `[B, S, D]`.
-        padding_mask: boolean `[B, S]`, `True` at real tokens; `None` if all are.
+        padding_mask: boolean tensor `[B, S]`, default `None`. `True` at real tokens; `None` if all
+            tokens are real.
 
     Returns:
-        Float tensor `[B, D]`; zeros for the mean of no token.
+        Float tensor `[B, D]`. The mean of a sequence without real tokens is zeros.
+
+    Raises:
+        ValueError: the pooling is unknown.
     """
 
     def __init__(self, pooling="mean", **kwargs):
@@ -52,17 +57,18 @@ class Pooling(keras.layers.Layer):
 @takes(EncoderConfig)
 @keras.saving.register_keras_serializable(package="kformer")
 class TransformerEncoder(SequenceModel):
-    """Encoder layers over token ids, and a head for a task.
+    """The Transformer encoder over token ids, with a head for a task.
 
-    A functional Keras model over `{"token_ids": [B, S]}`. Padding is told by `pad_id`.
+    A functional Keras model over `{"token_ids": [B, S]}`. Tokens equal to `pad_id` are padding,
+    which is masked.
 
-    The heads, with what each returns and the loss that goes with it:
+    Each head with its output and the loss that fits it:
 
     - `None`: hidden states `[B, S, D]`.
     - `"classification"`: logits `[B, num_outputs]` of the pooled sequence; cross-entropy from
       logits.
     - `"regression"`: numbers `[B, num_outputs]` of the pooled sequence; mean squared error.
-    - `"labelling"`: logits `[B, S, num_outputs]`; `MaskedCrossentropy`, where -1 is no label.
+    - `"labelling"`: logits `[B, S, num_outputs]`; `MaskedCrossentropy`, which ignores the label -1.
     - `"embedding"`: vectors of length 1, `[B, num_outputs or D]`; `ContrastiveLoss` of a
       `DualEncoder`.
 
@@ -72,6 +78,16 @@ class TransformerEncoder(SequenceModel):
         dtype: str or Keras dtype policy, default the global policy. Of the layers.
         name: str, default "transformer_encoder".
         trainable: bool, default True. Whether training changes the weights.
+
+    Call arguments:
+        inputs: dict of `token_ids`, integer tensor `[B, S]`.
+        training: bool, default `None`. Whether dropout is applied.
+
+    Returns:
+        Float tensor, whose shape depends on the head.
+
+    Raises:
+        ValueError: an option is unknown or has a bad value, or inputs have a wrong shape.
 
     Example:
     ```python
@@ -88,7 +104,7 @@ class TransformerEncoder(SequenceModel):
         Reimers and Gurevych 2019, "Sentence-BERT" (pooled embeddings).
     """
 
-    # The class 0 is a class.
+    # The label 0 is a class like any other, also where the pad_id is 0.
     _ignored_label = -1
 
     def __init__(
@@ -107,14 +123,17 @@ class TransformerEncoder(SequenceModel):
         self.max_length, self.policy_name = config.max_length, policy.name
 
     def inspect(self, inputs):
-        """One forward pass that also returns what every layer saw; the model stays as it is.
+        """Runs one forward pass and returns the hidden states and attention of every layer.
+
+        The model does not change.
 
         Args:
-            inputs: as for a call.
+            inputs: dict, as for a call.
 
         Returns:
-            Dict with lists that have an entry per layer: `encoder_hidden_states` `[B, S, D]` (one
-            more: the embeddings come first) and `encoder_attention_scores` `[B, N, S, S]`.
+            Dict with lists that have an entry per layer: `encoder_hidden_states` `[B, S, D]` (with
+            one more entry at the front, the embeddings) and `encoder_attention_scores`
+            `[B, N, S, S]`.
         """
         record = {}
         self.network.encode(
@@ -124,7 +143,7 @@ class TransformerEncoder(SequenceModel):
 
 
 def _head(config, policy, x, mask):
-    """Hidden states `[B, S, D]` to the output of a model's head."""
+    """The output of a model's head for hidden states `[B, S, D]`."""
     if config.head not in (None, "labelling"):
         x = Pooling(config.pooling, dtype=policy, name="pooling")(x, padding_mask=mask)
     if config.head in ("classification", "labelling"):
@@ -134,7 +153,7 @@ def _head(config, policy, x, mask):
         initializer = keras.initializers.GlorotUniform(
             seed=derive_seed(config.seed, "head_projection")
         )
-        # Logits and numbers in float32, whatever the layers compute in.
+        # Logits and numbers are float32, also if the layers compute in another dtype.
         x = keras.layers.Dense(
             config.num_outputs, kernel_initializer=initializer, dtype="float32", name="head"
         )(x)
@@ -144,8 +163,13 @@ def _head(config, policy, x, mask):
 
 
 class EncoderNetwork:
-    """The layers below a `TransformerEncoder`'s head; a plain object, as
-    `kformer.models.network.Network` is.
+    """The layers below a `TransformerEncoder`'s head, in a plain object.
+
+    `kformer.models.network.Network` explains why.
+
+    Args:
+        config: `kformer.models.config.EncoderConfig`.
+        policy: Keras dtype policy. Of the layers.
     """
 
     def __init__(self, config, policy):
@@ -154,7 +178,16 @@ class EncoderNetwork:
         self.stack = EncoderStack(config, config.num_layers, policy)
 
     def encode(self, token_ids, training=None, record=None):
-        """Ids `[B, S]` to hidden states `[B, S, D]` and the mask of real tokens `[B, S]`."""
+        """Encodes sequences.
+
+        Args:
+            token_ids: int32 tensor `[B, S]`.
+            training: bool, default `None`.
+            record: dict, default `None`. Collects hidden states and attention scores.
+
+        Returns:
+            Hidden states, float `[B, S, D]`, and the mask of real tokens, boolean `[B, S]`.
+        """
         mask = padding_mask(token_ids, self.pad_id)
         x = self.embedding(token_ids, training=training)
         return self.stack(x, {"padding_mask": mask}, training=training, record=record), mask
@@ -162,15 +195,27 @@ class EncoderNetwork:
 
 @keras.saving.register_keras_serializable(package="kformer")
 class DualEncoder(keras.Model):
-    """Two texts of each pair through one encoder, for training embeddings whose nearest neighbours
-    belong together.
+    """Embeds both texts of each pair with one encoder, to train retrieval.
 
     A functional model over `{"source_ids": [B, S], "target_ids": [B, T]}`, as
-    `kformer.data.ParallelDataset` gives them, with the output `[B, 2, K]`; train it with
-    `ContrastiveLoss`. The encoder is the given model, and what is trained is that.
+    `kformer.data.ParallelDataset` returns them, with the output `[B, 2, K]`. Trained with
+    `ContrastiveLoss`, the embeddings of texts that belong together become nearest neighbours. The
+    training changes the weights of the given encoder, which has no copy here.
 
     Args:
-        encoder: a `TransformerEncoder` with `head="embedding"`.
+        encoder: `TransformerEncoder` with `head="embedding"`.
+        name: str, default "dual_encoder".
+        **kwargs: further arguments of `keras.Model`.
+
+    Call arguments:
+        inputs: dict of integer tensors `source_ids` `[B, S]` and `target_ids` `[B, T]`.
+        training: bool, default `None`. Whether dropout is applied.
+
+    Returns:
+        Float tensor `[B, 2, K]`: vectors of length 1 for source and target.
+
+    Raises:
+        ValueError: the encoder has another head.
 
     Example:
     ```python

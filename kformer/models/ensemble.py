@@ -6,25 +6,25 @@ from keras import ops
 
 
 class Ensemble:
-    """Models of one vocabulary whose predictions are averaged: the probability of a token is the
-    mean of theirs.
+    """Several models of one vocabulary, whose predicted probabilities are averaged.
 
-    It stands in a model's place in a search (`kformer.Translator`, `kformer.decoding.Searcher`) and
-    where translations are scored. The models may differ in size. A search takes as long as with
-    each of them, one after the other; `kformer distill` trains one small model to translate like
-    them.
+    An ensemble can be used instead of a model in a search (`kformer.Translator`,
+    `kformer.decoding.Searcher`) and for scoring translations. The models may differ in size. A
+    search takes as long as the searches of all the models together. `kformer distill` trains one
+    small model to translate like them.
 
     Args:
-        models: list of `kformer.Transformer`.
+        models: list of `kformer.Transformer`, at least one.
 
     Call arguments:
-        inputs, training: as those of the models.
+        inputs: as for the models.
+        training: bool, default `None`. Whether dropout is applied.
 
     Returns:
-        The logarithms of the mean probabilities, float32 `[B, T, V]`.
+        The logarithms of the mean probabilities, float32 tensor `[B, T, V]`.
 
     Raises:
-        ValueError: there is no model, or they differ in their vocabularies or special tokens.
+        ValueError: there is no model, or they differ in vocabulary size or special tokens.
 
     Example:
     ```python
@@ -55,11 +55,15 @@ class Ensemble:
 
     @property
     def variables(self):
-        """The variables of all models."""
+        """List: the variables of all models."""
         return [variable for model in self.models for variable in model.variables]
 
     def get_config(self):
-        """That of the first model with learned positions, which bound a search; or of the first."""
+        """Returns the configuration of one model.
+
+        It is the first with learned positions, which limit the length of a search, or else the
+        first of all.
+        """
         configs = [model.get_config() for model in self.models]
         return next(
             (config for config in configs if config["position_encoding"] == "learned"), configs[0]
@@ -70,10 +74,10 @@ class Ensemble:
 
 
 def mean_log_probabilities(logits):
-    """The logarithm of the mean of the probabilities that some logits stand for.
+    """Computes the logarithm of the mean of several models' probabilities.
 
     Args:
-        logits: list of float tensors `[..., V]`.
+        logits: list of float tensors `[..., V]`. The logits of each model.
 
     Returns:
         float32 tensor `[..., V]`.

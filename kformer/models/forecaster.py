@@ -1,4 +1,4 @@
-"""The encoder-decoder Transformer over numbers: what will a series be, after what it was?"""
+"""The encoder-decoder Transformer over numbers, which forecasts series."""
 
 from typing import Any, NamedTuple
 
@@ -16,10 +16,10 @@ from kformer.utils.checks import check_whole
 
 
 class _Forecast(NamedTuple):
-    """What the loop over steps carries."""
+    """What the loop over steps carries from step to step."""
 
     index: Any  # int32 scalar
-    value: Any  # [B, 1, G], the latest number
+    value: Any  # [B, 1, G], the latest values
     caches: Any
     found: Any  # [B, steps, G]
 
@@ -27,17 +27,17 @@ class _Forecast(NamedTuple):
 @takes(ForecasterConfig)
 @keras.saving.register_keras_serializable(package="kformer")
 class Forecaster(keras.Model):
-    """Continuous features in the place of tokens: a linear map in, a linear map out.
+    """A Transformer that forecasts series of numbers, with linear maps instead of embeddings.
 
-    A functional Keras model over `{"past": [B, S, F], "previous": [B, T, G]}` with the output `[B,
-    T, G]`: the encoder reads the past, the decoder reads for each step what was true one step
-    before (teacher forcing), and says what follows. `teacher_forcing` makes these inputs. Once
-    trained, `forecast` runs free: each step reads what the step before it said.
+    A functional Keras model over `{"past": [B, S, F], "previous": [B, T, G]}` with the output
+    `[B, T, G]`. The encoder reads the past. At each step the decoder reads the true values of the
+    step before (teacher forcing) and predicts the next ones. `teacher_forcing` makes these inputs.
+    With a trained model, `forecast` reads at each step what it predicted at the step before.
 
     Args:
-        num_features: int. F, numbers of a step of the past.
-        num_targets: int, default `num_features`. G, numbers of a step to be forecast, which are the
-            first G features of the past.
+        num_features: int. F, the numbers of each step of the past.
+        num_targets: int or `None`, default `None`. G, the numbers to forecast for each step, which
+            are the first G features of the past; `None` for F.
         {options}
         dtype: str or Keras dtype policy, default the global policy. Of the layers.
         name: str, default "forecaster".
@@ -45,10 +45,13 @@ class Forecaster(keras.Model):
 
     Call arguments:
         inputs: dict of float tensors `past` `[B, S, F]` and `previous` `[B, T, G]`.
-        training: bool.
+        training: bool, default `None`. Whether dropout is applied.
 
     Returns:
-        Float tensor `[B, T, G]`.
+        float32 tensor `[B, T, G]`.
+
+    Raises:
+        ValueError: an option is unknown or has a bad value, or inputs have a wrong shape.
 
     Example:
     ```python
@@ -96,15 +99,15 @@ class Forecaster(keras.Model):
         return super().__call__(checked_inputs(self, inputs, "[B, T, F]"), *args, **kwargs)
 
     def teacher_forcing(self, past, future):
-        """The inputs of a training step.
+        """Makes the inputs for training.
 
         Args:
-            past: array `[B, S, F]`.
-            future: array `[B, T, G]`, what is to be forecast.
+            past: float array `[B, S, F]`.
+            future: float array `[B, T, G]`. The values to forecast.
 
         Returns:
-            Dict of `past` and of `previous`, `[B, T, G]`: the last step of the past and the future
-            but for its last step.
+            Dict of `past` and `previous`, `[B, T, G]`: the last step of the past, followed by the
+            future without its last step.
         """
         past, future = np.asarray(past), np.asarray(future)
         last = past[:, -1:, : self.num_targets]
@@ -114,20 +117,20 @@ class Forecaster(keras.Model):
         }
 
     def forecast(self, past, steps):
-        """What follows, step by step, each read by the next.
+        """Forecasts step by step; each step reads the forecast of the step before.
 
         Args:
             past: float array `[B, S, F]`.
-            steps: int, T.
+            steps: int. T, the number of steps.
 
         Returns:
             float32 array `[B, T, G]`.
 
         Raises:
-            ValueError: the past has another number of features, or there are more steps than
-                learned positions.
+            ValueError: the past has a wrong shape or no steps, `steps` is not a whole number of at
+                least 1, or there are more steps than learned positions.
         """
-        # What compiles comes after the models in the order of things.
+        # Needed for forecasts only.
         from kformer.utils.backend import compile_function
 
         past = ops.convert_to_numpy(past).astype("float32")
@@ -146,10 +149,13 @@ class Forecaster(keras.Model):
         return self._compiled_forecasts["forecast"](past, steps=steps)
 
     def check_steps(self, steps):
-        """Refuses a number of steps that cannot be forecast.
+        """Checks a number of steps to forecast.
+
+        Args:
+            steps: int.
 
         Raises:
-            ValueError: it is no whole number of at least 1, or there are not so many learned
+            ValueError: it is not a whole number of at least 1, or there are fewer learned
                 positions.
         """
         check_whole("steps", steps)
@@ -164,15 +170,21 @@ class Forecaster(keras.Model):
             )
 
     def forecast_in_graph(self, past, steps):
-        """What `forecast` compiles and a SavedModel holds: a float tensor `[B, S, F]` to a float32
-        tensor `[B, T, G]`.
+        """The computation of `forecast`, which a SavedModel contains too.
+
+        Args:
+            past: float tensor `[B, S, F]`.
+            steps: int or scalar tensor. T, the number of steps.
+
+        Returns:
+            float32 tensor `[B, T, G]`.
         """
         from kformer.utils.backend import uses_static_shapes, while_loop
 
         network, (rows, length) = self.network, ops.shape(past)[:2]
         past = ops.reshape(
             past, (rows, length, self.num_features)
-        )  # What is compiled for any shape must know this one.
+        )  # Compilation for any batch must know F.
         caches = network.init_cache(
             network.encode(past, training=False), rows, steps if uses_static_shapes() else None
         )
@@ -186,8 +198,7 @@ class Forecaster(keras.Model):
                 state.value, None, training=False, caches=state.caches, start_index=state.index
             )
             value = ops.cast(value, "float32")
-            # Not an update in place of the step, which needs an index that every backend takes in a
-            # loop.
+            # Not a slice update: not every backend takes a computed index for one within a loop.
             is_now = ops.equal(ops.arange(steps, dtype="int32"), state.index)
             found = ops.where(is_now[None, :, None], value, state.found)
             return _Forecast(state.index + 1, value, caches, found)
@@ -195,13 +206,16 @@ class Forecaster(keras.Model):
         return while_loop(lambda state: state.index < steps, advance, state).found
 
     def inspect(self, inputs):
-        """One forward pass that also returns what every layer saw; the model stays as it is.
+        """Runs one forward pass and returns the hidden states and attention of every layer.
+
+        The model does not change.
 
         Args:
-            inputs: as for a call.
+            inputs: dict of float tensors or arrays, as for a call.
 
         Returns:
-            Dict with `outputs` `[B, T, G]` and the lists of `kformer.Transformer.inspect`.
+            Dict with `outputs` `[B, T, G]` and the lists that `kformer.Transformer.inspect`
+            returns.
         """
         record = {}
         past, previous = (
@@ -225,7 +239,12 @@ class Forecaster(keras.Model):
 
 
 class ForecastNetwork:
-    """The layers of a `Forecaster`; a plain object, as `kformer.models.network.Network` is."""
+    """The layers of a `Forecaster`, in a plain object like `kformer.models.network.Network`.
+
+    Args:
+        config: `kformer.models.config.ForecasterConfig`.
+        policy: Keras dtype policy. Of the layers.
+    """
 
     def __init__(self, config, policy):
         self.past_embedding, self.future_embedding = (
@@ -240,7 +259,7 @@ class ForecastNetwork:
         )
         self.encoder = EncoderStack(config, config.num_encoder_layers, policy)
         self.decoder = DecoderStack(config, config.num_decoder_layers, policy)
-        # In float32, whatever the layers compute in: errors of a forecast add up.
+        # In float32, also if the layers compute in another dtype: errors add up over the steps.
         self.output = keras.layers.Dense(
             config.num_targets,
             kernel_initializer=keras.initializers.GlorotUniform(
@@ -251,20 +270,20 @@ class ForecastNetwork:
         )
 
     def encode(self, past, training=None, record=None):
-        """The past `[B, S, F]` to the encoder's output `[B, S, D]`."""
+        """Returns the encoder's output `[B, S, D]` for a past `[B, S, F]`."""
         return self.encoder(
             self.past_embedding(past, training=training), {}, training=training, record=record
         )
 
     def init_cache(self, encoded, rows, max_length):
-        """The layers' caches before the first step."""
+        """Returns a tuple of the layers' caches before the first step."""
         return tuple(
             layer.init_cache(encoded, rows=rows, max_length=max_length)
             for layer in self.decoder.layers
         )
 
     def decode(self, previous, encoded, training=None, record=None, caches=None, start_index=0):
-        """Values one step before, `[B, T, G]`, to the next values, `[B, T, G]`, and the caches."""
+        """Returns the next values for previous ones, both `[B, T, G]`, and the new caches."""
         x = self.future_embedding(previous, start_index=start_index, training=training)
         x, caches = self.decoder(x, encoded, {}, training=training, record=record, caches=caches)
         return self.output(x), caches

@@ -1,4 +1,4 @@
-"""The decoder alone: a language model."""
+"""The decoder-only Transformer: a language model."""
 
 import dataclasses
 import operator
@@ -20,13 +20,11 @@ from kformer.utils.checks import check_whole
 
 
 class PromptCache(NamedTuple):
-    """What a search carries between two steps of a language model: R rows, B prompts; R is a
-    multiple of B.
-    """
+    """What a search carries between two steps of a language model, for R rows of B prompts."""
 
     layers: Any  # a DecoderLayerCache per layer
     left_padding: Any  # int32 [R], padding in front of each row's prompt
-    last_token: Any  # int32 [R], the prompt's last token, from which the first new one follows
+    last_token: Any  # int32 [R], the prompt's last token, the input of the first step
     prompt_length: Any  # int32 scalar, padding included
     output_kernel: Any = None  # as in DecoderCache
     output_bias: Any = ()
@@ -47,11 +45,11 @@ class PromptCache(NamedTuple):
 @takes(DecoderConfig)
 @keras.saving.register_keras_serializable(package="kformer")
 class TransformerDecoder(SequenceModel):
-    """A causal language model: ids in, for each position the logits of what comes next.
+    """A causal language model, which predicts the next token at each position.
 
     A functional Keras model over `{"token_ids": [B, T]}` with the output `[B, T, V]`. A sequence
-    starts with the start token; its labels are the same tokens shifted by one position, and the end
-    token. Padding stands at the end of a row; the causal mask hides it.
+    starts with the start token. Its labels are the same tokens shifted by one position, and then
+    the end token. Padding is at the end of a row, where the causal mask hides it.
 
     Args:
         vocabulary_size: int. V, the number of token ids.
@@ -63,10 +61,13 @@ class TransformerDecoder(SequenceModel):
     Call arguments:
         inputs: dict of `token_ids`, integer `[B, T]`; for packed rows also `segments` `[B, T]`, the
             sequence that each token belongs to (0 for padding).
-        training: bool.
+        training: bool, default `None`. Whether dropout is applied.
 
     Returns:
         Logits `[B, T, V]`.
+
+    Raises:
+        ValueError: an option is unknown or has a bad value, or inputs have a wrong shape.
 
     Example:
     ```python
@@ -84,7 +85,7 @@ class TransformerDecoder(SequenceModel):
     """
 
     token_inputs = ("token_ids",)
-    continues_source = True  # What a search takes for a source is a prompt.
+    continues_source = True  # A search passes a prompt as its source.
 
     def __init__(
         self, vocabulary_size, *, dtype=None, name="transformer_decoder", trainable=True, **options
@@ -129,14 +130,14 @@ class TransformerDecoder(SequenceModel):
         return ops.cast(inputs["segments"], "int32")
 
     def inspect(self, inputs):
-        """One forward pass that also returns what every layer saw; the model stays as it is.
+        """Runs one forward pass and returns the hidden states and attention of every layer.
 
         Args:
-            inputs: as for a call.
+            inputs: dict, as for a call.
 
         Returns:
             Dict with `logits` `[B, T, V]` and lists with an entry per layer:
-            `decoder_hidden_states` `[B, T, D]` (one more: the embeddings come first) and
+            `decoder_hidden_states` `[B, T, D]` (one more at the front, the embeddings) and
             `decoder_attention_scores` `[B, N, T, T]`.
         """
         record = {}
@@ -151,21 +152,22 @@ class TransformerDecoder(SequenceModel):
         """Continues prompts.
 
         Args:
-            prompts: list of lists of ids, without the start token, which is put in front of each;
-                an empty one begins from nothing.
+            prompts: list of lists of int. Token ids without the start token, which is put in front
+                of each; a prompt may be empty.
             max_new_tokens: int, default 64. The most tokens of a continuation, without the end
-                token; it ends sooner with the model's `max_length`. The limit of a prompt does not
-                depend on the others. A prompt that leaves no capacity loses its beginning, with a
-                warning, as in an exported SavedModel.
-            **options: of `kformer.decoding.SearchOptions`: beam_size (1, greedy search, unless
-                given), n_best, sampling, temperature, top_k, top_p, seed, min_length and others.
+                token. It also ends at the model's `max_length`. The limit of a prompt does not
+                depend on the others. A prompt that is too long for a continuation loses its
+                beginning, with a warning, as in an exported SavedModel.
+            **options: fields of `kformer.decoding.SearchOptions`, such as `sampling`, `top_p` or
+                `seed`. `beam_size` is 1 by default, which is greedy search.
 
         Returns:
             For each prompt the list of the ids that follow it, without the end token; with `n_best`
             above 1 a list of such lists, best first.
 
         Raises:
-            ValueError: a prompt has an id that the vocabulary lacks, or an option is bad.
+            ValueError: a prompt has an id that the vocabulary lacks, or a value is bad.
+            TypeError: there is no such search option.
 
         Example:
         ```python
@@ -174,7 +176,7 @@ class TransformerDecoder(SequenceModel):
         model.generate([[17, 99], []], max_new_tokens=20, sampling=True, top_p=0.9, seed=1)
         ```
         """
-        # A search comes after the models in the order of things.
+        # Not at the top of the module: kformer.decoding imports kformer.models.
         from kformer.decoding import Searcher
 
         check_whole("max_new_tokens", max_new_tokens)
@@ -190,7 +192,7 @@ class TransformerDecoder(SequenceModel):
         return [rows[0] for rows in found] if settings.n_best == 1 else found
 
     def _checked_prompts(self, prompts, settings):
-        """Prompts as lists of ints, each short enough; a ValueError for an unknown token."""
+        """The prompts as lists of int, cut where too long. Raises a ValueError for a bad token."""
         try:
             prompts = [[operator.index(token) for token in prompt] for prompt in prompts]
         except TypeError:
@@ -216,16 +218,16 @@ class TransformerDecoder(SequenceModel):
         return prompts
 
     def prompt_lengths(self, settings):
-        """How many tokens a prompt may have, and how many are kept of one that has more.
+        """Returns how many tokens a prompt may have, and to how many a longer one is cut.
 
-        A prompt must leave capacity for the shortest continuation. Of a longer one so few tokens
-        are kept that half of `max_length` is left, or as much as the longest continuation needs.
+        A prompt must leave capacity for the shortest continuation. A longer prompt is cut so that
+        half of `max_length` is left, or the length of the longest continuation if that is less.
 
         Args:
             settings: `SearchOptions`, from `continuation_options`.
 
         Returns:
-            Two ints, without the start token.
+            Two int, which do not count the start token.
         """
         capacity = self._capacity(settings)
         least = settings.least_limit
@@ -233,11 +235,11 @@ class TransformerDecoder(SequenceModel):
         return max(capacity - least, 0), max(capacity - wanted, 0)
 
     def continuation_limits(self, lengths, settings):
-        """The most tokens that may follow each prompt, as a search takes them.
+        """Returns the most tokens that may follow each prompt, as a search takes them.
 
         Args:
-            lengths: integer array or tensor `[B]`, the tokens of the prompts without the start
-                token, at most `prompt_lengths(settings)[0]`.
+            lengths: integer array or tensor `[B]`. The number of tokens of each prompt without the
+                start token, at most `prompt_lengths(settings)[0]`.
             settings: `SearchOptions`, from `continuation_options`.
 
         Returns:
@@ -247,19 +249,18 @@ class TransformerDecoder(SequenceModel):
         return minimum(self._capacity(settings) - lengths, settings.max_length)
 
     def _capacity(self, settings):
-        """Tokens that fit behind the start token; the mode "huggingface" counts an end token."""
+        """Tokens that fit after the start token; "huggingface" counts the end token too."""
         return self.max_length - 1 - (settings.mode == "huggingface")
 
     def continuation_options(self, max_new_tokens, options):
-        """The `SearchOptions` of continuations of at most so many tokens, the end token not
-        counted.
+        """Returns the `SearchOptions` for continuing prompts.
 
         Args:
-            max_new_tokens: int.
-            options: dict of fields of `SearchOptions`; greedy search unless they say otherwise.
+            max_new_tokens: int. The most tokens of a continuation, without the end token.
+            options: dict. Fields of `SearchOptions`; `beam_size` is 1 by default.
 
         Raises:
-            ValueError: a bad value, or a field that `max_new_tokens` stands for.
+            ValueError: a value is bad, or a field is given that `max_new_tokens` sets.
             TypeError: there is no such field.
         """
         from kformer.decoding import SearchOptions
@@ -275,7 +276,7 @@ class TransformerDecoder(SequenceModel):
                 f"Unknown search option {', '.join(sorted(unknown))}; "
                 "kformer.decoding.SearchOptions lists them."
             )
-        # That library counts the end token.
+        # The library of that mode counts the end token.
         limit = max_new_tokens - (options.get("mode") == "huggingface")
         return SearchOptions(
             **{
@@ -295,28 +296,34 @@ class TransformerDecoder(SequenceModel):
         return ids
 
     def encode(self, source_ids):
-        """What a search begins with: prompts `[B, S]`, padded with `pad_id`, and the mask of their
-        real tokens `[B, S]`.
+        """Returns what a search begins with: the prompts, and the mask of their real tokens.
+
+        Args:
+            source_ids: integer tensor `[B, S]`. Prompts, padded with `pad_id`.
+
+        Returns:
+            The same tensor, and a boolean tensor `[B, S]`.
         """
         return source_ids, padding_mask(source_ids, self.pad_id)
 
     def init_cache(self, encoded, source_mask, rows=None, max_length=None, shortlist=None):
-        """The cache of a search: all of the prompts but their last tokens have run.
+        """Makes the cache of a search, with all tokens of the prompts except the last of each.
 
         Args:
-            encoded, source_mask: what `encode` returned.
-            rows: rows of the decoder's batch, a multiple of B (beams of one prompt next to each
-                other); `None` for B.
-            max_length: capacity of a static cache in new tokens; `None` for a growing
-                one.
-            shortlist: int array `[C]`, the tokens whose logits are computed; `None` for all.
+            encoded, source_mask: tensors `[B, S]`, from `encode`.
+            rows: int or scalar tensor, default `None`. R, the rows of the decoder's batch, a
+                multiple of B (the beams of a prompt are neighbours); `None` for B.
+            max_length: int, default `None`. The capacity of a static cache in new tokens; `None`
+                for a growing cache.
+            shortlist: int array `[C]`, default `None`. Tokens whose logits are computed; `None`
+                for all.
 
         Returns:
             `PromptCache`.
         """
         prompts, length = encoded, ops.shape(encoded)[1]
         sentences = ops.shape(prompts)[0]
-        # To the right, so that all end at one index.
+        # The prompts are aligned to the right, so that all end at one index.
         left_padding = length - ops.sum(ops.cast(source_mask, "int32"), axis=1)
         positions = ops.arange(length, dtype="int32") - ops.expand_dims(left_padding, 1)
         prompts = ops.where(
@@ -345,11 +352,11 @@ class TransformerDecoder(SequenceModel):
         """Runs the decoder over new tokens.
 
         Args:
-            target_ids: integer tensor `[R, T]`, the T tokens (usually one) that follow those in the
-                cache. At index 0 the prompt's last token takes the place of the first, which a
-                search takes for the start token.
-            cache: `PromptCache` from `init_cache` or an earlier step.
-            index: int or scalar tensor, the number of tokens behind the prompt.
+            target_ids: integer tensor `[R, T]`. The T tokens (usually one) that follow those in the
+                cache. At index 0 the prompt's last token replaces the first of them, for which a
+                search passes the start token.
+            cache: `PromptCache`, from `init_cache` or an earlier step.
+            index: int or scalar tensor. The number of tokens after the prompt.
 
         Returns:
             Logits `[R, T, V]` and the cache with the new tokens.
@@ -363,7 +370,7 @@ class TransformerDecoder(SequenceModel):
             + ops.cast(index, "int32")
             + ops.arange(ops.shape(target_ids)[1], dtype="int32")
         )
-        # A row that is done may run on beside longer ones, but not beyond the learned positions.
+        # A finished row runs on beside longer ones, but within the table of learned positions.
         positions = ops.clip(slots - ops.expand_dims(cache.left_padding, 1), 0, self._last_position)
         hidden, layers = self.network.run(target_ids, cache.layers, cache.left_padding, positions)
         return self.network.output.project(
@@ -372,7 +379,7 @@ class TransformerDecoder(SequenceModel):
 
 
 class LanguageNetwork:
-    """The layers of a `TransformerDecoder`: a plain object, as `Network` is."""
+    """The layers of a `TransformerDecoder`, in a plain object like `Network`."""
 
     def __init__(self, config, policy):
         self.embedding = token_embedding(config, policy)
@@ -387,7 +394,7 @@ class LanguageNetwork:
         )
 
     def hidden(self, token_ids, training=None, record=None, segments=None):
-        """Ids `[B, T]` to what is projected, `[B, T, D]`."""
+        """Returns the input `[B, T, D]` of the projection for ids `[B, T]`."""
         masks, placed = {}, {}
         if segments is not None:
             masks, placed = (
@@ -404,15 +411,13 @@ class LanguageNetwork:
         return hidden
 
     def run(self, token_ids, caches, left_padding, positions):
-        """Ids `[R, T]` behind those in the caches to what is projected, `[R, T, D]`, and the caches
-        with them.
-        """
+        """Runs ids `[R, T]` after those in the caches. Returns `[R, T, D]` and the new caches."""
         x = self.embedding(token_ids, positions=positions, training=False)
         return self.stack(x, None, {"left_padding": left_padding}, training=False, caches=caches)
 
 
 def _until_end(row, end_id, pad_id):
-    """The ids before the end token, or before the padding that fills the row up."""
+    """The ids before the end token, or else before the padding at the end of the row."""
     ids = row.tolist()
     if end_id in ids:
         return ids[: ids.index(end_id)]

@@ -1,34 +1,35 @@
 """Training without logits: the protocol between a model, its loss and its metrics.
 
-The logits `[B, T, V]` are the largest tensor of a training step by far: 512 MiB for 4,096 tokens
+The logits `[B, T, V]` are by far the largest tensor of a training step: 512 MiB for 4,096 tokens
 and 32,000 pieces, and as much again for their softmax and for its gradient. With this package's
-loss and metrics a step never makes them. The loss computes projection and cross-entropy together,
-chunk by chunk, and gives the metrics the sums that they need.
+loss and metrics a step never computes all of them at once. The loss computes projection and
+cross-entropy together, chunk by chunk, and returns the sums that the metrics need.
 
 | Side | Base class | What it offers |
 |---|---|---|
 | model | `ProjectingModel` | `output_table()`; `call` returns hidden states if `skips_logits` |
 | loss | `ProjectedLoss` | `of_projection(...)`: the loss of hidden states and a table; the sums |
-| metric | `SummedMetric` | `update_sums(sums)`: adds a batch of which only the sums are known |
+| metric | `SummedMetric` | `update_sums(sums)`: adds a batch, given its sums |
 
 One step:
 
 1. `train_step` or `test_step` runs inside `model.without_logits(data)`.
-2. `call` returns the hidden states `[B, T, D]` in place of the logits.
+2. `call` returns the hidden states `[B, T, D]` instead of the logits.
 3. `compute_loss` calls `model.projected_loss`, which calls `loss.of_projection` and hands the
    returned `TokenSums` to each metric's `update_sums`.
 4. `compute_metrics` only reads the metrics.
 
-A step uses this way if `model.can_skip_logits(data)` is true. Otherwise it is Keras's own step on
+A step does this if `model.can_skip_logits(data)` is true. Otherwise it is Keras's own step on
 logits, which gives the same numbers. A step needs logits if
 
 - the loss or a metric does not offer the protocol, or a subclass overrides what it computes;
 - a subclass of the model overrides `call`, `compute_loss` or `compute_metrics`;
-- a metric ignores another label than the loss does;
+- a metric ignores another label than the loss;
 - there are sample weights, loss weights or weighted metrics;
 - the inputs are not the dictionary that `token_inputs` names.
 
-Calling the model outside of a step always returns logits."""
+Calling the model outside a step always returns logits.
+"""
 
 import contextlib
 import contextvars
@@ -36,13 +37,13 @@ from typing import Any, NamedTuple
 
 import keras
 
-# The model whose current step skips the logits. Per thread, since a strategy with several devices
-# runs its steps in a thread each.
+# The model whose current step skips the logits. It is per thread, since a strategy with several
+# devices runs the steps in one thread per device.
 _SKIPPING = contextvars.ContextVar("kformer_skips_logits", default=None)
 
 
 class TokenSums(NamedTuple):
-    """Sums over the real tokens of a batch: what a loss hands to the metrics.
+    """Sums over the real tokens of a batch, which a loss returns for the metrics.
 
     Attributes:
         nll: float32 scalar. The negative log-likelihood, in nats.
@@ -56,12 +57,12 @@ class TokenSums(NamedTuple):
 
 
 class ProjectedLoss:
-    """The loss's side: a base class beside `keras.losses.Loss`.
+    """The loss's side of the protocol: a second base class, besides `keras.losses.Loss`.
 
     Attributes:
         pad_id: int or `None`. The label to ignore.
-        needs_logits: bool. Whether `of_projection` does not hold for this object, since a subclass
-            overrides `call` or `__call__`.
+        needs_logits: bool. Whether `of_projection` may not be used, since a subclass overrides
+            `call` or `__call__` and so computes another loss.
     """
 
     pad_id = None
@@ -71,15 +72,15 @@ class ProjectedLoss:
         return is_overridden(self, "of_projection", ("call", "__call__"))
 
     def of_projection(self, y_true, hidden, table, training=True, soft_targets=None):
-        """The loss of the logits `hidden @ table.T`, without these logits.
+        """Computes the loss of the logits `hidden @ table.T` without making these logits.
 
         Args:
             y_true: int tensor `[B, T]`. The labels.
             hidden: float tensor `[B, T, D]`. The hidden states before the projection.
             table: float tensor `[V, D]`. The projection.
-            training: bool, default True. Without it the loss has no gradient.
+            training: bool, default True. Whether the loss has a gradient.
             soft_targets: pair of tensors `[B, T, K]` or `None`, default `None`. Classes and their
-                probabilities, see `kformer.data.SoftTargets`.
+                probabilities; see `kformer.data.SoftTargets`.
 
         Returns:
             The loss, a float32 scalar, and `TokenSums`.
@@ -88,14 +89,14 @@ class ProjectedLoss:
 
 
 class SummedMetric:
-    """The metric's side: a base class beside `keras.metrics.Metric`.
+    """The metric's side of the protocol: a second base class, besides `keras.metrics.Metric`.
 
     Attributes:
         token_sum: str or `None`. The field of `TokenSums` that is the sum of the metric's values;
             `None` for a metric that needs logits.
         pad_id: int or `None`. The label to ignore.
-        needs_logits: bool. Whether no field of `TokenSums` is the metric's sum, or a subclass
-            overrides `update_state` or `token_values`.
+        needs_logits: bool. Whether `update_sums` may not be used, since no field of `TokenSums` is
+            the metric's sum or a subclass overrides `update_state` or `token_values`.
     """
 
     token_sum = None
@@ -110,17 +111,19 @@ class SummedMetric:
         )
 
     def update_sums(self, sums):
-        """Adds a batch.
+        """Adds a batch, given its sums.
 
         Args:
-            sums: `TokenSums`.
+            sums: `TokenSums` of the batch.
         """
         raise NotImplementedError
 
 
 class ProjectingModel(keras.Model):
-    """The model's side. A subclass whose last operation is a projection to the vocabulary sets
-    `token_inputs`, defines `output_table`, and looks at `skips_logits` in `call`.
+    """The model's side of the protocol.
+
+    A subclass whose last operation is a projection to the vocabulary sets `token_inputs`, defines
+    `output_table`, and returns hidden states from `call` if `skips_logits`.
 
     Attributes:
         token_inputs: tuple of str or `None`. The inputs that a batch must have; `None` for a model
@@ -131,18 +134,18 @@ class ProjectingModel(keras.Model):
 
     @property
     def skips_logits(self):
-        """Whether `call` returns the hidden states to be projected, in place of logits."""
+        """Whether `call` returns the hidden states to be projected instead of logits."""
         return _SKIPPING.get() is self
 
     def output_table(self):
-        """The projection to the vocabulary as a tensor `[V, D]`, in the compute dtype."""
+        """Returns the projection to the vocabulary, `[V, D]` in the compute dtype."""
         raise NotImplementedError
 
     def can_skip_logits(self, data):
-        """Whether loss and metrics of a step can be computed without logits.
+        """Returns whether loss and metrics of a step can be computed without logits.
 
         Args:
-            data: a batch as Keras hands it to `train_step`.
+            data: a batch, as Keras passes it to `train_step`.
         """
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         if (
@@ -167,7 +170,7 @@ class ProjectingModel(keras.Model):
 
     @contextlib.contextmanager
     def without_logits(self, data):
-        """Within this context `skips_logits` is `can_skip_logits(data)`."""
+        """A context in which `skips_logits` is `can_skip_logits(data)`."""
         token = _SKIPPING.set(self if self.can_skip_logits(data) else None)
         try:
             yield
@@ -175,7 +178,14 @@ class ProjectingModel(keras.Model):
             _SKIPPING.reset(token)
 
     def projected_loss(self, y_true, hidden, training=True, soft_targets=None):
-        """The loss of hidden states; also updates the metrics. Arguments as in `ProjectedLoss`."""
+        """Computes the loss of hidden states and updates the metrics.
+
+        Args:
+            y_true, hidden, training, soft_targets: as for `ProjectedLoss.of_projection`.
+
+        Returns:
+            The loss, a float32 scalar.
+        """
         table = self.output_table()
         loss, sums = self.loss.of_projection(
             y_true, hidden, table, training=training, soft_targets=soft_targets
@@ -183,7 +193,7 @@ class ProjectingModel(keras.Model):
         if self._compile_metrics is not None and not self._compile_metrics.built:
             logits = keras.KerasTensor((*hidden.shape[:2], table.shape[0]))
             self._compile_metrics.build(y_true, logits)
-        # Here rather than in compute_metrics: on JAX the sums may not leave the function that is
+        # Not in compute_metrics: on JAX the sums may not leave the function that is
         # differentiated.
         for metric in self._step_metrics():
             metric.update_sums(sums)
@@ -200,14 +210,14 @@ class ProjectingModel(keras.Model):
 
 
 def is_overridden(part, offer, methods):
-    """Whether a subclass overrides a method that an offer of its base class relies on.
+    """Returns whether a subclass overrides a method that must match an attribute of its base.
 
-    A subclass that defines the offer again answers for its own methods.
+    A subclass that overrides the attribute too may override the methods.
 
     Args:
-        part: a model, a loss or a metric.
-        offer: str. The attribute that the offering class defines.
-        methods: tuple of str. The methods that the offer relies on.
+        part: model, loss or metric.
+        offer: str. The attribute, such as `"of_projection"`.
+        methods: tuple of str. The names of methods that must match it.
     """
     owner = next(base for base in type(part).__mro__ if offer in vars(base))
     return any(getattr(type(part), name) is not getattr(owner, name) for name in methods)

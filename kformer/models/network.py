@@ -19,20 +19,21 @@ from kformer.models.stacks import DecoderStack, EncoderStack
 
 
 class DecoderCache(NamedTuple):
-    """What a search carries between two steps of the decoder: a tuple of tensors.
+    """What a search carries between two steps of the decoder.
 
     R is the number of rows of the decoder's batch, B the number of source sentences; R is a
-    multiple of B."""
+    multiple of B.
+    """
 
     layers: Any  # a DecoderLayerCache per decoder layer
     source_mask: Any  # boolean [B, S], True at real source tokens
-    # [D, V], the projection to the vocabulary, where a backend is faster with a matrix that is
-    # transposed in advance
+    # [D, V], the projection to the vocabulary, transposed in advance for backends where that is
+    # faster; with a shortlist of C tokens [D, C]; else None
     output_kernel: Any = None
-    output_bias: Any = ()  # [V], where the projection is one of some tokens only
+    output_bias: Any = ()  # [C] with a shortlist; else an empty tuple
 
     def reorder(self, rows):
-        """The cache in which row i is what row `rows[i]` was; rows stay with their sentence."""
+        """The cache in which row i is what row `rows[i]` `[R]` was, of the same sentence."""
         return self._replace(layers=tuple(layer.reorder(rows) for layer in self.layers))
 
     def select(self, sentences, rows):
@@ -47,20 +48,19 @@ class Network:
     """The layers of a `Transformer` and the order in which data goes through them.
 
     Building the functional model, encoding, cached decoding and inspecting all run `encode` and
-    `decode`. There is a second form of the decoder's mathematics for searches on TensorFlow and
-    PyTorch, `kformer/decoding/fast/`; `tests/decoding/fast/test_decoder.py` compares it with this
-    one. The network is a plain object because a Keras model on PyTorch may own no layer before its
-    constructor has run, and the functional constructor needs the outputs.
+    `decode`. For searches on TensorFlow and PyTorch there is a second implementation of the
+    decoder, `kformer/decoding/fast/`; `tests/decoding/fast/test_decoder.py` compares the two.
 
-    `record`, a dict, collects hidden states and attention scores on the way.
+    The network is a plain object, not a Keras model. On PyTorch a Keras model may own no layer
+    before its constructor has run, but the constructor of a functional model needs the outputs.
 
-    With `segments`, which tell for packed rows which of its sequences each token belongs to,
-    attention stays inside a segment and positions begin anew with each. Padding is a segment of its
-    own, 0, that real tokens do not see.
+    For packed rows, `segments` has the number of the sequence that each token belongs to. Attention
+    then stays within a segment, and positions are counted within each. Padding is segment 0, which
+    real tokens do not attend to.
 
     Args:
         config: `kformer.models.config.TransformerConfig`.
-        policy: a Keras dtype policy, of the layers.
+        policy: Keras dtype policy. Of the layers.
     """
 
     def __init__(self, config, policy):
@@ -124,17 +124,25 @@ class Network:
 
     @property
     def output_projection(self):
-        """The projection to the vocabulary, or `None` where it is the target's embedding table."""
+        """The projection to the vocabulary; `None` if it is the target's embedding table."""
         return self.output.projection
 
     @property
     def output_bias(self):
-        """The bias of the logits, or `None`."""
+        """The bias of the logits; `None` if they have none."""
         return self.output.bias
 
     def encode(self, source_ids, training=None, record=None, segments=None):
-        """Source ids `[B, S]` to the encoder's output `[B, S, D]` and the mask of real tokens `[B,
-        S]`.
+        """Encodes source sentences.
+
+        Args:
+            source_ids: int32 tensor `[B, S]`.
+            training: bool, default `None`.
+            record: dict, default `None`. Collects hidden states and attention scores.
+            segments: int32 tensor `[B, S]`, default `None`. The segments of packed rows.
+
+        Returns:
+            The encoder's output, float `[B, S, D]`, and the mask of real tokens, boolean `[B, S]`.
         """
         source_mask = padding_mask(source_ids, self.pad_id)  # [B, S]
         masks, placed = {"padding_mask": source_mask}, {}
@@ -158,11 +166,24 @@ class Network:
         project=True,
         segments=None,
     ):
-        """Target ids `[R, T]` and the encoded source to logits `[R, T, V]`; with a cache also the
-        cache that has them.
+        """Computes the logits of target tokens.
 
-        Without `project` what `output_table` projects to the vocabulary, `[R, T, D]`, takes the
-        place of the logits. `segments` are a pair, the source's and the target's."""
+        Args:
+            target_ids: int32 tensor `[R, T]`.
+            encoded: float tensor `[R, S, D]`; `None` if the cache has its keys and values.
+            source_mask: boolean tensor `[R, S]`; with a cache `[B, S]`. True at real source tokens.
+            training: bool, default `None`.
+            record: dict, default `None`. Collects hidden states and attention scores.
+            cache: `DecoderCache`, default `None`. The tokens before `target_ids`.
+            start_index: int or scalar tensor, default 0. The number of tokens in the cache.
+            project: bool, default True. Whether to return logits; if not, the input of the
+                projection, `[R, T, D]`.
+            segments: pair of int32 tensors `[R, S]` and `[R, T]`, default `None`. The segments of
+                packed rows, of source and target.
+
+        Returns:
+            Logits `[R, T, V]`; with a cache a tuple of them and the cache with the new tokens.
+        """
         masks, placed = {"encoded_padding_mask": source_mask}, {"start_index": start_index}
         if segments is not None:
             masks, placed = (
@@ -186,8 +207,9 @@ class Network:
 
 
 def _packed_masks(source_segments, target_segments, joined):
-    """The masks of a decoder layer over packed rows, made once for all layers; `joined`, the causal
-    one is part of them.
+    """The masks of the decoder layers for packed rows, made once for all layers.
+
+    If `joined`, the causal mask is part of them; else the layers apply their own.
     """
     length = keras.ops.shape(target_segments)[1]
     mask = segment_mask(target_segments, target_segments)
@@ -199,7 +221,7 @@ def _packed_masks(source_segments, target_segments, joined):
 
 
 def _embed(embedding, positions, ids, placed, training):
-    """Ids to vectors; `placed` are the arguments that tell their positions."""
+    """Embeds ids; `placed` has the arguments that set their positions."""
     if positions is None:
         return embedding(ids, **placed, training=training)
     return positions(embedding(ids, training=training), **placed, training=training)

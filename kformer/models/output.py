@@ -8,17 +8,20 @@ from kformer.layers.shapes import linear
 
 
 class TokenOutput:
-    """Hidden states to logits, by a table that the embedding shares or by one of its own; a plain
-    object, as the networks are.
+    """Projects hidden states to logits, by the embedding's table or a matrix of its own.
+
+    A plain object; `kformer.models.network.Network` explains why.
 
     Args:
-        vocabulary_size: V.
-        hidden_dim: D.
-        embedding: the `PositionalEmbedding` whose table may be shared.
-        share: whether it is.
-        bias: whether logits have a bias.
-        scale: what hidden states are multiplied by beforehand; `None` for nothing.
-        seed, policy: of the projection.
+        vocabulary_size: int. V.
+        hidden_dim: int. D.
+        embedding: `PositionalEmbedding`, whose table may be shared.
+        share: bool. Whether the projection is the embedding's table.
+        bias: bool, default False. Whether logits have a bias.
+        scale: float or `None`, default `None`. Hidden states are multiplied by it before the
+            projection.
+        seed: int. For the initial weights of the projection.
+        policy: Keras dtype policy. Of the layers.
     """
 
     def __init__(
@@ -40,8 +43,15 @@ class TokenOutput:
         self.bias = OutputBias(dtype=policy, name="output_bias") if bias else None
 
     def project(self, x, kernel=None, bias=()):
-        """`[..., D]` to logits `[..., V]`; by what `kernel` and `bias_of` gave, where these are at
-        hand.
+        """Computes logits.
+
+        Args:
+            x: float tensor `[..., D]`. Hidden states.
+            kernel: float tensor `[D, V]` or `None`, default `None`. The result of `kernel()`.
+            bias: float tensor `[V]` or empty tuple, default `()`. The result of `bias_of()`.
+
+        Returns:
+            Float tensor `[..., V]`.
         """
         x = self._scaled(x)
         if kernel is not None:
@@ -55,7 +65,7 @@ class TokenOutput:
         return self.bias(logits) if isinstance(bias, tuple) else logits + bias
 
     def before_projection(self, x):
-        """What `table` projects: the scaled hidden states, and a one that meets the bias."""
+        """Returns the input of `table`: scaled hidden states, with a 1 appended for a bias."""
         x = self._scaled(x)
         return (
             x
@@ -67,10 +77,15 @@ class TokenOutput:
         return x if self._scale is None else x * self._scale
 
     def kernel(self, tokens=None):
-        """The projection as a matrix `[D, V]` for TensorFlow, whose product with a transposed one
-        takes longer; elsewhere `None`.
+        """Returns the projection as a matrix, computed once for all steps of a search.
 
-        With `tokens`, int array `[C]`, on every backend the matrix `[D, C]` of these tokens.
+        Args:
+            tokens: int array `[C]` or `None`, default `None`. The tokens whose logits are wanted;
+                `None` for all.
+
+        Returns:
+            Float tensor `[D, C]`. For all tokens it is `[D, V]` on TensorFlow, where a product with
+            a transposed table takes longer, and `None` on other backends.
         """
         ops = keras.ops
         if keras.backend.backend() != "tensorflow" and tokens is None:
@@ -85,8 +100,9 @@ class TokenOutput:
         return ops.transpose(ops.cast(table, self.embedding.compute_dtype))
 
     def bias_of(self, tokens):
-        """The output bias `[C]` of some tokens; an empty tuple where there is none, or where
-        `tokens` is `None`.
+        """Returns the bias `[C]` of the given tokens.
+
+        It is an empty tuple if there is no bias or `tokens` is `None`.
         """
         if tokens is None or self.bias is None:
             return ()
@@ -95,8 +111,9 @@ class TokenOutput:
         )
 
     def table(self):
-        """The projection to the vocabulary as a table, `[V, D]` in the compute dtype; with an
-        output bias `[V, D + 1]`.
+        """Returns the projection as a table `[V, D]` in the compute dtype.
+
+        With an output bias it is `[V, D + 1]`.
         """
         ops = keras.ops
         if self.projection is None:

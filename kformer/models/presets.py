@@ -9,7 +9,7 @@ class Preset:
 
     Attributes:
         config: dict. Keyword arguments of `Transformer`, all but the vocabulary size.
-        source: str. The publication whose table has these sizes.
+        source: str. The publication that the sizes come from.
         reference_vocabulary_size: int. The vocabulary size at which `parameters` was counted.
         parameters: int. Trainable parameters at that vocabulary size, with one table for source,
             target and output.
@@ -21,7 +21,14 @@ class Preset:
     parameters: int
 
     def parameters_at(self, vocabulary_size):
-        """Returns the trainable parameters with a joint vocabulary of another size."""
+        """Returns the number of trainable parameters with a joint vocabulary of another size.
+
+        Args:
+            vocabulary_size: int.
+
+        Returns:
+            int.
+        """
         return (
             self.parameters
             + (vocabulary_size - self.reference_vocabulary_size) * self.config["hidden_dim"]
@@ -40,7 +47,7 @@ def _size(num_layers, hidden_dim, intermediate_dim, num_heads, dropout, **option
     }
 
 
-# With norms before the sub-layers and rotary positions a model learns faster and more safely.
+# Norms before the sub-layers and rotary positions make training faster and more stable.
 _OURS = {"normalize_first": True, "position_encoding": "rope"}
 _PAPER = {"normalize_first": False, "position_encoding": "sinusoidal"}
 

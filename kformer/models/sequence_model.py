@@ -10,11 +10,11 @@ from kformer.models.loss_without_logits import ProjectingModel
 
 
 class SequenceModel(ProjectingModel):
-    """Base class of the models that read tokens: `compile`, `fit`, their steps and copies.
+    """Base class of the models that read tokens: compiling, training steps and copies.
 
-    A model has `pad_id`, `max_length`, `policy_name` and a `config`
-    (`kformer.models.config.Architecture`). `kformer.models.loss_without_logits` describes how its
-    step avoids logits.
+    A subclass sets `pad_id`, `max_length`, `policy_name` and `config`, a
+    `kformer.models.config.Architecture`. `kformer.models.loss_without_logits` describes how a step
+    avoids logits.
     """
 
     @property
@@ -22,7 +22,7 @@ class SequenceModel(ProjectingModel):
         """The label that losses and metrics without a `pad_id` ignore, beside negative labels."""
         return self.pad_id
 
-    # A metric that a callback may set, to receive the loss of each batch.
+    # A metric or None. A callback may set it, to receive the loss of each batch.
     loss_observer = None
 
     def compile(
@@ -37,21 +37,22 @@ class SequenceModel(ProjectingModel):
         jit_compile="auto",
         **kwargs,
     ):
-        """`keras.Model.compile`; losses and metrics without a `pad_id` take the model's.
+        """Compiles the model; losses and metrics whose `pad_id` is `None` take the model's.
 
-        The given objects keep their `pad_id`, so that one loss or metric may serve several models.
+        The model uses copies of them. The given objects do not change, so one loss or metric may
+        serve several models.
 
         Args:
             optimizer: Keras optimizer or str, default "rmsprop".
-            loss: Keras loss, default `None`.
+            loss: Keras loss or `None`, default `None`.
             loss_weights: as in `keras.Model.compile`, default `None`.
             metrics: list of Keras metrics or `None`, default `None`.
             weighted_metrics: list of Keras metrics or `None`, default `None`.
-            run_eagerly: bool, default False.
-            steps_per_execution: int, default 1.
-            jit_compile: bool or "auto", default "auto". "auto" compiles on JAX, and runs a graph on
-                TensorFlow and eagerly on PyTorch, where XLA would compile again for every shape of
-                batch.
+            run_eagerly: bool, default False. As in `keras.Model.compile`.
+            steps_per_execution: int, default 1. As in `keras.Model.compile`.
+            jit_compile: bool or "auto", default "auto". "auto" compiles on JAX only. TensorFlow
+                then runs a graph and PyTorch runs eagerly, since a compiler would compile again for
+                every shape of batch.
             **kwargs: further arguments of `keras.Model.compile`.
         """
         loss, metrics, weighted_metrics = _with_pad_id(
@@ -73,8 +74,9 @@ class SequenceModel(ProjectingModel):
         )
 
     def get_compile_config(self):
-        """The arguments of `compile` for saving. "auto" is saved as "auto", since its meaning
-        depends on the backend.
+        """Returns the arguments of `compile` for saving.
+
+        "auto" is saved as "auto", since its meaning depends on the backend.
         """
         config = super().get_compile_config()
         if config and self._chooses_jit:
@@ -82,7 +84,11 @@ class SequenceModel(ProjectingModel):
         return config
 
     def compile_from_config(self, config):
-        """Compiles a model that is being loaded. Keras skips models that override `compile`."""
+        """Compiles a model that is being loaded; Keras itself skips models that override `compile`.
+
+        Args:
+            config: dict, from `get_compile_config`.
+        """
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
@@ -90,9 +96,16 @@ class SequenceModel(ProjectingModel):
         return super().__call__(checked_inputs(self, inputs, "[B, T]"), *args, **kwargs)
 
     def fit(self, x=None, *args, **kwargs):
-        """`keras.Model.fit`.
+        """Trains the model, as `keras.Model.fit` does.
 
         A `ParallelDataset` is read in its own order, which is already shuffled and can be resumed.
+
+        Args:
+            x: `kformer.data.ParallelDataset`, or data as for `keras.Model.fit`, default `None`.
+            *args, **kwargs: further arguments of `keras.Model.fit`.
+
+        Returns:
+            `keras.callbacks.History`.
 
         Raises:
             ValueError: packed data with a model that cannot read it, or with sequences longer than
@@ -104,7 +117,7 @@ class SequenceModel(ProjectingModel):
         is_packed = getattr(data, "packed", False)
         if is_packed:
             check_packing(self.config.to_dict())
-        # A packed row is longer than the sequences in it, so its length cannot be checked instead.
+        # Packed rows are longer than their sequences, so a row's length cannot be checked instead.
         if (
             is_packed
             and self.config.position_encoding == "learned"
@@ -118,7 +131,7 @@ class SequenceModel(ProjectingModel):
         if keras.backend.backend() == "tensorflow" and self.built and not self._distribute_strategy:
             optimizer = getattr(self, "optimizer", None)
             if not getattr(optimizer, "built", True):
-                # Otherwise Keras makes its variables within the first step, and TensorFlow traces
+                # Else Keras would make its variables in the first step, and TensorFlow would trace
                 # that step twice.
                 optimizer.build(self.trainable_variables)
         return super().fit(x, *args, **kwargs)
@@ -160,18 +173,18 @@ class SequenceModel(ProjectingModel):
         return loss
 
     def _add_layer_losses(self, loss):
-        """The loss plus those that layers added (regularizers)."""
+        """The loss plus those of the layers (regularizers)."""
         for part in self.losses:
             loss = loss + ops.cast(self._aggregate_additional_loss(part), "float32")
         return loss
 
     def with_dropout(self, *, seed=None, **rates):
-        """A copy of the model with other dropout rates, to train it further on more or less text.
+        """Copies the model with other dropout rates, for further training on more or less text.
 
         Args:
             seed: int or `None`, default `None`. The seed of the dropout; `None` keeps the model's.
             **rates: float each. `dropout`, `attention_dropout`, `activation_dropout` or
-                `stochastic_depth`; a rate that is not given stays as it is.
+                `stochastic_depth`. Other rates stay as they are.
 
         Returns:
             A model of the same class with the same weights, not compiled.
@@ -192,7 +205,7 @@ class SequenceModel(ProjectingModel):
         return self._copy(rates if seed is None else {**rates, "seed": seed})
 
     def with_precision(self, dtype):
-        """A copy of the model that computes in another precision, such as for training on a GPU.
+        """Copies the model with another precision, such as for training on a GPU.
 
         Args:
             dtype: Keras dtype policy or its name, such as "mixed_bfloat16". Weights are rounded if
@@ -231,7 +244,7 @@ class SequenceModel(ProjectingModel):
 
 
 def checked_inputs(model, inputs, axes):
-    """Inputs of a model without nested lists; a ValueError names those of a wrong shape."""
+    """The inputs of a model as arrays or tensors; a ValueError names one of a wrong shape."""
     if not isinstance(inputs, dict):
         return of_list(inputs)
     inputs = {name: of_list(value) for name, value in inputs.items()}
@@ -262,7 +275,7 @@ def _twice(data):
 
 
 def _with_pad_id(parts, pad_id):
-    """Losses and metrics, nested; each whose `pad_id` is `None` is replaced by a copy with one.
+    """Losses and metrics, nested, with a copy that has the `pad_id` for each whose own is `None`.
 
     A metric's copy has variables of its own, so that models do not add to each other's sums.
     """
@@ -276,7 +289,7 @@ def _with_pad_id(parts, pad_id):
                 copies[id(part)] = copy = type(part).from_config(part.get_config())
                 copy.pad_id = pad_id
             else:
-                # Not by copy.copy, which Keras makes save and load the object.
+                # Not by copy.copy: Keras overrides it to save and load the object.
                 copies[id(part)] = copy = object.__new__(type(part))
                 copy.__dict__.update(part.__dict__, pad_id=pad_id)
         return copies[id(part)]

@@ -1,4 +1,4 @@
-"""Encoder and decoder layers on top of each other, and the norm behind the last."""
+"""Stacks of encoder and of decoder layers, with the norm after the last layer."""
 
 import dataclasses
 
@@ -18,7 +18,15 @@ from kformer.layers.normalization import make_norm, normalize
 
 
 def token_embedding(config, policy):
-    """The embedding of a model of one stack; `config` is a `kformer.models.config.TokenConfig`."""
+    """Makes the embedding of a model with one stack.
+
+    Args:
+        config: `kformer.models.config.TokenConfig`.
+        policy: Keras dtype policy. Of the layer.
+
+    Returns:
+        `PositionalEmbedding`.
+    """
     return PositionalEmbedding(
         config.vocabulary_size,
         config.hidden_dim,
@@ -31,22 +39,22 @@ def token_embedding(config, policy):
 
 
 class Stack:
-    """What both stacks share: their layers, and the positions that attention sees.
+    """What both stacks share: their layers, and the positions that act within attention.
 
     A plain object, because a Keras model on PyTorch may own no layer before its constructor has
     run.
 
     Args:
-        config: `kformer.models.config.Architecture`. Each of its options that the layers have
-            reaches them.
-        num_layers: int.
-        policy: a Keras dtype policy, of the layers.
+        config: `kformer.models.config.Architecture`. The layers receive each of its options that
+            they have.
+        num_layers: int. The number of layers.
+        policy: Keras dtype policy. Of the layers.
         **layer_options: further options of the layers.
     """
 
     layer_class = None
-    label = None  # names of the layers begin with it
-    bidirectional = None  # whether a query sees later keys
+    label = None  # The names of the layers begin with it.
+    bidirectional = None  # Whether a query attends to later keys.
 
     def __init__(self, config, num_layers, policy, **layer_options):
         names = {field.name for field in dataclasses.fields(config)} & LAYER_OPTIONS.keys()
@@ -89,7 +97,7 @@ class Stack:
             )
 
     def _norm(self, config, policy):
-        """The norm behind the last layer, or `None`; pre-norm needs it."""
+        """The norm after the last layer, or `None`; pre-norm needs it."""
         wanted = config.normalize_first if config.final_norm is None else config.final_norm
         if not wanted:
             return None
@@ -101,10 +109,18 @@ class Stack:
         )
 
     def attention_bias(self, x, cache=None, scores=False):
-        """What every layer adds to the scores of its self-attention, or `None`.
+        """Computes what every layer adds to the scores of its self-attention.
 
-        `[N, T, S]`, where S is with a cache the number of its slots; for local attention without
-        cache or `scores` that of the band."""
+        Args:
+            x: float tensor `[R, T, D]`. The input of the first layer.
+            cache: cache of the first layer's self-attention, default `None`.
+            scores: bool, default False. Whether attention scores are to be returned, for which
+                local attention computes all pairs and not only its band.
+
+        Returns:
+            Float tensor `[N, T, S]`, or `None` if nothing is added. With a cache, S is its number
+            of slots. For local attention T and S are those of a block, as in `band_distances`.
+        """
         if self._alibi_heads is None and self.relative_bias is None:
             return None
         if cache is not None:
@@ -122,14 +138,21 @@ class Stack:
 
 
 class EncoderStack(Stack):
-    """Encoder layers."""
+    """Encoder layers. Arguments as in `Stack`."""
 
     layer_class, label, bidirectional = EncoderLayer, "encoder", True
 
     def __call__(self, x, masks, training=None, record=None):
-        """`[B, S, D]` to the encoder's output; `masks` are arguments of the layers.
+        """Runs the layers.
 
-        `record`, a dict, collects hidden states and attention scores on the way.
+        Args:
+            x: float tensor `[B, S, D]`.
+            masks: dict. Arguments of the layers.
+            training: bool, default `None`.
+            record: dict, default `None`. Collects hidden states and attention scores.
+
+        Returns:
+            Float tensor `[B, S, D]`.
         """
         append(record, "encoder_hidden_states", x)
         bias = self.attention_bias(x, scores=record is not None)
@@ -149,13 +172,24 @@ class EncoderStack(Stack):
 
 
 class DecoderStack(Stack):
-    """Decoder layers."""
+    """Decoder layers. Arguments as in `Stack`."""
 
     layer_class, label, bidirectional = DecoderLayer, "decoder", False
 
     def __call__(self, x, encoded, masks, training=None, record=None, caches=None):
-        """`[R, T, D]` to the decoder's output and the layers' caches, which are `None` if none were
-        given.
+        """Runs the layers.
+
+        Args:
+            x: float tensor `[R, T, D]`.
+            encoded: float tensor `[R, S, D]`, or `None` for layers without cross-attention or with
+                a cache that has its keys and values.
+            masks: dict. Arguments of the layers.
+            training: bool, default `None`.
+            record: dict, default `None`. Collects hidden states and attention scores.
+            caches: tuple with a cache per layer, default `None`.
+
+        Returns:
+            Float tensor `[R, T, D]`, and a tuple of the new caches; `None` if none were given.
         """
         append(record, "decoder_hidden_states", x)
         bias = self.attention_bias(

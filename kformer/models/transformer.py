@@ -14,24 +14,23 @@ from kformer.utils.checks import check_choice
 @takes(TransformerConfig)
 @keras.saving.register_keras_serializable(package="kformer")
 class Transformer(SequenceModel):
-    """The Transformer of "Attention is all you need": ids of a source and of the target so far in,
-    logits out.
+    """The encoder-decoder Transformer of "Attention is all you need".
 
     A functional Keras model over `{"source_ids": [B, S], "target_ids": [B, T]}` with the output
     `[B, T, V]`. The target ids start with the start token and lack the end token (`kformer.data`
-    shifts them). Padding is told by `pad_id`: in the source it is masked; in the target the causal
-    mask hides it from what stands before, and the loss leaves it out.
+    shifts them). Tokens equal to `pad_id` are padding. In the source it is masked. In the target
+    the causal mask hides it from the tokens before it, and the loss ignores it.
 
-    Rows may hold several pairs behind each other, as `kformer.data.ParallelDataset(packed=True)`
-    makes them. Then the inputs also have `source_segments` and `target_segments`: attention stays
-    inside a pair, positions begin anew with each, and the logits of a pair are those that it has in
-    a row of its own. Nothing of this is kept in the model.
+    Rows may hold several pairs one after the other, as `kformer.data.ParallelDataset(packed=True)`
+    makes them. Then the inputs also have `source_segments` and `target_segments`. Attention stays
+    within a pair and positions are counted within each pair, so that a pair has the same logits as
+    in a row of its own. The model itself keeps nothing of this.
 
-    Training, scoring and cached decoding run the same layers: `model(inputs)` is one pass of
-    `encode` and of the decoder over all target positions; `decode_step` is that decoder over the
-    new positions. For speed, searches on TensorFlow and PyTorch may use a second form of the
-    decoder's mathematics, `kformer/decoding/fast/`, which `tests/decoding/fast/test_decoder.py`
-    compares with the layers.
+    Training, scoring and cached decoding run the same layers: `model(inputs)` runs `encode` and
+    then the decoder over all target positions; `decode_step` runs the decoder over new positions
+    only. For speed, searches on TensorFlow and PyTorch may use a second implementation of the
+    decoder, `kformer/decoding/fast/`, which `tests/decoding/fast/test_decoder.py` compares with the
+    layers.
 
     Args:
         vocabulary_size: int. V of the source, and of the target unless `target_vocabulary_size` is
@@ -45,10 +44,15 @@ class Transformer(SequenceModel):
         inputs: dict of integer tensors `source_ids` `[B, S]` and `target_ids` `[B, T]`; for packed
             rows also `source_segments` `[B, S]` and `target_segments` `[B, T]`, the pair that each
             token belongs to (0 for padding).
-        training: bool.
+        training: bool, default `None`. Whether dropout is applied.
 
     Returns:
-        Logits `[B, T, V]`; position t is the prediction of what follows `target_ids[:, t]`.
+        Logits, float tensor `[B, T, V]`. Those at position t predict the token after
+        `target_ids[:, t]`.
+
+    Raises:
+        ValueError: an option is unknown or has a bad value, or inputs have wrong shapes or lack the
+            segments of one side.
 
     Example:
     ```python
@@ -90,14 +94,14 @@ class Transformer(SequenceModel):
     def from_preset(cls, preset, vocabulary_size, **kwargs):
         """Creates a model of recommended size with new, random weights.
 
-        It loads no trained weights: `kformer.saving.load_run` and `kformer.interop` do.
+        For trained weights, use `kformer.saving.load_run` or `kformer.interop`.
 
         Args:
             preset: str. `"tiny"`, `"small"`, `"base"` or `"big"`, which have norms before the
                 sub-layers and rotary positions; `"paper_base"` or `"paper_big"`, the models of
                 "Attention is all you need". `kformer.models.PRESETS` has their options and sources.
             vocabulary_size: int. V.
-            **kwargs: any other argument of `Transformer`; it overrides the preset's.
+            **kwargs: other arguments of `Transformer`, which override the preset's.
 
         Returns:
             `Transformer`.
@@ -115,6 +119,10 @@ class Transformer(SequenceModel):
 
     def load_weights(self, filepath, *args, **kwargs):
         """Loads weights, as `keras.Model.load_weights` does.
+
+        Args:
+            filepath: path. The file of weights.
+            *args, **kwargs: further arguments of `keras.Model.load_weights`.
 
         Raises:
             ValueError: the file has the weights of another model. The message names the remedy for
@@ -146,17 +154,19 @@ class Transformer(SequenceModel):
         return self.network.encode(source_ids, training=False)
 
     def init_cache(self, encoded, source_mask, rows=None, max_length=None, shortlist=None):
-        """The cache of a search that has not begun: no target tokens, the source's keys and values
-        computed.
+        """Makes the cache that a search begins with: no target tokens yet.
+
+        It has the keys and values of the source.
 
         Args:
-            encoded, source_mask: what `encode` returned.
-            rows: rows of the decoder's batch, a multiple of B (beams of one sentence next to each
-                other); `None` for B.
-            max_length: capacity of a static cache in tokens, which JAX and XLA need;
-                `None` for a growing one.
-            shortlist: int array `[C]`, ids of the target vocabulary: the logits of a step are those
-                of these tokens alone, in this order. `None` for all.
+            encoded: float tensor `[B, S, D]`, from `encode`.
+            source_mask: boolean tensor `[B, S]`, from `encode`.
+            rows: int or scalar tensor, default `None`. R, the rows of the decoder's batch, a
+                multiple of B (the beams of a sentence are neighbours); `None` for B.
+            max_length: int, default `None`. The capacity in tokens of a static cache, which JAX and
+                XLA need; `None` for a growing cache.
+            shortlist: int array `[C]`, default `None`. Ids of the target vocabulary: each step
+                returns the logits of these tokens only, in this order. `None` for all tokens.
 
         Returns:
             `DecoderCache`.
@@ -177,28 +187,30 @@ class Transformer(SequenceModel):
         """Runs the decoder over new target tokens.
 
         Args:
-            target_ids: integer tensor `[R, T]`, the T tokens (usually one) that follow those in the
+            target_ids: integer tensor `[R, T]`. The T tokens (usually one) that follow those in the
                 cache.
-            cache: `DecoderCache` from `init_cache` or an earlier step.
-            index: int or scalar tensor, the number of tokens in the cache.
+            cache: `DecoderCache`, from `init_cache` or an earlier step.
+            index: int or scalar tensor. The number of tokens in the cache.
 
         Returns:
-            Logits `[R, T, V]` and the cache with the new tokens.
+            Logits `[R, T, V]` (with a shortlist `[R, T, C]`), and the cache with the new tokens.
         """
         return self.network.decode(
             target_ids, None, cache.source_mask, training=False, cache=cache, start_index=index
         )
 
     def inspect(self, inputs):
-        """One forward pass that also returns what every layer saw; the model stays as it is.
+        """Runs one forward pass and returns the hidden states and attention of every layer.
+
+        The model does not change.
 
         Args:
-            inputs: as for a call, integer tensors or arrays.
+            inputs: dict of integer tensors or arrays, as for a call.
 
         Returns:
             Dict with `logits` `[B, T, V]` and lists with an entry per layer:
-            `encoder_hidden_states` `[B, S, D]` and `decoder_hidden_states` `[B, T, D]` (one more
-            entry each: the embeddings come first), `encoder_attention_scores` `[B, N, S, S]`,
+            `encoder_hidden_states` `[B, S, D]` and `decoder_hidden_states` `[B, T, D]` (with one
+            more entry at the front, the embeddings), `encoder_attention_scores` `[B, N, S, S]`,
             `decoder_attention_scores` `[B, N, T, T]`, `cross_attention_scores` `[B, N, T, S]`.
         """
         record = {}
@@ -218,8 +230,8 @@ class Transformer(SequenceModel):
     def call(self, inputs, training=None, mask=None):
         if not isinstance(inputs, dict) or not {"source_ids", "target_ids"} <= inputs.keys():
             return super().call(inputs, training=training, mask=mask)
-        # Not by the functional graph, whose order of the two embeddings is another one: shared,
-        # they draw their dropout in turn.
+        # Not by the functional graph, which may embed the target before the source: a shared
+        # embedding advances its random numbers for dropout with each use, so the order matters.
         source_ids, target_ids = (
             ops.cast(inputs[key], "int32") for key in ("source_ids", "target_ids")
         )
@@ -240,9 +252,7 @@ class Transformer(SequenceModel):
         return self.network.output.table()
 
     def _segments(self, inputs):
-        """The source's segments of a packed batch, and those of both sides as a pair; `None` twice
-        for other batches.
-        """
+        """The source's segments, and those of both sides as a pair; `None` twice if unpacked."""
         given = [inputs[key] for key in ("source_segments", "target_segments") if key in inputs]
         if not given:
             return None, None
