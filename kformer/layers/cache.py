@@ -2,7 +2,8 @@
 
 A cache is passed in and returned, never stored in a layer: the same model can serve many searches
 at once, and a loop of any backend can carry it (all classes are tuples of tensors). R counts the
-rows of the decoder's batch: sentences times beams. N heads, H head size, S keys."""
+rows of the decoder's batch: sentences times beams. N heads, H head size, S keys.
+"""
 
 from typing import Any, NamedTuple
 
@@ -47,8 +48,9 @@ class KeyValueCache(NamedTuple):
         return self.key, self.value
 
     def causal_mask(self, query_length):
-        """The causal mask `[T, S]` for the T tokens that were appended last; `None` if T is 1,
-        since the last token sees everything.
+        """The causal mask `[T, S]` for the T tokens appended last; `None` if T is 1.
+
+        The last token sees all keys, so it needs no mask.
         """
         if isinstance(query_length, int) and query_length == 1:
             return None
@@ -95,9 +97,7 @@ class StaticKeyValueCache(NamedTuple):
         return self.key, self.value
 
     def causal_mask(self, query_length):
-        """The causal mask `[T, S]` for the T tokens that were appended last; it hides unfilled
-        slots, too.
-        """
+        """The causal mask `[T, S]` for the T tokens appended last; it hides unfilled slots, too."""
         return causal_mask(query_length, ops.shape(self.key)[2], offset=self.length - query_length)
 
     def distances(self, query_length):

@@ -34,8 +34,15 @@ def _xor_shift(x, bits):
 
 
 def mix(x):
-    """MurmurHash3's finaliser: a bijection of int32 in which each input bit affects every output
-    bit.
+    """MurmurHash3's finaliser: a bijection of int32.
+
+    Each input bit affects every output bit.
+
+    Args:
+        x: int32 tensor of any shape.
+
+    Returns:
+        int32 tensor of that shape.
     """
     x = _xor_shift(x, 16) * _int32(_FIRST)
     x = _xor_shift(x, 13) * _int32(_SECOND)
@@ -43,11 +50,18 @@ def mix(x):
 
 
 def drawn_seed(seed):
-    """The seed as an int; for `None` a random one from Python's generator, which
-    `keras.utils.set_random_seed` seeds.
+    """The seed as an int, or a random one in place of `None`.
 
     A layer chooses its seed when it is made, not when it first needs a number. So the seed is in
-    its configuration, and a reloaded layer continues as the saved one would have."""
+    its configuration, and a reloaded layer continues as the saved one would have.
+
+    Args:
+        seed: int or `None`. `None` takes a random one from Python's generator, which
+            `keras.utils.set_random_seed` seeds.
+
+    Returns:
+        An int.
+    """
     return random.getrandbits(31) if seed is None else int(seed)
 
 
@@ -56,7 +70,7 @@ def derive_seed(seed, name):
 
     Args:
         seed: int.
-        name: string; the same name under the same seed always gives the same result.
+        name: str. The same name under the same seed always gives the same result.
 
     Returns:
         An int in `[0, 2**31)`.
@@ -68,8 +82,8 @@ def fold_key(seed, *counters):
     """Mixes a seed and counters (a step, a row) into one int32 key.
 
     Args:
-        seed: Python int.
-        counters: ints or int32 tensors, broadcastable against each other.
+        seed: int.
+        *counters: ints or int32 tensors, broadcastable against each other.
 
     Returns:
         int32 tensor of the counters' broadcast shape.
@@ -87,8 +101,8 @@ def random_bits(rows, columns, key):
     sum would not do: the four corners of any rectangle would not be independent.
 
     Args:
-        rows: number of rows, an int or a scalar tensor.
-        columns: number of columns, an int or a scalar tensor.
+        rows: int or scalar tensor. The number of rows.
+        columns: int or scalar tensor. The number of columns.
         key: int32 tensor, a scalar for the whole matrix, or `[rows]`, where a row's bits depend on
             its own key alone.
 
@@ -106,8 +120,15 @@ def random_bits(rows, columns, key):
 
 
 def uniform(rows, columns, key):
-    """Uniform numbers above 0 and up to 1, float32 `[rows, columns]`; the arguments are
-    `random_bits`'s.
+    """Uniform random numbers above 0 and up to 1.
+
+    Args:
+        rows: int or scalar tensor. The number of rows.
+        columns: int or scalar tensor. The number of columns.
+        key: int32 tensor. As in `random_bits`.
+
+    Returns:
+        float32 tensor `[rows, columns]`.
     """
     bits = mix(random_bits(rows, columns, key))
     # 24 bits fill the significand of a float32. The half step excludes 0, and rounds to 1 at the

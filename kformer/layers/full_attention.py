@@ -1,6 +1,4 @@
-"""Scaled dot-product attention over heads, every query with every key: by a fused kernel or step by
-step.
-"""
+"""Scaled dot-product attention of all queries over all keys, by a fused kernel or step by step."""
 
 from typing import Any, NamedTuple
 
@@ -36,16 +34,17 @@ def full_attention(
 
     Args:
         query: float tensor `[B, N, T, H]`.
-        key, value: float tensors `[B, G, S, H]`, where G divides N: heads next to each other share
-            one.
-        scale: what the scores are multiplied by.
-        mask: boolean, broadcastable to `[B, N, T, S]`, or `None`.
-        bias: float, `[N, T, S]` or `[B, N, T, S]`, added to the scaled scores, or `None`.
-        is_causal: whether a query sees no later key.
-        fused: whether to use the backend's kernel (see `prefers_fused`). With dropout, or if the
-            scores are wanted, it is not used.
-        dropout: a function of the probabilities, or `None`.
-        scores: whether the probabilities are wanted.
+        key: float tensor `[B, G, S, H]`, where G divides N: heads next to each other share one.
+        value: float tensor `[B, G, S, H]`.
+        scale: float. The factor of the scores.
+        mask: boolean tensor broadcastable to `[B, N, T, S]`, or `None`, default `None`.
+        bias: float tensor `[N, T, S]` or `[B, N, T, S]`, or `None`, default `None`. Added to the
+            scaled scores.
+        is_causal: bool, default False. Whether a query sees no later key.
+        fused: bool, default False. Whether to use the backend's kernel (see `prefers_fused`). With
+            dropout or with `scores` it is not used.
+        dropout: function or `None`, default `None`. Called with the probabilities.
+        scores: bool, default False. Whether to return the probabilities.
 
     Returns:
         The context `[B, N, T, H]`, and the probabilities `[B, N, T, S]` or `None`.
@@ -119,7 +118,16 @@ def _by_scores(query, key, value, scale, mask, bias, dropout):
 
 
 def prefers_fused(query, key_length, training):
-    """Whether the backend's kernel is faster for `query` `[B, N, T, H]`."""
+    """Whether the backend's kernel is faster.
+
+    Args:
+        query: float tensor `[B, N, T, H]`.
+        key_length: int or scalar tensor. S.
+        training: bool or `None`.
+
+    Returns:
+        bool.
+    """
     backend = keras.backend.backend()
     if backend == "tensorflow":
         return False
@@ -173,7 +181,7 @@ class FullAttention:
     """
 
     def init_cache(self, layer, rows, max_length=None):
-        """An empty cache for `rows` rows, of fixed capacity if `max_length` is given."""
+        """An empty cache for `rows` rows, with a fixed capacity if `max_length` is given."""
         size = (rows, layer.num_key_value_heads, layer.head_size, layer.compute_dtype)
         if max_length is None:
             return KeyValueCache.empty(*size)
@@ -183,9 +191,10 @@ class FullAttention:
         """Attention over split heads.
 
         Args:
-            layer: the `MultiHeadAttention`.
+            layer: `MultiHeadAttention`.
             query: float tensor `[B, N, T, H]`.
-            key, value: float tensors `[B, G, S, H]`.
+            key: float tensor `[B, G, S, H]`.
+            value: float tensor `[B, G, S, H]`.
             cache: what `init_cache` or an earlier call returned, a `CrossAttentionCache`, or
                 `None`.
             call: `AttentionCall`.

@@ -5,8 +5,11 @@ def seeded(initializer, seed):
     """A copy of an initializer with another seed, so that no two weights start equal.
 
     Args:
-        initializer: a `keras.initializers.Initializer`.
+        initializer: `keras.initializers.Initializer`.
         seed: int or `None`.
+
+    Returns:
+        `keras.initializers.Initializer`.
     """
     config = initializer.get_config()
     if "seed" in config:

@@ -12,6 +12,12 @@ def of_list(value):
 
     Keras takes a nested list for a structure of many tensors.
 
+    Args:
+        value: nested list, or any other value.
+
+    Returns:
+        Tensor of float32, int32 or bool for a list of numbers; else `value`.
+
     Raises:
         ValueError: the list holds strings, or rows of different lengths.
     """
@@ -37,9 +43,9 @@ def check_rank(owner, value, axes):
     """Refuses an input with another number of axes.
 
     Args:
-        owner: string, the name of the input.
-        value: tensor or array; what has no shape is not checked.
-        axes: string such as `"[B, T, D]"`.
+        owner: str. The name of the input, for the message.
+        value: tensor or array. A value without a shape is not checked.
+        axes: str. Such as `"[B, T, D]"`.
 
     Raises:
         ValueError: the input has another rank.

@@ -30,13 +30,14 @@ def linear_attention(
 
     Args:
         query: float tensor `[B, N, T, H]`.
-        key, value: float tensors `[B, N, S, H]`.
-        padding_mask: boolean `[B, S]`, `True` at real keys, or `None`.
-        is_causal: whether a query sees no later key; T = S then.
-        state: `LinearAttentionCache` of the tokens before these, or `None`. Only causal attention
-            has one.
-        rotate: a function of queries or keys `[B, N, T, H]` that rotates them by their positions,
-            or `None`. The weights' numerator is rotated, their sum is not, so that it stays
+        key: float tensor `[B, N, S, H]`.
+        value: float tensor `[B, N, S, H]`.
+        padding_mask: boolean tensor `[B, S]` or `None`, default `None`. `True` at real keys.
+        is_causal: bool, default False. Whether a query sees no later key; T = S then.
+        state: `LinearAttentionCache` or `None`, default `None`. The tokens before these, for causal
+            attention alone.
+        rotate: function or `None`, default `None`. It rotates queries or keys `[B, N, T, H]` by
+            their positions. The weights' numerator is rotated, their sum is not, so that it stays
             positive (Su et al. 2021, equation 19).
 
     Returns:
@@ -97,11 +98,15 @@ def linear_attention(
 
 
 def linear_weights(query, key, mask):
-    """The weights of `linear_attention` without rotation, as a matrix `[B, N, T, S]` to look at.
+    """The weights of `linear_attention` without rotation, as a matrix to look at.
 
     Args:
-        query, key: float tensors `[B, N, T, H]` and `[B, N, S, H]`.
-        mask: boolean, broadcastable to `[B, N, T, S]`, or `None`.
+        query: float tensor `[B, N, T, H]`.
+        key: float tensor `[B, N, S, H]`.
+        mask: boolean tensor broadcastable to `[B, N, T, S]`, or `None`.
+
+    Returns:
+        float32 tensor `[B, N, T, S]`.
     """
     scores = ops.einsum(
         "bnth,bnsh->bnts", features(ops.cast(query, "float32")), features(ops.cast(key, "float32"))

@@ -26,12 +26,13 @@ def window_mask(
                                 . . . 1 1                  . . 1 . 1                       1 . . 1 1
 
     Args:
-        query_length, key_length: T and S, ints or scalar tensors.
-        window: W, steps in each direction.
-        dilation: length of a step.
-        global_tokens: the number of tokens at the beginning that see all and are seen by all.
-        is_causal: whether a query sees no later key, the global ones included.
-        offset: position of the first query among the keys.
+        query_length: int or scalar tensor. T.
+        key_length: int or scalar tensor. S.
+        window: int. W, the steps in each direction.
+        dilation: int, default 1. The length of a step.
+        global_tokens: int, default 0. How many first tokens see all tokens and are seen by all.
+        is_causal: bool, default False. Whether a query sees no later key, the global ones included.
+        offset: int or scalar tensor, default 0. The position of the first query among the keys.
 
     Returns:
         Boolean tensor `[T, S]`.
@@ -73,20 +74,23 @@ def local_attention(
     is_causal=False,
     dropout=None,
 ):
-    """Attention under `window_mask`, over the band alone; zeros for a query whose keys are all
-    masked.
+    """Attention under `window_mask`, over the band alone; zeros for a query with all keys masked.
 
     Args:
         query: float tensor `[B, N, T, H]`.
-        key, value: float tensors `[B, G, T, H]`, where G divides N.
-        scale: what the scores are multiplied by.
-        window, dilation, global_tokens, is_causal: as in `window_mask`.
-        mask: boolean, broadcastable to `[B, N, T, T]`, or `None`. It is as large as the scores of
-            full attention.
-        padding_mask: boolean `[B, T]`, `True` at real keys, or `None`.
-        bias: float `[N, W, 3 W]` (causal: `[N, W, 2 W]`), a bias of the distances that
-            `band_distances` returns, or `None`. Not with global tokens.
-        dropout: a function of the probabilities, or `None`.
+        key: float tensor `[B, G, T, H]`, where G divides N.
+        value: float tensor `[B, G, T, H]`.
+        scale: float. The factor of the scores.
+        window: int. As in `window_mask`.
+        dilation: int, default 1. As in `window_mask`.
+        global_tokens: int, default 0. As in `window_mask`.
+        mask: boolean tensor broadcastable to `[B, N, T, T]`, or `None`, default `None`. It is as
+            large as the scores of full attention.
+        padding_mask: boolean tensor `[B, T]` or `None`, default `None`. `True` at real keys.
+        bias: float tensor `[N, W, 3 W]` (causal: `[N, W, 2 W]`) or `None`, default `None`. A bias
+            of the distances that `band_distances` returns. Not with global tokens.
+        is_causal: bool, default False. As in `window_mask`.
+        dropout: function or `None`, default `None`. Called with the probabilities.
 
     Returns:
         The context `[B, N, T, H]`.
@@ -135,9 +139,7 @@ def local_attention(
 
 
 def _seen_in_band(blocks, positions, query_positions, global_tokens, mask, padding_mask):
-    """Which keys of the band each query sees, the global ones left out: boolean, broadcastable to
-    `[B, N, C, W, X]`.
-    """
+    """Which band keys (no global ones) each query sees: broadcastable to `[B, N, C, W, X]`."""
     key_positions = ops.expand_dims(blocks.neighbours(positions, fill=-1), -2)  # [C, 1, X]
     distance = key_positions - query_positions
     is_near = ops.less_equal(ops.abs(distance), blocks.window * blocks.dilation)
@@ -154,9 +156,7 @@ def _seen_in_band(blocks, positions, query_positions, global_tokens, mask, paddi
 
 
 def _seen_of_first(query_positions, count, is_causal, mask, padding_mask):
-    """Which of the first `count` tokens, the global ones, each query sees: boolean, broadcastable
-    to `[B, N, C, W, g]`.
-    """
+    """Which of the `count` global tokens each query sees: broadcastable to `[B, N, C, W, g]`."""
     indices = ops.arange(count, dtype="int32")
     seen = ops.broadcast_to(query_positions >= 0, (*ops.shape(query_positions)[:-1], count))
     if is_causal:
@@ -170,10 +170,9 @@ def _seen_of_first(query_positions, count, is_causal, mask, padding_mask):
 
 
 class _Blocks:
-    """The blocks of a sequence: token `t` is in the sequence `t mod d`, which is cut into blocks
-    of W.
+    """The blocks of a sequence: token `t` is in the sequence `t mod d`, split into blocks of W.
 
-    C is the number of blocks of all d sequences.
+    C is the number of blocks of all d sequences. Tensors of booleans or ints have no axis H.
     """
 
     def __init__(self, length, window, dilation, is_causal):
@@ -187,9 +186,7 @@ class _Blocks:
         self.count = (length + window * dilation - 1) // (window * dilation)
 
     def _apart(self, x, fill):
-        """`[..., T, H]` -> `[..., d, C / d, W, H]` and the axis of d; without H for booleans and
-        ints, whose last axis is T.
-        """
+        """`[..., T, H]` -> `[..., d, C / d, W, H]` and the index of the axis d."""
         axis = len(x.shape) - 1 - _has_size(x)
         x = _padded(x, axis, 0, self.count * self.window * self.dilation - self.length, fill)
         lead, size = list(ops.shape(x)[:axis]), list(x.shape[axis + 1 :])
@@ -207,12 +204,13 @@ class _Blocks:
         )
 
     def split(self, x, fill=0):
-        """`[..., T, H]` -> `[..., C, W, H]`; without H for booleans and ints."""
+        """`[..., T, H]` -> `[..., C, W, H]`"""
         return self._together(*self._apart(x, fill))
 
     def neighbours(self, x, fill=0):
-        """`[..., T, H]` -> `[..., C, X, H]`: for each block the keys of the block before, its own
-        and, unless causal, the next.
+        """`[..., T, H]` -> `[..., C, X, H]`: the keys of each block and of its neighbours.
+
+        If causal, the next block is omitted.
         """
         x, axis = self._apart(x, fill)
         x = _padded(x, axis + 1, 1, 0 if self.is_causal else 1, fill)
@@ -244,9 +242,7 @@ def _padded(x, axis, before, after, fill):
 
 
 def _of_band(mask, query_positions, key_positions):
-    """A mask `[B or 1, N or 1, T or 1, T]` at pairs of positions: queries `[C, W, 1]`, keys `[C, 1
-    or W, X]`.
-    """
+    """A mask at queries `[C, W, 1]` and keys `[C, 1 or W, X]`; all axes but the last may be 1."""
     queries = (
         ops.maximum(query_positions, 0) if mask.shape[2] != 1 else ops.zeros_like(query_positions)
     )
@@ -342,10 +338,10 @@ class LocalAttention:
 
 
 class WindowCache(NamedTuple):
-    """Keys and values that a causal window can still see: those of the first g tokens, and of the
-    last W d tokens in a ring.
+    """Keys and values that a causal window can still see.
 
-    Its size does not depend on the number of tokens. R rows, G heads of keys.
+    They are those of the first g tokens, and of the last W d tokens in a ring. The size does not
+    depend on the number of tokens. R rows, G heads of keys.
     """
 
     key: Any  # [R, G, g + W d, H]
@@ -379,16 +375,15 @@ class WindowCache(NamedTuple):
         return self._replace(key=keys, value=values, length=length + added)
 
     def view(self, key, value):
-        """Keys and values that the next T tokens may see, `[R, G, slots + T, H]`: those in the
-        cache, then their own, which are given.
-        """
+        """Keys and values `[R, G, slots + T, H]`: of the cache, then of the next T tokens."""
         return ops.concatenate([self.key, key], axis=2), ops.concatenate(
             [self.value, value], axis=2
         )
 
     def distances(self, query_length):
-        """Distances `[T, slots + T]` from the next T tokens to the keys of `view`; large for an
-        empty slot.
+        """Distances `[T, slots + T]` from the next T tokens to the keys of `view`.
+
+        The distance of an empty slot is large.
         """
         first, slots = self._sizes()
         held = _held(self.length, first, slots)

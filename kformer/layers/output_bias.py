@@ -10,8 +10,11 @@ from kformer.layers.inputs import ReadsLists
 class OutputBias(ReadsLists):
     """Adds one number per token of the vocabulary to the logits.
 
-    Marian's models have it beside an output projection that shares the embedding's table and so has
-    no bias of its own.
+    Marian's models have it in addition to an output projection that shares the embedding's table
+    and so has no bias of its own.
+
+    Args:
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
         inputs: float tensor `[B, T, V]`.
