@@ -1,4 +1,4 @@
-"""What `kformer train` does: a whole training, from two files of text to a run directory."""
+"""The training of `kformer train`, from two text files to a run directory."""
 
 from kformer.trainer.interruption import TrainingInterrupted
 from kformer.trainer.options import TrainOptions

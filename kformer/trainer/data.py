@@ -1,4 +1,4 @@
-"""The text of a training: checked, counted, prepared, and made into batches."""
+"""Checks, counts and prepares the text of a training, and makes batches of it."""
 
 import pathlib
 
@@ -10,20 +10,20 @@ from kformer.utils.checks import check_same_length
 from kformer.utils.lines import check_readable, count_lines, read_lines
 from kformer.utils.progress import Progress
 
-# Within a run directory: the teachers' predictions for the training text.
+# The folder of the teachers' predictions for the training text, within a run directory.
 _SOFT_TARGETS = pathlib.Path("data", "soft-targets")
-# A validation set is small: few shapes are enough.
+# A validation set is small, so few shapes of batches are enough.
 _VALIDATION_SHAPES = 4
 
 
 def count_pairs(options):
-    """Counts the lines of the training text, and checks all files before the long work.
+    """Checks all text files before the long work, and counts the lines of the training text.
 
     Args:
         options: `TrainOptions`.
 
     Returns:
-        int.
+        int. The number of pairs.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -45,16 +45,28 @@ def count_pairs(options):
 
 
 def validation_lines(options):
-    """Source and target lines of the validation set: two lists of str."""
+    """Yields the source lines and then the target lines of the validation set.
+
+    Args:
+        options: `TrainOptions`.
+
+    Yields:
+        List of str, twice.
+    """
     for path in (options.valid_source, options.valid_target):
         yield read_lines(path, "validation")
 
 
 def load_teachers(path, options):
-    """Loads the teachers whose predictions are still to be computed.
+    """Loads the teachers, if their predictions must still be computed.
+
+    Args:
+        path: `pathlib.Path` of the run directory.
+        options: `TrainOptions`.
 
     Returns:
-        List of (model, tokenizer, config), empty if the run directory has the predictions.
+        List of tuples (model, tokenizer, config), empty if there are no teachers or the run
+        directory already has their predictions.
     """
     if (path / _SOFT_TARGETS).exists():
         return []
@@ -64,8 +76,13 @@ def load_teachers(path, options):
 def check_teachers(options, teachers, tokenizer):
     """Checks that the teachers have the model's tokenizer.
 
+    Args:
+        options: `TrainOptions`.
+        teachers: list of tuples, from `load_teachers`.
+        tokenizer: `Tokenizer` of the model.
+
     Raises:
-        ValueError: one has another.
+        ValueError: a teacher has another tokenizer.
     """
     for run, (_, other, _) in zip(options.teachers or (), teachers, strict=False):
         if not tokenizer.writes_like(other):
@@ -76,12 +93,12 @@ def check_teachers(options, teachers, tokenizer):
 
 
 def check_same_batches(train, state, path):
-    """Checks that the batches are those that the training began with.
+    """Checks that the batches are the same as at the beginning of the training.
 
     Args:
-        train: `ParallelDataset`.
-        state: `TrainingState` of its checkpoint.
-        path: `pathlib.Path` of its run directory.
+        train: `ParallelDataset` of the training text.
+        state: `TrainingState` of the checkpoint.
+        path: `pathlib.Path` of the run directory.
 
     Raises:
         ValueError: the checkpoint has another seed or batch size than the config of the run.
@@ -96,13 +113,13 @@ def check_same_batches(train, state, path):
 
 
 class TextOfTraining:
-    """The two corpora of a training, with which its datasets are made.
+    """The prepared text of a training, from which its datasets are made.
 
     Args:
-        path: `pathlib.Path` of the run directory, whose folder `data` keeps what is prepared.
+        path: `pathlib.Path` of the run directory. Its folder `data` keeps the prepared text.
         options: `TrainOptions`.
         tokenizer: `Tokenizer`.
-        max_length: int, the longest sequence in tokens.
+        max_length: int. The longest sequence in tokens.
         report: function that takes a sentence.
     """
 
@@ -113,7 +130,7 @@ class TextOfTraining:
 
     @property
     def num_tokens(self):
-        """Tokens of the training text on its longer side."""
+        """int: the tokens of the training text on its longer side."""
         return max(self.corpus.num_source_tokens, self.corpus.num_target_tokens)
 
     def _prepared(self, source, target):
@@ -128,13 +145,14 @@ class TextOfTraining:
         )
 
     def check_same(self, state):
-        """Checks that the text is the one that the training began with.
+        """Checks that the text is the same as at the beginning of the training.
 
         Args:
-            state: `TrainingState` of its checkpoint.
+            state: `TrainingState` of the checkpoint.
 
         Raises:
-            ValueError: the prepared text has another name, which is a digest of its content.
+            ValueError: it is another text. The name of the folder of a prepared text is a digest of
+                its content.
         """
         if self.corpus.folder.name != state.data["corpus"]:
             raise ValueError(
@@ -143,17 +161,17 @@ class TextOfTraining:
             )
 
     def datasets(self, options, teachers):
-        """Makes the datasets.
+        """Makes the datasets for training and validation.
 
         Args:
-            options: `TrainOptions` after `settle_text`.
-            teachers: list of models whose predictions are still to be computed.
+            options: `TrainOptions`, from `settle_text`.
+            teachers: list of models whose predictions must still be computed.
 
         Returns:
-            (training, validation): `ParallelDataset`s; the second is `None` without validation.
+            Tuple of two `ParallelDataset`; the second is `None` without a validation set.
         """
         settings = {"batch_tokens": options.batch_tokens, "packed": options.packed}
-        max_shapes = options.max_shapes or 1  # Packed batches have one shape anyway.
+        max_shapes = options.max_shapes or 1  # Packed batches all have one shape.
         noise = {
             "subword_sampling": options.subword_sampling,
             "word_dropout": options.word_dropout,
@@ -163,7 +181,7 @@ class TextOfTraining:
             noise["soft_targets"] = self._soft_targets(options, teachers)
         seed = (
             options.seed or 0
-        )  # The order of the batches has a seed also where dropout keeps its.
+        )  # The batches need a seed even if the dropout of a trained model keeps its own.
         train = ParallelDataset.from_prepared(
             self.corpus, **settings, **noise, max_shapes=max_shapes, seed=seed
         )
@@ -178,7 +196,7 @@ class TextOfTraining:
         return train, valid
 
     def _soft_targets(self, options, teachers):
-        """The teachers' predictions for the training text, computed once in a training."""
+        """The teachers' predictions for the training text, computed once for each training."""
         folder = self._path / _SOFT_TARGETS
         if teachers:
             count = f"{len(teachers)} teachers" if len(teachers) > 1 else "the teacher"

@@ -1,8 +1,8 @@
-"""The settings of a training: values for unset options, by the corpus, each with its reason.
+"""The settings of a training: values for unset options, chosen by the corpus, with reasons.
 
-`settle_text` sets what the batches and the model are made by, `settle_course` what the length of an
-epoch and the size of the model decide. The numbers are from trainings on Multi30k (29,000 pairs;
-benchmarks/RESULTS.md) and from the papers that are named beside them.
+`settle_text` sets the options for the batches and the model. `settle_course` sets those that depend
+on the length of an epoch and the size of the model. The numbers come from trainings on Multi30k
+(29,000 pairs; benchmarks/RESULTS.md) and from the papers that the docstrings name.
 """
 
 import dataclasses
@@ -15,11 +15,11 @@ from kformer_cli.declarations import TRAINING, default_of
 from kformer_cli.declared_option import NEW_MODEL, NEW_TOKENIZER, PADDED, TEACHERS, VALIDATION
 
 FEW_PAIRS, MANY_PAIRS = 200_000, 2_000_000
-# From fewer pairs a new model learns no translation of any other sentence.
+# From fewer pairs a new model does not learn to translate other sentences.
 FEWEST_PAIRS = 1000
 USUAL_BATCH_TOKENS = 4096
-# Validations in a row without a better one, after which no better one is likely; with a small
-# corpus they lie close to each other.
+# After so many validations without improvement a better one is unlikely. With a small corpus the
+# validations follow each other quickly, so they must span a number of steps too.
 PATIENCE, PATIENT_STEPS = 10, 1000
 
 
@@ -28,8 +28,8 @@ class TextFacts:
     """What is known of a training before its batches are made.
 
     Attributes:
-        num_pairs: int, lines of the training text.
-        num_tokens: int, its tokens on the longer side.
+        num_pairs: int. The lines of the training text.
+        num_tokens: int. Its tokens on the longer side.
         resumed: bool, default False. Whether the model comes from a checkpoint.
     """
 
@@ -43,8 +43,8 @@ class CourseFacts:
     """What is known of a training once its batches and its model are made.
 
     Attributes:
-        steps_per_epoch: int, batches of an epoch.
-        hidden_dim: int, D of the model.
+        steps_per_epoch: int. The batches of an epoch.
+        hidden_dim: int. D of the model.
         resumed: bool, default False. Whether the model comes from a checkpoint.
     """
 
@@ -58,7 +58,8 @@ class Settled(NamedTuple):
 
     Attributes:
         options: `TrainOptions`.
-        reasons: dict of the name of an option to a sentence: what was chosen, and why.
+        reasons: dict of str to str. For the name of an option, a sentence about its value and the
+            reason for it.
     """
 
     options: TrainOptions
@@ -86,14 +87,14 @@ class _Settings:
 
 
 def settle_text(options, facts):
-    """Sets the options by which the batches and the model are made.
+    """Sets the options for the batches and the model.
 
     Args:
         options: `TrainOptions`.
         facts: `TextFacts`.
 
     Returns:
-        `Settled`. All options are set that have a default, and `batch_tokens`; for a new model also
+        `Settled`. Set are all options that have a default, and `batch_tokens`; for a new model also
         `norm` and `dropout`.
     """
     settings = _Settings(options)
@@ -131,12 +132,12 @@ def settle_course(options, facts):
     """Sets the options that depend on the number of steps and on the size of the model.
 
     Args:
-        options: `TrainOptions` that `settle_text` returned.
+        options: `TrainOptions`, from `settle_text`.
         facts: `CourseFacts`.
 
     Returns:
-        `Settled`. Also set are `epochs` (unless there are `steps`), `patience` with a validation,
-        `ema`, `warmup_steps` and `learning_rate`.
+        `Settled`. Also set are `epochs` (unless `steps` is given), `patience` (if there is a
+        validation set), `ema`, `warmup_steps` and `learning_rate`.
     """
     settings = _Settings(options)
     if options.steps is None:
@@ -162,7 +163,7 @@ def settle_course(options, facts):
 
 
 def _choose_average(settings, options, total_steps):
-    # It moves with every batch, also where several make one update.
+    # The average moves with every batch, also if several batches make one update.
     ema = 0.0 if options.start_from else choose_ema(total_steps)
     why = "begins with a trained model" if options.start_from else "has fewer than 100 steps"
     sentence = f"average: none, as the training {why}"
@@ -176,19 +177,31 @@ def _choose_average(settings, options, total_steps):
 
 
 def count_steps(steps, epochs, steps_per_epoch):
-    """Steps of the whole training: int, or infinity if both limits are `None`."""
+    """Returns the number of steps of the whole training.
+
+    Args:
+        steps: int or `None`. The limit of steps.
+        epochs: int or `None`. The limit of epochs.
+        steps_per_epoch: int. The batches of an epoch.
+
+    Returns:
+        int; infinity if both limits are `None`.
+    """
     return min(steps or math.inf, (epochs or math.inf) * steps_per_epoch)
 
 
 def describe_schedule(options, peak, warmup, hidden_dim, total_updates):
-    """The learning rate in a sentence: what was chosen and, where it was unset, why.
+    """Describes the learning rate in a sentence, with the reasons for the values of unset options.
 
     Args:
-        options: `TrainOptions` as they were before the learning rate was chosen.
-        peak: float, the highest rate.
-        warmup: int, updates until the peak.
-        hidden_dim: int, D of the model.
-        total_updates: int, updates of the whole training.
+        options: `TrainOptions`, before the learning rate was chosen.
+        peak: float. The highest rate.
+        warmup: int. The updates until the peak.
+        hidden_dim: int. D of the model.
+        total_updates: int. The updates of the whole training.
+
+    Returns:
+        str.
     """
     step = "step" if options.accumulate == 1 else "update"
     cooldown = math.ceil(options.cooldown * total_updates)
@@ -215,21 +228,37 @@ def describe_schedule(options, peak, warmup, hidden_dim, total_updates):
 
 
 def default_vocabulary_size(num_pairs):
-    """Pieces that occur often enough to be learnt: 1,000 to 32,000 by the number of pairs."""
+    """Returns a number of pieces that each occur often enough to be learnt, 1,000 to 32,000.
+
+    Args:
+        num_pairs: int. The lines of the training text.
+    """
     limits = {2_000: 1000, 8_000: 2000, 20_000: 4000, FEW_PAIRS: 8000, MANY_PAIRS: 16_000}
     return next((size for most, size in limits.items() if num_pairs <= most), 32_000)
 
 
 def describe_vocabulary_size(size, num_pairs):
-    """Why a new tokenizer has so many pieces, in words."""
-    # A pair has some 25 tokens, so a piece occurs 25 times on average where these are equal.
+    """Describes why a new tokenizer has its number of pieces.
+
+    Args:
+        size: int. The number of pieces.
+        num_pairs: int. The lines of the training text.
+
+    Returns:
+        str.
+    """
+    # A pair has some 25 tokens: with as many pieces as pairs, a piece occurs 25 times on average.
     if size <= num_pairs:
         return f"few enough that each occurs often in {num_pairs:,} pairs"
     return f"of which many occur only once or twice in {num_pairs:,} pairs"
 
 
 def warn_of_few_pairs(num_pairs):
-    """A warning that a text is too small for a new model, or `None`."""
+    """Returns a warning if a text is too small for a new model, else `None`.
+
+    Args:
+        num_pairs: int. The lines of the training text.
+    """
     if num_pairs >= FEWEST_PAIRS:
         return None
     pairs = f"{num_pairs:,} pairs" if num_pairs > 1 else "one pair"
@@ -240,7 +269,15 @@ def warn_of_few_pairs(num_pairs):
 
 
 def choose_dropout(preset, num_pairs):
-    """The rate, and why: text that a model can learn by heart needs more of it."""
+    """Chooses the dropout rate: more for a text that is small enough to be learnt by heart.
+
+    Args:
+        preset: str. The name of the preset.
+        num_pairs: int. The lines of the training text.
+
+    Returns:
+        The rate, float, and the reason, str.
+    """
     if num_pairs <= FEW_PAIRS:
         return 0.3, f"as there are at most {FEW_PAIRS:,} pairs, which a model soon knows by heart"
     if num_pairs <= MANY_PAIRS:
@@ -251,13 +288,16 @@ def choose_dropout(preset, num_pairs):
 
 
 def choose_batch_tokens(num_tokens):
-    """Tokens of a batch, and why: 4096, or the power of two from 512 that gives 200 steps an epoch.
+    """Chooses the tokens of a batch: 4096, or less so that an epoch has 200 steps, at least 512.
 
-    Small batches mean many updates: 29,000 pairs learn in half as many epochs with 2048 tokens as
-    with 4096.
+    Smaller batches mean more updates: on 29,000 pairs a model needs half as many epochs with 2048
+    tokens as with 4096.
 
     Args:
-        num_tokens: int, tokens of an epoch.
+        num_tokens: int. The tokens of an epoch.
+
+    Returns:
+        The number of tokens, an int power of two, and the reason, str.
     """
     tokens = USUAL_BATCH_TOKENS
     while tokens > 512 and num_tokens / tokens < 200:
@@ -271,13 +311,17 @@ def choose_batch_tokens(num_tokens):
 
 
 def choose_epochs(steps_per_epoch, accumulate=1):
-    """Epochs, and why: 20, or up to 30 where these are under 7,500 steps.
+    """Chooses the number of epochs: 20, or up to 30 to reach 7,500 steps.
 
-    The training has at least 2,000 updates, and no more epochs than reach 100,000 steps.
+    It is raised to reach at least 2,000 updates, and lowered to the epochs that reach 100,000
+    steps.
 
     Args:
-        steps_per_epoch: int, batches of an epoch.
-        accumulate: int, default 1. Batches of an update.
+        steps_per_epoch: int. The batches of an epoch.
+        accumulate: int, default 1. The batches of an update.
+
+    Returns:
+        The number of epochs, int, and the reason, str.
     """
     epochs = max(20, min(30, math.ceil(7500 / steps_per_epoch)))
     if epochs * steps_per_epoch < 2000 * accumulate:
@@ -295,9 +339,16 @@ def choose_epochs(steps_per_epoch, accumulate=1):
 
 
 def choose_patience(steps_per_epoch, valid_every):
-    """Validations, and why: 10, or those of 1,000 steps.
+    """Chooses the patience: 10 validations, or more so that they span 1,000 steps.
 
-    A model of a small corpus is still warming up in the first epochs, which have few steps.
+    With a small corpus the first epochs have few steps, and the model is still warming up.
+
+    Args:
+        steps_per_epoch: int. The batches of an epoch.
+        valid_every: int. The epochs between two validations.
+
+    Returns:
+        The number of validations, int, and the reason, str, which is empty for 10.
     """
     patience = max(PATIENCE, math.ceil(PATIENT_STEPS / (steps_per_epoch * valid_every)))
     if patience == PATIENCE:
@@ -306,18 +357,33 @@ def choose_patience(steps_per_epoch, valid_every):
 
 
 def choose_warmup(total_steps):
-    """A fifth of the training, and at most the paper's 4,000 steps."""
+    """Chooses the warm-up: a fifth of the training, at most the paper's 4,000 steps.
+
+    Args:
+        total_steps: int. The updates of the whole training.
+
+    Returns:
+        int, at least 1.
+    """
     return max(1, min(4000, total_steps // 5))
 
 
 def choose_learning_rate(hidden_dim, warmup_steps, fine_tuning=False):
-    """The peak: 0.64 / hidden size for a small model, up to 256; for a larger one that of the
-    paper's schedule, and no more than this.
+    """Chooses the peak of the learning rate.
 
-    It is 0.005 at hidden size 128, at which Wu et al. 2021 train the preset `tiny`, twice what the
-    paper's schedule gives. A short warm-up would bring the paper's too high. A model that is
-    trained further gets a tenth of it, so that it does not forget what it
-    knows: 1.25e-4 at hidden size 512.
+    Up to hidden size 256 it is 0.64 / hidden size. For a larger model it is the peak of the paper's
+    schedule, which is too high after a short warm-up, so it is at most 0.64 / hidden size. At
+    hidden size 128 this is 0.005, with which Wu et al. 2021 train the preset `tiny`: twice the peak
+    of the paper's schedule. A model that is trained further gets a tenth, so that it does not
+    forget what it has learnt: 1.25e-4 at hidden size 512.
+
+    Args:
+        hidden_dim: int. D of the model.
+        warmup_steps: int. The updates until the peak.
+        fine_tuning: bool, default False. Whether a trained model is trained further.
+
+    Returns:
+        float.
     """
     most = 0.64 / hidden_dim
     peak = most if hidden_dim <= 256 else min((hidden_dim * warmup_steps) ** -0.5, most)
@@ -325,7 +391,12 @@ def choose_learning_rate(hidden_dim, warmup_steps, fine_tuning=False):
 
 
 def choose_ema(total_steps):
-    """The momentum of an average over the last tenth of the steps, at most the last 1,000; 0, for
-    none, in a short trial.
+    """Chooses the momentum of the average of weights: over a tenth of the steps, at most 1,000.
+
+    Args:
+        total_steps: int. The steps of the whole training.
+
+    Returns:
+        float; 0.0, which means no average, for a training of fewer than 100 steps.
     """
     return round(max(0.0, min(0.999, 1 - 10 / total_steps)), 4) if total_steps >= 100 else 0.0

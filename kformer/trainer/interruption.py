@@ -1,4 +1,4 @@
-"""A training that ends by Ctrl-C or SIGTERM saves a checkpoint first."""
+"""Ending a training by Ctrl-C or SIGTERM, with a checkpoint."""
 
 import contextlib
 import signal
@@ -11,7 +11,7 @@ _SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM ended a training, whose last step is in a checkpoint.
+    """Ctrl-C or SIGTERM ended a training, after a checkpoint of its last step was saved.
 
     Args:
         step: int. The step of the checkpoint.
@@ -24,14 +24,14 @@ class TrainingInterrupted(KeyboardInterrupt):
 
 
 class Interruption(keras.callbacks.Callback):
-    """Ends a training after the step in which a signal came, with a checkpoint.
+    """Ends a training at the end of the step in which a signal arrives, with a checkpoint.
 
-    Used as a context manager, it handles Ctrl-C and SIGTERM. After the first signal the former
-    handlers apply again, so that a second Ctrl-C ends the training at once. In other threads than
-    the main one Python allows no handlers, and signals do what they did.
+    Used as a context manager, it handles Ctrl-C and SIGTERM. After the first signal the previous
+    handlers apply again, so that a second Ctrl-C ends the training at once. Python allows handlers
+    only in the main thread; in other threads nothing changes.
 
     Args:
-        checkpoint: `kformer.training.Checkpoint` of the same training, which comes before this
+        checkpoint: `kformer.training.Checkpoint` of the same training. It must come before this
             callback.
         report: function that takes a sentence.
 
@@ -48,7 +48,7 @@ class Interruption(keras.callbacks.Callback):
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
                 former = signal.signal(number, self._handle)
-                # A handler that Python did not install is None, and cannot be put back.
+                # A handler that Python did not install is None and cannot be restored.
                 self._former[number] = signal.SIG_DFL if former is None else former
         return self
 
@@ -60,7 +60,7 @@ class Interruption(keras.callbacks.Callback):
     def _handle(self, number, frame):
         self._signal_number = number
         self.__exit__()
-        # A handler may interrupt a print to the same stream, which is an error then.
+        # If the signal interrupted a print to the same stream, printing here raises a RuntimeError.
         with contextlib.suppress(RuntimeError):
             print(file=sys.stderr)
             self._report(
@@ -69,7 +69,7 @@ class Interruption(keras.callbacks.Callback):
             )
 
     def on_train_batch_end(self, batch, logs=None):
-        # At the end of an epoch the validation belongs to the step.
+        # After the last batch of an epoch comes the validation, so on_epoch_end ends the training.
         if self._signal_number is not None and not self._checkpoint.is_last_batch():
             self._end()
 

@@ -1,4 +1,4 @@
-"""The model of a training: a new one, or that of another run, and how it is compiled."""
+"""Makes the model of a training, or takes that of another run, and compiles it."""
 
 import inspect
 import math
@@ -11,7 +11,7 @@ from kformer.models.config import check_packing
 from kformer.training.recipe import paper_recipe
 from kformer.training.schedules import WarmupInverseSqrt
 
-# Arguments that other options of a training choose, or its tokenizer.
+# Arguments that other options of a training or its tokenizer set.
 _CHOSEN_ELSEWHERE = {
     "vocabulary_size",
     "target_vocabulary_size",
@@ -29,7 +29,7 @@ _CHOSEN_ELSEWHERE = {
     "name",
     "trainable",
 }
-# Names and defaults.
+# The names of model options with their defaults.
 MODEL_OPTIONS = {
     name: parameter.default
     for name, parameter in inspect.signature(Transformer).parameters.items()
@@ -39,7 +39,14 @@ _DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")
 
 
 def preset_config(preset):
-    """Keyword arguments of `Transformer` that a preset recommends."""
+    """Returns the keyword arguments of `Transformer` in a preset.
+
+    Args:
+        preset: str. The name of the preset.
+
+    Returns:
+        dict.
+    """
     return dict(PRESETS[preset].config)
 
 
@@ -47,11 +54,11 @@ def check_model_options(options, preset):
     """Checks that a model can be made with these options.
 
     Args:
-        options: dict, names of `MODEL_OPTIONS` and values.
-        preset: str, name of the preset that they change.
+        options: dict of str to value. Their names are those of `MODEL_OPTIONS`.
+        preset: str. The name of the preset that they change.
 
     Raises:
-        ValueError: `Transformer` takes no such name or value.
+        ValueError: there is no such option, or `Transformer` does not take its value.
     """
     for name, value in options.items():
         if name not in MODEL_OPTIONS:
@@ -68,7 +75,7 @@ def check_model_options(options, preset):
                 raise ValueError(
                     f"The model option {name} must be {what}, but {value!r} was given."
                 )
-    # One layer of each stack shows everything that may be wrong.
+    # All layers of a stack take the same options, so one of each is enough to check them.
     sizes = {name: options.get(name, 2) for name in ("num_encoder_layers", "num_decoder_layers")}
     depths = {name: 1 for name, value in sizes.items() if isinstance(value, int) and value > 1}
     try:
@@ -80,18 +87,18 @@ def check_model_options(options, preset):
 
 
 def make_model(options, tokenizer, start):
-    """The model that a training begins with.
+    """Makes the model that a training begins with.
 
     Args:
-        options: `TrainOptions` after `settle_text`.
+        options: `TrainOptions`, from `settle_text`.
         tokenizer: `Tokenizer`.
-        start: the model to train further, or `None` for a new one.
+        start: `Transformer` to train further, or `None` for a new model.
 
     Returns:
-        `Transformer`.
+        `Transformer`, not compiled.
 
     Raises:
-        ValueError: packed rows do not go with it, or its weights are float16.
+        ValueError: the model cannot read packed rows, or its weights are float16.
     """
     model = _new_model(options, tokenizer) if start is None else _trained_model(options, start)
     if options.packed:
@@ -105,7 +112,7 @@ def make_model(options, tokenizer, start):
 
 
 def _trained_model(options, model):
-    """The model with the rates of dropout, the seed and the precision that are given."""
+    """The model with the given dropout rates, seed and precision."""
     rates = {name: getattr(options, name) for name in _DROPOUTS}
     rates = {name: rate for name, rate in rates.items() if rate is not None}
     if options.seed is not None or rates:
@@ -126,7 +133,15 @@ def _new_model(options, tokenizer):
 
 
 def describe_model(model, options):
-    """The model in a sentence."""
+    """Describes the model in a sentence.
+
+    Args:
+        model: `Transformer`.
+        options: `TrainOptions`, from `settle_text`.
+
+    Returns:
+        str.
+    """
     name = options.start_from
     if name is None:
         parts = [f"preset {options.preset}", f"{options.norm}-norm"]
@@ -141,8 +156,8 @@ def compile_model(model, options, total_steps):
 
     Args:
         model: `Transformer`.
-        options: `TrainOptions` after `settle_course`.
-        total_steps: int, batches of the whole training.
+        options: `TrainOptions`, from `settle_course`.
+        total_steps: int. The batches of the whole training.
     """
     total_updates = max(1, total_steps // options.accumulate)
     warmup, cooldown = options.warmup_steps, math.ceil(options.cooldown * total_updates)

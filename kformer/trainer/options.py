@@ -1,4 +1,4 @@
-"""`TrainOptions`: the options that `kformer_cli.declarations` declares, checked."""
+"""`TrainOptions`: the options that `kformer_cli.declarations` declares, with their checks."""
 
 import dataclasses
 import importlib.util
@@ -15,7 +15,7 @@ _OF_THE_VALIDATION = ("select", "patience", "valid_every", "quality_every", "log
 
 
 class _Checks:
-    """The checks of `TrainOptions`: of each value when it is made, of their combination later."""
+    """The checks of `TrainOptions`: each value at once, combinations of values later."""
 
     def __post_init__(self):
         for name, option in TRAINING.items():
@@ -26,10 +26,10 @@ class _Checks:
             object.__setattr__(self, name, value)
 
     def check_whole(self):
-        """Checks that the options go together, before the long work.
+        """Checks that the options fit together, before the long work.
 
         Raises:
-            ValueError: something is missing, or two options contradict each other.
+            ValueError: an option is missing, or two options contradict each other.
         """
         self._check_files()
         self._check_start()
@@ -57,7 +57,7 @@ class _Checks:
                 f"{named('valid_source')} and {named('valid_target')}, or neither."
             )
         for name in _OF_THE_VALIDATION:
-            # The config of a run without validation has valid_every=1.
+            # A run without validation has the default of valid_every in its config.
             unused = None if name != "valid_every" else default_of(name)
             if self.valid_source is None and getattr(self, name) not in (None, unused):
                 raise ValueError(
@@ -111,14 +111,21 @@ class _Checks:
 
 
 def plain(value):
-    """The value with paths as strings, which JSON has a form for."""
+    """Returns a value with paths as strings, as JSON needs them.
+
+    Args:
+        value: any type. In a list or tuple, each part is treated.
+
+    Returns:
+        A str for a path, a list for a list or tuple, else the value itself.
+    """
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     return [plain(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def _attributes():
-    """The table of the docstring."""
+    """Yields the entries of the docstring's `Attributes`."""
     for option in TRAINING.values():
         text = f"{option.name}: {option.type_name}. {option.help}"
         yield textwrap.fill(text, 96, initial_indent="    ", subsequent_indent=" " * 8)

@@ -1,4 +1,4 @@
-"""What a training that goes on takes from its run directory: its options and its validations."""
+"""Reads from a run directory what a resumed training needs: its options and its validations."""
 
 import csv
 
@@ -17,25 +17,28 @@ from kformer_cli.declarations import CHANGEABLE, TRAINING, default_of, named
 
 
 def stored_config(path, resume):
-    """The config of the training to go on with, or `None` for a new one in an empty folder.
+    """Reads the config of the training to resume.
 
     Args:
         path: `pathlib.Path` of the run directory.
-        resume: bool, whether a training may go on there.
+        resume: bool. Whether a training there may be resumed.
+
+    Returns:
+        dict, or `None` if the folder is empty or missing, so that a new training begins.
 
     Raises:
         NotADirectoryError: `path` is a file.
-        ValueError: the folder holds something else, a link that leads out of it, or a training
-            and `resume` is false.
+        ValueError: the folder has other files in it, or a link that leads out of it, or a training
+            while `resume` is false.
     """
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"{path} is a file, so no run directory can be made there.")
     if (path / "config.json").exists():
         config = read_config(path)
         for entry in path.iterdir():
-            files.inside(path, entry.name)  # A training writes into what it finds there.
-        # An average of checkpoints, or what a translator has saved, keeps the options of its
-        # training, but has no history.
+            files.inside(path, entry.name)  # A training would write through a link.
+        # An average of checkpoints and a saved translator have the options of their training, but
+        # no history.
         has_model = (path / "model.keras").exists()
         if "training" not in config or (has_model and not (path / "history.csv").exists()):
             raise ValueError(
@@ -58,15 +61,27 @@ def stored_config(path, resume):
 
 
 def inherited(config):
-    """What a run keeps of the run that it starts from: its search options and its origin."""
+    """Returns what a run keeps of the run that it starts from: search options and origin.
+
+    Args:
+        config: dict. The config of the other run.
+
+    Returns:
+        dict.
+    """
     return {name: config[name] for name in ("search", "imported") if name in config}
 
 
 def write_config(path, options, kept):
-    """Writes the options, and what is inherited, to `config.json` of the run directory.
+    """Writes the options of a training to `config.json` of its run directory.
 
-    There it has the names of the files; their paths, which resuming needs, are in a file of their
-    own that comes first.
+    It has only the names of files, not their paths. Resuming needs the paths, so they are written
+    first, to another file.
+
+    Args:
+        path: `pathlib.Path` of the run directory.
+        options: `TrainOptions`.
+        kept: dict, from `inherited`. Written too.
     """
     training = {name: getattr(options, name) for name in TRAINING}
     paths = {name: training[name] for name in PATH_OPTIONS if training[name] is not None}
@@ -75,8 +90,9 @@ def write_config(path, options, kept):
 
 
 def _stored_paths(path):
-    """The paths that a training began with: none in the config of a version before there was a
-    file for them.
+    """Reads the paths of files that a training began with.
+
+    The dict is empty if there is no file of paths, as in the runs of older versions.
     """
     file = files.inside(path, PATHS_FILE)
     if not file.exists():
@@ -90,18 +106,18 @@ def _stored_paths(path):
 
 
 def resume_options(stored, given, path):
-    """The options of a training that goes on.
+    """Returns the options of a resumed training.
 
     Args:
-        stored: dict of the options that it began with.
-        given: dict of the options that are given now.
-        path: its run directory, for the error message.
+        stored: dict of str to value. The options that it began with.
+        given: dict of str to value. The options that are given now.
+        path: `pathlib.Path` of its run directory, for error messages.
 
     Returns:
         `TrainOptions`.
 
     Raises:
-        ValueError: an option is given that would change what the training computes.
+        ValueError: a given option would change what the training computes, or has a bad value.
     """
     options = {name: value for name, value in stored.items() if name in TRAINING}
     for name, value in given.items():
@@ -110,7 +126,7 @@ def resume_options(stored, given, path):
         if name == "model_options" and not options.get("start_from"):
             is_same = _with_positions(value, options) == _with_positions(began, options)
         elif name in PATH_OPTIONS and began == file_name(began):
-            # The run came without its file of paths, and knows the names alone.
+            # The run was copied without its file of paths and has only the names.
             is_same = file_name(value) == began
             options[name] = value if is_same else began
         else:
@@ -130,13 +146,13 @@ def resume_options(stored, given, path):
 
 
 def _with_positions(model_options, options):
-    """Model options with the preset's positions, which some configs name and others do not."""
+    """The model options with the preset's positions, which only some configs name."""
     preset = preset_config(options.get("preset") or default_of("preset"))
     return {"position_encoding": preset["position_encoding"], **(model_options or {})}
 
 
 def _check_end(stored, given, path):
-    """With a cooldown the learning rate depends on the end, which must be where it was."""
+    """Checks that a training with a cooldown ends at the same step: its learning rate needs it."""
     for name in ("epochs", "steps"):
         began = stored.get(name)
         if given.get(name, began) != began:
@@ -149,15 +165,15 @@ def _check_end(stored, given, path):
 
 
 def past_validations(path, measure, state):
-    """The validations up to the step that the training goes on from.
+    """Reads the validations up to the step at which the training is resumed.
 
     Args:
         path: `pathlib.Path` of the run directory.
-        measure: "nll" or "bleu".
-        state: `TrainingState`, or `None` for a training that begins.
+        measure: str. "nll" or "bleu".
+        state: `TrainingState`, or `None` for a training from the beginning.
 
     Returns:
-        List of dicts with the `epoch` and the value of `measure`.
+        List of dict, each with the `epoch` and the value of `measure`.
 
     Raises:
         ValueError: `history.csv` is damaged.
@@ -167,7 +183,7 @@ def past_validations(path, measure, state):
     path, name = path / "history.csv", f"val_{measure}"
     with open(path, encoding="utf-8", errors="replace", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row.get(name)]
-    # Every validation has a likelihood; the rows within an epoch that `quality_every` adds do not.
+    # Rows without a likelihood are no validations: `quality_every` adds them within an epoch.
     rows = [
         row
         for row in rows

@@ -1,4 +1,4 @@
-"""`train_run`: a whole training, from two files of text to a run directory."""
+"""`train_run`: a whole training, from two text files to a run directory."""
 
 import pathlib
 import shutil
@@ -50,14 +50,14 @@ from kformer_cli.declarations import TRAINING, default_of
 
 
 class TrainResult(NamedTuple):
-    """What `train_run` did.
+    """The result of `train_run`.
 
     Attributes:
-        path: `pathlib.Path`, the run directory.
-        steps: int, the step at which the training stands.
-        history: dict of lists, the metrics at the end of each epoch trained in this call.
-        best: dict with the `epoch` of the model that was saved and its `nll` or `bleu`, by which it
-            was chosen; `None` without validation.
+        path: `pathlib.Path`. The run directory.
+        steps: int. The steps of the training so far.
+        history: dict of str to list. The metrics at the end of each epoch trained in this call.
+        best: dict or `None`. The `epoch` of the saved model, and the `nll` or `bleu` by which it
+            was chosen; `None` without a validation set.
     """
 
     path: pathlib.Path
@@ -69,20 +69,20 @@ class TrainResult(NamedTuple):
 def train_run(output, *, resume=False, report=None, show_progress=True, **options):
     """Trains a translation model from text files into a run directory, or resumes a training.
 
-    The tokenizer is trained, the text prepared (under `output/data/`) and the model trained with
-    `model.fit`. At the end of each epoch `model.keras` is replaced: with a validation set by the
-    best model so far (by `select`), else by the latest. So the run can be used while it is still in
-    training, and `Translator.load(output)` reads it.
+    It trains a tokenizer, prepares the text (in `output/data/`) and trains the model with
+    `model.fit`. At the end of each epoch it replaces `model.keras`: with a validation set by the
+    best model so far (by `select`), else by the latest. So `Translator.load(output)` can load the
+    run while it is still in training.
 
-    A training that was killed goes on from its latest checkpoint through the very same losses.
-    Ctrl-C and SIGTERM end it after the current step, with a checkpoint.
+    A training that was killed can be resumed from its latest checkpoint, with exactly the same
+    losses. Ctrl-C and SIGTERM end it after the current step, with a checkpoint.
 
     Args:
-        output: path, the run directory.
-        resume: bool, default False. Whether to go on with the training in `output`; where there is
-            none yet, it begins.
-        report: function that takes the sentences about the set-up, default `None`: they are printed
-            on standard error.
+        output: path. The run directory.
+        resume: bool, default False. Whether to resume the training in `output`. If there is none
+            yet, a new one begins.
+        report: function or `None`, default `None`. Takes each sentence about the set-up; `None`
+            prints them on standard error.
         show_progress: bool, default True. Whether to show steps, rate and time left on standard
             error.
         **options: attributes of `TrainOptions`.
@@ -92,10 +92,10 @@ def train_run(output, *, resume=False, report=None, show_progress=True, **option
 
     Raises:
         FileNotFoundError: a file is missing.
-        TypeError: there is no option of that name.
-        ValueError: an option, a file or the run directory cannot be used; the message has the
+        TypeError: there is no such option.
+        ValueError: an option, a file or the run directory cannot be used. The message has the
             reason and a remedy.
-        TrainingInterrupted: a `KeyboardInterrupt`, by Ctrl-C or SIGTERM.
+        TrainingInterrupted: Ctrl-C or SIGTERM ended the training. It is a `KeyboardInterrupt`.
 
     Example:
         ```python
@@ -141,18 +141,18 @@ def _train(path, given, resume, report, show_progress):
     kept = inherited(read_config(options.start_from) if options.start_from else {})
     path.mkdir(parents=True, exist_ok=True)
     try:
-        # First of all, so that the training can be resumed whenever it is killed.
+        # Before all else, so that the training can be resumed even if it is killed early.
         write_config(path, options, kept)
         ready = _Setup(path, options, kept, num_pairs, False, report).prepare()
     except Exception:
-        # What is wrong can be put right, and the same command given again.
+        # So that the same command works once the error is corrected.
         shutil.rmtree(path, ignore_errors=True)
         raise
     return _fit(path, ready, report, show_progress)
 
 
 class _Ready(NamedTuple):
-    """What a training needs to go on."""
+    """A prepared training."""
 
     options: TrainOptions
     model: keras.Model
@@ -168,9 +168,9 @@ class _Setup:
     Args:
         path: `pathlib.Path` of the run directory.
         options: `TrainOptions`.
-        kept: dict, what the run inherits of its config.
-        num_pairs: int, lines of the training text.
-        resumes: bool, whether the run directory has parts of this training.
+        kept: dict, from `inherited`. Further entries of `config.json`.
+        num_pairs: int. The lines of the training text.
+        resumes: bool. Whether the training in the run directory is resumed.
         report: function that takes a sentence.
     """
 
@@ -218,7 +218,7 @@ class _Setup:
         return _Ready(options, model, train, valid, state, total_steps)
 
     def _read_text(self, tokenizer, trained, teachers, state):
-        """The datasets, once the options are settled by which they are made."""
+        """Settles the options for the text, and makes the datasets."""
         options = self._options
         max_length = options.max_length or default_of("max_length")
         if trained is not None:

@@ -1,11 +1,11 @@
-"""The tokenizer of a training: loaded, taken over from another run, or trained."""
+"""The tokenizer of a training: loaded, taken from another run, or trained."""
 
 from kformer.text import Tokenizer
 from kformer.text.sentencepiece_training import VocabularySizeError
 from kformer.trainer.defaults import default_vocabulary_size, describe_vocabulary_size
 from kformer_cli.declarations import default_of
 
-# Sizes that are tried until one fits both corpora of separate vocabularies.
+# The most sizes that are tried until they fit the corpora of separate vocabularies.
 _ATTEMPTS = 5
 
 
@@ -16,12 +16,16 @@ def provide_tokenizer(path, options, shared, resumed, num_pairs, report):
         path: `pathlib.Path` of the run directory.
         options: `TrainOptions`.
         shared: `Tokenizer` of the run that the training starts from or of its teachers, or `None`.
-        resumed: bool, whether a tokenizer in the run directory is that of this training.
-        num_pairs: int, lines of the corpus.
-        report: function that takes a sentence about what was chosen.
+        resumed: bool. Whether the training is resumed; a tokenizer in the run directory is then
+            loaded.
+        num_pairs: int. The lines of the training text.
+        report: function that takes a sentence about the choice.
 
     Returns:
         `Tokenizer`.
+
+    Raises:
+        VocabularySizeError: the given vocabulary size does not fit the corpus.
     """
     folder = path / "tokenizer"
     if resumed and (folder / "tokenizer.json").is_file():
@@ -42,8 +46,8 @@ def train_tokenizer(options, num_pairs, report):
 
     Args:
         options: `TrainOptions`.
-        num_pairs: int, lines of the corpus.
-        report: function that takes a sentence about what was chosen.
+        num_pairs: int. The lines of the training text.
+        report: function that takes a sentence about the choice.
 
     Returns:
         `Tokenizer`.
@@ -74,7 +78,7 @@ def train_tokenizer(options, num_pairs, report):
 
 
 def _train_fitting(files, size, settings):
-    """A tokenizer of about that size: a small corpus has fewer pieces, a Chinese one needs more."""
+    """Trains one of about this size: a small corpus has fewer pieces, a Chinese one needs more."""
     sizes = [size] * len(files)
     for attempt in range(_ATTEMPTS):
         try:
