@@ -1,8 +1,9 @@
 """Plots: attention maps, position encodings, training curves, time against length.
 
-They need Matplotlib (`pip install kformer[plots]`). Every function returns a
-`matplotlib.figure.Figure`, which notebooks show and `save` writes. Matplotlib's global state does
-not change."""
+They need Matplotlib (`pip install kformer[plots]`). Every function whose name begins with `plot`
+returns a `matplotlib.figure.Figure`, which notebooks show and `save` writes. Matplotlib's global
+state does not change.
+"""
 
 from kformer.plots.attention import AttentionMaps, attention_maps, plot_attention
 from kformer.plots.curves import plot_lengths, plot_training

@@ -1,4 +1,4 @@
-"""Attention maps of a model: which token attended to which."""
+"""Attention maps of a model, which show which token attends to which."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from kformer.plots.style import SEQUENTIAL, font_families, matplotlib_figure
 from kformer.utils.checks import check_choice
 
 KINDS = ("cross", "encoder", "decoder")
-# What the rows and the columns of a map are.
+# The names of the rows and of the columns of a map.
 AXES = {
     "cross": ("predicted token", "source token"),
     "encoder": ("source token", "source token that is attended to"),
@@ -24,19 +24,19 @@ _MOST_INCHES = 40
 
 @dataclass(frozen=True)
 class AttentionMaps:
-    """The attention of all layers and heads in one forward pass.
+    """The attention of all layers and heads in one forward pass, for S source and T target tokens.
 
-    Args:
+    Attributes:
         source: list of S str. The source tokens.
-        target: list of T str. The tokens that are predicted, the end token last.
-        encoder: float array `[layers, N, S, S]`. Self-attention in the encoder.
-        decoder: float array `[layers, N, T, T]`. Causal self-attention. A row is the token that is
-            predicted, a column a token that the decoder has read.
-        cross: float array `[layers, N, T, S]`. A row is the token that is predicted, as in
-            `Translator.attention`, a column a source token.
+        target: list of T str. The predicted tokens, with the end token last.
+        encoder: float array `[layers, N, S, S]`. Self-attention of the encoder.
+        decoder: float array `[layers, N, T, T]`. Causal self-attention of the decoder. Rows are
+            predicted tokens, columns tokens that the decoder has read.
+        cross: float array `[layers, N, T, S]`. Attention of the decoder to the source. Rows are
+            predicted tokens, as in `Translator.attention`; columns are source tokens.
         text: str. The translation.
         read: list of T str. The tokens that the decoder reads: the start token, and `target`
-            without its end.
+            without its last token.
         source_text: str. The source sentence.
     """
 
@@ -50,13 +50,17 @@ class AttentionMaps:
     source_text: str
 
     def of(self, kind):
-        """One kind of attention.
+        """Returns one kind of attention with its labels.
 
         Args:
-            kind: str, "cross", "encoder" or "decoder".
+            kind: str. "cross", "encoder" or "decoder".
 
         Returns:
-            Float array `[layers, N, queries, keys]`, labels of the queries, labels of the keys.
+            Float array `[layers, N, queries, keys]`, the list of labels of the queries, and that of
+            the keys.
+
+        Raises:
+            ValueError: the kind is unknown.
         """
         check_choice("The kind of attention", kind, KINDS)
         queries, keys = {
@@ -73,8 +77,8 @@ def attention_maps(translator, source, target=None, **options):
     Args:
         translator: `kformer.Translator`.
         source: str. A sentence.
-        target: str, default `None`, for the translator's own. Its translation.
-        **options: of the translator, such as `beam_size`.
+        target: str or `None`, default `None`. Its translation; `None` for the translator's own.
+        **options: options of the translator, such as `beam_size`.
 
     Returns:
         `AttentionMaps`.
@@ -123,27 +127,32 @@ def plot_attention(
 ):
     """Plots attention maps: a row for each layer and a column for each head, or means of heads.
 
-    With unset `layers` and `heads` the picture fits a screen of 1920 x 1080 pixels, and of several
-    layers it has the mean of each layer's heads.
+    If neither `layers` nor `heads` is given, the picture fits a screen of 1920 x 1080 pixels. With
+    several layers it then shows the mean of each layer's heads.
 
     Args:
-        scores: `AttentionMaps`, or an array `[T, S]`, `[N, T, S]` or `[layers, N, T, S]`.
-        queries, keys: lists of T and S str, default `None`, for those of `AttentionMaps` or none.
-            Labels.
-        kind: str, default `None`, "cross" for `AttentionMaps`. "cross", "encoder" or "decoder":
-            which attention it is; the axes have its names.
-        layers, heads: lists of int, default `None`, for all. Which to plot, counted from 0;
-            negative numbers count from the end.
-        mean: bool, default `None`, for the means of several layers if `layers` and `heads` are both
-            unset. Whether to plot the mean over the heads instead of each.
-        title: str, default `None`. Text above.
+        scores: `AttentionMaps`, or float array `[T, S]`, `[N, T, S]` or `[layers, N, T, S]`.
+        queries: list of T str or `None`, default `None`. Labels of the rows; `AttentionMaps` have
+            their own.
+        keys: list of S str or `None`, default `None`. Labels of the columns; `AttentionMaps` have
+            their own.
+        kind: str or `None`, default `None`. "cross", "encoder" or "decoder": chooses one of
+            `AttentionMaps` and names the axes. `None` means "cross" for `AttentionMaps`, and
+            axes named "query" and "key" for an array.
+        layers: list of int or `None`, default `None`. The layers to plot, counted from 0, negative
+            numbers from the end; `None` for all.
+        heads: list of int or `None`, default `None`. The heads to plot, likewise.
+        mean: bool or `None`, default `None`. Whether to plot the mean over the heads instead of
+            each; `None` for means if there are several layers and neither `layers` nor `heads` is
+            given.
+        title: str or `None`, default `None`. A text above the plot.
 
     Returns:
         `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: the array has another rank, there are too many or too few labels, or there is no
-            such kind, layer or head.
+        ValueError: the array has another rank, the number of labels is wrong, or there is no such
+            kind, layer or head.
 
     Example:
 
@@ -207,7 +216,7 @@ def _plot_panels(panels, columns, labels, axis_names, fits_screen, title):
     most = _SCREEN if fits_screen else (_MOST_INCHES, _MOST_INCHES)
     size = min(most[0], columns * width + 0.6), min(most[1], rows * height + 0.4)
     figure = matplotlib_figure(*size)
-    # The inches of a token, less what names and titles take.
+    # The inches of a token, after names and titles have theirs.
     inches = min((size[0] / columns - 1) / num_keys, (size[1] / rows - 1) / num_queries)
     style = {
         "fontsize": max(3, min(8, 60 * inches)),

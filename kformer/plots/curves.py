@@ -7,26 +7,27 @@ import numpy as np
 
 from kformer.plots.style import COLORS, matplotlib_figure
 
-# Every step has a loss; a plot shows no more points of a line than this.
+# The most points of a line. A history has the loss of every step, which are too many to plot.
 _POINTS = 400
 
 
 def plot_training(runs, names=None, metrics=("nll", "bleu")):
-    """Plots training and validation curves of one run or several.
+    """Plots training and validation curves of one or several runs.
 
     Args:
-        runs: path of a run directory (with `history.csv`), a list of them, or the dict of a Keras
-            `History`.
-        names: list of str, default `None`, for the directories' own. A name for each run.
-        metrics: sequence of str, default `("nll", "bleu")`. Names of metrics, each of which gets a
-            plot with its curve and that of `val_` and its name. The loss comes first.
+        runs: path of a run directory (with `history.csv`), dict of a Keras `History`, or a list of
+            these.
+        names: list of str or `None`, default `None`. A name for each run; `None` for the names of
+            the directories.
+        metrics: sequence of str, default `("nll", "bleu")`. Names of metrics. After the plot of the
+            loss, each gets a plot of its training and validation curves.
 
     Returns:
         `matplotlib.figure.Figure`.
 
     Raises:
         FileNotFoundError: a directory has no `history.csv`.
-        ValueError: no run has one of the metrics, or there is another number of names than of runs.
+        ValueError: no run has any of the metrics, or the numbers of names and runs differ.
 
     Example:
 
@@ -72,12 +73,12 @@ def plot_training(runs, names=None, metrics=("nll", "bleu")):
 def plot_lengths(times, what="seconds", title=None):
     """Plots time or memory against length, both on logarithmic scales.
 
-    A straight line of slope 1 is linear growth, of slope 2 quadratic.
+    A straight line of slope 1 shows linear growth, one of slope 2 quadratic growth.
 
     Args:
-        times: dict of name to dict of length to number.
-        what: str, default "seconds". What the numbers are.
-        title: str, default `None`. Text above.
+        times: dict of str to dict of int to float. For each name the numbers by length.
+        what: str, default "seconds". The quantity or unit of the numbers.
+        title: str or `None`, default `None`. A text above the plot.
 
     Returns:
         `matplotlib.figure.Figure`.
@@ -92,7 +93,7 @@ def plot_lengths(times, what="seconds", title=None):
     figure = matplotlib_figure(5.4, 3.8)
     axes = figure.subplots()
     for number, (name, points) in enumerate(times.items()):
-        # When the colors repeat, lines get another style.
+        # Lines of the same color differ in style.
         style = ("o-", "s--", "^:")[number // len(COLORS) % 3]
         lengths, color = sorted(points), COLORS[number % len(COLORS)]
         axes.loglog(
@@ -111,7 +112,7 @@ def plot_lengths(times, what="seconds", title=None):
 
 
 def _history(run):
-    """Dict of name to (steps, numbers)."""
+    """Reads a run: dict of name to (steps, numbers)."""
     if isinstance(run, dict):
         return {
             name: (np.arange(1, len(numbers) + 1), np.asarray(numbers, float))
@@ -133,7 +134,7 @@ def _history(run):
 
 
 def _thinned(steps, numbers):
-    """At most some hundred points, each the mean of its neighbours."""
+    """Reduces a line to some hundred points, each the mean of consecutive ones."""
     size = max(1, len(steps) // _POINTS)
     count = len(steps) // size * size
     return tuple(

@@ -68,15 +68,15 @@ get("layer").onchange = get("head").onchange = draw; choose();
 
 
 def attention_html(maps):
-    """Makes a page with all attention of a sentence.
+    """Makes an interactive page with all the attention of a sentence.
 
-    Its reader chooses kind, layer and head, and points at a weight to read its number.
+    Its reader chooses kind, layer and head. Pointing at a cell shows its weight.
 
     Args:
         maps: `AttentionMaps`.
 
     Returns:
-        str, the HTML.
+        str. The HTML.
 
     Example:
 
@@ -101,5 +101,5 @@ def attention_html(maps):
     content = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
     parts = {"@TITLE@": html.escape(maps.text or "attention"), "@DATA@": content}
     parts["@SOURCE@"] = html.escape(maps.source_text)
-    # In one pass, as a text may contain these marks itself.
+    # In one pass, since the inserted texts may contain these marks too.
     return re.sub("|".join(parts), lambda mark: parts[mark[0]], _PAGE)

@@ -7,15 +7,18 @@ from kformer.plots.style import DIVERGING, matplotlib_figure
 
 
 def plot_positions(vectors, title="position encoding"):
-    """Plots position vectors, positions downwards and dimensions to the right.
+    """Plots position vectors, with a row for each position and a column for each dimension.
 
     Args:
-        vectors: float array or tensor `[positions, D]`, from `kformer.layers.sinusoidal_positions`
-            or a learned table.
-        title: str, default "position encoding". Text above.
+        vectors: float array or tensor `[positions, D]`. From
+            `kformer.layers.sinusoidal_positions`, or a learned table.
+        title: str, default "position encoding". A text above the plot.
 
     Returns:
         `matplotlib.figure.Figure`.
+
+    Raises:
+        ValueError: the vectors have another rank.
 
     Example:
 
@@ -41,10 +44,13 @@ def plot_similarity(vectors, title="similarity of positions"):
 
     Args:
         vectors: float array or tensor `[positions, D]`.
-        title: str, default "similarity of positions". Text above.
+        title: str, default "similarity of positions". A text above the plot.
 
     Returns:
         `matplotlib.figure.Figure`.
+
+    Raises:
+        ValueError: the vectors have another rank.
 
     Example:
 

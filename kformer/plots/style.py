@@ -7,9 +7,9 @@ import warnings
 
 from kformer.utils.files import replacing
 
-# One hue from light to dark: more is darker, on the screen and in print.
+# One hue from light to dark: larger values are darker, on the screen and in print.
 SEQUENTIAL = "Blues"
-# Values around zero.
+# For values around zero.
 DIVERGING = "RdBu_r"
 COLORS = ("#1f5fa8", "#d1600a", "#2b8a3e", "#8a3ea8", "#b0203a", "#5c5c5c")
 _SUFFIXES = (".png", ".svg", ".pdf")
@@ -18,7 +18,18 @@ _NO_TEXT = ("cm", "STIX", "Last Resort")
 
 
 def matplotlib_figure(width, height):
-    """An empty figure, width and height in inches; ImportError without Matplotlib."""
+    """Makes an empty figure.
+
+    Args:
+        width: float. In inches.
+        height: float. In inches.
+
+    Returns:
+        `matplotlib.figure.Figure`.
+
+    Raises:
+        ImportError: Matplotlib is not installed.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -34,10 +45,10 @@ def save(figure, path):
         path: path. It ends in `.png`, `.svg` or `.pdf`.
 
     Returns:
-        `pathlib.Path`.
+        `pathlib.Path`. The same path.
 
     Raises:
-        ValueError: the path ends in something else.
+        ValueError: the path has another suffix.
 
     Example:
 
@@ -55,7 +66,14 @@ def save(figure, path):
 
 
 def check_suffix(path):
-    """Raises a ValueError unless the file's suffix is that of a figure."""
+    """Checks that the suffix of a path is that of a figure.
+
+    Args:
+        path: `pathlib.Path`.
+
+    Raises:
+        ValueError: it is another suffix.
+    """
     if path.suffix.lower() not in _SUFFIXES:
         raise ValueError(
             f"A figure is written to a file that ends in {', '.join(_SUFFIXES)}, but {path} was "
@@ -64,22 +82,27 @@ def check_suffix(path):
 
 
 def write_text(path, text):
-    """Writes a text file, atomically."""
+    """Writes a text file, atomically.
+
+    Args:
+        path: `pathlib.Path`.
+        text: str.
+    """
     with replacing(path) as part:
         part.write_text(text, encoding="utf-8")
 
 
 def font_families(texts):
-    """Font families that together have all characters of some texts.
+    """Finds font families that together have all characters of the texts.
 
     Matplotlib's default font lacks Chinese, Japanese and Korean. Installed fonts are searched, then
-    those of the package mplfonts.
+    those of the package mplfonts. A warning names characters that no font has.
 
     Args:
         texts: list of str.
 
     Returns:
-        List of str, Matplotlib's default first. A warning names characters that no font has.
+        List of str, Matplotlib's default first.
     """
     from matplotlib import font_manager
 
@@ -105,10 +128,10 @@ def font_families(texts):
 
 @functools.lru_cache(maxsize=1)
 def _fonts():
-    """(file, family) of each font that may be used, installed ones first."""
+    """List of (file, family) of each usable font, installed ones first."""
     from matplotlib import font_manager
 
-    # Fonts for formulas have other code points, and "Last Resort" has a box for every character.
+    # Fonts for formulas use other code points, and "Last Resort" has a box for every character.
     found = [
         (font.fname, font.name)
         for font in font_manager.fontManager.ttflist
