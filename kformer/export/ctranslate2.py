@@ -121,11 +121,17 @@ def build_spec(translator):
         "pre_norm": config["normalize_first"],
         "activation": activations[config["activation"]],
         "layernorm_embedding": network.source_positions is not None,
-        **_rotary_options(network.encoder_layers[0].self_attention),
     }
+    encoder, decoder = (
+        layers[0].self_attention for layers in (network.encoder_layers, network.decoder_layers)
+    )
     spec = TransformerSpec(
-        TransformerEncoderSpec(config["num_encoder_layers"], config["num_heads"], **options),
-        TransformerDecoderSpec(config["num_decoder_layers"], config["num_heads"], **options),
+        TransformerEncoderSpec(
+            config["num_encoder_layers"], encoder.num_heads, **options, **_rotary_options(encoder)
+        ),
+        TransformerDecoderSpec(
+            config["num_decoder_layers"], decoder.num_heads, **options, **_rotary_options(decoder)
+        ),
     )
     _set_tables(spec, network)
     for side, embedding, positions, norm in (

@@ -194,10 +194,10 @@ def _config(model, search, dtype):
         "forced_eos_token_id": model.end_id,
         "dtype": dtype,
     }
-    for side in ("encoder", "decoder"):
+    for side, sizes in (("encoder", model.config), ("decoder", model.config.of_decoder)):
         shared[f"{side}_layers"] = config[f"num_{side}_layers"]
-        shared[f"{side}_ffn_dim"] = config["intermediate_dim"]
-        shared[f"{side}_attention_heads"] = config["num_heads"]
+        shared[f"{side}_ffn_dim"] = sizes.intermediate_dim
+        shared[f"{side}_attention_heads"] = sizes.num_heads
     if model_type == "marian":
         shared["share_encoder_decoder_embeddings"] = config["share_embeddings"]
         shared["decoder_vocab_size"] = model.target_vocabulary_size

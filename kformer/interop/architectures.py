@@ -86,8 +86,6 @@ def model_arguments(config, where="config.json"):
         name: _size(config, name, where)
         for name in ("d_model", "encoder_layers", "decoder_layers", "vocab_size")
     }
-    _same(config, "encoder_attention_heads", "decoder_attention_heads", where)
-    _same(config, "encoder_ffn_dim", "decoder_ffn_dim", where)
     activation = config.get("activation_function", "gelu")
     if activation not in _ACTIVATIONS:
         raise ValueError(
@@ -109,6 +107,8 @@ def model_arguments(config, where="config.json"):
         "hidden_dim": sizes["d_model"],
         "intermediate_dim": _size(config, "encoder_ffn_dim", where),
         "num_heads": _size(config, "encoder_attention_heads", where),
+        "decoder_intermediate_dim": _size(config, "decoder_ffn_dim", where),
+        "decoder_num_heads": _size(config, "decoder_attention_heads", where),
         "max_length": _size(config, "max_position_embeddings", where),
         "activation": _ACTIVATIONS[activation],
         **{
@@ -212,11 +212,3 @@ def _size(config, name, where):
 
 def _rate(config, name, where):
     return check_rate(f"{name} of {where}", config.get(name, 0.0))
-
-
-def _same(config, one, other, where):
-    if config.get(one) != config.get(other):
-        raise ValueError(
-            f"{where} has {one}={config.get(one)} and {other}={config.get(other)}; kformer has "
-            "one size for both sides."
-        )

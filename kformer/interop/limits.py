@@ -79,10 +79,11 @@ def least_bytes(arguments):
         arguments: dict, as `model_arguments` returns it.
     """
     hidden, inner = arguments["hidden_dim"], arguments["intermediate_dim"]
+    decoder_inner = arguments.get("decoder_intermediate_dim") or inner
     heads, target = arguments["num_heads"], arguments["target_vocabulary_size"]
     target = target or arguments["vocabulary_size"]
     attention = 4 * hidden * (heads * (arguments.get("head_dim") or 0) or hidden)
-    dense = (3 if arguments.get("gated") else 2) * hidden * inner
+    dense = (3 if arguments.get("gated") else 2) * hidden
     tables = arguments["vocabulary_size"]
     tables += target * (
         (not arguments.get("share_embeddings", True)) + (not arguments["share_output"])
@@ -91,8 +92,8 @@ def least_bytes(arguments):
         tables += 2 * arguments["max_length"]
     numbers = (
         tables * hidden
-        + arguments["num_encoder_layers"] * (attention + dense)
-        + arguments["num_decoder_layers"] * (2 * attention + dense)
+        + arguments["num_encoder_layers"] * (attention + dense * inner)
+        + arguments["num_decoder_layers"] * (2 * attention + dense * decoder_inner)
         + 2 * heads * arguments.get("relative_buckets", 0)
     )
     return 2 * numbers

@@ -47,6 +47,7 @@ def check_sizes(arguments, weights, where):
         "model.decoder.embed_tokens.weight": arguments["target_vocabulary_size"]
         or arguments["vocabulary_size"],
         "model.encoder.layers.0.fc1.weight": arguments["intermediate_dim"],
+        "model.decoder.layers.0.fc1.weight": arguments.get("decoder_intermediate_dim"),
         "shared.weight": arguments["vocabulary_size"],
         "encoder.block.0.layer.1.DenseReluDense.wi_1.weight": arguments["intermediate_dim"],
         "encoder.block.0.layer.1.DenseReluDense.wi.weight": arguments["intermediate_dim"],

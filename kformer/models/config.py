@@ -19,7 +19,7 @@ from kformer.utils.checks import check_choice, check_whole
 RELATIVE_POSITIONS = ("rope", "alibi", "t5")
 
 
-def _check_whole_or_none(name, value):
+def _whole_or_none(name, value):
     return None if value is None else check_whole(name, value)
 
 
@@ -165,14 +165,16 @@ class Architecture:
             check = field.metadata["check"]
             if check is not None:
                 self._set(field.name, check(field.name, getattr(self, field.name)))
-        if self.head_dim is None and self.hidden_dim % self.num_heads:
-            raise ValueError(
-                f"num_heads must divide hidden_dim, but {self.hidden_dim} / {self.num_heads} is "
-                "not whole."
-            )
+        self._check_heads("num_heads", self.num_heads)
         if self.position_encoding in ("alibi", "t5"):
             self._check_scores()
         self._set("seed", drawn_seed(self.seed))
+
+    def _check_heads(self, name, heads):
+        if self.head_dim is None and self.hidden_dim % heads:
+            raise ValueError(
+                f"{name} must divide hidden_dim, but {self.hidden_dim} / {heads} is not whole."
+            )
 
     def _check_scores(self):
         other = None
@@ -269,7 +271,7 @@ class TransformerConfig(GeneratorConfig):
         None,
         "V of the target if it differs from the source's; then nothing is shared between the "
         "sides. Two vocabularies of one size need `share_embeddings=False`.",
-        check=_check_whole_or_none,
+        check=_whole_or_none,
     )
     share_embeddings: bool = option(
         True, "Whether source and target use one embedding table (a joint vocabulary)."
@@ -288,13 +290,34 @@ class TransformerConfig(GeneratorConfig):
         "Whether, as in BART, each side has positions of its own and a layer norm behind them.",
     )
     output_bias: bool = option(False, "Whether logits have a bias, as Marian's.")
+    decoder_intermediate_dim: int | None = option(
+        None, "`intermediate_dim` of the decoder if it differs.", check=_whole_or_none, later=True
+    )
+    decoder_num_heads: int | None = option(
+        None, "`num_heads` of the decoder if it differs.", check=_whole_or_none, later=True
+    )
 
     def __post_init__(self):
         super().__post_init__()
+        for name in ("intermediate_dim", "num_heads"):
+            if getattr(self, f"decoder_{name}") == getattr(self, name):
+                self._set(f"decoder_{name}", None)
+        self._check_heads("decoder_num_heads", self.decoder_num_heads or self.num_heads)
         if self.target_vocabulary_size in (None, self.vocabulary_size):
             self._set("target_vocabulary_size", None)
         else:
             self._set("share_embeddings", False)
+
+    @property
+    def of_decoder(self):
+        """The options with the sizes of the decoder's layers in `intermediate_dim`, `num_heads`."""
+        return dataclasses.replace(
+            self,
+            intermediate_dim=self.decoder_intermediate_dim or self.intermediate_dim,
+            num_heads=self.decoder_num_heads or self.num_heads,
+            decoder_intermediate_dim=None,
+            decoder_num_heads=None,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,7 +379,7 @@ class ForecasterConfig(Architecture):
         None,
         "G, numbers of a step to be forecast, which are the first G features of the past; `None` "
         "for F.",
-        check=_check_whole_or_none,
+        check=_whole_or_none,
     )
     num_encoder_layers: int = option(2, "Layers of the encoder.", check=check_whole)
     num_decoder_layers: int = option(2, "Layers of the decoder.", check=check_whole)

@@ -100,7 +100,7 @@ class Network:
         self.source_positions = normalized_positions("source_positions")
         self.target_positions = normalized_positions("target_positions")
         self.encoder = EncoderStack(config, config.num_encoder_layers, policy)
-        self.decoder = DecoderStack(config, config.num_decoder_layers, policy)
+        self.decoder = DecoderStack(config.of_decoder, config.num_decoder_layers, policy)
         self.output = TokenOutput(
             targets,
             config.hidden_dim,

@@ -16,6 +16,7 @@ _SMALL = 1 << 20
 # The options of kformer's and of Keras's layers that are sizes of weights.
 _SIZES = {
     *("hidden_dim", "intermediate_dim", "num_heads", "head_dim", "num_key_value_heads"),
+    *("decoder_intermediate_dim", "decoder_num_heads"),
     *("vocabulary_size", "target_vocabulary_size", "num_outputs", "relative_buckets"),
     *("num_layers", "num_encoder_layers", "num_decoder_layers", "num_features", "num_targets"),
     *("units", "filters", "input_dim", "output_dim", "key_dim", "value_dim", "global_tokens"),

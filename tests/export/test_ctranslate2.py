@@ -19,6 +19,11 @@ FROZEN_RUN = pathlib.Path(__file__).resolve().parents[1] / "frozen_run"
 ALIKE = {"mode": "huggingface", "early_stopping": True, "forced_end": False}
 CONFIGURATIONS = {
     "as in the paper": {},
+    "other sizes of the decoder": {
+        "decoder_intermediate_dim": 40,
+        "decoder_num_heads": 4,
+        "position_encoding": "rope",
+    },
     "pre-norm, gelu, learned": {
         "normalize_first": True,
         "activation": "gelu",

@@ -57,6 +57,7 @@ CASES = {
     "own projection": {"share_output": False, "activation": "silu", "scale_embeddings": False},
     "halves and bias": {"position_encoding": "sinusoidal_halves", "output_bias": True},
     "separate": {"tokenizer": "separate"},
+    "other sizes of the decoder": {"decoder_intermediate_dim": 40, "decoder_num_heads": 4},
 }
 
 

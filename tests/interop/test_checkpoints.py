@@ -194,6 +194,27 @@ def test_scores_of_a_beam(pair, backend):
     ]
 
 
+@pytest.mark.parametrize("kind", ["marian", "bart"])
+def test_another_decoder_than_encoder(tmp_path, kind):
+    """Feed-forward networks of another width and another number of heads; published models have
+    both.
+    """
+    sizes = {"decoder_ffn_dim": 96, "decoder_attention_heads": 2}
+    theirs = published_model(kind, **sizes)
+    theirs.save_pretrained(tmp_path)
+    ours = imported(tmp_path)
+    source_ids, target_ids = random_sources(theirs), random_targets(theirs)
+    _, logits = forward(theirs, source_ids, target_ids)
+    mine = ours({"source_ids": source_ids, "target_ids": target_ids})
+    assert relative_difference(mine, logits) < 1e-4
+    pad, end = theirs.config.pad_token_id, theirs.config.eos_token_id
+    for beams in (1, 4):
+        generation = {"num_beams": beams, "max_length": LIMIT, "bad_words_ids": [[pad]]}
+        options, _ = search_options(generation, {"max_position_embeddings": 64}, ours)
+        found = [trim(row[0], end, pad) for row in Searcher(ours, options)(source_ids).ids]
+        assert found == generate(theirs, source_ids, generation)
+
+
 @pytest.mark.any_backend
 def test_separate_vocabularies_and_projection(tmp_path):
     config = {

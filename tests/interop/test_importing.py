@@ -260,8 +260,8 @@ BAD = {
         "d_model of .* must be a whole number of at least 1, but 'big'",
     ),
     "unequal heads": (
-        lambda folder: edit(folder / "config.json", decoder_attention_heads=2),
-        "decoder_attention_heads=2",
+        lambda folder: edit(folder / "config.json", decoder_attention_heads=3),
+        "decoder_num_heads must divide hidden_dim, but 32 / 3 is not whole",
     ),
     "unknown activation": (
         lambda folder: edit(folder / "config.json", activation_function="tanh"),

@@ -136,6 +136,26 @@ class FastCache(NamedTuple):
         return self.reorder(rows)._replace(cross=cross, bias=bias)
 
 
+class Heads(NamedTuple):
+    """The heads of the attentions of encoder or decoder."""
+
+    count: int  # N
+    size: int  # H
+    scale: float  # of the scores
+    rotary: Any  # dict, the options of rotary positions, or `None`
+
+    @classmethod
+    def of(cls, attention):
+        size = attention.head_size
+        return cls(attention.num_heads, size, size**-0.5, attention.rotary)
+
+    def rotary_factors(self, length):
+        """Cosines and sines `[length, H]` of rotary positions; `None` without them."""
+        if self.rotary is None:
+            return None
+        return rotary_factors(ops.arange(length, dtype="int32"), self.size, **self.rotary)
+
+
 class FastNetwork:
     """Encoder, and decoder of one token per row at a time, of one search.
 
@@ -152,9 +172,9 @@ class FastNetwork:
         self._weights = bind_weights(network, self._fast, shortlist)
         self._width, self._pad_id, self._hidden_dim = width, model.pad_id, model.hidden_dim
         first = network.decoder_layers[0]
-        attention, self._normalize_first = first.self_attention, first.normalize_first
-        self._heads, self.head_size = attention.num_heads, attention.head_size
-        self._scale, self._rotary = attention.head_size**-0.5, attention.rotary
+        self._normalize_first = first.normalize_first
+        self._encoder_heads = Heads.of(network.encoder_layers[0].self_attention)
+        self._heads = Heads.of(first.self_attention)
         self._source_embedding = network.source_embedding
         self._target_embedding = network.target_embedding
         # The layers that hold the positions of each side.
@@ -172,15 +192,16 @@ class FastNetwork:
         computed, indices = fast.pack(is_computed)  # [P], [B S]
         bias = self._bias(mask)
         x = self._embed_source(take(fast.reshape(source_ids, (-1,)), computed), computed, length)
-        factors = self._rotary_factors(length)
+        heads = self._encoder_heads
+        factors = heads.rotary_factors(length)
         for layer in weights.encoder:
             attention = layer.self_attention
             before = Encoded(self._before(attention, x), indices, mask)
-            query, key, value = self._by_head(before, attention.inputs, 3)
+            query, key, value = self._by_head(before, attention.inputs, 3, heads)
             query, key = self._rotate(query, factors), self._rotate(key, factors)
-            context = fast.attend(query, key, value, self._scale, bias)  # [B, N, S, H]
+            context = fast.attend(query, key, value, heads.scale, bias)  # [B, N, S, H]
             context = fast.transpose(context, (0, 2, 1, 3))
-            context = take(fast.reshape(context, (-1, self._heads * self.head_size)), computed)
+            context = take(fast.reshape(context, (-1, heads.count * heads.size)), computed)
             x = self._after(attention, x, fast.product(context, *attention.output))
             x = self._feed_forward(layer.feed_forward, x)
         return Encoded(self._normalize(x, weights.encoder_norm), indices, mask)
@@ -200,10 +221,10 @@ class FastNetwork:
         is_source = fast.reshape(ops.cast(ops.any(mask, axis=1), "float32"), (-1, 1, 1, 1))
         cross = []
         for layer in self._weights.decoder:
-            key, value = self._by_head(encoded, layer.cross_attention.source, 2)
+            key, value = self._by_head(encoded, layer.cross_attention.source, 2, self._heads)
             cross += [key, value * is_source]
         rows = ops.shape(mask)[0] * self._width
-        empty = (fast.empty_cache(rows, self._heads, steps, self.head_size),)
+        empty = (fast.empty_cache(rows, self._heads.count, steps, self._heads.size),)
         empty *= len(self._weights.decoder)
         return FastCache(
             keys=empty,
@@ -227,7 +248,7 @@ class FastNetwork:
         """
         fast, weights = self._fast, self._weights
         x, factors = self._embed_target(ids, cache.positions, index)
-        cross = fast.unstack(cache.cross, 2 * len(weights.decoder))
+        scale, cross = self._heads.scale, fast.unstack(cache.cross, 2 * len(weights.decoder))
         keys, values = list(cache.keys), list(cache.values)
         for number, layer in enumerate(weights.decoder):
             attention = layer.self_attention
@@ -235,13 +256,13 @@ class FastNetwork:
             query, key = self._rotate(query, factors), self._rotate(key, factors)
             keys[number] = fast.extend(keys[number], key, index)
             values[number] = fast.extend(values[number], value, index)
-            context = fast.attend_cache(query, keys[number], values[number], self._scale, index)
+            context = fast.attend_cache(query, keys[number], values[number], scale, index)
             x = self._after(attention, x, fast.product(context, *attention.output))
 
             attention = layer.cross_attention
             query = fast.product(self._before(attention, x), *attention.inputs)
             key, value = cross[2 * number : 2 * number + 2]
-            context = fast.attend_source(query, key, value, self._scale, cache.bias, self._width)
+            context = fast.attend_source(query, key, value, scale, cache.bias, self._width)
             x = self._after(attention, x, fast.product(context, *attention.output))
             x = self._feed_forward(layer.feed_forward, x)
         x = self._normalize(x, weights.decoder_norm)
@@ -263,7 +284,7 @@ class FastNetwork:
         x, factors = self._embed(ids, self._weights.target_table, self._target_embedding), None
         if not isinstance(positions, tuple):
             position = self._fast.gather(positions, index)
-            if self._rotary is None:
+            if self._heads.rotary is None:
                 x = x + position
             else:
                 factors = self._fast.split(position, 2)
@@ -280,21 +301,15 @@ class FastNetwork:
             return ops.convert_to_tensor(held.position_embeddings)
         if held.position_encoding is not None:
             return held.position_vectors(steps, self._hidden_dim, 0)
-        factors = self._rotary_factors(steps)
+        factors = self._heads.rotary_factors(steps)
         return () if factors is None else ops.concatenate(factors, axis=-1)
-
-    def _rotary_factors(self, length):
-        """Cosines and sines `[length, H]` of rotary positions; `None` without them."""
-        if self._rotary is None:
-            return None
-        return rotary_factors(ops.arange(length, dtype="int32"), self.head_size, **self._rotary)
 
     def _rotate(self, x, factors):
         """Queries or keys `[..., H]`, rotated by `rotary_factors` if there are any."""
         if factors is None:
             return x
         cosines, sines = factors
-        return x * cosines + self._fast.swap(x, self._rotary["interleaved"]) * sines
+        return x * cosines + self._fast.swap(x, self._heads.rotary["interleaved"]) * sines
 
     # Parts of a layer.
 
@@ -317,10 +332,10 @@ class FastNetwork:
 
     def _heads_of_tokens(self, x, linear):
         """Queries, keys and values `[R, N, 1, H]` of one token per row `[R, D]`."""
-        shape = (-1, 3 * self._heads, 1, self.head_size)
+        shape = (-1, 3 * self._heads.count, 1, self._heads.size)
         return self._fast.split(self._fast.reshape(self._fast.product(x, *linear), shape), 3, 1)
 
-    def _by_head(self, encoded, linear, parts):
+    def _by_head(self, encoded, linear, parts, heads):
         """Source tokens, projected: a list of `parts` tensors `[B, N, S, H]`.
 
         The values at padding are meaningless but finite.
@@ -328,7 +343,7 @@ class FastNetwork:
         fast = self._fast
         sentences, length = ops.shape(encoded.mask)
         projected = take(fast.product(encoded.rows, *linear), encoded.indices)  # [B S, parts N H]
-        shape = (sentences, length, self._heads, self.head_size)
+        shape = (sentences, length, heads.count, heads.size)
         return [
             fast.transpose(fast.reshape(part, shape), (0, 2, 1, 3))
             for part in fast.split(projected, parts)

@@ -54,6 +54,8 @@ OPTIONS = {
     "separate tables": {"share_embeddings": False, "share_output": False},
     "large epsilon": {"layer_norm_epsilon": 0.3},
     "other padding": {"pad_id": 30},
+    "other sizes of the decoder": {"decoder_intermediate_dim": 24, "decoder_num_heads": 2},
+    "other heads of the decoder, rotary": {"decoder_num_heads": 2, "position_encoding": "rope"},
 }
 # Models that it does not run: the option, and others that it needs.
 REFUSED = {

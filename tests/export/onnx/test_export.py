@@ -182,6 +182,7 @@ def test_graphs_equal_the_model(make_translator, tmp_path, batch):
     "config",
     [
         {},
+        {"decoder_intermediate_dim": 40, "decoder_num_heads": 4, "position_encoding": "rope"},
         BART,
         MARIAN,
         {**MARIAN, "share_output": False, "normalize_first": False, "activation": "relu"},
