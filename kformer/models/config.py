@@ -17,6 +17,8 @@ from kformer.utils.checks import check_choice, check_whole
 
 # Positions that act within attention; the others are added to the embeddings.
 RELATIVE_POSITIONS = ("rope", "alibi", "t5")
+# Sizes that encoder and decoder may have of their own.
+_SIZES = ("intermediate_dim", "num_heads")
 
 
 def _whole_or_none(name, value):
@@ -30,11 +32,7 @@ def _check_positions(name, value):
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """The options that all models of stacked layers share.
-
-    Raises:
-        ValueError: a value is bad, or two options contradict each other.
-    """
+    """The options that all models of stacked layers share."""
 
     hidden_dim: int = option(512, "D, the width of the residual stream.", check=check_whole)
     intermediate_dim: int = option(
@@ -299,7 +297,7 @@ class TransformerConfig(GeneratorConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("intermediate_dim", "num_heads"):
+        for name in _SIZES:
             if getattr(self, f"decoder_{name}") == getattr(self, name):
                 self._set(f"decoder_{name}", None)
         self._check_heads("decoder_num_heads", self.decoder_num_heads or self.num_heads)
@@ -311,13 +309,8 @@ class TransformerConfig(GeneratorConfig):
     @property
     def of_decoder(self):
         """The options with the sizes of the decoder's layers in `intermediate_dim`, `num_heads`."""
-        return dataclasses.replace(
-            self,
-            intermediate_dim=self.decoder_intermediate_dim or self.intermediate_dim,
-            num_heads=self.decoder_num_heads or self.num_heads,
-            decoder_intermediate_dim=None,
-            decoder_num_heads=None,
-        )
+        sizes = {name: getattr(self, f"decoder_{name}") or getattr(self, name) for name in _SIZES}
+        return dataclasses.replace(self, **sizes, **{f"decoder_{name}": None for name in _SIZES})
 
 
 @dataclass(frozen=True, kw_only=True)
