@@ -270,20 +270,51 @@ class ForecastNetwork:
         )
 
     def encode(self, past, training=None, record=None):
-        """Returns the encoder's output `[B, S, D]` for a past `[B, S, F]`."""
+        """Encodes the past.
+
+        Args:
+            past: float tensor `[B, S, F]`.
+            training: bool, default `None`.
+            record: dict, default `None`. Collects hidden states and attention scores.
+
+        Returns:
+            Float tensor `[B, S, D]`.
+        """
         return self.encoder(
             self.past_embedding(past, training=training), {}, training=training, record=record
         )
 
     def init_cache(self, encoded, rows, max_length):
-        """Returns a tuple of the layers' caches before the first step."""
+        """Makes the caches of the decoder's layers before the first step.
+
+        Args:
+            encoded: float tensor `[B, S, D]`, from `encode`.
+            rows: int or scalar tensor. B.
+            max_length: int or `None`. The capacity in steps of static caches; `None` for growing
+                caches.
+
+        Returns:
+            Tuple with a cache per layer.
+        """
         return tuple(
             layer.init_cache(encoded, rows=rows, max_length=max_length)
             for layer in self.decoder.layers
         )
 
     def decode(self, previous, encoded, training=None, record=None, caches=None, start_index=0):
-        """Returns the next values for previous ones, both `[B, T, G]`, and the new caches."""
+        """Computes the next values.
+
+        Args:
+            previous: float tensor `[B, T, G]`. The values one step before.
+            encoded: float tensor `[B, S, D]`; `None` if the caches have its keys and values.
+            training: bool, default `None`.
+            record: dict, default `None`. Collects hidden states and attention scores.
+            caches: tuple with a cache per layer, default `None`.
+            start_index: int or scalar tensor, default 0. The number of steps in the caches.
+
+        Returns:
+            float32 tensor `[B, T, G]`, and a tuple of the new caches; `None` if none were given.
+        """
         x = self.future_embedding(previous, start_index=start_index, training=training)
         x, caches = self.decoder(x, encoded, {}, training=training, record=record, caches=caches)
         return self.output(x), caches

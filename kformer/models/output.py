@@ -65,7 +65,15 @@ class TokenOutput:
         return self.bias(logits) if isinstance(bias, tuple) else logits + bias
 
     def before_projection(self, x):
-        """Returns the input of `table`: scaled hidden states, with a 1 appended for a bias."""
+        """Returns what the table of `table()` projects to logits.
+
+        Args:
+            x: float tensor `[..., D]`. Hidden states.
+
+        Returns:
+            The scaled hidden states, float tensor `[..., D]`; with an output bias `[..., D + 1]`,
+            where the last number is 1.
+        """
         x = self._scaled(x)
         return (
             x

@@ -244,7 +244,19 @@ class SequenceModel(ProjectingModel):
 
 
 def checked_inputs(model, inputs, axes):
-    """The inputs of a model as arrays or tensors; a ValueError names one of a wrong shape."""
+    """Checks the shapes of a model's inputs.
+
+    Args:
+        model: Keras model.
+        inputs: dict of arrays, tensors or nested lists, or other inputs, which are not checked.
+        axes: str. The expected axes, such as `"[B, T]"`.
+
+    Returns:
+        The inputs, with tensors instead of nested lists.
+
+    Raises:
+        ValueError: an input has another rank, or the inputs have different numbers of rows.
+    """
     if not isinstance(inputs, dict):
         return of_list(inputs)
     inputs = {name: of_list(value) for name, value in inputs.items()}

@@ -223,6 +223,6 @@ class DecoderStack(Stack):
 
 
 def append(record, key, value):
-    """Adds a value to the list `record[key]`, if there is a record."""
+    """Adds a value to the list `record[key]`, unless `record` is `None`."""
     if record is not None:
         record.setdefault(key, []).append(value)
