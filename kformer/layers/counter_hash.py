@@ -49,7 +49,7 @@ def mix(x):
     return _xor_shift(x, 16)
 
 
-def drawn_seed(seed):
+def settled_seed(seed):
     """The seed as an int, or a random one in place of `None`.
 
     A layer chooses its seed when it is made, not when it first needs a number. So the seed is in

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from kformer.layers.counter_hash import drawn_seed, fold_key, random_bits
+from kformer.layers.counter_hash import fold_key, random_bits, settled_seed
 from kformer.layers.inputs import ReadsLists
 from kformer.utils.checks import check_rate
 
@@ -47,7 +47,7 @@ class Dropout(ReadsLists):
     def __init__(self, rate, *, seed=None, **kwargs):
         super().__init__(**kwargs)
         self.rate = check_rate("The dropout rate", rate)
-        self.seed = drawn_seed(seed)
+        self.seed = settled_seed(seed)
         self.supports_masking = True
 
     def build(self, input_shape=None):

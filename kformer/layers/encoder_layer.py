@@ -2,7 +2,7 @@
 
 import keras
 
-from kformer.layers.counter_hash import derive_seed, drawn_seed
+from kformer.layers.counter_hash import derive_seed, settled_seed
 from kformer.layers.dropout import Dropout, StochasticDepth
 from kformer.layers.feed_forward import FeedForward
 from kformer.layers.inputs import ReadsLists
@@ -43,7 +43,7 @@ class ResidualLayer(ReadsLists):
         self.intermediate_dim, self.num_heads = intermediate_dim, num_heads
         for name, value in own.items():
             setattr(self, name, value)
-        self.seed = drawn_seed(seed)
+        self.seed = settled_seed(seed)
         self.supports_masking = True
         self.feed_forward = FeedForward(
             intermediate_dim,

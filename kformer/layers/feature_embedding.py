@@ -2,7 +2,7 @@
 
 import keras
 
-from kformer.layers.counter_hash import derive_seed, drawn_seed
+from kformer.layers.counter_hash import derive_seed, settled_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.inputs import ReadsLists
 from kformer.layers.positional_embedding import PositionMixin
@@ -53,7 +53,7 @@ class FeatureEmbedding(PositionMixin, ReadsLists):
         super().__init__(**kwargs)
         self._set_positions(position_encoding, max_length, position_offset)
         self.hidden_dim = hidden_dim
-        self.seed = drawn_seed(seed)
+        self.seed = settled_seed(seed)
         self.feature_dropout = Dropout(
             dropout,
             seed=derive_seed(self.seed, "features"),

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from kformer.layers.counter_hash import derive_seed, drawn_seed
+from kformer.layers.counter_hash import derive_seed, settled_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.initializers import seeded
 from kformer.layers.inputs import ReadsLists
@@ -73,7 +73,7 @@ class FeedForward(ReadsLists):
         self.activation = activation
         self.gated = gated
         self.use_bias = use_bias
-        self.seed = drawn_seed(seed)
+        self.seed = settled_seed(seed)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.supports_masking = True
         self.activation_dropout = Dropout(

@@ -84,7 +84,7 @@ def combine_masks(*masks):
         if rank not in (2, 3, 4):
             raise ValueError(
                 "A mask must have the shape [T, S], [B, T, S] or [B, N, T, S], but one of "
-                f"shape {tuple(mask.shape)} was given; turn a padding mask [B, S] into [B, 1, S] "
+                f"shape {tuple(mask.shape)} was given; reshape a padding mask [B, S] to [B, 1, S] "
                 "with ops.expand_dims(mask, 1)."
             )
         mask = ops.cast(mask, "bool")

@@ -5,7 +5,7 @@ import numpy as np
 from keras import ops
 
 from kformer.layers.cache import CrossAttentionCache
-from kformer.layers.counter_hash import derive_seed, drawn_seed
+from kformer.layers.counter_hash import derive_seed, settled_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.full_attention import AttentionCall, FullAttention
 from kformer.layers.initializers import seeded
@@ -154,7 +154,7 @@ class MultiHeadAttention(ReadsLists):
         self.head_dim = head_dim
         self.use_bias = use_bias
         self.fused = fused
-        self.seed = drawn_seed(seed)
+        self.seed = settled_seed(seed)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.supports_masking = True
         self.attention_dropout = Dropout(

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from kformer.layers.counter_hash import derive_seed, drawn_seed
+from kformer.layers.counter_hash import derive_seed, settled_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.initializers import seeded
 from kformer.layers.inputs import ReadsLists, check_rank, of_list
@@ -235,7 +235,7 @@ class PositionalEmbedding(PositionMixin, ReadsLists):
         self.hidden_dim = hidden_dim
         self.scale = scale
         self.pad_id = pad_id
-        self.seed = drawn_seed(seed)
+        self.seed = settled_seed(seed)
         self.embeddings_initializer = keras.initializers.get(
             keras.initializers.RandomNormal(stddev=hidden_dim**-0.5)
             if embeddings_initializer is None
@@ -370,7 +370,7 @@ class NormalizedPositions(PositionMixin, ReadsLists):
     ):
         super().__init__(**kwargs)
         self._set_positions(position_encoding, max_length, position_offset)
-        self.seed = drawn_seed(seed)
+        self.seed = settled_seed(seed)
         self.layer_norm_epsilon = layer_norm_epsilon
         self.supports_masking = True
         self.norm = keras.layers.LayerNormalization(

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from kformer.layers.counter_hash import derive_seed, drawn_seed
+from kformer.layers.counter_hash import derive_seed, settled_seed
 from kformer.layers.initializers import seeded
 from kformer.layers.inputs import ReadsLists, of_list
 
@@ -116,7 +116,7 @@ def check_rotary_size(head_dim):
     """
     if head_dim % 2:
         raise ValueError(
-            "Rotary positions turn pairs of numbers, so the head size must be even, but it is "
+            "Rotary positions rotate pairs of numbers, so the head size must be even, but it is "
             f"{head_dim}: change it, or position_encoding."
         )
 
@@ -347,7 +347,7 @@ class RelativePositionBias(ReadsLists):
         self.max_distance = max_distance
         self.bidirectional = bidirectional
         self.initializer = keras.initializers.get(initializer)
-        self.seed = drawn_seed(seed)
+        self.seed = settled_seed(seed)
         self.build()
 
     def build(self, input_shape=None):

@@ -10,7 +10,7 @@ option with the name of a field, it receives the field's value.
 import dataclasses
 from dataclasses import dataclass
 
-from kformer.layers.counter_hash import drawn_seed
+from kformer.layers.counter_hash import settled_seed
 from kformer.layers.positional_embedding import POSITION_ENCODINGS
 from kformer.models.config_fields import NOT_DEFAULT, option, other_default
 from kformer.utils.checks import check_choice, check_whole
@@ -166,7 +166,7 @@ class Architecture:
         self._check_heads("num_heads", self.num_heads)
         if self.position_encoding in ("alibi", "t5"):
             self._check_scores()
-        self._set("seed", drawn_seed(self.seed))
+        self._set("seed", settled_seed(self.seed))
 
     def _check_heads(self, name, heads):
         if self.head_dim is None and self.hidden_dim % heads:
