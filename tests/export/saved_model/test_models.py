@@ -264,7 +264,7 @@ def test_what_does_not_belong_together_is_refused(tokenizer, tmp_path):
         (
             decoder,
             {"max_length": 9},
-            "max_length: how long a continuation may be is said by max_new_tokens",
+            "max_length: max_new_tokens limits a continuation; leave this out.",
         ),
         (decoder, {"n_best": 2}, "n_best: a SavedModel returns the best"),
         (decoder, {"beam": 2}, "Unknown search option beam"),
