@@ -206,3 +206,15 @@ def test_rounded_matrices(translator, dtype, backend):
 def test_unknown_dtypes(translator):
     with pytest.raises(ValueError, match="must be one of float32, bfloat16, int8, but 'int4'"):
         kformer.Translator(translator.model, translator.tokenizer, dtype="int4")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_rounded_matrices_of_two_shortlists(translator, dtype, backend):
+    """Each search projects to the tokens of its own shortlist."""
+    if backend == "jax":
+        pytest.skip("JAX has no fast decoder")
+    rounded = kformer.Translator(translator.model, translator.tokenizer, dtype=dtype)
+    for target in ("上午九点", "下午四点半"):
+        few = translator.shortlist([target])
+        expected = translator(["9:00 a.m.", "4:30 p.m."], shortlist=few)
+        assert rounded(["9:00 a.m.", "4:30 p.m."], shortlist=few) == expected

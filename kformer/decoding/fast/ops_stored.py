@@ -7,6 +7,8 @@ stores the result.
 import weakref
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from kformer.decoding.fast.ops_tensorflow import TensorFlowOps
 from kformer.layers.full_attention import MASKED
 
@@ -46,6 +48,11 @@ def has_int8_products():
     return True
 
 
+def shortlist_name(tokens):
+    """The name of a conversion to the columns of some tokens: one for each shortlist."""
+    return f"shortlist {np.asarray(tokens).tolist()}"
+
+
 class StoredOps(TensorFlowOps):
     """Stores the projection as `[D, V]`, beside the table of embeddings that it may be."""
 
@@ -81,7 +88,7 @@ class StoredOps(TensorFlowOps):
             return self._columns(matrix, is_table, tokens)
 
         if tokens is not None:
-            return self.store(variable, shortlist)
+            return self.store(variable, shortlist, shortlist_name(tokens))
         return self.store(variable, self._tf.transpose) if is_table else self.bind(variable)
 
     def begin_projection(self, projection):
@@ -151,7 +158,7 @@ class Bfloat16Ops(StoredOps):
             return self._transposed(self._columns(matrix, is_table, tokens))
 
         if tokens is not None:
-            return self.store(variable, shortlist)
+            return self.store(variable, shortlist, shortlist_name(tokens))
         return self.bind_table(variable) if is_table else self.bind_kernel(variable)
 
     def product(self, x, kernel, bias=None):
@@ -222,7 +229,7 @@ class Int8Ops(StoredOps):
         def shortlist(matrix):
             return self._columns(matrix, is_table, tokens)
 
-        return self._matrix(variable, False, shortlist)
+        return self._matrix(variable, False, shortlist, shortlist_name(tokens))
 
     def project(self, x, projection, carried, bias=None):
         return self.product(x, projection, bias)
@@ -244,7 +251,7 @@ class Int8Ops(StoredOps):
         rows = tf.cast(tf.bitcast(rows, tf.int8), tf.float32)
         return rows * (tf.gather(table.limits, indices) / _HIGHEST)[..., None]
 
-    def _matrix(self, variable, is_table, columns=None):
+    def _matrix(self, variable, is_table, columns=None, name=""):
         """`Int8Matrix` of a Keras variable, or of some of its columns."""
         tf, axis = self._tf, 1 if is_table else 0
 
@@ -262,9 +269,8 @@ class Int8Ops(StoredOps):
             integers = tf.cast(tf.bitcast(values(matrix), tf.int8), tf.float32)
             return tf.reduce_sum(integers, axis=axis) * limits(matrix) / -_HIGHEST
 
-        chosen = "" if columns is None else "shortlist "
         parts = (values, limits, negative_sums)
-        stored = [self.store(variable, part, f"{chosen}int8 {part.__name__}") for part in parts]
+        stored = [self.store(variable, part, f"{name} int8 {part.__name__}") for part in parts]
         return Int8Matrix(*stored, is_table)
 
     def levels(self):
