@@ -89,7 +89,7 @@ class SequenceModel(ProjectingModel):
         Args:
             config: dict, from `get_compile_config`.
         """
-        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.compile(**keras.saving.deserialize_keras_object(_with_public_optimizers(config)))
         self.optimizer.build(self.trainable_variables)
 
     def __call__(self, inputs, *args, **kwargs):
@@ -284,6 +284,21 @@ def _twice(data):
     return keras.tree.map_structure(
         lambda part: None if part is None else ops.concatenate([part, part]), data
     )
+
+
+def _with_public_optimizers(config):
+    """A compile configuration whose optimizers are those that `keras.optimizers` has.
+
+    On PyTorch, Keras saves an optimizer under the name of a class that works on PyTorch alone.
+    """
+    if isinstance(config, list):
+        return [_with_public_optimizers(value) for value in config]
+    if not isinstance(config, dict):
+        return config
+    config = {name: _with_public_optimizers(value) for name, value in config.items()}
+    if str(config.get("module")).startswith("keras.src.backend.torch.optimizers."):
+        config.update(module="keras.optimizers", registered_name=None)
+    return config
 
 
 def _with_pad_id(parts, pad_id):

@@ -144,12 +144,13 @@ def test_every_backend_reads_and_writes_the_same_model(
     tiny_transformer, random_batch, tmp_path, backend
 ):
     """A model saved here gives the same logits on the other two backends; what they save gives them
-    here again.
+    here again, and goes on training.
     """
     model, batch = tiny_transformer(normalize_first=True, activation="gelu"), random_batch()
     model.compile("adam", MaskedCrossentropy())
     expected = to_numpy(model(batch))
     model.save(tmp_path / "model.keras")
+    loss = float(model.train_on_batch(batch, batch["target_ids"]))
     np.savez(tmp_path / "batch.npz", **batch)
     others = [name for name in BACKENDS if name != backend]
     processes = [
@@ -169,3 +170,6 @@ def test_every_backend_reads_and_writes_the_same_model(
         np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), expected, atol=1e-4)
         again = keras.saving.load_model(tmp_path / f"{name}.keras")
         np.testing.assert_allclose(to_numpy(again(batch)), expected, atol=1e-5)
+        # PyTorch has optimizers of its own, and names them in the file.
+        assert type(again.optimizer) is type(model.optimizer)
+        assert float(again.train_on_batch(batch, batch["target_ids"])) == pytest.approx(loss)
