@@ -18,6 +18,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from benchmarks.reliability_parts.tally import Tally  # noqa: E402
+from benchmarks.reliability_parts.zygote import Zygote  # noqa: E402
 from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
 
 BACKENDS = ("tensorflow", "jax", "torch")
@@ -32,6 +33,16 @@ PARTS = {
     "search": "search equals a NumPy search, on each backend and exported",
     "self-test": "a fault is planted for each part, which must see it",
 }
+# The parts that are a class whose `trial` takes a tally, a trial's number and its generator; the
+# others are a function `run`.
+CLASSES = {
+    "trainings": "Trainings",
+    "commands": "Commands",
+    "damage": "Damage",
+    "writers": "Writers",
+    "malicious": "Malicious",
+    "power_cut": "PowerCut",
+}
 # Where a part runs if nothing else is asked for; the others run on all backends.
 DEFAULT_BACKENDS = {
     "commands": ["tensorflow"],
@@ -45,7 +56,7 @@ SELF_TESTS = {
     "trainings": "--count 20 --backends torch",
     "commands": "--count 40 --only translate --backends torch",
     "damage": "--count 40 --backends torch --only model.keras",
-    "writers": "--count 25",
+    "writers": "--count 100",
     "strings": "--count 1000",
     "malicious": "--count 20 --only pickle",
     "power_cut": "--count 20 --backends torch",
@@ -77,7 +88,16 @@ def run_part(options, ends_at_failure=False):
     options.work.mkdir(parents=True, exist_ok=True)
     budget = options.seed, options.count, options.minutes, options.first
     tally = Tally(options.part, *budget, ends_at_failure)
-    importlib.import_module(f"benchmarks.reliability_parts.{options.part}").run(tally, options)
+    module = importlib.import_module(f"benchmarks.reliability_parts.{options.part}")
+    if options.part not in CLASSES:
+        module.run(tally, options)
+        return tally
+    for backend in options.backends:
+        with Zygote(backend, options.work) as zygote:
+            make = getattr(module, CLASSES[options.part])
+            part = make(zygote, options.work, options.fault, options.only)
+            for number, rng in tally.trials():
+                tally.guard(backend, part.trial, tally, number, rng)
     return tally
 
 

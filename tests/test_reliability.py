@@ -145,12 +145,12 @@ def test_the_command_line_and_the_table(monkeypatch, tmp_path, capsys):
             tally.add("even" if number % 2 == 0 else "odd", "wrong" if number == 3 else None)
 
     monkeypatch.setitem(
-        sys.modules, "benchmarks.reliability_parts.damage", types.SimpleNamespace(run=run)
+        sys.modules, "benchmarks.reliability_parts.strings", types.SimpleNamespace(run=run)
     )
     assert set(reliability.SELF_TESTS) | {"self-test"} == set(reliability.PARTS)
-    arguments = ["damage", "--work", str(tmp_path), "--count", "5"]
+    arguments = ["strings", "--work", str(tmp_path), "--count", "5"]
     assert reliability.main(arguments) == 1
     out, err = capsys.readouterr()
     assert "| odd | 2 | 1 |" in out and "| all | 5 | 1 |" in out
-    assert "FAILED damage odd (--seed 0 --first 3 --count 1): wrong" in err
+    assert "FAILED strings odd (--seed 0 --first 3 --count 1): wrong" in err
     assert reliability.main([*arguments, "--first", "4"]) == 0

@@ -20,7 +20,6 @@ from benchmarks.reliability_parts.samples import (
     trained,
 )
 from benchmarks.reliability_parts.trainings import random_kill
-from benchmarks.reliability_parts.zygote import Zygote
 
 _SAVE = "benchmarks.reliability_parts.commands:save"
 
@@ -177,7 +176,19 @@ def but(found, free):
 
 
 def visible(found):
-    """Without empty folders and what is written aside, whose names begin with a dot."""
+    """What a reader finds: without empty folders and what is written aside, whose names begin with
+    a dot.
+
+    New parts of a run wait in `.replacing` until they are moved; a reader takes them from there.
+    """
+    waiting = {path: path.replace("/.replacing/", "/") for path in found if "/.replacing/" in path}
+    parts = {"/".join(path.split("/")[:2]) for path in waiting.values()}
+    found = {
+        path: digest
+        for path, digest in found.items()
+        if "/".join(path.split("/")[:2]) not in parts or path in waiting
+    }
+    found = {waiting.get(path, path): digest for path, digest in found.items()}
     return {
         path: digest
         for path, digest in found.items()
@@ -201,12 +212,3 @@ def half_written(name, found, before, whole):
         if now not in (old, new):
             return f"neither as before ({difference(now, old)}) nor whole ({difference(now, new)})"
     return None
-
-
-def run(tally, options):
-    """The part: see the module."""
-    for backend in options.backends:
-        with Zygote(backend, options.work) as zygote:
-            part = Commands(zygote, options.work, options.fault, options.only)
-            for number, rng in tally.trials():
-                tally.guard(backend, part.trial, tally, number, rng)

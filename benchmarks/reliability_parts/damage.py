@@ -18,7 +18,6 @@ from benchmarks.reliability_parts.samples import (
     let_an_hour_pass,
     trained,
 )
-from benchmarks.reliability_parts.zygote import Zygote
 
 LINES = "half past four in the afternoon\nnoon\nten minutes to seven in the morning\n"
 _MOST_BYTES = 1 << 30
@@ -155,12 +154,3 @@ class Damage:
             differs = difference(result, expected)
             return differs and f"another run without a word: {differs}"
         return None if result == expected else f"another result without a word: {result!r:.300}"
-
-
-def run(tally, options):
-    """The part: see the module."""
-    for backend in options.backends:
-        with Zygote(backend, options.work) as zygote:
-            part = Damage(zygote, options.work, options.fault, options.only)
-            for number, rng in tally.trials():
-                tally.guard(backend, part.trial, tally, number, rng)

@@ -15,7 +15,6 @@ import sys
 from benchmarks.reliability_parts import attacks, faults
 from benchmarks.reliability_parts.damage import LINES
 from benchmarks.reliability_parts.samples import corpus, trained
-from benchmarks.reliability_parts.zygote import Zygote
 
 _SECRET = "a-secret-that-nothing-may-read"
 _SECONDS = 60
@@ -137,12 +136,3 @@ def _holds_secret(folder):
     return any(
         _SECRET.encode() in path.read_bytes() for path in folder.rglob("*") if path.is_file()
     )
-
-
-def run(tally, options):
-    """The part: see the module."""
-    for backend in options.backends:
-        with Zygote(backend, options.work) as zygote:
-            part = Malicious(zygote, options.work, options.fault, options.only)
-            for number, rng in tally.trials():
-                tally.guard(backend, part.trial, tally, number, rng)

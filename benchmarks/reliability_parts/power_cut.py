@@ -20,7 +20,6 @@ from benchmarks.reliability_parts.samples import (
     let_an_hour_pass,
     train_arguments,
 )
-from benchmarks.reliability_parts.zygote import Zygote
 
 # Commands that write one file or folder; `distill` writes as `translate` does.
 _OTHERS = ("average", "save", "import", "translate", "export saved_model", "export hf")
@@ -114,12 +113,3 @@ class PowerCut:
             found = visible(but(digests(root), free))
             fault = str(again) if again.code else difference(found, visible(whole))
         tally.add(name + (", over an older one" if is_over else ""), fault and f"{where}: {fault}")
-
-
-def run(tally, options):
-    """The part: see the module."""
-    for backend in options.backends:
-        with Zygote(backend, options.work) as zygote:
-            part = PowerCut(zygote, options.work, options.fault, options.only)
-            for number, rng in tally.trials():
-                tally.guard(backend, part.trial, tally, number, rng)

@@ -17,7 +17,6 @@ from benchmarks.reliability_parts.samples import (
     let_an_hour_pass,
     train_arguments,
 )
-from benchmarks.reliability_parts.zygote import Zygote
 
 _MOST_KILLS = 3
 _VARIANTS = {
@@ -36,9 +35,10 @@ class Trainings:
         zygote: `Zygote`.
         work: path.
         fault: str, default None. A fault to plant into each process that is killed or resumed.
+        only: ignored; other parts have one kind to try.
     """
 
-    def __init__(self, zygote, work, fault=None):
+    def __init__(self, zygote, work, fault=None, only=None):
         self._zygote, self._fault = zygote, fault
         self._work = pathlib.Path(work).resolve() / f"trainings-{zygote.backend}-{os.getpid()}"
         self._work.mkdir(parents=True, exist_ok=True)
@@ -113,12 +113,3 @@ def random_kill(rng, operations, seconds, root):
         return f"inside write {at}", {"hook": {**hook, "kill_at": at, "half": True}}
     at = int(rng.integers(1, len(names) + 1))
     return f"before operation {at} ({names[at - 1]})", {"hook": {**hook, "kill_at": at}}
-
-
-def run(tally, options):
-    """The part: see the module."""
-    for backend in options.backends:
-        with Zygote(backend, options.work) as zygote:
-            trainings = Trainings(zygote, options.work, options.fault)
-            for number, rng in tally.trials():
-                tally.guard(backend, trainings.trial, tally, number, rng)

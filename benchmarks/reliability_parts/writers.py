@@ -19,7 +19,7 @@ from benchmarks.reliability_parts.samples import (
     train_arguments,
     trained,
 )
-from benchmarks.reliability_parts.zygote import Zygote, kformer_main
+from benchmarks.reliability_parts.zygote import kformer_main
 
 _MODULE = "benchmarks.reliability_parts.writers"
 STARTS = ("nothing", "interrupted", "an older model")
@@ -55,9 +55,10 @@ class Writers:
         zygote: `Zygote`.
         work: path.
         fault: str, default None.
+        only: ignored; other parts have one kind to try.
     """
 
-    def __init__(self, zygote, work, fault=None):
+    def __init__(self, zygote, work, fault=None, only=None):
         self._zygote, self._fault = zygote, fault
         texts, runs = corpus(zygote, work), trained(zygote, work)
         self._samples = {"interrupted": runs / "interrupted", "an older model": texts / "small"}
@@ -139,12 +140,3 @@ class Writers:
 
 def _failed(outcome):
     return outcome.code != 0 and outcome.error is None
-
-
-def run(tally, options):
-    """The part: see the module."""
-    for backend in options.backends:
-        with Zygote(backend, options.work) as zygote:
-            part = Writers(zygote, options.work, options.fault)
-            for number, rng in tally.trials():
-                tally.guard(backend, part.trial, tally, number, rng)
