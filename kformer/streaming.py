@@ -15,6 +15,7 @@ import threading
 from kformer.decoding import SearchOptions
 from kformer.translator import Translator
 from kformer.utils import files
+from kformer_cli.option_names import named
 
 # Lines that have come are translated after this many seconds without another line.
 _PATIENCE = 0.2
@@ -118,19 +119,16 @@ def search_options(translator, **options):
         # An older SavedModel has nothing about newer options, and was exported with their defaults.
         fixed = translator.options.get(name, getattr(SearchOptions, name))
         if name != "n_best" and value != fixed:
-            flag = name.replace("_", "-")
             raise ValueError(
-                f"{translator.path} was exported with {name}={fixed}, and a SavedModel's "
-                "search is fixed: "
-                f"leave --{flag} out, or export the run again with the {name} that you want "
-                f"({value})."
+                f"{translator.path} was exported with {named(name)}={fixed}, and a SavedModel's "
+                f"search is fixed: leave {named(name)} out, or export the run again with "
+                f"{named(name)}={value}."
             )
     n_best = options.get("n_best", 1)
     if n_best > translator.options["n_best"]:
         raise ValueError(
             f"{translator.path} was exported with the {translator.options['n_best']} best of "
-            "each sentence: "
-            f"export the run again with --n-best {n_best} to get more."
+            f"each sentence: export the run again with {named('n_best')}={n_best} to get more."
         )
     return {"n_best": n_best}
 
@@ -272,8 +270,9 @@ def open_output(path):
     if path is None:
         if sys.stdout is None:
             raise ValueError("Standard output is closed: give a file by --output.")
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        with files.naming_full_disk("standard output"):
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
         return
     path = pathlib.Path(path)
     if not path.parent.is_dir():
@@ -281,7 +280,7 @@ def open_output(path):
             f"The folder {path.parent} of the output file does not exist; make it first."
         )
     if path.exists() and not path.is_file():  # A device or a named pipe. (A folder fails here.)
-        with open(path, "wb") as file:
+        with files.naming_full_disk(path), open(path, "wb") as file:
             yield file
         return
     path = path.resolve()

@@ -5,8 +5,6 @@ This module needs the standard library alone, so that help is quick and kformer 
 its options.
 """
 
-import contextlib
-import contextvars
 import dataclasses
 import os
 
@@ -145,7 +143,7 @@ _GROUPS = {
             int,
             "Pieces of the tokenizer, of each where the sides have one each.",
             unset="1,000 to 32,000 by the number of pairs, so that each piece occurs often enough",
-            **_SIZE,
+            least=4,
         ),
         Option(
             "separate_vocabularies",
@@ -397,21 +395,3 @@ CHANGEABLE = frozenset(name for name, option in TRAINING.items() if option.chang
 def default_of(name):
     """The value of an unset option of a training, or `None` where the corpus decides."""
     return TRAINING[name].default
-
-
-_on_command_line = contextvars.ContextVar("on_command_line", default=False)
-
-
-@contextlib.contextmanager
-def command_line_names():
-    """In this context messages name options as the command line does."""
-    token = _on_command_line.set(True)
-    try:
-        yield
-    finally:
-        _on_command_line.reset(token)
-
-
-def named(name):
-    """What a message calls an option: `train_source` in Python, `--train-source` in a command."""
-    return f"--{TRAINING[name].flag}" if _on_command_line.get() else name

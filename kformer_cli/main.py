@@ -6,12 +6,17 @@ for any other error.
 """
 
 import contextlib
+import errno
 import os
 import sys
 import traceback
 import warnings
 
 from kformer_cli.environment import Interrupted, UsageError, prepare_environment
+from kformer_cli.option_names import command_line_names
+
+# Of a message. The sentences of this package are shorter, unless they quote something.
+_MOST_CHARACTERS = 2000
 
 
 def main(arguments=None):
@@ -26,22 +31,34 @@ def main(arguments=None):
         prepare_environment(arguments)
         from kformer_cli.app import app
 
-        code = app(args=arguments or ["--help"], prog_name="kformer", standalone_mode=False)
+        with command_line_names():
+            code = app(args=arguments or ["--help"], prog_name="kformer", standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()
         if code == 130:  # The option parser makes this of Ctrl-C.
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
-    except BrokenPipeError:
-        # The reader of the output has left, as `head` does. Python must not try to flush again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # The reader of the output has left, as `head` does.
+        _give_up_output()
         return 1
     except (Exception, KeyboardInterrupt) as error:
+        is_full = getattr(error, "errno", None) == errno.ENOSPC
+        if is_full and error.filename in (None, "standard output"):
+            _give_up_output()
         if os.environ.get("KFORMER_TRACEBACK") == "1":
             traceback.print_exc()
         message, code = describe(error)
         print(f"error: {message}", file=sys.stderr)
         return code
+
+
+def _give_up_output():
+    """Drops what is still to be written to standard output: Python must not try again at its end.
+
+    Without a file of its own, as in a test, there is nothing to drop.
+    """
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def describe(error):
@@ -59,6 +76,8 @@ def describe(error):
         return _one_line(str(error)), 2
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.strerror}: '{os.fspath(error.filename)}'.", 1
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:  # The files name theirs.
+        return f"{error.strerror}: standard output.", 1
     if isinstance(error, MemoryError):
         return "there is not enough memory: try a smaller --batch-tokens or --batch-size.", 1
     if isinstance(error, ValueError | OSError | ImportError | RuntimeError) and str(error):
@@ -68,7 +87,11 @@ def describe(error):
 
 
 def _one_line(text):
-    return " ".join(text.split())
+    """The text as one line. A long one, such as a value in a stranger's file, loses its middle."""
+    text = " ".join(text.split())
+    if len(text) <= _MOST_CHARACTERS:
+        return text
+    return f"{text[: _MOST_CHARACTERS // 2]} ... {text[-_MOST_CHARACTERS // 2 :]}"
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None):

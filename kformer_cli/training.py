@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from kformer_cli.declarations import TRAINING, command_line_names
+from kformer_cli.declarations import TRAINING
 from kformer_cli.environment import Interrupted, UsageError, quiet_imports
 from kformer_cli.options import (
     BACKEND_HELP,
@@ -172,8 +172,7 @@ def train(
         machine = configure_machine(options["matmul_precision"], options["keep_memory"])
     print(machine, file=sys.stderr, flush=True)
     try:
-        with command_line_names():
-            result = train_run(output, resume=options["resume"], **settings)
+        result = train_run(output, resume=options["resume"], **settings)
     except KeyboardInterrupt as error:
         raise _interrupted(output, error) from None
     print(result.path)
@@ -232,12 +231,13 @@ def average(
     with quiet_imports():
         from kformer.saving import load_run, read_config, save_run
         from kformer.training import average_checkpoints
+        from kformer.utils.files import entries
     if (output / "history.csv").exists():
         raise ValueError(
             f"{output} holds a training, whose model the average would replace: choose another "
             "folder."
         )
-    is_empty = not output.exists() or (output.is_dir() and not any(output.iterdir()))
+    is_empty = not output.is_file() and not entries(output)
     if not is_empty and "averaged_steps" not in read_config(output):
         raise ValueError(
             f"{output} holds a run that `kformer average` did not make, whose model the average "

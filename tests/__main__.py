@@ -78,6 +78,7 @@ def main(arguments=None):
             **os.environ,
             "KERAS_BACKEND": backend,
             "KFORMER_ANY_BACKEND_TESTS": part,
+            "KFORMER_TESTED_BACKENDS": ",".join(backends),
             "KFORMER_TEST_PROCESSORS": share,
         }
         keeps = subprocess.PIPE if options.jobs > 1 else None
@@ -101,8 +102,8 @@ def main(arguments=None):
             flush=True,
         )
     with concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as pool:
-        # TensorFlow's tests and those of any backend take the longest, so they begin first.
-        summary, passed = zip(*pool.map(test, [backends[0], _ANY, *backends[1:]]), strict=True)
+        # TensorFlow's tests and JAX's take the longest, so they begin first.
+        summary, passed = zip(*pool.map(test, [*backends, _ANY]), strict=True)
     print("== summary", *summary, sep="\n", flush=True)
     # Arguments that select no test at all are a mistake.
     return 0 if any(passed) and False not in passed else 1

@@ -47,15 +47,23 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     """Selects the tests that need no particular backend, or the others.
 
-    `python -m tests` has a process for each backend, and one more for these tests.
+    `python -m tests` has a process for each backend, and one more for the tests marked
+    `any_backend`. Those marked `any_backend(quickest="torch")` run in PyTorch's process, if there
+    is one.
     """
     part = os.environ.get("KFORMER_ANY_BACKEND_TESTS")
     if part is None:
         return
+    backends = os.environ.get("KFORMER_TESTED_BACKENDS", "").split(",")
     kept, left_out = [], []
     for item in items:
-        needs_none = item.get_closest_marker("any_backend") is not None
-        (kept if needs_none == (part == "only") else left_out).append(item)
+        marker = item.get_closest_marker("any_backend")
+        quickest = marker and marker.kwargs.get("quickest")
+        if quickest in backends:
+            is_kept = part == "not" and keras.backend.backend() == quickest
+        else:
+            is_kept = (marker is not None) == (part == "only")
+        (kept if is_kept else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept

@@ -15,7 +15,7 @@ import kformer
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FROZEN = ROOT / "tests" / "frozen_run"
 
-pytestmark = pytest.mark.any_backend
+pytestmark = pytest.mark.any_backend(quickest="torch")
 
 
 def docstrings():

@@ -15,6 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 ORDER = [
     "kformer_cli.declared_option",
     "kformer_cli.declarations",
+    "kformer_cli.option_names",
     "kformer_cli.export_formats",
     "kformer.utils",
     "kformer.layers",

@@ -13,6 +13,7 @@ MODEL_PAGES = [page for page in PAGES if "```python" in page.read_text(encoding=
 README = pathlib.Path(__file__).parent.parent / "README.md"
 
 
+@pytest.mark.any_backend
 def test_the_twenty_lines_run(tmp_path, monkeypatch, capsys):
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     (code,) = [block for block in blocks if "model.fit" in block]

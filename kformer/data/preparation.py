@@ -24,7 +24,7 @@ from kformer.data.corpus import (
 from kformer.text.folder import fingerprint_parts
 from kformer.utils.checks import check_same_length, check_whole
 from kformer.utils.checksums import with_checksum
-from kformer.utils.files import new_folder
+from kformer.utils.files import entries, new_folder
 from kformer.utils.lines import check_readable, count_lines, describe, is_path, read_chunks
 
 CHUNK_LINES = 20_000
@@ -90,9 +90,7 @@ def prepare(
         check_readable(texts, side)
     total = _check_counts(source, target)
     output = pathlib.Path(output)
-    if output.exists() and not (
-        output.is_dir() and (is_prepared(output) or not any(output.iterdir()))
-    ):
+    if output.exists() and not (output.is_dir() and (is_prepared(output) or not entries(output))):
         raise ValueError(
             f"'{output}' exists and is not a prepared corpus; remove it or choose another folder, "
             "so that nothing of it is overwritten."

@@ -5,6 +5,7 @@ import numbers
 from dataclasses import dataclass, replace
 
 from kformer.utils.checks import check_choice, check_whole
+from kformer_cli.option_names import command_line_names, named
 
 MODES = ("kformer", "huggingface")
 TOKEN_LISTS = ("forbidden_ids", "prefix_ids", "shortlist")
@@ -126,7 +127,7 @@ class SearchOptions:
         check_choice("mode", self.mode, MODES)
         if self.early_stopping != "never" and not isinstance(self.early_stopping, bool):
             raise ValueError(
-                "early_stopping must be True, False or 'never', but "
+                f"{named('early_stopping')} must be True, False or 'never', but "
                 f"{self.early_stopping!r} was given."
             )
         for name in ("forced_end", "renormalize"):
@@ -151,23 +152,23 @@ class SearchOptions:
         ):
             value = getattr(self, name)
             if not isinstance(value, numbers.Real) or not math.isfinite(value):
-                raise ValueError(f"{name} must be a finite number, but {value!r} was given.")
+                raise ValueError(f"{named(name)} must be a finite number, but {value!r} was given.")
         if self.length_ratio < 0:
             raise ValueError(
-                f"length_ratio must not be negative, but {self.length_ratio} was given."
+                f"{named('length_ratio')} must not be negative, but {self.length_ratio} was given."
             )
         if self.temperature <= 0:
             raise ValueError(
-                f"temperature must be above 0, but {self.temperature} was given; for no randomness "
-                "use a beam."
+                f"{named('temperature')} must be above 0, but {self.temperature} was given; for no "
+                "randomness use a beam."
             )
         if self.repetition_penalty <= 0:
             raise ValueError(
-                f"repetition_penalty must be above 0, but {self.repetition_penalty} was given; 1 "
-                "is none."
+                f"{named('repetition_penalty')} must be above 0, but {self.repetition_penalty} was "
+                "given; 1 is none."
             )
         if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must lie in (0, 1], but {self.top_p} was given.")
+            raise ValueError(f"{named('top_p')} must lie in (0, 1], but {self.top_p} was given.")
 
     def _check_combinations(self):
         """Checks options that depend on each other."""
@@ -178,19 +179,20 @@ class SearchOptions:
         most = self.max_length + (self.mode == "huggingface" and not self.forced_end)
         if self.min_length > most:
             raise ValueError(
-                f"min_length is {self.min_length}, above max_length, which is {self.max_length}; "
+                f"min_length is {self.min_length}, above {named('max_length')}, which is "
+                f"{self.max_length}; "
                 "lower it."
             )
         most = self.max_length + (self.mode == "huggingface")
         if len(self.prefix_ids) > most:
             raise ValueError(
-                f"prefix_ids has {len(self.prefix_ids)} tokens, but max_length is "
+                f"prefix_ids has {len(self.prefix_ids)} tokens, but {named('max_length')} is "
                 f"{self.max_length}; raise it to at least {len(self.prefix_ids)}."
             )
         if not self.sampling and self.n_best > self.beam_size:
             raise ValueError(
-                f"A beam of {self.beam_size} cannot give the {self.n_best} best: raise beam_size "
-                f"to {self.n_best}, or lower n_best."
+                f"A beam of {self.beam_size} cannot give the {self.n_best} best: raise "
+                f"{named('beam_size')} to {self.n_best}, or lower {named('n_best')}."
             )
 
     @property
@@ -251,6 +253,7 @@ def read_options(config, path):
         ValueError: an option is unknown, or its value is not possible.
     """
     try:
-        return SearchOptions(**config)
+        with command_line_names(False):
+            return SearchOptions(**config)
     except (TypeError, ValueError) as error:
         raise ValueError(f"The search options in {path} cannot be used: {error}") from error

@@ -290,7 +290,7 @@ def _check_output(output):
     if not output.exists():
         return
     with files.locked(output):
-        entries = [entry for entry in output.iterdir() if entry.name != files.LOCK_FILE]
+        entries = [output / name for name in files.entries(output)]
         is_run = (output / "config.json").is_file() and "quickstart" in read_config(output)
         if entries and not is_run:
             raise ValueError(f"{output} is not empty and is no quickstart: choose another folder.")

@@ -2,8 +2,11 @@
 
 from kformer.decoding import SearchOptions
 from kformer.decoding.searcher import check_options
-from kformer.utils.checks import check_whole
+from kformer.utils.checks import check_whole, shown
+from kformer_cli.option_names import command_line_names
 
+# More settings than `generate` has.
+_MOST_LISTED = 200
 # The default of `generate`.
 _DEFAULT_NEW_TOKENS = 20
 # Settings that the search follows; `search_options` reads them.
@@ -92,19 +95,20 @@ def search_options(generation, config, model, where="generation_config.json"):
     if len(first) > 1:
         left_out["forced_bos_token_id"] = f"forced_bos_token_id={first}"
     try:
-        options = SearchOptions(
-            mode="huggingface",
-            **numbers,
-            **lengths,
-            length_penalty=settings.value("length_penalty", 1.0),
-            early_stopping=settings.value("early_stopping", False),
-            forced_end=ends_by_force,
-            forbidden_ids=tuple(sorted(forbidden)),
-            renormalize=bool(settings.value("renormalize_logits", False)),
-            prefix_ids=tuple(first[:1]),
-            repetition_penalty=settings.value("repetition_penalty", 1.0),
-            no_repeat_ngram_size=settings.number("no_repeat_ngram_size") or 0,
-        )
+        with command_line_names(False):
+            options = SearchOptions(
+                mode="huggingface",
+                **numbers,
+                **lengths,
+                length_penalty=settings.value("length_penalty", 1.0),
+                early_stopping=settings.value("early_stopping", False),
+                forced_end=ends_by_force,
+                forbidden_ids=tuple(sorted(forbidden)),
+                renormalize=bool(settings.value("renormalize_logits", False)),
+                prefix_ids=tuple(first[:1]),
+                repetition_penalty=settings.value("repetition_penalty", 1.0),
+                no_repeat_ngram_size=settings.number("no_repeat_ngram_size") or 0,
+            )
         check_options(model, options)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
@@ -126,6 +130,11 @@ def check_followed(left_out, ignore, where="generation_config.json"):
         raise ValueError(f"ignore must be a list of names of settings, but {ignore!r} was given.")
     refused = [name for name in left_out if name not in ignore]
     if refused:
+        if len(refused) > _MOST_LISTED:
+            raise ValueError(
+                f"{where} has {len(refused):,} settings that kformer's search does not follow, the "
+                f"first of them {shown(refused[0])}: this is no file of a published model."
+            )
         *most, last = (left_out[name] for name in refused)
         listed = f"{', '.join(most)} and {last}" if most else last
         names = tuple(dict.fromkeys([*ignore, *refused]))
@@ -142,7 +151,7 @@ def _not_followed(generation):
     neutral = {*FOLLOWED, *_NEUTRAL, *(() if generation.get("do_sample") else _OF_SAMPLING)}
     nothing = {**NOT_FOLLOWED, **_OF_SAMPLING}
     return {
-        name: f"{name}={value}"
+        name: f"{name}={shown(value)}"
         for name, value in generation.items()
         if name not in neutral
         and not name.startswith(_NEUTRAL_PREFIXES)

@@ -95,14 +95,30 @@ def save_checkpoint(run_dir, model, state, keep=2):
             "checksums": {file.name: file_checksum(file) for file in sorted(aside.iterdir())},
         }
         files.write_json(aside / _STATE, with_checksum(description))
-    steps = _steps(folder)
-    for step in [step for step in steps if step > state.step] + [
-        step for step in steps if step <= state.step
-    ][keep:]:
-        files.remove_tree(folder / f"step-{step}")
+    for step in _steps(folder):
+        if step > state.step:
+            files.remove_tree(folder / f"step-{step}")
+    remove_old_checkpoints(run_dir, state.step, keep)
+    return path
+
+
+def remove_old_checkpoints(run_dir, step, keep):
+    """Removes the checkpoints before the latest `keep`, and what killed processes left.
+
+    `save_checkpoint` does so at its end. A process that is killed before that leaves them to the
+    training that resumes.
+
+    Args:
+        run_dir: path of the run directory, which no other process writes to.
+        step: int. The step that the training stands at; checkpoints of later steps stay.
+        keep: int. How many checkpoints up to that step stay.
+    """
+    folder = pathlib.Path(run_dir) / "checkpoints"
+    for old in [at for at in _steps(folder) if at <= step][keep:]:
+        files.remove_tree(folder / f"step-{old}")
     for remains in folder.glob(".step-*"):  # of removals, and of writers of version 0.1
         shutil.rmtree(remains, ignore_errors=True)
-    return path
+    files.remove_remains(folder)
 
 
 def latest_checkpoint(run_dir):
@@ -259,6 +275,8 @@ def _read_state(path):
         raise ValueError(f"{file} is damaged: it is of step {state.step}, not of {path.name}.")
     if not isinstance(description.get("fingerprint"), str):
         raise ValueError(f"{file} is damaged: it has no fingerprint.")
+    if not isinstance(description.get("checksums", {}), dict):
+        raise ValueError(f"{file} is damaged: its checksums are no JSON object.")
     return description
 
 
@@ -279,7 +297,7 @@ def _fault(path):
     try:
         description = _read_state(path)
         # Checkpoints of version 0.1 have no checksums, but those of their archives' members.
-        checksums = description.get("checksums") or {}
+        checksums = description.get("checksums", {})
         archives = [_MODEL, _SEEDS] if description.get("num_seeds") else [_MODEL]
         for name in archives:
             file = files.inside(path, name)

@@ -2,15 +2,22 @@
 than its weights justify. They are checked before Keras reads the file.
 """
 
+import contextlib
 import json
 import math
+import threading
 import zipfile
 
 import h5py
+import keras
 
 # The configuration of a large model of Keras's own layers has some 100 KB.
 MOST_CONFIG_BYTES = 4 << 20
 MOST_MEMBERS = 10_000
+# A layer may have some more weights than it saves, such as those of LoRA.
+_SPARE_NUMBERS = 1 << 24
+# Numbers in the variables of a metric: a matrix of classes, a list of thresholds.
+_MOST_METRIC_NUMBERS = 1 << 22
 # A whole number up to this one is no size that would matter.
 _SMALL = 1 << 20
 # The options of kformer's and of Keras's layers that are sizes of weights.
@@ -28,6 +35,9 @@ def check_archive(path):
 
     Args:
         path: `pathlib.Path` of the file.
+
+    Returns:
+        How many numbers its weights have, int.
 
     Raises:
         ValueError: it unpacks to more, or its configuration asks for more than the file has.
@@ -53,13 +63,61 @@ def check_archive(path):
         numbers = sum(
             _stored_numbers(archive, names[name], path) for name in names if name.endswith(".h5")
         )
-    config = {key: value for key, value in config.items() if key != "compile_config"}
+    for part in _parts(config.pop("compile_config", {})):
+        _check_metric(part, path)
     needed = max(_least_numbers(part) for part in _parts(config))
     if needed > numbers:
         raise ValueError(
             f"{path} has {numbers:,} numbers in its weights, but its configuration asks for at "
             f"least {needed:,}: it is not loaded."
         )
+    return numbers
+
+
+_making = threading.RLock()
+
+
+@contextlib.contextmanager
+def no_more_weights_than(numbers, path):
+    """A context in which layers that this thread makes have about as many weights as a file has.
+
+    The weights of a layer of Keras's own, or of a user, are known when it makes them, and not from
+    its configuration. One model is loaded at a time.
+
+    Args:
+        numbers: int, as `check_archive` returns it.
+        path: path of the file, for the message.
+
+    Raises:
+        ValueError: by the layer that would make more.
+    """
+    add_weight, thread, made = keras.layers.Layer.add_weight, threading.get_ident(), 0
+
+    def counted(layer, shape=None, *arguments, **options):
+        nonlocal made
+        if threading.get_ident() == thread:
+            made += math.prod(shape if isinstance(shape, tuple | list) else [shape or 1])
+            if made > 2 * numbers + _SPARE_NUMBERS:
+                raise ValueError(
+                    f"{path} has {numbers:,} numbers in its weights, but its layers ask for at "
+                    f"least {made:,}: it is not loaded."
+                )
+        return add_weight(layer, shape, *arguments, **options)
+
+    with _making:
+        keras.layers.Layer.add_weight = counted
+        try:
+            yield
+        finally:
+            keras.layers.Layer.add_weight = add_weight
+
+
+def _check_metric(config, path):
+    """Checks that a metric's configuration asks for no huge variables."""
+    for name, power in (("num_classes", 2), ("num_thresholds", 1)):
+        value = config.get(name)
+        if isinstance(value, int | float) and value > _MOST_METRIC_NUMBERS ** (1 / power):
+            raise ValueError(f"{path} has a metric with {name}={value}: it is not loaded.")
 
 
 def _read_config(archive, path):

@@ -1,16 +1,19 @@
 """Keras model files (`.keras`): written atomically, checked before they are read."""
 
 import contextlib
+import importlib
 import math
 import pathlib
+import sys
 import tempfile
 import warnings
 import zipfile
 
 import keras
 
-from kformer.saving.limits import check_archive
+from kformer.saving.limits import check_archive, no_more_weights_than
 from kformer.utils.files import replacing
+from kformer_cli.option_names import command_line_names
 
 # Models of fewer bytes are written as Keras writes them.
 _LARGE_MODEL = 100 * 2**20
@@ -26,7 +29,7 @@ def save_model(model, path, *, with_optimizer):
         with_optimizer: bool. Whether to save the compile arguments and the optimizer's state. Under
             Adam they are two thirds of the file, and only a resumed training needs them.
     """
-    with replacing(path) as aside:
+    with replacing(path) as aside, _tensorflow_not_imported():
         if getattr(model, "optimizer", None) is None:
             _write_untrained(model, aside)
             return
@@ -39,6 +42,25 @@ def save_model(model, path, *, with_optimizer):
             model.save(aside)
         finally:
             model.optimizer, model.compiled = optimizer, compiled
+
+
+@contextlib.contextmanager
+def _tensorflow_not_imported():
+    """Keeps Keras, on another backend, from importing TensorFlow to look for its types in a model.
+
+    The import takes seconds and 450 MiB. Keras has no public switch for it; if a later Keras lacks
+    this one, TensorFlow is imported.
+    """
+    module = getattr(importlib.import_module("keras.src.utils.module_utils"), "tensorflow", None)
+    is_undecided = getattr(module, "_available", True) is None
+    if keras.backend.backend() == "tensorflow" or "tensorflow" in sys.modules or not is_undecided:
+        yield
+        return
+    module._available = False
+    try:
+        yield
+    finally:
+        module._available = None
 
 
 def _write_untrained(model, path):
@@ -72,13 +94,18 @@ def load_model(path, *, compiled):
         ValueError: the file is damaged, needs code that is not imported, or needs unsafe loading.
     """
     path = pathlib.Path(path)
+    numbers = 0
     with contextlib.suppress(*_ZIP_ERRORS):  # `zip_fault` describes them.
-        check_archive(path)
+        numbers = check_archive(path)
     fault = zip_fault(path)
     if fault:
         raise ValueError(f"{path} is damaged: {fault}.")
     try:
-        with warnings.catch_warnings():
+        with (
+            warnings.catch_warnings(),
+            command_line_names(False),
+            no_more_weights_than(numbers, path),
+        ):
             # Keras only warns when it skips the optimizer's state, and the training would differ.
             warnings.filterwarnings("error", message="Skipping variable loading")
             return keras.saving.load_model(path, compile=compiled, safe_mode=True)

@@ -14,6 +14,7 @@ import pathlib
 
 from kformer.saving.model_files import load_model, save_model
 from kformer.text import Tokenizer
+from kformer.text.folder import move_folder
 from kformer.utils import files
 from kformer.utils.checksums import is_damaged, with_checksum
 from kformer_cli.declarations import PATH, TRAINING
@@ -85,9 +86,7 @@ def finish_saving(path):
     if not parts.is_dir():
         return
     if (parts / "tokenizer").is_dir():
-        # A copy: a reader needs all files of a tokenizer at once.
-        Tokenizer.load(parts / "tokenizer").save(path / "tokenizer")
-        files.remove_tree(parts / "tokenizer")
+        move_folder(parts / "tokenizer", path / "tokenizer")
     for name in ("model.keras", "config.json"):
         if (parts / name).is_file():
             os.replace(parts / name, path / name)

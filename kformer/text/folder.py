@@ -25,6 +25,7 @@ import contextlib
 import hashlib
 import itertools
 import json
+import os
 import pathlib
 import re
 
@@ -60,16 +61,37 @@ def write_folder(folder, config, contents):
     config = with_checksum({"format_version": FORMAT_VERSION, **config})
     contents = {**contents, CONFIG_NAME: _config_text(config)}
     if folder.exists():
-        former = _file_names(folder)
-        for name, content in contents.items():
-            with files.replacing(folder / name) as aside:
-                aside.write_bytes(content)
-        for name in former - set(contents):
-            (folder / name).unlink(missing_ok=True)
+        _replace_contents(folder, contents)
         return
     with files.new_folder(folder) as aside:
         for name, content in contents.items():
             (aside / name).write_bytes(content)
+
+
+def _replace_contents(folder, contents):
+    """Replaces the files of a tokenizer's folder; the last of the contents is `tokenizer.json`."""
+    former = _file_names(folder)
+    for name, content in contents.items():
+        with files.replacing(folder / name) as aside:
+            aside.write_bytes(content)
+    for name in former - set(contents):
+        (folder / name).unlink(missing_ok=True)
+
+
+def move_folder(source, target):
+    """Moves a tokenizer's folder; a reader of `target` finds the old one or the new one.
+
+    Args:
+        source: path of the folder, which is removed last.
+        target: path. A tokenizer's folder there is replaced.
+    """
+    source, target = pathlib.Path(source), pathlib.Path(target)
+    if not target.exists():
+        os.rename(source, target)
+        return
+    names = sorted(_file_names(source) | {CONFIG_NAME}, key=lambda name: name == CONFIG_NAME)
+    _replace_contents(target, {name: (source / name).read_bytes() for name in names})
+    files.remove_tree(source)
 
 
 def _config_text(config):

@@ -18,6 +18,7 @@ import sentencepiece
 from kformer.text.normalization import replace_all, valid_text
 from kformer.text.unigram_scores import quantize_scores
 from kformer.utils.checks import check_choice, check_whole
+from kformer_cli.option_names import named
 
 MODEL_TYPES = ("unigram", "bpe")
 PAD_ID, UNKNOWN_ID, START_ID, END_ID = range(4)
@@ -153,8 +154,8 @@ def read_lines(paths):
 
 
 def _check_settings(vocabulary_size, model_type, character_coverage, max_sentences):
-    for name, value in (("vocabulary_size", vocabulary_size), ("max_sentences", max_sentences)):
-        check_whole(name, value)
+    check_whole("vocabulary_size", vocabulary_size, least=END_ID + 1)
+    check_whole("max_sentences", max_sentences)
     check_choice("model_type", model_type, MODEL_TYPES)
     if not 0.0 < character_coverage <= 1.0:
         raise ValueError(
@@ -190,17 +191,18 @@ def _sample(sentences, size, seed):
 
 def _explained(message, corpus, vocabulary_size, side):
     """SentencePiece's error as an error with one sentence and a remedy."""
-    size = f"vocabulary_size={vocabulary_size}"
+    name = named("vocabulary_size")
+    size = f"{name}={vocabulary_size}"
     if match := re.search(r"Vocabulary size too high .* <= (\d+)", message):
         text = (
             f"{size} is too large for {corpus}, which supports at most {match[1]} pieces; pass "
-            f"vocabulary_size={match[1]} or less, or train on more text."
+            f"{name}={match[1]} or less, or train on more text."
         )
         return VocabularySizeError(text, int(match[1]), side)
     if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         text = (
             f"{size} is too small for {corpus}, whose characters, bytes and special tokens need "
-            f"{match[1]} pieces; pass vocabulary_size={match[1]} or more, or a lower "
+            f"{match[1]} pieces; pass {name}={match[1]} or more, or a lower "
             "character_coverage."
         )
         return VocabularySizeError(text, int(match[1]), side)

@@ -154,7 +154,7 @@ class TextOfTraining:
             ValueError: it is another text. The name of the folder of a prepared text is a digest of
                 its content.
         """
-        if self.corpus.folder.name != state.data["corpus"]:
+        if self.corpus.folder.name != state.data.get("corpus"):
             raise ValueError(
                 f"The text in the files of {self._path} is not the text that its training began "
                 "with: put it back, or begin anew."

@@ -7,7 +7,8 @@ import textwrap
 
 from kformer.models.config import check_packing
 from kformer.trainer.model import check_model_options
-from kformer_cli.declarations import TRAINING, default_of, named
+from kformer_cli.declarations import TRAINING, default_of
+from kformer_cli.option_names import named
 
 _VOCABULARY = ("tokenizer_type", "vocabulary_size", "separate_vocabularies")
 _OF_THE_MODEL = ("preset", "model_options", "norm", "max_length", "tokenizer", *_VOCABULARY)

@@ -1,6 +1,7 @@
 """Reads from a run directory what a resumed training needs: its options and its validations."""
 
 import csv
+import pathlib
 
 from kformer.saving import run_directory
 from kformer.saving.run_directory import (
@@ -13,7 +14,9 @@ from kformer.trainer.model import preset_config
 from kformer.trainer.options import TrainOptions, plain
 from kformer.training.callbacks.history import number_in
 from kformer.utils import files
-from kformer_cli.declarations import CHANGEABLE, TRAINING, default_of, named
+from kformer.utils.checksums import is_damaged, with_checksum, without_checksum
+from kformer_cli.declarations import CHANGEABLE, TRAINING, default_of
+from kformer_cli.option_names import named
 
 
 def stored_config(path, resume):
@@ -39,6 +42,8 @@ def stored_config(path, resume):
             files.inside(path, entry.name)  # A training would write through a link.
         # An average of checkpoints and a saved translator have the options of their training, but
         # no history.
+        if not isinstance(config.get("training", {}), dict):
+            raise ValueError(f"{path / 'config.json'} is damaged: its training is no JSON object.")
         has_model = (path / "model.keras").exists()
         if "training" not in config or (has_model and not (path / "history.csv").exists()):
             raise ValueError(
@@ -51,7 +56,7 @@ def stored_config(path, resume):
                 "another folder."
             )
         return {**config, "training": {**config["training"], **_stored_paths(path)}}
-    others = sorted({entry.name for entry in path.glob("*")} - {files.LOCK_FILE, PATHS_FILE})
+    others = [name for name in files.entries(path) if name != PATHS_FILE]
     if others:
         raise ValueError(
             f"{path} is not empty and holds no training (it has {', '.join(others[:3])}): choose "
@@ -85,7 +90,7 @@ def write_config(path, options, kept):
     """
     training = {name: getattr(options, name) for name in TRAINING}
     paths = {name: training[name] for name in PATH_OPTIONS if training[name] is not None}
-    files.write_json(path / PATHS_FILE, paths)
+    files.write_json(path / PATHS_FILE, with_checksum(paths))
     run_directory.write_config(path, {**kept, "training": training})
 
 
@@ -98,6 +103,12 @@ def _stored_paths(path):
     if not file.exists():
         return {}
     paths = files.read_json(file)
+    if is_damaged(paths):
+        raise ValueError(
+            f"{file} is damaged or was edited, since its checksum is wrong: remove it and give the "
+            "files of the training again, or remove its key 'checksum' to keep the edit."
+        )
+    paths = without_checksum(paths)
     for name, value in paths.items():
         if name not in PATH_OPTIONS:
             raise ValueError(f"{file} is damaged: it has {name!r}, which is no path of a training.")
@@ -117,9 +128,12 @@ def resume_options(stored, given, path):
         `TrainOptions`.
 
     Raises:
-        ValueError: a given option would change what the training computes, or has a bad value.
+        ValueError: a given option would change what the training computes, or has a bad value; or
+            a stored one has.
     """
     options = {name: value for name, value in stored.items() if name in TRAINING}
+    for name, value in options.items():
+        TRAINING[name].check(value, f"{name} of {pathlib.Path(path) / 'config.json'}")
     for name, value in given.items():
         began, value = options.get(name), plain(value)
         TRAINING[name].check(value, named(name))

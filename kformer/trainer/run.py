@@ -9,7 +9,12 @@ import keras
 
 from kformer.data import ParallelDataset
 from kformer.evaluation.callback import TranslationQuality
-from kformer.saving.checkpoints import TrainingState, latest_checkpoint, load_checkpoint
+from kformer.saving.checkpoints import (
+    TrainingState,
+    latest_checkpoint,
+    load_checkpoint,
+    remove_old_checkpoints,
+)
 from kformer.saving.model_files import zip_fault
 from kformer.saving.run_directory import finish_saving, load_run, read_config
 from kformer.text import Tokenizer
@@ -121,6 +126,8 @@ def train_run(output, *, resume=False, report=None, show_progress=True, **option
         )
     with files.locked(path):
         finish_saving(path)
+        for folder in (path, path / "data"):
+            files.remove_remains(folder)
         return _train(path, given, resume, report, show_progress)
 
 
@@ -184,6 +191,8 @@ class _Setup:
         model = state = start = shared = None
         if self._resumes and (checkpoint := latest_checkpoint(path)):
             model, state = load_checkpoint(checkpoint)
+            keep = options.keep or default_of("keep")
+            remove_old_checkpoints(path, state.step, keep)  # In case the last save was killed.
         elif self._resumes and any((path / "checkpoints").glob("step-*")):
             raise ValueError(
                 f"No checkpoint in {path / 'checkpoints'} is whole: restore one, or remove that "

@@ -4,13 +4,33 @@ Each function returns the value, so that a constructor can check and assign in o
 """
 
 import numbers
+import reprlib
+
+from kformer_cli.option_names import named
+
+_MOST_CHARACTERS = 400
+# Shortens each part, so that a huge value is never written out.
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel = 4
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = _MOST_CHARACTERS
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = _SHORT.maxset = 20
+
+
+def shown(value):
+    """Returns the `repr` of a value for a message, shortened if it is long.
+
+    The value may come from a stranger's file, and be of any size.
+    """
+    text = _SHORT.repr(value)
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} ..."
 
 
 def check_whole(name, value, least=1, most=None):
     """Checks that a value is a whole number in a range.
 
     Args:
-        name: str. What the message calls the value.
+        name: str. What the message calls the value; the name of an option is written as on the
+            command line, if it was given there.
         value: any. An int or a NumPy integer passes; `True` and `2.0` do not.
         least: int, default 1. The smallest number that passes.
         most: int, default `None`. The largest number that passes; `None` for no limit.
@@ -36,7 +56,9 @@ def check_whole(name, value, least=1, most=None):
     ):
         return int(value)
     wanted = f"of at least {least}" if most is None else f"from {least} to {most}"
-    raise ValueError(f"{name} must be a whole number {wanted}, but {value!r} was given.")
+    raise ValueError(
+        f"{named(name)} must be a whole number {wanted}, but {shown(value)} was given."
+    )
 
 
 def check_rate(name, value):
@@ -54,7 +76,7 @@ def check_rate(name, value):
     """
     if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 <= value < 1:
         return float(value)
-    raise ValueError(f"{name} must be in [0, 1), but {value!r} was given.")
+    raise ValueError(f"{named(name)} must be in [0, 1), but {shown(value)} was given.")
 
 
 def check_choice(name, value, choices):
@@ -74,8 +96,8 @@ def check_choice(name, value, choices):
     choices = tuple(choices)
     if value in choices:
         return value
-    named = ", ".join(map(str, choices))
-    raise ValueError(f"{name} must be one of {named}, but {value!r} was given.")
+    listed = ", ".join(map(str, choices))
+    raise ValueError(f"{named(name)} must be one of {listed}, but {shown(value)} was given.")
 
 
 def check_same_length(name, length, other_name, other_length):

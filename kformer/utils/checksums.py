@@ -28,11 +28,22 @@ def with_checksum(value):
     Returns:
         dict, with the key `checksum` at its end.
     """
-    content = without_checksum(value)
-    # As it is read back: the keys of objects are strings then. What JSON cannot hold is refused
-    # where it is written.
-    written = json.loads(json.dumps(content, default=repr))
-    return {**content, _KEY: zlib.crc32(json.dumps(written, sort_keys=True).encode())}
+    content = written = without_checksum(value)
+    if not _has_string_keys(content):
+        # As it is read back: the keys are sorted as strings then.
+        written = json.loads(json.dumps(content, default=repr))
+    # What JSON cannot hold is refused where it is written.
+    text = json.dumps(written, sort_keys=True, default=repr)
+    return {**content, _KEY: zlib.crc32(text.encode())}
+
+
+def _has_string_keys(value):
+    """Whether all keys of a JSON value's objects are strings."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) for key in value) and _has_string_keys(value.values())
+    if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
+        return True
+    return all(map(_has_string_keys, value))
 
 
 def without_checksum(value):

@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import pathlib
+import re
 import shutil
 import socket
 import tempfile
@@ -20,6 +21,8 @@ LOCK_FILE = ".lock"
 # The JSON files of this package are far smaller. Parsed, a file takes up to 25 times its bytes.
 MOST_JSON_BYTES = 16 << 20
 _PARTIAL = ".partial-"
+# The names under which this module writes and removes.
+_WRITTEN_ASIDE = re.compile(r"\.partial-.*|\..+\.partial(\.[^.]*)?|\..+-removed")
 _SECONDS_TO_TAKE_A_LOCK = 600
 # Windows locks bytes, and a locked byte cannot be read: this one lies behind the process id.
 _LOCKED_BYTE = 1 << 30
@@ -135,7 +138,7 @@ def new_folder(path, *, replaces=False):
     """
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_remains(path.parent)
+    remove_remains(path.parent)
     # The outer folder is for this user alone, as temporary folders are.
     aside = pathlib.Path(tempfile.mkdtemp(dir=path.parent, prefix=_PARTIAL))
     lock = None
@@ -172,8 +175,19 @@ def _replace_folder(folder, path, old):
         os.rename(folder, path)
 
 
-def _remove_remains(parent):
-    """Removes the folders aside whose writers no longer live.
+def entries(folder):
+    """Returns the names in a folder, sorted, but for locks and what killed writers left.
+
+    Args:
+        folder: path of a folder. A missing one has no names.
+    """
+    folder = pathlib.Path(folder)
+    names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    return [name for name in names if name != LOCK_FILE and not _WRITTEN_ASIDE.fullmatch(name)]
+
+
+def remove_remains(parent):
+    """Removes what killed calls of `new_folder` left in the folder `parent`.
 
     A living writer holds the lock of its folder. A folder without a process id in its lock file is
     left alone for a while: its writer may be about to take the lock. (After a power cut the id may
@@ -301,12 +315,14 @@ def write_json(path, value):
     Raises:
         ValueError: JSON cannot hold the value. The old file is still there.
     """
-    try:
-        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{pathlib.Path(path).name} takes JSON values alone: {error}.") from error
-    with replacing(path) as aside:
-        aside.write_text(text, encoding="utf-8")
+    with replacing(path) as aside, open(aside, "w", encoding="utf-8") as file:
+        try:
+            # Part by part: the whole text of a large vocabulary takes much memory.
+            json.dump(value, file, indent=2, ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            name = pathlib.Path(path).name
+            raise ValueError(f"{name} takes JSON values alone: {error}.") from error
+        file.write("\n")
 
 
 def read_json(path, kind=dict, *, remedy="the file is damaged", most=MOST_JSON_BYTES):

@@ -236,6 +236,7 @@ def _together(models, inputs):
     )
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_arguments_that_do_not_fit_together_are_refused(prepared, tmp_path):
     _, tokenizer, corpus = prepared
     model = small_model(tokenizer, 1)
@@ -267,6 +268,7 @@ def test_arguments_that_do_not_fit_together_are_refused(prepared, tmp_path):
         kformer.data.SoftTargets(tmp_path / "corpus" / "none", corpus)
 
 
+@pytest.mark.any_backend(quickest="torch")
 @pytest.mark.parametrize("harm", ["cut", "flipped", "gone", "newer", "no json"])
 def test_damaged_soft_targets_are_refused(prepared, tmp_path, harm):
     _, tokenizer, corpus = prepared
@@ -324,6 +326,7 @@ def test_a_student_learns_alike_with_and_without_logits(prepared, tmp_path):
         other.fit(dataset, verbose=0)
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_a_run_learns_from_teachers_and_goes_on(prepared, tmp_path):
     """A resumed run has the losses of one that was not stopped, and needs its teachers no more."""
     folder, tokenizer, _ = prepared
@@ -358,6 +361,7 @@ def test_a_run_learns_from_teachers_and_goes_on(prepared, tmp_path):
     assert kformer.saving.read_config(whole.path)["training"]["teacher_weight"] == 0.8
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_a_teacher_with_another_tokenizer_is_refused(prepared, tmp_path):
     folder, tokenizer, _ = prepared
     other = kformer.Tokenizer.train(

@@ -76,6 +76,7 @@ def test_the_average_of_the_weights_translates():
         np.testing.assert_array_equal(ops.convert_to_numpy(variable), value)
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_the_best_average_is_kept_by_fit(pairs, tmp_path):
     model, tokenizer, _ = load_run(FROZEN)
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
@@ -144,6 +145,7 @@ def test_nan_never_counts_as_an_improvement(tmp_path):
     )
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_the_best_bleu_is_kept_and_patience_ends(pairs, tmp_path):
     files = {}
     for split, chosen in (("train", pairs), ("valid", pairs[:6])):

@@ -453,6 +453,15 @@ def test_every_unknown_setting_is_refused(copy, settings, named):
     assert load_checkpoint(copy, ignore=(name,)).options.beam_size in (1, 3)
 
 
+@pytest.mark.any_backend
+@pytest.mark.parametrize("settings", [{"x": "y" * 10**6}, {str(i): 1 for i in range(10**5)}])
+def test_a_message_about_settings_is_short(copy, settings):
+    edit(copy / "generation_config.json", **settings)
+    with pytest.raises(ValueError, match="generation_config.json has .* does not follow") as caught:
+        load_checkpoint(copy)
+    assert len(str(caught.value)) < 1000
+
+
 def test_penalties_on_repetition_are_followed(copy, sentences, tmp_path, backend):
     """A published folder's penalties are the default of its import, and of its SavedModel."""
     plain = their_translations(copy, sentences)

@@ -18,16 +18,12 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="each import is a process of its own"),
 ]
 MIB = 2**20
-# Imports folders, each in a process of its own that begins with kformer imported, and with
-# TensorFlow, which Keras imports where it is installed when a model is first saved. Prints what
-# each took above that, in bytes, and its error. The limit keeps the machine from harm.
+# Imports folders, each in a process of its own that begins with kformer imported. Prints what each
+# took above that, in bytes, and its error. The limit keeps the machine from harm.
 WORKER = """
-import contextlib, json, os, resource, sys
-import kformer, torch
-with contextlib.suppress(ImportError):
-    import tensorflow
+import json, os, resource, sys
+import kformer
 from kformer.interop import import_checkpoint
-torch.set_num_threads(1)
 for folder, output, allowed in json.loads(sys.argv[1]):
     read, write = os.pipe()
     if not (child := os.fork()):
@@ -54,12 +50,12 @@ def allowed(folder):
     return 3 * sum(file.stat().st_size for file in files) + 512 * MIB
 
 
-def imports(folders):
+def imports(folders, backend="torch"):
     """Bytes that the import of each folder took, and its error or `None`."""
     jobs = [(str(path), f"{path}-run", allowed(path)) for path in folders]
     process = subprocess.run(
         [sys.executable, "-c", WORKER, json.dumps(jobs)],
-        env={**os.environ, "KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
     )
@@ -86,12 +82,16 @@ def originals(tmp_path_factory):
     return {kind: sound_folder(top / kind, kind, models) for kind in ("marian", "t5")}
 
 
-def test_malicious_folders_take_no_memory(originals, tmp_path):
+@pytest.mark.parametrize(
+    "backend",
+    ["torch", *(pytest.param(name, marks=pytest.mark.slow) for name in ("jax", "tensorflow"))],
+)
+def test_malicious_folders_take_no_memory(originals, tmp_path, backend):
     count = int(os.environ.get("KFORMER_MALICIOUS_FOLDERS", sum(map(len, KINDS.values()))))
     first = int(os.environ.get("KFORMER_MALICIOUS_SEED", 0))
     paths = [tmp_path / str(seed) for seed in range(first, first + count)]
     kinds = [malicious_folder(originals, path, int(path.name)) for path in paths]
-    found = imports(paths)
+    found = imports(paths, backend)
     faults = []
     for path, kind, (taken, error) in zip(paths, kinds, found, strict=True):
         refused = error is None or error.startswith(("ValueError", "FileNotFoundError"))

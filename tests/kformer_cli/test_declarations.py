@@ -9,13 +9,16 @@ import subprocess
 import sys
 
 import pytest
+import typer
 
 import kformer
+from kformer.decoding.options import SearchOptions, read_options
 from kformer.models import PRESETS
 from kformer.saving.checkpoints import save_checkpoint
 from kformer.text.sentencepiece_training import MODEL_TYPES
 from kformer.training import Checkpoint, MaskedCrossentropy
-from kformer_cli import declarations, declared_option
+from kformer_cli import declarations, declared_option, option_names
+from kformer_cli.app import app
 from kformer_cli.declarations import TRAINING
 from kformer_cli.declared_option import Option
 
@@ -27,13 +30,31 @@ def default(function, name):
     return inspect.signature(function).parameters[name].default
 
 
-@pytest.mark.parametrize("module", [declarations, declared_option])
+@pytest.mark.parametrize("module", [declarations, declared_option, option_names])
 def test_the_standard_library_is_enough(module):
     tree = ast.parse(pathlib.Path(module.__file__).read_text(encoding="utf-8"))
     nodes = list(ast.walk(tree))
     names = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
     names |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    assert names <= {*sys.stdlib_module_names, declared_option.__name__}
+    assert names <= {*sys.stdlib_module_names, declared_option.__name__, declarations.__name__}
+
+
+def test_messages_name_options_of_the_command_line():
+    flags = {
+        flag
+        for command in typer.main.get_command(app).commands.values()
+        for parameter in command.params
+        for flag in parameter.opts
+    }
+    assert set(option_names.FLAGS.values()) <= flags
+    message = "beam_size must be a whole number of at least 1, but 0 was given."
+    with pytest.raises(ValueError, match=f"^{message}"):
+        SearchOptions(beam_size=0)
+    with option_names.command_line_names():
+        with pytest.raises(ValueError, match="^--beam-size must be"):
+            SearchOptions(beam_size=0)
+        with pytest.raises(ValueError, match=f"^The search options in x.json .*: {message}"):
+            read_options({"beam_size": 0}, "x.json")
 
 
 def test_choices_are_those_of_the_package():

@@ -7,9 +7,11 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 
 import h5py
+import keras
 import pytest
 
 FROZEN = pathlib.Path(__file__).parents[1] / "frozen_run"
@@ -51,6 +53,27 @@ def options(**changes):
     return change
 
 
+def keras_model(*layers, **compiled):
+    """A model of Keras's own layers, whose sizes are below those that are seen one by one."""
+
+    def change(members):
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)])
+        with tempfile.TemporaryDirectory() as folder:
+            model.save(f"{folder}/model.keras")
+            with zipfile.ZipFile(f"{folder}/model.keras") as archive:
+                members.update({name: archive.read(name) for name in archive.namelist()})
+        config = json.loads(members["config.json"])
+        config["config"]["layers"] = [
+            {"module": "keras.layers", "class_name": name, "config": options, "build_config": built}
+            for name, options, built in layers
+        ]
+        config["compile_config"] = compiled
+        members["config.json"] = json.dumps(config).encode()
+
+    change.__qualname__ = "options of Keras"
+    return change
+
+
 def empty_dataset(members):
     """A dataset that claims 4 GB and has nothing in the file."""
     file = io.BytesIO(members["model.weights.h5"])
@@ -86,6 +109,14 @@ ATTACKS = {
     "wide": (options(hidden_dim=100_000), "asks for at least"),
     "many words": (options(vocabulary_size=10**8), "asks for at least"),
     "many heads": (options(num_heads=1 << 20, head_dim=64), "asks for at least"),
+    "Keras's layers": (
+        keras_model(("Dense", {"units": 1 << 16}, {"input_shape": [None, 1 << 16]})),
+        "its layers ask for at least 4,294,967,296",
+    ),
+    "a metric": (
+        keras_model(metrics=[{"class_name": "MeanIoU", "config": {"num_classes": 10**5}}]),
+        "a metric with num_classes=100000",
+    ),
     "empty dataset": (empty_dataset, "claim more bytes than"),
     "10^6 ids after a text": (tokenizer_json(suffix=[3] * 10**6), "has 1,000,000 ids"),
     "10^6 control ids": (tokenizer_json(control_ids=list(range(10**6))), "outside of the vocab"),
@@ -118,6 +149,9 @@ for folder in sys.argv[2:]:
         answers[folder] = f"{type(error).__name__}: {error}"
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     answers[folder] = answers[folder], time.time() - begin
+# Keras would import TensorFlow, which takes most of the 512 MiB.
+kformer.saving.save_run(sys.argv[2] + "-saved", *load_run(sys.argv[1])[:2])
+answers["has TensorFlow"] = "tensorflow" in sys.modules
 print(json.dumps(answers))
 """
 
@@ -145,6 +179,7 @@ def test_a_run_takes_no_more_memory_than_its_weights_justify(tmp_path):
     assert process.returncode == 0, process.stderr[-2000:]
     answers = json.loads(process.stdout.splitlines()[-1])
     assert answers[str(FROZEN)][0] == "loaded"
+    assert not answers["has TensorFlow"], "saving under PyTorch imports TensorFlow"
     for folder, (name, (_, message)) in zip(folders, ATTACKS.items(), strict=True):
         answer, seconds = answers[folder]
         assert answer.startswith("ValueError: ") and message in answer, f"{name}: {answer}"

@@ -333,7 +333,7 @@ def test_long_and_odd_training_texts_are_used():
         ({"texts": "one string"}, "texts must be an iterable of texts, not one str"),
         (
             {"texts": ["a"], "vocabulary_size": 0},
-            "vocabulary_size must be a whole number of at least 1, but 0",
+            "vocabulary_size must be a whole number of at least 4, but 0",
         ),
         ({"texts": ["a"], "vocabulary_size": 2.5}, "but 2.5"),
         ({"texts": ["a"], "vocabulary_size": (300, 300)}, "has 2 sizes for 1 model"),

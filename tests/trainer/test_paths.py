@@ -10,6 +10,7 @@ import pytest
 import kformer
 from kformer.saving import read_config
 from kformer.trainer import train_run
+from kformer.utils.checksums import without_checksum
 from tests.trainer.test_run import losses_of, write_pairs, write_small_run
 
 
@@ -39,11 +40,16 @@ def files_that_name(words, folder):
     return found
 
 
+def paths_of(run):
+    return without_checksum(json.loads((run / "paths.json").read_text()))
+
+
 def go_on(path, **options):
     options = {"report": lambda text: None, "show_progress": False, **options}
     return train_run(path, resume=True, epochs=2, **options)
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_a_run_keeps_names(trained):
     path, folder = trained
     assert files_that_name(str(folder).encode(), path) == ["paths.json"]
@@ -68,6 +74,7 @@ def test_exports_keep_names(trained, tmp_path, format):
     assert translator.config["training"]["train_source"] == absolute, "the translator stays"
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_resuming_finds_the_files(trained, tmp_path, monkeypatch):
     path, folder = trained
     whole = shutil.copytree(path, tmp_path / "whole")
@@ -76,14 +83,14 @@ def test_resuming_finds_the_files(trained, tmp_path, monkeypatch):
     old = shutil.copytree(path, tmp_path / "old")
     config = json.loads((old / "config.json").read_text())
     del config["checksum"]
-    config["training"] |= json.loads((old / "paths.json").read_text())
+    config["training"] |= paths_of(old)
     (old / "config.json").write_text(json.dumps(config))
     (old / "paths.json").unlink()
     assert go_on(old) and losses_of(old) == losses_of(whole)
     assert files_that_name(str(folder).encode(), old) == ["paths.json"]
     # A run that came from another machine has to be given its files, of the same names.
     moved = shutil.copytree(path, tmp_path / "moved")
-    paths = json.loads((moved / "paths.json").read_text())
+    paths = paths_of(moved)
     (moved / "paths.json").unlink()
     monkeypatch.chdir(tmp_path)
     with pytest.raises((FileNotFoundError, ValueError), match="valid.source"):
@@ -98,7 +105,7 @@ def test_a_training_killed_between_its_two_files_begins(trained, tmp_path):
     path = tmp_path / "run"
     path.mkdir()
     (path / "paths.json").write_text("{}")
-    options = json.loads((trained[0] / "paths.json").read_text())
+    options = paths_of(trained[0])
     quiet = {"report": lambda text: None, "show_progress": False, "steps": 1}
     assert train_run(path, **options, **quiet, batch_tokens=512, max_shapes=1).steps == 1
 
@@ -110,5 +117,11 @@ def test_a_damaged_file_of_paths_is_named(trained, tmp_path, content):
     (path / "paths.json").write_text(content)
     before = {name: os.stat(path / name).st_mtime_ns for name in os.listdir(path)}
     with pytest.raises(ValueError, match="paths.json"):
+        go_on(path)
+    # A flipped bit in a name.
+    flipped = (trained[0] / "paths.json").read_text().replace("valid.source", "vAlid.source")
+    (path / "paths.json").write_text(flipped)
+    before["paths.json"] = os.stat(path / "paths.json").st_mtime_ns
+    with pytest.raises(ValueError, match="paths.json is damaged or was edited.* remove it and giv"):
         go_on(path)
     assert {name: os.stat(path / name).st_mtime_ns for name in os.listdir(path)} == before

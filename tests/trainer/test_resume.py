@@ -1,13 +1,21 @@
 """A training that goes on: its options."""
 
 import dataclasses
+import os
+import pathlib
 
 import pytest
 
 from kformer.saving import TrainingState
 from kformer.trainer.options import TrainOptions
-from kformer.trainer.resume import past_validations, resume_options, stored_config
+from kformer.trainer.resume import (
+    past_validations,
+    resume_options,
+    stored_config,
+    write_config,
+)
 from kformer.utils import files
+from kformer_cli.declarations import TRAINING
 
 
 @pytest.mark.any_backend
@@ -35,6 +43,23 @@ def test_only_the_end_may_change_when_a_training_goes_on():
 
 
 @pytest.mark.any_backend
+@pytest.mark.parametrize("name", TRAINING)
+def test_a_stored_option_of_a_wrong_type_is_named_with_its_file(name):
+    wrong = "3" if TRAINING[name].type in (int, float) else 3
+    stored = {"train_source": "a", "train_target": "b", name: wrong}
+    with pytest.raises(ValueError, match=f"^{name} of run/config.json must be .* but {wrong!r}"):
+        resume_options(stored, {}, "run")
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("value", [None, [], "x", 3])
+def test_a_training_that_is_no_object_is_one_sentence(tmp_path, value):
+    files.write_json(tmp_path / "config.json", {"format_version": 1, "training": value})
+    with pytest.raises(ValueError, match="config.json is damaged: its training is no JSON object"):
+        stored_config(tmp_path, resume=True)
+
+
+@pytest.mark.any_backend
 def test_the_same_model_options_are_known_in_a_config_that_names_the_positions():
     """Before presets recommended positions, the config of a new model had them."""
     files = dataclasses.asdict(TrainOptions("a", "b"))
@@ -49,6 +74,29 @@ def test_the_same_model_options_are_known_in_a_config_that_names_the_positions()
     with pytest.raises(ValueError, match="began with model_options={'position_encoding': 'rope'}"):
         stored = {**files, "model_options": {"position_encoding": "rope"}}
         resume_options(stored, {"model_options": {"position_encoding": "alibi"}}, "run")
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("last", ["paths.json", "config.json"])
+def test_a_training_that_was_killed_in_its_first_writes_begins_anew(tmp_path, monkeypatch, last):
+    run, replace = tmp_path / "run", os.replace
+
+    def killed(source, target):
+        if target.name == last:
+            # As after SIGKILL: what stands aside is not removed.
+            monkeypatch.setattr(pathlib.Path, "unlink", lambda *_, **__: None)
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    run.mkdir()
+    monkeypatch.setattr(os, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        write_config(run, TrainOptions("a", "b"), {})
+    assert f".{last.removesuffix('.json')}.partial.json" in os.listdir(run)
+    assert stored_config(run, resume=True) is None
+    (run / "notes.txt").touch()
+    with pytest.raises(ValueError, match="holds no training .it has notes.txt.: choose another"):
+        stored_config(run, resume=True)
 
 
 @pytest.mark.any_backend

@@ -16,6 +16,8 @@ from kformer.utils import files
 from kformer.utils.checksums import without_checksum
 from tests.peers import to_numpy
 
+QUIET = {"report": lambda sentence: None, "show_progress": False}
+
 
 def write_pairs(folder):
     """Files of a small corpus, as options of `train_run`."""
@@ -117,6 +119,7 @@ def test_a_training_with_every_noise_goes_on_through_the_same_losses(tmp_path, p
     assert losses_of(plain.path) != losses_of(tmp_path / "whole")
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_the_length_of_a_training_with_a_cooldown_is_settled(tmp_path):
     options = {
         name: path for name, path in write_pairs(tmp_path).items() if not name.startswith("valid")
@@ -145,6 +148,7 @@ def test_the_length_of_a_training_with_a_cooldown_is_settled(tmp_path):
         train_run(path, resume=True, steps=12, report=said.append, show_progress=False)
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_a_training_further_may_have_another_dropout(tmp_path):
     options = {
         name: path for name, path in write_pairs(tmp_path).items() if not name.startswith("valid")
@@ -271,6 +275,7 @@ def test_a_run_directory_has_one_training_at_a_time(tmp_path):
     assert not path.exists()
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_a_new_model_may_be_of_another_kind(tmp_path):
     options = {
         name: path for name, path in write_pairs(tmp_path).items() if not name.startswith("valid")
@@ -308,6 +313,7 @@ def test_a_new_model_may_be_of_another_kind(tmp_path):
         train_run(tmp_path / "run", resume=True, model_options={"gated": True})
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_a_new_model_has_rotary_positions(tmp_path):
     said, (source, target) = (
         [],
@@ -401,28 +407,30 @@ def edit_training(run, **changes):
     (run / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
+def small_training(folder, checkpoint_every):
+    """Options of a short training without validation, which starts from a small run."""
+    texts = {name: path for name, path in write_pairs(folder).items() if "valid" not in name}
+    start = write_small_run(folder / "small", list(texts.values()))
+    options = {"batch_tokens": 512, "checkpoint_every": checkpoint_every, "warmup_steps": 4}
+    return {**texts, **options, "start_from": start}
+
+
 @pytest.mark.any_backend
 def test_a_damaged_run_is_not_resumed_in_silence(tmp_path):
-    texts = {
-        name: path for name, path in write_pairs(tmp_path).items() if not name.startswith("valid")
-    }
-    start = write_small_run(tmp_path / "small", [texts["train_source"], texts["train_target"]])
-    quiet = {"report": lambda sentence: None, "show_progress": False}
-    options = {"batch_tokens": 512, "checkpoint_every": 2, "warmup_steps": 4}
-    run = tmp_path / "run"
-    train_run(run, steps=4, start_from=start, **texts, **options, **quiet)
+    run, options = tmp_path / "run", small_training(tmp_path, checkpoint_every=2)
+    train_run(run, steps=4, **options, **QUIET)
     losses = losses_of(run)
 
     def refused(message, **given):
         with pytest.raises(ValueError, match=message):
-            train_run(run, resume=True, **given, **quiet)
+            train_run(run, resume=True, **given, **QUIET)
 
     # With no steps left the model is looked at, too.
     model = (run / "model.keras").read_bytes()
     (run / "model.keras").write_bytes(model[:-100])
     refused("model.keras is damaged: .*remove it and resume again")
     (run / "model.keras").unlink()
-    assert train_run(run, resume=True, **quiet).steps == 4
+    assert train_run(run, resume=True, **QUIET).steps == 4
     load_run(run)
     # The seed and the batch size of the checkpoint are those of the config.
     config = (run / "config.json").read_bytes()
@@ -436,10 +444,28 @@ def test_a_damaged_run_is_not_resumed_in_silence(tmp_path):
     state = run / "checkpoints" / "step-4" / "state.json"
     state.write_bytes(state.read_bytes().replace(b'"step": 4', b'"step": 5'))
     with pytest.warns(UserWarning, match="step-4 is passed over: .*state.json is damaged"):
-        assert train_run(run, resume=True, **quiet).steps == 4
+        assert train_run(run, resume=True, **QUIET).steps == 4
     assert losses_of(run) == losses
     for path in (run / "checkpoints").iterdir():
         (path / "state.json").write_text("{")
     with pytest.warns(UserWarning, match="is passed over"):
         refused("No checkpoint in .* is whole: restore one, or remove that folder")
     assert losses_of(run) == losses
+
+
+@pytest.mark.any_backend
+def test_a_training_killed_at_the_end_of_its_last_save_leaves_nothing_behind(tmp_path):
+    """Nothing more is saved when it resumes, so nothing else would remove the old checkpoint."""
+    run, options = tmp_path / "run", small_training(tmp_path, checkpoint_every=1)
+    checkpoints = run / "checkpoints"
+    train_run(run, steps=3, **options, **QUIET)
+    assert sorted(os.listdir(checkpoints)) == ["step-2", "step-3"]
+    for name in ("step-1", ".step-0-removed"):
+        shutil.copytree(checkpoints / "step-2", checkpoints / name)
+    for folder in (checkpoints, run, run / "data"):
+        aside = folder / ".partial-abc"
+        aside.mkdir()
+        (aside / files.LOCK_FILE).write_text("1 host")
+    train_run(run, resume=True, **QUIET)
+    assert sorted(os.listdir(checkpoints)) == ["step-2", "step-3"]
+    assert not list(run.rglob(".partial-*"))

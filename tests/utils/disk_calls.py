@@ -18,11 +18,14 @@ class DiskCalls:
 
         def recorded(call):
             def rename(source, target):
-                source = pathlib.Path(source)
+                source, target = pathlib.Path(source), pathlib.Path(target)
+                if target.name.endswith("-removed") or target.name == "old":
+                    call(source, target)  # It vouches for nothing.
+                    return
                 for part in (source, *source.rglob("*")):
                     assert self._key(part.stat()) in self._synced, f"{part} is not synced"
                 call(source, target)
-                self.calls.append(("rename", pathlib.Path(target)))
+                self.calls.append(("rename", target))
 
             return rename
 
@@ -33,6 +36,18 @@ class DiskCalls:
     @staticmethod
     def _key(stat):
         return stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+    def check_folders(self):
+        """Something was renamed; and each folder that it was renamed in was synced afterwards.
+
+        A folder aside, which is gone by now, needs no sync.
+        """
+        renames = [i for i, (name, _) in enumerate(self.calls) if name == "rename"]
+        assert renames
+        for i in renames:
+            parent = self.calls[i][1].parent
+            if parent.exists():
+                assert ("fsync", parent.stat().st_ino) in self.calls[i + 1 :], self.calls[i][1]
 
     def check(self, *targets):
         """The targets were renamed in this order, and each one's folder was synced afterwards."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kformer.utils.checks import check_choice, check_rate, check_same_length, check_whole
+from kformer.utils.checks import check_choice, check_rate, check_same_length, check_whole, shown
 
 
 def test_whole_numbers_pass_as_ints():
@@ -21,6 +21,15 @@ def test_what_is_no_whole_number_of_at_least_1(value):
     assert (
         str(error.value) == f"keep must be a whole number of at least 1, but {value!r} was given."
     )
+
+
+def test_a_value_of_any_size_is_shown_in_a_few_words():
+    assert shown(2) == "2" and shown("a") == "'a'" and shown([1, "b"]) == "[1, 'b']"
+    for value in ("x" * 10**6, list(range(10**6)), {str(i): ["y" * 999] * 99 for i in range(999)}):
+        assert len(shown(value)) < 500
+    with pytest.raises(ValueError) as error:
+        check_choice("mode", "x" * 10**6, ["a", "b"])
+    assert len(str(error.value)) < 600
 
 
 def test_a_range_of_whole_numbers():

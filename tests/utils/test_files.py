@@ -42,6 +42,22 @@ def kill(process):
 # ---- synced before renamed ----
 
 
+def test_what_killed_writers_left_is_no_entry(tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    for name in ("a/.b-removed", ".notes.partial.txt", ".notes.partial", ".x.y.partial.json"):
+        (tmp_path / name).touch()
+    (tmp_path / files.LOCK_FILE).touch()
+    monkeypatch.setattr(files.shutil, "rmtree", lambda *_, **__: None)  # as after a kill
+    with pytest.raises(KeyboardInterrupt), files.new_folder(tmp_path / "new"):
+        raise KeyboardInterrupt
+    assert len(list(tmp_path.iterdir())) == 6
+    assert files.entries(tmp_path) == ["a"] and files.entries(tmp_path / "a") == []
+    for name in (".hidden", "x.partial", ".partial", "notes.partial.txt"):
+        (tmp_path / name).touch()
+    assert files.entries(tmp_path) == [".hidden", ".partial", "a", "notes.partial.txt", "x.partial"]
+    assert files.entries(tmp_path / "missing") == []
+
+
 def test_files_and_folders_are_synced_before_the_rename(tmp_path, disk_calls):
     files.write_json(tmp_path / "config.json", {"a": 1})
     with files.new_folder(tmp_path / "new") as folder:

@@ -12,6 +12,11 @@ of a shortlist, P positions.
 
 import abc
 
+# int8 products: the integer that stands for the largest number of a matrix's column, and of a row
+# of activations where the CPU is exact with 8 bits; that of such a row on another CPU, in 7 bits;
+# and the length of the product that tries the CPU.
+HIGHEST, HIGHEST_OF_7_BITS, PROBE_LENGTH = 127, 63, 64
+
 
 class FastOps(abc.ABC):
     """The operations that a `FastNetwork` is made of; one subclass per backend or form of weights.

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kformer.decoding.fast.ops import HIGHEST, HIGHEST_OF_7_BITS, PROBE_LENGTH
 from kformer.decoding.fast.ops_tensorflow import TensorFlowOps
 from kformer.layers.full_attention import MASKED
 
@@ -17,11 +18,6 @@ DTYPES = ("float32", "bfloat16", "int8")
 NO_INT8_PRODUCTS = (
     "This build of TensorFlow has no int8 products, which its Linux builds for x86-64 have:"
 )
-
-# int8 products: the integer that stands for the largest number of a column, and the length of the
-# product that tries the CPU.
-_HIGHEST = 127.0
-_PROBE = 64
 
 
 def stored_ops(dtype):
@@ -249,7 +245,7 @@ class Int8Ops(StoredOps):
             return tf.gather(table, indices)
         rows = tf.gather(_read(table.values), indices)
         rows = tf.cast(tf.bitcast(rows, tf.int8), tf.float32)
-        return rows * (tf.gather(table.limits, indices) / _HIGHEST)[..., None]
+        return rows * (tf.gather(table.limits, indices) / HIGHEST)[..., None]
 
     def _matrix(self, variable, is_table, columns=None, name=""):
         """`Int8Matrix` of a Keras variable, or of some of its columns."""
@@ -262,12 +258,12 @@ class Int8Ops(StoredOps):
 
         def values(matrix):
             ratios = matrix if columns is None else columns(matrix)
-            ratios /= tf.expand_dims(limits(matrix) / _HIGHEST, axis)
+            ratios /= tf.expand_dims(limits(matrix) / HIGHEST, axis)
             return tf.bitcast(tf.cast(tf.round(ratios), tf.int8), tf.qint8)
 
         def negative_sums(matrix):
             integers = tf.cast(tf.bitcast(values(matrix), tf.int8), tf.float32)
-            return tf.reduce_sum(integers, axis=axis) * limits(matrix) / -_HIGHEST
+            return tf.reduce_sum(integers, axis=axis) * limits(matrix) / -HIGHEST
 
         parts = (values, limits, negative_sums)
         stored = [self.store(variable, part, f"{name} int8 {part.__name__}") for part in parts]
@@ -280,11 +276,12 @@ class Int8Ops(StoredOps):
         while getattr(graph, "outer_graph", None) in self._levels:
             graph = graph.outer_graph
         if graph not in self._levels:
-            weights = tf.fill([_PROBE, 1], tf.bitcast(tf.constant(127, tf.int8), tf.qint8))
-            probe = Int8Matrix(weights, tf.constant([_HIGHEST]), None, False)
-            bytes_255 = tf.fill([1, _PROBE], tf.constant(255, tf.uint8))
+            weights = tf.fill([PROBE_LENGTH, 1], tf.bitcast(tf.constant(127, tf.int8), tf.qint8))
+            probe = Int8Matrix(weights, tf.constant([float(HIGHEST)]), None, False)
+            bytes_255 = tf.fill([1, PROBE_LENGTH], tf.constant(255, tf.uint8))
             product = self._byte_product(bytes_255, probe, tf.zeros([1]))
-            highest = tf.where(product[0, 0] == 255.0 * _HIGHEST * _PROBE, _HIGHEST, 63.0)
+            is_exact = product[0, 0] == 255.0 * HIGHEST * PROBE_LENGTH
+            highest = tf.where(is_exact, float(HIGHEST), float(HIGHEST_OF_7_BITS))
             self._levels[graph] = Levels(highest, 1.0 / highest, highest + 1.0, highest + 1.5)
         return self._levels[graph]
 

@@ -1,11 +1,10 @@
 """The operations of the fast decoder on PyTorch, with matrices in bfloat16 or int8."""
 
+import abc
 from typing import Any, NamedTuple
 
+from kformer.decoding.fast.ops import HIGHEST, HIGHEST_OF_7_BITS, PROBE_LENGTH
 from kformer.decoding.fast.ops_torch import TorchOps
-
-_HIGHEST = 127
-_PROBE = 64
 
 
 class StoredTorchOps(TorchOps):
@@ -18,9 +17,9 @@ class StoredTorchOps(TorchOps):
         super().__init__()
         self._stored = {}  # by variable, or shortlist of a variable
 
+    @abc.abstractmethod
     def convert(self, matrix):
         """A matrix `[O, I]` in the form that `product` takes."""
-        raise NotImplementedError
 
     def bind_kernel(self, variable):
         return self._store(id(variable), lambda: variable.value.T)
@@ -69,15 +68,15 @@ class Int8TorchOps(StoredTorchOps):
     def __init__(self):
         super().__init__()
         torch = self._torch
-        probe = self.convert(torch.ones((1, _PROBE)))
-        y = self._byte_product(torch.full((1, _PROBE), 255, dtype=torch.uint8), probe, 0)
-        is_exact = round(y.item() * _HIGHEST) == 255 * _HIGHEST * _PROBE
-        self._highest = _HIGHEST if is_exact else 63
+        probe = self.convert(torch.ones((1, PROBE_LENGTH)))
+        y = self._byte_product(torch.full((1, PROBE_LENGTH), 255, dtype=torch.uint8), probe, 0)
+        is_exact = round(y.item() * HIGHEST) == 255 * HIGHEST * PROBE_LENGTH
+        self._highest = HIGHEST if is_exact else HIGHEST_OF_7_BITS
 
     def convert(self, matrix):
         torch = self._torch
         largest = matrix.abs().amax(dim=1)
-        scales = torch.where(largest > 0, largest / _HIGHEST, 1.0)
+        scales = torch.where(largest > 0, largest / HIGHEST, 1.0)
         values = (matrix / scales[:, None]).round().to(torch.int8)
         packed = torch.ops.onednn.qlinear_prepack(values, None)
         return Int8Matrix(packed, scales, torch.zeros(len(scales), dtype=torch.int32))

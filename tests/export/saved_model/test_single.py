@@ -75,6 +75,7 @@ def test_rotary_positions(translator, tmp_path):
     assert found == rotary(TEXTS, beam_size=3, max_length=12) and len({*found}) > 3
 
 
+@pytest.mark.slow
 def test_warming_up(translator, greedy, tmp_path):
     warm = SavedModelTranslator(greedy, warm_up=16)
     compiled, asked = warm._module.signatures["single"], []

@@ -1,0 +1,43 @@
+"""What a message calls an option: by its name in Python, or as on the command line.
+
+This module needs the standard library alone, as `kformer_cli.declarations` does.
+"""
+
+import contextlib
+import contextvars
+
+from kformer_cli.declarations import TRAINING
+
+# Name in Python: name on the command line. Of the options that are no options of a training, those
+# that messages name; a test compares them with the commands.
+_OTHERS = (
+    "beam_size length_penalty length_ratio length_offset repetition_penalty no_repeat_ngram_size "
+    "max_text_bytes n_best early_stopping shortlist temperature top_k top_p source_language "
+    "target_language ensemble dtype tokenize batch_size"
+)
+FLAGS = {name: f"--{name.replace('_', '-')}" for name in _OTHERS.split()}
+FLAGS |= {"sampling": "--sample"}
+FLAGS |= {name: f"--{option.flag}" for name, option in TRAINING.items()}
+_on_command_line = contextvars.ContextVar("on_command_line", default=False)
+
+
+@contextlib.contextmanager
+def command_line_names(are_used=True):
+    """In this context messages name options as the command line does.
+
+    Args:
+        are_used: bool, default `True`. `False` for options that stand in a file.
+    """
+    token = _on_command_line.set(are_used)
+    try:
+        yield
+    finally:
+        _on_command_line.reset(token)
+
+
+def named(name):
+    """What a message calls an option: `train_source` in Python, `--train-source` in a command.
+
+    A name that is no option stays as it is.
+    """
+    return FLAGS.get(name, name) if _on_command_line.get() else name
