@@ -116,7 +116,7 @@ class FastCache(NamedTuple):
 
     keys: Any  # of each layer, [R, N, T, H]
     values: Any
-    cross: Any  # [2 layers, B, N, S, H]: keys and values of the source, as `arrange_source` returns
+    cross: Any  # [2 layers, B, N, S, H]: of the source, as `arrange_source` returns it
     bias: Any  # float [B, 1, 1, S]: added to the scores, very small at padding
     # [steps, D], with rotary positions [steps, 2 H]: cosines and sines. A model without has (),
     # which loops pass over, unlike None.
@@ -197,7 +197,8 @@ class FastNetwork:
         for layer in weights.encoder:
             attention = layer.self_attention
             before = Encoded(self._before(attention, x), indices, mask)
-            query, key, value = self._by_head(before, attention.inputs, 3, heads)
+            parts = self._by_head(before, attention.inputs, 3, heads)
+            query, key, value = fast.unstack(parts, 3)
             query, key = self._rotate(query, factors), self._rotate(key, factors)
             context = fast.attend(query, key, value, heads.scale, bias)  # [B, N, S, H]
             context = fast.transpose(context, (0, 2, 1, 3))
@@ -218,18 +219,20 @@ class FastNetwork:
         """
         fast, mask = self._fast, encoded.mask
         # An attention without any key returns the mean of the values; it must be zero.
-        is_source = fast.reshape(ops.cast(ops.any(mask, axis=1), "float32"), (-1, 1, 1, 1))
-        cross = []
-        for layer in self._weights.decoder:
-            key, value = self._by_head(encoded, layer.cross_attention.source, 2, self._heads)
-            cross += [key, value * is_source]
+        is_source = ops.cast(ops.any(mask, axis=1), "float32")
+        factors = ops.stack([is_source * self._heads.scale, is_source])
+        factors = fast.reshape(factors, (2, -1, 1, 1, 1))
+        cross = [
+            self._by_head(encoded, layer.cross_attention.source, 2, self._heads) * factors
+            for layer in self._weights.decoder
+        ]
         rows = ops.shape(mask)[0] * self._width
         empty = (fast.empty_cache(rows, self._heads.count, steps, self._heads.size),)
         empty *= len(self._weights.decoder)
         return FastCache(
             keys=empty,
             values=empty,
-            cross=fast.arrange_source(ops.stack(cross), self._width),
+            cross=fast.arrange_source(ops.concatenate(cross), self._width),
             bias=self._bias(mask),
             positions=self._positions(steps),
             projection=fast.begin_projection(self._weights.projection),
@@ -262,7 +265,7 @@ class FastNetwork:
             attention = layer.cross_attention
             query = fast.product(self._before(attention, x), *attention.inputs)
             key, value = cross[2 * number : 2 * number + 2]
-            context = fast.attend_source(query, key, value, scale, cache.bias, self._width)
+            context = fast.attend_source(query, key, value, cache.bias, self._width)
             x = self._after(attention, x, fast.product(context, *attention.output))
             x = self._feed_forward(layer.feed_forward, x)
         x = self._normalize(x, weights.decoder_norm)
@@ -328,7 +331,8 @@ class FastNetwork:
     def _feed_forward(self, weights, x):
         hidden = self._fast.product(self._before(weights, x), *weights.intermediate)
         hidden = self._fast.activate(hidden, weights.activation)
-        return self._after(weights, x, self._fast.product(hidden, *weights.output))
+        is_positive = weights.activation == "relu"
+        return self._after(weights, x, self._fast.product(hidden, *weights.output, is_positive))
 
     def _heads_of_tokens(self, x, linear):
         """Queries, keys and values `[R, N, 1, H]` of one token per row `[R, D]`."""
@@ -336,18 +340,15 @@ class FastNetwork:
         return self._fast.split(self._fast.reshape(self._fast.product(x, *linear), shape), 3, 1)
 
     def _by_head(self, encoded, linear, parts, heads):
-        """Source tokens, projected: a list of `parts` tensors `[B, N, S, H]`.
+        """Source tokens, projected to queries, keys or values: `[parts, B, N, S, H]`.
 
         The values at padding are meaningless but finite.
         """
         fast = self._fast
         sentences, length = ops.shape(encoded.mask)
         projected = take(fast.product(encoded.rows, *linear), encoded.indices)  # [B S, parts N H]
-        shape = (sentences, length, heads.count, heads.size)
-        return [
-            fast.transpose(fast.reshape(part, shape), (0, 2, 1, 3))
-            for part in fast.split(projected, parts)
-        ]
+        by_head = fast.reshape(projected, (sentences, length, parts, heads.count, heads.size))
+        return fast.transpose(by_head, (2, 0, 3, 1, 4))
 
     def _bias(self, mask):
         """What is added to scores `[B, N, T, S]`, `[B, 1, 1, S]`."""

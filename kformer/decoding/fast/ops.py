@@ -94,13 +94,15 @@ class FastOps(abc.ABC):
     # Rows.
 
     @abc.abstractmethod
-    def product(self, x, kernel, bias=None):
+    def product(self, x, kernel, bias=None, is_positive=False):
         """`x W + b`.
 
         Args:
             x: `[R, I]`.
             kernel: from `bind_kernel`, of `[I, O]`.
             bias: bound vector `[O]`, default `None`.
+            is_positive: bool, default `False`. Whether no number of `x` is negative, which makes
+                8-bit activations twice as exact.
 
         Returns:
             `[R, O]`.
@@ -196,7 +198,7 @@ class FastOps(abc.ABC):
         """Keys and values of the source, arranged for `attend_source`.
 
         Args:
-            parts: `[2 layers, B, N, S, H]`.
+            parts: `[2 layers, B, N, S, H]`. The keys are multiplied by the scale of the scores.
             width: int. K.
 
         Returns:
@@ -204,13 +206,12 @@ class FastOps(abc.ABC):
         """
 
     @abc.abstractmethod
-    def attend_source(self, query, key, value, scale, bias, width):
+    def attend_source(self, query, key, value, bias, width):
         """Attention of one query per row over the source of its sentence.
 
         Args:
             query: `[R, N H]`.
             key, value: parts of what `arrange_source` returned.
-            scale: float.
             bias: `[B, 1, 1, S]`.
             width: int. K.
 

@@ -38,7 +38,7 @@ def has_int8_products():
 
     fast = Int8Ops()
     try:
-        tf.function(lambda: fast.levels().highest, autograph=False)()
+        tf.function(lambda: fast.levels().offset, autograph=False)()
     except (RuntimeError, tf.errors.OpError):  # unknown, or known and without a kernel
         return False
     return True
@@ -105,7 +105,7 @@ class XlaOps(StoredOps):
         super().__init__()
         self._stored = stored._stored
 
-    def product(self, x, kernel, bias=None):
+    def product(self, x, kernel, bias=None, is_positive=False):
         y = self._tf.matmul(x, kernel)
         return y if bias is None else y + bias
 
@@ -157,7 +157,7 @@ class Bfloat16Ops(StoredOps):
             return self.store(variable, shortlist, shortlist_name(tokens))
         return self.bind_table(variable) if is_table else self.bind_kernel(variable)
 
-    def product(self, x, kernel, bias=None):
+    def product(self, x, kernel, bias=None, is_positive=False):
         return self._large_product(x, kernel, bias)
 
     def _large_product(self, x, kernel, bias):
@@ -187,10 +187,13 @@ class Int8Matrix(NamedTuple):
 class Levels(NamedTuple):
     """How a graph quantizes activations, as float32 scalars."""
 
-    highest: Any  # the integer that stands for the largest number of a row: 127 or 63
-    unit: Any  # 1 / highest
-    offset: Any  # the byte that stands for zero: highest + 1
+    highest: Any  # the integer that stands for the largest number of a row: 127, or 63
+    offset: Any  # the byte that stands for zero: 128, or 64
     rounding: Any  # offset + 1 / 2
+    unit: Any  # offset / highest
+    highest_positive: Any  # as `highest` and `unit`, where no number of a row is negative: zero is
+    unit_positive: Any  # the byte 0 then
+    range: Any  # 255 / offset: the number that the product's operation takes the byte 255 for
 
 
 class Int8Ops(StoredOps):
@@ -230,13 +233,17 @@ class Int8Ops(StoredOps):
     def project(self, x, projection, carried, bias=None):
         return self.product(x, projection, bias)
 
-    def product(self, x, kernel, bias=None):
-        tf = self._tf
-        levels = self.levels()
-        unit = tf.reduce_max(tf.abs(x), axis=-1, keepdims=True) * levels.unit
+    def product(self, x, kernel, bias=None, is_positive=False):
+        tf, levels = self._tf, self.levels()
+        if is_positive:
+            largest, sums = tf.reduce_max(x, axis=-1, keepdims=True), tf.zeros(kernel.sums.shape)
+            highest, unit, rounding = levels.highest_positive, levels.unit_positive, 0.5
+        else:
+            largest, sums = tf.reduce_max(tf.abs(x), axis=-1, keepdims=True), kernel.sums
+            highest, unit, rounding = levels.highest, levels.unit, levels.rounding
         # A row of zeros stays one. A cast drops the fraction, so the half that was added rounds.
-        x = tf.cast(x * tf.math.divide_no_nan(1.0, unit) + levels.rounding, tf.uint8)
-        y = self._byte_product(x, kernel, kernel.sums * levels.offset) * unit
+        x = tf.cast(x * tf.math.divide_no_nan(highest, largest) + rounding, tf.uint8)
+        y = self._byte_product(x, kernel, sums, levels.range) * (largest * unit)
         return y if bias is None else tf.nn.bias_add(y, bias)
 
     def gather(self, table, indices):
@@ -270,33 +277,50 @@ class Int8Ops(StoredOps):
         return Int8Matrix(*stored, is_table)
 
     def levels(self):
-        """`Levels` of the graph that is being traced, outside of its loops."""
-        tf = self._tf
-        graph = tf.compat.v1.get_default_graph()
-        while getattr(graph, "outer_graph", None) in self._levels:
-            graph = graph.outer_graph
+        """`Levels` of the graph that is being traced."""
+        graph = self._tf.compat.v1.get_default_graph()
         if graph not in self._levels:
-            weights = tf.fill([PROBE_LENGTH, 1], tf.bitcast(tf.constant(127, tf.int8), tf.qint8))
-            probe = Int8Matrix(weights, tf.constant([float(HIGHEST)]), None, False)
-            bytes_255 = tf.fill([1, PROBE_LENGTH], tf.constant(255, tf.uint8))
-            product = self._byte_product(bytes_255, probe, tf.zeros([1]))
-            is_exact = product[0, 0] == 255.0 * HIGHEST * PROBE_LENGTH
-            highest = tf.where(is_exact, float(HIGHEST), float(HIGHEST_OF_7_BITS))
-            self._levels[graph] = Levels(highest, 1.0 / highest, highest + 1.0, highest + 1.5)
+            offset = self._offset(graph)
+            highest, highest_positive = offset - 1.0, 2.0 * offset - 1.0
+            self._levels[graph] = Levels(
+                highest=highest,
+                offset=offset,
+                rounding=offset + 0.5,
+                unit=offset / highest,
+                highest_positive=highest_positive,
+                unit_positive=offset / highest_positive,
+                range=255.0 / offset,
+            )
         return self._levels[graph]
 
-    def _byte_product(self, x, matrix, bias):
-        """The product of bytes `[R, I]` and an `Int8Matrix`, and a bias `[O]`."""
+    def _offset(self, graph):
+        """`Levels.offset`, computed outside of the loops of a graph."""
+        tf, outer = self._tf, graph
+        while outer := getattr(outer, "outer_graph", None):
+            if outer in self._levels:
+                return self._levels[outer].offset
+        weights = tf.fill([PROBE_LENGTH, 1], tf.bitcast(tf.constant(127, tf.int8), tf.qint8))
+        probe = Int8Matrix(weights, tf.constant([float(HIGHEST)]), None, False)
+        bytes_255 = tf.fill([1, PROBE_LENGTH], tf.constant(255, tf.uint8))
+        product = self._byte_product(bytes_255, probe, tf.zeros([1]), 255.0)
+        is_exact = product[0, 0] == 255.0 * HIGHEST * PROBE_LENGTH
+        return tf.where(is_exact, HIGHEST + 1.0, HIGHEST_OF_7_BITS + 1.0)
+
+    def _byte_product(self, x, matrix, bias, range):
+        """The product of bytes `[R, I]` and an `Int8Matrix`, and a bias `[O]`.
+
+        The byte 255 stands for the number `range`.
+        """
         from tensorflow.python.framework import op_def_library
 
-        tf = self._tf
+        tf, limits = self._tf, _read(matrix.limits)
         # The operation has no function of its own in Python. Of its ranges of inputs and weights it
         # uses the larger absolute values, which 255 and 127 stand for.
         [[y], _] = op_def_library.apply_op(
             "_QuantizedMatMul",
             name="int8_product",
             device_inputs=[tf.bitcast(x, tf.quint8), matrix.values, bias],
-            host_inputs=[0.0, 255.0, matrix.limits, matrix.limits],
+            host_inputs=[0.0, range, limits, limits],
             Tdevice_outputs=[tf.float32],
             Thost_outputs=[],
             T1=tf.quint8,

@@ -42,7 +42,7 @@ class TensorFlowOps(FastOps):
 
     # Rows.
 
-    def product(self, x, kernel, bias=None):
+    def product(self, x, kernel, bias=None, is_positive=False):
         y = self._by_eigen(x, kernel)
         return y if bias is None else y + bias
 
@@ -88,11 +88,11 @@ class TensorFlowOps(FastOps):
     def arrange_source(self, parts, width):
         return parts if width == 1 else self._tf.expand_dims(parts, 2)
 
-    def attend_source(self, query, key, value, scale, bias, width):
+    def attend_source(self, query, key, value, bias, width):
         tf = self._tf
         heads, head_dim = key.shape[-3], key.shape[-1]
         beams = (width,) if width > 1 else ()
-        query = tf.reshape(query * scale, (-1, *beams, heads, 1, head_dim))
+        query = tf.reshape(query, (-1, *beams, heads, 1, head_dim))
         bias = tf.expand_dims(bias, 2) if width > 1 else bias
         weights = tf.nn.softmax(self._by_eigen(query, key, adj_y=True) + bias)
         return self._rows_of(self._by_eigen(weights, value))

@@ -28,7 +28,7 @@ class TorchOps(FastOps):
 
     # Rows.
 
-    def product(self, x, kernel, bias=None):
+    def product(self, x, kernel, bias=None, is_positive=False):
         return x @ kernel if bias is None else self._torch.addmm(bias, x, kernel)
 
     def activate(self, x, name):
@@ -60,11 +60,11 @@ class TorchOps(FastOps):
     def arrange_source(self, parts, width):
         return parts
 
-    def attend_source(self, query, key, value, scale, bias, width):
+    def attend_source(self, query, key, value, bias, width):
         sentences, heads, _, head_dim = key.shape
         # The rows of a sentence are the queries of one attention.
         query = query.reshape(sentences, width, heads, head_dim).transpose(1, 2)
-        context = self.attend(query, key, value, scale, bias).transpose(1, 2)
+        context = self.attend(query, key, value, 1.0, bias).transpose(1, 2)
         return context.reshape(sentences * width, -1)
 
     def swap(self, x, interleaved):

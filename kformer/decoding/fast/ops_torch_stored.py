@@ -46,7 +46,7 @@ class Bfloat16TorchOps(StoredTorchOps):
     def convert(self, matrix):
         return matrix.bfloat16()
 
-    def product(self, x, kernel, bias=None):
+    def product(self, x, kernel, bias=None, is_positive=False):
         y = self._functional.linear(x.bfloat16(), kernel).float()
         return y if bias is None else y.add_(bias)
 
@@ -81,9 +81,13 @@ class Int8TorchOps(StoredTorchOps):
         packed = torch.ops.onednn.qlinear_prepack(values, None)
         return Int8Matrix(packed, scales, torch.zeros(len(scales), dtype=torch.int32))
 
-    def product(self, x, kernel, bias=None):
-        torch, offset = self._torch, self._highest + 1
-        unit = x.abs().amax(dim=-1, keepdim=True) / self._highest
+    def product(self, x, kernel, bias=None, is_positive=False):
+        torch = self._torch
+        offset, highest = self._highest + 1, self._highest
+        if is_positive:  # Zero is the byte 0 then.
+            offset, highest = 0, 2 * self._highest + 1
+        largest = x.amax(dim=-1, keepdim=True) if is_positive else x.abs().amax(dim=-1, keepdim=True)
+        unit = largest / highest
         # A row of zeros stays one: its unit of 0 removes what dividing by 0 gave.
         factor = torch.where(unit > 0, 1 / unit, 0.0)
         # A conversion drops the fraction, so the half that was added rounds.

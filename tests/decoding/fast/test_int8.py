@@ -27,7 +27,12 @@ kernel, table = (keras.Variable(inputs[name]) for name in ("kernel", "table"))
 
 def products(x):
     projection = fast.bind_projection(table, True)
-    return fast.product(x, fast.bind_kernel(kernel), bias), fast.project(x, projection, (), bias)
+    bound = fast.bind_kernel(kernel)
+    return (
+        fast.product(x, bound, bias),
+        fast.project(x, projection, (), bias),
+        fast.product(ops.relu(x), bound, bias, is_positive=True),
+    )
 
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
@@ -73,11 +78,18 @@ def test_products_are_exact_on_every_instruction_set(inputs, instructions):
         [sys.executable, "-c", PROGRAM, str(file)], env=environment, capture_output=True, check=True
     )
     # Without VNNI activations have 7 bits.
-    highest = (63,) if instructions in ("AVX2", "AVX512_CORE") else (127, 63)
-    expected = [exact_product(values["x"], values["kernel"], values["bias"], h) for h in highest]
-    for y in json.loads(found.stdout):
-        # One integer more or less would make a difference of 7e-4.
-        assert any(np.allclose(y, one, rtol=0, atol=4e-4) for one in expected)
+    bits = (7,) if instructions in ("AVX2", "AVX512_CORE") else (8, 7)
+    positive = np.maximum(values["x"], 0)
+    *products, positive_product = json.loads(found.stdout)
+
+    def is_product(y, x, highest):
+        # One integer more or less would make a difference of 3e-4.
+        expected = exact_product(x, values["kernel"], values["bias"], highest)
+        return np.allclose(y, expected, rtol=0, atol=1.5e-4)
+
+    assert all(any(is_product(y, values["x"], 2**n // 2 - 1) for n in bits) for y in products)
+    # Without negative numbers there are twice as many levels.
+    assert any(is_product(positive_product, positive, 2**n - 1) for n in bits)
 
 
 @pytest.fixture
