@@ -33,19 +33,40 @@ class FastOps(abc.ABC):
 
     # Weights.
 
+    def smoothing(self, norm, kernels):
+        """Factors that even out the channels between a norm and the matrices behind it.
+
+        Gamma and beta of the norm are divided by them, the rows of the matrices multiplied: their
+        products stay the same.
+
+        Args:
+            norm: `keras.layers.LayerNormalization`.
+            kernels: list of Keras variables `[D, O]`, all that read the norm's output.
+
+        Returns:
+            float `[D]`; `None`, the default, for none.
+        """
+        return None
+
     @abc.abstractmethod
-    def bind(self, variable):
+    def bind(self, variable, factors=None):
         """Binds a vector: a bias, or gamma or beta of a norm.
 
         Args:
             variable: Keras variable.
+            factors: from `smoothing`, default `None`. The vector is divided by them.
 
         Returns:
             A bound weight.
         """
 
-    def bind_kernel(self, variable):
-        """Binds the matrix `[I, O]` of a `product`; as `bind` by default."""
+    def bind_kernel(self, variable, factors=None):
+        """Binds the matrix `[I, O]` of a `product`; as `bind` by default.
+
+        Args:
+            variable: Keras variable.
+            factors: from `smoothing`, default `None`. The rows are multiplied by them.
+        """
         return self.bind(variable)
 
     def bind_table(self, variable):
@@ -53,7 +74,7 @@ class FastOps(abc.ABC):
         return self.bind(variable)
 
     @abc.abstractmethod
-    def bind_projection(self, variable, is_table, tokens=None):
+    def bind_projection(self, variable, is_table, tokens=None, factors=None):
         """Binds the projection to the vocabulary.
 
         Args:
@@ -61,6 +82,7 @@ class FastOps(abc.ABC):
             is_table: bool. Whether it is a table of embeddings.
             tokens: int array `[C]`, default `None`. The tokens whose logits are computed; `None`
                 for all.
+            factors: from `smoothing`, default `None`, without `is_table`. As in `bind_kernel`.
 
         Returns:
             A bound weight for `begin_projection` and `project`.

@@ -11,6 +11,7 @@ import numpy as np
 
 from kformer.decoding.fast.ops import HIGHEST, HIGHEST_OF_7_BITS, PROBE_LENGTH
 from kformer.decoding.fast.ops_tensorflow import TensorFlowOps
+from kformer.decoding.fast.smoothing import SmoothedOps
 from kformer.layers.full_attention import MASKED
 
 DTYPES = ("float32", "bfloat16", "int8")
@@ -79,7 +80,7 @@ class StoredOps(TensorFlowOps):
                 )
         return self._stored[key]
 
-    def bind_projection(self, variable, is_table, tokens=None):
+    def bind_projection(self, variable, is_table, tokens=None, factors=None):
         def shortlist(matrix):
             return self._columns(matrix, is_table, tokens)
 
@@ -143,13 +144,13 @@ class Bfloat16Ops(StoredOps):
     embeddings once for its two uses.
     """
 
-    def bind_kernel(self, variable):
+    def bind_kernel(self, variable, factors=None):
         return self.store(variable, self._transposed)
 
     def bind_table(self, variable):
         return self.store(variable, self._rounded)
 
-    def bind_projection(self, variable, is_table, tokens=None):
+    def bind_projection(self, variable, is_table, tokens=None, factors=None):
         def shortlist(matrix):
             return self._transposed(self._columns(matrix, is_table, tokens))
 
@@ -196,12 +197,13 @@ class Levels(NamedTuple):
     range: Any  # 255 / offset: the number that the product's operation takes the byte 255 for
 
 
-class Int8Ops(StoredOps):
+class Int8Ops(SmoothedOps, StoredOps):
     """Matrices in a quarter of the bytes: products of int8 weights and 8-bit activations.
 
     Each column of a matrix has a scale, and each row of activations, which is quantized when the
-    product is computed; so a row never depends on the others. Everything else is float32. The
-    product is an operation of TensorFlow's builds with oneDNN (Linux on x86-64).
+    product is computed; so a row never depends on the others. Where a norm comes before a matrix,
+    `SmoothedOps` evens out the channels. Everything else is float32. The product is an operation of
+    TensorFlow's builds with oneDNN (Linux on x86-64).
 
     oneDNN multiplies unsigned by signed bytes. On a CPU without VNNI it adds pairs of products in
     16 bits, where two products of 255 by 127 do not fit. A graph finds that out by one small
@@ -215,18 +217,27 @@ class Int8Ops(StoredOps):
         super().__init__()
         self._levels = weakref.WeakKeyDictionary()  # by graph
 
-    def bind_kernel(self, variable):
-        return self._matrix(variable, is_table=False)
+    def smoothing(self, norm, kernels):
+        with self._tf.init_scope():  # outside of the graph that is being traced
+            return super().smoothing(norm, kernels)
+
+    def bind(self, variable, factors=None):
+        if factors is None:
+            return super().bind(variable)
+        return self.store(variable, lambda vector: vector / factors, "smoothed")
+
+    def bind_kernel(self, variable, factors=None):
+        return self._matrix(variable, False, _rows_times(factors))
 
     def bind_table(self, variable):
-        return self._matrix(variable, is_table=True)
+        return self._matrix(variable, True)
 
-    def bind_projection(self, variable, is_table, tokens=None):
+    def bind_projection(self, variable, is_table, tokens=None, factors=None):
         if tokens is None:
-            return self._matrix(variable, is_table)
+            return self._matrix(variable, is_table, _rows_times(factors))
 
         def shortlist(matrix):
-            return self._columns(matrix, is_table, tokens)
+            return self._columns(_rows_times(factors)(matrix), is_table, tokens)
 
         return self._matrix(variable, False, shortlist, shortlist_name(tokens))
 
@@ -254,18 +265,16 @@ class Int8Ops(StoredOps):
         rows = tf.cast(tf.bitcast(rows, tf.int8), tf.float32)
         return rows * (tf.gather(table.limits, indices) / HIGHEST)[..., None]
 
-    def _matrix(self, variable, is_table, columns=None, name=""):
-        """`Int8Matrix` of a Keras variable, or of some of its columns."""
+    def _matrix(self, variable, is_table, convert=lambda matrix: matrix, name=""):
+        """`Int8Matrix` of a Keras variable after a conversion, such as to some of its columns."""
         tf, axis = self._tf, 1 if is_table else 0
 
         def limits(matrix):
-            matrix = matrix if columns is None else columns(matrix)
-            largest = tf.reduce_max(tf.abs(matrix), axis=axis)
+            largest = tf.reduce_max(tf.abs(convert(matrix)), axis=axis)
             return tf.where(largest > 0, largest, 1.0)
 
         def values(matrix):
-            ratios = matrix if columns is None else columns(matrix)
-            ratios /= tf.expand_dims(limits(matrix) / HIGHEST, axis)
+            ratios = convert(matrix) / tf.expand_dims(limits(matrix) / HIGHEST, axis)
             return tf.bitcast(tf.cast(tf.round(ratios), tf.int8), tf.qint8)
 
         def negative_sums(matrix):
@@ -339,6 +348,11 @@ class Int8Ops(StoredOps):
             leakyrelu_alpha=0.2,
         )
         return y
+
+
+def _rows_times(factors):
+    """The conversion of a matrix `[D, O]` that multiplies its rows; `None` for no factors."""
+    return lambda matrix: matrix if factors is None else matrix * factors[:, None]
 
 
 def _read(variable):

@@ -17,10 +17,10 @@ class TensorFlowOps(FastOps):
 
     # Weights.
 
-    def bind(self, variable):
+    def bind(self, variable, factors=None):
         return variable.value
 
-    def bind_projection(self, variable, is_table, tokens=None):
+    def bind_projection(self, variable, is_table, tokens=None, factors=None):
         if tokens is None:
             return self.bind(variable), is_table
         # Once per search: a loop does not compute what it captures.

@@ -15,10 +15,10 @@ class TorchOps(FastOps):
 
     # Weights.
 
-    def bind(self, variable):
+    def bind(self, variable, factors=None):
         return variable.value
 
-    def bind_projection(self, variable, is_table, tokens=None):
+    def bind_projection(self, variable, is_table, tokens=None, factors=None):
         if tokens is not None:
             return variable.value[tokens].T if is_table else variable.value[:, tokens]
         return variable.value.T if is_table else variable.value

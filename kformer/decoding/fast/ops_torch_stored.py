@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from kformer.decoding.fast.ops import HIGHEST, HIGHEST_OF_7_BITS, PROBE_LENGTH
 from kformer.decoding.fast.ops_torch import TorchOps
+from kformer.decoding.fast.smoothing import SmoothedOps
 
 
 class StoredTorchOps(TorchOps):
@@ -21,22 +22,38 @@ class StoredTorchOps(TorchOps):
     def convert(self, matrix):
         """A matrix `[O, I]` in the form that `product` takes."""
 
-    def bind_kernel(self, variable):
-        return self._store(id(variable), lambda: variable.value.T)
+    def bind(self, variable, factors=None):
+        if factors is None:
+            return super().bind(variable)
+        return self._store(id(variable), lambda: variable.value / self._tensor(factors))
+
+    def bind_kernel(self, variable, factors=None):
+        def matrix():
+            return self._rows_times(variable.value, factors).T
+
+        return self._store(id(variable), lambda: self.convert(matrix().contiguous()))
 
     def bind_table(self, variable):
         return variable.value
 
-    def bind_projection(self, variable, is_table, tokens=None):
-        table = variable.value if is_table else variable.value.T
-        if tokens is None:
-            return self._store((id(variable), is_table), lambda: table)
-        return self._store((id(variable), tokens.tobytes()), lambda: table[tokens])
+    def bind_projection(self, variable, is_table, tokens=None, factors=None):
+        def matrix():
+            table = variable.value if is_table else self._rows_times(variable.value, factors).T
+            return table if tokens is None else table[tokens]
 
-    def _store(self, key, matrix):
+        key = is_table if tokens is None else tokens.tobytes()
+        return self._store((id(variable), key), lambda: self.convert(matrix().contiguous()))
+
+    def _rows_times(self, matrix, factors):
+        return matrix if factors is None else matrix * self._tensor(factors)[:, None]
+
+    def _tensor(self, factors):
+        return self._torch.from_numpy(factors)
+
+    def _store(self, key, make):
         if key not in self._stored:
             with self._torch.no_grad():
-                self._stored[key] = self.convert(matrix().contiguous())
+                self._stored[key] = make()
         return self._stored[key]
 
 
@@ -59,7 +76,7 @@ class Int8Matrix(NamedTuple):
     zeros: Any  # int32 [O]
 
 
-class Int8TorchOps(StoredTorchOps):
+class Int8TorchOps(SmoothedOps, StoredTorchOps):
     """Products of int8 weights and 8-bit activations, as `kformer.decoding.fast.ops_stored.Int8Ops`
     on TensorFlow: a scale per column of a matrix, and per row of activations; 7 bits for
     activations where the CPU adds pairs of products in 16 bits.
@@ -86,8 +103,7 @@ class Int8TorchOps(StoredTorchOps):
         offset, highest = self._highest + 1, self._highest
         if is_positive:  # Zero is the byte 0 then.
             offset, highest = 0, 2 * self._highest + 1
-        largest = x.amax(dim=-1, keepdim=True) if is_positive else x.abs().amax(dim=-1, keepdim=True)
-        unit = largest / highest
+        unit = (x if is_positive else x.abs()).amax(dim=-1, keepdim=True) / highest
         # A row of zeros stays one: its unit of 0 removes what dividing by 0 gave.
         factor = torch.where(unit > 0, 1 / unit, 0.0)
         # A conversion drops the fraction, so the half that was added rounds.

@@ -80,6 +80,11 @@ def bind_weights(network, fast, shortlist=None):
     output_bias = None if bias is None else fast.bind(bias.bias)
     if shortlist is not None and output_bias is not None:
         output_bias = fast.gather(output_bias, shortlist)
+    source_kernels = [layer.cross_attention.key_value_kernel for layer in network.decoder_layers]
+    source_factors = _smoothing(network.encoder.norm, source_kernels, fast)
+    output_factors = None  # A table is not smoothed: it also holds the embeddings.
+    if not is_table:
+        output_factors = _smoothing(network.decoder.norm, [projection.kernel], fast)
     return Weights(
         encoder=[
             EncoderWeights(_self_attention(layer, fast), _feed_forward(layer, fast))
@@ -88,60 +93,65 @@ def bind_weights(network, fast, shortlist=None):
         decoder=[
             DecoderWeights(
                 _self_attention(layer, fast),
-                _cross_attention(layer, fast),
+                _cross_attention(layer, fast, source_factors),
                 _feed_forward(layer, fast),
             )
             for layer in network.decoder_layers
         ],
-        encoder_norm=_norm(network.encoder.norm, fast),
-        decoder_norm=_norm(network.decoder.norm, fast),
+        encoder_norm=_norm(network.encoder.norm, fast, source_factors),
+        decoder_norm=_norm(network.decoder.norm, fast, output_factors),
         source_norm=network.source_positions and _norm(network.source_positions.norm, fast),
         target_norm=network.target_positions and _norm(network.target_positions.norm, fast),
         source_table=fast.bind_table(network.source_embedding.embeddings),
         target_table=fast.bind_table(table),
         projection=fast.bind_projection(
-            table if is_table else projection.kernel, is_table, shortlist
+            table if is_table else projection.kernel, is_table, shortlist, output_factors
         ),
         output_bias=output_bias,
     )
 
 
-def _linear(kernel, bias, fast):
-    return Linear(fast.bind_kernel(kernel), None if bias is None else fast.bind(bias))
+def _linear(kernel, bias, fast, factors=None):
+    return Linear(fast.bind_kernel(kernel, factors), None if bias is None else fast.bind(bias))
 
 
-def _norm(norm, fast):
+def _norm(norm, fast, factors=None):
     if norm is None:
         return None
-    return Norm(fast.bind(norm.gamma), fast.bind(norm.beta), norm.epsilon)
+    return Norm(fast.bind(norm.gamma, factors), fast.bind(norm.beta, factors), norm.epsilon)
+
+
+def _smoothing(norm, kernels, fast):
+    return None if norm is None else fast.smoothing(norm, kernels)
+
+
+def _norm_and_inputs(layer, norm, kernel, bias, fast):
+    """A sub-layer's norm, and the product that reads its input."""
+    # A norm behind the sub-layer also feeds the residual connection, which must stay as it is.
+    factors = _smoothing(norm, [kernel], fast) if layer.normalize_first else None
+    return _norm(norm, fast, factors), _linear(kernel, bias, fast, factors)
 
 
 def _self_attention(layer, fast):
     part = layer.self_attention
-    return Attention(
-        _linear(part.query_key_value_kernel, part.query_key_value_bias, fast),
-        None,
-        _linear(part.output_kernel, part.output_bias, fast),
-        _norm(layer.self_attention_norm, fast),
-    )
+    kernel, bias = part.query_key_value_kernel, part.query_key_value_bias
+    norm, inputs = _norm_and_inputs(layer, layer.self_attention_norm, kernel, bias, fast)
+    output = _linear(part.output_kernel, part.output_bias, fast)
+    return Attention(inputs, None, output, norm)
 
 
-def _cross_attention(layer, fast):
+def _cross_attention(layer, fast, source_factors):
     part = layer.cross_attention
-    return Attention(
-        _linear(part.query_kernel, part.query_bias, fast),
-        _linear(part.key_value_kernel, part.key_value_bias, fast),
-        _linear(part.output_kernel, part.output_bias, fast),
-        _norm(layer.cross_attention_norm, fast),
-    )
+    kernel, bias = part.query_kernel, part.query_bias
+    norm, inputs = _norm_and_inputs(layer, layer.cross_attention_norm, kernel, bias, fast)
+    source = _linear(part.key_value_kernel, part.key_value_bias, fast, source_factors)
+    output = _linear(part.output_kernel, part.output_bias, fast)
+    return Attention(inputs, source, output, norm)
 
 
 def _feed_forward(layer, fast):
     part = layer.feed_forward
     inner, outer = part.intermediate, part.output_projection
-    return FeedForwardWeights(
-        _linear(inner.kernel, inner.bias, fast),
-        _linear(outer.kernel, outer.bias, fast),
-        part.activation,
-        _norm(layer.feed_forward_norm, fast),
-    )
+    norm, inputs = _norm_and_inputs(layer, layer.feed_forward_norm, inner.kernel, inner.bias, fast)
+    output = _linear(outer.kernel, outer.bias, fast)
+    return FeedForwardWeights(inputs, output, part.activation, norm)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from kformer.decoding.fast.decoder import backend_ops
+import kformer
+from kformer.decoding.fast.decoder import FastNetwork, backend_ops
 
 pytestmark = pytest.mark.skipif(keras.backend.backend() == "jax", reason="JAX has no fast decoder")
 
@@ -19,7 +20,8 @@ PROGRAM = """
 import json, sys
 import keras, numpy as np
 from keras import ops
-from kformer.decoding.fast.decoder import backend_ops
+import kformer
+from kformer.decoding.fast.decoder import FastNetwork, backend_ops
 
 inputs, fast = np.load(sys.argv[1]), backend_ops("int8")
 x, bias = (ops.convert_to_tensor(inputs[name]) for name in ("x", "bias"))
@@ -138,3 +140,73 @@ def test_an_assignment_after_the_first_product_has_no_effect(inputs, product):
     values = fast.variables[0]
     values.assign(values[::-1])
     assert np.array_equal(multiply(x), before)
+
+
+def logits(model, dtype, source_ids, ids):
+    """Logits `[T, B, V]` of the fast decoder, token by token."""
+
+    fast = backend_ops(dtype)
+
+    def run():
+        network = FastNetwork(model, 1, fast)
+        cache, found = network.init_cache(network.encode(source_ids), ids.shape[1]), []
+        for index in range(ids.shape[1]):
+            step, cache = network.step(ids[:, index], cache, index)
+            found.append(step)
+        return ops.stack(found)
+
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        run = tf.function(run, autograph=False)
+    return ops.convert_to_numpy(run())
+
+
+def enlarge_channels(model, factor):
+    """Enlarges a channel of each norm, and makes up for it in the matrices behind: the model's
+    outputs stay what they were.
+    """
+    network, channel = model.network, 3
+    behind = [(network.decoder.norm, [network.output_projection.kernel])]
+    cross = [layer.cross_attention for layer in network.decoder_layers]
+    behind += [(network.encoder.norm, [attention.key_value_kernel for attention in cross])]
+    for layer in network.encoder_layers + network.decoder_layers:
+        attention = layer.self_attention
+        behind += [(layer.self_attention_norm, [attention.query_key_value_kernel])]
+        behind += [(layer.feed_forward_norm, [layer.feed_forward.intermediate.kernel])]
+    for layer in network.decoder_layers:
+        behind += [(layer.cross_attention_norm, [layer.cross_attention.query_kernel])]
+    for norm, kernels in behind:
+        for variable in (norm.gamma, norm.beta):
+            values = ops.convert_to_numpy(variable).copy()
+            values[channel] *= factor
+            variable.assign(values)
+        for kernel in kernels:
+            values = ops.convert_to_numpy(kernel).copy()
+            values[channel] /= factor
+            kernel.assign(values)
+
+
+def test_a_channel_far_larger_than_the_others(rng):
+    """It would leave few levels to the others, were it not smoothed."""
+    model = kformer.Transformer(
+        30,
+        num_encoder_layers=2,
+        num_decoder_layers=2,
+        hidden_dim=64,
+        intermediate_dim=128,
+        num_heads=4,
+        normalize_first=True,
+        share_output=False,
+    )
+    for weight in model.weights:
+        is_norm = "gamma" in weight.path
+        weight.assign(is_norm + rng.normal(size=weight.shape) * (0.2 if is_norm else 0.1))
+    source_ids = ops.convert_to_tensor(rng.integers(4, 30, (16, 9)), dtype="int32")
+    ids = ops.convert_to_tensor(rng.integers(4, 30, (16, 8)), dtype="int32")
+    expected = logits(model, None, source_ids, ids)
+    error = np.abs(logits(model, "int8", source_ids, ids) - expected).mean()
+    enlarge_channels(model, 50.0)
+    np.testing.assert_allclose(logits(model, None, source_ids, ids), expected, atol=1e-3)
+    found = np.abs(logits(model, "int8", source_ids, ids) - expected).mean()
+    assert found < 1.1 * error < 0.03 * np.abs(expected).mean()
