@@ -45,7 +45,7 @@ FORMATS = {
             "kformer.export.saved_model",
             "export_saved_model",
             dtypes=("float32", "bfloat16", "int8"),
-            options=("single", "imports"),
+            options=("single", "signatures", "imports"),
         ),
         ExportFormat(
             "ctranslate2",

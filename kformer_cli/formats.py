@@ -90,6 +90,15 @@ def export(
             "first calls.",
         ),
     ] = False,
+    signatures: Annotated[
+        str | None,
+        option(
+            "--signatures",
+            metavar="NAMES",
+            help="saved_model: which signatures to write, such as serving_default,n_best. Default: "
+            "these two, and attention in the dtype of the weights.",
+        ),
+    ] = None,
     **options,
 ):
     """Export a run, by default as a TensorFlow SavedModel: tokenizer, model and search in one
@@ -103,7 +112,7 @@ def export(
     """
     options["early_stopping"] = options["early_stopping"] or None
     search = given(options, [*SEARCH, *_EXPORT])
-    entry = _check_format(format, search, single)
+    entry = _check_format(format, search, {"single": single, "signatures": signatures})
     with quiet_imports():
         from kformer import streaming
         from kformer.utils.lines import read_lines
@@ -112,6 +121,8 @@ def export(
     translator = streaming.load_run_translator(run, **given(options, LANGUAGES))
     beam_size = wide_enough(translator, options["beam_size"], options["n_best"] or 1)
     search |= given({"beam_size": beam_size, "single": single or None}, ["beam_size", "single"])
+    if signatures is not None:
+        search["signatures"] = [name.strip() for name in signatures.split(",") if name.strip()]
     if dtype is not None:
         search[entry.dtype_option] = dtype
     if "shortlist" in search:
@@ -124,7 +135,7 @@ def export(
     print(folder)
 
 
-def _check_format(format, search, single):
+def _check_format(format, search, others):
     """The entry of the format, once it is known that it takes these options."""
     if format not in FORMATS:
         raise typer.BadParameter(
@@ -139,10 +150,11 @@ def _check_format(format, search, single):
         raise typer.BadParameter(
             f"--max-text-bytes is for a SavedModel; the format {format} does not tokenize."
         )
-    if single and "single" not in entry.options:
-        raise typer.BadParameter(
-            f"--single adds a signature to a SavedModel; the format {format} has none."
-        )
+    for name, value in others.items():
+        if value and name not in entry.options:
+            raise typer.BadParameter(
+                f"--{name} is about the signatures of a SavedModel; the format {format} has none."
+            )
     return entry
 
 

@@ -13,7 +13,7 @@ from kformer_cli.declarations import TRAINING
 _OTHERS = (
     "beam_size length_penalty length_ratio length_offset repetition_penalty no_repeat_ngram_size "
     "max_text_bytes n_best early_stopping shortlist temperature top_k top_p source_language "
-    "target_language ensemble dtype tokenize batch_size"
+    "target_language ensemble dtype tokenize batch_size signatures"
 )
 FLAGS = {name: f"--{name.replace('_', '-')}" for name in _OTHERS.split()}
 FLAGS |= {"sampling": "--sample"}

@@ -7,7 +7,7 @@ import keras
 from kformer.export.saved_model.folder import version_folder, write_metadata
 from kformer.export.saved_model.process import export_in_tensorflow
 from kformer.export.saved_model.tokenizer import GraphTokenizer
-from kformer.export.saved_model.translation import TranslationGraph
+from kformer.export.saved_model.translation import TranslationGraph, check_signatures
 from kformer.saving.run_directory import without_paths
 from kformer.utils.checks import check_choice
 from kformer.utils.files import new_folder
@@ -15,7 +15,15 @@ from kformer_cli.export_formats import FORMATS
 
 
 def export_saved_model(
-    translator, path, *, version=None, imports=(), dtype=None, single=False, **options
+    translator,
+    path,
+    *,
+    version=None,
+    imports=(),
+    dtype=None,
+    single=False,
+    signatures=None,
+    **options,
 ):
     """Writes a translator as a TensorFlow SavedModel, strings in and strings out.
 
@@ -52,6 +60,9 @@ def export_saved_model(
             fastest for models as wide as `base`, on TensorFlow's Linux builds for x86-64 alone.
             Sums, norms and attention stay float32.
         single: bool, default `False`. Whether to write the signature `single`.
+        signatures: sequence of str, default `None` for all. Which of `"serving_default"`,
+            `"n_best"` and `"attention"` to write; the first one must be among them. In int8 each
+            keeps a copy of the matrices in memory once it has been called.
         **options: fields of `kformer.decoding.SearchOptions` that differ from the translator's.
             `n_best` is the N of the signature `n_best`, by default `beam_size`.
 
@@ -59,8 +70,8 @@ def export_saved_model(
         `pathlib.Path` of the version's folder.
 
     Raises:
-        ValueError: the graph cannot have an option, the version exists, or the model cannot be
-            stored in that dtype.
+        ValueError: the graph cannot have an option or signature, the version exists, or the model
+            cannot be stored in that dtype.
         ImportError: TensorFlow or tensorflow_text is not installed.
         RuntimeError: the process that makes the graph failed, or this build of TensorFlow has no
             int8 products.
@@ -83,6 +94,7 @@ def export_saved_model(
         search = dataclasses.replace(search, n_best=search.beam_size)
     if dtype is not None:
         check_choice("A SavedModel's dtype", dtype, FORMATS["saved_model"].dtypes)
+    check_signatures(signatures, dtype or translator.model.policy_name, translator.model)
     target = version_folder(path, version)
     if keras.backend.backend() != "tensorflow":
         others = {
@@ -90,22 +102,23 @@ def export_saved_model(
             "imports": list(imports),
             "dtype": dtype,
             "single": single,
+            "signatures": None if signatures is None else list(signatures),
         }
         settings = {**dataclasses.asdict(search), **others}
         export_in_tensorflow("translator", translator.save, path, settings)
         return target
     # A server that watches the model's folder must never see half a version.
     with new_folder(target) as folder:
-        _write(translator, folder, search, dtype, single)
+        _write(translator, folder, search, dtype, single, signatures)
     return target
 
 
-def _write(translator, folder, search, dtype, single):
+def _write(translator, folder, search, dtype, single, names):
     import tensorflow as tf
 
     model, tokenizer = translator.model, translator.tokenizer
     graph = TranslationGraph(model, GraphTokenizer(tokenizer), tokenizer, search, dtype)
-    module, signatures = graph.build(single)
+    module, signatures = graph.build(single, names)
     tf.saved_model.save(module, str(folder), signatures=signatures)
     metadata = {
         "search": dataclasses.asdict(search),

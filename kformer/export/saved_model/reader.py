@@ -98,12 +98,18 @@ class SavedModelTranslator:
             List of `kformer.translation.Translation`, in the order of the texts.
 
         Raises:
-            ValueError: `n_best` is more than the model was exported with.
+            ValueError: `n_best` is more than the model was exported with, or it has no signature
+                for more than one.
         """
         if n_best > self.options["n_best"]:
             raise ValueError(
                 f"{self.path} was exported with the {self.options['n_best']} best; export it again "
                 f"with n_best={n_best} to get more."
+            )
+        if n_best > 1 and "n_best" not in self._module.signatures:
+            raise ValueError(
+                f"{self.path} was exported without the signature n_best, so it gives one "
+                f"translation of a text, but n_best={n_best} was asked for; export it again."
             )
         is_single = self._is_warm and len(texts) == 1
         name = "n_best" if n_best > 1 else "single" if is_single else "serving_default"

@@ -20,9 +20,46 @@ from kformer.decoding.searcher import check_options
 from kformer.export.saved_model.graph import cut_texts, owning_module, padded_rows, signature
 from kformer.text.text_bound import byte_bound
 from kformer.utils.backend import static_shapes
+from kformer.utils.checks import check_choice
+from kformer_cli.option_names import named
 
 # Where each length is compiled, sources are padded to a multiple of this number of tokens.
 _LENGTHS = 16
+DEFAULT_SIGNATURE = "serving_default"
+
+
+def possible_signatures(dtype, model):
+    """Names of the signatures that an export in a dtype may have, but for `single`."""
+    # The weights of the attention come from the layers, in the dtype of the model.
+    others = ("attention",) if dtype == model.policy_name else ()
+    return (DEFAULT_SIGNATURE, "n_best", *others)
+
+
+def check_signatures(names, dtype, model):
+    """Checks the signatures that an export is asked for.
+
+    Args:
+        names: sequence of str, or `None` for all.
+        dtype: str. The dtype of the export.
+        model: the model.
+
+    Raises:
+        ValueError: an export in that dtype has no signature of a name, or the default one is
+            missing.
+    """
+    if names is None:
+        return
+    if isinstance(names, str):
+        raise ValueError(f"signatures must be a list of names, but {names!r} was given.")
+    for name in names:
+        check_choice(
+            f"A signature of an export in {dtype}", name, possible_signatures(dtype, model)
+        )
+    if DEFAULT_SIGNATURE not in names:
+        raise ValueError(
+            f"{named('signatures')} must have {DEFAULT_SIGNATURE}, which servers call by default, "
+            f"but {', '.join(names) or 'nothing'} was given."
+        )
 
 
 class TranslationGraph:
@@ -68,12 +105,13 @@ class TranslationGraph:
         self._tags = [] if tokenizer.source_prefix else sorted(set(tokenizer.tag_ids.values()))
         self._search_compiled = None
 
-    def build(self, single=False):
+    def build(self, single=False, names=None):
         """Traces the signatures.
 
         Args:
             single: bool, default `False`. Whether to make the signature `single`, which XLA
                 compiles.
+            names: sequence of str, default `None` for all. Which other signatures to make.
 
         Returns:
             `tf.Module`, which owns the variables that the graph reads, and a dict of name to
@@ -82,12 +120,11 @@ class TranslationGraph:
         Raises:
             ValueError: the model cannot have the signature `single`.
         """
+        possible = possible_signatures(self.dtype, self.model)
         functions = {
-            name: signature(method, "text", [None], "string")
-            for name, method in (("serving_default", self.serving_default), ("n_best", self.n_best))
+            name: signature(getattr(self, name), "text", [None], "string")
+            for name in (possible if names is None else names)
         }
-        if self.dtype == self.model.policy_name:
-            functions["attention"] = signature(self.attention, "text", [None], "string")
         if single:
             self._prepare_single()
             # Tracing it makes the variables that XLA's graph uses, too.

@@ -73,6 +73,33 @@ def test_a_single_signature_is_refused(translator, tmp_path):
     assert not list((tmp_path / "x").glob("*"))
 
 
+def test_signatures_are_chosen(translator, tmp_path):
+    """In int8 each signature keeps matrices of its own in memory."""
+    folder = translator.export(
+        tmp_path / "one", dtype="int8", beam_size=2, signatures=["serving_default"]
+    )
+    assert list(run_bare(folder, TEXTS)) == ["serving_default"]
+    model = SavedModelTranslator(folder)
+    assert len(model(TEXTS)) == len(TEXTS)
+    with pytest.raises(ValueError, match="without the signature n_best.*n_best=2 was asked for"):
+        model.translate(TEXTS, n_best=2)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["n_best"], "signatures must have serving_default.* but n_best was given"),
+        (["serving_default", "attention"], "in int8 must be one of serving_default, n_best, but"),
+        ("serving_default", "signatures must be a list of names, but 'serving_default'"),
+    ],
+    ids=["no default", "not in int8", "no list"],
+)
+def test_signatures_that_cannot_be(translator, tmp_path, names, message):
+    with pytest.raises(ValueError, match=message):
+        translator.export(tmp_path / "x", dtype="int8", signatures=names)
+    assert not (tmp_path / "x").exists()
+
+
 def test_a_build_without_the_operation(translator, exported, tmp_path, monkeypatch):
     from tensorflow.python.framework import op_def_library
 
