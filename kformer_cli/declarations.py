@@ -11,7 +11,6 @@ import os
 from kformer_cli.declared_option import (
     NEW_MODEL,
     NEW_TOKENIZER,
-    PADDED,
     TEACHERS,
     VALIDATION,
     Option,
@@ -192,8 +191,7 @@ _GROUPS = {
             "max_shapes",
             int,
             "Most batch shapes; fewer save compilations on JAX, more save padding.",
-            8,
-            applies=PADDED,
+            unset="8; 3 on JAX, which compiles each; 1 with packed batches",
             **_SIZE,
         ),
         Option(

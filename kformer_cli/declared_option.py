@@ -10,7 +10,7 @@ import os
 
 # When an option's default applies; without a condition it always does.
 NEW_MODEL, NEW_TOKENIZER, VALIDATION = "new model", "new tokenizer", "validation"
-TEACHERS, PADDED = "teachers", "padded batches"
+TEACHERS = "teachers"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Option:
             means that nothing is done.
         group: str, the heading in `kformer train --help`.
         applies: condition of that default: `None` (always), `NEW_MODEL` (without start_from),
-            `NEW_TOKENIZER`, `VALIDATION`, `TEACHERS` or `PADDED` (not packed).
+            `NEW_TOKENIZER`, `VALIDATION` or `TEACHERS`.
         unset: str, what an unset option means, where `default` does not show it; `""` if there is
             nothing to tell.
         least, most: bounds that are allowed values.

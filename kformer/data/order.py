@@ -2,9 +2,19 @@
 
 import dataclasses
 
+import keras
+
 from kformer.data.batching import BatchPlan
 from kformer.data.packing import PackedPlan
 from kformer.utils.checks import check_whole
+
+# Batch shapes; JAX compiles each, which takes longer than the padding that more would save.
+USUAL_SHAPES, COMPILED_SHAPES = 8, 3
+
+
+def default_max_shapes():
+    """The most batch shapes if nothing else is asked for: 3 on JAX, 8 on other backends."""
+    return COMPILED_SHAPES if keras.backend.backend() == "jax" else USUAL_SHAPES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,12 +31,14 @@ class BatchOrder:
     batch_tokens: int
     seed: int
     shuffle: bool
-    max_shapes: int
+    max_shapes: int | None
     packed: bool
     host: int
     num_hosts: int
 
     def __post_init__(self):
+        if self.max_shapes is None:
+            object.__setattr__(self, "max_shapes", default_max_shapes())
         for name, least in (
             ("batch_tokens", 1),
             ("seed", 0),

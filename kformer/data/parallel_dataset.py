@@ -51,7 +51,8 @@ class ParallelDataset(keras.utils.PyDataset):
             epoch.
         max_length: int, default 256. Pairs with more tokens on a side (special tokens included) are
             left out and reported.
-        max_shapes: int, default 8. The most distinct batch shapes.
+        max_shapes: int, default `None`. The most distinct batch shapes; `None` for 8, and for 3 on
+            JAX, which compiles each. A number gives the same batches on every backend.
         packed: bool, default False. Whether rows hold several pairs, one after the other. All
             batches then have one shape, whose rows are as long as the longest pair and as about
             four average ones. Hardly anything is padding, and a compiler compiles once.
@@ -119,7 +120,7 @@ class ParallelDataset(keras.utils.PyDataset):
         seed=0,
         shuffle=True,
         max_length=256,
-        max_shapes=8,
+        max_shapes=None,
         packed=False,
         subword_sampling=None,
         word_dropout=0.0,
@@ -151,7 +152,7 @@ class ParallelDataset(keras.utils.PyDataset):
         batch_tokens=4096,
         seed=0,
         shuffle=True,
-        max_shapes=8,
+        max_shapes=None,
         packed=False,
         tokenizer=None,
         subword_sampling=None,

@@ -9,10 +9,11 @@ import dataclasses
 import math
 from typing import NamedTuple
 
+from kformer.data.order import USUAL_SHAPES
 from kformer.trainer.model import preset_config
 from kformer.trainer.options import TrainOptions
 from kformer_cli.declarations import TRAINING, default_of
-from kformer_cli.declared_option import NEW_MODEL, NEW_TOKENIZER, PADDED, TEACHERS, VALIDATION
+from kformer_cli.declared_option import NEW_MODEL, NEW_TOKENIZER, TEACHERS, VALIDATION
 
 FEW_PAIRS, MANY_PAIRS = 200_000, 2_000_000
 # From fewer pairs a new model does not learn to translate other sentences.
@@ -31,11 +32,13 @@ class TextFacts:
         num_pairs: int. The lines of the training text.
         num_tokens: int. Its tokens on the longer side.
         resumed: bool, default False. Whether the model comes from a checkpoint.
+        max_shapes: int, default 8. The most batch shapes on the backend in use.
     """
 
     num_pairs: int
     num_tokens: int
     resumed: bool = False
+    max_shapes: int = USUAL_SHAPES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,8 +97,8 @@ def settle_text(options, facts):
         facts: `TextFacts`.
 
     Returns:
-        `Settled`. Set are all options that have a default, and `batch_tokens`; for a new model also
-        `norm` and `dropout`.
+        `Settled`. Set are all options that have a default, `batch_tokens` and, unless batches are
+        packed, `max_shapes`; for a new model also `norm` and `dropout`.
     """
     settings = _Settings(options)
     is_new = options.start_from is None
@@ -105,13 +108,18 @@ def settle_text(options, facts):
         NEW_TOKENIZER: is_new and options.tokenizer is None and not options.teachers,
         VALIDATION: options.valid_source is not None,
         TEACHERS: bool(options.teachers),
-        PADDED: not options.packed,
     }
     for name, option in TRAINING.items():
         if option.default is not None and applies[option.applies]:
             settings.choose(name, option.default)
     tokens, reason = choose_batch_tokens(facts.num_tokens)
     settings.choose("batch_tokens", tokens, f"batches: at most {tokens:,} tokens, {reason}")
+    if not options.packed:
+        few = facts.max_shapes < USUAL_SHAPES and not facts.resumed
+        reason = (
+            f"shapes: batches have at most {facts.max_shapes}, since this backend compiles each"
+        )
+        settings.choose("max_shapes", facts.max_shapes, reason if few else None)
     if not is_new:
         settings.choose("cooldown", 0.0)
         return settings.settled()

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import keras
 
 from kformer.data import ParallelDataset
+from kformer.data.order import default_max_shapes
 from kformer.evaluation.callback import TranslationQuality
 from kformer.saving.checkpoints import (
     TrainingState,
@@ -235,7 +236,7 @@ class _Setup:
         text = TextOfTraining(self._path, options, tokenizer, max_length, self._report)
         if state is not None:
             text.check_same(state)
-        facts = TextFacts(self._num_pairs, text.num_tokens, state is not None)
+        facts = TextFacts(self._num_pairs, text.num_tokens, state is not None, default_max_shapes())
         train, valid = text.datasets(self._settle(settle_text(options, facts)), teachers)
         if state is not None:
             check_same_batches(train, state, self._path)

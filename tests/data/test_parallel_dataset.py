@@ -212,3 +212,9 @@ def test_bad_files_are_the_callers_sentence(tokenizer, tmp_path):
         ParallelDataset(["a"], str(tmp_path / "none"), tokenizer)
     with pytest.raises(ValueError, match="2 lines in the source texts, but 1 in the target texts"):
         ParallelDataset(["a", "b"], ["a"], tokenizer)
+
+
+def test_a_backend_that_compiles_each_shape_gets_few(pairs, tokenizer, backend):
+    data = ParallelDataset(*pairs, tokenizer, batch_tokens=100)
+    again = ParallelDataset.from_prepared(data.corpus, batch_tokens=100)
+    assert len(data.shapes) == len(again.shapes) == (3 if backend == "jax" else 8)

@@ -97,6 +97,9 @@ def test_the_batches_and_the_model_are_settled_by_the_text():
         settled.options,
         {},
     )
+    few = settle_text(options, dataclasses.replace(FACTS, max_shapes=3))
+    assert few.options.max_shapes == 3
+    assert few.reasons["max_shapes"].startswith("shapes: batches have at most 3, since")
     packed = settle_text(TrainOptions("a", "b", packed=True), FACTS).options
     assert packed.max_shapes is None and packed.select is None
     taught = settle_text(TrainOptions("a", "b", teachers=["run"]), FACTS).options
