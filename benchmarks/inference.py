@@ -18,6 +18,7 @@ products at the speed of a large product, and at least the time to read its weig
 
 import argparse
 import importlib.metadata
+import itertools
 import json
 import os
 import pathlib
@@ -38,7 +39,15 @@ from benchmarks.turns import Worker, answer, in_turns  # noqa: E402
 STEPS = 24
 # The peers' models have these norms and positions; a preset of kformer has others.
 ARCHITECTURE = {"normalize_first": False, "position_encoding": "sinusoidal"}
-SHAPES = {"tiny": 10_000, "small": 10_000, "base": 32_000}
+SHAPES = {"tiny": 10_000, "small": 10_000, "base": 32_000, "nllb": 256_206}
+# Of the smaller NLLB model (600 million parameters); the other shapes are presets.
+NLLB = {
+    "num_encoder_layers": 12,
+    "num_decoder_layers": 12,
+    "hidden_dim": 1024,
+    "intermediate_dim": 4096,
+    "num_heads": 16,
+}
 SEARCHES = {"greedy": 1, "beam4": 4, "beam5": 5}
 CORES = ("core", "core-jax", "core-torch", "core-torch-compiled")
 SYSTEMS = (
@@ -54,13 +63,18 @@ SYSTEMS = (
 PACKAGES = ("tensorflow", "keras", "torch", "jax", "transformers", "ctranslate2")
 
 
+def sizes_of(shape):
+    """The sizes of a shape's model."""
+    from kformer.models import PRESETS
+
+    return NLLB if shape == "nllb" else PRESETS[shape].config
+
+
 def make(options, shape, folder):
     """Makes a translator of random weights, its exports, and the sentences."""
     import keras
 
     import kformer
-    from kformer.export import export_huggingface
-    from kformer.export.ctranslate2 import export_ctranslate2
 
     pairs = kformer.examples.generate_pairs(4000, split="train")
     tokenizer = kformer.Tokenizer.train(
@@ -69,27 +83,9 @@ def make(options, shape, folder):
         model_type="unigram",
     )
     keras.utils.set_random_seed(0)
-    model = kformer.Transformer.from_preset(shape, SHAPES[shape], **ARCHITECTURE)
+    model = kformer.Transformer(SHAPES[shape], **sizes_of(shape) | ARCHITECTURE)
     translator = kformer.Translator(model, tokenizer)
-    for search in options.searches:
-        limits = {"min_length": STEPS - 1, "max_length": STEPS - 1, "length_offset": STEPS}
-        for dtype in ("float32", "bfloat16", "int8"):
-            suffix = "" if dtype == "float32" else f"-{dtype}"
-            single = dtype == "float32" and 1 in options.batches
-            translator.export(
-                folder / f"saved-{search}{suffix}",
-                beam_size=SEARCHES[search],
-                n_best=1,
-                dtype=dtype,
-                single=single,
-                **limits,
-            )
-    translator.save(folder / "run")
-    export_huggingface(translator, folder / "hf")
-    for quantization in ("float32", "int8"):
-        export_ctranslate2(
-            translator, folder / f"ctranslate2-{quantization}", quantization=quantization
-        )
+    export(options, translator, folder)
     words = " ".join(pair.source for pair in pairs).split()
     rng, texts = np.random.default_rng(0), []
     while len(texts) < max(options.batches):
@@ -97,6 +93,36 @@ def make(options, shape, folder):
         ids = tokenizer.tokenize(text, special_tokens=True)[: rng.integers(10, 31)]
         texts.append(tokenizer.detokenize(ids[:-1], side="source"))
     (folder / "texts.json").write_text(json.dumps(texts))
+
+
+def export(options, translator, folder):
+    """Writes what the systems load."""
+    from kformer.export import export_huggingface
+    from kformer.export.ctranslate2 import export_ctranslate2
+
+    limits = {"min_length": STEPS - 1, "max_length": STEPS - 1, "length_offset": STEPS}
+    dtypes = {"float32": ("saved_model", "saved_model-single")}
+    dtypes |= {dtype: (f"saved_model-{dtype}",) for dtype in ("bfloat16", "int8")}
+    for search, (dtype, systems) in itertools.product(options.searches, dtypes.items()):
+        if not set(systems) & set(options.systems):
+            continue
+        suffix = "" if dtype == "float32" else f"-{dtype}"
+        translator.export(
+            folder / f"saved-{search}{suffix}",
+            beam_size=SEARCHES[search],
+            n_best=1,
+            dtype=dtype,
+            single=dtype == "float32" and "saved_model-single" in options.systems,
+            signatures=["serving_default"],
+            **limits,
+        )
+    translator.save(folder / "run")
+    if "hf" in options.systems:
+        export_huggingface(translator, folder / "hf")
+    for quantization in ("float32", "int8"):
+        name = f"ctranslate2-{quantization}"
+        if name in options.systems:
+            export_ctranslate2(translator, folder / name, quantization=quantization)
 
 
 class SavedModel:
@@ -299,9 +325,7 @@ def floor_of(machine, shape, batch, beams):
 
     Counts the decoder and the projection; each weight is read once a step.
     """
-    from kformer.models import PRESETS
-
-    config = PRESETS[shape].config
+    config = sizes_of(shape)
     hidden, inner, layers = (
         config["hidden_dim"],
         config["intermediate_dim"],
@@ -366,7 +390,7 @@ def main():
     parser.add_argument(
         "--work",
         type=pathlib.Path,
-        help="folder for the exports; existing ones are used again",
+        help="folder for the exports; existing ones, of the same systems, are used again",
     )
     parser.add_argument(
         "--quick",
