@@ -149,7 +149,7 @@ def _compiled(function):
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        return tf.function(function)
+        return tf.function(function, autograph=False)
 
     def run(inputs):
         import torch
