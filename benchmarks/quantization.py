@@ -122,7 +122,7 @@ def export(options, dtype, beam):
     folder = options.work / f"{dtype}-{beam}"
     if not folder.exists():
         translator = kformer.Translator.load(options.run)
-        translator.export(folder, dtype=dtype, beam_size=beam, attention=True)
+        translator.export(folder, dtype=dtype, beam_size=beam)
     return find_version(folder)
 
 
