@@ -151,7 +151,7 @@ def _check_format(format, search, others):
             f"--max-text-bytes is for a SavedModel; the format {format} does not tokenize."
         )
     for name, value in others.items():
-        if value and name not in entry.options:
+        if value not in (None, False) and name not in entry.options:
             raise typer.BadParameter(
                 f"--{name} is about the signatures of a SavedModel; the format {format} has none."
             )

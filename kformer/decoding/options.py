@@ -180,8 +180,7 @@ class SearchOptions:
         if self.min_length > most:
             raise ValueError(
                 f"min_length is {self.min_length}, above {named('max_length')}, which is "
-                f"{self.max_length}; "
-                "lower it."
+                f"{self.max_length}: raise {named('max_length')} to at least {self.min_length}."
             )
         most = self.max_length + (self.mode == "huggingface")
         if len(self.prefix_ids) > most:

@@ -11,6 +11,7 @@ from kformer.models import Transformer
 from kformer.translator import Translator
 from kformer.utils.checks import check_choice
 from kformer.utils.files import new_folder
+from kformer_cli.option_names import command_line_names
 
 DTYPES = ("float32", "float16", "bfloat16")
 
@@ -72,7 +73,8 @@ def load_checkpoint(
                 f"{theirs} in the tokenizer's files; they are not of one model."
             )
     arguments = settle_output(arguments, weights.shapes)
-    model = Transformer(**{**arguments, "start_id": tokenizer.start_id}, dtype=dtype)
+    with command_line_names(False):  # They are settings of the file.
+        model = Transformer(**{**arguments, "start_id": tokenizer.start_id}, dtype=dtype)
     where = str(folder.path / f"{'' if generation is None else 'generation_'}config.json")
     options, left_out = search_options(generation, folder.config, model, where)
     check_followed(left_out, ignore, where)

@@ -63,7 +63,7 @@ def check_archive(path):
         numbers = sum(
             _stored_numbers(archive, names[name], path) for name in names if name.endswith(".h5")
         )
-    for part in _parts(config.pop("compile_config", {})):
+    for part in _parts([config.pop("compile_config", None)]):
         _check_metric(part, path)
     needed = max(_least_numbers(part) for part in _parts(config))
     if needed > numbers:
@@ -91,12 +91,12 @@ def no_more_weights_than(numbers, path):
     Raises:
         ValueError: by the layer that would make more.
     """
-    add_weight, thread, made = keras.layers.Layer.add_weight, threading.get_ident(), 0
+    thread, made = threading.get_ident(), 0
 
     def counted(layer, shape=None, *arguments, **options):
         nonlocal made
         if threading.get_ident() == thread:
-            made += math.prod(shape if isinstance(shape, tuple | list) else [shape or 1])
+            made += math.prod(() if shape is None else tuple(shape))
             if made > 2 * numbers + _SPARE_NUMBERS:
                 raise ValueError(
                     f"{path} has {numbers:,} numbers in its weights, but its layers ask for at "
@@ -105,6 +105,7 @@ def no_more_weights_than(numbers, path):
         return add_weight(layer, shape, *arguments, **options)
 
     with _making:
+        add_weight = keras.layers.Layer.add_weight
         keras.layers.Layer.add_weight = counted
         try:
             yield

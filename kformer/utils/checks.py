@@ -21,7 +21,10 @@ def shown(value):
 
     The value may come from a stranger's file, and be of any size.
     """
-    text = _SHORT.repr(value)
+    try:
+        text = _SHORT.repr(value)
+    except ValueError:  # Python writes no integer of that many digits.
+        return "a number of over 4,300 digits"
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} ..."
 
 

@@ -40,10 +40,8 @@ def with_checksum(value):
 def _has_string_keys(value):
     """Whether all keys of a JSON value's objects are strings."""
     if isinstance(value, dict):
-        return all(isinstance(key, str) for key in value) and _has_string_keys(value.values())
-    if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
-        return True
-    return all(map(_has_string_keys, value))
+        return all(isinstance(key, str) for key in value) and _has_string_keys([*value.values()])
+    return not isinstance(value, list | tuple) or all(map(_has_string_keys, value))
 
 
 def without_checksum(value):

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.any_backend
         ({"top_k": -1}, "top_k must be a whole number of at least 0, but -1 was given."),
         (
             {"min_length": 9, "max_length": 8},
-            "min_length is 9, above max_length, which is 8; lower it.",
+            "min_length is 9, above max_length, which is 8: raise max_length to at least 9.",
         ),
         (
             {"prefix_ids": (4, 5, 6), "max_length": 2},

@@ -184,6 +184,10 @@ def test_help_needs_no_keras_and_the_backend_is_set_before_it_is_imported():
             ["export", str(RUN), "--output", "x", "--format", "hf", "--signatures", "n_best"],
             "--signatures is about the signatures of a SavedModel; the format hf has none",
         ),
+        (
+            ["export", str(RUN), "--output", "x", "--format", "onnx", "--signatures", ""],
+            "--signatures is about the signatures of a SavedModel; the format onnx has none",
+        ),
         (["import", "folder"], "Missing option '--output'"),
     ],
 )

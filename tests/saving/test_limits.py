@@ -8,11 +8,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import zipfile
 
 import h5py
 import keras
+import numpy as np
 import pytest
+
+from kformer.saving.limits import no_more_weights_than
+from kformer.saving.model_files import load_model
 
 FROZEN = pathlib.Path(__file__).parents[1] / "frozen_run"
 
@@ -185,3 +191,48 @@ def test_a_run_takes_no_more_memory_than_its_weights_justify(tmp_path):
         assert answer.startswith("ValueError: ") and message in answer, f"{name}: {answer}"
         assert folder in answer and "\n" not in answer and len(answer) < 500, f"{name}: {answer}"
         assert seconds < 20, f"{name}: {seconds} s"
+
+
+def test_models_are_loaded_by_several_threads(tmp_path):
+    """The limit of one file ends with its loading, whichever threads load."""
+    original = keras.layers.Layer.add_weight
+    inside, leave = threading.Event(), threading.Event()
+
+    def first():
+        with no_more_weights_than(10, "a.keras"):
+            inside.set()
+            leave.wait(10)
+
+    def second():
+        with no_more_weights_than(10, "b.keras"):
+            pass
+
+    threads = [threading.Thread(target=first), threading.Thread(target=second)]
+    threads[0].start()
+    inside.wait(10)
+    threads[1].start()
+    time.sleep(0.2)  # It waits for the first one.
+    leave.set()
+    for thread in threads:
+        thread.join(10)
+    assert keras.layers.Layer.add_weight is original
+
+
+def test_shapes_that_keras_takes():
+    layer = keras.layers.Layer()
+    with no_more_weights_than(100, "x.keras"):
+        assert layer.add_weight(shape=np.array([3, 4])).shape == (3, 4)
+        assert layer.add_weight(shape=()).shape == layer.add_weight().shape == ()
+
+
+def test_a_file_without_a_compile_configuration(tmp_path):
+    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2)])
+    model.save(tmp_path / "model.keras")
+    with zipfile.ZipFile(tmp_path / "model.keras") as old:
+        members = {name: old.read(name) for name in old.namelist()}
+    config = json.loads(members["config.json"])
+    members["config.json"] = json.dumps({**config, "compile_config": None}).encode()
+    with zipfile.ZipFile(tmp_path / "null.keras", "w") as new:
+        for name, content in members.items():
+            new.writestr(name, content)
+    assert load_model(tmp_path / "null.keras", compiled=False).count_params() == 8

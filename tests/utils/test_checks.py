@@ -32,6 +32,11 @@ def test_a_value_of_any_size_is_shown_in_a_few_words():
     assert len(str(error.value)) < 600
 
 
+def test_a_number_of_any_size_is_shown():
+    with pytest.raises(ValueError, match="^seed must be a whole number from 0 to 9, but .* was"):
+        check_whole("seed", 10**5000, 0, 9)
+
+
 def test_a_range_of_whole_numbers():
     with pytest.raises(ValueError, match="^seed must be a whole number from 0 to 9, but 10 was"):
         check_whole("seed", 10, least=0, most=9)

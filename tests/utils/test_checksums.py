@@ -3,6 +3,7 @@
 import json
 import zlib
 
+import numpy as np
 import pytest
 
 from kformer.utils.checksums import file_checksum, is_damaged, with_checksum, without_checksum
@@ -25,3 +26,9 @@ def test_an_object_comes_back_whole():
     assert with_checksum(with_checksum(value)) == with_checksum(value)
     assert is_damaged({**read, "b": [1, 3]}) and is_damaged({**read, "c": 0})
     assert not is_damaged(value)  # as earlier versions wrote it
+
+
+def test_what_json_cannot_hold_is_left_to_the_writer():
+    """Which names the file."""
+    for value in (np.array(5), {1, 2}, range(3)):
+        assert with_checksum({"a": value})["a"] is value

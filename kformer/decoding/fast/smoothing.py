@@ -5,6 +5,8 @@ from keras import ops
 
 # The largest of many normally distributed numbers, in standard deviations.
 _LARGEST = 4.0
+# Of the largest channel or row: what is smaller counts as zero.
+_LEAST = 1e-6
 
 
 class SmoothedOps:
@@ -43,11 +45,12 @@ def smoothing_factors(gamma, beta, matrices):
         matrices: list of float arrays `[D, O]`.
 
     Returns:
-        float32 array `[D]`, 1 where a channel or its rows are zero.
+        float32 array `[D]`, 1 where a channel or its rows are as good as zero.
     """
     channels = _LARGEST * np.abs(gamma) + np.abs(beta)
     rows = np.max([np.abs(matrix).max(axis=1) for matrix in matrices], axis=0)
-    is_used = (channels > 0) & (rows > 0)
+    # What is hardly more than zero would have huge factors.
+    is_used = (channels > _LEAST * channels.max()) & (rows > _LEAST * rows.max())
     factors = np.sqrt(np.where(is_used, channels, 1.0) / np.where(is_used, rows, 1.0))
     if is_used.any():  # Around 1, so that an unused channel keeps its relative size.
         factors /= np.exp(np.mean(np.log(factors[is_used])))

@@ -157,7 +157,7 @@ class StepHistory(StepCounter):
     def _write(self, rows):
         if not rows:
             return
-        with open(self.path, "ab") as file:
+        with files.naming_full_disk(self.path), open(self.path, "ab") as file:
             for row in rows:
                 row["learning_rate"] = self._learning_rate(row["step"] - 1)
                 file.write(_csv_line([row.get(column, "") for column in self._columns]))

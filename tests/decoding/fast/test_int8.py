@@ -210,3 +210,22 @@ def test_a_channel_far_larger_than_the_others(rng):
     np.testing.assert_allclose(logits(model, None, source_ids, ids), expected, atol=1e-3)
     found = np.abs(logits(model, "int8", source_ids, ids) - expected).mean()
     assert found < 1.1 * error < 0.03 * np.abs(expected).mean()
+
+
+def test_a_layer_norm_is_the_same_at_every_index(rng):
+    """To the last bit: a product of quantized rows can make another word of it."""
+    fast = backend_ops()
+    x = rng.normal(size=(64, 128)).astype("float32")
+    gamma, beta = (ops.convert_to_tensor(rng.normal(size=128).astype("float32")) for _ in "ab")
+
+    def function(x):
+        return fast.layer_norm(x, gamma, beta, 1e-5)
+
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        function = tf.function(function, input_signature=[tf.TensorSpec([None, 128], "float32")])
+    expected = ops.convert_to_numpy(function(ops.convert_to_tensor(x)))
+    for rows in range(1, 20):
+        found = ops.convert_to_numpy(function(ops.convert_to_tensor(x[-rows:])))
+        assert np.array_equal(found, expected[-rows:]), rows
