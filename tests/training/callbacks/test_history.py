@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import pathlib
 
 import keras
 import numpy as np
@@ -170,3 +171,16 @@ def test_what_is_wrong_is_said(tmp_path):
         model.fit(ToyData(2), epochs=1, callbacks=callbacks, verbose=0)
     with pytest.raises(ValueError, match="every must be a whole number"):
         Checkpoint(tmp_path, every=0)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device here")
+def test_a_full_disk_names_the_file(tmp_path):
+    history = StepHistory(tmp_path)
+    history.set_model(compiled_toy())
+    history.on_train_begin()
+    history.on_epoch_begin(0)
+    history.path = pathlib.Path("/dev/full")  # A write to it fails as one to a full disk does.
+    history._rows = [{"step": 1, "loss": 2.0}]
+    with pytest.raises(OSError, match="No space left") as raised:
+        history.write()
+    assert raised.value.filename == "/dev/full"
