@@ -192,8 +192,9 @@ class Levels(NamedTuple):
     offset: Any  # the byte that stands for zero: 128, or 64
     rounding: Any  # offset + 1 / 2
     unit: Any  # offset / highest
-    highest_positive: Any  # as `highest` and `unit`, where no number of a row is negative: zero is
-    unit_positive: Any  # the byte 0 then
+    # The two for rows without negative numbers, in which the byte 0 stands for zero.
+    highest_positive: Any  # 255, or 127
+    unit_positive: Any  # offset / highest_positive
     range: Any  # 255 / offset: the number that the product's operation takes the byte 255 for
 
 
