@@ -363,6 +363,15 @@ _GROUPS = {
             **_SIZE,
         ),
         Option(
+            "choose_search",
+            bool,
+            "Choose length penalty and length limits of the search on the validation set, at the "
+            "end of the training; they become the run's default.",
+            True,
+            applies=VALIDATION,
+            changeable=True,
+        ),
+        Option(
             "log_dir",
             PATH,
             "Write BLEU and chrF of the validation set for TensorBoard (package tensorboard).",

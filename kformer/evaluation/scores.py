@@ -107,6 +107,20 @@ def evaluate(
     )
 
 
+def corpus_bleu(hypotheses, references, tokenize="13a"):
+    """BLEU of given translations with one reference each.
+
+    Args:
+        hypotheses, references: lists of str of one length.
+        tokenize: str, default `"13a"`. As for `evaluate`.
+
+    Returns:
+        float, from 0 to 100.
+    """
+    bleu, _ = _metrics(tokenize, lowercase=False)
+    return float(bleu.corpus_score(hypotheses, [references]).score)
+
+
 def bleu_tokenizers():
     """The names that `tokenize` may have, a list of str.
 

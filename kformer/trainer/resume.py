@@ -69,12 +69,14 @@ def inherited(config):
     """Returns what a run keeps of the run that it starts from: search options and origin.
 
     Args:
-        config: dict. The config of the other run.
+        config: dict. The config of the other run, or of the run itself where it goes on.
 
     Returns:
         dict.
     """
-    return {name: config[name] for name in ("search", "imported") if name in config}
+    return {
+        name: config[name] for name in ("search", "search_reason", "imported") if name in config
+    }
 
 
 def write_config(path, options, kept):

@@ -45,6 +45,7 @@ from kformer.trainer.resume import (
     stored_config,
     write_config,
 )
+from kformer.trainer.search import REASON, settle_search
 from kformer.trainer.tokenizer import provide_tokenizer
 from kformer.training.callbacks.best_model import BestModel
 from kformer.training.callbacks.checkpoint import Checkpoint
@@ -147,6 +148,7 @@ def _train(path, given, resume, report, show_progress):
     if not options.start_from and (warning := warn_of_few_pairs(num_pairs)):
         report(warning)
     kept = inherited(read_config(options.start_from) if options.start_from else {})
+    kept.pop(REASON, None)  # It is about the other training.
     path.mkdir(parents=True, exist_ok=True)
     try:
         # Before all else, so that the training can be resumed even if it is killed early.
@@ -293,6 +295,8 @@ def _fit(path, ready, report, show_progress):
     if best_model.best is not None:
         value = f"a validation {measure} of {best_model.value:.4f}"
         report(f"best: epoch {best_model.best['epoch']}, with {value}, is in model.keras")
+    if state is None or history.step > state.step or REASON not in read_config(path):
+        settle_search(path, options, train, valid, history.step, report)
     return TrainResult(path, history.step, metrics, best_model.best)
 
 
