@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib
-import importlib.util
 import ipaddress
 import logging
 import math
@@ -19,7 +18,7 @@ from kformer.serving.interface import InvalidRequest, Overloaded, ServingError, 
 
 # Paths that orchestrators ask without a key, and one whose key may stand in the body.
 _WITHOUT_KEY = {"/-/healthz", "/-/ready", "/v2/health/live", "/v2/health/ready", "/translate"}
-_PAGE = "kformer.serving.page"
+_PAGE = "kformer.serving.page.routes"
 _logger = logging.getLogger(__name__)
 
 
@@ -32,7 +31,7 @@ def make_app(ingress):
     Returns:
         ASGI application.
     """
-    page = _page_routes(ingress)
+    page, open_paths = _page_routes(ingress)
     app = Starlette(
         routes=[
             Route("/-/healthz", _healthz, methods=["GET"]),
@@ -50,14 +49,34 @@ def make_app(ingress):
             Exception: _failure,
         },
     )
-    open_paths = _WITHOUT_KEY | {route.path for route in page}
-    return _Guard(app, ingress, open_paths)
+    return _Guard(app, ingress, _WITHOUT_KEY | open_paths)
 
 
 def _page_routes(ingress):
-    if importlib.util.find_spec(_PAGE) is None:
-        return []
-    return importlib.import_module(_PAGE).page_routes(ingress.engine, ingress.settings)
+    """The routes of the page, and the paths of those that everybody may read."""
+    try:
+        page = importlib.import_module(_PAGE)
+    except ModuleNotFoundError:
+        return [], set()
+    return page.page_routes(_PageEngine(ingress), ingress.settings), set(page.OPEN_PATHS)
+
+
+class _PageEngine:
+    """The engine as the page sees it: its requests are admitted and counted as all others."""
+
+    def __init__(self, ingress):
+        self._ingress = ingress
+        self.models, self.metadata = ingress.engine.models, ingress.engine.metadata
+
+    async def run(self, request):
+        return await self._ingress.answer(
+            "page",
+            request.model,
+            request.texts,
+            signature=request.signature,
+            version=request.version,
+            seconds_left=request.seconds_left,
+        )
 
 
 async def _healthz(request):
