@@ -257,7 +257,9 @@ class Batcher:
             for number in candidates:
                 job = self._jobs[number]
                 length = max(longest, job.next_length)
-                if size and (size >= head.max_texts or (size + 1) * length > self._limits.max_tokens):
+                if size and (
+                    size >= head.max_texts or (size + 1) * length > self._limits.max_tokens
+                ):
                     continue
                 taken[number].append(job.left.pop())
                 size, longest = size + 1, length

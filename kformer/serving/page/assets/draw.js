@@ -111,6 +111,7 @@ class TokenMap {
     const labels = (tokens, language) =>
       tokens.map((token) => {
         const label = inTongue(make("span", {}, visible(token)), language);
+        if (isUpright(token)) label.className = "upright";
         if (token.startsWith("<")) label.dir = "ltr"; // A special token is no text.
         label.style.setProperty("--cell", `${this.cell}px`);
         return label;

@@ -271,6 +271,7 @@ function listen() {
   });
   get("source").addEventListener("compositionend", () => schedule());
   get("model").addEventListener("change", () => {
+    get("layer").value = get("head").value = ""; // Those of the other model.
     showFrame();
     schedule(0);
   });

@@ -188,6 +188,7 @@ function setTongue(name) {
 }
 
 function percent(value) {
+  if (value > 0 && value < 0.0005) return `< ${percent(0.001)}`;
   const digits = value > 0 && value < 0.0995 ? 1 : 0;
   return new Intl.NumberFormat(TONGUES[tongue], {
     style: "percent", minimumFractionDigits: digits, maximumFractionDigits: digits,
@@ -228,6 +229,9 @@ function make(tag, properties = {}, ...children) {
   element.append(...children);
   return element;
 }
+
+/** Whether a text has characters that stand upright in vertical lines. */
+const isUpright = (text) => /[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]/.test(text);
 
 /** Gives an element the language and direction of a text. */
 function inTongue(element, language) {

@@ -238,10 +238,10 @@ class AttentionView {
     const mean = (name) => [["-1", say(name)]];
     const layers = numbers(map.layers);
     const heads = numbers(map.heads);
-    // Words align best in the layers before the last one (Garg et al. 2019).
-    const usual = String(Math.max(0, map.layers - 2));
-    options(get("layer"), [...mean("meanOfLayers"), ...layers], get("layer").value || usual);
-    options(get("head"), [...mean("meanOfHeads"), ...heads], get("head").value || "-1");
+    // In deep decoders words align best in the layer before the last one (Garg et al. 2019).
+    const usual = String(map.layers > 3 ? map.layers - 2 : map.layers - 1);
+    options(get("layer"), [...mean("meanOfLayers"), ...layers], get("layer").value, usual);
+    options(get("head"), [...mean("meanOfHeads"), ...heads], get("head").value);
     get("head").disabled = map.heads < 2;
     this.draw();
   }
@@ -306,8 +306,8 @@ class AttentionView {
   }
 }
 
-/** Fills a select with [value, text] pairs, and keeps a value if it is still there. */
-function options(select, pairs, value) {
+/** Fills a select with [value, text] pairs, and keeps a value if it is still there, else takes the usual one. */
+function options(select, pairs, value, usual = pairs[0][0]) {
   select.replaceChildren(...pairs.map(([own, text]) => make("option", { value: own }, text)));
-  select.value = pairs.some(([own]) => own === value) ? value : pairs[pairs.length - 1][0];
+  select.value = pairs.some(([own]) => own === value) ? value : usual;
 }
