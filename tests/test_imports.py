@@ -15,9 +15,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 ORDER = [
     "kformer_cli.declared_option",
     "kformer_cli.declarations",
+    "kformer_cli.serving_options",
     "kformer_cli.option_names",
     "kformer_cli.export_formats",
-    "kformer_cli.serving_options",
     "kformer.utils",
     "kformer.layers",
     "kformer.models",

@@ -1,0 +1,182 @@
+"""The ASGI application: every protocol of HTTP, health, metrics and the page."""
+
+import contextlib
+import importlib
+import importlib.util
+import ipaddress
+import logging
+import math
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from kformer.serving.ingress import libretranslate, open_inference, tensorflow_serving
+from kformer.serving.ingress.ingress import CODES
+from kformer.serving.interface import InvalidRequest, Overloaded, ServingError, Unauthorized
+
+# Paths that orchestrators ask without a key, and one whose key may stand in the body.
+_WITHOUT_KEY = {"/-/healthz", "/-/ready", "/v2/health/live", "/v2/health/ready", "/translate"}
+_PAGE = "kformer.serving.page"
+_logger = logging.getLogger(__name__)
+
+
+def make_app(ingress):
+    """Makes the application.
+
+    Args:
+        ingress: `Ingress`.
+
+    Returns:
+        ASGI application.
+    """
+    page = _page_routes(ingress)
+    app = Starlette(
+        routes=[
+            Route("/-/healthz", _healthz, methods=["GET"]),
+            Route("/-/ready", _ready_of(ingress), methods=["GET"]),
+            Route("/metrics", _metrics_of(ingress), methods=["GET"]),
+            *tensorflow_serving.routes(ingress),
+            *open_inference.routes(ingress),
+            *libretranslate.routes(ingress),
+            *page,
+        ],
+        exception_handlers={
+            ServingError: _serving_error,
+            HTTPException: _http_error,
+            ClientDisconnect: _left,
+            Exception: _failure,
+        },
+    )
+    open_paths = _WITHOUT_KEY | {route.path for route in page}
+    return _Guard(app, ingress, open_paths)
+
+
+def _page_routes(ingress):
+    if importlib.util.find_spec(_PAGE) is None:
+        return []
+    return importlib.import_module(_PAGE).page_routes(ingress.engine, ingress.settings)
+
+
+async def _healthz(request):
+    return Response("ok\n", media_type="text/plain")
+
+
+def _ready_of(ingress):
+    async def ready(request):
+        if ingress.is_ready:
+            return Response("ready\n", media_type="text/plain")
+        return Response("not ready\n", status_code=503, media_type="text/plain")
+
+    return ready
+
+
+def _metrics_of(ingress):
+    async def metrics(request):
+        content, kind = await ingress.metrics.exposition()
+        return Response(content, headers={"content-type": kind})
+
+    return metrics
+
+
+# ---- errors: the protocols share their shape ----
+
+
+def error_response(error):
+    """The response for a `ServingError`.
+
+    Args:
+        error: `ServingError`.
+
+    Returns:
+        Starlette's response: `{"error": "..."}`, as in each of the protocols.
+    """
+    status, _ = CODES.get(type(error), (500, ""))
+    headers = {}
+    if isinstance(error, Overloaded):
+        headers["retry-after"] = str(math.ceil(error.retry_after))
+    if isinstance(error, Unauthorized):
+        headers["www-authenticate"] = "Bearer"
+    return JSONResponse({"error": str(error)}, status, headers)
+
+
+async def _serving_error(request, error):
+    return error_response(error)
+
+
+async def _http_error(request, error):
+    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
+async def _left(request, error):
+    return Response(status_code=499)  # Nobody reads it.
+
+
+async def _failure(request, error):
+    return JSONResponse({"error": "The server failed; its log says why."}, 500)
+
+
+# ---- who may ask ----
+
+
+class _Guard:
+    """Checks Host, Origin and the API key of each request before anything else."""
+
+    def __init__(self, app, ingress, open_paths):
+        self._app, self._ingress, self._open_paths = app, ingress, open_paths
+        settings = ingress.settings
+        self._hosts = {"localhost", settings.host.lower(), *map(str.lower, settings.allowed_hosts)}
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        try:
+            self._check(scope)
+        except ServingError as error:
+            return await error_response(error)(scope, receive, send)
+        is_ending = self._ingress.is_draining
+        await self._app(scope, receive, self._closing(send) if is_ending else send)
+
+    @staticmethod
+    def _closing(send):
+        """Tells a client of an ending server to ask elsewhere next."""
+
+        async def send_closing(message):
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", []), (b"connection", b"close")]
+            await send(message)
+
+        return send_closing
+
+    def _check(self, scope):
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        host = _host_name(headers.get("host", ""))
+        if not self._is_allowed(host):
+            raise InvalidRequest(
+                "The server is not known by this Host: start it with --allowed-host NAME."
+            )
+        origin = headers.get("origin")
+        if origin is not None and origin.partition("//")[2] != headers.get("host"):
+            raise InvalidRequest("Requests of other web pages are not answered.")
+        if self._ingress.keys.are_needed and scope["path"] not in self._open_paths:
+            self._ingress.keys.check(headers.get("authorization"), headers.get("x-api-key"))
+
+    def _is_allowed(self, host):
+        if "*" in self._hosts or host in self._hosts:
+            return True
+        # An address, unlike a name, cannot be pointed at this server by somebody else.
+        with contextlib.suppress(ValueError):
+            ipaddress.ip_address(host)
+            return True
+        return False
+
+
+def _host_name(host):
+    """The name in a header Host, without its port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower()
