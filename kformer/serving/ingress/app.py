@@ -1,8 +1,6 @@
 """The ASGI application: every protocol of HTTP, health, metrics and the page."""
 
 import contextlib
-import importlib
-import importlib.util
 import ipaddress
 import logging
 import math
@@ -16,10 +14,10 @@ from starlette.routing import Route
 from kformer.serving.ingress import libretranslate, open_inference, tensorflow_serving
 from kformer.serving.ingress.ingress import CODES
 from kformer.serving.interface import InvalidRequest, Overloaded, ServingError, Unauthorized
+from kformer.serving.page.routes import OPEN_PATHS, page_routes
 
 # Paths that orchestrators ask without a key, and one whose key may stand in the body.
 _WITHOUT_KEY = {"/-/healthz", "/-/ready", "/v2/health/live", "/v2/health/ready", "/translate"}
-_PAGE = "kformer.serving.page"
 _logger = logging.getLogger(__name__)
 
 
@@ -32,7 +30,6 @@ def make_app(ingress):
     Returns:
         ASGI application.
     """
-    page = _page_routes(ingress)
     app = Starlette(
         routes=[
             Route("/-/healthz", _healthz, methods=["GET"]),
@@ -41,7 +38,7 @@ def make_app(ingress):
             *tensorflow_serving.routes(ingress),
             *open_inference.routes(ingress),
             *libretranslate.routes(ingress),
-            *page,
+            *page_routes(ingress),
         ],
         exception_handlers={
             ServingError: _serving_error,
@@ -50,14 +47,7 @@ def make_app(ingress):
             Exception: _failure,
         },
     )
-    open_paths = _WITHOUT_KEY | {route.path for route in page}
-    return _Guard(app, ingress, open_paths)
-
-
-def _page_routes(ingress):
-    if importlib.util.find_spec(_PAGE) is None:
-        return []
-    return importlib.import_module(_PAGE).page_routes(ingress.engine, ingress.settings)
+    return _Guard(app, ingress, _WITHOUT_KEY.union(OPEN_PATHS))
 
 
 async def _healthz(request):

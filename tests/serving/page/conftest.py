@@ -15,11 +15,10 @@ pytest.importorskip("starlette", reason="the page needs kformer[serve]")
 pytest.importorskip("uvicorn", reason="the page needs kformer[serve]")
 
 import uvicorn  # noqa: E402
-from starlette.applications import Starlette  # noqa: E402
-from starlette.middleware import Middleware  # noqa: E402
-from starlette.responses import JSONResponse  # noqa: E402
 
-from kformer.serving.page.routes import OPEN_PATHS, page_routes  # noqa: E402
+from kformer.serving.ingress.app import make_app  # noqa: E402
+from kformer.serving.ingress.ingress import Ingress  # noqa: E402
+from kformer.serving.keys import ApiKeys  # noqa: E402
 from kformer.serving.settings import ServerSettings  # noqa: E402
 from tests.serving.page.engines import SavedModelEngine, ToldEngine, version_of  # noqa: E402
 
@@ -58,30 +57,11 @@ def why_no_browser():
     return None
 
 
-class Keys:
-    """Asks for a key, as the server's ingress does."""
-
-    def __init__(self, app, holder):
-        self.app, self.holder = app, holder
-
-    async def __call__(self, scope, receive, send):
-        key = self.holder.get("key")
-        given = dict(scope.get("headers", ())).get(b"authorization", b"").decode()
-        if key and scope.get("path") not in OPEN_PATHS and given != f"Bearer {key}":
-            await JSONResponse({"error": "no key"}, 401)(scope, receive, send)
-        else:
-            await self.app(scope, receive, send)
-
-
 @contextlib.contextmanager
-def serving(engine, holder):
-    """Yields the address of a server of the page."""
-    settings = ServerSettings(["model=path"], max_text_bytes=MOST_BYTES)
-    app = Starlette(
-        routes=page_routes(engine, settings), middleware=[Middleware(Keys, holder=holder)]
-    )
+def serving(ingress):
+    """Yields the address of a server."""
     server = uvicorn.Server(
-        uvicorn.Config(app, port=0, log_level="error", lifespan="off", ws="none")
+        uvicorn.Config(make_app(ingress), port=0, log_level="error", lifespan="off", ws="none")
     )
     ready = threading.Event()
     startup = server.startup
@@ -114,27 +94,26 @@ def told_engine():
 
 
 @pytest.fixture(scope="session")
-def keys():
-    """The key that the server asks for, under "key"; none as long as it is empty."""
-    return {}
+def told_ingress(told_engine):
+    return Ingress(told_engine, ServerSettings(["model=path"], max_text_bytes=MOST_BYTES))
 
 
 @pytest.fixture(scope="session")
-def told_address(told_engine, keys):
-    with serving(told_engine, keys) as address:
+def told_address(told_ingress):
+    with serving(told_ingress) as address:
         yield address
 
 
 @pytest.fixture
-def engine(told_engine, keys):
+def engine(told_engine, told_ingress):
     """The engine that answers as told, as new."""
     told_engine.before = None
     told_engine.requests.clear()
     told_engine.dropped = 0
-    keys.clear()
+    told_ingress.keys = ApiKeys()
     yield told_engine
     told_engine.before = None
-    keys.clear()
+    told_ingress.keys = ApiKeys()
 
 
 @pytest.fixture(scope="session")
@@ -145,7 +124,7 @@ def real_engine():
 
 @pytest.fixture(scope="session")
 def real_address(real_engine):
-    with serving(real_engine, {}) as address:
+    with serving(Ingress(real_engine, ServerSettings(["model=path"]))) as address:
         yield address
 
 

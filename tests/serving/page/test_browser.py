@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from kformer.serving import interface
+from kformer.serving.keys import read_keys
 from kformer.serving.page.document import standalone_page
 from tests.serving.page.conftest import MOST_BYTES, SENTENCE, why_no_browser
 
@@ -256,7 +257,7 @@ def test_a_model_without_attention_and_n_best(page):
     [
         (interface.DeadlineExceeded("late"), "took too long"),
         (interface.Draining("ending"), "no model that is ready"),
-        (interface.ModelFailed("it failed"), "it failed"),
+        (interface.ModelFailed("It failed."), "It failed."),
     ],
 )
 def test_errors_of_the_server(page, engine, error, words):
@@ -288,17 +289,19 @@ def test_a_busy_server_is_asked_again(page, engine):
 
 def test_a_text_that_is_too_long(page):
     page.set_text("a" * (MOST_BYTES + 1))
-    assert "longer than this server takes" in page["#notice"].text
+    assert "than this server takes" in page["#notice"].text
 
 
-def test_a_server_that_asks_for_a_key(page, keys, told_address):
-    keys["key"] = "secret"
+def test_a_server_that_asks_for_a_key(page, told_ingress, told_address, tmp_path):
+    file = tmp_path / "keys"
+    file.write_text("secret-of-this-test-0123456789\n")
+    told_ingress.keys = read_keys(file)
     page.open(told_address)
     page.wait(lambda: page["#key-form"].is_displayed())
     page["#key"].send_keys("wrong\n")
     page.wait(lambda: "did not accept" in page["#notice"].text)
     page["#key"].clear()
-    page["#key"].send_keys("secret\n")
+    page["#key"].send_keys("secret-of-this-test-0123456789\n")
     page.wait(lambda: not page["#key-form"].is_displayed())
     page.set_text("a")
     assert page.texts("#translation p") == ["A"]

@@ -5,12 +5,13 @@ import json
 
 import numpy as np
 import pytest
-from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from kformer.serving import interface
+from kformer.serving.ingress.app import make_app
+from kformer.serving.ingress.ingress import Ingress
 from kformer.serving.page import content
-from kformer.serving.page.routes import OPEN_PATHS, page_routes
+from kformer.serving.page.routes import OPEN_PATHS
 from kformer.serving.settings import ServerSettings
 from tests.serving.page.conftest import ANSWER, SENTENCE
 
@@ -22,7 +23,8 @@ SETTINGS = ServerSettings(
 
 @pytest.fixture
 def client(engine):
-    return TestClient(Starlette(routes=page_routes(engine, SETTINGS)))
+    app = make_app(Ingress(engine, SETTINGS))
+    return TestClient(app, "http://localhost", raise_server_exceptions=False)
 
 
 def translate(client, text, model="en-de", path="translate"):
@@ -66,7 +68,7 @@ def test_attention(client, engine):
     expected = engine.attention(SENTENCE)["attention"][0]
     np.testing.assert_allclose(numbers.reshape(shape), expected, atol=1e-5)
     assert [word["text"] for word in found["target"]["words"]][2] == "spielen"
-    assert translate(client, "a", "plain", "attention").status_code == 404
+    assert translate(client, "a", "plain", "attention").status_code == 400
 
 
 def test_large_attention_is_averaged_or_left_out(monkeypatch):
@@ -129,7 +131,7 @@ def test_errors_have_their_status(client, engine):
         engine.before = before
         reply = translate(client, "a")
         assert (reply.status_code, reply.json()["error"]) == (status, str(error))
-        assert (reply.headers.get("retry-after") == "2") == (status == 429)
+        assert (reply.headers.get("retry-after") == "3") == (status == 429)
 
 
 def test_files(client):

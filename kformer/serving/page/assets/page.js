@@ -53,7 +53,7 @@ async function ask(path, body, signal) {
   }
   const content = await reply.json().catch(() => ({}));
   if (reply.ok) return content;
-  const name = content.code === "lines" ? "errorLines" : PROBLEMS[reply.status] || "errorServer";
+  const name = PROBLEMS[reply.status] || "errorServer";
   const wait = Number(reply.headers.get("retry-after")) || 0;
   throw new Problem(name, reply.status, content.error || "", wait);
 }
@@ -176,7 +176,7 @@ function show() {
     const name = problem.name in TEXTS.en ? problem.name : "errorServer";
     const more = problem.detail && name === "errorServer" ? ` ${problem.detail}` : "";
     get("notice-text").textContent = say(name) + more;
-    get("again").hidden = name === "errorKey" || name === "errorLong" || name === "errorLines";
+    get("again").hidden = name === "errorKey" || name === "errorLong";
   }
   // Only pages from this machine or by HTTPS may write to the clipboard.
   get("copy").hidden = !reply || !navigator.clipboard;
