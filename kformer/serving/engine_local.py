@@ -197,6 +197,7 @@ class LocalEngine(Engine):
             search=served.metadata["search"],
             dtype=served.metadata.get("dtype", ""),
             texts_per_second=served.texts_per_second,
+            example=str(served.metadata.get("config", {}).get("example", "")),
         )
         stats = self._stats.setdefault((model.name, number), ModelStats(model.name, number))
         self._versions[model.name][number] = _Version(served, info, self._settings, stats)

@@ -109,6 +109,7 @@ class ModelVersion:
         languages: pair of str, default `None`. Source and target code, of a model named by its
             pair, such as "en-de".
         texts_per_second: float, default 0. What the largest batch of the warm-up reached.
+        example: str, default empty. A text to try, from what the SavedModel was made from.
     """
 
     name: str
@@ -120,6 +121,7 @@ class ModelVersion:
     dtype: str = ""
     languages: tuple | None = None
     texts_per_second: float = 0.0
+    example: str = ""
 
 
 @dataclasses.dataclass

@@ -1,7 +1,6 @@
 """The ASGI application: every protocol of HTTP, health, metrics and the page."""
 
 import contextlib
-import importlib
 import ipaddress
 import logging
 import math
@@ -15,10 +14,10 @@ from starlette.routing import Route
 from kformer.serving.ingress import libretranslate, open_inference, tensorflow_serving
 from kformer.serving.ingress.ingress import CODES
 from kformer.serving.interface import InvalidRequest, Overloaded, ServingError, Unauthorized
+from kformer.serving.page.routes import OPEN_PATHS, page_routes
 
 # Paths that orchestrators ask without a key, and one whose key may stand in the body.
 _WITHOUT_KEY = {"/-/healthz", "/-/ready", "/v2/health/live", "/v2/health/ready", "/translate"}
-_PAGE = "kformer.serving.page.routes"
 _logger = logging.getLogger(__name__)
 
 
@@ -31,7 +30,6 @@ def make_app(ingress):
     Returns:
         ASGI application.
     """
-    page, open_paths = _page_routes(ingress)
     app = Starlette(
         routes=[
             Route("/-/healthz", _healthz, methods=["GET"]),
@@ -40,7 +38,7 @@ def make_app(ingress):
             *tensorflow_serving.routes(ingress),
             *open_inference.routes(ingress),
             *libretranslate.routes(ingress),
-            *page,
+            *page_routes(ingress),
         ],
         exception_handlers={
             ServingError: _serving_error,
@@ -49,34 +47,7 @@ def make_app(ingress):
             Exception: _failure,
         },
     )
-    return _Guard(app, ingress, _WITHOUT_KEY | open_paths)
-
-
-def _page_routes(ingress):
-    """The routes of the page, and the paths of those that everybody may read."""
-    try:
-        page = importlib.import_module(_PAGE)
-    except ModuleNotFoundError:
-        return [], set()
-    return page.page_routes(_PageEngine(ingress), ingress.settings), set(page.OPEN_PATHS)
-
-
-class _PageEngine:
-    """The engine as the page sees it: its requests are admitted and counted as all others."""
-
-    def __init__(self, ingress):
-        self._ingress = ingress
-        self.models, self.metadata = ingress.engine.models, ingress.engine.metadata
-
-    async def run(self, request):
-        return await self._ingress.answer(
-            "page",
-            request.model,
-            request.texts,
-            signature=request.signature,
-            version=request.version,
-            seconds_left=request.seconds_left,
-        )
+    return _Guard(app, ingress, _WITHOUT_KEY.union(OPEN_PATHS))
 
 
 async def _healthz(request):
