@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from kformer.serving.admission import Admission
-from kformer.serving.interface import Overloaded, Unauthorized
+from kformer.serving.interface import ModelStats, Overloaded, Unauthorized
 from kformer.serving.keys import read_keys
 from kformer.serving.settings import ModelSettings, ServerSettings, read_config
 from kformer.serving.versions import VersionWatch, version_folders
@@ -140,6 +140,10 @@ def test_admission_by_queue_and_by_time():
         with pytest.raises(Overloaded):
             admission.admitted("m", 400, 60, 10).__enter__()
         assert admission.texts == 401
+        # Seen at work it does 100 a second.
+        admission.observe([ModelStats("m", 1, {10: 20}, texts=200, seconds=2.0)], 1)
+        with admission.admitted("m", 400, 60, 10):
+            assert admission.texts == 801
 
 
 def test_a_version_is_taken_when_it_stands_still(tmp_path):
