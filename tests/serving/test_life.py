@@ -39,6 +39,7 @@ def test_health_and_metrics(client):
     assert client.get("/-/healthz").status_code == client.get("/-/ready").status_code == 200
     client.post(PREDICT, json={"instances": TEXTS})
     client.post("/v1/models/made-up:predict", json={"instances": ["a"]})
+    client.post("/v2/models/made-up/infer", content=b"no JSON")
     text = client.get("/metrics").text
     found = {
         (sample.name, sample.labels.get("model"), sample.labels.get("protocol")): sample.value
@@ -51,7 +52,8 @@ def test_health_and_metrics(client):
     for name in ("kformer_tokens_total", "kformer_batch_texts_count"):
         assert found[name, MODEL, None] >= 1
     assert found["kformer_waiting_texts", MODEL, None] == 0
-    assert "made-up" not in text
+    outcomes = ('outcome="UnknownModel",protocol="tensorflow_rest"', 'outcome="InvalidRequest"')
+    assert "made-up" not in text and all(outcome in text for outcome in outcomes)
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ class Ingress:
         try:
             reply = await self._answer(model, version, signature, texts, deadline)
         except ServingError as error:
-            self.metrics.failed(protocol, model, type(error).__name__)
+            self.metrics.refused(protocol, model, error)
             raise
         except asyncio.CancelledError:
             self.metrics.failed(protocol, model, "ClientLeft")
