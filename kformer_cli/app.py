@@ -12,6 +12,7 @@ import typer
 from kformer_cli.distillation import distill
 from kformer_cli.formats import export, import_
 from kformer_cli.plotting import plot
+from kformer_cli.serving import serve
 from kformer_cli.training import average, quickstart, train
 from kformer_cli.translation import evaluate, score, translate
 
@@ -52,6 +53,18 @@ def _help(function):
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
-for _command in (quickstart, train, average, translate, evaluate, score, distill, export, import_):
+_COMMANDS = (
+    quickstart,
+    train,
+    average,
+    translate,
+    evaluate,
+    score,
+    distill,
+    export,
+    import_,
+    serve,
+)
+for _command in (*_COMMANDS, serve):
     app.command(_command.__name__.strip("_"), help=_help(_command))(_command)
 app.add_typer(plot, name="plot")

@@ -7,6 +7,7 @@ import contextlib
 import contextvars
 
 from kformer_cli.declarations import TRAINING
+from kformer_cli.serving_options import SERVING
 
 # Name in Python: name on the command line. Of the options that are no options of a training, those
 # that messages name; a test compares them with the commands.
@@ -17,7 +18,7 @@ _OTHERS = (
 )
 FLAGS = {name: f"--{name.replace('_', '-')}" for name in _OTHERS.split()}
 FLAGS |= {"sampling": "--sample"}
-FLAGS |= {name: f"--{option.flag}" for name, option in TRAINING.items()}
+FLAGS |= {name: f"--{option.flag}" for name, option in {**SERVING, **TRAINING}.items()}
 _on_command_line = contextvars.ContextVar("on_command_line", default=False)
 
 

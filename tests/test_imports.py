@@ -15,6 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 ORDER = [
     "kformer_cli.declared_option",
     "kformer_cli.declarations",
+    "kformer_cli.serving_options",
     "kformer_cli.option_names",
     "kformer_cli.export_formats",
     "kformer.utils",
@@ -33,6 +34,7 @@ ORDER = [
     "kformer.export",
     "kformer.trainer",
     "kformer.streaming",
+    "kformer.serving",
     "kformer.plots",
     "kformer.examples",
     "kformer",
@@ -53,6 +55,7 @@ BACKEND_MODULES = (
     "kformer.training.projected_loss_torch",
     "kformer.utils.backend",
     "kformer.decoding.fast.",
+    "kformer.serving.",
 )
 
 pytestmark = pytest.mark.any_backend
