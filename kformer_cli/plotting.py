@@ -82,7 +82,9 @@ def attention(
         translator, source, options["target"], **given(options, ["beam_size"])
     )
     if is_page:
-        plots.style.write_text(output, plots.attention_html(maps, model=pathlib.Path(run).resolve().name))
+        plots.style.write_text(
+            output, plots.attention_html(maps, model=pathlib.Path(run).resolve().name)
+        )
     else:
         figure = plots.plot_attention(
             maps,
