@@ -16,6 +16,7 @@ pytest.importorskip("uvicorn", reason="the page needs kformer[serve]")
 
 import uvicorn  # noqa: E402
 
+from kformer.serving import interface  # noqa: E402
 from kformer.serving.ingress.app import make_app  # noqa: E402
 from kformer.serving.ingress.ingress import Ingress  # noqa: E402
 from kformer.serving.keys import ApiKeys  # noqa: E402
@@ -119,7 +120,10 @@ def engine(told_engine, told_ingress):
 @pytest.fixture(scope="session")
 def real_engine():
     pytest.importorskip("tensorflow_text")
-    return SavedModelEngine(FROZEN, example="twenty past five")
+    engine = SavedModelEngine(FROZEN, example="twenty past five")
+    for signature in ("n_best", "attention"):  # The first call takes long.
+        engine.compute(interface.Request("frozen", [b"one"], signature))
+    return engine
 
 
 @pytest.fixture(scope="session")
@@ -165,7 +169,7 @@ class Browser:
         code = "return [...document.querySelectorAll(arguments[0])].map((e) => e.innerText.trim())"
         return self.js(code, selector)
 
-    def wait(self, condition, seconds=20):
+    def wait(self, condition, seconds=60):
         from selenium.webdriver.support.ui import WebDriverWait
 
         return WebDriverWait(self.driver, seconds, 0.02).until(lambda _: condition())
