@@ -22,8 +22,7 @@ _LOCAL = {
     # By this setting Ray takes 127.0.0.1 as the address of this machine, as it does on macOS and
     # Windows. Then its processes listen there, and not on all interfaces.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-    # On a busy machine the start takes longer than Ray waits by default.
-    "RAY_raylet_start_wait_time_s": "120",
+    # Its first process may take longer than Ray waits by default.
     "RAY_gcs_server_port_wait_time_s": "120",
     # Ray's own metrics, which nobody reads.
     "RAY_enable_metrics_collection": "0",
@@ -33,6 +32,7 @@ _LOCAL = {
 }
 _TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 _LEAST_STORE_BYTES = 128 << 20
+_STARTS = 3
 
 
 def import_ray(address=None):
@@ -76,6 +76,17 @@ def worker_variables(backend, threads):
     return {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", **threads}
 
 
+def _init(ray, options):
+    for left in range(_STARTS - 1, -1, -1):
+        try:
+            return ray.init(**options)
+        except Exception as error:
+            # Ray waits for its own processes for half a minute, which a busy machine exceeds.
+            if "timed out during startup" not in str(error) or not left:
+                raise
+            ray.shutdown()
+
+
 @contextlib.contextmanager
 def connected(address=None, *, num_cpus=1):
     """Starts Ray on this machine, or connects to a cluster, and leaves it at the end.
@@ -108,7 +119,7 @@ def connected(address=None, *, num_cpus=1):
     else:
         options = {"address": address}
     try:
-        ray.init(configure_logging=False, log_to_driver=False, **options)
+        _init(ray, {"configure_logging": False, "log_to_driver": False, **options})
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         if address is None:
             raise
