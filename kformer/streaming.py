@@ -43,20 +43,12 @@ def open_translator(path, source_language=None, target_language=None, ensemble=N
             languages, an ensemble or a dtype.
     """
     path = pathlib.Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"There is no run directory or SavedModel {path}.")
-    if (path / "config.json").is_file():
+    if is_run(path):
         return load_run_translator(path, source_language, target_language, ensemble, dtype)
     if ensemble:
         raise ValueError(
             f"{path} is no run directory, and only runs translate together: leave --ensemble "
             "out, or give the run."
-        )
-    versions = (folder / "saved_model.pb" for folder in [path, *path.glob("*")])
-    if not any(file.is_file() for file in versions):
-        raise FileNotFoundError(
-            f"{path} is neither a run directory (it lacks config.json) nor a SavedModel (it "
-            "lacks saved_model.pb)."
         )
     from kformer.export import SavedModelTranslator
 
@@ -71,6 +63,29 @@ def open_translator(path, source_language=None, target_language=None, ensemble=N
             "languages that you want."
         )
     return SavedModelTranslator(path)
+
+
+def is_run(path):
+    """Whether a path is a run directory, and not a SavedModel.
+
+    Args:
+        path: path of a run directory; or `NAME/` or `NAME/VERSION/` of a SavedModel.
+
+    Raises:
+        FileNotFoundError: it is neither.
+    """
+    path = pathlib.Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"There is no run directory or SavedModel {path}.")
+    if (path / "config.json").is_file():
+        return True
+    versions = (folder / "saved_model.pb" for folder in [path, *path.glob("*")])
+    if not any(file.is_file() for file in versions):
+        raise FileNotFoundError(
+            f"{path} is neither a run directory (it lacks config.json) nor a SavedModel (it "
+            "lacks saved_model.pb)."
+        )
+    return False
 
 
 def load_run_translator(
@@ -133,6 +148,19 @@ def search_options(translator, **options):
     return {"n_best": n_best}
 
 
+def wide_enough(translator, beam_size, n_best):
+    """The beam size, raised to `n_best` if it is unset and the search is not fixed.
+
+    Args:
+        translator: as `open_translator` returns it.
+        beam_size: int, or `None` if it is unset.
+        n_best: int.
+    """
+    default = getattr(translator.options, "beam_size", None)
+    is_too_narrow = beam_size is None and default is not None and n_best > default
+    return n_best if is_too_narrow else beam_size
+
+
 def translate_lines(lines, translate, write, *, chunk_lines=512, progress=None):
     """Translates lines as they come and writes each translation as soon as it is made.
 
@@ -188,7 +216,7 @@ def chunks_of_lines(lines, chunk_lines):
         nonlocal num_read
         try:
             for number, line in enumerate(lines):
-                line = _decode(line, first=number == 0)
+                line = decode_line(line, first=number == 0)
                 put(line)
                 num_read += len(line)
                 if stop.is_set():
@@ -224,7 +252,17 @@ def chunks_of_lines(lines, chunk_lines):
         stop.set()
 
 
-def _decode(line, first):
+def decode_line(line, first=False):
+    r"""The text of one line of a file.
+
+    Args:
+        line: bytes, with or without the newline.
+        first: bool, default `False`. Whether it is the file's first line, which may begin with a
+            byte order mark.
+
+    Returns:
+        str. Bytes that are not UTF-8 are U+FFFD; one `"\r"` before the newline is dropped.
+    """
     if first and line.startswith(codecs.BOM_UTF8):
         line = line[len(codecs.BOM_UTF8) :]
     line = line.removesuffix(b"\n").removesuffix(b"\r")

@@ -17,6 +17,8 @@ from kformer_cli.declared_option import (
 )
 
 BACKENDS = ("tensorflow", "jax", "torch")
+# What each backend reads when it is imported. PyTorch and NumPy read OMP_NUM_THREADS.
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "NPROC")
 PRESETS = ("tiny", "small", "base", "big", "paper_base", "paper_big")
 TOKENIZER_TYPES = ("bpe", "unigram")
 NORMS = ("pre", "post")

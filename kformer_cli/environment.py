@@ -12,10 +12,8 @@ import re
 import sys
 import tempfile
 
-from kformer_cli.declarations import BACKENDS
+from kformer_cli.declarations import BACKENDS, THREAD_VARIABLES
 
-# What each backend reads when it is imported. PyTorch and NumPy read OMP_NUM_THREADS.
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "NPROC")
 # Lines that TensorFlow's libraries print on import whatever the log level is.
 _CHATTER = re.compile(
     r"WARNING: All log messages before absl|[IW]\d{4} \d\d:|[IW]0000 "
@@ -69,7 +67,7 @@ def prepare_environment(arguments):
             raise UsageError(
                 f"--threads must be a whole number of at least 1, but '{threads}' was given."
             )
-        os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(int(threads))))
+        os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(int(threads))))
 
 
 @contextlib.contextmanager

@@ -16,7 +16,6 @@ from kformer_cli.options import (
     Run,
     given,
     option,
-    wide_enough,
     with_options,
 )
 
@@ -47,6 +46,16 @@ _EXPORT = {
         ),
     ],
 }
+_SERVING = {
+    "serving_config": Annotated[
+        bool,
+        option(
+            "--serving-config",
+            help="saved_model: also write models.config, batching_parameters.txt and compose.yaml "
+            "of TensorFlow Serving into the folder around FOLDER.",
+        ),
+    ],
+}
 _MODULES = {
     "import_module": Annotated[
         list[str] | None,
@@ -67,7 +76,11 @@ _ImportedDtype = Annotated[
 ]
 
 
-@with_options({**SEARCH, **_EXPORT, **LANGUAGES, **_MODULES, **MACHINE}, early_stopping=False)
+@with_options(
+    {**SEARCH, **_EXPORT, **_SERVING, **LANGUAGES, **_MODULES, **MACHINE},
+    early_stopping=False,
+    serving_config=False,
+)
 def export(
     run: Run,
     output: Annotated[
@@ -112,14 +125,17 @@ def export(
     """
     options["early_stopping"] = options["early_stopping"] or None
     search = given(options, [*SEARCH, *_EXPORT])
-    entry = _check_format(format, search, {"single": single, "signatures": signatures})
+    others = {"single": single, "signatures": signatures}
+    others["serving_config"] = options["serving_config"]
+    entry = _check_format(format, search, others)
     with quiet_imports():
         from kformer import streaming
+        from kformer.export.serving_config import write_serving_config
         from kformer.utils.lines import read_lines
     for module in options["import_module"] or ():
         importlib.import_module(module)
     translator = streaming.load_run_translator(run, **given(options, LANGUAGES))
-    beam_size = wide_enough(translator, options["beam_size"], options["n_best"] or 1)
+    beam_size = streaming.wide_enough(translator, options["beam_size"], options["n_best"] or 1)
     search |= given({"beam_size": beam_size, "single": single or None}, ["beam_size", "single"])
     if signatures is not None:
         search["signatures"] = [name.strip() for name in signatures.split(",") if name.strip()]
@@ -133,6 +149,8 @@ def export(
     with quiet_imports():
         folder = translator.export(output, format, **search)
     print(folder)
+    if options["serving_config"]:
+        print(*write_serving_config(output), sep="\n")
 
 
 def _check_format(format, search, others):
@@ -149,6 +167,10 @@ def _check_format(format, search, others):
     if "max_text_bytes" in search and format != "saved_model":
         raise typer.BadParameter(
             f"--max-text-bytes is for a SavedModel; the format {format} does not tokenize."
+        )
+    if others.pop("serving_config") and format != "saved_model":
+        raise typer.BadParameter(
+            f"--serving-config is for a SavedModel; TensorFlow Serving reads no {format}."
         )
     for name, value in others.items():
         if value not in (None, False) and name not in entry.options:

@@ -201,10 +201,3 @@ def with_options(declarations, **defaults):
 def given(options, names):
     """The options of these names that are set."""
     return {name: options[name] for name in names if options[name] is not None}
-
-
-def wide_enough(translator, beam_size, n_best):
-    """The beam size, raised to `n_best` if it is unset and the search is not fixed."""
-    default = getattr(translator.options, "beam_size", None)
-    is_too_narrow = beam_size is None and default is not None and n_best > default
-    return n_best if is_too_narrow else beam_size

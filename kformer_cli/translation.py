@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kformer_cli.environment import UsageError, quiet_imports
+from kformer_cli.environment import Interrupted, UsageError, quiet_imports
 from kformer_cli.options import (
     LANGUAGES,
     MACHINE,
@@ -21,7 +21,6 @@ from kformer_cli.options import (
     Sample,
     given,
     option,
-    wide_enough,
     with_options,
 )
 
@@ -80,6 +79,43 @@ Dtype = Annotated[
         "model's own.",
     ),
 ]
+_BATCH = {
+    "workers": Annotated[
+        int | None,
+        option(
+            "--workers",
+            min=1,
+            help="Translate a file by so many processes, each with one thread or --threads. A job "
+            "that ended early goes on when the command is given again.",
+        ),
+    ],
+    "ray_address": Annotated[
+        str | None,
+        option(
+            "--ray-address",
+            metavar="ADDRESS",
+            help="With --workers: a Ray cluster to work on, such as 10.0.0.1:6379. Its machines "
+            "see model and output by the same paths. Default: this machine.",
+        ),
+    ],
+    "field": Annotated[
+        str | None,
+        option(
+            "--field",
+            metavar="NAME",
+            help="With --workers: the field of JSON lines or the column of Parquet with the text. "
+            "Default: text.",
+        ),
+    ],
+    "output_field": Annotated[
+        str | None,
+        option(
+            "--output-field",
+            metavar="NAME",
+            help="With --workers: the field or column for the translation. Default: translation.",
+        ),
+    ],
+}
 _TRANSLATOR = {
     **LANGUAGES,
     "ensemble": Ensemble,
@@ -89,7 +125,9 @@ _TRANSLATOR = {
 }
 
 
-@with_options({**SEARCH, "sample": Sample, **SAMPLING, **_TRANSLATOR}, sample=False, batch_size=64)
+@with_options(
+    {**SEARCH, "sample": Sample, **SAMPLING, **_TRANSLATOR, **_BATCH}, sample=False, batch_size=64
+)
 def translate(
     model: Model,
     input: Input = None,
@@ -102,14 +140,23 @@ def translate(
 
     Every input line has exactly one output line: an empty line gives an empty line, and bytes that
     are not UTF-8 are read as U+FFFD. A SavedModel's search is fixed at its export, so other search
-    options than those are refused.
+    options than those are refused. With --workers files may be compressed (.gz, .zst), JSON
+    lines (.jsonl) or Parquet (.parquet).
 
     Examples: [bold]echo "A man rides a horse." | kformer translate runs/en-de[/bold]
 
     [bold]kformer translate saved_models/en-de --input test.en --output test.de[/bold]
+
+    [bold]kformer translate saved_models/en-de --input all.en.gz --output all.de.gz --workers
+    8[/bold]
     """
     if given(options, SAMPLING) and not options["sample"]:
         raise typer.BadParameter("--temperature, --top-k, --top-p and --seed are for --sample.")
+    if options["workers"] is not None:
+        _translate_by_workers(model, input, output, n_best, scores, options)
+        return
+    for name in given(options, _BATCH):
+        raise typer.BadParameter(f"--{name.replace('_', '-')} is for --workers.")
     with quiet_imports():
         from kformer import streaming
         from kformer.utils.lines import check_readable, count_lines
@@ -121,7 +168,7 @@ def translate(
     translator = _open_translator(model, options)
     search = given(options, [*SEARCH, *SAMPLING]) | {"sampling": options["sample"] or None}
     if not options["sample"]:
-        search["beam_size"] = wide_enough(translator, options["beam_size"], n_best)
+        search["beam_size"] = streaming.wide_enough(translator, options["beam_size"], n_best)
     search = streaming.search_options(translator, **search, n_best=n_best)
     batch_size = options["batch_size"]
     total = count_lines(str(input)) if input is not None else None
@@ -142,6 +189,38 @@ def translate(
                 progress=progress,
             )
     streaming.warn_truncated(truncated)
+
+
+def _translate_by_workers(model, input, output, n_best, scores, options):
+    if input is None or output is None:
+        raise typer.BadParameter("--workers needs --input FILE and --output FILE.")
+    with quiet_imports():
+        from kformer.serving.batch import BatchOptions, translate_file
+        from kformer.streaming import warn_truncated
+        from kformer.utils.progress import Progress
+    others = ("batch_size", "dtype", "backend", "threads", "field", "output_field")
+    batch_options = BatchOptions(
+        model=model,
+        n_best=n_best,
+        scores=scores,
+        search=given(options, [*SEARCH, *SAMPLING])
+        | ({"sampling": True} if options["sample"] else {}),
+        ensemble=tuple(options["ensemble"] or ()),
+        **given(options, [*others, *LANGUAGES]),
+    )
+    try:
+        with Progress(what="records") as progress:
+            result = translate_file(
+                input,
+                output,
+                batch_options,
+                workers=options["workers"],
+                address=options["ray_address"],
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted: give the same command again to go on.") from None
+    warn_truncated(result.truncated)
 
 
 def _open_translator(model, options):
