@@ -244,6 +244,7 @@ class _Writer:
             "vocabulary_size": self._vocabulary["source"],
             "target_vocabulary_size": self._vocabulary["target"],
             "vocabulary": vocabulary_fingerprint(tokenizer),
+            "joint": getattr(tokenizer, "joint", len(set(self._vocabulary.values())) == 1),
             "pad_id": int(tokenizer.pad_id),
             "start_id": int(tokenizer.start_id),
             "end_id": int(tokenizer.end_id),

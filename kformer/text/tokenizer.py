@@ -7,7 +7,7 @@ import pathlib
 from kformer.text import folder as tokenizer_folder
 from kformer.text.base_tokenizer import BaseTokenizer
 from kformer.text.normalization import get_normalization
-from kformer.text.sentencepiece_training import open_corpus, train_sentencepiece
+from kformer.text.sentencepiece_training import open_corpus, train_on_corpus
 from kformer.text.vocabulary import Vocabulary, load_sentencepiece
 
 
@@ -63,7 +63,7 @@ class Tokenizer(BaseTokenizer):
         *,
         texts=None,
         target_texts=None,
-        vocabulary_size=8000,
+        vocabulary_size=None,
         model_type="bpe",
         normalization="nmt_nfkc",
         byte_fallback=True,
@@ -83,10 +83,11 @@ class Tokenizer(BaseTokenizer):
                 `files` the source model.
             texts, target_texts: iterables of str or bytes, default `None`. Used instead of files,
                 and read once, as a stream.
-            vocabulary_size: int or pair of int, default 8000. The exact number of pieces, including
-                special tokens and the 256 bytes of byte fallback. A pair (source, target) is for
-                two models. If the corpus has too few pieces or too many characters, the error names
-                the nearest possible size.
+            vocabulary_size: int, pair of int or `None`, default `None`. The exact number of pieces,
+                including special tokens and the 256 bytes of byte fallback. A pair (source, target)
+                is for two models. If the corpus has too few pieces or too many characters, the
+                error names the nearest possible size. `None` chooses 1,000 to 32,000 by the number
+                of lines (of the longest file), or the nearest possible size; 8,000 for an iterator.
             model_type: str, default "bpe". "bpe" or "unigram".
             normalization: str, default "nmt_nfkc". "nmt_nfkc" or "identity", see the class.
             byte_fallback: bool, default True. Whether characters outside of the vocabulary become
@@ -116,9 +117,11 @@ class Tokenizer(BaseTokenizer):
         ```
         """
         rule = get_normalization(normalization, trainable=True)
-        corpora = [open_corpus(files, texts, "files", "texts")]
+        corpora = [(files, texts, "files", "texts")]
         if target_files is not None or target_texts is not None:
-            corpora.append(open_corpus(target_files, target_texts, "target_files", "target_texts"))
+            corpora.append((target_files, target_texts, "target_files", "target_texts"))
+        for corpus in corpora:
+            open_corpus(*corpus)  # Now, and not after a long training of the other side.
         paired = isinstance(vocabulary_size, tuple | list)
         sizes = tuple(vocabulary_size) if paired else (vocabulary_size,) * len(corpora)
         if len(sizes) != len(corpora):
@@ -126,21 +129,18 @@ class Tokenizer(BaseTokenizer):
                 f"vocabulary_size={vocabulary_size!r} has {len(sizes)} sizes for {len(corpora)} "
                 "model(s); a pair goes with target_files or target_texts."
             )
+        settings = dict(
+            model_type=model_type,
+            normalization=rule,
+            byte_fallback=byte_fallback,
+            character_coverage=character_coverage,
+            split_digits=split_digits,
+            max_sentences=max_sentences,
+            seed=seed,
+        )
         models = [
-            train_sentencepiece(
-                sentences,
-                corpus=corpus,
-                vocabulary_size=size,
-                model_type=model_type,
-                normalization=rule,
-                byte_fallback=byte_fallback,
-                character_coverage=character_coverage,
-                split_digits=split_digits,
-                max_sentences=max_sentences,
-                seed=seed,
-                side=side,
-            )
-            for side, ((sentences, corpus), size) in enumerate(zip(corpora, sizes, strict=True))
+            train_on_corpus(corpus, size, side=side, **settings)
+            for side, (corpus, size) in enumerate(zip(corpora, sizes, strict=True))
         ]
         return cls.from_sentencepiece(*models, normalization=normalization)
 

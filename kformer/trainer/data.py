@@ -128,11 +128,6 @@ class TextOfTraining:
         self._max_length, self._report = max_length, report
         self.corpus = self._prepared(options.train_source, options.train_target)
 
-    @property
-    def num_tokens(self):
-        """int: the tokens of the training text on its longer side."""
-        return max(self.corpus.num_source_tokens, self.corpus.num_target_tokens)
-
     def _prepared(self, source, target):
         return prepare_cached(
             str(source),

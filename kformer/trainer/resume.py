@@ -10,9 +10,9 @@ from kformer.saving.run_directory import (
     file_name,
     read_config,
 )
-from kformer.trainer.model import preset_config
-from kformer.trainer.options import TrainOptions, plain
 from kformer.training.callbacks.history import number_in
+from kformer.training.new_model import preset_config
+from kformer.training.options import TrainOptions, plain
 from kformer.utils import files
 from kformer.utils.checksums import is_damaged, with_checksum, without_checksum
 from kformer_cli.declarations import CHANGEABLE, TRAINING, default_of

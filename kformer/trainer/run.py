@@ -27,17 +27,7 @@ from kformer.trainer.data import (
     load_teachers,
     validation_lines,
 )
-from kformer.trainer.defaults import (
-    CourseFacts,
-    TextFacts,
-    count_steps,
-    settle_course,
-    settle_text,
-    warn_of_few_pairs,
-)
 from kformer.trainer.interruption import Interruption
-from kformer.trainer.model import compile_model, describe_model, make_model
-from kformer.trainer.options import TrainOptions
 from kformer.trainer.resume import (
     inherited,
     past_validations,
@@ -51,7 +41,17 @@ from kformer.training.callbacks.best_model import BestModel
 from kformer.training.callbacks.checkpoint import Checkpoint
 from kformer.training.callbacks.history import StepHistory
 from kformer.training.callbacks.progress import TrainingProgress
+from kformer.training.defaults import (
+    CourseFacts,
+    TextFacts,
+    count_steps,
+    settle_course,
+    settle_text,
+    warn_of_few_pairs,
+)
 from kformer.training.fitting import fit_from
+from kformer.training.new_model import compile_model, describe_model, make_model
+from kformer.training.options import TrainOptions
 from kformer.utils import files
 from kformer_cli.declarations import TRAINING, default_of
 
@@ -216,7 +216,7 @@ class _Setup:
         if model is None:
             model = make_model(self._options, tokenizer, start)
             self._report(describe_model(model, self._options))
-        facts = CourseFacts(train.steps_per_epoch, model.hidden_dim, state is not None)
+        facts = CourseFacts(train.steps_per_epoch, model.hidden_dim, **self._facts(state))
         options = self._settle(settle_course(self._options, facts))
         total_steps = count_steps(options.steps, options.epochs, train.steps_per_epoch)
         if state is None:
@@ -238,11 +238,22 @@ class _Setup:
         text = TextOfTraining(self._path, options, tokenizer, max_length, self._report)
         if state is not None:
             text.check_same(state)
-        facts = TextFacts(self._num_pairs, text.num_tokens, state is not None, default_max_shapes())
+        num_tokens = text.corpus.longer_side
+        facts = TextFacts(
+            self._num_pairs, num_tokens, max_shapes=default_max_shapes(), **self._facts(state)
+        )
         train, valid = text.datasets(self._settle(settle_text(options, facts)), teachers)
         if state is not None:
             check_same_batches(train, state, self._path)
         return train, valid
+
+    def _facts(self, state):
+        options = self._options
+        return {
+            "is_new": options.start_from is None,
+            "is_validated": options.valid_source is not None,
+            "resumed": state is not None,
+        }
 
     def _settle(self, settled):
         for reason in settled.reasons.values():

@@ -11,6 +11,7 @@ from kformer.training.losses import MaskedCrossentropy
 from kformer.training.machine import configure_machine
 from kformer.training.metrics import LatestValue, MaskedAccuracy, NegativeLogLikelihood, Perplexity
 from kformer.training.recipe import paper_recipe
+from kformer.training.recommendation import Recipe, recommend
 from kformer.training.schedules import WarmupInverseSqrt
 from kformer.utils.moved import moved_names
 
@@ -23,6 +24,7 @@ __all__ = [
     "MaskedCrossentropy",
     "NegativeLogLikelihood",
     "Perplexity",
+    "Recipe",
     "RetrievalAccuracy",
     "StepHistory",
     "TrainingProgress",
@@ -31,6 +33,7 @@ __all__ = [
     "configure_machine",
     "fit_from",
     "paper_recipe",
+    "recommend",
 ]
 
 __getattr__ = moved_names(__name__)

@@ -6,7 +6,7 @@ import os
 import textwrap
 
 from kformer.models.config import check_packing
-from kformer.trainer.model import check_model_options
+from kformer.training.new_model import check_model_options
 from kformer_cli.declarations import TRAINING, default_of
 from kformer_cli.option_names import named
 
