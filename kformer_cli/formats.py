@@ -7,8 +7,11 @@ from typing import Annotated
 
 import typer
 
+from kformer_cli.checks import check_trained, check_value, check_values
+from kformer_cli.declared_option import Option
 from kformer_cli.environment import quiet_imports
 from kformer_cli.export_formats import FORMATS, dtypes_help, formats_help
+from kformer_cli.model_folders import check_published, is_hub_name
 from kformer_cli.options import (
     LANGUAGES,
     MACHINE,
@@ -19,6 +22,7 @@ from kformer_cli.options import (
     wide_enough,
     with_options,
 )
+from kformer_cli.text_files import check_readable
 
 _EXPORT = {
     "n_best": Annotated[
@@ -57,6 +61,7 @@ _MODULES = {
         ),
     ],
 }
+_IMPORTED = ("float32", "float16", "bfloat16")
 _ImportedDtype = Annotated[
     str,
     option(
@@ -113,6 +118,11 @@ def export(
     options["early_stopping"] = options["early_stopping"] or None
     search = given(options, [*SEARCH, *_EXPORT])
     entry = _check_format(format, search, {"single": single, "signatures": signatures})
+    check_value(Option("dtype", str, "", choices=entry.dtypes), dtype)
+    check_values(options)
+    check_trained(run)
+    if options["shortlist"] is not None:
+        check_readable(str(options["shortlist"]), "--shortlist")
     with quiet_imports():
         from kformer import streaming
         from kformer.utils.lines import read_lines
@@ -169,14 +179,33 @@ _Ignore = Annotated[
 ]
 
 
-@with_options({**LANGUAGES, "dtype": _ImportedDtype, "ignore": _Ignore, **MACHINE}, dtype="float32")
+_Revision = Annotated[
+    str | None,
+    option(
+        "--revision",
+        metavar="NAME",
+        help="A branch, tag or commit of a model at the hub. Default: its main branch.",
+    ),
+]
+
+
+@with_options(
+    {
+        **LANGUAGES,
+        "dtype": _ImportedDtype,
+        "ignore": _Ignore,
+        "revision": _Revision,
+        **MACHINE,
+    },
+    dtype="float32",
+)
 def import_(
     path: Annotated[
-        pathlib.Path,
+        str,
         typer.Argument(
-            metavar="FOLDER",
-            help="A downloaded model: config.json, model.safetensors or pytorch_model.bin, "
-            "tokenizer files.",
+            metavar="NAME_OR_FOLDER",
+            help="A model's name at the Hugging Face hub, or the folder of a downloaded one: "
+            "config.json, model.safetensors or pytorch_model.bin, tokenizer files.",
         ),
     ],
     output: Annotated[
@@ -191,15 +220,27 @@ def import_(
     default it searches as the model's generation_config.json asks, so that `kformer translate RUN`
     returns what the model's own library returns.
 
-    Example: [bold]kformer import opus-mt-en-de --output runs/opus-mt-en-de[/bold]
+    Examples: [bold]kformer import Helsinki-NLP/opus-mt-en-de --output runs/opus-mt-en-de[/bold]
+
+    [bold]kformer import opus-mt-en-de --output runs/opus-mt-en-de[/bold]
+
+    A download is kept in the cache of huggingface_hub, goes on where it broke off, and is verified.
+    HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE count as in its own command `hf`.
     """
+    check_value(Option("dtype", str, "", choices=_IMPORTED), options["dtype"])
+    if not is_hub_name(path):
+        check_published(path)
+    if output.exists() or output.is_symlink():
+        raise FileExistsError(
+            f"There is something at {output} already: give another folder, or remove it first."
+        )
     with quiet_imports():
         from kformer.interop import import_checkpoint
     with quiet_imports():
         run = import_checkpoint(
             path,
             output,
-            **given(options, [*LANGUAGES, "dtype"]),
+            **given(options, [*LANGUAGES, "dtype", "revision"]),
             ignore=options["ignore"] or (),
             report=lambda text: print(f"warning: {text}", file=sys.stderr),
         )

@@ -122,6 +122,7 @@ BatchSize = Annotated[
 ]
 
 
+Json = Annotated[bool, option("--json", help="Print one JSON object instead of lines to read.")]
 Sample = Annotated[
     bool, option("--sample", help="Sample translations instead of searching for the best.")
 ]
@@ -163,6 +164,22 @@ SEARCH = {
 SAMPLING = {"temperature": Temperature, "top_k": TopK, "top_p": TopP, "seed": SampleSeed}
 LANGUAGES = {"source_language": SourceLanguage, "target_language": TargetLanguage}
 MACHINE = {"threads": Threads, "backend": Backend}
+
+
+def in_panel(name, declarations):
+    """The same declarations, which `--help-all` shows under this heading."""
+    for annotation in declarations.values():
+        annotation.__metadata__[0].rich_help_panel = name
+    return declarations
+
+
+for _name, _group in (
+    ("Search", SEARCH),
+    ("Sampling", {"sample": Sample, **SAMPLING}),
+    ("Languages", LANGUAGES),
+    ("Machine", {**MACHINE, "batch_size": BatchSize}),
+):
+    in_panel(_name, _group)
 
 
 def with_options(declarations, **defaults):
