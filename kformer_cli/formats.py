@@ -133,11 +133,7 @@ def export(
     others = {"single": single, "signatures": signatures}
     others["serving_config"] = options["serving_config"]
     entry = _check_format(format, search, others)
-    check_value(Option("dtype", str, "", choices=entry.dtypes), dtype)
-    check_values(options)
-    check_trained(run)
-    if options["shortlist"] is not None:
-        check_readable(str(options["shortlist"]), "--shortlist")
+    _check_export(run, entry, dtype, options)
     with quiet_imports():
         from kformer import streaming
         from kformer.export.serving_config import write_serving_config
@@ -161,6 +157,15 @@ def export(
     print(folder)
     if options["serving_config"]:
         print(*write_serving_config(output), sep="\n")
+
+
+def _check_export(run, entry, dtype, options):
+    """Checks what can be checked before Keras is imported."""
+    check_value(Option("dtype", str, "", choices=entry.dtypes), dtype)
+    check_values(options)
+    check_trained(run)
+    if options["shortlist"] is not None:
+        check_readable(str(options["shortlist"]), "--shortlist")
 
 
 def _check_format(format, search, others):

@@ -6,6 +6,7 @@ A job that is given again goes on only if all of it is the same.
 import hashlib
 import json
 import pathlib
+from importlib import metadata
 
 from kformer import streaming
 from kformer.utils import files
@@ -54,14 +55,12 @@ def make_manifest(options, records_format):
         FileNotFoundError: there is no model.
         ValueError: the input is damaged.
     """
-    from kformer import __version__
-
     path = pathlib.Path(records_format.path)
     asked = options.as_dict()
     asked["search"] = dict(sorted(asked["search"].items()))
     return {
         "format_version": _FORMAT_VERSION,
-        "kformer": __version__,
+        "kformer": metadata.version("kformer"),
         "asked": asked,
         "input": {
             "bytes": path.stat().st_size,
