@@ -1,42 +1,33 @@
 """Which requests are accepted: by a queue in texts, and by what can be answered in time."""
 
 import contextlib
-import time
 
 from kformer.serving.interface import Overloaded
 
 # Of the time to the deadline, the part that the expected wait may take.
 _SAFE_SHARE = 0.7
-_HALF_LIFE = 20.0
+# Batches of at least so many texts show the rate of a busy model.
+_BUSY_BATCH = 8
 _MOST_RETRY_AFTER = 60.0
 
 
 class _Line:
-    """The requests of one model: how many texts of each are not answered, and the rate."""
+    """The requests of one model: how many texts of each are not answered, and the model's rate."""
 
-    def __init__(self, texts_per_second):
-        self.requests = {}
-        self._rate = texts_per_second
-        self._done, self._busy, self._since = 0.0, 0.0, time.monotonic()
+    def __init__(self):
+        self.requests, self.rate, self._seen = {}, 0.0, (0, 0, 0.0)
 
     def ahead_of(self, count):
         """Texts that are computed before a request of `count` is done: the model takes turns."""
         return count + sum(min(waiting, count) for waiting in self.requests.values())
 
-    def seconds_for(self, texts):
-        """How long so many texts take, or 0 while nothing is known."""
-        rate = self._done / self._busy if self._busy > 1 and self._done else self._rate
-        return texts / rate if rate else 0.0
-
-    def pass_time(self, done=0):
-        """Notes the time since the last call, and texts that were answered."""
-        now = time.monotonic()
-        passed, self._since = now - self._since, now
-        if self.requests:
-            fade = 0.5 ** (passed / _HALF_LIFE)
-            self._busy = self._busy * fade + passed
-            self._done = self._done * fade
-        self._done += done
+    def observe(self, *totals):
+        """Takes texts, batches and seconds since the start; what they grew by shows the rate."""
+        texts, batches, seconds = (new - old for new, old in zip(totals, self._seen, strict=True))
+        self._seen = totals
+        if seconds > 0 and texts >= _BUSY_BATCH * batches:
+            rate = texts / seconds
+            self.rate = (self.rate + rate) / 2 if self.rate else rate
 
 
 class Admission:
@@ -62,14 +53,15 @@ class Admission:
             model: str. The model's name.
             count: int. The number of texts.
             seconds_left: float. Time to the deadline.
-            texts_per_second: float, default 0. What the model reached when it was warmed up.
+            texts_per_second: float, default 0. What the model reached when it was warmed up, which
+                counts until it is seen at work.
 
         Raises:
             Overloaded: the request is refused.
         """
-        line = self._lines.setdefault(model, _Line(texts_per_second))
-        line.pass_time()
-        ahead = line.seconds_for(line.ahead_of(count))
+        line = self._lines.setdefault(model, _Line())
+        rate = line.rate or texts_per_second
+        ahead = line.ahead_of(count) / rate if rate else 0.0
         if line.requests and self.texts + count > self._max_queue:
             raise Overloaded(
                 f"The queue of {self._max_queue} texts is full: ask again later.", _retry(ahead)
@@ -81,14 +73,25 @@ class Admission:
         key = object()
         line.requests[key] = count
         self.texts += count
-        done = 0
         try:
             yield
-            done = count
         finally:
-            line.pass_time(done)
             del line.requests[key]
             self.texts -= count
+
+    def observe(self, stats, replicas):
+        """Takes what an engine has computed, from which the rates are estimated.
+
+        Args:
+            stats: list of `ModelStats`.
+            replicas: int. Batches that are computed at the same time.
+        """
+        for name in {one.name for one in stats}:
+            ours = [one for one in stats if one.name == name]
+            texts = sum(one.texts for one in ours)
+            batches = sum(sum(one.batches.values()) for one in ours)
+            seconds = sum(one.seconds for one in ours) / replicas
+            self._lines.setdefault(name, _Line()).observe(texts, batches, seconds)
 
 
 def _retry(seconds):

@@ -51,6 +51,10 @@ class BatchLimits:
     longest: int | None = None
 
 
+def _draining():
+    return Draining("The server is ending: ask again in a moment.")
+
+
 class _Job:
     """The texts of one request on their way through the batches."""
 
@@ -120,7 +124,7 @@ class Batcher:
         self._numbers = itertools.count()
         self._arrived, self._idle = asyncio.Event(), asyncio.Event()
         self._idle.set()
-        self._refusal = None
+        self._is_ended = False
         self._workers = [asyncio.create_task(self._work()) for _ in range(replicas)]
 
     @property
@@ -146,8 +150,8 @@ class Batcher:
             DeadlineExceeded: the deadline came first.
             ModelFailed: the call failed.
         """
-        if self._refusal is not None:
-            raise self._refusal
+        if self._is_ended:
+            raise _draining()
         limits = self._limits
         if max_texts is not None:
             limits = dataclasses.replace(limits, max_texts=min(max_texts, limits.max_texts))
@@ -183,9 +187,9 @@ class Batcher:
 
     def refuse(self):
         """Takes nothing more, and ends what waits."""
-        self._refusal = Draining("The server is ending: ask again in a moment.")
+        self._is_ended = True
         for job in list(self._open):
-            job.fail(self._refusal)
+            job.fail(_draining())
 
     async def close(self):
         """Ends the workers, once the batches in computation are done."""
@@ -197,7 +201,7 @@ class Batcher:
 
     async def _work(self):
         loop = asyncio.get_running_loop()
-        while self._refusal is None:
+        while not self._is_ended:
             await self._wait_for_texts()
             batch = self._next_batch()
             if not batch:
@@ -215,13 +219,11 @@ class Batcher:
 
     async def _wait_for_texts(self):
         """Returns when there is a full batch, or some texts and no more for a moment."""
-        while not self._jobs and self._refusal is None:
+        while not self._jobs and not self._is_ended:
             self._arrived.clear()
             await self._arrived.wait()
         end = time.monotonic() + self._limits.wait
-        while (
-            self._refusal is None and not self._is_full() and (left := end - time.monotonic()) > 0
-        ):
+        while not self._is_ended and not self._is_full() and (left := end - time.monotonic()) > 0:
             self._arrived.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):

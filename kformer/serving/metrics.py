@@ -54,12 +54,24 @@ class Metrics:
         self._texts.labels(*labels).inc(texts)
         self._seconds.labels(*labels).observe(time.monotonic() - start)
 
+    def refused(self, protocol, model, error):
+        """Counts a request that ended with an error, once.
+
+        Args:
+            protocol: str.
+            model: str. A name that no model has is not shown, since anybody may make up names.
+            error: `ServingError`.
+        """
+        if not getattr(error, "is_counted", False):
+            error.is_counted = True
+            self.failed(protocol, model, type(error).__name__)
+
     def failed(self, protocol, model, outcome):
         """Counts a request that was not answered.
 
         Args:
             protocol: str.
-            model: str. A name that no model has is not shown, since anybody may make up names.
+            model: str, as of `refused`.
             outcome: str. The name of the error.
         """
         model = model if model in self._engine.models() else ""

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 from kformer.serving.ingress.ingress import Ingress
 from kformer.serving.interface import AVAILABLE
@@ -24,7 +25,7 @@ ENGINES = {
     "ray": ("kformer.serving.engine_ray", "RayEngine"),
 }
 # After a signal the server still takes what is on its way for a moment.
-_LINGER_S = 0.3
+_LINGER_S, _MOST_LINGER_S = 0.3, 2.0
 _BACKLOG = 2048
 _logger = logging.getLogger(__name__)
 
@@ -242,10 +243,20 @@ class Server:
         """Answers what is in flight, for a bounded time."""
         if self.ingress.is_started:
             self.ingress.is_started = False  # No longer ready, but it still answers.
-            await asyncio.sleep(_LINGER_S)
+            await self._linger()
         seconds = self._settings.drain_s
         closing = [engine.drain(seconds)]
         if grpc_server is not None:
             closing.append(grpc_server.stop(seconds))
         self.ingress.is_draining = True
         await asyncio.gather(*closing)
+
+    async def _linger(self):
+        """Returns when nothing has come for a moment: what is on its way is not lost."""
+        begin = time.monotonic()
+        while True:
+            now = time.monotonic()
+            is_quiet = now - max(begin, self.ingress.last_arrival) >= _LINGER_S
+            if is_quiet or now - begin >= min(_MOST_LINGER_S, self._settings.drain_s):
+                return
+            await asyncio.sleep(_LINGER_S / 6)

@@ -162,7 +162,8 @@ class _Checks:
 def _attributes():
     """Yields the entries of the docstring's `Attributes`."""
     for option in SERVING.values():
-        text = f"{option.name}: {option.type_name}. {option.help}"
+        kind = "list of str" if option.type is list else option.type_name
+        text = f"{option.name}: {kind}. {option.help}"
         yield textwrap.fill(text, 96, initial_indent="    ", subsequent_indent=" " * 8)
 
 

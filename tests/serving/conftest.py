@@ -65,7 +65,7 @@ def copy_version(folder, version):
     os.rename(aside, folder / str(version))
 
 
-def wait_until(condition, seconds=60):
+def wait_until(condition, seconds=240):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not come true in time"

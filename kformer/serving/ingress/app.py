@@ -18,6 +18,12 @@ from kformer.serving.page.routes import OPEN_PATHS, page_routes
 
 # Paths that orchestrators ask without a key, and one whose key may stand in the body.
 _WITHOUT_KEY = {"/-/healthz", "/-/ready", "/v2/health/live", "/v2/health/ready", "/translate"}
+_PROTOCOLS = {
+    "/v1/": "tensorflow_rest",
+    "/v2": "open_inference",
+    "/translate": "libretranslate",
+    "/page/": "page",
+}
 _logger = logging.getLogger(__name__)
 
 
@@ -41,7 +47,7 @@ def make_app(ingress):
             *page_routes(ingress),
         ],
         exception_handlers={
-            ServingError: _serving_error,
+            ServingError: _serving_error_of(ingress),
             HTTPException: _http_error,
             ClientDisconnect: _left,
             Exception: _failure,
@@ -92,8 +98,18 @@ def error_response(error):
     return JSONResponse({"error": str(error)}, status, headers)
 
 
-async def _serving_error(request, error):
-    return error_response(error)
+def _serving_error_of(ingress):
+    async def serving_error(request, error):
+        model = request.path_params.get("model", "")
+        ingress.metrics.refused(_protocol_of(request.url.path), model, error)
+        return error_response(error)
+
+    return serving_error
+
+
+def _protocol_of(path):
+    """The protocol of a path, for the metrics."""
+    return next((name for start, name in _PROTOCOLS.items() if path.startswith(start)), "")
 
 
 async def _http_error(request, error):
@@ -125,6 +141,7 @@ class _Guard:
         try:
             self._check(scope)
         except ServingError as error:
+            self._ingress.metrics.refused(_protocol_of(scope["path"]), "", error)
             return await error_response(error)(scope, receive, send)
         is_ending = self._ingress.is_draining
         await self._app(scope, receive, self._closing(send) if is_ending else send)

@@ -3,10 +3,11 @@
 import asyncio
 import json
 
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from kformer.serving.interface import DeadlineExceeded, InvalidRequest, TooLarge
+from kformer.serving.interface import InvalidRequest, TooLarge
 
 _SECONDS_FOR_BODY = 30.0
 
@@ -21,6 +22,7 @@ async def read_body(request, most):
     Raises:
         TooLarge: it is longer. The rest is not read.
         InvalidRequest: it is compressed, or its length is no number.
+        HTTPException: it did not come in time.
     """
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise InvalidRequest("A compressed body is not accepted: send it as it is.")
@@ -38,7 +40,7 @@ async def read_body(request, most):
                     raise TooLarge(f"The body has more than {most} bytes, which is the limit.")
                 parts.append(part)
     except TimeoutError:
-        raise DeadlineExceeded("The body did not come in time.") from None
+        raise HTTPException(408, "The body did not come in time.") from None
     return b"".join(parts)
 
 

@@ -93,6 +93,7 @@ class _Service:
                     raise InvalidRequest("The message cannot be read.") from None
                 return (await method(message, context)).SerializeToString()
             except ServingError as error:
+                self._ingress.metrics.refused(_PROTOCOL, "", error)
                 _, code = CODES.get(type(error), (500, "INTERNAL"))
                 if hasattr(error, "retry_after"):
                     seconds = str(math.ceil(error.retry_after))

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 
 from kformer.serving import interface
@@ -18,6 +19,7 @@ from kformer.serving.interface import (
 from kformer.serving.keys import ApiKeys, read_keys
 from kformer.serving.metrics import Metrics
 
+_RATES_EVERY_S = 1.0
 _logger = logging.getLogger(__name__)
 
 
@@ -31,6 +33,7 @@ class Ingress:
     Attributes:
         is_draining: bool. Whether the server is ending.
         is_ready: bool. Whether every model has answered its warm-up.
+        last_arrival: float. `time.monotonic()` when the last request came.
     """
 
     def __init__(self, engine, settings):
@@ -40,6 +43,8 @@ class Ingress:
         self.keys = ApiKeys() if settings.api_keys is None else read_keys(settings.api_keys)
         self.is_draining = False
         self.is_started = False
+        self.last_arrival = -math.inf
+        self._rates_at, self._looking = -math.inf, None
 
     @property
     def is_ready(self):
@@ -71,13 +76,15 @@ class Ingress:
             `Reply`.
         """
         start = time.monotonic() if start is None else start
+        self.last_arrival = start
+        self._look_at_rates()
         deadline = start + self.settings.deadline_s
         if seconds_left is not None:
             deadline = min(deadline, time.monotonic() + seconds_left)
         try:
             reply = await self._answer(model, version, signature, texts, deadline)
         except ServingError as error:
-            self.metrics.failed(protocol, model, type(error).__name__)
+            self.metrics.refused(protocol, model, error)
             raise
         except asyncio.CancelledError:
             self.metrics.failed(protocol, model, "ClientLeft")
@@ -98,6 +105,17 @@ class Ingress:
         rate = info.texts_per_second * self.settings.replicas
         with self.admission.admitted(model, len(texts), request.seconds_left, rate):
             return await self.engine.run(request)
+
+    def _look_at_rates(self):
+        """Asks the engine now and then how fast it is, for the admission."""
+        now = time.monotonic()
+        if now - self._rates_at < _RATES_EVERY_S or (self._looking and not self._looking.done()):
+            return
+
+        async def look():
+            self.admission.observe(await self.engine.stats(), self.settings.replicas)
+
+        self._rates_at, self._looking = now, asyncio.create_task(look())
 
     def _check_texts(self, texts, signature):
         if not texts:
