@@ -14,7 +14,8 @@ from kformer_cli.serving_options import SERVING
 _OTHERS = (
     "beam_size length_penalty length_ratio length_offset repetition_penalty no_repeat_ngram_size "
     "max_text_bytes n_best early_stopping shortlist temperature top_k top_p source_language "
-    "target_language ensemble dtype tokenize batch_size signatures"
+    "target_language ensemble dtype tokenize batch_size signatures revision "
+    "workers field output_field scores backend threads"
 )
 FLAGS = {name: f"--{name.replace('_', '-')}" for name in _OTHERS.split()}
 FLAGS |= {"sampling": "--sample"}
@@ -34,6 +35,11 @@ def command_line_names(are_used=True):
         yield
     finally:
         _on_command_line.reset(token)
+
+
+def in_python(text):
+    """A part of a message for those who write Python; it is empty on the command line."""
+    return "" if _on_command_line.get() else text
 
 
 def named(name):

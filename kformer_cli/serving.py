@@ -47,6 +47,13 @@ def serve(
             "What stands on the command line comes first.",
         ),
     ] = None,
+    print_ray_config: Annotated[
+        bool,
+        option(
+            "--print-ray-config",
+            help="Print what `serve deploy` takes to serve the same on a Ray cluster, and end.",
+        ),
+    ] = False,
     **options,
 ):
     """Serve SavedModels: TensorFlow Serving's REST and gRPC, the Open Inference Protocol and
@@ -68,4 +75,12 @@ def serve(
     given = {name: value for name, value in options.items() if value not in (None, [])}
     if models:
         given["models"] = tuple(models)
-    run(ServerSettings(**{**settings, **given}), report=lambda line: print(line, flush=True))
+    settings = ServerSettings(**{**settings, **given})
+    if print_ray_config:
+        import yaml
+
+        from kformer.serving.ray_app import ray_config
+
+        print(yaml.safe_dump(ray_config(settings), sort_keys=False), end="")
+        return
+    run(settings, report=lambda line: print(line, flush=True))

@@ -67,6 +67,14 @@ _GROUPS = {
             **_COUNT,
         ),
         Option(
+            "ray_address",
+            str,
+            "With the engine ray: a Ray cluster whose machines see the models by the same paths, "
+            "such as 10.0.0.1:6379.",
+            unset="this machine",
+            metavar="ADDRESS",
+        ),
+        Option(
             "dtype",
             str,
             "How the weights of a run are stored when it is exported.",

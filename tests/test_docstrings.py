@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import kformer
+from tests.prepared import add_what_is_mentioned, prepare
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FROZEN = ROOT / "tests" / "frozen_run"
 
 pytestmark = pytest.mark.any_backend(quickest="torch")
 
@@ -46,58 +46,13 @@ def examples():
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory):
     """A folder with a trained run, its SavedModel, and text."""
-    folder = tmp_path_factory.mktemp("docstrings")
-    for name, split, count in (("train", "train", 300), ("val", "valid", 20), ("test", "test", 20)):
-        pairs = kformer.examples.generate_pairs(count, split=split, categories=("time",))
-        for language, side in (("en", "source"), ("de", "target")):
-            text = "".join(f"{getattr(pair, side)}\n" for pair in pairs)
-            (folder / f"{name}.{language}").write_text(text, encoding="utf-8")
-    shutil.copytree(FROZEN, folder / "runs" / "en-de")
-    shutil.copytree(ROOT / "saved_models" / "frozen", folder / "saved_models" / "en-de")
-    return folder
-
-
-def _add_checkpoint(folder):
-    """Trains `runs/en-de` further by one step, for a checkpoint."""
-    model, tokenizer, _ = kformer.saving.load_run(folder / "runs/en-de")
-    train = kformer.data.ParallelDataset(
-        str(folder / "train.en"), str(folder / "train.de"), tokenizer, batch_tokens=512, seed=0
-    )
-    model.compile(**kformer.training.paper_recipe(model))
-    checkpoint = kformer.training.Checkpoint(folder / "runs/en-de")
-    model.fit(train, epochs=1, steps_per_epoch=1, callbacks=[checkpoint], verbose=0)
-
-
-def _add_more_runs(folder):
-    for name in ("1", "2", "3"):
-        shutil.copytree(FROZEN, folder / "runs" / name)
-
-
-def _add_published(folder):
-    """A folder as the library `transformers` writes it."""
-    kformer.export.export_huggingface(kformer.Translator.load(FROZEN), folder / "opus-mt-en-de")
-
-
-def _add_word_vectors(folder):
-    lines = (f"{word} {' '.join(['0.5'] * 100)}\n" for word in ("the", "dog", "half", "past"))
-    (folder / "glove.6B.100d.txt").write_text("".join(lines), encoding="utf-8")
-
-
-# What takes longer is prepared for the examples that mention it.
-ON_MENTION = {
-    r"load_checkpoint\(\"runs|fit_from|average_checkpoints": _add_checkpoint,
-    r"runs/1": _add_more_runs,
-    r"\"opus-mt-en-de\"": _add_published,
-    r"glove": _add_word_vectors,
-}
+    return prepare(tmp_path_factory.mktemp("docstrings"))
 
 
 @pytest.mark.parametrize(("path", "before", "code"), list(examples()))
 def test_example_runs(path, before, code, prepared, tmp_path, monkeypatch):
     shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
-    for mention, add in ON_MENTION.items():
-        if re.search(mention, code):
-            add(tmp_path)
+    add_what_is_mentioned(code, tmp_path)
     monkeypatch.chdir(tmp_path)
     names = {"np": np, "keras": keras, "ops": keras.ops, "kformer": kformer}
     exec(compile("\n" * before + code, str(path), "exec"), names)

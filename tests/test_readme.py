@@ -1,82 +1,97 @@
-"""The Python of the README and of the pages in docs runs unchanged."""
+"""The README in English and in Chinese: its Python and its commands run unchanged."""
 
 import pathlib
 import re
+import shlex
 
 import keras
 import pytest
 
 import kformer
+from kformer_cli.main import main
 
-PAGES = sorted((pathlib.Path(__file__).parent.parent / "docs").glob("*.md"))
-MODEL_PAGES = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
-README = pathlib.Path(__file__).parent.parent / "README.md"
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+READMES = {ROOT / "README.md": "de", ROOT / "README.zh.md": "zh"}
 
 
-@pytest.mark.any_backend
-def test_the_twenty_lines_run(tmp_path, monkeypatch, capsys):
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    (code,) = [block for block in blocks if "model.fit" in block]
-    # The same lines with smaller numbers.
-    less = {
-        "vocabulary_size=8000)": "vocabulary_size=380)",
-        "epochs=epochs": "epochs=1",
-        "batch_tokens=2048": "batch_tokens=512",
-    }
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A function that writes the files that a README names, and makes their folder the current."""
+
+    def write(language):
+        for split, count in (("train", 200), ("val", 20), ("test", 20)):
+            pairs = kformer.examples.generate_pairs(
+                count, split=split.replace("val", "valid"), categories="time"
+            )
+            for suffix, side in (("en", "source"), (language, "target")):
+                text = "".join(f"{getattr(pair, side)}\n" for pair in pairs)
+                (tmp_path / f"{split}.{suffix}").write_text(text, encoding="utf-8")
+        monkeypatch.chdir(tmp_path)
+        return tmp_path
+
+    return write
+
+
+def block(readme, language, mention):
+    found = re.findall(rf"```{language}\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
+    (code,) = [code for code in found if mention in code]
+    return code
+
+
+def with_less(text, less):
+    """The same lines with smaller numbers."""
     for old, new in less.items():
-        assert old in code
-        code = code.replace(old, new)
-    code = code.replace(
-        '"tiny",',
-        '"tiny", num_encoder_layers=1, num_decoder_layers=1, hidden_dim=16, '
-        "intermediate_dim=16, max_length=32,",
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+SIZES = {
+    "num_encoder_layers": 1,
+    "num_decoder_layers": 1,
+    "hidden_dim": 16,
+    "intermediate_dim": 16,
+}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("readme", READMES, ids=lambda path: path.name)
+def test_the_python_runs(readme, folder, capsys):
+    code = block(readme, "python", "model.fit")
+    assert len(code.splitlines()) <= 13
+    files = folder(READMES[readme])
+    code = with_less(
+        code, {"recommend(train, valid)": "recommend(train, valid, steps=2, model_options=SIZES)"}
     )
-    for split, count in (("train", 200), ("val", 20)):
-        pairs = kformer.examples.generate_pairs(
-            count, split=split.replace("val", "valid"), categories="time"
-        )
-        (tmp_path / f"{split}.en").write_text(
-            "".join(pair.source + "\n" for pair in pairs), encoding="utf-8"
-        )
-        (tmp_path / f"{split}.de").write_text(
-            "".join(pair.target + "\n" for pair in pairs), encoding="utf-8"
-        )
-    monkeypatch.chdir(tmp_path)
-    names = {}
-    exec(compile(code, str(README), "exec"), names)
-    assert capsys.readouterr().out.splitlines()[-1].startswith("[")
+    names = {"SIZES": SIZES}
+    exec(compile(code, str(readme), "exec"), names)
+    assert "learning rate: up to" in capsys.readouterr().out
     ids = keras.ops.ones((2, 3), "int32")
-    assert tuple(names["model"]({"source_ids": ids, "target_ids": ids}).shape) == (
-        2,
-        3,
-        names["tokenizer"].vocabulary_size,
-    )
-    assert (
-        kformer.Translator.load("runs/en-de").tokenizer.vocabulary_size
-        == names["tokenizer"].vocabulary_size
-    )
-    assert (tmp_path / "saved_models/en-de/1/saved_model.pb").is_file()
+    logits = names["model"]({"source_ids": ids, "target_ids": ids})
+    size = names["tokenizer"].target_vocabulary_size
+    assert tuple(logits.shape) == (2, 3, size)
+    run = f"en-{READMES[readme]}"
+    assert kformer.Translator.load(f"runs/{run}").tokenizer.target_vocabulary_size == size
+    assert (files / f"saved_models/{run}/1/saved_model.pb").is_file()
+
+
+@pytest.mark.any_backend(quickest="torch")
+def test_the_commands_run(folder):
+    """The first three; the picture and the export have tests of their own."""
+    files = folder("de")
+    lines = block(ROOT / "README.md", "bash", "kformer train").splitlines()
+    assert len(lines) == 5
+    less = ["--steps", "2"]
+    for name, value in SIZES.items():
+        less += ["--model-option", f"{name}={value}"]
+    for line, further in zip(lines[:3], (less, ["--beam-size", "1"], []), strict=True):
+        program, *arguments = shlex.split(line)
+        assert program == "kformer"
+        assert main([*arguments, *further]) == 0
+    assert len((files / "test.out").read_text(encoding="utf-8").splitlines()) == 20
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("page", MODEL_PAGES, ids=lambda page: page.stem)
-def test_the_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
-    code = "\n".join(
-        re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    )
-    assert "model.save" in code or "classifier.save" in code
-    monkeypatch.chdir(tmp_path)
-    names = {}
-    exec(compile(code, str(page), "exec"), names)
-    assert list(tmp_path.glob("*.keras"))
-    assert (names["path"] / "saved_model.pb").is_file()
-
-
-@pytest.mark.any_backend
-def test_each_page_and_notebook_is_named_in_the_readme():
-    text = README.read_text(encoding="utf-8")
-    assert len(MODEL_PAGES) >= 4
-    for page in PAGES:
-        assert f"(docs/{page.name})" in text
-    for notebook in (README.parent / "notebooks").glob("*.ipynb"):
-        assert f"`{notebook.stem}`" in text
+def test_the_readmes_are_short():
+    for readme in READMES:
+        assert len(readme.read_text(encoding="utf-8").splitlines()) <= 120

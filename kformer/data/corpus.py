@@ -58,8 +58,10 @@ class PreparedCorpus:
             `max_length` tokens, or none.
         too_long_examples, empty_examples: lists of int. The first line numbers of these, from 1.
         num_source_tokens, num_target_tokens: int. The tokens of each side, special tokens included.
+        longer_side: int. The tokens of the side that has more of them.
         max_length, pad_id, start_id, end_id, vocabulary_size, target_vocabulary_size: int, as
             prepared.
+        joint: bool. Whether one vocabulary served both sides.
 
     Example:
     ```python
@@ -77,6 +79,9 @@ class PreparedCorpus:
         for name in _ATTRIBUTES:
             setattr(self, name, meta[name])
         self._vocabulary = meta.get("vocabulary")
+        # Corpora of version 0.1 do not have it.
+        self.joint = meta.get("joint", self.vocabulary_size == self.target_vocabulary_size)
+        self.longer_side = max(self.num_source_tokens, self.num_target_tokens)
         self._ids, self._offsets = {}, {}
         # Corpora of version 0.1 have no checksums.
         checksums = meta.get("checksums")

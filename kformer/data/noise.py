@@ -28,6 +28,7 @@ class Noise:
         seed: int.
 
     Attributes:
+        subword_sampling, word_dropout: as given; `None` and 0.0 without.
         samplers: dict of side to `SubwordSampler`; empty without subword sampling.
 
     Raises:
@@ -42,6 +43,7 @@ class Noise:
                 "with: give tokenizer."
             )
         self.tokenizer, self.seed = tokenizer, int(seed)
+        self.subword_sampling = subword_sampling or None
         self.samplers = {}
         for number, side in enumerate(("source", "target") if subword_sampling else ()):
             self.samplers[side] = SubwordSampler(
@@ -60,6 +62,7 @@ class NoisyReader:
         noise: `Noise`.
 
     Attributes:
+        noise: as given.
         samples: bool. Whether the segmentation is resampled.
 
     Raises:
@@ -69,7 +72,7 @@ class NoisyReader:
     def __init__(self, corpus, noise):
         if noise.tokenizer is not None:
             corpus.check_tokenizer(noise.tokenizer)
-        self.corpus, self._noise = corpus, noise
+        self.corpus, self.noise = corpus, noise
         self.samples = bool(noise.samplers)
         self._unknown_id = noise.tokenizer.unknown_id if noise.word_dropout else None
         self._special = np.array([corpus.pad_id, corpus.start_id, corpus.end_id])
@@ -120,7 +123,7 @@ class NoisyReader:
                 + pairs[left].astype(np.uint64) * np.uint64(_ATTEMPTS)
                 + np.uint64(attempt)
             )
-            sampled = self._noise.samplers[side]([plain[i] for i in left], keys)
+            sampled = self.noise.samplers[side]([plain[i] for i in left], keys)
             fits = np.array([len(row) for row in sampled], np.int64) <= longest[left]
             for i in np.flatnonzero(fits):
                 rows[left[i]] = sampled[i]
@@ -138,9 +141,9 @@ class NoisyReader:
             inputs: dict of int32 arrays, changed in place.
             number: int. The number of the batch.
         """
-        rate = self._noise.word_dropout
+        rate = self.noise.word_dropout
         if rate:
-            bits = np.random.PCG64(np.random.SeedSequence([self._noise.seed, number, 0x77D]))
+            bits = np.random.PCG64(np.random.SeedSequence([self.noise.seed, number, 0x77D]))
             for name in ("source_ids", "target_ids"):
                 ids = inputs[name]
                 threshold = math.floor(rate * 2.0**64)

@@ -43,9 +43,10 @@ class ParallelDataset(keras.utils.PyDataset):
         source: path of a UTF-8 text file with one sentence per line, or list of str.
         target: the same for the other side, with as many lines.
         tokenizer: `kformer.Tokenizer`.
-        batch_tokens: int, default 4096. The most tokens on the longer side of a batch, padding
-            included: a bucket of shape (S, T) takes at most `batch_tokens // max(S, T)` pairs, and
-            at least one.
+        batch_tokens: int or `None`, default `None`. The most tokens on the longer side of a batch,
+            padding included: a bucket of shape (S, T) takes at most `batch_tokens // max(S, T)`
+            pairs, and at least one. `None` means 4096, or less (at least 512) if an epoch had fewer
+            than 200 batches.
         seed: int of at least 0, default 0.
         shuffle: bool, default True. False keeps the corpus's order within each bucket, in every
             epoch.
@@ -116,7 +117,7 @@ class ParallelDataset(keras.utils.PyDataset):
         target,
         tokenizer,
         *,
-        batch_tokens=4096,
+        batch_tokens=None,
         seed=0,
         shuffle=True,
         max_length=256,
@@ -149,7 +150,7 @@ class ParallelDataset(keras.utils.PyDataset):
         cls,
         corpus,
         *,
-        batch_tokens=4096,
+        batch_tokens=None,
         seed=0,
         shuffle=True,
         max_shapes=None,
@@ -203,8 +204,12 @@ class ParallelDataset(keras.utils.PyDataset):
         super().__init__()
         self._reader = reader
         self.corpus = corpus = reader.corpus
+        order = order.for_tokens(corpus.longer_side)
         self.batch_tokens, self.seed = int(order.batch_tokens), int(order.seed)
         self.shuffle, self.packed = bool(order.shuffle), bool(order.packed)
+        self.max_shapes = 1 if order.packed else int(order.max_shapes)
+        self.subword_sampling = reader.noise.subword_sampling
+        self.word_dropout = reader.noise.word_dropout
         self.host, self.num_hosts = int(order.host), int(order.num_hosts)
         lengths = reader.planned_lengths("source"), reader.planned_lengths("target")
         self.longest = int(max(side.max() for side in lengths))

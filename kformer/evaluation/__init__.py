@@ -7,11 +7,15 @@ from kformer.evaluation.scores import (
     evaluate,
     suitable_tokenizer,
 )
+from kformer.evaluation.search_choice import SearchChoice, choose_search, length_limits
 
 __all__ = [
     "EvaluationResult",
+    "SearchChoice",
     "TranslationQuality",
     "bleu_tokenizers",
+    "choose_search",
     "evaluate",
+    "length_limits",
     "suitable_tokenizer",
 ]

@@ -142,8 +142,8 @@ def plot_attention(
 ):
     """Plots attention maps: a row for each layer and a column for each head, or means of heads.
 
-    If neither `layers` nor `heads` is given, the picture fits a screen of 1920 x 1080 pixels. With
-    several layers it then shows the mean of each layer's heads.
+    If neither `layers` nor `heads` is given, or one layer, the picture fits a screen of 1920 x 1080
+    pixels. Without them it shows the mean of each layer's heads.
 
     Args:
         scores: `AttentionMaps`, or float array `[T, S]`, `[N, T, S]` or `[layers, N, T, S]`.
@@ -198,8 +198,11 @@ def plot_attention(
         for layer in layer_numbers
         for head, name in zip(head_numbers, names, strict=True)
     ]
-    columns = len(head_numbers) if len(head_numbers) > 1 else math.ceil(len(panels) ** 0.5)
-    return _plot_panels(panels, columns, (queries, keys), AXES[kind], is_overview, title)
+    fits_screen = is_overview or len(layer_numbers) == 1
+    columns = len(head_numbers)
+    if fits_screen or columns == 1:
+        columns = math.ceil(len(panels) ** 0.5)
+    return _plot_panels(panels, columns, (queries, keys), AXES[kind], fits_screen, title)
 
 
 def _checked_scores(scores, queries, keys):

@@ -12,13 +12,16 @@ import itertools
 import os
 import random
 import re
+from collections.abc import Iterator
 
 import sentencepiece
 
 from kformer.text.normalization import replace_all, valid_text
 from kformer.text.unigram_scores import quantize_scores
+from kformer.text.vocabulary_size import default_vocabulary_size
 from kformer.utils.checks import check_choice, check_whole
 from kformer_cli.option_names import named
+from kformer_cli.text_files import count_lines
 
 MODEL_TYPES = ("unigram", "bpe")
 PAD_ID, UNKNOWN_ID, START_ID, END_ID = range(4)
@@ -32,6 +35,12 @@ _PART_CHARACTERS = 1000
 _MAX_SENTENCE_BYTES = 8 * _PART_CHARACTERS
 
 
+# The texts of an iterator, which is read only once, are not counted; so many lead to 8,000 pieces.
+_USUAL_TEXTS = 100_000
+# The most sizes that are tried until one fits the corpus.
+_ATTEMPTS = 5
+
+
 class VocabularySizeError(ValueError):
     """The corpus has fewer pieces than the vocabulary size, or needs more.
 
@@ -43,6 +52,45 @@ class VocabularySizeError(ValueError):
     def __init__(self, message, possible, side):
         super().__init__(message)
         self.possible, self.side = possible, side
+
+
+def train_on_corpus(corpus, vocabulary_size, **settings):
+    """Trains one model on a corpus, of a number of pieces that fits it if none is given.
+
+    A small corpus has fewer pieces than the usual number, and a Chinese one needs more.
+
+    Args:
+        corpus: tuple of the arguments of `open_corpus`.
+        vocabulary_size: int or `None`.
+        **settings: as for `train_sentencepiece`.
+
+    Returns:
+        bytes, as `train_sentencepiece`.
+    """
+
+    def train(size):
+        sentences, name = open_corpus(*corpus)
+        return train_sentencepiece(sentences, corpus=name, vocabulary_size=size, **settings)
+
+    if vocabulary_size is not None:
+        return train(vocabulary_size)
+    size = default_vocabulary_size(_count_texts(*corpus[:2]))
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return train(size)
+        except VocabularySizeError as error:
+            if isinstance(corpus[1], Iterator):
+                raise  # It can be read only once.
+            size = error.possible
+    return train(size)
+
+
+def _count_texts(files, texts):
+    """The number of texts (of the longest file), or a usual one for an iterator."""
+    if texts is not None:
+        return len(texts) if hasattr(texts, "__len__") else _USUAL_TEXTS
+    paths = [files] if isinstance(files, str | os.PathLike) else files
+    return max(map(count_lines, paths), default=0)
 
 
 def train_sentencepiece(
@@ -128,7 +176,7 @@ def open_corpus(files, texts, files_name, texts_name):
             )
         return texts, texts_name
     paths = [files] if isinstance(files, str | os.PathLike) else list(files)
-    for path in paths:  # Now, and not after a long training of the other side.
+    for path in paths:
         if not os.path.isfile(path):
             raise FileNotFoundError(f"There is no text file {os.fspath(path)!r}; check the path.")
     names = ", ".join(repr(os.fspath(path)) for path in itertools.islice(paths, 3))

@@ -3,12 +3,14 @@
 import json
 import os
 import pathlib
+from collections.abc import Sequence
 
 from kformer.text import folder as tokenizer_folder
 from kformer.text.base_tokenizer import BaseTokenizer
 from kformer.text.normalization import get_normalization
-from kformer.text.sentencepiece_training import open_corpus, train_sentencepiece
+from kformer.text.sentencepiece_training import open_corpus, train_on_corpus
 from kformer.text.vocabulary import Vocabulary, load_sentencepiece
+from kformer.utils.types import Path, Texts
 
 
 class Tokenizer(BaseTokenizer):
@@ -58,20 +60,20 @@ class Tokenizer(BaseTokenizer):
     @classmethod
     def train(
         cls,
-        files=None,
-        target_files=None,
+        files: Path | Sequence[Path] | None = None,
+        target_files: Path | Sequence[Path] | None = None,
         *,
-        texts=None,
-        target_texts=None,
-        vocabulary_size=8000,
-        model_type="bpe",
-        normalization="nmt_nfkc",
-        byte_fallback=True,
-        character_coverage=0.9995,
-        split_digits=True,
-        max_sentences=300_000,
-        seed=0,
-    ):
+        texts: Texts | None = None,
+        target_texts: Texts | None = None,
+        vocabulary_size: int | tuple[int, int] | list[int] | None = None,
+        model_type: str = "bpe",
+        normalization: str = "nmt_nfkc",
+        byte_fallback: bool = True,
+        character_coverage: float = 0.9995,
+        split_digits: bool = True,
+        max_sentences: int = 300_000,
+        seed: int = 0,
+    ) -> "Tokenizer":
         """Trains a tokenizer. The same texts and settings give the same model, byte for byte, on
         any machine.
 
@@ -83,10 +85,11 @@ class Tokenizer(BaseTokenizer):
                 `files` the source model.
             texts, target_texts: iterables of str or bytes, default `None`. Used instead of files,
                 and read once, as a stream.
-            vocabulary_size: int or pair of int, default 8000. The exact number of pieces, including
-                special tokens and the 256 bytes of byte fallback. A pair (source, target) is for
-                two models. If the corpus has too few pieces or too many characters, the error names
-                the nearest possible size.
+            vocabulary_size: int, pair of int or `None`, default `None`. The exact number of pieces,
+                including special tokens and the 256 bytes of byte fallback. A pair (source, target)
+                is for two models. If the corpus has too few pieces or too many characters, the
+                error names the nearest possible size. `None` chooses 1,000 to 32,000 by the number
+                of lines (of the longest file), or the nearest possible size; 8,000 for an iterator.
             model_type: str, default "bpe". "bpe" or "unigram".
             normalization: str, default "nmt_nfkc". "nmt_nfkc" or "identity", see the class.
             byte_fallback: bool, default True. Whether characters outside of the vocabulary become
@@ -116,9 +119,11 @@ class Tokenizer(BaseTokenizer):
         ```
         """
         rule = get_normalization(normalization, trainable=True)
-        corpora = [open_corpus(files, texts, "files", "texts")]
+        corpora = [(files, texts, "files", "texts")]
         if target_files is not None or target_texts is not None:
-            corpora.append(open_corpus(target_files, target_texts, "target_files", "target_texts"))
+            corpora.append((target_files, target_texts, "target_files", "target_texts"))
+        for corpus in corpora:
+            open_corpus(*corpus)  # Now, and not after a long training of the other side.
         paired = isinstance(vocabulary_size, tuple | list)
         sizes = tuple(vocabulary_size) if paired else (vocabulary_size,) * len(corpora)
         if len(sizes) != len(corpora):
@@ -126,21 +131,18 @@ class Tokenizer(BaseTokenizer):
                 f"vocabulary_size={vocabulary_size!r} has {len(sizes)} sizes for {len(corpora)} "
                 "model(s); a pair goes with target_files or target_texts."
             )
+        settings = dict(
+            model_type=model_type,
+            normalization=rule,
+            byte_fallback=byte_fallback,
+            character_coverage=character_coverage,
+            split_digits=split_digits,
+            max_sentences=max_sentences,
+            seed=seed,
+        )
         models = [
-            train_sentencepiece(
-                sentences,
-                corpus=corpus,
-                vocabulary_size=size,
-                model_type=model_type,
-                normalization=rule,
-                byte_fallback=byte_fallback,
-                character_coverage=character_coverage,
-                split_digits=split_digits,
-                max_sentences=max_sentences,
-                seed=seed,
-                side=side,
-            )
-            for side, ((sentences, corpus), size) in enumerate(zip(corpora, sizes, strict=True))
+            train_on_corpus(corpus, size, side=side, **settings)
+            for side, (corpus, size) in enumerate(zip(corpora, sizes, strict=True))
         ]
         return cls.from_sentencepiece(*models, normalization=normalization)
 
@@ -263,7 +265,7 @@ class Tokenizer(BaseTokenizer):
                 )
         return cls(*sides, special_ids=special_ids, **settings)
 
-    def save(self, folder):
+    def save(self, folder: Path) -> None:
         """Writes the tokenizer into a folder: `tokenizer.json` and the files that it names.
 
         The replacement is atomic: a reader finds either the old tokenizer or this one.
@@ -304,7 +306,7 @@ class Tokenizer(BaseTokenizer):
         tokenizer_folder.write_folder(folder, config, contents)
 
     @classmethod
-    def load(cls, folder):
+    def load(cls, folder: Path) -> "Tokenizer":
         """Reads a tokenizer from a folder that `save` wrote. Nothing in a folder can run code.
 
         Args:

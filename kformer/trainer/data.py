@@ -6,9 +6,9 @@ from kformer.data import ParallelDataset, SoftTargets
 from kformer.data.preparation import prepare_cached
 from kformer.distillation.soft_targets import soft_targets
 from kformer.saving.run_directory import load_run
-from kformer.utils.checks import check_same_length
-from kformer.utils.lines import check_readable, count_lines, read_lines
+from kformer.utils.lines import read_lines
 from kformer.utils.progress import Progress
+from kformer_cli.text_files import check_readable, check_same_length, count_lines
 
 # The folder of the teachers' predictions for the training text, within a run directory.
 _SOFT_TARGETS = pathlib.Path("data", "soft-targets")
@@ -127,11 +127,6 @@ class TextOfTraining:
         self._path, self._tokenizer = path, tokenizer
         self._max_length, self._report = max_length, report
         self.corpus = self._prepared(options.train_source, options.train_target)
-
-    @property
-    def num_tokens(self):
-        """int: the tokens of the training text on its longer side."""
-        return max(self.corpus.num_source_tokens, self.corpus.num_target_tokens)
 
     def _prepared(self, source, target):
         return prepare_cached(

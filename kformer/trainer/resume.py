@@ -10,9 +10,9 @@ from kformer.saving.run_directory import (
     file_name,
     read_config,
 )
-from kformer.trainer.model import preset_config
-from kformer.trainer.options import TrainOptions, plain
 from kformer.training.callbacks.history import number_in
+from kformer.training.new_model import preset_config
+from kformer.training.options import TrainOptions, plain
 from kformer.utils import files
 from kformer.utils.checksums import is_damaged, with_checksum, without_checksum
 from kformer_cli.declarations import CHANGEABLE, TRAINING, default_of
@@ -69,12 +69,14 @@ def inherited(config):
     """Returns what a run keeps of the run that it starts from: search options and origin.
 
     Args:
-        config: dict. The config of the other run.
+        config: dict. The config of the other run, or of the run itself where it goes on.
 
     Returns:
         dict.
     """
-    return {name: config[name] for name in ("search", "imported") if name in config}
+    return {
+        name: config[name] for name in ("search", "search_reason", "imported") if name in config
+    }
 
 
 def write_config(path, options, kept):

@@ -3,6 +3,7 @@
 import pathlib
 import shutil
 import sys
+from collections.abc import Callable
 from typing import NamedTuple
 
 import keras
@@ -27,17 +28,8 @@ from kformer.trainer.data import (
     load_teachers,
     validation_lines,
 )
-from kformer.trainer.defaults import (
-    CourseFacts,
-    TextFacts,
-    count_steps,
-    settle_course,
-    settle_text,
-    warn_of_few_pairs,
-)
 from kformer.trainer.interruption import Interruption
-from kformer.trainer.model import compile_model, describe_model, make_model
-from kformer.trainer.options import TrainOptions
+from kformer.trainer.made_for import check_made_for
 from kformer.trainer.resume import (
     inherited,
     past_validations,
@@ -45,13 +37,26 @@ from kformer.trainer.resume import (
     stored_config,
     write_config,
 )
+from kformer.trainer.search import REASON, settle_search
 from kformer.trainer.tokenizer import provide_tokenizer
 from kformer.training.callbacks.best_model import BestModel
 from kformer.training.callbacks.checkpoint import Checkpoint
 from kformer.training.callbacks.history import StepHistory
 from kformer.training.callbacks.progress import TrainingProgress
+from kformer.training.callbacks.tensorboard import TensorBoardLog
+from kformer.training.defaults import (
+    CourseFacts,
+    TextFacts,
+    count_steps,
+    settle_course,
+    settle_text,
+    warn_of_few_pairs,
+)
 from kformer.training.fitting import fit_from
+from kformer.training.new_model import compile_model, describe_model, make_model
+from kformer.training.options import TrainOptions
 from kformer.utils import files
+from kformer.utils.types import Path
 from kformer_cli.declarations import TRAINING, default_of
 
 
@@ -68,11 +73,18 @@ class TrainResult(NamedTuple):
 
     path: pathlib.Path
     steps: int
-    history: dict
-    best: dict | None
+    history: dict[str, list[float]]
+    best: dict[str, float] | None
 
 
-def train_run(output, *, resume=False, report=None, show_progress=True, **options):
+def train_run(
+    output: Path,
+    *,
+    resume: bool = False,
+    report: Callable[[str], object] | None = None,
+    show_progress: bool = True,
+    **options,
+) -> TrainResult:
     """Trains a translation model from text files into a run directory, or resumes a training.
 
     It trains a tokenizer, prepares the text (in `output/data/`) and trains the model with
@@ -147,6 +159,7 @@ def _train(path, given, resume, report, show_progress):
     if not options.start_from and (warning := warn_of_few_pairs(num_pairs)):
         report(warning)
     kept = inherited(read_config(options.start_from) if options.start_from else {})
+    kept.pop(REASON, None)  # It is about the other training.
     path.mkdir(parents=True, exist_ok=True)
     try:
         # Before all else, so that the training can be resumed even if it is killed early.
@@ -214,7 +227,8 @@ class _Setup:
         if model is None:
             model = make_model(self._options, tokenizer, start)
             self._report(describe_model(model, self._options))
-        facts = CourseFacts(train.steps_per_epoch, model.hidden_dim, state is not None)
+            check_made_for(self._options.made_for, model, tokenizer)
+        facts = CourseFacts(train.steps_per_epoch, model.hidden_dim, **self._facts(state))
         options = self._settle(settle_course(self._options, facts))
         total_steps = count_steps(options.steps, options.epochs, train.steps_per_epoch)
         if state is None:
@@ -236,11 +250,26 @@ class _Setup:
         text = TextOfTraining(self._path, options, tokenizer, max_length, self._report)
         if state is not None:
             text.check_same(state)
-        facts = TextFacts(self._num_pairs, text.num_tokens, state is not None, default_max_shapes())
+        num_tokens = text.corpus.longer_side
+        facts = TextFacts(
+            self._num_pairs,
+            num_tokens,
+            max_shapes=default_max_shapes(),
+            is_joint=tokenizer.joint,
+            **self._facts(state),
+        )
         train, valid = text.datasets(self._settle(settle_text(options, facts)), teachers)
         if state is not None:
             check_same_batches(train, state, self._path)
         return train, valid
+
+    def _facts(self, state):
+        options = self._options
+        return {
+            "is_new": options.start_from is None,
+            "is_validated": options.valid_source is not None,
+            "resumed": state is not None,
+        }
 
     def _settle(self, settled):
         for reason in settled.reasons.values():
@@ -293,6 +322,8 @@ def _fit(path, ready, report, show_progress):
     if best_model.best is not None:
         value = f"a validation {measure} of {best_model.value:.4f}"
         report(f"best: epoch {best_model.best['epoch']}, with {value}, is in model.keras")
+    if state is None or history.step > state.step or REASON not in read_config(path):
+        settle_search(path, options, train, valid, history.step, report)
     return TrainResult(path, history.step, metrics, best_model.best)
 
 
@@ -318,7 +349,11 @@ def _callbacks(path, ready, history, best_model):
         },
     )
     callbacks = [history, best_model, checkpoint]
-    if options.select == "bleu" or options.quality_every or options.log_dir:
+    if options.log_dir:
+        count = history.count_tokens
+        callbacks.insert(0, TensorBoardLog(options.log_dir, resume_from=state, count_tokens=count))
+    measures = options.quality_every or (options.log_dir and options.valid_source)
+    if options.select == "bleu" or measures:
         quality = TranslationQuality(
             Tokenizer.load(path / "tokenizer"),
             *validation_lines(options),

@@ -1,12 +1,8 @@
 """The tokenizer of a training: loaded, taken from another run, or trained."""
 
 from kformer.text import Tokenizer
-from kformer.text.sentencepiece_training import VocabularySizeError
-from kformer.trainer.defaults import default_vocabulary_size, describe_vocabulary_size
+from kformer.text.vocabulary_size import describe_vocabulary_size
 from kformer_cli.declarations import default_of
-
-# The most sizes that are tried until they fit the corpora of separate vocabularies.
-_ATTEMPTS = 5
 
 
 def provide_tokenizer(path, options, shared, resumed, num_pairs, report):
@@ -59,11 +55,7 @@ def train_tokenizer(options, num_pairs, report):
     sides = [options.train_source, options.train_target]
     files = sides if options.separate_vocabularies else [sides]
     settings = {"seed": options.seed or default_of("seed"), "model_type": kind}
-    if options.vocabulary_size is not None:
-        size = options.vocabulary_size
-        tokenizer = Tokenizer.train(*files, vocabulary_size=size, **settings)
-    else:
-        tokenizer = _train_fitting(files, default_vocabulary_size(num_pairs), settings)
+    tokenizer = Tokenizer.train(*files, vocabulary_size=options.vocabulary_size, **settings)
     which = "one vocabulary for both sides"
     if options.separate_vocabularies:
         which = "a source and a target vocabulary"
@@ -75,17 +67,3 @@ def train_tokenizer(options, num_pairs, report):
         sentence += f", {describe_vocabulary_size(tokenizer.vocabulary_size, num_pairs)}"
     report(sentence)
     return tokenizer
-
-
-def _train_fitting(files, size, settings):
-    """Trains one of about this size: a small corpus has fewer pieces, a Chinese one needs more."""
-    sizes = [size] * len(files)
-    for attempt in range(_ATTEMPTS):
-        try:
-            if len(files) == 1:
-                return Tokenizer.train(*files, vocabulary_size=sizes[0], **settings)
-            return Tokenizer.train(*files, vocabulary_size=sizes, **settings)
-        except VocabularySizeError as error:
-            if attempt == _ATTEMPTS - 1:
-                raise
-            sizes[error.side] = error.possible

@@ -5,12 +5,14 @@ from kformer.training.callbacks.best_model import BestModel
 from kformer.training.callbacks.checkpoint import Checkpoint
 from kformer.training.callbacks.history import StepHistory
 from kformer.training.callbacks.progress import TrainingProgress
+from kformer.training.callbacks.tensorboard import TensorBoardLog
 from kformer.training.contrastive import ContrastiveLoss, RetrievalAccuracy
 from kformer.training.fitting import fit_from
 from kformer.training.losses import MaskedCrossentropy
 from kformer.training.machine import configure_machine
 from kformer.training.metrics import LatestValue, MaskedAccuracy, NegativeLogLikelihood, Perplexity
 from kformer.training.recipe import paper_recipe
+from kformer.training.recommendation import Recipe, recommend
 from kformer.training.schedules import WarmupInverseSqrt
 from kformer.utils.moved import moved_names
 
@@ -23,14 +25,17 @@ __all__ = [
     "MaskedCrossentropy",
     "NegativeLogLikelihood",
     "Perplexity",
+    "Recipe",
     "RetrievalAccuracy",
     "StepHistory",
+    "TensorBoardLog",
     "TrainingProgress",
     "WarmupInverseSqrt",
     "average_checkpoints",
     "configure_machine",
     "fit_from",
     "paper_recipe",
+    "recommend",
 ]
 
 __getattr__ = moved_names(__name__)

@@ -100,7 +100,7 @@ def test_every_option_can_be_explained_and_checked():
 
 def test_help_shows_each_option_in_its_group_at_80_columns():
     process = subprocess.run(
-        [sys.executable, "-m", "kformer_cli", "train", "--help"],
+        [sys.executable, "-m", "kformer_cli", "train", "--help-all"],
         cwd=ROOT,
         env={**os.environ, "COLUMNS": "80", "TERMINAL_WIDTH": "80"},
         capture_output=True,

@@ -7,13 +7,13 @@ import pathlib
 import pytest
 
 from kformer.saving import TrainingState
-from kformer.trainer.options import TrainOptions
 from kformer.trainer.resume import (
     past_validations,
     resume_options,
     stored_config,
     write_config,
 )
+from kformer.training.options import TrainOptions
 from kformer.utils import files
 from kformer_cli.declarations import TRAINING
 

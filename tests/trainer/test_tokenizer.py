@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from kformer.text.sentencepiece_training import VocabularySizeError
-from kformer.trainer.options import TrainOptions
 from kformer.trainer.tokenizer import train_tokenizer
+from kformer.training.options import TrainOptions
 
 
 @pytest.mark.any_backend

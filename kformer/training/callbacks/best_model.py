@@ -18,7 +18,9 @@ class BestModel(keras.callbacks.Callback):
     `EarlyStopping` only see the weights themselves.)
 
     Args:
-        run_dir: path. The run directory, or another folder for the model; it is created if needed.
+        run_dir: path or `None`. The run directory, or another folder for the model; it is created
+            if needed. `None` keeps the best weights in memory instead, and gives them to the model
+            when `fit` ends.
         measure: str, default "nll". The measure of a validation: "nll" (lower is better; a metric
             of `paper_recipe`) or "bleu" (higher is better; needs a
             `kformer.evaluation.TranslationQuality` before this callback in the list).
@@ -51,7 +53,8 @@ class BestModel(keras.callbacks.Callback):
         check_choice("measure", measure, ("nll", "bleu"))
         if patience is not None:
             check_whole("patience", patience)
-        self.path = pathlib.Path(run_dir) / "model.keras"
+        self.path = None if run_dir is None else pathlib.Path(run_dir) / "model.keras"
+        self._weights = None
         self.measure, self.patience = measure, patience
         self.best, self._waited = None, 0
         for validation in validations:
@@ -81,7 +84,9 @@ class BestModel(keras.callbacks.Callback):
         return is_better
 
     def on_train_begin(self, logs=None):
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._weights = None
+        if self.path is not None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def on_test_begin(self, logs=None):
         swap_average(self.model)
@@ -99,7 +104,16 @@ class BestModel(keras.callbacks.Callback):
             self.model.stop_training = self.model.stop_training or self.has_waited
             return
         with averaged_weights(self.model):
-            self.save(self.model)
+            if self.path is None:
+                weights = self.model.trainable_variables
+                self._weights = [keras.ops.convert_to_numpy(weight).copy() for weight in weights]
+            else:
+                self.save(self.model)
+
+    def on_train_end(self, logs=None):
+        # After Keras has replaced the weights by their latest average.
+        for weight, value in zip(self.model.trainable_variables, self._weights or (), strict=False):
+            weight.assign(value)
 
     def save(self, model):
         save_model(model, self.path, with_optimizer=False)

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from kformer.trainer.options import TrainOptions
+from kformer.training.options import TrainOptions
 from kformer_cli.declarations import TRAINING
 
 

@@ -9,16 +9,15 @@ import dataclasses
 import math
 from typing import NamedTuple
 
-from kformer.data.order import USUAL_SHAPES
-from kformer.trainer.model import preset_config
-from kformer.trainer.options import TrainOptions
+from kformer.data.order import USUAL_SHAPES, choose_batch_tokens
+from kformer.training.new_model import preset_config
+from kformer.training.options import TrainOptions
 from kformer_cli.declarations import TRAINING, default_of
 from kformer_cli.declared_option import NEW_MODEL, NEW_TOKENIZER, TEACHERS, VALIDATION
 
 FEW_PAIRS, MANY_PAIRS = 200_000, 2_000_000
 # From fewer pairs a new model does not learn to translate other sentences.
 FEWEST_PAIRS = 1000
-USUAL_BATCH_TOKENS = 4096
 # After so many validations without improvement a better one is unlikely. With a small corpus the
 # validations follow each other quickly, so they must span a number of steps too.
 PATIENCE, PATIENT_STEPS = 10, 1000
@@ -31,12 +30,19 @@ class TextFacts:
     Attributes:
         num_pairs: int. The lines of the training text.
         num_tokens: int. Its tokens on the longer side.
+        is_new: bool, default True. Whether the model is new; otherwise a trained one is trained
+            further.
+        is_validated: bool, default False. Whether there is a validation set.
+        is_joint: bool, default True. Whether both sides share one vocabulary.
         resumed: bool, default False. Whether the model comes from a checkpoint.
         max_shapes: int, default 8. The most batch shapes on the backend in use.
     """
 
     num_pairs: int
     num_tokens: int
+    is_new: bool = True
+    is_validated: bool = False
+    is_joint: bool = True
     resumed: bool = False
     max_shapes: int = USUAL_SHAPES
 
@@ -48,11 +54,16 @@ class CourseFacts:
     Attributes:
         steps_per_epoch: int. The batches of an epoch.
         hidden_dim: int. D of the model.
+        is_new: bool, default True. Whether the model is new; otherwise a trained one is trained
+            further.
+        is_validated: bool, default False. Whether there is a validation set.
         resumed: bool, default False. Whether the model comes from a checkpoint.
     """
 
     steps_per_epoch: int
     hidden_dim: int
+    is_new: bool = True
+    is_validated: bool = False
     resumed: bool = False
 
 
@@ -85,6 +96,10 @@ class _Settings:
             if reason:
                 self.reasons[name] = reason
 
+    def extend(self, name, values):
+        """Adds values to an option that is a dict."""
+        self._values[name] = {**(self[name] or {}), **values}
+
     def settled(self):
         return Settled(dataclasses.replace(self._options, **self._values), self.reasons)
 
@@ -101,12 +116,12 @@ def settle_text(options, facts):
         packed, `max_shapes`; for a new model also `norm` and `dropout`.
     """
     settings = _Settings(options)
-    is_new = options.start_from is None
+    is_new = facts.is_new
     applies = {
         None: True,
         NEW_MODEL: is_new,
         NEW_TOKENIZER: is_new and options.tokenizer is None and not options.teachers,
-        VALIDATION: options.valid_source is not None,
+        VALIDATION: facts.is_validated,
         TEACHERS: bool(options.teachers),
     }
     for name, option in TRAINING.items():
@@ -124,8 +139,10 @@ def settle_text(options, facts):
         settings.choose("cooldown", 0.0)
         return settings.settled()
     preset = preset_config(settings["preset"])
+    if settings["made_for"] == "transformers":
+        _choose_for_transformers(settings, facts)
     settings.choose("norm", "pre" if preset["normalize_first"] else "post")
-    is_chosen = "position_encoding" in (options.model_options or {})
+    is_chosen = "position_encoding" in (settings["model_options"] or {})
     if preset["position_encoding"] == "rope" and not is_chosen and not facts.resumed:
         settings.reasons["model_options"] = (
             "positions: rotary, from which a model learns faster; model option "
@@ -134,6 +151,26 @@ def settle_text(options, facts):
     dropout, reason = choose_dropout(settings["preset"], facts.num_pairs)
     settings.choose("dropout", dropout, f"dropout: {dropout}, {reason}")
     return settings.settled()
+
+
+def _choose_for_transformers(settings, facts):
+    """That library's translation models have fixed positions, and embeddings of their own for each
+    side with norms behind the sub-layers alone.
+    """
+    if not facts.is_joint and settings["norm"] is None:
+        settings.choose(
+            "norm",
+            "post",
+            "norms: behind the sub-layers, as the library transformers has them where each side "
+            "has a vocabulary of its own",
+        )
+    if "position_encoding" not in (settings["model_options"] or {}):
+        settings.extend("model_options", {"position_encoding": "sinusoidal"})
+        if not facts.resumed:
+            settings.reasons["model_options"] = (
+                "positions: sinusoidal, as the library transformers has them; rotary ones learn "
+                "faster"
+            )
 
 
 def settle_course(options, facts):
@@ -152,28 +189,29 @@ def settle_course(options, facts):
         epochs, reason = choose_epochs(facts.steps_per_epoch, options.accumulate)
         steps = epochs * facts.steps_per_epoch
         settings.choose("epochs", epochs, f"length: {epochs:,} epochs, {steps:,} steps: {reason}")
-    if options.valid_source is not None:
+    if facts.is_validated:
         what = "BLEU" if options.select == "bleu" else "negative log-likelihood"
         patience, reason = choose_patience(facts.steps_per_epoch, options.valid_every)
         sentence = f"stopping: before that end, if {patience} validations in a row bring no better "
         settings.choose("patience", patience, f"{sentence}{what}{reason}")
     total_steps = count_steps(settings["steps"], settings["epochs"], facts.steps_per_epoch)
-    _choose_average(settings, options, total_steps)
+    _choose_average(settings, facts.is_new, total_steps)
     total_updates = max(1, total_steps // options.accumulate)
     settings.choose("warmup_steps", choose_warmup(total_updates))
-    warmup, fine_tuning = settings["warmup_steps"], options.start_from is not None
-    settings.choose("learning_rate", choose_learning_rate(facts.hidden_dim, warmup, fine_tuning))
+    warmup = settings["warmup_steps"]
+    peak = choose_learning_rate(facts.hidden_dim, warmup, fine_tuning=not facts.is_new)
+    settings.choose("learning_rate", peak)
     if not facts.resumed:
         settings.reasons["learning_rate"] = describe_schedule(
-            options, settings["learning_rate"], warmup, facts.hidden_dim, total_updates
+            options, settings["learning_rate"], warmup, facts, total_updates
         )
     return settings.settled()
 
 
-def _choose_average(settings, options, total_steps):
+def _choose_average(settings, is_new, total_steps):
     # The average moves with every batch, also if several batches make one update.
-    ema = 0.0 if options.start_from else choose_ema(total_steps)
-    why = "begins with a trained model" if options.start_from else "has fewer than 100 steps"
+    ema = choose_ema(total_steps) if is_new else 0.0
+    why = "has fewer than 100 steps" if is_new else "begins with a trained model"
     sentence = f"average: none, as the training {why}"
     if ema:
         steps = f"{1 / (1 - ema):,.0f}"
@@ -198,14 +236,14 @@ def count_steps(steps, epochs, steps_per_epoch):
     return min(steps or math.inf, (epochs or math.inf) * steps_per_epoch)
 
 
-def describe_schedule(options, peak, warmup, hidden_dim, total_updates):
+def describe_schedule(options, peak, warmup, facts, total_updates):
     """Describes the learning rate in a sentence, with the reasons for the values of unset options.
 
     Args:
         options: `TrainOptions`, before the learning rate was chosen.
         peak: float. The highest rate.
         warmup: int. The updates until the peak.
-        hidden_dim: int. D of the model.
+        facts: `CourseFacts`.
         total_updates: int. The updates of the whole training.
 
     Returns:
@@ -217,9 +255,9 @@ def describe_schedule(options, peak, warmup, hidden_dim, total_updates):
     if warmup >= total_updates:
         never = f"that peak is never reached, as the training ends after {total_updates:,} {step}s"
         reasons.append(f"{never}: give fewer warm-up steps, or train longer")
-    if options.learning_rate is None and options.start_from:
+    if options.learning_rate is None and not facts.is_new:
         reasons.append("a tenth of a new model's rate, which keeps what the model knows")
-    elif options.learning_rate is None and hidden_dim <= 256:
+    elif options.learning_rate is None and facts.hidden_dim <= 256:
         reasons.append("the peak is 0.64 / hidden size, at which small models learn fastest")
     elif options.learning_rate is None:
         reasons.append("the peak is the paper's, at most 0.64 / hidden size")
@@ -233,32 +271,6 @@ def describe_schedule(options, peak, warmup, hidden_dim, total_updates):
     )
     sentence += f", and to 0 over the last {cooldown:,}" if cooldown else ""
     return "; ".join([sentence, *reasons])
-
-
-def default_vocabulary_size(num_pairs):
-    """Returns a number of pieces that each occur often enough to be learnt, 1,000 to 32,000.
-
-    Args:
-        num_pairs: int. The lines of the training text.
-    """
-    limits = {2_000: 1000, 8_000: 2000, 20_000: 4000, FEW_PAIRS: 8000, MANY_PAIRS: 16_000}
-    return next((size for most, size in limits.items() if num_pairs <= most), 32_000)
-
-
-def describe_vocabulary_size(size, num_pairs):
-    """Describes why a new tokenizer has its number of pieces.
-
-    Args:
-        size: int. The number of pieces.
-        num_pairs: int. The lines of the training text.
-
-    Returns:
-        str.
-    """
-    # A pair has some 25 tokens: with as many pieces as pairs, a piece occurs 25 times on average.
-    if size <= num_pairs:
-        return f"few enough that each occurs often in {num_pairs:,} pairs"
-    return f"of which many occur only once or twice in {num_pairs:,} pairs"
 
 
 def warn_of_few_pairs(num_pairs):
@@ -293,29 +305,6 @@ def choose_dropout(preset, num_pairs):
     if preset in ("big", "paper_big"):
         return 0.3, "which is the paper's for a big model"
     return 0.1, f"little, as there are more than {MANY_PAIRS:,} pairs"
-
-
-def choose_batch_tokens(num_tokens):
-    """Chooses the tokens of a batch: 4096, or less so that an epoch has 200 steps, at least 512.
-
-    Smaller batches mean more updates: on 29,000 pairs a model needs half as many epochs with 2048
-    tokens as with 4096.
-
-    Args:
-        num_tokens: int. The tokens of an epoch.
-
-    Returns:
-        The number of tokens, an int power of two, and the reason, str.
-    """
-    tokens = USUAL_BATCH_TOKENS
-    while tokens > 512 and num_tokens / tokens < 200:
-        tokens //= 2
-    if tokens == USUAL_BATCH_TOKENS:
-        return tokens, "as is usual"
-    less = f"less than the usual {USUAL_BATCH_TOKENS:,}"
-    if num_tokens / tokens < 200:
-        return tokens, f"{less} and the least chosen, as the text is short"
-    return tokens, f"{less}, so that an epoch still has at least 200 steps"
 
 
 def choose_epochs(steps_per_epoch, accumulate=1):

@@ -100,7 +100,10 @@ def make_model(options, tokenizer, start):
     Raises:
         ValueError: the model cannot read packed rows, or its weights are float16.
     """
-    model = _new_model(options, tokenizer) if start is None else _trained_model(options, start)
+    if start is None:
+        model = Transformer.from_preset(**model_arguments(options, tokenizer))
+    else:
+        model = _trained_model(options, start)
     if options.packed:
         check_packing(model.get_config())
     if model.trainable_weights[0].dtype == "float16":
@@ -120,16 +123,24 @@ def _trained_model(options, model):
     return model.with_precision(options.precision) if options.precision else model
 
 
-def _new_model(options, tokenizer):
-    settings = preset_config(options.preset)
+def model_arguments(options, vocabulary):
+    """Returns the arguments of `Transformer.from_preset` for a new model.
+
+    Args:
+        options: `TrainOptions`, from `settle_text`.
+        vocabulary: `Tokenizer` or `PreparedCorpus`.
+
+    Returns:
+        dict.
+    """
+    settings = {"preset": options.preset, "vocabulary_size": vocabulary.vocabulary_size}
     settings |= {name: getattr(options, name) for name in (*_DROPOUTS, "max_length", "seed")}
-    settings |= {name: getattr(tokenizer, name) for name in ("pad_id", "start_id", "end_id")}
+    settings |= {name: getattr(vocabulary, name) for name in ("pad_id", "start_id", "end_id")}
     settings |= {"normalize_first": options.norm == "pre", "dtype": options.precision}
-    if not tokenizer.joint:
-        settings["target_vocabulary_size"] = tokenizer.target_vocabulary_size
+    if not vocabulary.joint:
+        settings["target_vocabulary_size"] = vocabulary.target_vocabulary_size
         settings["share_embeddings"] = False
-    settings |= options.model_options or {}
-    return Transformer(tokenizer.vocabulary_size, **settings)
+    return settings | (options.model_options or {})
 
 
 def describe_model(model, options):

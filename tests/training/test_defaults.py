@@ -1,13 +1,14 @@
 """The settings of unset options, and the reasons for them."""
 
 import dataclasses
-import pathlib
 
 import pytest
 
-from kformer.trainer import defaults
-from kformer.trainer.defaults import CourseFacts, TextFacts, settle_course, settle_text
-from kformer.trainer.options import TrainOptions
+from kformer.data.order import choose_batch_tokens
+from kformer.text.vocabulary_size import default_vocabulary_size, describe_vocabulary_size
+from kformer.training import defaults
+from kformer.training.defaults import CourseFacts, TextFacts, settle_course, settle_text
+from kformer.training.options import TrainOptions
 
 FACTS = TextFacts(num_pairs=29_000, num_tokens=480_000)
 
@@ -21,15 +22,13 @@ def changes(settled, options):
 
 @pytest.mark.any_backend
 def test_sizes_are_chosen_by_the_corpus():
-    assert [defaults.default_vocabulary_size(count) for count in (100, 29_000, 10**6, 10**8)] == [
+    assert [default_vocabulary_size(count) for count in (100, 29_000, 10**6, 10**8)] == [
         1000,
         8000,
         16_000,
         32_000,
     ]
-    assert [
-        defaults.choose_batch_tokens(count)[0] for count in (10_000, 300_000, 480_000, 10**6)
-    ] == [
+    assert [choose_batch_tokens(count)[0] for count in (10_000, 300_000, 480_000, 10**6)] == [
         512,
         1024,
         2048,
@@ -60,7 +59,7 @@ def test_sizes_are_chosen_by_the_corpus():
 @pytest.mark.any_backend
 def test_the_batches_and_the_model_are_settled_by_the_text():
     options = TrainOptions("a", "b", "c", "d")
-    settled = settle_text(options, FACTS)
+    settled = settle_text(options, dataclasses.replace(FACTS, is_validated=True))
     assert changes(settled, options) == {
         "preset": "tiny",
         "norm": "pre",
@@ -109,12 +108,12 @@ def test_the_batches_and_the_model_are_settled_by_the_text():
 @pytest.mark.any_backend
 def test_a_training_further_keeps_what_its_model_has():
     options = TrainOptions("a", "b", start_from="run")
-    settled = settle_text(options, FACTS)
+    settled = settle_text(options, dataclasses.replace(FACTS, is_new=False))
     of_the_model = "preset norm precision max_length seed dropout attention_dropout".split()
     assert all(getattr(settled.options, name) is None for name in of_the_model)
     assert settled.options.tokenizer_type is None and settled.options.cooldown == 0.0
     assert list(settled.reasons) == ["batch_tokens"]
-    course = settle_course(settled.options, CourseFacts(254, 128))
+    course = settle_course(settled.options, CourseFacts(254, 128, is_new=False))
     assert changes(course, settled.options) == {
         "epochs": 30,
         "ema": 0.0,
@@ -127,7 +126,7 @@ def test_a_training_further_keeps_what_its_model_has():
 def test_the_course_is_settled_by_the_steps_of_an_epoch():
     options, facts = (
         settle_text(TrainOptions("a", "b", "c", "d"), FACTS).options,
-        CourseFacts(254, 128),
+        CourseFacts(254, 128, is_validated=True),
     )
     settled = settle_course(options, facts)
     assert changes(settled, options) == {
@@ -156,7 +155,9 @@ def test_the_course_is_settled_by_the_steps_of_an_epoch():
         "model learns to translate"
     )
     # Ten epochs of a small corpus are still the warm-up: too few to give up.
-    few = settle_course(dataclasses.replace(options, valid_every=2), CourseFacts(8, 128))
+    few = settle_course(
+        dataclasses.replace(options, valid_every=2), CourseFacts(8, 128, is_validated=True)
+    )
     assert few.options.patience == 63 and "those of 1,000 steps" in few.reasons["patience"]
     # What is given is neither changed nor explained.
     given = {"steps": 40, "patience": 0, "ema": 0.0, "warmup_steps": 9, "learning_rate": 0.1}
@@ -168,24 +169,24 @@ def test_the_course_is_settled_by_the_steps_of_an_epoch():
 def test_the_learning_rate_in_a_sentence():
     files = {"train_source": "a", "train_target": "b", "accumulate": 1}
     chosen = TrainOptions(**files, cooldown=0.25)
-    assert defaults.describe_schedule(chosen, 0.005, 1000, 128, 2000) == (
+    assert defaults.describe_schedule(chosen, 0.005, 1000, CourseFacts(1, 128), 2000) == (
         "learning rate: up to 0.005 at step 1,000, then falling with the root of the step, and to "
         "0 over the last 500; the peak is 0.64 / hidden size, at which small models learn fastest; "
         "the warm-up is a fifth of the steps, at most 4,000; the fall to 0 takes a quarter of "
         "them, in which a model gains most"
     )
-    sentence = defaults.describe_schedule(chosen, 0.001, 1000, 512, 2000)
+    sentence = defaults.describe_schedule(chosen, 0.001, 1000, CourseFacts(1, 512), 2000)
     assert "the paper's, at most 0.64 / hidden size" in sentence
     tuned = TrainOptions(**files, start_from="run", warmup_steps=9, cooldown=0.0)
-    sentence = defaults.describe_schedule(tuned, 5e-4, 9, 128, 2000)
+    sentence = defaults.describe_schedule(tuned, 5e-4, 9, CourseFacts(1, 128, is_new=False), 2000)
     assert sentence.endswith(
         "of the step; a tenth of a new model's rate, which keeps what the model knows"
     )
     given = TrainOptions(**files, learning_rate=0.01, warmup_steps=9, cooldown=0.5)
-    sentence = defaults.describe_schedule(given, 0.01, 9, 128, 100)
+    sentence = defaults.describe_schedule(given, 0.01, 9, CourseFacts(1, 128), 100)
     assert sentence.endswith("and to 0 over the last 50")
     given = dataclasses.replace(given, accumulate=2, cooldown=0.0)
-    assert defaults.describe_schedule(given, 0.01, 9, 128, 9) == (
+    assert defaults.describe_schedule(given, 0.01, 9, CourseFacts(1, 128), 9) == (
         "learning rate: up to 0.01 at update 9, then falling with the root of the update; that "
         "peak is never reached, as the training ends after 9 updates: give fewer warm-up steps, or "
         "train longer"
@@ -196,10 +197,10 @@ def test_the_learning_rate_in_a_sentence():
 @pytest.mark.parametrize("num_pairs", [1, 10, 900, 2_000, 29_000, 10_000_000])
 def test_sentences_about_a_text_are_true(num_pairs):
     num_tokens = 25 * num_pairs
-    tokens, reason = defaults.choose_batch_tokens(num_tokens)
+    tokens, reason = choose_batch_tokens(num_tokens)
     assert ("at least 200 steps" in reason) == (tokens < 4096 and num_tokens / tokens >= 200)
-    size = defaults.default_vocabulary_size(num_pairs)
-    often = "each occurs often" in defaults.describe_vocabulary_size(size, num_pairs)
+    size = default_vocabulary_size(num_pairs)
+    often = "each occurs often" in describe_vocabulary_size(size, num_pairs)
     assert often == (num_tokens / size >= 25)
     warning = defaults.warn_of_few_pairs(num_pairs)
     assert (warning is not None) == (num_pairs < 1000)
@@ -211,17 +212,3 @@ def test_sentences_about_a_text_are_true(num_pairs):
     for preset in ("tiny", "big"):
         rate, reason = defaults.choose_dropout(preset, num_pairs)
         assert ("little" in reason) == (rate == 0.1)
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize("steps_per_epoch", [1, 15, 300, 5_000])
-def test_the_sample_of_the_readme_leaves_its_warm_up(steps_per_epoch):
-    readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    lines = [
-        line for line in readme.splitlines() if line.startswith(("epochs =", "warmup_steps ="))
-    ]
-    assert len(lines) == 2 and "warmup_steps), beta_2" in readme and "epochs=epochs)" in readme
-    names = {"train": range(steps_per_epoch)}
-    exec("\n".join(lines), names)
-    total = names["epochs"] * steps_per_epoch
-    assert total >= 2000 and 1 <= names["warmup_steps"] <= total / 5

@@ -1,0 +1,19 @@
+"""`python -m docs`: builds the documentation site in docs/_build/html; a warning is an error."""
+
+import pathlib
+import sys
+
+from sphinx.cmd.build import main
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SITE = ROOT / "docs" / "_build" / "html"
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:] or ["--builder", "html", "--jobs", "auto", "--quiet"]
+    failed = main(
+        [*arguments, "--fail-on-warning", "--keep-going", "-c", str(ROOT / "docs")]
+        + [str(ROOT), str(SITE)]
+    )
+    if not failed:
+        print(f"The site is at {SITE / 'docs' / 'index.html'}")
+    sys.exit(failed)

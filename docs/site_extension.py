@@ -1,0 +1,173 @@
+"""What the site needs beyond Sphinx: docstrings in Markdown, pages of the reference, formulas in
+MathML, links from code to the reference, and the language of a page.
+"""
+
+import inspect
+import pathlib
+import re
+import types
+
+from docstrings import to_rst
+from docutils import nodes
+from docutils.utils.math import latex2mathml
+from sphinx.transforms.post_transforms import SphinxPostTransform
+
+import kformer
+
+_API = pathlib.Path(__file__).parent / "api"
+
+
+def setup(app):
+    """Registers the parts with Sphinx."""
+    app.connect("builder-inited", write_api_pages)
+    app.connect("autodoc-process-docstring", translate_docstring)
+    app.connect("source-read", add_commands)
+    app.connect("html-page-context", set_language)
+    app.add_post_transform(LinkNames)
+    app.add_html_math_renderer("mathml", (visit_math, depart_math), (visit_block, depart_math))
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def translate_docstring(app, what, name, obj, options, lines):
+    """Makes reStructuredText of a docstring's Markdown."""
+    lines[:] = to_rst(lines)
+
+
+def public_names(package):
+    """The names of a package's `__all__` that are no packages with a page of their own."""
+    if package == "kformer":
+        return [name for name in kformer.__all__ if not _is_module(getattr(kformer, name))]
+    return list(getattr(kformer, package).__all__)
+
+
+def _is_module(value):
+    return isinstance(value, types.ModuleType)
+
+
+def _first_sentence(value):
+    return " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split())
+
+
+def write_api_pages(app):
+    """Writes a page for kformer and for each of its public packages."""
+    _API.mkdir(exist_ok=True)
+    packages = [
+        "kformer",
+        *(name for name in kformer.__all__ if _is_module(getattr(kformer, name))),
+    ]
+    top = {id(getattr(kformer, name)): name for name in public_names("kformer")}
+    for package in packages:
+        module = kformer if package == "kformer" else getattr(kformer, package)
+        parts = [f"# {module.__name__}", _first_sentence(module), "```{eval-rst}"]
+        for name in public_names(package):
+            full, value = f"{module.__name__}.{name}", getattr(module, name)
+            alias = None if package == "kformer" else top.get(id(value))
+            parts += [_directive(full, value, alias), ""]
+        text = "\n\n".join(parts) + "\n```\n"
+        path = _API / f"{module.__name__}.md"
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def _directive(full, value, alias):
+    if alias:
+        return f".. py:class:: {full}\n\n   The same as :py:obj:`kformer.{alias}`."
+    if _is_module(value):
+        return f".. automodule:: {value.__name__}\n   :members:"
+    if inspect.isclass(value):
+        return f".. autoclass:: {full}\n   :members:"
+    if callable(value):
+        return f".. autofunction:: {full}"
+    keys = ", ".join(f"``{key}``" for key in value)
+    return f".. py:data:: {full}\n   :type: {type(value).__name__}\n\n   {keys}"
+
+
+def add_commands(app, docname, source):
+    """Writes the commands with all their options in place of a comment."""
+    mark = "<!-- commands -->"
+    if mark in source[0]:
+        source[0] = source[0].replace(mark, "\n".join(_command_lines("kformer", _commands())))
+
+
+def _commands():
+    import typer
+
+    from kformer_cli.app import app
+
+    return typer.main.get_command(app)
+
+
+def _command_lines(name, command):
+    """The page's lines about a command, or about each command of a group."""
+    if hasattr(command, "commands"):
+        for part, inner in command.commands.items():
+            yield from _command_lines(f"{name} {part}", inner)
+        return
+    yield from (f"## {name}", "", _escaped(command.help or ""), "")
+    panels = {}
+    for option in command.params:
+        if option.name != "help":
+            panels.setdefault(getattr(option, "rich_help_panel", None), []).append(option)
+    for panel, options in panels.items():
+        yield from ("", f"**{panel}**" if panel else "", "", "| | |", "|---|---|")
+        for option in options:
+            names = ", ".join(f"`{text}`" for text in (*option.opts, *option.secondary_opts))
+            if option.param_type_name == "argument":
+                names = f"`{option.metavar or option.name.upper()}`"
+            elif option.metavar:
+                names += f" {_escaped(option.metavar)}"
+            needed = " *Required.*" if option.required else ""
+            yield f"| {names} | {_escaped(' '.join((option.help or '').split()))}{needed} |"
+
+
+def _escaped(text):
+    """Help as Markdown: without Rich's markup, and without characters that a table reads."""
+    return re.sub(r"\[/?bold\]", "", text).replace("|", r"\|").replace("<", r"\<")
+
+
+class LinkNames(SphinxPostTransform):
+    """Makes links of code that is a public name, such as `kformer.Translator`."""
+
+    default_priority = 5
+
+    def run(self, **kwargs):
+        objects = self.env.get_domain("py").objects
+        for literal in list(self.document.findall(nodes.literal)):
+            name = re.sub(r"\(.*\)$", "", literal.astext(), flags=re.DOTALL)
+            if "." not in name or name not in objects or _is_linked(literal):
+                continue
+            target = objects[name]
+            uri = self.app.builder.get_relative_uri(self.env.docname, target.docname)
+            link = nodes.reference("", "", internal=True, refuri=f"{uri}#{target.node_id}")
+            literal.replace_self(link)
+            link += literal
+
+
+def _is_linked(node):
+    while node.parent is not None:
+        node = node.parent
+        if isinstance(node, nodes.reference | nodes.title):
+            return True
+    return False
+
+
+def set_language(app, pagename, templatename, context, doctree):
+    """A Chinese page names its language, by which browsers choose fonts and voices."""
+    if "/zh/" in pagename:
+        context["language"] = "zh-CN"
+
+
+def visit_math(self, node):
+    """Writes a formula within a line."""
+    self.body.append(latex2mathml.tex2mathml(node.astext()))
+    raise nodes.SkipNode
+
+
+def visit_block(self, node):
+    """Writes a formula in a line of its own."""
+    self.body.append(f"<div>{latex2mathml.tex2mathml(node.astext(), as_block=True)}</div>")
+    raise nodes.SkipNode
+
+
+def depart_math(self, node):
+    """Does nothing: `visit_math` and `visit_block` write all."""

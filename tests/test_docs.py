@@ -1,0 +1,231 @@
+"""The pages of docs/: their Python runs, their commands parse, their links lead somewhere; and the
+site that `python -m docs` built has every public name and asks no other host.
+"""
+
+import pathlib
+import re
+import shlex
+import shutil
+import sys
+import types
+import urllib.parse
+
+import nbformat
+import pytest
+
+import kformer
+from kformer_cli.main import describe
+from tests.prepared import add_what_is_mentioned, prepare
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+SITE = DOCS / "_build" / "html"
+GENERATED = {DOCS / "api", DOCS / "_build"}
+PAGES = sorted(
+    path for path in DOCS.rglob("*.md") if not GENERATED & set(path.parents)
+)  # Without those that the build writes.
+OTHERS = [ROOT / name for name in ("README.md", "README.zh.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.ipynb"))
+MODEL_PAGES = ("transformer", "language_model", "encoder", "forecaster")
+
+
+def text_of(path):
+    """The Markdown of a page or of a notebook."""
+    if path.suffix != ".ipynb":
+        return path.read_text(encoding="utf-8")
+    cells = nbformat.read(path, as_version=4).cells
+    return "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+
+
+def blocks(path, language):
+    return re.findall(rf"```{language}\n(.*?)```", text_of(path), re.DOTALL)
+
+
+def name_of(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory):
+    """A folder with a trained run, its SavedModel, and text."""
+    return prepare(tmp_path_factory.mktemp("docs"))
+
+
+@pytest.mark.any_backend(quickest="torch")
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: name_of(page)
+)
+def test_the_python_of_a_page_runs(page, prepared, tmp_path, monkeypatch):
+    code = "\n".join(blocks(page, "python"))
+    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
+    add_what_is_mentioned(code, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(compile(code, str(page), "exec"), names)
+    if page.stem in MODEL_PAGES and page.parent == DOCS:
+        assert list(tmp_path.glob("*.keras"))
+        assert (names["path"] / "saved_model.pb").is_file()
+
+
+def commands():
+    """Every line of a block of shell that runs `kformer`, with the page that has it."""
+    for path in (*PAGES, *OTHERS):
+        for block in blocks(path, "bash"):
+            for line in block.splitlines():
+                words = shlex.split(line.split(" <")[0].split(" && ")[-1], comments=True)
+                while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+                    words.pop(0)
+                if words[:1] == ["kformer"] and "--version" not in words:
+                    yield pytest.param(words[1:], id=f"{name_of(path)}: {' '.join(words)[:60]}")
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("words", list(commands()))
+def test_a_command_of_a_page_parses(words):
+    import typer
+
+    from kformer_cli.app import app
+
+    command, arguments = typer.main.get_command(app), list(words)
+    try:
+        while hasattr(command, "commands"):
+            command = command.commands[arguments.pop(0)]
+        command.make_context("kformer", arguments)
+    except Exception as error:
+        pytest.fail(describe(error)[0])
+
+
+def slug(heading):
+    """The anchor of a heading, as GitHub makes it."""
+    text = re.sub(r"[`*]|\]\([^)]*\)|\[", "", heading).strip().lower()
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+def anchors(path):
+    text = re.sub(r"```.*?```", "", text_of(path), flags=re.DOTALL)
+    return {slug(heading) for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+
+
+def links(path):
+    """The targets of the links and pictures of a page that are not of another host."""
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", text_of(path), flags=re.DOTALL)
+    found = re.findall(r"\]\(([^)\s]+)\)", text)
+    return [urllib.parse.unquote(link) for link in found if not re.match(r"\w+:", link)]
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("path", [*OTHERS, *PAGES, *NOTEBOOKS], ids=name_of)
+def test_links_lead_somewhere(path):
+    for link in links(path):
+        file, _, anchor = link.partition("#")
+        target = (path.parent / file).resolve() if file else path
+        assert target.exists(), link
+        assert target.is_relative_to(ROOT), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.any_backend
+def test_a_wrong_link_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# A `b` (c)\n[x](y.md#z), `[code](no)`, ![p](https://host/p.png)\n", "utf-8")
+    assert links(page) == ["y.md#z"]
+    assert anchors(page) == {"a-b-c"}
+
+
+@pytest.mark.any_backend
+def test_each_page_is_in_the_site_and_each_notebook_in_the_tutorials():
+    listed = "".join(text_of(page) for page in (DOCS / "index.md", DOCS / "zh" / "index.md"))
+    for page in PAGES:
+        name = page.relative_to(DOCS).with_suffix("").as_posix()
+        assert (
+            page.stem == "index"
+            or re.search(rf"{name}(\.md|$)", listed, re.M)
+            or (page.stem.startswith("serving"))
+        ), name
+    tutorials = text_of(DOCS / "tutorials.md") + text_of(DOCS / "zh" / "tutorials.md")
+    for notebook in NOTEBOOKS:
+        assert f"notebooks/{notebook.relative_to(ROOT / 'notebooks').as_posix()}" in tutorials
+
+
+def built(name):
+    if not (SITE / name).exists():
+        pytest.skip("the site is not built: pip install '.[docs]' && python -m docs")
+    return SITE / name
+
+
+@pytest.mark.any_backend
+def test_the_site_has_every_public_name():
+    inventory = pytest.importorskip("sphinx.util.inventory").InventoryFile
+    with open(built("objects.inv"), "rb") as file:
+        objects = inventory.load(file, "", lambda base, uri: uri)
+    listed = {name for kind, names in objects.items() if kind.startswith("py:") for name in names}
+    public = {f"kformer.{name}" for name in kformer.__all__}
+    for name in kformer.__all__:
+        package = getattr(kformer, name)
+        if isinstance(package, types.ModuleType):
+            public.remove(f"kformer.{name}")
+            public |= {f"kformer.{name}.{part}" for part in package.__all__}
+    assert public - listed == set()
+    assert len(public) > 100
+
+
+@pytest.mark.any_backend
+def test_the_site_asks_no_other_host():
+    built("docs/index.html")
+    loads = re.compile(
+        r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\"(?:https?:)?//[^\"]*"
+        r"|<link\b(?![^>]*rel=\"(?:canonical|license)\")[^>]*\bhref=\"(?:https?:)?//[^\"]*"
+        r"|@import[^;]*//|url\([\"']?(?:https?:)?//[^)]*"
+    )
+    pages = [*SITE.rglob("*.html"), *SITE.rglob("*.css")]
+    found = {
+        (page.name, match[0][:100])
+        for page in pages
+        for match in loads.finditer(page.read_text(encoding="utf-8"))
+    }
+    assert found == set()
+
+
+@pytest.mark.any_backend
+def test_docstrings_become_restructuredtext(monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS))
+    from docstrings import to_rst
+
+    monkeypatch.delitem(sys.modules, "docstrings")
+    markdown = [
+        "Text with `code`s and *args.",
+        "",
+        "    a  b",
+        "Args:",
+        "    one, **two: int. What",
+        "        goes on.",
+        "",
+        "Example:",
+        "```python",
+        "x = 1",
+        "```",
+        "| a | b |",
+        "|---|---|",
+        "| 1 | 2 |",
+    ]
+    text = "\n".join(line for line in to_rst(markdown) if line)
+    assert text == "\n".join(
+        [
+            r"Text with ``code``\ s and \*args.",
+            "::",
+            "   a  b",
+            ".. rubric:: Args",
+            "``one, **two``",
+            "   int. What",
+            "   goes on.",
+            ".. rubric:: Example",
+            ".. code-block:: python",
+            "   x = 1",
+            ".. list-table::",
+            "   :header-rows: 1",
+            "   * - a",
+            "     - b",
+            "   * - 1",
+            "     - 2",
+        ]
+    )

@@ -1,0 +1,47 @@
+"""The search that a training chooses at its end is the run's own from then on."""
+
+import kformer
+from kformer.saving.run_directory import read_config
+from kformer.trainer import search, train_run
+from tests.trainer.test_run import write_pairs, write_small_run
+
+
+def test_a_training_chooses_its_search(tmp_path, monkeypatch):
+    options = write_pairs(tmp_path)
+    start = write_small_run(tmp_path / "small", [options["train_source"], options["train_target"]])
+    said = []
+    settings = {"report": said.append, "show_progress": False, "batch_tokens": 512}
+
+    def train(name, **more):
+        said.clear()
+        train_run(tmp_path / name, **{**settings, **more})
+        return [sentence for sentence in said if sentence.startswith("search:")]
+
+    (sentence,) = train("short", **options, start_from=start, steps=2)
+    assert "too short" in sentence
+    assert "search_reason" not in read_config(tmp_path / "short")
+
+    monkeypatch.setattr(search, "LEAST_SENTENCES", 4)
+    monkeypatch.setattr(search, "_SHARE", 1.0)
+    (sentence,) = train("run", **options, start_from=start, steps=2)
+    config = read_config(tmp_path / "run")
+    assert config["search_reason"] == sentence
+    chosen = kformer.Translator.load(tmp_path / "run").options
+    assert f"length penalty {chosen.length_penalty:g}" in sentence
+    assert (
+        f"{chosen.length_ratio:g} times the source's tokens and {chosen.length_offset}" in sentence
+    )
+
+    # Nothing left to train, and the search is chosen: it is not chosen again.
+    assert train("run", resume=True, steps=2) == []
+    assert read_config(tmp_path / "run")["search"] == config["search"]
+    # Another end chooses from the same beginning.
+    (longer,) = train("run", resume=True, steps=3)
+    assert "length penalty of 0.6)" in longer
+    # A training from this run begins with its search, and keeps it without a validation set.
+    files = {name: path for name, path in options.items() if name.startswith("train")}
+    assert train("further", **files, start_from=tmp_path / "run", steps=1) == []
+    further = read_config(tmp_path / "further")
+    assert further["search"] == read_config(tmp_path / "run")["search"]
+    assert "search_reason" not in further
+    assert train("plain", **options, start_from=start, steps=2, choose_search=False) == []
