@@ -48,7 +48,7 @@ const TEXTS = {
     rank: "hypothesis {rank}",
     attention: "Attention",
     attentionHint:
-      "Rows are {rows}, columns are {columns}. Darker cells have more weight; each row sums to " +
+      "Rows are {rows}, columns are {columns}. The stronger a color, the larger the weight; each row sums to " +
       "{whole}. Point at a cell, or move with the arrow keys.",
     attentionLong: "The text is too long to show its attention. Choose a shorter text.",
     attentionAbsent: "This model was exported without its attention.",
@@ -124,7 +124,7 @@ const TEXTS = {
     ends: "到此结束",
     rank: "候选 {rank}",
     attention: "注意力",
-    attentionHint: "行是{rows}，列是{columns}。颜色越深，权重越大；每行之和为 {whole}。指向单元格，或用方向键移动。",
+    attentionHint: "行是{rows}，列是{columns}。颜色越醒目，权重越大；每行之和为 {whole}。指向单元格，或用方向键移动。",
     attentionLong: "文本过长，无法显示注意力。请选择较短的文本。",
     attentionAbsent: "此模型导出时未包含注意力。",
     attentionAveraged: "文本较长，每层各头取平均。",
