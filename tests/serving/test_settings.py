@@ -39,7 +39,7 @@ def test_defaults_are_those_that_are_declared():
     [
         ({"port": 70_000}, "port must be a whole number from 0 to 65535"),
         ({"engine": "remote"}, "engine must be one of local, ray"),
-        ({"models": ["../"]}, "models: a name has"),
+        ({"models": ["a b=x"]}, "models: a name has"),
         ({"models": []}, "models: a server needs"),
         ({"models": [str(FROZEN), str(FROZEN)]}, "two models are named frozen"),
         ({"threads": 0}, "threads must be"),
