@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import secrets
 import time
 
 from kformer.serving import interface, ray_cluster
@@ -73,9 +74,11 @@ class RayEngine(Engine):
         self._stack = contextlib.ExitStack()
         self._states, self._models = {}, {}
         self._poll, self._is_draining = None, False
-        self._open = set()
+        # The requests in flight, and what is done when nobody waits for them any longer.
+        self._open, self._is_over = set(), None
 
     async def start(self):
+        self._is_over = asyncio.get_running_loop().create_future()
         try:
             if self._handle is None:
                 self._handle = await asyncio.to_thread(self._deploy)
@@ -97,21 +100,27 @@ class RayEngine(Engine):
         was_running = bool(serve.status().applications) if _is_serving(ray) else False
         # No proxy of Ray's: the ingress is this process.
         serve.start(proxy_location="Disabled")
+        # Another server on the cluster has another name.
+        name = f"{APPLICATION}-{secrets.token_hex(4)}"
         if not was_running:
             self._stack.callback(serve.shutdown)
         else:
-            self._stack.callback(serve.delete, APPLICATION)
-        return serve.run(models_deployment(self._settings), name=APPLICATION, route_prefix=None)
+            self._stack.callback(serve.delete, name)
+        return serve.run(models_deployment(self._settings), name=name, route_prefix=None)
 
     async def run(self, request):
         if self._is_draining:
             raise interface.Draining("The server is ending: ask again in a moment.")
-        task = asyncio.current_task()
+        task = asyncio.ensure_future(self._run(request))
         self._open.add(task)
         try:
-            return await self._run(request)
+            await asyncio.wait({task, self._is_over}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise interface.Draining("The server has ended: ask again in a moment.")
         finally:
             self._open.discard(task)
+            task.cancel()
 
     async def _run(self, request):
         start = time.monotonic()
@@ -192,6 +201,8 @@ class RayEngine(Engine):
         self._is_draining = True
         if self._open:
             await asyncio.wait(set(self._open), timeout=seconds)
+        if not self._is_over.done():
+            self._is_over.set_result(None)
 
     async def close(self):
         self._is_draining = True
@@ -245,9 +256,5 @@ def _lost_replica():
     """The errors of a call whose replica died or cannot be reached."""
     from ray import exceptions
 
-    return (
-        exceptions.ActorDiedError,
-        exceptions.ActorUnavailableError,
-        exceptions.WorkerCrashedError,
-        exceptions.NodeDiedError,
-    )
+    # The first is that of a replica that died or cannot be reached.
+    return exceptions.RayActorError, exceptions.WorkerCrashedError, exceptions.NodeDiedError

@@ -26,6 +26,8 @@ _LOCAL = {
     "RAY_gcs_server_port_wait_time_s": "120",
     # Ray's own metrics, which nobody reads.
     "RAY_enable_metrics_collection": "0",
+    # Its history of tasks, which grows with their number.
+    "RAY_task_events_report_interval_ms": "0",
     # Processes start when there is work for them, with its environment.
     "RAY_enable_worker_prestart": "0",
     "RAY_prestart_worker_first_driver": "0",

@@ -43,7 +43,7 @@ def replica_pids():
     return [
         process.pid
         for process in psutil.process_iter(["cmdline"])
-        if "ServeReplica:kformer:models" in (process.info["cmdline"] or [""])[0]
+        if re.match("ray::ServeReplica:kformer.*:models", (process.info["cmdline"] or [""])[0])
     ]
 
 
