@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import io
 import pathlib
 import warnings
 
@@ -34,7 +35,16 @@ def matplotlib_figure(width, height):
         from matplotlib.figure import Figure
     except ImportError:
         raise ImportError("Plots need Matplotlib: pip install kformer[plots].") from None
-    return Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
+    # IPython draws figures by itself only after pyplot has made one.
+    figure._repr_png_ = functools.partial(_png, figure)
+    return figure
+
+
+def _png(figure):
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return file.getvalue()
 
 
 def save(figure, path):

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import pathlib
+import pickle
 import re
 import warnings
 
@@ -206,3 +207,13 @@ def test_errors(translator, maps, tmp_path):
             call()
     with pytest.raises(FileNotFoundError, match="is .* the directory of a run"):
         plots.plot_training(tmp_path)
+
+
+@pytest.mark.any_backend
+def test_a_notebook_shows_a_figure_before_pyplot_has_made_one():
+    from IPython.core.formatters import DisplayFormatter
+
+    figure = plots.plot_positions(np.eye(4))
+    shown, _ = DisplayFormatter().format(figure)
+    assert shown["image/png"].startswith(PNG)
+    assert pickle.loads(pickle.dumps(figure))._repr_png_() == figure._repr_png_()
