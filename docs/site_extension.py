@@ -7,12 +7,12 @@ import pathlib
 import re
 import types
 
+from docstrings import to_rst
 from docutils import nodes
 from docutils.utils.math import latex2mathml
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 import kformer
-from docstrings import to_rst
 
 _API = pathlib.Path(__file__).parent / "api"
 
