@@ -3,33 +3,37 @@
 Train with `model.fit`; ship one SavedModel that takes and returns strings.
 """
 
-from kformer import (
-    data,
-    decoding,
-    distillation,
-    evaluation,
-    examples,
-    export,
-    interop,
-    layers,
-    models,
-    plots,
-    saving,
-    text,
-    trainer,
-    training,
-)
-from kformer.models import Forecaster, Transformer, TransformerDecoder, TransformerEncoder
-from kformer.text import Tokenizer
-from kformer.training import (
-    MaskedAccuracy,
-    MaskedCrossentropy,
-    NegativeLogLikelihood,
-    Perplexity,
-    WarmupInverseSqrt,
-)
-from kformer.translator import Translator
-from kformer.utils.moved import moved_names
+from kformer_cli.banner import without_banner
+
+# TensorFlow's libraries print some lines when they are imported.
+with without_banner():
+    from kformer import (
+        data,
+        decoding,
+        distillation,
+        evaluation,
+        examples,
+        export,
+        interop,
+        layers,
+        models,
+        plots,
+        saving,
+        text,
+        trainer,
+        training,
+    )
+    from kformer.models import Forecaster, Transformer, TransformerDecoder, TransformerEncoder
+    from kformer.text import Tokenizer
+    from kformer.training import (
+        MaskedAccuracy,
+        MaskedCrossentropy,
+        NegativeLogLikelihood,
+        Perplexity,
+        WarmupInverseSqrt,
+    )
+    from kformer.translator import Translator
+    from kformer.utils.moved import moved_names
 
 __version__ = "0.2.0.dev0"
 

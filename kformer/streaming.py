@@ -11,10 +11,12 @@ import pathlib
 import queue
 import sys
 import threading
+import time
 
 from kformer.decoding import SearchOptions
 from kformer.translator import Translator
 from kformer.utils import files
+from kformer_cli.model_folders import check_trained, is_run
 from kformer_cli.option_names import named
 
 # Lines that have come are translated after this many seconds without another line.
@@ -43,27 +45,19 @@ def open_translator(path, source_language=None, target_language=None, ensemble=N
             languages, an ensemble or a dtype.
     """
     path = pathlib.Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"There is no run directory or SavedModel {path}.")
-    if (path / "config.json").is_file():
+    if is_run(path):
         return load_run_translator(path, source_language, target_language, ensemble, dtype)
     if ensemble:
         raise ValueError(
-            f"{path} is no run directory, and only runs translate together: leave --ensemble "
-            "out, or give the run."
-        )
-    versions = (folder / "saved_model.pb" for folder in [path, *path.glob("*")])
-    if not any(file.is_file() for file in versions):
-        raise FileNotFoundError(
-            f"{path} is neither a run directory (it lacks config.json) nor a SavedModel (it "
-            "lacks saved_model.pb)."
+            f"{path} is no run directory, and only runs translate together: leave "
+            f"{named('ensemble')} out, or give the run."
         )
     from kformer.export import SavedModelTranslator
 
     if dtype is not None:
         raise ValueError(
-            f"The dtype of the SavedModel {path} is fixed: export the run again with --dtype "
-            f"{dtype}."
+            f"The dtype of the SavedModel {path} is fixed: export the run again with "
+            f"{named('dtype')}={dtype}."
         )
     if source_language is not None or target_language is not None:
         raise ValueError(
@@ -71,6 +65,29 @@ def open_translator(path, source_language=None, target_language=None, ensemble=N
             "languages that you want."
         )
     return SavedModelTranslator(path)
+
+
+def is_run(path):
+    """Whether a path is a run directory, and not a SavedModel.
+
+    Args:
+        path: path of a run directory; or `NAME/` or `NAME/VERSION/` of a SavedModel.
+
+    Raises:
+        FileNotFoundError: it is neither.
+    """
+    path = pathlib.Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"There is no run directory or SavedModel {path}.")
+    if (path / "config.json").is_file():
+        return True
+    versions = (folder / "saved_model.pb" for folder in [path, *path.glob("*")])
+    if not any(file.is_file() for file in versions):
+        raise FileNotFoundError(
+            f"{path} is neither a run directory (it lacks config.json) nor a SavedModel (it "
+            "lacks saved_model.pb)."
+        )
+    return False
 
 
 def load_run_translator(
@@ -83,14 +100,7 @@ def load_run_translator(
         ValueError: as `Translator.load` and `Translator.for_languages`.
     """
     path = pathlib.Path(path)
-    if (
-        (path / "config.json").is_file()
-        and not (path / "model.keras").exists()
-        and (path / "tokenizer").is_dir()
-    ):
-        raise FileNotFoundError(
-            f"{path} has no model.keras yet: the training writes it at the end of its first epoch."
-        )
+    check_trained(path)
     translator = Translator.load([path, *ensemble] if ensemble else path, dtype)
     if source_language is None and target_language is None:
         return translator
@@ -131,6 +141,19 @@ def search_options(translator, **options):
             f"each sentence: export the run again with {named('n_best')}={n_best} to get more."
         )
     return {"n_best": n_best}
+
+
+def wide_enough(translator, beam_size, n_best):
+    """The beam size, raised to `n_best` if it is unset and the search is not fixed.
+
+    Args:
+        translator: as `open_translator` returns it.
+        beam_size: int, or `None` if it is unset.
+        n_best: int.
+    """
+    default = getattr(translator.options, "beam_size", None)
+    is_too_narrow = beam_size is None and default is not None and n_best > default
+    return n_best if is_too_narrow else beam_size
 
 
 def translate_lines(lines, translate, write, *, chunk_lines=512, progress=None):
@@ -188,7 +211,7 @@ def chunks_of_lines(lines, chunk_lines):
         nonlocal num_read
         try:
             for number, line in enumerate(lines):
-                line = _decode(line, first=number == 0)
+                line = decode_line(line, first=number == 0)
                 put(line)
                 num_read += len(line)
                 if stop.is_set():
@@ -224,7 +247,17 @@ def chunks_of_lines(lines, chunk_lines):
         stop.set()
 
 
-def _decode(line, first):
+def decode_line(line, first=False):
+    r"""The text of one line of a file.
+
+    Args:
+        line: bytes, with or without the newline.
+        first: bool, default `False`. Whether it is the file's first line, which may begin with a
+            byte order mark.
+
+    Returns:
+        str. Bytes that are not UTF-8 are U+FFFD; one `"\r"` before the newline is dropped.
+    """
     if first and line.startswith(codecs.BOM_UTF8):
         line = line[len(codecs.BOM_UTF8) :]
     line = line.removesuffix(b"\n").removesuffix(b"\r")
@@ -327,3 +360,46 @@ def warn_truncated(lines, stream=None):
             f"(line{'s' if lines.count > 1 else ''} {shown}).",
             file=stream or sys.stderr,
         )
+
+
+def time_by_length(translator, texts, lengths=None, repeats=3, **options):
+    """Measures how long a translator needs for one sentence, by the tokens of its source.
+
+    Args:
+        translator: `kformer.Translator`.
+        texts: list of str. Their words make the sentences.
+        lengths: list of int or `None`, default `None`. Numbers of source tokens; `None` for 8, 16,
+            32, 64 and 128, as far as the model's limit allows.
+        repeats: int, default 3. The shortest of so many times counts.
+        **options: options of the search, such as `beam_size`.
+
+    Returns:
+        dict of the number of source tokens to seconds.
+
+    Raises:
+        ValueError: a length is above the model's limit, or the texts have no words.
+    """
+    most = translator.model.max_length
+    lengths = lengths or [length for length in (8, 16, 32, 64, 128) if length <= most]
+    if max(lengths) > most:
+        raise ValueError(
+            f"The model reads at most {most} tokens, but {max(lengths)} were asked for."
+        )
+    words = " ".join(texts[:1000]).split() or list("".join(texts))
+    if not words:
+        raise ValueError("The text has no words to make sentences of.")
+    found = {}
+    for wanted in lengths:
+        chosen, size = [], 0
+        while size < wanted:
+            chosen.append(words[len(chosen) % len(words)])
+            text = " ".join(chosen)
+            size = len(translator.tokenizer.tokenize([text], special_tokens=True)[0])
+        translator([text], **options)  # What is compiled is compiled before.
+        seconds = []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            translator([text], **options)
+            seconds.append(time.perf_counter() - start)
+        found[min(size, most)] = min(seconds)
+    return found

@@ -18,7 +18,7 @@ class Hypothesis(NamedTuple):
     text: str
     score: float
     rank: float
-    ids: list
+    ids: list[int]
 
 
 class Translation(NamedTuple):
@@ -29,16 +29,16 @@ class Translation(NamedTuple):
         truncated: bool. Whether the source was longer than the model's limit and was cut.
     """
 
-    hypotheses: list
+    hypotheses: list[Hypothesis]
     truncated: bool
 
     @property
-    def text(self):
+    def text(self) -> str:
         """The best translation."""
         return self.hypotheses[0].text
 
     @property
-    def score(self):
+    def score(self) -> float:
         """The best translation's log-probability."""
         return self.hypotheses[0].score
 
@@ -74,3 +74,29 @@ class AttentionMap(NamedTuple):
     source_tokens: list
     target_tokens: list
     weights: np.ndarray
+
+
+def padded(rows, pad_id):
+    """Returns lists of ids as an int32 array `[B, S]`, padded at their ends."""
+    array = np.full((len(rows), max(map(len, rows))), pad_id, dtype="int32")
+    for row, ids in zip(array, rows, strict=True):
+        row[: len(ids)] = ids
+    return array
+
+
+def ended(row, end_id, pad_id):
+    """Returns the ids of a hypothesis up to its end token; without one, up to the padding."""
+    if end_id in row:
+        return row[: row.index(end_id) + 1]
+    while row and row[-1] == pad_id:
+        row = row[:-1]
+    return row
+
+
+def hypotheses_of(tokenizer, pad_id, ids, scores, ranks):
+    """Returns a list of `Hypothesis` of one sentence, from arrays `[N, L]`, `[N]`, `[N]`."""
+    pairs = zip(ids.tolist(), scores, strict=True)
+    rows = [ended(row, tokenizer.end_id, pad_id) if np.isfinite(s) else [] for row, s in pairs]
+    texts = tokenizer.detokenize(rows)
+    parts = zip(texts, scores.tolist(), ranks.tolist(), rows, strict=True)
+    return [Hypothesis(*each) for each in parts]

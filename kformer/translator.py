@@ -1,6 +1,8 @@
 """`Translator`: texts in, translations out, on any backend."""
 
 import dataclasses
+import pathlib
+from collections.abc import Sequence
 
 import numpy as np
 from keras import ops
@@ -12,11 +14,14 @@ from kformer.decoding.options import read_options
 from kformer.decoding.searcher import check_options
 from kformer.models import Ensemble
 from kformer.saving import load_run, save_run
+from kformer.text import Tokenizer
 from kformer.text.frequent_tokens import frequent_tokens
 from kformer.text.source_rows import source_rows
-from kformer.text.text_bound import byte_bound, cut_texts
-from kformer.translation import AttentionMap, Hypothesis, Score, Translation
-from kformer.utils.checks import check_same_length, check_texts, check_whole
+from kformer.text.text_bound import byte_bound, whole_texts
+from kformer.translation import AttentionMap, Hypothesis, Score, Translation, hypotheses_of, padded
+from kformer.utils.checks import check_texts, check_whole
+from kformer.utils.types import Path, Progress, Texts
+from kformer_cli.text_files import check_same_length
 
 
 class Translator:
@@ -56,7 +61,7 @@ class Translator:
     ```
     """
 
-    def __init__(self, model, tokenizer, options=None, config=None, dtype=None):
+    def __init__(self, model, tokenizer: Tokenizer, options=None, config=None, dtype=None):
         for name, theirs, ours in (
             ("source", tokenizer.vocabulary_size, model.vocabulary_size),
             ("target", tokenizer.target_vocabulary_size, model.target_vocabulary_size),
@@ -66,8 +71,7 @@ class Translator:
                     f"The tokenizer has {theirs} {name} tokens, but the model only {ours}: "
                     "this is not the tokenizer that the model was made for."
                 )
-        self.model = model
-        self.tokenizer = tokenizer
+        self.model, self.tokenizer = model, tokenizer
         if options is None:
             options = SearchOptions(max_length=max(1, model.max_length - 1))
         if tokenizer.target_language is not None:
@@ -96,8 +100,15 @@ class Translator:
         return results[0] if single else results
 
     def translate(
-        self, texts, *, batch_size=64, batch_tokens=4096, first_index=0, progress=None, **options
-    ):
+        self,
+        texts: Texts,
+        *,
+        batch_size: int = 64,
+        batch_tokens: int | None = 4096,
+        first_index: int = 0,
+        progress: Progress | None = None,
+        **options,
+    ) -> list[Translation]:
         """Like a call, but returns scores, tokens and truncation, too.
 
         Sentences of similar lengths are searched together. No sentence changes another's
@@ -131,15 +142,16 @@ class Translator:
         for batch in batches_by_length(lengths, batch_size, batch_tokens, self.model.max_length):
             # The random numbers repeat after 2**31 texts: the searches count in int32.
             numbers = [(first_index + i) % 2**31 for i in batch]
-            found = searcher(self._pad([rows[i] for i in batch]), numbers, options)
+            found = searcher(padded([rows[i] for i in batch], self.model.pad_id), numbers, options)
             for i, *hypotheses in zip(batch, found.ids, found.scores, found.ranks, strict=True):
-                results[i] = Translation(self._hypotheses(*hypotheses), truncated[i])
+                best = hypotheses_of(self.tokenizer, self.model.pad_id, *hypotheses)
+                results[i] = Translation(best, truncated[i])
             done += len(batch)
             if progress is not None:
                 progress(done)
         return results
 
-    def score(self, sources, targets, *, batch_size=32, progress=None):
+    def score(self, sources, targets, *, batch_size=32, progress=None) -> list[Score]:
         """The log-probability of given translations.
 
         Args:
@@ -163,7 +175,8 @@ class Translator:
         if self._scorer is None:
             self._scorer = Scorer(self.model)
         rows, truncated = self._source_rows(sources, keep_empty=True)
-        targets = self._whole_targets(targets)
+        bound = byte_bound(self.model.max_length, self.options.max_text_bytes)
+        targets = whole_texts(targets, bound)
         labels = self.tokenizer.tokenize(targets, side="target", special_tokens=True)
         # Forced tokens do not count in a search's score, nor do tokens after the end token, which
         # some models have.
@@ -183,7 +196,10 @@ class Translator:
             chosen = [labels[i] for i in batch]
             lengths = np.array([len(row) - behind for row in chosen])
             found = self._scorer(
-                self._pad([rows[i] for i in batch]), self._pad(chosen), lengths, prefix
+                padded([rows[i] for i in batch], self.model.pad_id),
+                padded(chosen, self.model.pad_id),
+                lengths,
+                prefix,
             )
             for i, score in zip(batch, found, strict=True):
                 scores[i] = Score(score, truncated[i])
@@ -252,7 +268,7 @@ class Translator:
             np.stack([ops.convert_to_numpy(ops.cast(layer[0], "float32")) for layer in scores]),
         )
 
-    def save(self, path):
+    def save(self, path: Path) -> pathlib.Path:
         """Writes a run directory: model, tokenizer, configuration and search options.
 
         Args:
@@ -273,7 +289,30 @@ class Translator:
         )
 
     @classmethod
-    def load(cls, path, dtype=None):
+    def from_pretrained(cls, name: Path, **options) -> "Translator":
+        """Loads a published translation model by its name at the Hugging Face hub or from a folder.
+
+        Args:
+            name: str, such as "Helsinki-NLP/opus-mt-en-de"; or the path of a downloaded model.
+            **options: as for `kformer.interop.load_checkpoint`, such as `revision` or `dtype`.
+
+        Returns:
+            `Translator`.
+
+        Raises:
+            FileNotFoundError, OSError, ValueError, ImportError: as that function.
+
+        Example:
+        ```python
+        translator = kformer.Translator.from_pretrained("opus-mt-en-de")
+        ```
+        """
+        from kformer.interop import load_checkpoint
+
+        return load_checkpoint(name, **options)
+
+    @classmethod
+    def load(cls, path: Path | Sequence[Path], dtype: str | None = None) -> "Translator":
         """Reads a run directory that `save` or `kformer train` wrote, on any backend.
 
         Args:
@@ -306,7 +345,7 @@ class Translator:
         options = None if search is None else read_options(search, path)
         return cls(model, tokenizer, options, config, dtype)
 
-    def export(self, path, format="saved_model", **options):
+    def export(self, path: Path, format: str = "saved_model", **options) -> pathlib.Path:
         """Writes the model in a format that is used without kformer.
 
         Args:
@@ -336,7 +375,7 @@ class Translator:
                 "translate like it (kformer distill)."
             )
 
-    def for_languages(self, source=None, target=None):
+    def for_languages(self, source=None, target=None) -> "Translator":
         """A translator for other languages of a multilingual model, which it shares.
 
         Args:
@@ -389,38 +428,3 @@ class Translator:
     def _source_rows(self, texts, options=None, keep_empty=False):
         bound = byte_bound(self.model.max_length, (options or self.options).max_text_bytes)
         return source_rows(self.tokenizer, texts, self.model.max_length, bound, keep_empty)
-
-    def _whole_targets(self, targets):
-        """The targets of `score`; a ValueError for one that is longer than the bound in bytes."""
-        bound = byte_bound(self.model.max_length, self.options.max_text_bytes)
-        targets, truncated = cut_texts(targets, bound)
-        if any(truncated):
-            raise ValueError(
-                f"Target {truncated.index(True) + 1} has more than {bound} bytes; split it, or "
-                "raise max_text_bytes of the translator's options."
-            )
-        return targets
-
-    def _pad(self, rows):
-        """Lists of ids as an array `[B, S]`, padded."""
-        padded = np.full((len(rows), max(map(len, rows))), self.model.pad_id, dtype="int32")
-        for row, ids in zip(padded, rows, strict=True):
-            row[: len(ids)] = ids
-        return padded
-
-    def _hypotheses(self, ids, scores, ranks):
-        """`Hypothesis` objects of one sentence, from arrays `[N, L]`, `[N]`, `[N]`."""
-        pairs = zip(ids.tolist(), scores, strict=True)
-        rows = [self._ended(row) if np.isfinite(score) else [] for row, score in pairs]
-        texts = self.tokenizer.detokenize(rows)
-        parts = zip(texts, scores.tolist(), ranks.tolist(), rows, strict=True)
-        return [Hypothesis(*each) for each in parts]
-
-    def _ended(self, row):
-        """The ids of a hypothesis up to its end token; without one, up to the padding."""
-        end_id = self.tokenizer.end_id
-        if end_id in row:
-            return row[: row.index(end_id) + 1]
-        while row and row[-1] == self.model.pad_id:
-            row = row[:-1]
-        return row

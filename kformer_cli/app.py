@@ -9,10 +9,12 @@ from typing import Annotated
 
 import typer
 
+from kformer_cli.command import HelpAll, add_option, command_class
 from kformer_cli.distillation import distill
 from kformer_cli.formats import export, import_
 from kformer_cli.plotting import plot
-from kformer_cli.training import average, quickstart, train
+from kformer_cli.serving import serve
+from kformer_cli.training import average, card, quickstart, train
 from kformer_cli.translation import evaluate, score, translate
 
 app = typer.Typer(
@@ -52,6 +54,30 @@ def _help(function):
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
-for _command in (quickstart, train, average, translate, evaluate, score, distill, export, import_):
-    app.command(_command.__name__.strip("_"), help=_help(_command))(_command)
+# The options that `--help` shows where there are many; `--help-all` shows all.
+_FIRST = {
+    train: "train_source train_target valid_source valid_target preset start_from epochs made_for "
+    "output backend",
+    translate: "input output beam_size n_best scores length_penalty target_language batch_size "
+    "backend",
+    evaluate: "source reference tokenize output as_json beam_size length_penalty batch_size "
+    "backend",
+    distill: "source output_source output_target reference backward closest beam_size batch_size "
+    "backend",
+    export: "output format dtype beam_size length_penalty n_best signatures source_language "
+    "target_language backend",
+}
+_COMMANDS = (
+    *(quickstart, train, average, card, translate, evaluate, score, distill, export, import_),
+    serve,
+)
+for _command in _COMMANDS:
+    _first = _FIRST.get(_command)
+    if _first:
+        add_option(_command, "help_all", HelpAll)
+    app.command(
+        _command.__name__.strip("_"),
+        help=_help(_command),
+        cls=command_class(_first) if _first else None,
+    )(_command)
 app.add_typer(plot, name="plot")

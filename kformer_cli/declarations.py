@@ -17,19 +17,22 @@ from kformer_cli.declared_option import (
 )
 
 BACKENDS = ("tensorflow", "jax", "torch")
+# What each backend reads when it is imported. PyTorch and NumPy read OMP_NUM_THREADS.
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "NPROC")
 PRESETS = ("tiny", "small", "base", "big", "paper_base", "paper_big")
 TOKENIZER_TYPES = ("bpe", "unigram")
 NORMS = ("pre", "post")
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 MATMUL_PRECISIONS = ("highest", "high", "medium")
 SELECTIONS = ("nll", "bleu")
+MADE_FOR = ("transformers", "saved_model", "ctranslate2", "onnx")
 
 PATH = os.PathLike
 _RATE = {"least": 0, "below": 1}
 _SIZE = {"least": 1}
 
 _GROUPS = {
-    "Text": [
+    "Data": [
         Option(
             "train_source",
             PATH,
@@ -50,6 +53,66 @@ _GROUPS = {
             "Source side of the validation set, on which the model is measured after each epoch.",
         ),
         Option("valid_target", PATH, "Target side of the validation set."),
+        Option(
+            "tokenizer",
+            PATH,
+            "Use this tokenizer as it is.",
+            unset="a new one is trained",
+            metavar="FOLDER",
+        ),
+        Option(
+            "tokenizer_type",
+            str,
+            "Kind of a new tokenizer; bpe splits a text into fewer pieces.",
+            "bpe",
+            applies=NEW_TOKENIZER,
+            choices=TOKENIZER_TYPES,
+            metavar="KIND",
+        ),
+        Option(
+            "vocabulary_size",
+            int,
+            "Pieces of the tokenizer, of each where the sides have one each.",
+            unset="1,000 to 32,000 by the number of pairs, so that each piece occurs often enough",
+            least=4,
+        ),
+        Option(
+            "separate_vocabularies",
+            bool,
+            "A tokenizer for each side, for languages that share no script, as English and "
+            "Chinese.",
+            unset="one for both sides",
+        ),
+        Option(
+            "max_length",
+            int,
+            "Longest sentence in tokens; longer pairs are left out and counted.",
+            256,
+            applies=NEW_MODEL,
+            least=2,
+            note=", one token and the end",
+        ),
+        Option(
+            "batch_tokens",
+            int,
+            "Most padded tokens of a batch, on the longer side; lower it if memory runs out.",
+            unset="4096, less if an epoch had under 200 steps",
+            **_SIZE,
+        ),
+        Option(
+            "max_shapes",
+            int,
+            "Most batch shapes; fewer save compilations on JAX, more save padding.",
+            unset="8; 3 on JAX, which compiles each; 1 with packed batches",
+            **_SIZE,
+        ),
+        Option(
+            "packed",
+            bool,
+            "Several sentences one after the other in each row: one batch shape, hardly any "
+            "padding, one compilation.",
+            False,
+        ),
     ],
     "Model": [
         Option(
@@ -90,23 +153,14 @@ _GROUPS = {
             metavar="RUN",
         ),
         Option(
-            "precision",
+            "made_for",
             str,
-            "Precision of the training; the mixed ones are faster on GPUs and slower on CPUs.",
-            "float32",
-            applies=NEW_MODEL,
-            unset="float32; with start_from its model's",
-            choices=PRECISIONS,
-            metavar="NAME",
-        ),
-        Option(
-            "max_length",
-            int,
-            "Longest sentence in tokens; longer pairs are left out and counted.",
-            256,
-            applies=NEW_MODEL,
-            least=2,
-            note=", one token and the end",
+            "The system that the model will be exported to, so that its kind fits: the library "
+            "transformers needs sinusoidal positions, the others take the default.",
+            unset="any but transformers",
+            choices=MADE_FOR,
+            flag="for",
+            metavar="SYSTEM",
         ),
         Option(
             "seed",
@@ -119,98 +173,27 @@ _GROUPS = {
             least=0,
             most=2**31 - 1,
         ),
-    ],
-    "Tokenizer": [
         Option(
-            "tokenizer",
-            PATH,
-            "Use this tokenizer as it is.",
-            unset="a new one is trained",
-            metavar="FOLDER",
+            "teachers",
+            list,
+            "A run whose predictions at each token of the training text the model learns from, "
+            "too (word-level distillation). Of several, their mean counts. The model has their "
+            "tokenizer unless another is given.",
+            note="run directories",
+            flag="teacher",
+            metavar="RUN",
         ),
         Option(
-            "tokenizer_type",
-            str,
-            "Kind of a new tokenizer; bpe splits a text into fewer pieces.",
-            "bpe",
-            applies=NEW_TOKENIZER,
-            choices=TOKENIZER_TYPES,
-            metavar="KIND",
-        ),
-        Option(
-            "vocabulary_size",
-            int,
-            "Pieces of the tokenizer, of each where the sides have one each.",
-            unset="1,000 to 32,000 by the number of pairs, so that each piece occurs often enough",
-            least=4,
-        ),
-        Option(
-            "separate_vocabularies",
-            bool,
-            "A tokenizer for each side, for languages that share no script, as English and "
-            "Chinese.",
-            unset="one for both sides",
-        ),
-    ],
-    "Length": [
-        Option(
-            "epochs",
-            int,
-            "Passes over the text.",
-            unset="20 to 30, with at least 2,000 updates, and no more than reach 100,000 steps",
-            changeable=True,
-            **_SIZE,
-        ),
-        Option(
-            "steps",
-            int,
-            "Steps to stop after; of epochs and steps, what comes first counts.",
-            unset="no limit",
-            changeable=True,
-            **_SIZE,
-        ),
-        Option(
-            "patience",
-            int,
-            "Stop after so many validations without a better one; 0 for never.",
-            unset="10, or those of 1,000 steps where an epoch has so few",
+            "teacher_weight",
+            float,
+            "Share of each target that is the teachers' prediction, from 0 to 1.",
+            0.8,
+            applies=TEACHERS,
             least=0,
-            note=" (0 for none)",
-            changeable=True,
+            most=1,
         ),
     ],
-    "Batches": [
-        Option(
-            "batch_tokens",
-            int,
-            "Most padded tokens of a batch, on the longer side; lower it if memory runs out.",
-            unset="4096, less if an epoch had under 200 steps",
-            **_SIZE,
-        ),
-        Option(
-            "max_shapes",
-            int,
-            "Most batch shapes; fewer save compilations on JAX, more save padding.",
-            unset="8; 3 on JAX, which compiles each; 1 with packed batches",
-            **_SIZE,
-        ),
-        Option(
-            "packed",
-            bool,
-            "Several sentences one after the other in each row: one batch shape, hardly any "
-            "padding, one compilation.",
-            False,
-        ),
-        Option(
-            "accumulate",
-            int,
-            "Batches whose gradients make one update. Warm-up and cooldown count updates, steps "
-            "counts batches.",
-            1,
-            **_SIZE,
-        ),
-    ],
-    "Regularisation": [
+    "Noise": [
         Option(
             "dropout",
             float,
@@ -271,28 +254,50 @@ _GROUPS = {
             note=" (0 for none)",
         ),
     ],
-    "Teachers": [
+    "Schedule": [
         Option(
-            "teachers",
-            list,
-            "A run whose predictions at each token of the training text the model learns from, "
-            "too (word-level distillation). Of several, their mean counts. The model has their "
-            "tokenizer unless another is given.",
-            note="run directories",
-            flag="teacher",
-            metavar="RUN",
+            "epochs",
+            int,
+            "Passes over the text.",
+            unset="20 to 30, with at least 2,000 updates, and no more than reach 100,000 steps",
+            changeable=True,
+            **_SIZE,
         ),
         Option(
-            "teacher_weight",
-            float,
-            "Share of each target that is the teachers' prediction, from 0 to 1.",
-            0.8,
-            applies=TEACHERS,
+            "steps",
+            int,
+            "Steps to stop after; of epochs and steps, what comes first counts.",
+            unset="no limit",
+            changeable=True,
+            **_SIZE,
+        ),
+        Option(
+            "patience",
+            int,
+            "Stop after so many validations without a better one; 0 for never.",
+            unset="10, or those of 1,000 steps where an epoch has so few",
             least=0,
-            most=1,
+            note=" (0 for none)",
+            changeable=True,
         ),
-    ],
-    "Optimizer": [
+        Option(
+            "valid_every",
+            int,
+            "Epochs from one validation to the next.",
+            1,
+            changeable=True,
+            **_SIZE,
+        ),
+        Option(
+            "select",
+            str,
+            "What makes a validated model the better one: the likelihood of its tokens (nll) or "
+            "its translations (bleu).",
+            "nll",
+            applies=VALIDATION,
+            choices=SELECTIONS,
+            metavar="MEASURE",
+        ),
         Option(
             "learning_rate",
             float,
@@ -325,6 +330,14 @@ _GROUPS = {
             note=" (0 for no limit)",
         ),
         Option(
+            "accumulate",
+            int,
+            "Batches whose gradients make one update. Warm-up and cooldown count updates, steps "
+            "counts batches.",
+            1,
+            **_SIZE,
+        ),
+        Option(
             "ema",
             float,
             "Momentum of a moving average of the weights, which is what is validated and saved; 0 "
@@ -334,25 +347,7 @@ _GROUPS = {
             **_RATE,
         ),
     ],
-    "Validation": [
-        Option(
-            "valid_every",
-            int,
-            "Epochs from one validation to the next.",
-            1,
-            changeable=True,
-            **_SIZE,
-        ),
-        Option(
-            "select",
-            str,
-            "What makes a validated model the better one: the likelihood of its tokens (nll) or "
-            "its translations (bleu).",
-            "nll",
-            applies=VALIDATION,
-            choices=SELECTIONS,
-            metavar="MEASURE",
-        ),
+    "Output": [
         Option(
             "quality_every",
             int,
@@ -374,12 +369,12 @@ _GROUPS = {
         Option(
             "log_dir",
             PATH,
-            "Write BLEU and chrF of the validation set for TensorBoard (package tensorboard).",
+            "Write loss, learning rate and tokens per second for TensorBoard (package "
+            "tensorboard); with a validation set also its measures, BLEU, chrF and sample "
+            "translations.",
             metavar="FOLDER",
             changeable=True,
         ),
-    ],
-    "Checkpoints": [
         Option(
             "checkpoint_every",
             int,
@@ -389,6 +384,18 @@ _GROUPS = {
             **_SIZE,
         ),
         Option("keep", int, "Checkpoints that are kept.", 2, changeable=True, **_SIZE),
+    ],
+    "Machine": [
+        Option(
+            "precision",
+            str,
+            "Precision of the training; the mixed ones are faster on GPUs and slower on CPUs.",
+            "float32",
+            applies=NEW_MODEL,
+            unset="float32; with start_from its model's",
+            choices=PRECISIONS,
+            metavar="NAME",
+        ),
     ],
 }
 TRAINING = {

@@ -95,6 +95,7 @@ class Option:
             return kinds[self.type]
         if self.above is not None:
             bounds = f"above {self.above}"
+            bounds += "" if self.most is None else f" and at most {self.most}"
         elif self.below is not None:
             bounds = f"in [{self.least}, {self.below})"
         elif self.most is not None:

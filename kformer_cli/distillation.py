@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from kformer_cli.checks import check_sides, check_trained, check_values
 from kformer_cli.environment import UsageError, quiet_imports
 from kformer_cli.options import (
     LIMITS,
@@ -106,12 +107,6 @@ def distill(
     Example: [bold]kformer distill runs/1 runs/2 runs/3 --source train.en --reference train.de
     --closest --output-source kd.en --output-target kd.de[/bold]
     """
-    with quiet_imports():
-        from kformer import streaming
-        from kformer.distillation.text import distill
-        from kformer.utils.checks import check_same_length
-        from kformer.utils.lines import read_lines
-        from kformer.utils.progress import Progress
     if backward and reference is None:
         raise UsageError(
             "--backward translates the target side of the training text: give it by --reference."
@@ -120,6 +115,16 @@ def distill(
         raise UsageError(
             "--round-trips go back and forth: give a run of the other direction by --backward."
         )
+    check_values(options)
+    check_sides([(source, "--source"), (reference, "--reference")])
+    for run in (*teachers, *(backward or ())):
+        check_trained(run)
+    with quiet_imports():
+        from kformer import streaming
+        from kformer.distillation.text import distill
+        from kformer.utils.lines import read_lines
+        from kformer.utils.progress import Progress
+        from kformer_cli.text_files import check_same_length
     sources = read_lines(source, "source")
     references = None
     if reference is not None:

@@ -8,19 +8,9 @@ import importlib
 import importlib.util
 import logging
 import os
-import re
-import sys
-import tempfile
 
-from kformer_cli.declarations import BACKENDS
-
-# What each backend reads when it is imported. PyTorch and NumPy read OMP_NUM_THREADS.
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "NPROC")
-# Lines that TensorFlow's libraries print on import whatever the log level is.
-_CHATTER = re.compile(
-    r"WARNING: All log messages before absl|[IW]\d{4} \d\d:|[IW]0000 "
-    r"|To enable the following instructions|\s*$"
-)
+from kformer_cli.banner import without_banner
+from kformer_cli.declarations import BACKENDS, THREAD_VARIABLES
 
 
 class UsageError(ValueError):
@@ -69,7 +59,7 @@ def prepare_environment(arguments):
             raise UsageError(
                 f"--threads must be a whole number of at least 1, but '{threads}' was given."
             )
-        os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(int(threads))))
+        os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(int(threads))))
 
 
 @contextlib.contextmanager
@@ -79,22 +69,10 @@ def quiet_imports():
     TensorFlow is imported here, since Keras imports it wherever it is installed, on every backend,
     as soon as it reads or writes a model.
     """
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as held, contextlib.ExitStack() as undo:
-        stderr = os.dup(2)
-        undo.callback(os.close, stderr)
-        os.dup2(held.fileno(), 2)
-        try:
-            yield
-            with contextlib.suppress(ImportError):
-                importlib.import_module("tensorflow")
-        finally:
-            sys.stderr.flush()
-            os.dup2(stderr, 2)
-            held.seek(0)
-            for line in held.read().decode(errors="replace").splitlines():
-                if not _CHATTER.match(line):
-                    print(line, file=sys.stderr)
+    with without_banner():
+        yield
+        with contextlib.suppress(ImportError):
+            importlib.import_module("tensorflow")
 
 
 def _value_of(option, arguments):

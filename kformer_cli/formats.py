@@ -7,8 +7,11 @@ from typing import Annotated
 
 import typer
 
+from kformer_cli.checks import check_trained, check_value, check_values
+from kformer_cli.declared_option import Option
 from kformer_cli.environment import quiet_imports
 from kformer_cli.export_formats import FORMATS, dtypes_help, formats_help
+from kformer_cli.model_folders import check_published, is_hub_name
 from kformer_cli.options import (
     LANGUAGES,
     MACHINE,
@@ -16,9 +19,9 @@ from kformer_cli.options import (
     Run,
     given,
     option,
-    wide_enough,
     with_options,
 )
+from kformer_cli.text_files import check_readable
 
 _EXPORT = {
     "n_best": Annotated[
@@ -47,6 +50,16 @@ _EXPORT = {
         ),
     ],
 }
+_SERVING = {
+    "serving_config": Annotated[
+        bool,
+        option(
+            "--serving-config",
+            help="saved_model: also write models.config, batching_parameters.txt and compose.yaml "
+            "of TensorFlow Serving into the folder around FOLDER.",
+        ),
+    ],
+}
 _MODULES = {
     "import_module": Annotated[
         list[str] | None,
@@ -57,6 +70,7 @@ _MODULES = {
         ),
     ],
 }
+_IMPORTED = ("float32", "float16", "bfloat16")
 _ImportedDtype = Annotated[
     str,
     option(
@@ -67,7 +81,11 @@ _ImportedDtype = Annotated[
 ]
 
 
-@with_options({**SEARCH, **_EXPORT, **LANGUAGES, **_MODULES, **MACHINE}, early_stopping=False)
+@with_options(
+    {**SEARCH, **_EXPORT, **_SERVING, **LANGUAGES, **_MODULES, **MACHINE},
+    early_stopping=False,
+    serving_config=False,
+)
 def export(
     run: Run,
     output: Annotated[
@@ -112,14 +130,22 @@ def export(
     """
     options["early_stopping"] = options["early_stopping"] or None
     search = given(options, [*SEARCH, *_EXPORT])
-    entry = _check_format(format, search, {"single": single, "signatures": signatures})
+    others = {"single": single, "signatures": signatures}
+    others["serving_config"] = options["serving_config"]
+    entry = _check_format(format, search, others)
+    check_value(Option("dtype", str, "", choices=entry.dtypes), dtype)
+    check_values(options)
+    check_trained(run)
+    if options["shortlist"] is not None:
+        check_readable(str(options["shortlist"]), "--shortlist")
     with quiet_imports():
         from kformer import streaming
+        from kformer.export.serving_config import write_serving_config
         from kformer.utils.lines import read_lines
     for module in options["import_module"] or ():
         importlib.import_module(module)
     translator = streaming.load_run_translator(run, **given(options, LANGUAGES))
-    beam_size = wide_enough(translator, options["beam_size"], options["n_best"] or 1)
+    beam_size = streaming.wide_enough(translator, options["beam_size"], options["n_best"] or 1)
     search |= given({"beam_size": beam_size, "single": single or None}, ["beam_size", "single"])
     if signatures is not None:
         search["signatures"] = [name.strip() for name in signatures.split(",") if name.strip()]
@@ -133,6 +159,8 @@ def export(
     with quiet_imports():
         folder = translator.export(output, format, **search)
     print(folder)
+    if options["serving_config"]:
+        print(*write_serving_config(output), sep="\n")
 
 
 def _check_format(format, search, others):
@@ -149,6 +177,10 @@ def _check_format(format, search, others):
     if "max_text_bytes" in search and format != "saved_model":
         raise typer.BadParameter(
             f"--max-text-bytes is for a SavedModel; the format {format} does not tokenize."
+        )
+    if others.pop("serving_config") and format != "saved_model":
+        raise typer.BadParameter(
+            f"--serving-config is for a SavedModel; TensorFlow Serving reads no {format}."
         )
     for name, value in others.items():
         if value not in (None, False) and name not in entry.options:
@@ -169,14 +201,33 @@ _Ignore = Annotated[
 ]
 
 
-@with_options({**LANGUAGES, "dtype": _ImportedDtype, "ignore": _Ignore, **MACHINE}, dtype="float32")
+_Revision = Annotated[
+    str | None,
+    option(
+        "--revision",
+        metavar="NAME",
+        help="A branch, tag or commit of a model at the hub. Default: its main branch.",
+    ),
+]
+
+
+@with_options(
+    {
+        **LANGUAGES,
+        "dtype": _ImportedDtype,
+        "ignore": _Ignore,
+        "revision": _Revision,
+        **MACHINE,
+    },
+    dtype="float32",
+)
 def import_(
     path: Annotated[
-        pathlib.Path,
+        str,
         typer.Argument(
-            metavar="FOLDER",
-            help="A downloaded model: config.json, model.safetensors or pytorch_model.bin, "
-            "tokenizer files.",
+            metavar="NAME_OR_FOLDER",
+            help="A model's name at the Hugging Face hub, or the folder of a downloaded one: "
+            "config.json, model.safetensors or pytorch_model.bin, tokenizer files.",
         ),
     ],
     output: Annotated[
@@ -191,15 +242,27 @@ def import_(
     default it searches as the model's generation_config.json asks, so that `kformer translate RUN`
     returns what the model's own library returns.
 
-    Example: [bold]kformer import opus-mt-en-de --output runs/opus-mt-en-de[/bold]
+    Examples: [bold]kformer import Helsinki-NLP/opus-mt-en-de --output runs/opus-mt-en-de[/bold]
+
+    [bold]kformer import opus-mt-en-de --output runs/opus-mt-en-de[/bold]
+
+    A download is kept in the cache of huggingface_hub, goes on where it broke off, and is verified.
+    HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE count as in its own command `hf`.
     """
+    check_value(Option("dtype", str, "", choices=_IMPORTED), options["dtype"])
+    if not is_hub_name(path):
+        check_published(path)
+    if output.exists() or output.is_symlink():
+        raise FileExistsError(
+            f"There is something at {output} already: give another folder, or remove it first."
+        )
     with quiet_imports():
         from kformer.interop import import_checkpoint
     with quiet_imports():
         run = import_checkpoint(
             path,
             output,
-            **given(options, [*LANGUAGES, "dtype"]),
+            **given(options, [*LANGUAGES, "dtype", "revision"]),
             ignore=options["ignore"] or (),
             report=lambda text: print(f"warning: {text}", file=sys.stderr),
         )

@@ -7,17 +7,19 @@ import contextlib
 import contextvars
 
 from kformer_cli.declarations import TRAINING
+from kformer_cli.serving_options import SERVING
 
 # Name in Python: name on the command line. Of the options that are no options of a training, those
 # that messages name; a test compares them with the commands.
 _OTHERS = (
     "beam_size length_penalty length_ratio length_offset repetition_penalty no_repeat_ngram_size "
     "max_text_bytes n_best early_stopping shortlist temperature top_k top_p source_language "
-    "target_language ensemble dtype tokenize batch_size signatures"
+    "target_language ensemble dtype tokenize batch_size signatures revision "
+    "workers field output_field scores backend threads"
 )
 FLAGS = {name: f"--{name.replace('_', '-')}" for name in _OTHERS.split()}
 FLAGS |= {"sampling": "--sample"}
-FLAGS |= {name: f"--{option.flag}" for name, option in TRAINING.items()}
+FLAGS |= {name: f"--{option.flag}" for name, option in {**SERVING, **TRAINING}.items()}
 _on_command_line = contextvars.ContextVar("on_command_line", default=False)
 
 
@@ -33,6 +35,11 @@ def command_line_names(are_used=True):
         yield
     finally:
         _on_command_line.reset(token)
+
+
+def in_python(text):
+    """A part of a message for those who write Python; it is empty on the command line."""
+    return "" if _on_command_line.get() else text
 
 
 def named(name):

@@ -122,6 +122,7 @@ BatchSize = Annotated[
 ]
 
 
+Json = Annotated[bool, option("--json", help="Print one JSON object instead of lines to read.")]
 Sample = Annotated[
     bool, option("--sample", help="Sample translations instead of searching for the best.")
 ]
@@ -165,6 +166,22 @@ LANGUAGES = {"source_language": SourceLanguage, "target_language": TargetLanguag
 MACHINE = {"threads": Threads, "backend": Backend}
 
 
+def in_panel(name, declarations):
+    """The same declarations, which `--help-all` shows under this heading."""
+    for annotation in declarations.values():
+        annotation.__metadata__[0].rich_help_panel = name
+    return declarations
+
+
+for _name, _group in (
+    ("Search", SEARCH),
+    ("Sampling", {"sample": Sample, **SAMPLING}),
+    ("Languages", LANGUAGES),
+    ("Machine", {**MACHINE, "batch_size": BatchSize}),
+):
+    in_panel(_name, _group)
+
+
 def with_options(declarations, **defaults):
     """A decorator: gives a command declared options, which it takes as `**options`.
 
@@ -201,10 +218,3 @@ def with_options(declarations, **defaults):
 def given(options, names):
     """The options of these names that are set."""
     return {name: options[name] for name in names if options[name] is not None}
-
-
-def wide_enough(translator, beam_size, n_best):
-    """The beam size, raised to `n_best` if it is unset and the search is not fixed."""
-    default = getattr(translator.options, "beam_size", None)
-    is_too_narrow = beam_size is None and default is not None and n_best > default
-    return n_best if is_too_narrow else beam_size

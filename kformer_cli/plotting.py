@@ -1,17 +1,20 @@
-"""The commands that plot: `plot attention` and `plot training`."""
+"""The commands that plot: `plot attention`, `training`, `positions` and `lengths`."""
 
+import json
 import pathlib
 import sys
 from typing import Annotated
 
 import typer
 
+from kformer_cli.checks import check_run, check_text, check_trained, check_values
 from kformer_cli.environment import quiet_imports
-from kformer_cli.options import MACHINE, BeamSize, Run, given, option, with_options
+from kformer_cli.options import MACHINE, BeamSize, Json, Run, given, option, with_options
 
 plot = typer.Typer(
     no_args_is_help=True,
-    help="Plot attention maps or training curves. Needs Matplotlib: pip install kformer\\[plots].",
+    help="Plot attention maps, training curves, positions, or time against length. Needs "
+    "Matplotlib: pip install kformer\\[plots].",
 )
 Output = Annotated[
     pathlib.Path, option("--output", metavar="FILE", help="The picture: .png, .svg or .pdf.")
@@ -33,14 +36,17 @@ _MAPS = {
     ],
     "layer": Annotated[
         list[int] | None,
-        option("--layer", help="A layer to plot, from 1. Give it again for more. Default: all."),
+        option(
+            "--layer",
+            help="A layer to plot, from 1. Give it again for more. Default: the last one; with "
+            "--mean or --head all.",
+        ),
     ],
     "head": Annotated[
         list[int] | None,
         option(
             "--head",
-            help="A head to plot, from 1. Give it again for more. Default: all heads of the layers "
-            "that are given; without --layer the mean of the heads.",
+            help="A head to plot, from 1. Give it again for more. Default: all heads.",
         ),
     ],
     "mean": Annotated[
@@ -70,19 +76,25 @@ def attention(
     Example: [bold]kformer plot attention runs/en-de --source "A man rides a horse." --output
     attention.png[/bold]
     """
+    check_values(options)
+    chosen = {name: _from_zero(options[name], name) for name in ("layer", "head")}
+    check_trained(run)
     with quiet_imports():
         from kformer import plots
         from kformer.translator import Translator
     is_page = output.suffix.lower() in (".html", ".htm")
     if not is_page:
         plots.style.check_suffix(output)
-    chosen = {name: _from_zero(options[name], name) for name in ("layer", "head")}
     translator = Translator.load(run)
+    if not chosen["layer"] and not chosen["head"] and not options["mean"]:
+        chosen["layer"] = [-1]
     maps = plots.attention_maps(
         translator, source, options["target"], **given(options, ["beam_size"])
     )
     if is_page:
-        plots.style.write_text(output, plots.attention_html(maps))
+        plots.style.write_text(
+            output, plots.attention_html(maps, model=pathlib.Path(run).resolve().name)
+        )
     else:
         figure = plots.plot_attention(
             maps,
@@ -121,8 +133,84 @@ def training(
 
     Example: [bold]kformer plot training runs/1 runs/2 --output curves.png[/bold]
     """
+    for run in runs:
+        check_run(run)
     with quiet_imports():
         from kformer import plots
     plots.style.check_suffix(output)
     plots.save(plots.plot_training(runs, metrics=tuple(metric or ("nll", "bleu"))), output)
     print(output, file=sys.stderr)
+
+
+@plot.command()
+@with_options(MACHINE)
+def positions(
+    run: Run,
+    output: Output,
+    count: Annotated[
+        int, option("--count", min=2, show_default=True, help="Positions to plot.")
+    ] = 64,
+    similarity: Annotated[
+        bool, option("--similarity", help="Plot how alike each two positions are instead.")
+    ] = False,
+    **options,
+):
+    """Plot the position vectors of a model: fixed, learned or rotary ones.
+
+    Example: [bold]kformer plot positions runs/en-de --output positions.png[/bold]
+    """
+    check_trained(run)
+    with quiet_imports():
+        from kformer import plots
+        from kformer.saving import load_run
+    plots.style.check_suffix(output)
+    vectors = plots.position_vectors(load_run(run)[0], count)
+    picture = plots.plot_similarity if similarity else plots.plot_positions
+    plots.save(picture(vectors), output)
+    print(output, file=sys.stderr)
+
+
+@plot.command()
+@with_options({"beam_size": BeamSize, **MACHINE})
+def lengths(
+    run: Run,
+    source: Annotated[
+        pathlib.Path, option("--source", metavar="FILE", help="Text, of which sentences are made.")
+    ],
+    output: Output,
+    length: Annotated[
+        list[int] | None,
+        option(
+            "--length",
+            min=1,
+            help="Source tokens to measure. Give it again for more. Default: 8, 16, 32, 64, 128, "
+            "as far as the model goes.",
+        ),
+    ] = None,
+    as_json: Json = False,
+    **options,
+):
+    """Measure and plot how long a translation takes, by the length of its source.
+
+    Each sentence is made of words of the given text, and is translated alone, three times; the
+    shortest time counts.
+
+    Example: [bold]kformer plot lengths runs/en-de --source test.en --output lengths.png[/bold]
+    """
+    check_values(options)
+    check_trained(run)
+    check_text(source, "--source")
+    with quiet_imports():
+        from kformer import plots
+        from kformer.streaming import time_by_length
+        from kformer.translator import Translator
+        from kformer.utils.lines import read_lines
+    plots.style.check_suffix(output)
+    translator = Translator.load(run)
+    found = time_by_length(
+        translator, read_lines(source, "source"), length, **given(options, ["beam_size"])
+    )
+    plots.save(plots.plot_lengths({run: found}, what="seconds"), output)
+    print(
+        json.dumps({"seconds": found}) if as_json else output, file=None if as_json else sys.stderr
+    )

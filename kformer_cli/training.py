@@ -5,18 +5,23 @@ import os
 import pathlib
 import signal
 import sys
+import types
 from typing import Annotated
 
 import typer
 
+from kformer_cli.checks import check_output, check_run, check_sides, check_text, check_value
+from kformer_cli.combinations import check_combinations
 from kformer_cli.declarations import TRAINING
-from kformer_cli.environment import Interrupted, UsageError, quiet_imports
+from kformer_cli.environment import Interrupted, quiet_imports
 from kformer_cli.options import (
     BACKEND_HELP,
     MACHINE,
     THREADS_HELP,
     Backend,
+    Json,
     Run,
+    in_panel,
     option,
     with_options,
 )
@@ -57,9 +62,11 @@ def quickstart(
         bool,
         option(
             "--quick",
-            help="A minute instead of several: everything runs, but the translations are poor.",
+            help="A smoke test: a minute instead of several. Everything runs once, but the model "
+            "has not learnt to translate.",
         ),
     ] = False,
+    as_json: Json = False,
     **options,
 ):
     """Train on generated pairs, measure, export and translate: the whole way in minutes, without
@@ -72,8 +79,16 @@ def quickstart(
     Example: [bold]kformer quickstart[/bold]
     """
     with quiet_imports():
+        from rich.console import Console
+
         from kformer.examples import quickstart
-    quickstart(output, saved_model, steps=steps, seed=seed, quick=quick)
+    # With --json standard output has the object alone.
+    console = Console(stderr=True, highlight=False) if as_json else None
+    result = quickstart(output, saved_model, steps=steps, seed=seed, quick=quick, console=console)
+    if as_json:
+        parts = {"run": str(result.run), "saved_model": str(result.saved_model)}
+        parts |= {"accuracy": result.accuracy, "seconds": result.seconds}
+        print(json.dumps(parts, ensure_ascii=False))
 
 
 _Resume = Annotated[
@@ -82,6 +97,7 @@ _Resume = Annotated[
         "--resume",
         help="Go on where the training in RUN was interrupted, with the options that it began "
         "with.",
+        rich_help_panel="Output",
     ),
 ]
 
@@ -90,7 +106,9 @@ def _machine_parameters():
     panel = {"rich_help_panel": "Machine"}
     return {
         "threads": Annotated[int | None, option("--threads", help=THREADS_HELP, **panel)],
-        "backend": Annotated[str | None, option("--backend", help=BACKEND_HELP, **panel)],
+        "backend": Annotated[
+            str | None, option("--backend", metavar="NAME", help=BACKEND_HELP, **panel)
+        ],
         "matmul_precision": Annotated[
             str | None,
             option(
@@ -130,8 +148,14 @@ def _declared_parameters():
 
 
 @with_options(
-    {"resume": _Resume, **dict(_declared_parameters()), **_machine_parameters()},
+    {
+        **dict(_declared_parameters()),
+        "resume": _Resume,
+        **in_panel("Output", {"as_json": Json}),
+        **_machine_parameters(),
+    },
     resume=False,
+    as_json=False,
     keep_memory=True,
 )
 def train(
@@ -141,6 +165,7 @@ def train(
             "--output",
             metavar="RUN",
             help="The run directory to make, or with --resume to go on with.",
+            rich_help_panel="Output",
         ),
     ],
     **options,
@@ -161,10 +186,8 @@ def train(
     settings["teachers"] = settings["teachers"] or None
     settings["model_options"] = dict(map(_name_and_value, settings["model_options"] or ())) or None
     for name, value in settings.items():
-        try:
-            TRAINING[name].check(value, f"--{TRAINING[name].flag}")
-        except ValueError as error:
-            raise UsageError(str(error)) from None
+        check_value(TRAINING[name], value)
+    _check_files(output, settings, options["resume"])
     with quiet_imports():
         from kformer.trainer import train_run
         from kformer.training import configure_machine
@@ -175,7 +198,25 @@ def train(
         result = train_run(output, resume=options["resume"], **settings)
     except KeyboardInterrupt as error:
         raise _interrupted(output, error) from None
+    if options["as_json"]:
+        parts = {"run": str(result.path), "steps": result.steps, "best": result.best}
+        latest = {name: values[-1] for name, values in result.history.items() if values}
+        print(json.dumps({**parts, "latest": latest}))
+        return
     print(result.path)
+
+
+def _check_files(output, settings, resume):
+    """Checks the files, folders and combinations of a training."""
+    if output.exists() and not output.is_dir():
+        raise NotADirectoryError(f"{output} is a file, so no run directory can be made there.")
+    flags = {name: f"--{TRAINING[name].flag}" for name in settings}
+    for names in (("valid_source", "valid_target"), ("train_source", "train_target")):
+        check_sides([(settings[name], flags[name]) for name in names])
+    for run in filter(None, [settings["start_from"], *(settings["teachers"] or ())]):
+        check_run(run)
+    if not resume:  # Else the training has the options that it began with, too.
+        check_combinations(types.SimpleNamespace(**settings))
 
 
 def _interrupted(run, error):
@@ -209,6 +250,59 @@ def _name_and_value(text):
         return name, value
 
 
+def card(
+    run: Run,
+    output: Annotated[
+        pathlib.Path | None,
+        option("--output", metavar="FILE", help="Where the card goes. Default: RUN/README.md."),
+    ] = None,
+    scores: Annotated[
+        list[pathlib.Path] | None,
+        option(
+            "--scores",
+            metavar="FILE",
+            help="What `kformer evaluate --json` printed. Give the option again for more.",
+        ),
+    ] = None,
+    language: Annotated[
+        list[str] | None,
+        option(
+            "--language",
+            metavar="CODE",
+            help="A language of the model, such as en. Give the option again for more.",
+        ),
+    ] = None,
+    license: Annotated[
+        str | None,
+        option("--license", metavar="NAME", help="Licence of the weights, such as cc-by-4.0."),
+    ] = None,
+):
+    """Write a model card: data, training, scores, and the command that makes the run again.
+
+    A run with its card can be uploaded as it is: [bold]hf upload NAME runs/en-de[/bold], the model
+    hub's own tool, whose `--exclude` leaves checkpoints and prepared text at home.
+
+    Example: [bold]kformer card runs/en-de --scores test.json --language en --language de[/bold]
+    """
+    check_run(run)
+    for path in scores or ():
+        check_text(path, "--scores")
+    check_output(output)
+    with quiet_imports():
+        from kformer.trainer import model_card
+        from kformer.utils.files import read_json, replacing
+    text = model_card(
+        run,
+        scores=[read_json(path) for path in scores or ()],
+        languages=language or (),
+        license=license,
+    )
+    output = output or pathlib.Path(run) / "README.md"
+    with replacing(output) as aside:
+        aside.write_text(text, encoding="utf-8")
+    print(output)
+
+
 def average(
     run: Run,
     output: Annotated[
@@ -228,6 +322,7 @@ def average(
 
     Example: [bold]kformer average runs/en-de --last 10 --output runs/en-de-averaged[/bold]
     """
+    check_run(run)
     with quiet_imports():
         from kformer.saving import load_run, read_config, save_run
         from kformer.training import average_checkpoints

@@ -1,6 +1,9 @@
 """The commands that translate and measure: `translate`, `evaluate` and `score`."""
 
+import contextlib
 import functools
+import importlib
+import itertools
 import json
 import pathlib
 import sys
@@ -8,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from kformer_cli.environment import UsageError, quiet_imports
+from kformer_cli.checks import check_models, check_output, check_run, check_sides, check_values
+from kformer_cli.environment import Interrupted, UsageError, quiet_imports
 from kformer_cli.options import (
     LANGUAGES,
     MACHINE,
@@ -16,14 +20,18 @@ from kformer_cli.options import (
     SEARCH,
     BatchSize,
     Ensemble,
+    Json,
     Model,
     Run,
     Sample,
     given,
     option,
-    wide_enough,
     with_options,
 )
+from kformer_cli.text_files import check_readable, check_same_length, count_lines
+
+# The parameters of commands hide it.
+input_line = input
 
 Input = Annotated[
     pathlib.Path | None,
@@ -80,6 +88,43 @@ Dtype = Annotated[
         "model's own.",
     ),
 ]
+_BATCH = {
+    "workers": Annotated[
+        int | None,
+        option(
+            "--workers",
+            min=1,
+            help="Translate a file by so many processes, each with one thread or --threads. A job "
+            "that ended early goes on when the command is given again.",
+        ),
+    ],
+    "ray_address": Annotated[
+        str | None,
+        option(
+            "--ray-address",
+            metavar="ADDRESS",
+            help="With --workers: a Ray cluster to work on, such as 10.0.0.1:6379. Its machines "
+            "see model and output by the same paths. Default: this machine.",
+        ),
+    ],
+    "field": Annotated[
+        str | None,
+        option(
+            "--field",
+            metavar="NAME",
+            help="With --workers: the field of JSON lines or the column of Parquet with the text. "
+            "Default: text.",
+        ),
+    ],
+    "output_field": Annotated[
+        str | None,
+        option(
+            "--output-field",
+            metavar="NAME",
+            help="With --workers: the field or column for the translation. Default: translation.",
+        ),
+    ],
+}
 _TRANSLATOR = {
     **LANGUAGES,
     "ensemble": Ensemble,
@@ -89,7 +134,9 @@ _TRANSLATOR = {
 }
 
 
-@with_options({**SEARCH, "sample": Sample, **SAMPLING, **_TRANSLATOR}, sample=False, batch_size=64)
+@with_options(
+    {**SEARCH, "sample": Sample, **SAMPLING, **_TRANSLATOR, **_BATCH}, sample=False, batch_size=64
+)
 def translate(
     model: Model,
     input: Input = None,
@@ -102,30 +149,46 @@ def translate(
 
     Every input line has exactly one output line: an empty line gives an empty line, and bytes that
     are not UTF-8 are read as U+FFFD. A SavedModel's search is fixed at its export, so other search
-    options than those are refused.
+    options than those are refused. With --workers files may be compressed (.gz, .zst), JSON
+    lines (.jsonl) or Parquet (.parquet).
 
     Examples: [bold]echo "A man rides a horse." | kformer translate runs/en-de[/bold]
 
     [bold]kformer translate saved_models/en-de --input test.en --output test.de[/bold]
+
+    [bold]kformer translate saved_models/en-de --input all.en.gz --output all.de.gz --workers
+    8[/bold]
     """
     if given(options, SAMPLING) and not options["sample"]:
         raise typer.BadParameter("--temperature, --top-k, --top-p and --seed are for --sample.")
-    with quiet_imports():
-        from kformer import streaming
-        from kformer.utils.lines import check_readable, count_lines
-        from kformer.utils.progress import Progress
+    check_values({**options, "n_best": n_best})
+    check_models(model, options["ensemble"])
+    check_output(output)
+    if options["workers"] is not None:
+        _translate_by_workers(model, input, output, n_best, scores, options)
+        return
+    for name in given(options, _BATCH):
+        raise typer.BadParameter(f"--{name.replace('_', '-')} is for --workers.")
+    total = None
     if input is not None:
-        check_readable(str(input), "input")
+        check_readable(str(input), "--input")
+        total = count_lines(str(input)) if input.is_file() else None
     elif sys.stdin is None:
         raise UsageError("Standard input is closed: give the text to translate by --input.")
+    with quiet_imports():
+        from kformer import streaming
+        from kformer.utils.progress import Progress
     translator = _open_translator(model, options)
     search = given(options, [*SEARCH, *SAMPLING]) | {"sampling": options["sample"] or None}
     if not options["sample"]:
-        search["beam_size"] = wide_enough(translator, options["beam_size"], n_best)
+        search["beam_size"] = streaming.wide_enough(translator, options["beam_size"], n_best)
     search = streaming.search_options(translator, **search, n_best=n_best)
     batch_size = options["batch_size"]
-    total = count_lines(str(input)) if input is not None else None
-    with Progress(total) as progress, streaming.open_output(output) as out:
+    is_typed = input is None and sys.stdin.isatty()
+    with (
+        contextlib.nullcontext() if is_typed else Progress(total) as progress,
+        streaming.open_output(output) as out,
+    ):
 
         def write(results):
             for result in results:
@@ -133,6 +196,9 @@ def translate(
                 out.write(line.encode() + b"\n")
             out.flush()
 
+        if is_typed:
+            _converse(functools.partial(translator.translate, **search), write)
+            return
         with open(input, "rb") if input is not None else sys.stdin.buffer as lines:
             truncated = streaming.translate_lines(
                 lines,
@@ -142,6 +208,54 @@ def translate(
                 progress=progress,
             )
     streaming.warn_truncated(truncated)
+
+
+def _translate_by_workers(model, input, output, n_best, scores, options):
+    if input is None or output is None:
+        raise typer.BadParameter("--workers needs --input FILE and --output FILE.")
+    with quiet_imports():
+        from kformer.serving.batch import BatchOptions, translate_file
+        from kformer.streaming import warn_truncated
+        from kformer.utils.progress import Progress
+    others = ("batch_size", "dtype", "backend", "threads", "field", "output_field")
+    batch_options = BatchOptions(
+        model=model,
+        n_best=n_best,
+        scores=scores,
+        search=given(options, [*SEARCH, *SAMPLING])
+        | ({"sampling": True} if options["sample"] else {}),
+        ensemble=tuple(options["ensemble"] or ()),
+        **given(options, [*others, *LANGUAGES]),
+    )
+    try:
+        with Progress(what="records") as progress:
+            result = translate_file(
+                input,
+                output,
+                batch_options,
+                workers=options["workers"],
+                address=options["ray_address"],
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted: give the same command again to go on.") from None
+    warn_truncated(result.truncated)
+def _converse(translate, write):
+    """Translates each line that somebody types, at once."""
+    print("Type a sentence and press Enter; Ctrl-D ends.", file=sys.stderr)
+    with contextlib.suppress(ImportError):
+        importlib.import_module("readline")  # Arrow keys and a history, by being imported.
+    for number in itertools.count():
+        try:
+            # `input` writes its prompt to standard output, which must hold translations alone if
+            # it goes to a file.
+            if not sys.stdout.isatty():
+                print("> ", end="", file=sys.stderr, flush=True)
+            text = input_line("> " if sys.stdout.isatty() else "")
+        except EOFError:
+            print(file=sys.stderr)
+            return
+        write(translate([text], first_index=number))
 
 
 def _open_translator(model, options):
@@ -164,9 +278,7 @@ def evaluate(
         pathlib.Path | None,
         option("--output", metavar="FILE", help="Also write the translations to this file."),
     ] = None,
-    as_json: Annotated[
-        bool, option("--json", help="Print one JSON object instead of lines to read.")
-    ] = False,
+    as_json: Json = False,
     **options,
 ):
     """Translate a test set and print sacreBLEU's BLEU and chrF, with the signatures that make them
@@ -175,16 +287,17 @@ def evaluate(
     Example: [bold]kformer evaluate runs/en-de --source test.en --reference test.de --beam-size
     5[/bold]
     """
+    check_values(options)
+    check_sides([(source, "--source"), *((path, "--reference") for path in reference)])
+    check_models(model, options["ensemble"])
+    check_output(output)
     with quiet_imports():
         from kformer import streaming
         from kformer.evaluation.scores import evaluate
-        from kformer.utils.checks import check_same_length
         from kformer.utils.lines import read_lines
         from kformer.utils.progress import Progress
     sources = read_lines(source, "source")
     references = [read_lines(path, "reference") for path in reference]
-    for path, texts in zip(reference, references, strict=True):
-        check_same_length(f"'{source}'", len(sources), f"'{path}'", len(texts))
     translator = _open_translator(model, options)
     search = streaming.search_options(translator, **given(options, SEARCH))
     settings = {"tokenize": tokenize, "lowercase": lowercase, "batch_size": options["batch_size"]}
@@ -210,6 +323,7 @@ def score(
         pathlib.Path,
         option("--target", metavar="FILE", help="The translations to score: line n of line n."),
     ],
+    as_json: Json = False,
     **options,
 ):
     """Print the log-probability of given translations, one number per line.
@@ -219,9 +333,11 @@ def score(
 
     Example: [bold]kformer score runs/en-de --source test.en --target test.de[/bold]
     """
+    check_values(options)
+    check_sides([(source, "--source"), (target, "--target")])
+    check_run(run)
     with quiet_imports():
         from kformer import streaming
-        from kformer.utils.checks import check_same_length
         from kformer.utils.lines import read_lines
         from kformer.utils.progress import Progress
     sources, targets = read_lines(source, "source"), read_lines(target, "target")
@@ -232,4 +348,11 @@ def score(
     with Progress(len(sources)) as progress:
         scores = translator.score(sources, targets, batch_size=batch_size, progress=progress)
     streaming.warn_truncated([i for i, score in enumerate(scores, 1) if score.truncated])
+    if as_json:
+        numbers = {
+            "scores": [float(score) for score in scores],
+            "truncated": [score.truncated for score in scores],
+        }
+        print(json.dumps(numbers))
+        return
     print(*(f"{score:.6f}" for score in scores), sep="\n")

@@ -13,9 +13,14 @@ from tests.hiding import hiding
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # A module may import from its own package and from those before it, also inside functions.
 ORDER = [
+    "kformer_cli.banner",
     "kformer_cli.declared_option",
     "kformer_cli.declarations",
+    "kformer_cli.serving_options",
     "kformer_cli.option_names",
+    "kformer_cli.combinations",
+    "kformer_cli.text_files",
+    "kformer_cli.model_folders",
     "kformer_cli.export_formats",
     "kformer.utils",
     "kformer.layers",
@@ -33,6 +38,7 @@ ORDER = [
     "kformer.export",
     "kformer.trainer",
     "kformer.streaming",
+    "kformer.serving",
     "kformer.plots",
     "kformer.examples",
     "kformer",
@@ -44,6 +50,7 @@ DOORS = {
     ("kformer.models.language_model.TransformerDecoder.generate", "kformer.decoding"),
     ("kformer.models.language_model.TransformerDecoder.continuation_options", "kformer.decoding"),
     ("kformer.translator.Translator.export", "kformer.export"),
+    ("kformer.translator.Translator.from_pretrained", "kformer.interop"),
 }
 # The modules that may import a backend's library, inside functions.
 BACKEND_MODULES = (
@@ -53,6 +60,7 @@ BACKEND_MODULES = (
     "kformer.training.projected_loss_torch",
     "kformer.utils.backend",
     "kformer.decoding.fast.",
+    "kformer.serving.",
 )
 
 pytestmark = pytest.mark.any_backend
@@ -169,3 +177,15 @@ assert "tensorflow" not in sys.modules and "matplotlib" not in sys.modules
             text=True,
         )
         assert run.returncode == 0, run.stderr
+        assert run.stdout == run.stderr == "", "import kformer prints nothing"
+
+
+def test_an_import_on_tensorflow_prints_no_banner_and_keeps_what_others_say():
+    code = "import kformer_cli.banner, os\nwith kformer_cli.banner.without_banner():\n"
+    code += "    os.write(2, b'a user\\'s own line\\n')\n    import kformer"
+    environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)  # That would silence TensorFlow by itself.
+    run = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, text=True
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "a user's own line\n")

@@ -22,10 +22,12 @@ from kformer.data.corpus import (
     vocabulary_fingerprint,
 )
 from kformer.text.folder import fingerprint_parts
-from kformer.utils.checks import check_same_length, check_whole
+from kformer.utils.checks import check_whole
 from kformer.utils.checksums import with_checksum
 from kformer.utils.files import entries, new_folder
-from kformer.utils.lines import check_readable, count_lines, describe, is_path, read_chunks
+from kformer.utils.lines import describe, read_chunks
+from kformer_cli.option_names import named
+from kformer_cli.text_files import check_readable, check_same_length, count_lines, is_path
 
 CHUNK_LINES = 20_000
 NUM_EXAMPLES = 10
@@ -290,8 +292,9 @@ def _write(source, writer, progress, total, chunks):
     if writer.num_pairs == 0:
         raise ValueError(
             f"No pair is left to train on: of {writer.num_lines} pairs, {writer.left_out['empty']} "
-            f"have an empty side and {writer.left_out['too_long']} have more than max_length="
-            f"{writer.max_length} tokens on a side; check the files or raise max_length."
+            f"have an empty side and {writer.left_out['too_long']} have more than "
+            f"{named('max_length')}={writer.max_length} tokens on a side; check the files or raise "
+            f"{named('max_length')}."
         )
     return writer.meta()
 
@@ -313,11 +316,12 @@ def _pairs(source, target):
 
 def _left_out(meta):
     """A sentence for each reason why pairs were left out."""
+    name_of_limit = named("max_length")
     reasons = {
-        "too_long": f"have more than max_length={meta['max_length']} tokens on a side",
+        "too_long": f"have more than {name_of_limit}={meta['max_length']} tokens on a side",
         "empty": "have an empty side",
     }
-    remedies = {"too_long": "; raise max_length to keep them", "empty": ""}
+    remedies = {"too_long": f"; raise {name_of_limit} to keep them", "empty": ""}
     for name, reason in reasons.items():
         if count := meta[f"num_{name}"]:
             numbers = ", ".join(map(str, meta[f"{name}_examples"]))

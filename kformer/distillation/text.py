@@ -5,7 +5,7 @@ directions.
 from typing import NamedTuple
 
 from kformer.distillation.soft_targets import soft_targets
-from kformer.utils.checks import check_same_length
+from kformer_cli.text_files import check_same_length
 
 __all__ = ["DistilledText", "distill", "soft_targets"]
 

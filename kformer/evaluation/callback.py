@@ -2,7 +2,12 @@
 
 from kformer.training.averages import averaged_weights
 from kformer.training.callbacks.step_counter import StepCounter
-from kformer.utils.checks import check_same_length, check_whole
+from kformer.training.callbacks.tensorboard import Board
+from kformer.utils.checks import check_whole
+from kformer_cli.text_files import check_same_length
+
+# The sentences that TensorBoard shows.
+_SAMPLES = 8
 
 
 class TranslationQuality(StepCounter):
@@ -24,8 +29,8 @@ class TranslationQuality(StepCounter):
         tokenize: str, default `None`. As for `kformer.evaluation.evaluate`; `None` for the one that
             suits the references' script.
         lowercase: bool, default `False`. As for `kformer.evaluation.evaluate`.
-        log_dir: path, default `None`. A folder for TensorBoard, which then shows `bleu` and `chrf`
-            by steps; needs the package tensorboard.
+        log_dir: path, default `None`. A folder for TensorBoard, which then shows `bleu`, `chrf` and
+            some translations by steps; needs the package tensorboard.
         resume_from: a `TrainingState`, default `None`.
         **options: fields of `kformer.decoding.SearchOptions`; a beam of 1 by default.
 
@@ -80,9 +85,7 @@ class TranslationQuality(StepCounter):
         self.results = []
         self._writer = None
         if log_dir is not None:
-            from tensorboard.summary import Writer
-
-            self._writer = Writer(str(log_dir))
+            self._writer = Board(log_dir)
         self._translator = None
 
     def on_train_batch_end(self, batch, logs=None):
@@ -124,7 +127,16 @@ class TranslationQuality(StepCounter):
             result = evaluate(self._translator, self.sources, self.references, **options)
         self.results.append((self.step, result))
         if self._writer is not None:
-            self._writer.add_scalar("bleu", result.bleu, self.step)
-            self._writer.add_scalar("chrf", result.chrf, self.step)
+            self._writer.number("bleu", result.bleu, self.step)
+            self._writer.number("chrf", result.chrf, self.step)
+            self._writer.text("translations", self._table(result.hypotheses), self.step)
             self._writer.flush()
         return result
+
+    def _table(self, hypotheses):
+        """Some sentences with their translations, spread over the validation set, in Markdown."""
+        rows = [("source", "translation", "reference"), ("---",) * 3]
+        texts = list(zip(self.sources, hypotheses, self.references, strict=True))
+        rows += texts[:: max(1, len(texts) // _SAMPLES)][:_SAMPLES]
+        lines = (" | ".join(text.replace("|", "\\|") for text in row) for row in rows)
+        return "\n".join(f"| {line} |" for line in lines)

@@ -1,8 +1,11 @@
 """The quality of translations: BLEU and chrF, by sacreBLEU."""
 
 import dataclasses
+from collections.abc import Sequence
 
-from kformer.utils.checks import check_choice, check_same_length
+from kformer.utils.checks import check_choice
+from kformer.utils.types import Progress
+from kformer_cli.text_files import check_same_length
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,15 +43,15 @@ class EvaluationResult:
 
 def evaluate(
     translator,
-    sources,
-    references,
+    sources: Sequence[str],
+    references: Sequence[str] | Sequence[Sequence[str]],
     *,
-    tokenize="13a",
-    lowercase=False,
-    batch_size=64,
-    progress=None,
+    tokenize: str = "13a",
+    lowercase: bool = False,
+    batch_size: int = 64,
+    progress: Progress | None = None,
     **options,
-):
+) -> EvaluationResult:
     """Translates a test set and compares the translations with its references.
 
     Args:

@@ -117,7 +117,8 @@ def quickstart(
     clock("data")
     model = _train(tokenizer, train, steps, seed, say)
     clock("training")
-    translator = Translator(model, tokenizer, config={"quickstart": {"steps": steps, "seed": seed}})
+    config = {"quickstart": {"steps": steps, "seed": seed}, "example": SENTENCES[0]}
+    translator = Translator(model, tokenizer, config=config)
     count = NUM_TEST_PAIRS if not quick else NUM_TEST_PAIRS // 10
     accuracy = exact_match(translator, generate_pairs(count, seed=seed, split="test"))
     clock("measuring")

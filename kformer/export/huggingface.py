@@ -13,6 +13,7 @@ from kformer.models import Transformer
 from kformer.utils.checks import check_choice
 from kformer.utils.files import new_folder
 from kformer_cli.export_formats import FORMATS
+from kformer_cli.option_names import named
 
 # The size at which that library begins a new file, too.
 _SHARD_BYTES = 2 * 10**9
@@ -123,13 +124,20 @@ def check_model(model):
             raise ValueError(
                 f"The model has {name}={config[name]!r}, which the format hf cannot hold: its "
                 "architectures have sinusoidal positions from 0, no norm behind the embeddings, an "
-                "epsilon of 1e-5 and an even hidden size."
+                f"epsilon of 1e-5 and an even hidden size. {_remedy()}"
             )
     if config["normalize_first"] and not config["share_embeddings"]:
         raise ValueError(
             "The format hf cannot hold a pre-norm model with separate embeddings: train with one "
-            "vocabulary for both sides, or with norm=post."
+            f"vocabulary for both sides, or with {named('norm')}=post. {_remedy()}"
         )
+
+
+def _remedy():
+    return (
+        f"A training with {named('made_for')}=transformers chooses a model that fits; this one "
+        "goes to saved_model, ctranslate2 and onnx."
+    )
 
 
 def check_tokenizer(tokenizer):

@@ -1,14 +1,16 @@
 """One function for all export formats, which `kformer_cli.export_formats` lists."""
 
 import importlib
+import pathlib
 
 from kformer.utils.checks import check_choice
+from kformer.utils.types import Path
 from kformer_cli.export_formats import FORMATS, ExportFormat
 
 __all__ = ["FORMATS", "ExportFormat", "export"]
 
 
-def export(translator, path, format="saved_model", **options):
+def export(translator, path: Path, format: str = "saved_model", **options) -> pathlib.Path:
     """Writes a translator's model in a format.
 
     Args:

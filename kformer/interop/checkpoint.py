@@ -4,6 +4,7 @@ import contextlib
 import pathlib
 import struct
 
+from kformer.interop.hub import cache_root
 from kformer.interop.limits import MOST_LIST_BYTES, read_settings
 from kformer.interop.pickles import open_pickle
 
@@ -31,7 +32,7 @@ class CheckpointFolder:
         if not self.path.is_dir():
             raise FileNotFoundError(
                 f"There is no folder {self.path}: give the folder of a downloaded model, with its "
-                "config.json."
+                "config.json, or its name at the hub, such as Helsinki-NLP/opus-mt-en-de."
             )
         self.config = self.read_json("config.json")
         if self.config is None:
@@ -49,8 +50,10 @@ class CheckpointFolder:
         if not path.is_symlink() and not path.exists():
             return None
         inside = False
+        # A download cache keeps the content beside the folder, and links to it.
+        root = cache_root(self.path) or self.path.resolve()
         with contextlib.suppress(OSError, RuntimeError):  # a loop of links
-            inside = path.resolve().is_relative_to(self.path.resolve())
+            inside = path.resolve().is_relative_to(root)
         if not inside:
             raise ValueError(
                 f"{path} is a link that leads out of the folder, and is not followed: copy the "

@@ -1,28 +1,40 @@
 """Imports a published checkpoint as a translator or as a run directory."""
 
 import pathlib
+from collections.abc import Callable, Iterable
 
 from kformer.interop.architectures import model_arguments
 from kformer.interop.checkpoint import CheckpointFolder
 from kformer.interop.generation import check_followed, search_options
+from kformer.interop.hub import fetch, is_hub_name
 from kformer.interop.tokenizers import read_tokenizer
 from kformer.interop.weights import check_sizes, load_weights, settle_output
 from kformer.models import Transformer
 from kformer.translator import Translator
 from kformer.utils.checks import check_choice
 from kformer.utils.files import new_folder
-from kformer_cli.option_names import command_line_names
+from kformer.utils.types import Path
+from kformer_cli.option_names import command_line_names, named
 
 DTYPES = ("float32", "float16", "bfloat16")
 
 
 def load_checkpoint(
-    path, *, source_language=None, target_language=None, dtype="float32", ignore=(), report=None
-):
+    path: Path,
+    *,
+    source_language: str | None = None,
+    target_language: str | None = None,
+    dtype: str = "float32",
+    ignore: Iterable[str] = (),
+    report: Callable[[str], object] | None = None,
+    revision: str | None = None,
+) -> Translator:
     """Loads a published translation model as a `Translator`.
 
     Args:
-        path: path of a local folder with `config.json`, weights (`model.safetensors`, its shards,
+        path: the name of a model at the Hugging Face hub, such as "Helsinki-NLP/opus-mt-en-de",
+            which is downloaded into the cache of `huggingface_hub` and verified; or the path of a
+            local folder with `config.json`, weights (`model.safetensors`, its shards,
             or `pytorch_model.bin`) and tokenizer files. Models of the types marian (OPUS-MT),
             m2m_100 (M2M100, NLLB-200), mbart (mBART, mBART-50), bart, t5 (T5, T5 v1.1) and mt5 are
             read.
@@ -34,6 +46,7 @@ def load_checkpoint(
             "num_beam_groups", that are ignored where kformer's search does not follow them.
         report: function of a str, default `None`. Called with a sentence about each setting that is
             ignored.
+        revision: str, default `None`, for the main one. A branch, tag or commit at the hub.
 
     Returns:
         `kformer.Translator`. Its default search is the one of the folder's
@@ -55,7 +68,10 @@ def load_checkpoint(
     ```
     """
     check_choice("dtype", dtype, DTYPES)
-    folder = CheckpointFolder(path)
+    hub = fetch(str(path), revision) if is_hub_name(path) else None
+    if revision is not None and hub is None:
+        raise ValueError(f"{path} is a folder here, which has no {named('revision')} to choose.")
+    folder = CheckpointFolder(path if hub is None else hub.path)
     folder.check_links()
     # Quick checks come first.
     arguments = model_arguments(folder.config, str(folder.path / "config.json"))
@@ -85,14 +101,16 @@ def load_checkpoint(
         "model_type": folder.config["model_type"],
         "name": folder.config.get("_name_or_path") or folder.path.resolve().name,
     }
+    if hub is not None:
+        about |= {"name": hub.name, "revision": hub.revision}
     return Translator(model, tokenizer, options, {"imported": about})
 
 
-def import_checkpoint(path, output, **options):
+def import_checkpoint(path: Path, output: Path, **options) -> pathlib.Path:
     """Makes a run directory of a published translation model.
 
     Args:
-        path: path of the model's folder.
+        path: path of the model's folder, or its name at the hub.
         output: path of the run directory to make.
         **options: as for `load_checkpoint`.
 

@@ -91,7 +91,7 @@ class Transformer(SequenceModel):
         self.config, self.network = config, network
 
     @classmethod
-    def from_preset(cls, preset, vocabulary_size, **kwargs):
+    def from_preset(cls, preset: str, vocabulary_size: int, **kwargs) -> "Transformer":
         """Creates a model of recommended size with new, random weights.
 
         For trained weights, use `kformer.saving.load_run` or `kformer.interop`.

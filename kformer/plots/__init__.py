@@ -8,7 +8,7 @@ state does not change.
 from kformer.plots.attention import AttentionMaps, attention_maps, plot_attention
 from kformer.plots.curves import plot_lengths, plot_training
 from kformer.plots.html import attention_html
-from kformer.plots.positions import plot_positions, plot_similarity
+from kformer.plots.positions import plot_positions, plot_similarity, position_vectors
 from kformer.plots.style import font_families, save
 
 __all__ = [
@@ -21,5 +21,6 @@ __all__ = [
     "plot_positions",
     "plot_similarity",
     "plot_training",
+    "position_vectors",
     "save",
 ]

@@ -1,7 +1,7 @@
 """Attention maps of a model, which show which token attends to which."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from keras import ops
@@ -38,6 +38,8 @@ class AttentionMaps:
         read: list of T str. The tokens that the decoder reads: the start token, and `target`
             without its last token.
         source_text: str. The source sentence.
+        hypotheses: list of `kformer.translation.Hypothesis`. The translations that the search
+            found, best first; empty where a target was given.
     """
 
     source: list
@@ -48,6 +50,7 @@ class AttentionMaps:
     text: str
     read: list
     source_text: str
+    hypotheses: list = field(default_factory=list)
 
     def of(self, kind):
         """Returns one kind of attention with its labels.
@@ -90,7 +93,10 @@ def attention_maps(translator, source, target=None, **options):
     source_ids = tokenizer.tokenize([source], special_tokens=True)[0]
     if not source.strip():
         raise ValueError("The source is empty, so there is no attention: give a sentence.")
-    target = translator([source], **options)[0] if target is None else target
+    hypotheses = []
+    if target is None:
+        hypotheses = _hypotheses(translator, source, options)
+        target = hypotheses[0].text
     target_ids = list(tokenizer.tokenize([target], side="target", special_tokens=True)[0])
     if target_ids[-1:] != [model.end_id]:
         target_ids.append(model.end_id)
@@ -119,7 +125,16 @@ def attention_maps(translator, source, target=None, **options):
         target,
         read=labels[2],
         source_text=source,
+        hypotheses=hypotheses,
     )
+
+
+def _hypotheses(translator, source, options):
+    """All that the beam held at the end: it costs no more than its best."""
+    search = translator.search_options(options)
+    if not search.sampling:
+        options = {**options, "n_best": search.beam_size}
+    return translator.translate([source], **options)[0].hypotheses
 
 
 def plot_attention(
@@ -127,8 +142,8 @@ def plot_attention(
 ):
     """Plots attention maps: a row for each layer and a column for each head, or means of heads.
 
-    If neither `layers` nor `heads` is given, the picture fits a screen of 1920 x 1080 pixels. With
-    several layers it then shows the mean of each layer's heads.
+    If neither `layers` nor `heads` is given, or one layer, the picture fits a screen of 1920 x 1080
+    pixels. Without them it shows the mean of each layer's heads.
 
     Args:
         scores: `AttentionMaps`, or float array `[T, S]`, `[N, T, S]` or `[layers, N, T, S]`.
@@ -183,8 +198,11 @@ def plot_attention(
         for layer in layer_numbers
         for head, name in zip(head_numbers, names, strict=True)
     ]
-    columns = len(head_numbers) if len(head_numbers) > 1 else math.ceil(len(panels) ** 0.5)
-    return _plot_panels(panels, columns, (queries, keys), AXES[kind], is_overview, title)
+    fits_screen = is_overview or len(layer_numbers) == 1
+    columns = len(head_numbers)
+    if fits_screen or columns == 1:
+        columns = math.ceil(len(panels) ** 0.5)
+    return _plot_panels(panels, columns, (queries, keys), AXES[kind], fits_screen, title)
 
 
 def _checked_scores(scores, queries, keys):

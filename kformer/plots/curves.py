@@ -5,7 +5,7 @@ import pathlib
 
 import numpy as np
 
-from kformer.plots.style import COLORS, matplotlib_figure
+from kformer.plots.style import COLORS, font_families, matplotlib_figure
 
 # The most points of a line. A history has the loss of every step, which are too many to plot.
 _POINTS = 400
@@ -66,7 +66,7 @@ def plot_training(runs, names=None, metrics=("nll", "bleu")):
                     )
         axes.set(xlabel="step" if not isinstance(runs[0], dict) else "epoch", title=metric)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(fontsize=7, frameon=False)
+        axes.legend(prop={"family": font_families(names), "size": 7}, frameon=False)
     return figure
 
 
@@ -105,9 +105,12 @@ def plot_lengths(times, what="seconds", title=None):
             markersize=4,
             base=2,
         )
-    axes.set(xlabel="length in tokens", ylabel=what, title=title or "")
+    families = font_families([*times, what, title or ""])
+    axes.set(xlabel="length in tokens")
+    axes.set_ylabel(what, fontfamily=families)
+    axes.set_title(title or "", fontfamily=families)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
+    axes.legend(prop={"family": families}, frameon=False)
     return figure
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 from keras import ops
 
+from kformer.layers import rotate_positions
 from kformer.plots.style import DIVERGING, matplotlib_figure
 
 
@@ -67,6 +68,46 @@ def plot_similarity(vectors, title="similarity of positions"):
     axes.set(xlabel="position", ylabel="position", title=title)
     figure.colorbar(picture, ax=axes, label="cosine")
     return figure
+
+
+def position_vectors(model, count=64):
+    """The position vectors of a model's encoder, for the plots of this module.
+
+    Rotary positions have no vectors of their own: then a vector of ones of a head's size is rotated
+    to each position, so that the similarity of two rows is the part of an attention score that
+    depends on their distance.
+
+    Args:
+        model: `kformer.Transformer`.
+        count: int, default 64. The number of positions.
+
+    Returns:
+        Float array `[positions, D]`.
+
+    Raises:
+        ValueError: the model has positions of another kind, or fewer of them.
+
+    Example:
+
+    ```python
+    model = kformer.Transformer.from_preset("tiny", vocabulary_size=1000)
+    vectors = kformer.plots.position_vectors(model)
+    kformer.plots.plot_similarity(vectors)
+    ```
+    """
+    config, kind = model.config, model.config.position_encoding
+    if kind == "rope":
+        ones = np.ones((1, 1, count, config.head_dim or config.hidden_dim // config.num_heads))
+        rotated = rotate_positions(ones.astype("float32"), np.arange(count))
+        return ops.convert_to_numpy(rotated)[0, 0]
+    if kind not in ("sinusoidal", "sinusoidal_halves", "learned"):
+        raise ValueError(
+            f"The model has positions of the kind {kind!r}, which have no vectors to plot: they "
+            "add a number for each distance to the attention scores."
+        )
+    network = model.network
+    layer = network.source_positions or network.source_embedding
+    return ops.convert_to_numpy(layer.position_vectors(count, config.hidden_dim, 0))
 
 
 def _matrix(vectors):

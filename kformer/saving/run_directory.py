@@ -18,6 +18,7 @@ from kformer.text.folder import move_folder
 from kformer.utils import files
 from kformer.utils.checksums import is_damaged, with_checksum
 from kformer_cli.declarations import PATH, TRAINING
+from kformer_cli.model_folders import check_run
 
 FORMAT_VERSION = 1
 PATHS_FILE = "paths.json"
@@ -188,11 +189,8 @@ def read_config(path):
         FileNotFoundError, ValueError: as `load_run`.
     """
     path = pathlib.Path(path)
-    if not path.is_dir():
-        raise FileNotFoundError(f"There is no run directory {path}.")
+    check_run(path)
     file = _part(path, "config.json")
-    if not file.is_file():
-        raise FileNotFoundError(f"{path} is no run directory: it lacks config.json.")
     config = files.read_json(file)
     files.check_format_version(config, FORMAT_VERSION, file, "run directory")
     if is_damaged(config):

@@ -14,6 +14,7 @@ from kformer.text.languages import (
 )
 from kformer.text.normalization import valid_text
 from kformer.utils.checks import check_choice
+from kformer.utils.types import Texts
 
 
 class BaseTokenizer:
@@ -94,7 +95,13 @@ class BaseTokenizer:
                 )
         return other
 
-    def tokenize(self, texts, side="source", special_tokens=False, num_threads=None):
+    def tokenize(
+        self,
+        texts: Texts,
+        side: str = "source",
+        special_tokens: bool = False,
+        num_threads: int | None = None,
+    ) -> list[list[int]]:
         """Text to ids.
 
         With `language_tags` a source text may begin with its own tag, see
@@ -155,7 +162,7 @@ class BaseTokenizer:
             if cut_tag(piece) == (piece, "")
         }
 
-    def detokenize(self, ids, side="target"):
+    def detokenize(self, ids, side: str = "target") -> list[str]:
         """Ids to text.
 
         Control ids (pad, start, end, ...) become nothing, an id outside of the vocabulary becomes
@@ -183,7 +190,7 @@ class BaseTokenizer:
             raise ValueError("tokens takes one flat sequence of ids; call it for each row.")
         return self._side(side).tokens(rows[0] if rows else [])
 
-    def id_to_token(self, id, side="target"):
+    def id_to_token(self, id: int, side: str = "target") -> str:
         """The piece of an id, str. An id outside of the vocabulary raises `ValueError`."""
         pieces = self._side(side).pieces
         if not 0 <= id < len(pieces):
@@ -193,7 +200,7 @@ class BaseTokenizer:
         return pieces[id]
 
     @property
-    def vocabulary_size(self):
+    def vocabulary_size(self) -> int:
         """int. The number of ids of the source side."""
         return len(self._sides["source"])
 

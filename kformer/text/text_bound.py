@@ -55,3 +55,25 @@ def cut_texts(texts, bound):
     """`cut_text` of each text: a list of the texts, and a list of whether they were cut."""
     pairs = [cut_text(text, bound) for text in texts]
     return [text for text, _ in pairs], [was_cut for _, was_cut in pairs]
+
+
+def whole_texts(texts, bound):
+    """Returns the texts as `cut_texts` does, none of which may be longer than the bound.
+
+    Args:
+        texts: list of str.
+        bound: int. The most bytes of a text.
+
+    Returns:
+        List of str.
+
+    Raises:
+        ValueError: a text is longer.
+    """
+    texts, truncated = cut_texts(texts, bound)
+    if any(truncated):
+        raise ValueError(
+            f"Target {truncated.index(True) + 1} has more than {bound} bytes; split it, or raise "
+            "max_text_bytes of the translator's options."
+        )
+    return texts

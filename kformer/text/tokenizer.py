@@ -3,12 +3,14 @@
 import json
 import os
 import pathlib
+from collections.abc import Sequence
 
 from kformer.text import folder as tokenizer_folder
 from kformer.text.base_tokenizer import BaseTokenizer
 from kformer.text.normalization import get_normalization
 from kformer.text.sentencepiece_training import open_corpus, train_on_corpus
 from kformer.text.vocabulary import Vocabulary, load_sentencepiece
+from kformer.utils.types import Path, Texts
 
 
 class Tokenizer(BaseTokenizer):
@@ -58,20 +60,20 @@ class Tokenizer(BaseTokenizer):
     @classmethod
     def train(
         cls,
-        files=None,
-        target_files=None,
+        files: Path | Sequence[Path] | None = None,
+        target_files: Path | Sequence[Path] | None = None,
         *,
-        texts=None,
-        target_texts=None,
-        vocabulary_size=None,
-        model_type="bpe",
-        normalization="nmt_nfkc",
-        byte_fallback=True,
-        character_coverage=0.9995,
-        split_digits=True,
-        max_sentences=300_000,
-        seed=0,
-    ):
+        texts: Texts | None = None,
+        target_texts: Texts | None = None,
+        vocabulary_size: int | tuple[int, int] | list[int] | None = None,
+        model_type: str = "bpe",
+        normalization: str = "nmt_nfkc",
+        byte_fallback: bool = True,
+        character_coverage: float = 0.9995,
+        split_digits: bool = True,
+        max_sentences: int = 300_000,
+        seed: int = 0,
+    ) -> "Tokenizer":
         """Trains a tokenizer. The same texts and settings give the same model, byte for byte, on
         any machine.
 
@@ -263,7 +265,7 @@ class Tokenizer(BaseTokenizer):
                 )
         return cls(*sides, special_ids=special_ids, **settings)
 
-    def save(self, folder):
+    def save(self, folder: Path) -> None:
         """Writes the tokenizer into a folder: `tokenizer.json` and the files that it names.
 
         The replacement is atomic: a reader finds either the old tokenizer or this one.
@@ -304,7 +306,7 @@ class Tokenizer(BaseTokenizer):
         tokenizer_folder.write_folder(folder, config, contents)
 
     @classmethod
-    def load(cls, folder):
+    def load(cls, folder: Path) -> "Tokenizer":
         """Reads a tokenizer from a folder that `save` wrote. Nothing in a folder can run code.
 
         Args:

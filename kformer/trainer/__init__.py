@@ -1,7 +1,8 @@
 """The training of `kformer train`, from two text files to a run directory."""
 
+from kformer.trainer.card import model_card
 from kformer.trainer.interruption import TrainingInterrupted
 from kformer.trainer.run import TrainResult, train_run
 from kformer.training.options import TrainOptions
 
-__all__ = ["TrainOptions", "TrainResult", "TrainingInterrupted", "train_run"]
+__all__ = ["TrainOptions", "TrainResult", "TrainingInterrupted", "model_card", "train_run"]

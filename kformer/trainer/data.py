@@ -6,9 +6,9 @@ from kformer.data import ParallelDataset, SoftTargets
 from kformer.data.preparation import prepare_cached
 from kformer.distillation.soft_targets import soft_targets
 from kformer.saving.run_directory import load_run
-from kformer.utils.checks import check_same_length
-from kformer.utils.lines import check_readable, count_lines, read_lines
+from kformer.utils.lines import read_lines
 from kformer.utils.progress import Progress
+from kformer_cli.text_files import check_readable, check_same_length, count_lines
 
 # The folder of the teachers' predictions for the training text, within a run directory.
 _SOFT_TARGETS = pathlib.Path("data", "soft-targets")

@@ -3,6 +3,7 @@
 import pathlib
 import shutil
 import sys
+from collections.abc import Callable
 from typing import NamedTuple
 
 import keras
@@ -28,6 +29,7 @@ from kformer.trainer.data import (
     validation_lines,
 )
 from kformer.trainer.interruption import Interruption
+from kformer.trainer.made_for import check_made_for
 from kformer.trainer.resume import (
     inherited,
     past_validations,
@@ -41,6 +43,7 @@ from kformer.training.callbacks.best_model import BestModel
 from kformer.training.callbacks.checkpoint import Checkpoint
 from kformer.training.callbacks.history import StepHistory
 from kformer.training.callbacks.progress import TrainingProgress
+from kformer.training.callbacks.tensorboard import TensorBoardLog
 from kformer.training.defaults import (
     CourseFacts,
     TextFacts,
@@ -53,6 +56,7 @@ from kformer.training.fitting import fit_from
 from kformer.training.new_model import compile_model, describe_model, make_model
 from kformer.training.options import TrainOptions
 from kformer.utils import files
+from kformer.utils.types import Path
 from kformer_cli.declarations import TRAINING, default_of
 
 
@@ -69,11 +73,18 @@ class TrainResult(NamedTuple):
 
     path: pathlib.Path
     steps: int
-    history: dict
-    best: dict | None
+    history: dict[str, list[float]]
+    best: dict[str, float] | None
 
 
-def train_run(output, *, resume=False, report=None, show_progress=True, **options):
+def train_run(
+    output: Path,
+    *,
+    resume: bool = False,
+    report: Callable[[str], object] | None = None,
+    show_progress: bool = True,
+    **options,
+) -> TrainResult:
     """Trains a translation model from text files into a run directory, or resumes a training.
 
     It trains a tokenizer, prepares the text (in `output/data/`) and trains the model with
@@ -216,6 +227,7 @@ class _Setup:
         if model is None:
             model = make_model(self._options, tokenizer, start)
             self._report(describe_model(model, self._options))
+            check_made_for(self._options.made_for, model, tokenizer)
         facts = CourseFacts(train.steps_per_epoch, model.hidden_dim, **self._facts(state))
         options = self._settle(settle_course(self._options, facts))
         total_steps = count_steps(options.steps, options.epochs, train.steps_per_epoch)
@@ -240,7 +252,11 @@ class _Setup:
             text.check_same(state)
         num_tokens = text.corpus.longer_side
         facts = TextFacts(
-            self._num_pairs, num_tokens, max_shapes=default_max_shapes(), **self._facts(state)
+            self._num_pairs,
+            num_tokens,
+            max_shapes=default_max_shapes(),
+            is_joint=tokenizer.joint,
+            **self._facts(state),
         )
         train, valid = text.datasets(self._settle(settle_text(options, facts)), teachers)
         if state is not None:
@@ -333,7 +349,11 @@ def _callbacks(path, ready, history, best_model):
         },
     )
     callbacks = [history, best_model, checkpoint]
-    if options.select == "bleu" or options.quality_every or options.log_dir:
+    if options.log_dir:
+        count = history.count_tokens
+        callbacks.insert(0, TensorBoardLog(options.log_dir, resume_from=state, count_tokens=count))
+    measures = options.quality_every or (options.log_dir and options.valid_source)
+    if options.select == "bleu" or measures:
         quality = TranslationQuality(
             Tokenizer.load(path / "tokenizer"),
             *validation_lines(options),

@@ -5,6 +5,7 @@ from kformer.training.callbacks.best_model import BestModel
 from kformer.training.callbacks.checkpoint import Checkpoint
 from kformer.training.callbacks.history import StepHistory
 from kformer.training.callbacks.progress import TrainingProgress
+from kformer.training.callbacks.tensorboard import TensorBoardLog
 from kformer.training.contrastive import ContrastiveLoss, RetrievalAccuracy
 from kformer.training.fitting import fit_from
 from kformer.training.losses import MaskedCrossentropy
@@ -27,6 +28,7 @@ __all__ = [
     "Recipe",
     "RetrievalAccuracy",
     "StepHistory",
+    "TensorBoardLog",
     "TrainingProgress",
     "WarmupInverseSqrt",
     "average_checkpoints",

@@ -33,6 +33,7 @@ class TextFacts:
         is_new: bool, default True. Whether the model is new; otherwise a trained one is trained
             further.
         is_validated: bool, default False. Whether there is a validation set.
+        is_joint: bool, default True. Whether both sides share one vocabulary.
         resumed: bool, default False. Whether the model comes from a checkpoint.
         max_shapes: int, default 8. The most batch shapes on the backend in use.
     """
@@ -41,6 +42,7 @@ class TextFacts:
     num_tokens: int
     is_new: bool = True
     is_validated: bool = False
+    is_joint: bool = True
     resumed: bool = False
     max_shapes: int = USUAL_SHAPES
 
@@ -94,6 +96,10 @@ class _Settings:
             if reason:
                 self.reasons[name] = reason
 
+    def extend(self, name, values):
+        """Adds values to an option that is a dict."""
+        self._values[name] = {**(self[name] or {}), **values}
+
     def settled(self):
         return Settled(dataclasses.replace(self._options, **self._values), self.reasons)
 
@@ -133,8 +139,10 @@ def settle_text(options, facts):
         settings.choose("cooldown", 0.0)
         return settings.settled()
     preset = preset_config(settings["preset"])
+    if settings["made_for"] == "transformers":
+        _choose_for_transformers(settings, facts)
     settings.choose("norm", "pre" if preset["normalize_first"] else "post")
-    is_chosen = "position_encoding" in (options.model_options or {})
+    is_chosen = "position_encoding" in (settings["model_options"] or {})
     if preset["position_encoding"] == "rope" and not is_chosen and not facts.resumed:
         settings.reasons["model_options"] = (
             "positions: rotary, from which a model learns faster; model option "
@@ -143,6 +151,26 @@ def settle_text(options, facts):
     dropout, reason = choose_dropout(settings["preset"], facts.num_pairs)
     settings.choose("dropout", dropout, f"dropout: {dropout}, {reason}")
     return settings.settled()
+
+
+def _choose_for_transformers(settings, facts):
+    """That library's translation models have fixed positions, and embeddings of their own for each
+    side with norms behind the sub-layers alone.
+    """
+    if not facts.is_joint and settings["norm"] is None:
+        settings.choose(
+            "norm",
+            "post",
+            "norms: behind the sub-layers, as the library transformers has them where each side "
+            "has a vocabulary of its own",
+        )
+    if "position_encoding" not in (settings["model_options"] or {}):
+        settings.extend("model_options", {"position_encoding": "sinusoidal"})
+        if not facts.resumed:
+            settings.reasons["model_options"] = (
+                "positions: sinusoidal, as the library transformers has them; rotary ones learn "
+                "faster"
+            )
 
 
 def settle_course(options, facts):

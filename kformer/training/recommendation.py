@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import keras
 
@@ -29,7 +30,7 @@ from kformer_cli.declarations import TRAINING, default_of
 _OF_THE_DATA = "batch_tokens max_shapes packed subword_sampling word_dropout max_length".split()
 # Those that only a new model has.
 _OF_A_NEW_MODEL = (
-    "preset model_options norm precision dropout attention_dropout activation_dropout seed"
+    "preset model_options made_for norm precision dropout attention_dropout activation_dropout seed"
 ).split()
 _OF_THE_COURSE = (
     "epochs steps patience accumulate consistency label_smoothing weight_decay learning_rate "
@@ -62,9 +63,9 @@ class Recipe:
         ```
     """
 
-    settings: dict
-    reasons: dict
-    model: dict
+    settings: dict[str, object]
+    reasons: dict[str, str]
+    model: dict[str, Any]
     warning: str | None
     _options: TrainOptions = dataclasses.field(repr=False)
     _train: object = dataclasses.field(repr=False)
@@ -74,7 +75,7 @@ class Recipe:
         return "\n".join([*filter(None, [self.warning]), *self.reasons.values()])
 
     @property
-    def fit(self):
+    def fit(self) -> dict[str, Any]:
         """dict: the arguments of `model.fit` beside the training data, with new callbacks each
         time.
 
@@ -93,7 +94,7 @@ class Recipe:
             }
         return arguments
 
-    def compile(self, model):
+    def compile(self, model) -> None:
         """Compiles a model with the optimizer, schedule, loss and metrics of this recipe.
 
         Args:
@@ -122,7 +123,7 @@ class _LastStep(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
-def recommend(train_data, validation_data=None, *, model=None, **options):
+def recommend(train_data, validation_data=None, *, model=None, **options) -> Recipe:
     """Chooses the settings of a training by its data, as `kformer train` does.
 
     The model's dropout, the number of epochs, the learning rate with its warm-up and cooldown, the
@@ -168,7 +169,8 @@ def recommend(train_data, validation_data=None, *, model=None, **options):
         check_packing(sizes if model is None else model.get_config())
     corpus = train_data.corpus
     facts = {"is_new": model is None, "is_validated": validation_data is not None}
-    text = TextFacts(corpus.num_lines, corpus.longer_side, max_shapes=default_max_shapes(), **facts)
+    most = {"max_shapes": default_max_shapes(), "is_joint": corpus.joint}
+    text = TextFacts(corpus.num_lines, corpus.longer_side, **most, **facts)
     settled = settle_text(options, text)
     hidden_dim = sizes["hidden_dim"] if model is None else model.hidden_dim
     course = settle_course(settled.options, CourseFacts(len(train_data), hidden_dim, **facts))

@@ -103,27 +103,6 @@ def check_choice(name, value, choices):
     raise ValueError(f"{named(name)} must be one of {listed}, but {shown(value)} was given.")
 
 
-def check_same_length(name, length, other_name, other_length):
-    """Checks that the two sides of a corpus have as many lines.
-
-    Args:
-        name, other_name: str. What the message calls the sides, such as "'train.en'".
-        length, other_length: int. The number of lines of each side.
-
-    Returns:
-        The length.
-
-    Raises:
-        ValueError: the lengths differ.
-    """
-    if length == other_length:
-        return length
-    raise ValueError(
-        f"The two sides differ in length: {length} lines in {name}, but {other_length} in "
-        f"{other_name}; line n of one must belong to line n of the other."
-    )
-
-
 def check_texts(texts):
     """Checks that an argument is a list of texts, not one text.
 

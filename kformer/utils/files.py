@@ -14,6 +14,7 @@ import shutil
 import socket
 import tempfile
 import time
+import uuid
 import warnings
 
 # The lock file of a folder; it holds the process id of the writer and the name of its host.
@@ -78,13 +79,14 @@ def _is_about(error, code):
 
 
 @contextlib.contextmanager
-def replacing(path):
+def replacing(path, *, own_name=False):
     """Writes a file under another name, and renames it when it is whole.
 
     After an exception the old file is still there.
 
     Args:
         path: path of the file to make or replace. Its folder exists.
+        own_name: bool, default `False`. Whether several may write the file at the same time.
 
     Yields:
         The path to write to, in the same folder and with the same ending.
@@ -98,8 +100,9 @@ def replacing(path):
         ```
     """
     path = pathlib.Path(path)
-    # A fixed name: the next writer overwrites what a killed process left there.
-    aside = path.with_name(f".{path.stem}.partial{path.suffix}")
+    # A fixed name, if possible: the next writer overwrites what a killed process left there.
+    name = f"{path.stem}.{uuid.uuid4().hex}" if own_name else path.stem
+    aside = path.with_name(f".{name}.partial{path.suffix}")
     try:
         with naming_full_disk(path):
             yield aside

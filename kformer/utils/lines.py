@@ -3,84 +3,13 @@
 import codecs
 import itertools
 import os
-import pathlib
 
-# The first bytes of compressed files, and what decompresses them.
-_COMPRESSED = {
-    "gzip": (b"\x1f\x8b", "gunzip"),
-    "bzip2": (b"BZh", "bunzip2"),
-    "xz": (b"\xfd7zXZ\x00", "unxz"),
-    "zstd": (b"\x28\xb5\x2f\xfd", "unzstd"),
-}
-
-
-def is_path(texts):
-    """Whether `texts` is the path of a file, and not the texts themselves."""
-    return isinstance(texts, (str, os.PathLike))
+from kformer_cli.text_files import check_readable, is_path
 
 
 def describe(texts, side):
     """Returns the name of a side for messages: "the source file 'train.en'", "the source texts"."""
     return f"the {side} file '{os.fspath(texts)}'" if is_path(texts) else f"the {side} texts"
-
-
-def check_readable(texts, side):
-    """Checks that `texts` is a file or an iterable of strings.
-
-    Args:
-        texts: path of a file, or an iterable of strings.
-        side: str. What the texts are, for messages, such as "source".
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: the path is a folder, or `texts` is no iterable.
-    """
-    if not is_path(texts):
-        if isinstance(texts, (bytes, bytearray)) or not hasattr(texts, "__iter__"):
-            raise ValueError(
-                f"The {side} must be the path of a text file or a list of strings, but it is of "
-                f"type {type(texts).__name__}."
-            )
-        return
-    path = pathlib.Path(texts)
-    if path.is_dir():
-        raise ValueError(
-            f"The {side} '{path}' is a folder; give the path of a text file with one sentence per "
-            "line."
-        )
-    if not path.exists():
-        raise FileNotFoundError(
-            f"The {side} file '{path}' does not exist; give the path of a UTF-8 text file with one "
-            "sentence per line, or a list of strings."
-        )
-    if path.is_file():
-        with open(path, "rb") as file:
-            start = file.read(6)
-        for name, (mark, command) in _COMPRESSED.items():
-            if start.startswith(mark):
-                raise ValueError(
-                    f"The {side} file '{path}' is compressed by {name}: decompress it first "
-                    f"({command})."
-                )
-
-
-def count_lines(texts):
-    """Counts the lines of a file or the texts of a list.
-
-    Args:
-        texts: path of a file, or an iterable of strings.
-
-    Returns:
-        An int, or `None` for an iterator, which can be read only once.
-    """
-    if not is_path(texts):
-        return len(texts) if hasattr(texts, "__len__") else None
-    count, last = 0, b"\n"
-    with open(texts, "rb") as file:
-        while block := file.read(1 << 20):
-            count += block.count(b"\n")
-            last = block[-1:]
-    return count + (last != b"\n")  # a last line without its newline is a line too
 
 
 def read_chunks(texts, side, chunk_lines):

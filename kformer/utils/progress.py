@@ -95,6 +95,9 @@ class Progress:
         seconds: float, default 10.0. The time between two plain lines.
         console, report: as in `Display`.
 
+    Attributes:
+        before: int. How many were done before this work began: the rate is without them.
+
     Call arguments:
         done: int. How many are done.
         total: int, default `None`. How many there are, if it was not known before.
@@ -112,7 +115,7 @@ class Progress:
     def __init__(
         self, total=None, what="lines", *, name=None, seconds=10.0, console=None, report=None
     ):
-        self.total, self.what, self.done = total, what, 0
+        self.total, self.what, self.done, self.before = total, what, 0, 0
         self._prefix = f"{name}: " if name else ""
         self._display = Display(total, seconds=seconds, console=console, report=report)
         self._start = time.perf_counter()
@@ -129,14 +132,15 @@ class Progress:
     def __exit__(self, kind, *rest):
         self._display.close()
         if kind is None and self.done:
-            seconds = time.perf_counter() - self._start
-            what = self.what.removesuffix("s") if self.done == 1 else self.what
-            rate = _number(self.done / max(seconds, 1e-9))
-            self._display.print(f"{self.done:,} {what} in {seconds:.1f} s, {rate} per second")
+            seconds, done = time.perf_counter() - self._start, self.done - self.before
+            what = self.what.removesuffix("s") if done == 1 else self.what
+            rate = _number(done / max(seconds, 1e-9))
+            before = f" ({self.before:,} were done before)" if self.before else ""
+            self._display.print(f"{done:,} {what} in {seconds:.1f} s, {rate} per second{before}")
 
     def describe(self):
         """Returns how many are done, the rate and the time left, as text."""
-        rate = self.done / max(time.perf_counter() - self._start, 1e-9)
+        rate = (self.done - self.before) / max(time.perf_counter() - self._start, 1e-9)
         if self.total is None:
             return f"{self.done:,} {self.what}, {_number(rate)} per second"
         left = (self.total - self.done) / rate if rate else 0.0

@@ -8,7 +8,8 @@ import pytest
 from kformer.data import PreparedCorpus, prepare
 from kformer.data.preparation import prepare_cached
 from kformer.text import Tokenizer
-from kformer.utils.lines import count_lines, read_chunks
+from kformer.utils.lines import read_chunks
+from kformer_cli.text_files import count_lines
 from tests.utils.disk_calls import DiskCalls
 
 pytestmark = pytest.mark.any_backend

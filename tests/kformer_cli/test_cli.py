@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -134,6 +135,12 @@ def test_help_needs_no_keras_and_the_backend_is_set_before_it_is_imported():
         os.environ["KERAS_BACKEND"] = "torch"
         sides = ["--source", "x", "--target", "x"]
         assert main(["score", "--backend=jax", "--threads", "1", *sides, "nowhere"]) == 1
+        assert main(["translate", "nowhere"]) == main(["import", "nowhere", "--output", "x"]) == 1
+        assert main(["export", "nowhere", "--output", "x", "--dtype", "int4"]) == 2
+        assert main(["translate", "x", "--beam-size", "0"]) == 2
+        files = ["--train-source", "nowhere", "--train-target", "nowhere"]
+        assert main([*train, *files]) == 1
+        assert not {"keras", "kformer", "tensorflow", "jax", "torch"} & set(sys.modules)
         import keras
         assert keras.backend.backend() == "jax" and os.environ["OMP_NUM_THREADS"] == "1"
     """
@@ -150,7 +157,11 @@ def test_help_needs_no_keras_and_the_backend_is_set_before_it_is_imported():
         "Passes over the",
     ):
         assert command in process.stdout
-    assert process.stderr.splitlines()[-1].startswith("error: The source file 'x' does not exist")
+    assert "error: The --source file 'x' does not exist" in process.stderr
+    assert process.stderr.splitlines()[-1] == (
+        "error: The --train-source file 'nowhere' does not exist; give the path of a UTF-8 text "
+        "file with one sentence per line."
+    )
     assert "error: --preset must be one of tiny, small, base, big" in process.stderr
 
 
@@ -410,7 +421,7 @@ def bad_exports(bad):
                 "--dtype",
                 "int4",
             ],
-            "quantization must be one of",
+            "--dtype must be one of",
         ),
         (["import", bad.folder / "nowhere", "--output", bad.folder / "x"], "There is no folder"),
         (
@@ -427,7 +438,7 @@ def bad_exports(bad):
             "This tokenizer has no languages to choose from",
         ),
         (["translate", SAVED_MODEL, "--target-language", "fr"], "The languages of the SavedModel"),
-        (["translate", SAVED_MODEL, "--dtype", "int8"], "export the run again with --dtype int8"),
+        (["translate", SAVED_MODEL, "--dtype", "int8"], "export the run again with --dtype=int8"),
         (["translate", RUN, "--dtype", "int4"], "must be one of float32, bfloat16, int8"),
     ]
 
@@ -775,6 +786,41 @@ def test_other_formats_and_import_of_an_export(kformer_main, tmp_path, format, o
     assert (code, out.decode()) == (0, "下午四点半\n"), err
 
 
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "command, number",
+    [("train", 10), ("translate", 9), ("evaluate", 9), ("distill", 9), ("export", 10)],
+)
+def test_help_has_what_matters_first_and_help_all_everything(capsys, monkeypatch, command, number):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+    flags = {}
+    for option in ("--help", "--help-all"):
+        assert main([command, option]) == 0
+        text = capsys.readouterr().out
+        assert "…" not in text and max(map(len, text.splitlines())) <= 80
+        flags[option] = set(re.findall(r"(?<=[│ ] )--[a-z-]+(?=  )", text))
+        assert f"kformer {command} --help-all" in text or option == "--help-all"
+    assert len(flags["--help"]) == number + 2  # Both helps are options, too.
+    assert flags["--help"] < flags["--help-all"]
+
+
+@pytest.mark.any_backend
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo-terminals")
+def test_who_types_sees_a_prompt_and_no_rate(kformer_main, monkeypatch, capfd):
+    import pty
+
+    leader, follower = pty.openpty()
+    os.write(leader, TIMES[0].encode() + b"\n\x04")
+    with open(follower, encoding="utf-8") as terminal:
+        monkeypatch.setattr(sys, "stdin", terminal)
+        assert main(["translate", str(SAVED_MODEL)]) == 0
+    os.close(leader)
+    out, err = capfd.readouterr()
+    assert out == "下午四点半\n"
+    assert err == "Type a sentence and press Enter; Ctrl-D ends.\n> > \n"
+
+
 # ---- train ----
 
 
@@ -790,19 +836,21 @@ def losses(run):
 @pytest.mark.parametrize(
     "flags, packed", [([], None), (["--packed"], True), (["--no-packed"], False)]
 )
-def test_packed_has_two_flags_and_a_default(kformer_main, monkeypatch, tmp_path, flags, packed):
+def test_packed_has_two_flags_and_a_default(
+    kformer_main, monkeypatch, corpus, tmp_path, flags, packed
+):
     asked = {}
     monkeypatch.setattr(
         kformer.trainer,
         "train_run",
         lambda output, **options: asked.update(options) or argparse.Namespace(path=output),
     )
-    code, _, err = kformer_main("train", "--output", tmp_path / "run", *flags)
+    code, _, err = kformer_main(*train_arguments(corpus, tmp_path / "run"), *flags)
     assert code == 0 and asked["packed"] is packed, err
 
 
 @pytest.mark.any_backend
-def test_model_options_are_read_as_json_or_text(kformer_main, monkeypatch, tmp_path):
+def test_model_options_are_read_as_json_or_text(kformer_main, monkeypatch, corpus, tmp_path):
     asked = {}
     monkeypatch.setattr(
         kformer.trainer,
@@ -817,9 +865,7 @@ def test_model_options_are_read_as_json_or_text(kformer_main, monkeypatch, tmp_p
         "attention_scale=0.5",
     )
     code, _, err = kformer_main(
-        "train",
-        "--output",
-        tmp_path / "run",
+        *train_arguments(corpus, tmp_path / "run"),
         *(part for pair in pairs for part in ("--model-option", pair)),
     )
     expected = {
@@ -831,13 +877,13 @@ def test_model_options_are_read_as_json_or_text(kformer_main, monkeypatch, tmp_p
     }
     assert code == 0 and asked["model_options"] == expected, err
     assert (
-        kformer_main("train", "--output", tmp_path / "run")[0] == 0
+        kformer_main(*train_arguments(corpus, tmp_path / "run"))[0] == 0
         and asked["model_options"] is None
     )
 
 
 @pytest.mark.any_backend
-def test_options_of_regularisation_reach_the_training(kformer_main, monkeypatch, tmp_path):
+def test_options_of_regularisation_reach_the_training(kformer_main, monkeypatch, corpus, tmp_path):
     asked = {}
     monkeypatch.setattr(
         kformer.trainer,
@@ -849,7 +895,6 @@ def test_options_of_regularisation_reach_the_training(kformer_main, monkeypatch,
         "attention_dropout": 0.1,
         "activation_dropout": 0.15,
         "word_dropout": 0.05,
-        "subword_sampling": 0.3,
     }
     numbers |= {
         "label_smoothing": 0.2,
@@ -866,10 +911,11 @@ def test_options_of_regularisation_reach_the_training(kformer_main, monkeypatch,
         for name, value in (numbers | words).items()
         for part in (f"--{name.replace('_', '-')}", str(value))
     ]
-    code, _, err = kformer_main(
-        "train", "--output", tmp_path / "run", *flags, "--teacher", "a", "--teacher", "b"
-    )
-    assert code == 0 and {**asked, **numbers, **words, "teachers": ["a", "b"]} == asked, err
+    train = train_arguments(corpus, tmp_path / "run")
+    code, _, err = kformer_main(*train, *flags, "--teacher", RUN, "--teacher", RUN)
+    assert code == 0 and {**asked, **numbers, **words, "teachers": [str(RUN)] * 2} == asked, err
+    code, _, err = kformer_main(*train, "--subword-sampling", "0.3", "--for", "transformers")
+    assert code == 0 and (asked["subword_sampling"], asked["made_for"]) == (0.3, "transformers")
 
 
 @pytest.mark.any_backend
@@ -1027,17 +1073,19 @@ def test_ctrl_c_and_sigterm_save_a_checkpoint(corpus, small_run, tmp_path):
 
 
 @pytest.mark.any_backend
-def test_an_interruption_without_a_checkpoint_does_not_promise_one(kformer_main, monkeypatch):
+def test_an_interruption_without_a_checkpoint_does_not_promise_one(
+    kformer_main, monkeypatch, corpus
+):
     def interrupted(output, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(kformer.trainer, "train_run", interrupted)
-    line = error_of(kformer_main("train", "--output", "nowhere"))
+    line = error_of(kformer_main(*train_arguments(corpus, "nowhere")))
     assert line == "interrupted before the training began; nothing was written."
     with contextlib.ExitStack() as undo:
         run = pathlib.Path(undo.enter_context(tempfile.TemporaryDirectory()))
         (run / "config.json").write_text("{}")
-        line = error_of(kformer_main("train", "--output", run))
+        line = error_of(kformer_main(*train_arguments(corpus, run)))
         assert line == (
             f"interrupted before the first checkpoint; `kformer train --output {run} --resume` "
             "begins at step 0."
@@ -1094,7 +1142,18 @@ def test_plots(kformer_main, tmp_path):
     code, _, _ = kformer_main(
         "plot", "attention", run, "--source", "twenty past five", "--output", str(page)
     )
-    assert code == 0 and "<table" not in page.read_text(encoding="utf-8").split("<script")[0]
+    assert code == 0 and "content-security-policy" in page.read_text(encoding="utf-8")
+    for arguments in (["positions", run, "--count", "9"], ["positions", run, "--similarity"]):
+        code, _, errors = kformer_main("plot", *arguments, "--output", str(picture))
+        assert code == 0 and picture.read_bytes()[:4] == b"\x89PNG", errors
+    (tmp_path / "text").write_text("\n".join(TIMES), encoding="utf-8")
+    sizes = ["--length", "4", "--length", "9", "--beam-size", "1", "--json"]
+    arguments = ["lengths", run, "--source", str(tmp_path / "text"), *sizes]
+    code, out, errors = kformer_main("plot", *arguments, "--output", str(tmp_path / "l.svg"))
+    assert code == 0 and all(float(time) > 0 for time in json.loads(out)["seconds"].values()), (
+        errors
+    )
+    assert "<svg" in (tmp_path / "l.svg").read_text(encoding="utf-8")
     for arguments, words in (
         (["attention", run, "--source", "a", "--output", str(tmp_path / "a.txt")], "ends in .png"),
         (

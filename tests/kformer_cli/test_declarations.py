@@ -17,7 +17,7 @@ from kformer.models import PRESETS
 from kformer.saving.checkpoints import save_checkpoint
 from kformer.text.sentencepiece_training import MODEL_TYPES
 from kformer.training import Checkpoint, MaskedCrossentropy
-from kformer_cli import declarations, declared_option, option_names
+from kformer_cli import declarations, declared_option, option_names, serving_options
 from kformer_cli.app import app
 from kformer_cli.declarations import TRAINING
 from kformer_cli.declared_option import Option
@@ -30,13 +30,14 @@ def default(function, name):
     return inspect.signature(function).parameters[name].default
 
 
-@pytest.mark.parametrize("module", [declarations, declared_option, option_names])
+@pytest.mark.parametrize("module", [declarations, declared_option, option_names, serving_options])
 def test_the_standard_library_is_enough(module):
     tree = ast.parse(pathlib.Path(module.__file__).read_text(encoding="utf-8"))
     nodes = list(ast.walk(tree))
     names = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
     names |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    assert names <= {*sys.stdlib_module_names, declared_option.__name__, declarations.__name__}
+    own = {module.__name__ for module in (declared_option, declarations, serving_options)}
+    assert names <= {*sys.stdlib_module_names} | own
 
 
 def test_messages_name_options_of_the_command_line():
@@ -99,7 +100,7 @@ def test_every_option_can_be_explained_and_checked():
 
 def test_help_shows_each_option_in_its_group_at_80_columns():
     process = subprocess.run(
-        [sys.executable, "-m", "kformer_cli", "train", "--help"],
+        [sys.executable, "-m", "kformer_cli", "train", "--help-all"],
         cwd=ROOT,
         env={**os.environ, "COLUMNS": "80", "TERMINAL_WIDTH": "80"},
         capture_output=True,

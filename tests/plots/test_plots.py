@@ -1,7 +1,10 @@
 """Plots show the numbers that the model computed."""
 
+import base64
+import hashlib
 import json
 import pathlib
+import re
 import warnings
 
 import numpy as np
@@ -73,8 +76,6 @@ def test_a_row_is_the_token_that_is_predicted(translator, maps):
     figure = plots.plot_attention(maps)
     assert (figure.get_supylabel(), figure.get_supxlabel()) == axes
     assert maps.of("decoder")[1:] == (maps.target, maps.read)
-    page = plots.attention_html(maps)
-    assert f"<p>{SOURCE}</p>" in page and json.dumps(axes[0]) in page
 
 
 @pytest.mark.any_backend
@@ -107,17 +108,42 @@ def test_chinese_labels_have_a_font(tmp_path):
 def test_the_page_holds_the_numbers_and_no_markup_of_the_text(maps):
     import dataclasses
 
-    page = plots.attention_html(
-        dataclasses.replace(
-            maps, text="a <b> & c", source=["</script><script>alert(1)", *maps.source[1:]]
-        )
+    markup = "</script><script>alert(1)"
+    changed = dataclasses.replace(
+        maps, text="a <b> & c", source=[markup, *maps.source[1:]], source_text="</body> <title>"
     )
-    assert "<title>a &lt;b&gt; &amp; c</title>" in page and page.count("</script>") == 2
+    page = plots.attention_html(changed, model="en-zh")
+    assert "<title>a &lt;b&gt; &amp; c</title>" in page and markup not in page
     data = json.loads(page.split('id="data">')[1].split("</script>")[0])
-    assert data[0]["keys"][0] == "</script><script>alert(1)" and data[0]["queries"] == maps.target
-    np.testing.assert_allclose(np.array(data[0]["scores"]) / 1000, maps.cross, atol=6e-4)
-    marks = plots.attention_html(dataclasses.replace(maps, text="@DATA@ and @TITLE@"))
-    assert "<title>@DATA@ and @TITLE@</title>" in marks
+    entries = {entry["kind"]: entry for entry in data["attention"]["maps"]}
+    assert entries["cross"]["columns"][0] == markup and entries["cross"]["rows"] == maps.target
+    for kind, entry in entries.items():
+        numbers = np.frombuffer(base64.b64decode(entry["weights"]), "<u2") / 65535
+        expected = maps.of(kind)[0]
+        np.testing.assert_allclose(numbers.reshape(expected.shape), expected, atol=1e-5)
+    (line,) = data["reply"]["lines"]
+    assert line["source"] == "</body> <title>" and data["reply"]["model"]["target"]["lang"] == "zh"
+    assert [one["text"] for one in line["hypotheses"]] == [one.text for one in maps.hypotheses]
+    given = dataclasses.replace(maps, hypotheses=[], text="</body><title>kformer</title>")
+    assert page.count("<script>") == plots.attention_html(given).count("<script>") == 4
+
+
+@pytest.mark.any_backend
+def test_the_policy_of_the_page_has_the_hash_of_each_script_and_style(maps):
+    page = plots.attention_html(maps)
+    policy = re.search('content-security-policy" content="(.*?)"', page)[1]
+    for tag, count in (("script", 4), ("style", 1)):
+        inline = re.findall(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        digests = [hashlib.sha256(text.encode()).digest() for text in inline]
+        hashes = [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
+        assert len(inline) == count and f"{tag}-src {' '.join(hashes)}" in policy
+    assert policy.startswith("default-src 'none'") and "http" not in page.split("<body>")[0]
+
+
+def test_maps_have_the_hypotheses_of_the_search(translator, maps):
+    (expected,) = translator.translate([SOURCE], beam_size=2, n_best=2)
+    assert [one.text for one in maps.hypotheses] == [one.text for one in expected.hypotheses]
+    assert plots.attention_maps(translator, SOURCE, target="a").hypotheses == []
 
 
 @pytest.mark.any_backend

@@ -6,7 +6,7 @@ import pytest
 
 from kformer.data.order import choose_batch_tokens
 from kformer.text.vocabulary_size import default_vocabulary_size, describe_vocabulary_size
-from kformer.trainer import defaults
+from kformer.training import defaults
 from kformer.training.defaults import CourseFacts, TextFacts, settle_course, settle_text
 from kformer.training.options import TrainOptions
 

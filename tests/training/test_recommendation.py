@@ -3,14 +3,20 @@
 import csv
 import json
 
-import keras
 import numpy as np
 import pytest
 
 import kformer
+from kformer.export import huggingface
 from kformer.trainer import run, train_run
 
 STEPS = 2
+
+
+def losses_of(run):
+    """The loss of each step, as `history.csv` has it."""
+    with open(run / "history.csv", encoding="utf-8") as file:
+        return [float(row["loss"]) for row in csv.DictReader(file)]
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +44,12 @@ def test_python_and_the_command_choose_the_same(count, texts, tmp_path, monkeypa
     paths = texts(count)
     names = ("train_source", "train_target", "valid_source", "valid_target")
     fit_from = run.fit_from
-    monkeypatch.setattr(run, "fit_from", lambda *args, **kw: fit_from(*args, **kw | {"steps": 2}))
+    monkeypatch.setattr(
+        run, "fit_from", lambda *args, **kw: fit_from(*args, **kw | {"steps": STEPS})
+    )
     said = []
     options = dict(zip(names, paths, strict=True))
     train_run(tmp_path, report=said.append, show_progress=False, **options)
-    with open(tmp_path / "history.csv", encoding="utf-8") as file:
-        losses = [float(row["loss"]) for row in csv.DictReader(file) if row["loss"]]
-
     tokenizer = kformer.Tokenizer.train([paths[0], paths[1]])
     train = kformer.data.ParallelDataset(*paths[:2], tokenizer)
     valid = kformer.data.ParallelDataset(*paths[2:], tokenizer, shuffle=False)
@@ -60,13 +65,61 @@ def test_python_and_the_command_choose_the_same(count, texts, tmp_path, monkeypa
 
     model = kformer.Transformer.from_preset(**recipe.model)
     recipe.compile(model)
-    seen = []
-    watch = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda batch, logs: seen.append(logs["loss"])
-    )
-    fit = recipe.fit
-    assert fit["epochs"] == chosen["epochs"] and fit["validation_data"] is valid
-    model.fit(train, epochs=1, steps_per_epoch=STEPS, callbacks=[watch], verbose=0)
-    # Keras's loss is the mean of the batches so far.
-    seen = np.diff(np.multiply(seen, np.arange(1, STEPS + 1)), prepend=0)
-    np.testing.assert_allclose(seen, losses, rtol=1e-4)
+    assert recipe.fit["epochs"] == chosen["epochs"] and recipe.fit["validation_data"] is valid
+    history = kformer.training.StepHistory(tmp_path / "python")
+    model.fit(train, epochs=1, steps_per_epoch=STEPS, callbacks=[history], verbose=0)
+    np.testing.assert_allclose(losses_of(tmp_path / "python"), losses_of(tmp_path), rtol=1e-5)
+
+
+@pytest.mark.any_backend(quickest="torch")
+def test_fit_ends_after_the_steps_with_the_weights_that_were_best(texts):
+    """The model that `fit` leaves has the best validation of the average of its weights."""
+    paths = texts(600)
+    tokenizer = kformer.Tokenizer.train([paths[0], paths[1]])
+    train = kformer.data.ParallelDataset(*paths[:2], tokenizer)
+    valid = kformer.data.ParallelDataset(*paths[2:], tokenizer, shuffle=False)
+    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "hidden_dim": 16, "num_heads": 2}
+    steps = len(train) * 2 + 1
+    options = {"steps": steps, "ema": 0.9, "learning_rate": 0.05, "warmup_steps": 1}
+    recipe = kformer.training.recommend(train, valid, model_options=sizes, **options)
+    model = kformer.Transformer.from_preset(**recipe.model)
+    recipe.compile(model)
+    history = model.fit(train, **recipe.fit, verbose=0).history
+    assert int(model.optimizer.iterations) == steps and len(history["val_nll"]) == 3
+    found = model.evaluate(valid, verbose=0, return_dict=True)["nll"]
+    assert found == pytest.approx(min(history["val_nll"]), rel=1e-5)
+
+
+@pytest.mark.any_backend(quickest="torch")
+def test_what_is_given_is_kept_and_what_cannot_be_given_is_named(texts, tiny_transformer):
+    paths = texts(600)
+    tokenizer = kformer.Tokenizer.train([paths[0], paths[1]])
+    train = kformer.data.ParallelDataset(*paths[:2], tokenizer, batch_tokens=256, word_dropout=0.1)
+    recipe = kformer.training.recommend(train, preset="small", epochs=3, dropout=0.2)
+    settings = {"preset": "small", "epochs": 3, "dropout": 0.2, "batch_tokens": 256}
+    assert {**recipe.settings, **settings, "word_dropout": 0.1} == recipe.settings
+    assert "dropout" not in recipe.reasons and "validation_data" not in recipe.fit
+    assert str(recipe).startswith("warning: 600 pairs teach a new model to translate nothing else")
+    further = kformer.training.recommend(train, model=tiny_transformer())
+    assert further.model == {} and further.settings["ema"] == 0.0
+    assert "a tenth of a new model's rate" in str(further)
+    for options, words in (
+        ({"batch_tokens": 9}, "belongs to the data: give it to kformer.data.ParallelDataset"),
+        ({"log_dir": "x"}, "is an option of kformer.trainer.train_run alone"),
+        ({"epoch": 9}, "is no option of a recipe: choose among preset"),
+        ({"dropout": 0.1, "model": tiny_transformer()}, "belongs to a new model"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            kformer.training.recommend(train, **options)
+
+
+@pytest.mark.any_backend(quickest="torch")
+def test_a_model_for_transformers_has_its_positions(texts):
+    paths = texts(600)
+    for files, norm in (([paths[:2]], None), (paths[:2], "post")):
+        tokenizer = kformer.Tokenizer.train(*files)
+        train = kformer.data.ParallelDataset(*paths[:2], tokenizer)
+        recipe = kformer.training.recommend(train, made_for="transformers")
+        assert recipe.model["position_encoding"] == "sinusoidal"
+        assert recipe.settings["norm"] == (norm or "pre")
+        huggingface.check_model(kformer.Transformer.from_preset(**recipe.model))

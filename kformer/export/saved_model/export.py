@@ -1,6 +1,8 @@
 """The SavedModel of a translator: tokenizer, model and search in one TensorFlow graph."""
 
 import dataclasses
+import pathlib
+from collections.abc import Iterable
 
 import keras
 
@@ -11,20 +13,21 @@ from kformer.export.saved_model.translation import TranslationGraph, check_signa
 from kformer.saving.run_directory import without_paths
 from kformer.utils.checks import check_choice
 from kformer.utils.files import new_folder
+from kformer.utils.types import Path
 from kformer_cli.export_formats import FORMATS
 
 
 def export_saved_model(
     translator,
-    path,
+    path: Path,
     *,
-    version=None,
-    imports=(),
-    dtype=None,
-    single=False,
-    signatures=None,
+    version: int | None = None,
+    imports: Iterable[str] = (),
+    dtype: str | None = None,
+    single: bool = False,
+    signatures: Iterable[str] | None = None,
     **options,
-):
+) -> pathlib.Path:
     """Writes a translator as a TensorFlow SavedModel, strings in and strings out.
 
     `path/VERSION/` is what TensorFlow Serving and `tf.saved_model.load` read. The graph has core

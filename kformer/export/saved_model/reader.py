@@ -6,6 +6,36 @@ from kformer.export.saved_model.folder import find_version, load_module, read_me
 from kformer.translation import Hypothesis, Translation
 
 
+def open_saved_model(folder):
+    """Loads a translator's SavedModel, once it is known that this machine can run it.
+
+    Args:
+        folder: `pathlib.Path`. The version's folder.
+
+    Returns:
+        What `tf.saved_model.load` returns, and the dict of `read_metadata`.
+
+    Raises:
+        ValueError, ImportError, RuntimeError: as `SavedModelTranslator`.
+    """
+    try:
+        import tensorflow  # noqa: F401
+        import tensorflow_text  # noqa: F401 - it registers the ops of the tokenizer
+    except ImportError as error:
+        raise ImportError(
+            f"Loading a SavedModel needs tensorflow and tensorflow-text ({error}): run `pip "
+            "install tensorflow tensorflow-text`."
+        ) from error
+    metadata = read_metadata(folder)
+    if metadata.get("dtype") == "int8" and not has_int8_products():
+        raise RuntimeError(
+            f"{folder} needs int8 products, which this build of TensorFlow lacks (its Linux "
+            "builds for x86-64 have them): export the run again with the dtype float32 or "
+            "bfloat16."
+        )
+    return load_module(folder, metadata), metadata
+
+
 class SavedModelTranslator:
     """Translates with an exported SavedModel. TensorFlow computes, on every Keras backend.
 
@@ -45,23 +75,8 @@ class SavedModelTranslator:
 
     def __init__(self, path, warm_up=0):
         self.path = find_version(path)
-        try:
-            import tensorflow  # noqa: F401
-            import tensorflow_text  # noqa: F401 - it registers the ops of the tokenizer
-        except ImportError as error:
-            raise ImportError(
-                f"Loading a SavedModel needs tensorflow and tensorflow-text ({error}): run `pip "
-                "install tensorflow tensorflow-text`."
-            ) from error
-        metadata = read_metadata(self.path)
+        self._module, metadata = open_saved_model(self.path)
         self.options = metadata["search"]
-        if metadata.get("dtype") == "int8" and not has_int8_products():
-            raise RuntimeError(
-                f"{self.path} needs int8 products, which this build of TensorFlow lacks (its Linux "
-                "builds for x86-64 have them): export the run again with the dtype float32 or "
-                "bfloat16."
-            )
-        self._module = load_module(self.path, metadata)
         self._is_warm = warm_up > 0
         if self._is_warm:
             self._warm_up(warm_up)

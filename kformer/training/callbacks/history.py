@@ -96,7 +96,7 @@ class StepHistory(StepCounter):
 
     def on_epoch_begin(self, epoch, logs=None):
         super().on_epoch_begin(epoch, logs)
-        self._learning_rate = _learning_rate_function(self.model.optimizer)
+        self._learning_rate = learning_rate_function(self.model.optimizer)
         self._clock = time.perf_counter()
 
     def on_train_batch_end(self, batch, logs=None):
@@ -236,7 +236,7 @@ def _read_rows(path):
     return columns, rows
 
 
-def _learning_rate_function(optimizer):
+def learning_rate_function(optimizer):
     """A function that maps the number of updates so far to the next learning rate, as text."""
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     rate = optimizer.get_config()["learning_rate"]

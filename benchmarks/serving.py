@@ -1,0 +1,495 @@
+"""Shows what `kformer serve` promises, on loopback.
+
+    python benchmarks/serving.py same [--count 2000]
+    python benchmarks/serving.py throughput [--shapes tiny,base] [--dtypes float32,int8]
+        [--searches greedy,beam4] [--clients 32] [--seconds 20]
+    python benchmarks/serving.py overload [--shape base] [--seconds 120]
+    python benchmarks/serving.py drain
+    python benchmarks/serving.py versions [--count 5]
+    python benchmarks/serving.py malformed [--count 100000]
+
+`same` asks by each protocol and compares with `SavedModelTranslator`. `throughput` has clients that
+send one sentence after the other, and the same for FastAPI with CTranslate2, the server that users
+write themselves; "of offline" is the gain over batches of one, as a share of what the translator
+gains by batches of the server's mean size. `overload` sends ten times what the server takes,
+whatever it answers. `drain` sends SIGTERM with 50 requests in flight. `versions` adds versions
+under load, and a broken one. `malformed` is the test of that name with more requests.
+
+The load comes from aiohttp in a process of its own, whose CPU time is printed.
+"""
+
+import argparse
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import pathlib
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
+
+FROZEN = ROOT / "saved_models" / "frozen"
+NAME = "en-zh"
+PREDICT = f"/v1/models/{NAME}:predict"
+DEADLINE_S = 60
+
+
+# ---- the load, in a process of its own ----
+
+
+async def closed_loop(url, texts, clients, seconds):
+    """Clients that send one sentence after the other: (status, latency) of each request."""
+    import aiohttp
+
+    found, end = [], time.perf_counter() + seconds
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector) as session:
+
+        async def client(number):
+            while time.perf_counter() < end:
+                number += clients
+                body = {"instances": [texts[number % len(texts)]]}
+                start = time.perf_counter()
+                async with session.post(url, json=body) as answered:
+                    await answered.read()
+                    found.append((answered.status, time.perf_counter() - start))
+
+        await asyncio.gather(*(client(number) for number in range(clients)))
+    return found
+
+
+async def open_loop(url, texts, rate, seconds):
+    """Requests at a rate, whatever comes back: (status, latency) of each, 0 for a lost one."""
+    import aiohttp
+
+    found, tasks = [], set()
+    connector = aiohttp.TCPConnector(limit=0)
+    timeout = aiohttp.ClientTimeout(total=3 * DEADLINE_S)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+
+        async def ask(number):
+            start, status = time.perf_counter(), 0
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                body = {"instances": [texts[number % len(texts)]]}
+                async with session.post(url, json=body) as answered:
+                    await answered.read()
+                    status = answered.status
+            found.append((status, time.perf_counter() - start))
+
+        begin = time.perf_counter()
+        for number in range(int(rate * seconds)):
+            await asyncio.sleep(max(0, begin + number / rate - time.perf_counter()))
+            task = asyncio.create_task(ask(number))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+        await asyncio.gather(*tasks)
+    return found
+
+
+def generate(kind, url, texts, amount, seconds):
+    """Runs a loop in a process of its own: its statuses and latencies, and its CPU seconds."""
+    job = json.dumps({"kind": kind, "arguments": [url, texts, amount, seconds]})
+    command = [sys.executable, __file__, "generate"]
+    result = subprocess.run(command, input=job, capture_output=True, text=True, check=True)
+    found = json.loads(result.stdout)
+    return found["answers"], found["cpu"]
+
+
+def run_generator():
+    job = json.load(sys.stdin)
+    loop = {"closed": closed_loop, "open": open_loop}[job["kind"]]
+    answers = asyncio.run(loop(*job["arguments"]))
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    json.dump({"answers": answers, "cpu": usage.ru_utime + usage.ru_stime}, sys.stdout)
+
+
+# ---- servers ----
+
+
+@contextlib.contextmanager
+def serving(path, *arguments):
+    """A server process that is ready: (process, URL, port of gRPC)."""
+    command = [sys.executable, "-m", "kformer_cli", "serve", f"{NAME}={path}", "--port", "0"]
+    process = subprocess.Popen(
+        [*command, "--grpc-port", "0", *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "KERAS_BACKEND": "tensorflow", "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        lines = ""
+        while "Ready on" not in lines:
+            line = process.stdout.readline()
+            assert line, "the server did not start"
+            lines += line
+        url = re.search(r"Ready on (\S+)", lines)[1]
+        yield process, url, int(re.search(r"gRPC on \S+:(\d+)", lines)[1])
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+PEER = """
+import sys
+import ctranslate2, fastapi, pydantic, uvicorn
+import kformer
+folder, tokenizer, beam, threads, port = sys.argv[1:]
+tokenizer = kformer.Tokenizer.load(tokenizer)
+engine = ctranslate2.Translator(folder, inter_threads=1, intra_threads=int(threads))
+app = fastapi.FastAPI()
+
+class Body(pydantic.BaseModel):
+    instances: list[str]
+
+@app.post("/translate")
+def translate(body: Body):
+    ids = [tokenizer.tokenize(text, special_tokens=True) for text in body.instances]
+    rows = [[engine_tokens[i] for i in row] for row in ids]
+    found = engine.translate_batch(rows, beam_size=int(beam), min_decoding_length=24,
+                                   max_decoding_length=24)
+    return {"predictions": [" ".join(one.hypotheses[0]) for one in found]}
+
+import json, pathlib
+vocabulary = pathlib.Path(folder) / "source_vocabulary.json"
+if not vocabulary.exists():
+    vocabulary = pathlib.Path(folder) / "shared_vocabulary.json"
+engine_tokens = json.loads(vocabulary.read_text())
+uvicorn.run(app, host="127.0.0.1", port=int(port), log_level="error", access_log=False)
+"""
+
+
+@contextlib.contextmanager
+def peer(folder, dtype, beam, threads):
+    """FastAPI with CTranslate2: the URL to post to."""
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    arguments = [folder / f"ctranslate2-{dtype}", folder / "run" / "tokenizer", beam, threads, port]
+    process = subprocess.Popen(
+        [sys.executable, "-c", PEER, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": "torch"},
+    )
+    try:
+        wait_for_port(port, process)
+        yield f"http://127.0.0.1:{port}/translate"
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def wait_for_port(port, process, seconds=120):
+    import socket
+
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and process.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.2)
+    raise RuntimeError("the peer did not start")
+
+
+def metric(url, name):
+    import urllib.request
+
+    text = urllib.request.urlopen(f"{url}/metrics").read().decode()
+    return sum(float(v) for v in re.findall(rf"^{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE))
+
+
+def make_models(shapes, searches, work):
+    """Models of random weights, as benchmarks/inference.py makes them: folder of each shape."""
+    from benchmarks import inference
+
+    systems = ("saved_model", "saved_model-int8", "ctranslate2-float32", "ctranslate2-int8")
+    options = argparse.Namespace(batches=[64], searches=searches, systems=systems)
+    for shape in shapes:
+        folder = pathlib.Path(work) / shape
+        if not (folder / "texts.json").exists():
+            code = (
+                "import argparse, pathlib, sys; from benchmarks import inference; "
+                f"inference.make(argparse.Namespace(**{vars(options)!r}), {shape!r}, "
+                f"pathlib.Path({str(folder)!r}))"
+            )
+            folder.mkdir(parents=True, exist_ok=True)
+            environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "PYTHONPATH": str(ROOT)}
+            subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+        yield shape, folder, json.loads((folder / "texts.json").read_text()), inference.SEARCHES
+
+
+# ---- the parts ----
+
+
+def same(options):
+    """Every protocol beside `SavedModelTranslator`."""
+    import grpc
+    import requests
+    import tensorflow as tf
+    import tritonclient.http as triton
+    from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+    import kformer
+    from kformer.export import SavedModelTranslator
+
+    pairs = kformer.examples.generate_pairs(options.count, split="test", seed=1)
+    texts = [pair.source for pair in pairs]
+    expected = [one.text for one in SavedModelTranslator(FROZEN).translate(texts)]
+    with serving(FROZEN) as (_, url, port), requests.Session() as session:
+
+        def rows(chunk):
+            encoded = [{"b64": base64.b64encode(text.encode()).decode()} for text in chunk]
+            found = session.post(url + PREDICT, json={"instances": encoded}).json()
+            return [row["translation"] for row in found["predictions"]]
+
+        def columns(chunk):
+            found = session.post(url + PREDICT, json={"inputs": chunk}).json()
+            return found["outputs"]["translation"]
+
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(
+            grpc.insecure_channel(f"127.0.0.1:{port}")
+        )
+
+        def by_grpc(chunk):
+            request = predict_pb2.PredictRequest()
+            request.model_spec.name = NAME
+            request.inputs["text"].CopyFrom(tf.make_tensor_proto(chunk))
+            found = stub.Predict(request).outputs["translation"]
+            return [text.decode() for text in tf.make_ndarray(found)]
+
+        inference = triton.InferenceServerClient(url.removeprefix("http://"))
+
+        def by_triton(chunk):
+            tensor = triton.InferInput("text", [len(chunk)], "BYTES")
+            tensor.set_data_from_numpy(np.array(chunk, object))
+            found = inference.infer(NAME, [tensor]).as_numpy("translation")
+            return [text.decode() for text in found]
+
+        def by_libretranslate(chunk):
+            body = {"q": chunk, "source": "en", "target": "zh"}
+            return session.post(f"{url}/translate", json=body).json()["translatedText"]
+
+        print_head(["protocol", "texts a request", "equal"])
+        asks = {
+            "TensorFlow Serving, rows": rows,
+            "TensorFlow Serving, columns": columns,
+            "TensorFlow Serving, gRPC": by_grpc,
+            "Open Inference": by_triton,
+            "LibreTranslate": by_libretranslate,
+        }
+        for name, ask in asks.items():
+            for size in (1, 32):
+                found = [
+                    text for i in range(0, len(texts), size) for text in ask(texts[i : i + size])
+                ]
+                equal = sum(a == b for a, b in zip(found, expected, strict=True))
+                print_row(name, size, f"{equal} of {len(texts)}")
+
+
+def offline_rate(folder, texts, batch, threads):
+    """Texts per second of `SavedModelTranslator` with batches of a size."""
+    code = f"""
+import json, sys, time
+import tensorflow as tf
+tf.config.threading.set_intra_op_parallelism_threads({threads})
+from kformer.export import SavedModelTranslator
+texts = json.load(sys.stdin)[:{batch}]
+translator = SavedModelTranslator({str(folder)!r})
+translator(texts)
+count, start = 0, time.perf_counter()
+while time.perf_counter() < start + 4:
+    translator(texts)
+    count += len(texts)
+print(count / (time.perf_counter() - start))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": "tensorflow"}
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps(texts),
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=True,
+    )
+    return float(result.stdout.split()[-1])
+
+
+def throughput(options):
+    """Clients of one sentence, beside the offline translator and FastAPI with CTranslate2."""
+    columns = "model,dtype,search,texts/s,mean batch,p50 ms,p99 ms,of offline,peer texts/s,ratio"
+    print_head([*columns.split(","), "generator's CPU s"])
+    for shape, folder, texts, beams in make_models(options.shapes, options.searches, options.work):
+        for dtype in options.dtypes:
+            for search in options.searches:
+                suffix = "" if dtype == "float32" else f"-{dtype}"
+                path = folder / f"saved-{search}{suffix}"
+                cells = one_throughput(options, folder, path, texts, dtype, beams[search])
+                print_row(shape, dtype, search, *cells)
+
+
+def one_throughput(options, folder, path, texts, dtype, beam):
+    load = (texts, options.clients)
+    with serving(path) as (_, url, _):
+        generate("closed", url + PREDICT, *load, 3)
+        names = ("kformer_batch_texts_sum", "kformer_batch_texts_count")
+        before = [metric(url, name) for name in names]
+        answers, cpu = generate("closed", url + PREDICT, *load, options.seconds)
+        after = [metric(url, name) for name in names]
+    assert {status for status, _ in answers} == {200}
+    done, batches = (b - a for a, b in zip(before, after, strict=True))
+    mean = done / batches
+    rate = len(answers) / options.seconds
+    latencies = np.array([seconds for _, seconds in answers]) * 1000
+    threads = os.cpu_count()
+    one = offline_rate(path, texts, 1, threads)
+    many = offline_rate(path, texts, max(1, round(mean)), threads)
+    with peer(folder, dtype, beam, threads) as peer_url:
+        generate("closed", peer_url, *load, 2)
+        others, _ = generate("closed", peer_url, *load, options.seconds)
+    assert {status for status, _ in others} == {200}
+    other = len(others) / options.seconds
+    return [
+        *(f"{rate:.1f}", f"{mean:.1f}"),
+        *(f"{np.percentile(latencies, share):.0f}" for share in (50, 99)),
+        f"{rate / many:.2f} ({rate / one:.1f} of {many / one:.1f})",
+        *(f"{other:.1f}", f"{rate / other:.2f}", f"{cpu:.1f}"),
+    ]
+
+
+def overload(options):
+    """Ten times what the server takes, open loop."""
+    import psutil
+
+    ((_, folder, texts, _),) = make_models([options.shape], ["greedy"], options.work)
+    path = folder / "saved-greedy"
+    with serving(path, "--deadline-s", DEADLINE_S) as (process, url, _):
+        memory = psutil.Process(process.pid).memory_info
+        answers, _ = generate("closed", url + PREDICT, texts, 32, 10)
+        before = len(answers) / 10
+        start = memory().rss
+        rate = 10 * before if options.shape == "base" else 3 * before
+        answers, cpu = generate("open", url + PREDICT, texts, rate, options.seconds)
+        end = memory().rss
+        again, _ = generate("closed", url + PREDICT, texts, 32, 10)
+    accepted = [seconds for status, seconds in answers if status == 200]
+    counts = {status: sum(s == status for s, _ in answers) for status in {s for s, _ in answers}}
+    print(f"rate before: {before:.1f} texts/s; load: {rate:.0f} a second for {options.seconds} s")
+    print(f"answers: {counts}")
+    print(f"p50 and p99 of the accepted: {np.percentile(accepted, [50, 99]).round(2)} s")
+    print(f"deadline: {DEADLINE_S} s; memory: {start / 2**20:.0f} MiB, then {end / 2**20:.0f} MiB")
+    print(f"rate afterwards: {len(again) / 10:.1f} texts/s; generator's CPU: {cpu:.0f} s")
+
+
+def drain(options):
+    """SIGTERM with 50 requests in flight."""
+    import concurrent.futures
+
+    import requests
+
+    with serving(FROZEN) as (process, url, _):
+        with concurrent.futures.ThreadPoolExecutor(50) as pool:
+            body = {"instances": [f"half past {n}" for n in ("nine", "ten", "two")] * 60}
+            asked = [
+                pool.submit(requests.post, url + PREDICT, json=body, timeout=60) for _ in range(50)
+            ]
+            while metric(url, "kformer_accepted_texts") < 25 * 180:
+                time.sleep(0.01)
+            process.send_signal(signal.SIGTERM)
+            statuses = [one.result().status_code for one in asked]
+        code = process.wait(60)
+    print(f"answered: {statuses.count(200)} of 50; exit code {code}")
+
+
+def versions(options):
+    """New versions under load, then a broken one."""
+    import requests
+
+    with tempfile.TemporaryDirectory() as work:
+        folder = pathlib.Path(work) / NAME
+        shutil.copytree(FROZEN, folder)
+        with serving(folder, "--poll-s", 0.5) as (process, url, _):
+            import psutil
+
+            load = subprocess.Popen(
+                [sys.executable, __file__, "generate"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            job = {"kind": "closed", "arguments": [url + PREDICT, ["half past nine"], 8, 90]}
+            load.stdin.write(json.dumps(job))
+            load.stdin.close()
+
+            def state():
+                found = requests.get(f"{url}/v1/models/{NAME}").json()["model_version_status"]
+                return {int(one["version"]): one["state"] for one in found}
+
+            begin = time.monotonic()
+            for number in range(2, 2 + options.count):
+                aside = pathlib.Path(work) / "aside"
+                shutil.copytree(FROZEN / "1", aside)
+                aside.rename(folder / str(number))
+                while state() != {number: "AVAILABLE"}:
+                    assert time.monotonic() < begin + 85, "the versions took too long"
+                    time.sleep(0.1)
+                memory = psutil.Process(process.pid).memory_info().rss / 2**20
+                print(f"version {number} after {time.monotonic() - begin:.1f} s, {memory:.0f} MiB")
+            last = options.count + 1
+            shutil.copytree(FROZEN / "1", folder / "99")
+            (folder / "99" / "saved_model.pb").write_bytes(b"broken")
+            while state() != {99: "END", last: "AVAILABLE"}:
+                assert time.monotonic() < begin + 85, "the broken version took too long"
+                time.sleep(0.1)
+            print(f"broken version: {state()}")
+            answers = json.loads(load.stdout.read())["answers"]
+    statuses = [status for status, _ in answers]
+    print(f"requests: {len(statuses)}, of which answered: {statuses.count(200)}")
+
+
+def malformed(options):
+    """The test of malformed requests, with more of them."""
+    command = [sys.executable, "-m", "pytest", "tests/serving/test_malformed.py"]
+    environment = {**os.environ, "KFORMER_MALFORMED": str(options.count), "PYTHONPATH": str(ROOT)}
+    sys.exit(subprocess.run(command, cwd=ROOT, env=environment).returncode)
+
+
+PARTS = {part.__name__: part for part in (same, throughput, overload, drain, versions, malformed)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Shows what `kformer serve` promises.")
+    parser.add_argument("part", choices=[*PARTS, "generate"])
+    parser.add_argument("--count", type=int)
+    parser.add_argument("--shapes", default="tiny,base", type=lambda text: text.split(","))
+    parser.add_argument("--shape", default="base")
+    parser.add_argument("--dtypes", default="float32,int8", type=lambda text: text.split(","))
+    parser.add_argument("--searches", default="greedy,beam4", type=lambda text: text.split(","))
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--seconds", type=int)
+    parser.add_argument("--work", help="Folder for the models, to keep them for the next time.")
+    options = parser.parse_args()
+    if options.part == "generate":
+        return run_generator()
+    defaults = {"same": 2000, "versions": 5, "malformed": 100_000}
+    options.count = options.count or defaults.get(options.part)
+    options.seconds = options.seconds or (120 if options.part == "overload" else 20)
+    print_command()
+    with tempfile.TemporaryDirectory() as work:
+        options.work = options.work or work
+        PARTS[options.part](options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""Published models by name: files of a model hub, through `huggingface_hub` and its cache.
+
+The library takes any bytes of the right length, and what is in its cache at all. So every file is
+verified here, cached ones included: the name of a file in the cache is the digest of its content,
+SHA-256 for large files and git's for small ones.
+"""
+
+import hashlib
+import pathlib
+import re
+
+from kformer_cli.model_folders import is_hub_name
+
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+# What a translation model's folder is read from; other files stay at the hub.
+_SMALL = re.compile(r"[^/]*\.(json|model|spm|bpe)|vocab[^/]*|merges\.txt")
+_MOST_FILES = 1000
+
+
+class HubFolder:
+    """A model's files, downloaded and verified.
+
+    Args:
+        path: `pathlib.Path` of the folder in the cache.
+        name: str. The model's name.
+        revision: str. The commit.
+    """
+
+    def __init__(self, path, name, revision):
+        self.path, self.name, self.revision = path, name, revision
+
+
+def fetch(name, revision=None):
+    """Downloads a published model into the library's cache, or finds it there, and verifies it.
+
+    `HF_ENDPOINT`, `HF_HOME`, `HF_TOKEN` and `HF_HUB_OFFLINE` count as in every program that uses
+    the library.
+
+    Args:
+        name: str, such as "Helsinki-NLP/opus-mt-en-de".
+        revision: str or `None`, default `None`. A branch, tag or commit; `None` for the main one.
+
+    Returns:
+        `HubFolder`.
+
+    Raises:
+        FileNotFoundError: the hub has no such model or revision, or it is not in the cache while
+            the hub cannot be reached.
+        OSError: a download failed.
+        ValueError: a file has other content than its digest says.
+        ImportError: huggingface_hub is not installed.
+    """
+    try:
+        import huggingface_hub
+        from huggingface_hub import errors
+    except ImportError:
+        raise ImportError(
+            f"Downloading {name} needs huggingface_hub, which is not installed here: run `pip "
+            'install "kformer[interop]"`, or give the folder of a downloaded model.'
+        ) from None
+    revision = revision or "main"
+    try:
+        files, commit = _listed(huggingface_hub, name, revision)
+        paths = [_download(huggingface_hub, name, file, revision, commit) for file in files]
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
+        what = "revision " + revision if isinstance(error, errors.RevisionNotFoundError) else ""
+        raise FileNotFoundError(
+            f"The hub has no {what + ' of' if what else 'model'} {name} that you may read, and "
+            "there is no folder of that name: check the name, or log in by `hf auth login`."
+        ) from None
+    except FileNotFoundError:
+        raise
+    except errors.HfHubHTTPError as error:
+        raise OSError(f"The hub did not give {name}: {_first_line(error)}") from None
+    except _connection_errors() as error:
+        raise OSError(
+            f"The download of {name} broke off ({_first_line(error)}): give the same command again,"
+            " and it goes on where it stopped."
+        ) from None
+    folders = {path.parent for path in paths}
+    if len(folders) != 1:
+        raise ValueError(f"The model {name} changed during the download: give the command again.")
+    for path in paths:
+        verify(path)
+    return HubFolder(folders.pop(), name, commit)
+
+
+def _connection_errors():
+    """The errors of the library's HTTP client, whose package differs between its versions."""
+    import importlib
+
+    found = [OSError]
+    for package in ("httpx2", "httpx", "requests"):
+        try:
+            module = importlib.import_module(package)
+        except ImportError:
+            continue
+        found.append(getattr(module, "HTTPError", OSError))
+        found.append(getattr(module, "RequestException", OSError))
+    return tuple(found)
+
+
+def _listed(library, name, revision):
+    """The names of the files to read, and the commit: from the hub, or from the cache."""
+    from huggingface_hub import constants, errors
+
+    if not constants.HF_HUB_OFFLINE:
+        info = library.HfApi().model_info(name, revision=revision)
+        return _needed(name, [file.rfilename for file in info.siblings or ()]), info.sha
+    try:
+        folder = library.snapshot_download(name, revision=revision, local_files_only=True)
+    except errors.LocalEntryNotFoundError:
+        raise FileNotFoundError(
+            f"{name} (revision {revision}) is not in the cache, and HF_HUB_OFFLINE is set: unset "
+            "it to download the model."
+        ) from None
+    folder = pathlib.Path(folder)
+    return _needed(name, [path.name for path in sorted(folder.iterdir())]), folder.name
+
+
+def _needed(name, files):
+    """The files that a model is read from, of the weights in one format alone."""
+    for weights in _WEIGHTS:
+        stem, ending = weights.rsplit(".", 1)
+        shard = re.compile(rf"{re.escape(stem)}(-\d+-of-\d+)?\.{ending}")
+        found = [file for file in files if shard.fullmatch(file)]
+        if weights in found:
+            found = [weights]
+        if found:
+            other = {f"{kind}.index.json" for kind in _WEIGHTS if kind != weights}
+            small = [file for file in files if _SMALL.fullmatch(file) and file not in other]
+            return sorted({*small, *found})[:_MOST_FILES]
+    raise FileNotFoundError(f"{name} has no weights in safetensors or PyTorch's format.")
+
+
+def _download(library, name, file, revision, commit):
+    path = pathlib.Path(library.hf_hub_download(name, file, revision=revision))
+    if path.parent.name != commit:  # The branch moved on.
+        path = pathlib.Path(library.hf_hub_download(name, file, revision=commit))
+    return path
+
+
+def verify(path):
+    """Compares a file of the library's cache with the digest that is its name there.
+
+    Args:
+        path: `pathlib.Path` of the file, in the cache's folder `snapshots`.
+
+    Raises:
+        ValueError: it is another content, which is then removed from the cache; or the cache has no
+            digest of it.
+    """
+    blob = path.resolve()
+    root = cache_root(path.parent)
+    if root is None or not blob.is_relative_to(root / "blobs"):
+        raise ValueError(
+            f"{path} is not in a cache of links, so its content cannot be verified: download the "
+            "model's folder by `hf download --local-dir`, and import that."
+        )
+    size, digest = blob.stat().st_size, hashlib.sha256()
+    if re.fullmatch(r"[0-9a-f]{40}", blob.name):
+        digest = hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
+    with open(blob, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    if digest.hexdigest() != blob.name:
+        blob.unlink()
+        path.unlink(missing_ok=True)
+        raise ValueError(
+            f"{path.name} of {root.name.removeprefix('models--').replace('--', '/')} is damaged: "
+            f"its content is not that of the digest {blob.name}. It was removed from the cache: "
+            "give the same command again."
+        )
+
+
+def cache_root(folder):
+    """The folder of one model in the library's cache, whose links lead from its `snapshots` to its
+    `blobs`.
+
+    Args:
+        folder: `pathlib.Path` of a folder of files.
+
+    Returns:
+        `pathlib.Path`, or `None` if the folder is no snapshot in such a cache.
+    """
+    root = folder.resolve().parent.parent
+    is_snapshot = folder.resolve().parent.name == "snapshots" and (root / "blobs").is_dir()
+    return root if is_snapshot else None
+
+
+def _first_line(error):
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+__all__ = ["HubFolder", "cache_root", "fetch", "is_hub_name", "verify"]

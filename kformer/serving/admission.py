@@ -1,0 +1,98 @@
+"""Which requests are accepted: by a queue in texts, and by what can be answered in time."""
+
+import contextlib
+
+from kformer.serving.interface import Overloaded
+
+# Of the time to the deadline, the part that the expected wait may take.
+_SAFE_SHARE = 0.7
+# Batches of at least so many texts show the rate of a busy model.
+_BUSY_BATCH = 8
+_MOST_RETRY_AFTER = 60.0
+
+
+class _Line:
+    """The requests of one model: how many texts of each are not answered, and the model's rate."""
+
+    def __init__(self):
+        self.requests, self.rate, self._seen = {}, 0.0, (0, 0, 0.0)
+
+    def ahead_of(self, count):
+        """Texts that are computed before a request of `count` is done: the model takes turns."""
+        return count + sum(min(waiting, count) for waiting in self.requests.values())
+
+    def observe(self, *totals):
+        """Takes texts, batches and seconds since the start; what they grew by shows the rate."""
+        texts, batches, seconds = (new - old for new, old in zip(totals, self._seen, strict=True))
+        self._seen = totals
+        if seconds > 0 and texts >= _BUSY_BATCH * batches:
+            rate = texts / seconds
+            self.rate = (self.rate + rate) / 2 if self.rate else rate
+
+
+class Admission:
+    """The texts that are accepted and not yet answered.
+
+    A request is refused where the queue is full, or where the texts before it take longer than it
+    has. So a server under any load answers what it accepts in time, and refuses the rest at once.
+
+    Args:
+        max_queue: int. Most texts that are accepted and not yet answered.
+    """
+
+    def __init__(self, max_queue):
+        self._max_queue = max_queue
+        self._lines = {}
+        self.texts = 0
+
+    @contextlib.contextmanager
+    def admitted(self, model, count, seconds_left, texts_per_second=0.0):
+        """A context in which a request's texts count as accepted.
+
+        Args:
+            model: str. The model's name.
+            count: int. The number of texts.
+            seconds_left: float. Time to the deadline.
+            texts_per_second: float, default 0. What the model reached when it was warmed up, which
+                counts until it is seen at work.
+
+        Raises:
+            Overloaded: the request is refused.
+        """
+        line = self._lines.setdefault(model, _Line())
+        rate = line.rate or texts_per_second
+        ahead = line.ahead_of(count) / rate if rate else 0.0
+        if line.requests and self.texts + count > self._max_queue:
+            raise Overloaded(
+                f"The queue of {self._max_queue} texts is full: ask again later.", _retry(ahead)
+            )
+        if line.requests and ahead > _SAFE_SHARE * seconds_left:
+            raise Overloaded(
+                "The server is too busy to answer in time: ask again later.", _retry(ahead)
+            )
+        key = object()
+        line.requests[key] = count
+        self.texts += count
+        try:
+            yield
+        finally:
+            del line.requests[key]
+            self.texts -= count
+
+    def observe(self, stats, replicas):
+        """Takes what an engine has computed, from which the rates are estimated.
+
+        Args:
+            stats: list of `ModelStats`.
+            replicas: int. Batches that are computed at the same time.
+        """
+        for name in {one.name for one in stats}:
+            ours = [one for one in stats if one.name == name]
+            texts = sum(one.texts for one in ours)
+            batches = sum(sum(one.batches.values()) for one in ours)
+            seconds = sum(one.seconds for one in ours) / replicas
+            self._lines.setdefault(name, _Line()).observe(texts, batches, seconds)
+
+
+def _retry(seconds):
+    return min(_MOST_RETRY_AFTER, max(1.0, seconds / 2))

@@ -1,0 +1,315 @@
+"""The batch job: shards of a file go to workers, and their files are merged in order."""
+
+import contextlib
+import dataclasses
+import io
+import pathlib
+from typing import NamedTuple
+
+import keras
+
+from kformer import streaming
+from kformer.serving import ray_cluster
+from kformer.serving.batch import manifest as manifests
+from kformer.serving.batch import shards
+from kformer.serving.batch.formats import format_of
+from kformer.utils import files
+from kformer.utils.checks import check_whole
+from kformer_cli.option_names import named
+
+# Records of a shard for each sentence of a batch: as many as `kformer translate` sorts at once.
+_BATCHES = 16
+# How often a shard goes to another worker after its worker died.
+_RETRIES = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchOptions:
+    """How a file is translated. The output depends on these alone.
+
+    Args:
+        model: path of a run directory, or of a SavedModel.
+        n_best: int, default 1. Translations of each record, best first.
+        scores: bool, default `False`. Whether each translation has its log-probability beside it.
+        batch_size: int, default 64. Sentences that are translated at once.
+        search: dict, default empty. Fields of `kformer.decoding.SearchOptions`.
+        source_language, target_language: str, default `None`. As for
+            `kformer.streaming.open_translator`.
+        ensemble: tuple of paths, default empty. Further runs that translate together with the
+            first.
+        dtype: str, default `None`. How a run's matrices are multiplied.
+        backend: str, default `None`, for the backend of this process. A SavedModel always runs on
+            TensorFlow.
+        threads: int, default 1. Threads of each worker, whatever the number of workers.
+        field: str, default "text". The field of JSON lines or the column of Parquet with the text.
+        output_field: str, default "translation". The field or column for the translations.
+    """
+
+    model: str
+    n_best: int = 1
+    scores: bool = False
+    batch_size: int = 64
+    search: dict = dataclasses.field(default_factory=dict)
+    source_language: str | None = None
+    target_language: str | None = None
+    ensemble: tuple = ()
+    dtype: str | None = None
+    backend: str | None = None
+    threads: int = 1
+    field: str = "text"
+    output_field: str = "translation"
+
+    def as_dict(self):
+        """The options as a dict of JSON values, without paths."""
+        values = dataclasses.asdict(self)
+        del values["model"], values["ensemble"]
+        return values
+
+
+class BatchResult(NamedTuple):
+    """What a job has done.
+
+    Attributes:
+        records: int. The records of the output.
+        translated: int. Those that this call translated; earlier calls did the others.
+        truncated: `kformer.streaming.TruncatedLines`.
+    """
+
+    records: int
+    translated: int
+    truncated: streaming.TruncatedLines
+
+
+def translate_file(input, output, options, *, workers, address=None, progress=None):
+    """Translates a file by several workers.
+
+    The file is cut into shards of 16 batches. A worker writes each shard's file into the folder
+    `OUTPUT.parts`, whole or not at all, and at the end they are merged. Shards and batches depend
+    on the input alone, so that the output is the same for any number of workers. A job that ended
+    early goes on when it is called again, and translates no finished shard again.
+
+    Args:
+        input, output: path. Lines of text, JSON lines (`.jsonl`, `.ndjson`), both also compressed
+            (`.gz`, `.zst`), or Parquet (`.parquet`); both of one kind. The output appears when it
+            is whole.
+        options: `BatchOptions`.
+        workers: int. Processes that translate at a time.
+        address: str, default `None`. Address of a Ray cluster, whose machines see the model and
+            the output's folder by the same paths; `None` for workers on this machine.
+        progress: `kformer.utils.progress.Progress`, default `None`.
+
+    Returns:
+        `BatchResult`.
+
+    Raises:
+        FileNotFoundError: the input, the model or the output's folder does not exist.
+        ValueError: the input is damaged or lacks the field; the options do not fit the model; or
+            the input, the model or an option has changed since the job began.
+        RuntimeError: a shard ended its workers again and again.
+        ImportError: Ray, or pyarrow where it is needed, is not installed.
+
+    Example:
+        ```python
+        from kformer.serving.batch import BatchOptions, translate_file
+
+        options = BatchOptions("saved_models/en-de")
+        translate_file("test.en", "test.translated", options, workers=1)
+        ```
+    """
+    workers = check_whole("workers", workers)
+    input, output = pathlib.Path(input).resolve(), pathlib.Path(output).resolve()
+    records_format = _check_paths(input, output, options)
+    stat = input.stat()
+    folder = output.with_name(f"{output.name}.parts")
+    with files.locked(folder):
+        manifest = manifests.make_manifest(options, records_format)
+        manifests.check_or_write(folder, manifest)
+        job = _Job(folder, manifest, options, records_format, progress)
+        try:
+            translated = job.run(workers, address)
+            now = input.stat()
+            if (stat.st_size, stat.st_mtime_ns) != (now.st_size, now.st_mtime_ns):
+                raise ValueError(
+                    f"{input} changed while it was translated: remove {folder} and begin again."
+                )
+            truncated = job.merge(output)
+            manifests.remove_job(folder)
+        except BaseException:
+            if not manifests.has_shards(folder):
+                manifests.remove_job(folder)
+            raise
+    with contextlib.suppress(OSError):  # A killed call made it, so that the lock leaves it.
+        folder.rmdir()
+    return BatchResult(manifest["input"]["records"], translated, truncated)
+
+
+def _check_paths(input, output, options):
+    """The format of both files."""
+    if not input.is_file():
+        raise FileNotFoundError(f"The input file '{input}' does not exist, or is no file.")
+    if not output.parent.is_dir():
+        raise FileNotFoundError(
+            f"The folder {output.parent} of the output file does not exist; make it first."
+        )
+    if input == output:
+        raise ValueError(f"The output would replace the input {input}: give it another name.")
+    wanted, given = format_of(input), format_of(output)
+    if wanted is not given:
+        raise ValueError(
+            f"{input} is {wanted.name} by its ending, and {output} is {given.name}: give both "
+            "names endings of one kind."
+        )
+    check_whole("n_best", options.n_best)
+    check_whole("batch_size", options.batch_size)
+    check_whole("threads", options.threads)
+    return wanted(
+        input,
+        field=options.field,
+        output_field=options.output_field,
+        n_best=options.n_best,
+        scores=options.scores,
+    )
+
+
+class _Job:
+    """A job whose manifest is written.
+
+    Args:
+        folder: `pathlib.Path`. The folder of the job.
+        manifest: dict.
+        options, records_format, progress: of the job.
+    """
+
+    def __init__(self, folder, manifest, options, records_format, progress):
+        self._folder = manifests.shards_folder(folder, manifest)
+        self._folder.mkdir(exist_ok=True)
+        self._total = manifest["input"]["records"]
+        first, *others = manifests.model_paths(options)
+        self._options = dataclasses.replace(
+            options, model=str(first), ensemble=tuple(map(str, others))
+        )
+        self._format, self._progress = records_format, progress
+        self._done = self._num_shards = 0
+
+    def run(self, workers, address):
+        """Translates the shards that are not finished; the number of records in them."""
+        translated = first = 0
+        with contextlib.ExitStack() as stack:
+            pool = None
+            for records in self._format.shards(_BATCHES * self._options.batch_size):
+                index, self._num_shards = self._num_shards, self._num_shards + 1
+                if shards.read_shard(self._folder, index) is not None:
+                    self._advance(len(records), was_before=True)
+                else:
+                    if pool is None:
+                        pool = stack.enter_context(_workers(self._options, workers, address))
+                    translated += len(records)
+                    self._advance(pool.submit(index, first, records, self._format, self._folder))
+                first += len(records)
+            if first != self._total:
+                raise ValueError(
+                    f"{self._format.path} changed while it was read: it had {self._total:,} "
+                    f"records, and then {first:,}."
+                )
+            while pool is not None and pool.is_busy:
+                self._advance(pool.wait())
+        return translated
+
+    def _advance(self, count, was_before=False):
+        self._done += count
+        if self._progress is not None:
+            if was_before:
+                self._progress.before += count
+            self._progress(self._done, self._total)
+
+    def merge(self, output):
+        """Writes the output of all shards' files; returns its `TruncatedLines`."""
+        truncated = streaming.TruncatedLines()
+        mode = output.stat().st_mode & 0o7777 if output.exists() else None
+        with files.replacing(output) as aside:
+            self._format.merge(aside, self._payloads(truncated))
+            if mode is not None:
+                aside.chmod(mode)
+        return truncated
+
+    def _payloads(self, truncated):
+        for index in range(self._num_shards):
+            found = shards.read_shard(self._folder, index)
+            if found is None:
+                raise ValueError(
+                    f"{shards.shard_path(self._folder, index)} was changed or removed while the "
+                    "job ran: give the same command again to translate it again."
+                )
+            head, payload = found
+            truncated.count += head["truncated"]
+            left = 10 - len(truncated.first)
+            truncated.first += head["first_truncated"][:left]
+            yield io.BytesIO(payload)
+
+
+@contextlib.contextmanager
+def _workers(options, workers, address):
+    """Yields a `_Pool` on Ray."""
+    is_run = streaming.is_run(options.model)
+    backend = (options.backend or keras.backend.backend()) if is_run else "tensorflow"
+    variables = ray_cluster.worker_variables(backend, options.threads)
+    with ray_cluster.connected(address, num_cpus=workers * options.threads) as ray:
+        yield _Pool(ray, options, workers, variables)
+
+
+class _Pool:
+    """At most so many Ray tasks at a time, one for each shard.
+
+    Ray keeps the processes of tasks that ended for the next ones, so each loads the model once, and
+    starts another process where one died.
+
+    Args:
+        ray: the module.
+        options: `BatchOptions`.
+        workers: int.
+        variables: dict of str. Environment variables of the workers.
+    """
+
+    def __init__(self, ray, options, workers, variables):
+        self._ray, self._options, self._workers = ray, options, workers
+        self._translate = ray.remote(
+            num_cpus=options.threads,
+            max_retries=_RETRIES,
+            runtime_env={"env_vars": variables},
+        )(shards.translate_shard)
+        self._running = {}
+        self._are_flags = named("n_best") != "n_best"
+
+    @property
+    def is_busy(self):
+        """Whether a shard is being translated."""
+        return bool(self._running)
+
+    def submit(self, index, first, records, records_format, folder):
+        """Gives a shard to a worker, as soon as one is free.
+
+        Returns:
+            The records of the shard that became finished meanwhile, int.
+        """
+        done = self.wait() if len(self._running) == self._workers else 0
+        task = self._translate.remote(
+            self._options, records_format, index, first, records, folder, self._are_flags
+        )
+        self._running[task] = (first + 1, first + len(records))
+        return done
+
+    def wait(self):
+        """Waits until one shard is finished; returns the number of its records."""
+        (task,), _ = self._ray.wait([*self._running], num_returns=1)
+        lines = self._running.pop(task)
+        errors = self._ray.exceptions
+        try:
+            return self._ray.get(task)
+        except errors.RayTaskError as error:
+            raise error.cause from None
+        except (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError) as error:
+            raise RuntimeError(
+                f"Records {lines[0]:,} to {lines[1]:,} ended their worker {_RETRIES + 1} times "
+                f"({' '.join(str(error).split())[:200]}): give the same command again, with fewer "
+                "--workers if there is too little memory."
+            ) from error

@@ -1,0 +1,158 @@
+"""The manifest of a batch job: what was asked, and the sizes and digests of what it reads.
+
+A job that is given again goes on only if all of it is the same.
+"""
+
+import hashlib
+import json
+import pathlib
+
+from kformer import streaming
+from kformer.utils import files
+from kformer.utils.checks import shown
+from kformer.utils.checksums import is_damaged, with_checksum, without_checksum
+from kformer_cli.option_names import named
+
+MANIFEST_FILE = "manifest.json"
+_FORMAT_VERSION = 1
+_RUN_FILES = ("config.json", "model.keras", "tokenizer/*")
+
+
+def model_paths(options):
+    """The folders of a job's models, a SavedModel's with its version.
+
+    Args:
+        options: `kformer.serving.batch.BatchOptions`.
+
+    Returns:
+        List of `pathlib.Path`, absolute.
+
+    Raises:
+        FileNotFoundError: there is no model.
+    """
+    paths = []
+    for path in (options.model, *options.ensemble):
+        if not streaming.is_run(path):
+            from kformer.export.saved_model.folder import find_version
+
+            path = find_version(path)
+        paths.append(pathlib.Path(path).resolve())
+    return paths
+
+
+def make_manifest(options, records_format):
+    """The manifest of a job.
+
+    Args:
+        options: `kformer.serving.batch.BatchOptions`.
+        records_format: an object of `kformer.serving.batch.formats`.
+
+    Returns:
+        dict of JSON values.
+
+    Raises:
+        FileNotFoundError: there is no model.
+        ValueError: the input is damaged.
+    """
+    from kformer import __version__
+
+    path = pathlib.Path(records_format.path)
+    asked = options.as_dict()
+    asked["search"] = dict(sorted(asked["search"].items()))
+    return {
+        "format_version": _FORMAT_VERSION,
+        "kformer": __version__,
+        "asked": asked,
+        "input": {
+            "bytes": path.stat().st_size,
+            "digest": _digest([path]),
+            "records": records_format.count(),
+        },
+        "models": [_digest(_files_of(folder)) for folder in model_paths(options)],
+    }
+
+
+def check_or_write(folder, manifest):
+    """Compares the manifest with the one in a job's folder; writes it if there is none.
+
+    A job without a finished shard is no reason to refuse another one.
+
+    Args:
+        folder: `pathlib.Path`. The folder of the job.
+        manifest: dict, from `make_manifest`.
+
+    Raises:
+        ValueError: the job there is another one; the message names what has changed.
+    """
+    path = folder / MANIFEST_FILE
+    if not path.exists() or not has_shards(folder):
+        remove_job(folder)
+        files.write_json(path, with_checksum(manifest))
+        return
+    remedy = f"remove {folder} to begin again"
+    written = files.read_json(path, remedy=remedy)
+    files.check_format_version(written, _FORMAT_VERSION, path, "batch job")
+    if is_damaged(written):
+        raise ValueError(f"{path} is damaged: {remedy}.")
+    changes = list(_changes(without_checksum(written), manifest))
+    if changes:
+        raise ValueError(
+            f"{folder} holds an unfinished job, and since it began {', and '.join(changes)}: give "
+            f"what it began with, or {remedy}."
+        )
+
+
+def shards_folder(folder, manifest):
+    """The folder of a job's shards.
+
+    Its name depends on all that is asked: a worker of an earlier job of other content, which may
+    still run, knows another folder.
+    """
+    text = json.dumps(manifest, sort_keys=True)
+    return folder / f"shards-{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
+
+
+def has_shards(folder):
+    """Whether a job's folder has a finished shard."""
+    return any(files.entries(shards) for shards in folder.glob("shards-*"))
+
+
+def remove_job(folder):
+    """Empties a job's folder, but for its lock."""
+    for shards in folder.glob("shards-*"):
+        files.remove_tree(shards)
+    (folder / MANIFEST_FILE).unlink(missing_ok=True)
+
+
+def _changes(old, new):
+    """What differs, in words."""
+    if old.get("input") != new["input"]:
+        yield "the input has changed"
+    if old.get("models") != new["models"]:
+        yield "the model has changed"
+    if old.get("kformer") != new["kformer"]:
+        yield f"kformer was {shown(old.get('kformer'))} and is {new['kformer']!r} now"
+    before, now = (_flat(each.get("asked", {})) for each in (old, new))
+    for name in sorted(before.keys() | now.keys()):
+        if before.get(name) != now.get(name):
+            yield f"{named(name)} was {shown(before.get(name))} and is {shown(now.get(name))} now"
+
+
+def _flat(asked):
+    return {**{name: asked[name] for name in asked if name != "search"}, **asked.get("search", {})}
+
+
+def _files_of(folder):
+    if not (folder / "config.json").is_file():
+        return sorted(path for path in folder.rglob("*") if path.is_file())
+    return sorted(path for pattern in _RUN_FILES for path in folder.glob(pattern))
+
+
+def _digest(paths):
+    """The digest of files: of one file, that of its bytes."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in paths:
+        with open(path, "rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()

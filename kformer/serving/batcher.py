@@ -1,0 +1,326 @@
+"""Batches of the texts that wait: by tokens and time, of similar lengths, fair between requests.
+
+A request has its texts sorted by length. Each batch begins with the request that has waited longest
+since it was served last, has one text of each waiting request as far as they fit, and is filled up
+in further rounds. Where more requests wait than fit, those with texts of similar length go first,
+but none is passed over more than twice.
+"""
+
+import asyncio
+import collections
+import contextlib
+import dataclasses
+import itertools
+import logging
+import math
+import time
+
+import numpy as np
+
+from kformer.serving.interface import DeadlineExceeded, Draining, ModelFailed
+
+_MOST_PASSED_OVER = 2
+# A batch is chosen among so many times the texts that fit.
+_WINDOW = 4
+_logger = logging.getLogger(__name__)
+
+
+def estimated_tokens(text):
+    """The tokens of a text, its end included, estimated from its bytes.
+
+    Only the graph knows their number. Four bytes are about one token of most alphabets, and one
+    character and a third of Chinese.
+    """
+    return 2 + len(text) // 4
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchLimits:
+    """What bounds a batch.
+
+    Args:
+        max_tokens: int. Most source tokens, padding included. A longer text is a batch of its own.
+        max_texts: int. Most texts.
+        wait: float. Seconds that a free model waits for more texts.
+        longest: int, default `None`. The tokens to which the model cuts a text.
+    """
+
+    max_tokens: int
+    max_texts: int
+    wait: float
+    longest: int | None = None
+
+
+def _draining():
+    return Draining("The server is ending: ask again in a moment.")
+
+
+class _Job:
+    """The texts of one request on their way through the batches."""
+
+    def __init__(self, signature, texts, joins, limits, future):
+        self.signature, self.texts, self.future = signature, texts, future
+        self.joins, self.max_texts = joins, limits.max_texts
+        longest = limits.longest or math.inf
+        self.lengths = [min(estimated_tokens(text), longest) for text in texts]
+        # The longest come last, from where they are taken first.
+        self.left = sorted(range(len(texts)), key=self.lengths.__getitem__)
+        self.computing, self.parts, self.passed_over = 0, [], 0
+
+    @property
+    def next_length(self):
+        return self.lengths[self.left[-1]]
+
+    def finish(self, indices, outputs):
+        """Takes the rows of some of the texts."""
+        self.parts.append((indices, outputs))
+        self.computing -= len(indices)
+        if not self.left and not self.computing and not self.future.done():
+            self.future.set_result(_in_order(self.parts, len(self.texts)))
+
+    def fail(self, error):
+        self.left = []
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+def _in_order(parts, count):
+    """The outputs of parts of a request, as one array each; shorter rows are padded."""
+    if len(parts) == 1 and list(parts[0][0]) == list(range(count)):
+        return parts[0][1]
+    merged = {}
+    for name, first in parts[0][1].items():
+        arrays = [outputs[name] for _, outputs in parts]
+        shape = (count, *np.max([array.shape[1:] for array in arrays], axis=0, initial=0))
+        shape = tuple(map(int, shape))
+        fill = b"" if first.dtype == object else 0
+        merged[name] = np.full(shape, fill, first.dtype)
+        for (indices, _), array in zip(parts, arrays, strict=True):
+            within = tuple(slice(size) for size in array.shape[1:])
+            merged[name][(list(indices), *within)] = array
+    return merged
+
+
+class Batcher:
+    """Computes the texts of many requests in batches.
+
+    Everything but the computing happens in the event loop.
+
+    Args:
+        call: function of a signature's name and a list of bytes to a dict of arrays, one row for
+            each text. It is called on a thread of `executor`.
+        limits: `BatchLimits`.
+        executor: executor with a thread for each of `replicas`.
+        replicas: int, default 1. Batches computed at the same time.
+        observe: function of the number of texts, the texts, the outputs and the seconds of a batch,
+            default `None`.
+    """
+
+    def __init__(self, call, limits, executor, replicas=1, observe=None):
+        self._call, self._limits, self._executor = call, limits, executor
+        self._observe = observe
+        self._jobs = collections.OrderedDict()  # Those with texts left, served longest ago first.
+        self._open = set()  # All whose future is not done.
+        self._numbers = itertools.count()
+        self._arrived, self._idle = asyncio.Event(), asyncio.Event()
+        self._idle.set()
+        self._is_ended = False
+        self._workers = [asyncio.create_task(self._work()) for _ in range(replicas)]
+
+    @property
+    def waiting(self):
+        """Texts that wait."""
+        return sum(len(job.left) for job in self._jobs.values())
+
+    async def run(self, signature, texts, *, joins=True, max_texts=None, deadline=None):
+        """Computes texts.
+
+        Args:
+            signature: str.
+            texts: list of bytes, at least one.
+            joins: bool, default `True`. Whether a batch may have texts of other requests, too.
+            max_texts: int, default `None`. The most texts of a batch, for fewer than the limit.
+            deadline: float, default `None`. The event loop's time of the end.
+
+        Returns:
+            Dict of output name to array.
+
+        Raises:
+            Draining: the batcher takes nothing more.
+            DeadlineExceeded: the deadline came first.
+            ModelFailed: the call failed.
+        """
+        if self._is_ended:
+            raise _draining()
+        limits = self._limits
+        if max_texts is not None:
+            limits = dataclasses.replace(limits, max_texts=min(max_texts, limits.max_texts))
+        future = asyncio.get_running_loop().create_future()
+        job, number = _Job(signature, texts, joins, limits, future), next(self._numbers)
+        self._jobs[number] = job
+        self._open.add(job)
+        self._idle.clear()
+        self._arrived.set()
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await future
+        except TimeoutError:
+            raise DeadlineExceeded("The reply was not ready by the deadline.") from None
+        finally:
+            # Whoever leaves takes along what has not begun.
+            job.left = []
+            self._jobs.pop(number, None)
+            self._open.discard(job)
+            if not self._open:
+                self._idle.set()
+
+    async def drain(self, seconds=None):
+        """Returns when all texts are computed; after `seconds` the rest gets `Draining`.
+
+        Args:
+            seconds: float, default `None`, for no limit.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+        self.refuse()
+
+    def refuse(self):
+        """Takes nothing more, and ends what waits."""
+        self._is_ended = True
+        for job in list(self._open):
+            job.fail(_draining())
+
+    async def close(self):
+        """Ends the workers, once the batches in computation are done."""
+        self.refuse()
+        self._arrived.set()
+        await asyncio.gather(*self._workers)
+
+    # ---- the workers ----
+
+    async def _work(self):
+        loop = asyncio.get_running_loop()
+        while not self._is_ended:
+            await self._wait_for_texts()
+            batch = self._next_batch()
+            if not batch:
+                continue
+            texts = [job.texts[index] for job, indices in batch for index in indices]
+            start = time.monotonic()
+            try:
+                outputs = await loop.run_in_executor(
+                    self._executor, self._call, batch[0][0].signature, texts
+                )
+                self._deal_out(batch, texts, outputs, time.monotonic() - start)
+            except Exception:
+                _logger.exception("a batch of %d texts failed", len(texts))
+                await self._compute_apart(batch)
+
+    async def _wait_for_texts(self):
+        """Returns when there is a full batch, or some texts and no more for a moment."""
+        while not self._jobs and not self._is_ended:
+            self._arrived.clear()
+            await self._arrived.wait()
+        end = time.monotonic() + self._limits.wait
+        while not self._is_ended and not self._is_full() and (left := end - time.monotonic()) > 0:
+            self._arrived.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._arrived.wait()
+
+    def _is_full(self):
+        texts = tokens = 0
+        for job in self._jobs.values():
+            texts += len(job.left)
+            tokens += len(job.left) * job.next_length
+            if texts >= self._limits.max_texts or tokens >= self._limits.max_tokens:
+                return True
+        return False
+
+    def _next_batch(self):
+        """List of (job, indices of its texts), which are taken from what waits."""
+        if not self._jobs:
+            return []
+        window = self._limits.max_texts * _WINDOW
+        numbers = list(itertools.islice(self._jobs, window))
+        head = self._jobs[numbers[0]]
+        if head.joins and head.max_texts > 1:
+            numbers = [
+                number for number in numbers if self._jobs[number].signature == head.signature
+            ]
+        else:
+            numbers = numbers[:1]
+        numbers = self._similar_first(numbers, head)
+        taken, size, longest = {number: [] for number in numbers}, 0, 0
+        candidates = numbers
+        while candidates:
+            further = []
+            for number in candidates:
+                job = self._jobs[number]
+                length = max(longest, job.next_length)
+                if size and (
+                    size >= head.max_texts or (size + 1) * length > self._limits.max_tokens
+                ):
+                    continue
+                taken[number].append(job.left.pop())
+                size, longest = size + 1, length
+                if job.left:
+                    further.append(number)
+            candidates = further
+        return self._take_out(taken)
+
+    def _similar_first(self, numbers, head):
+        """The head, requests that were passed over often enough, then those of similar length."""
+        if len(numbers) <= head.max_texts:
+            return numbers
+        length = head.next_length
+
+        def key(number):
+            job = self._jobs[number]
+            must = job is head or job.passed_over >= _MOST_PASSED_OVER
+            return (0, 0) if must else (1, abs(job.next_length - length))
+
+        return sorted(numbers, key=key)
+
+    def _take_out(self, taken):
+        """Moves jobs that were served to the end, or out; returns the batch."""
+        batch = []
+        for number, indices in taken.items():
+            job = self._jobs[number]
+            if not indices:
+                job.passed_over += 1
+                continue
+            job.computing += len(indices)
+            job.passed_over = 0
+            batch.append((job, indices))
+            if job.left:
+                self._jobs.move_to_end(number)
+            else:
+                del self._jobs[number]
+        return batch
+
+    async def _compute_apart(self, batch):
+        """After a failure: the texts of each request alone, so that one harms no other."""
+        loop = asyncio.get_running_loop()
+        for job, indices in batch:
+            texts = [job.texts[index] for index in indices]
+            start = time.monotonic()
+            try:
+                if len(batch) == 1:
+                    raise ModelFailed
+                outputs = await loop.run_in_executor(
+                    self._executor, self._call, job.signature, texts
+                )
+                self._deal_out([(job, indices)], texts, outputs, time.monotonic() - start)
+            except Exception:
+                job.fail(ModelFailed("The model failed; the server's log says why."))
+
+    def _deal_out(self, batch, texts, outputs, seconds):
+        if self._observe is not None:
+            self._observe(texts, outputs, seconds)
+        start = 0
+        for job, indices in batch:
+            end = start + len(indices)
+            job.finish(indices, {name: rows[start:end] for name, rows in outputs.items()})
+            start = end

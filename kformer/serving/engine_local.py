@@ -1,0 +1,264 @@
+"""The engine `local`: models in this process, on threads of their own."""
+
+import asyncio
+import collections
+import concurrent.futures
+import contextlib
+import dataclasses
+import gc
+import logging
+import time
+
+from kformer.serving import interface
+from kformer.serving.batcher import Batcher, BatchLimits, estimated_tokens
+from kformer.serving.interface import (
+    AVAILABLE,
+    END,
+    LOADING,
+    UNLOADING,
+    Engine,
+    ModelStats,
+    ModelVersion,
+    Reply,
+    UnknownSignature,
+)
+from kformer.serving.served_model import ServedModel, joins_requests, most_texts
+from kformer.serving.versions import VersionWatch, fingerprint, version_folders
+
+_REFUSED = "It could not be loaded; the server's log says why."
+_logger = logging.getLogger(__name__)
+
+
+class _Version:
+    """A version that is loaded: the model, its thread and its batcher."""
+
+    def __init__(self, served, info, settings, stats):
+        self.served, self.info, self.stats = served, info, stats
+        self._executor = concurrent.futures.ThreadPoolExecutor(
+            settings.replicas, thread_name_prefix=f"{info.name}-{info.version}"
+        )
+        limits = BatchLimits(
+            settings.max_batch_tokens,
+            settings.max_batch_texts,
+            settings.batch_wait_ms / 1000,
+            served.metadata.get("max_source_length"),
+        )
+        self.batcher = Batcher(
+            served.call, limits, self._executor, settings.replicas, self._observe
+        )
+
+    def _observe(self, texts, outputs, seconds):
+        stats = self.stats
+        stats.batches[len(texts)] = stats.batches.get(len(texts), 0) + 1
+        stats.texts += len(texts)
+        stats.seconds += seconds
+        stats.tokens += sum(map(estimated_tokens, texts))
+        stats.tokens += sum(map(estimated_tokens, outputs.get("translation", ())))
+
+    async def close(self):
+        await self.batcher.close()
+        self._executor.shutdown(wait=False)
+        # TensorFlow frees the weights when nothing refers to them any more.
+        self.served = self.batcher = None
+        gc.collect()
+
+
+class LocalEngine(Engine):
+    """Models in this process.
+
+    Of a model without pinned versions the newest is served; a newer one that appears whole is
+    loaded beside it, warmed, and takes over. The former answers what it has begun, then it is
+    unloaded.
+
+    Args:
+        settings: `ServerSettings`, whose models are all SavedModels.
+    """
+
+    def __init__(self, settings):
+        self._settings = settings
+        self._versions = {model.name: {} for model in settings.models}  # By number, loaded.
+        self._others = collections.defaultdict(dict)  # Loading, unloading and refused, as shown.
+        self._watches = {model.name: VersionWatch(model.path) for model in settings.models}
+        self._stats = {}
+        self._loader = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="loader")
+        self._tasks, self._is_draining = set(), False
+
+    async def start(self):
+        try:
+            await self._in_loader(_set_threads, self._settings.threads)
+            for model in self._settings.models:
+                await self._load_first(model)
+        except BaseException:
+            await self.close()
+            raise
+        for model in self._settings.models:
+            if model.versions is None:
+                self._begin(self._watch(model))
+
+    async def run(self, request):
+        start = time.monotonic()
+        if self._is_draining:
+            raise interface.Draining("The server is ending: ask again in a moment.")
+        info = self.metadata(request.model, request.version)
+        signature = info.signatures.get(request.signature)
+        if signature is None:
+            raise UnknownSignature(
+                f"The model {request.model!r} has no signature {request.signature!r}, but "
+                f"{', '.join(info.signatures)}."
+            )
+        version = self._versions[request.model][info.version]
+        outputs = await version.batcher.run(
+            request.signature,
+            request.texts,
+            joins=joins_requests(signature),
+            max_texts=most_texts(signature),
+            deadline=request.deadline,
+        )
+        return Reply(outputs, info.version, time.monotonic() - start)
+
+    def models(self):
+        found = {}
+        for name, versions in self._versions.items():
+            infos = [version.info for version in versions.values()]
+            infos += [info for number, info in self._others[name].items() if number not in versions]
+            found[name] = sorted(infos, key=lambda info: -info.version)
+        return found
+
+    async def stats(self):
+        for (name, number), stats in self._stats.items():
+            version = self._versions[name].get(number)
+            stats.waiting = version.batcher.waiting if version else 0
+        return list(self._stats.values())
+
+    async def drain(self, seconds):
+        self._is_draining = True
+        loaded = [version for versions in self._versions.values() for version in versions.values()]
+        await asyncio.gather(*(version.batcher.drain(seconds) for version in loaded))
+
+    async def close(self):
+        self._is_draining = True
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for versions in self._versions.values():
+            for version in versions.values():
+                await version.close()
+            versions.clear()
+        self._loader.shutdown(wait=False)
+
+    # ---- loading ----
+
+    def _begin(self, coroutine):
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _in_loader(self, function, *arguments):
+        return await asyncio.get_running_loop().run_in_executor(self._loader, function, *arguments)
+
+    async def _load_first(self, model):
+        """Loads the pinned versions, or the newest one that can be loaded."""
+        folders = await self._in_loader(version_folders, model.path)
+        for number in model.versions or ():
+            if number not in folders:
+                raise FileNotFoundError(
+                    f"models.{model.name}: there is no version {number} in {model.path}."
+                )
+            await self._load(model, number, folders[number])
+        if model.versions is not None:
+            return
+        errors = []
+        for number, folder in sorted(folders.items(), reverse=True):
+            found = fingerprint(folder)
+            try:
+                return await self._load(model, number, folder)
+            except Exception as error:
+                errors.append(error)
+                self._refuse(model, number, found, error)
+        raise (
+            errors[0]
+            if errors
+            else FileNotFoundError(f"models.{model.name}: there is no version in {model.path}.")
+        )
+
+    async def _load(self, model, number, folder):
+        """Loads and warms a version, which is served from then on."""
+        start = time.monotonic()
+        info = ModelVersion(model.name, number, LOADING, languages=model.languages)
+        self._others[model.name][number] = info
+        try:
+            served = await self._in_loader(_load_and_warm, folder, self._settings.max_batch_texts)
+        finally:
+            del self._others[model.name][number]
+        info = dataclasses.replace(
+            info,
+            state=AVAILABLE,
+            signatures=served.signatures,
+            search=served.metadata["search"],
+            dtype=served.metadata.get("dtype", ""),
+            texts_per_second=served.texts_per_second,
+            example=str(served.metadata.get("config", {}).get("example", "")),
+        )
+        stats = self._stats.setdefault((model.name, number), ModelStats(model.name, number))
+        self._versions[model.name][number] = _Version(served, info, self._settings, stats)
+        _logger.info(
+            "model %s, version %d: ready after %.1f s", model.name, number, time.monotonic() - start
+        )
+
+    def _refuse(self, model, number, found, error):
+        _logger.error("model %s, version %d is refused: %s", model.name, number, error)
+        self._watches[model.name].refuse(number, found)
+        self._others[model.name][number] = ModelVersion(model.name, number, END, _REFUSED)
+
+    async def _watch(self, model):
+        watch, served = self._watches[model.name], self._versions[model.name]
+        while True:
+            await asyncio.sleep(self._settings.poll_s)
+            try:
+                found = await self._in_loader(watch.look)
+                for number in watch.forgotten():
+                    self._others[model.name].pop(number, None)
+                if found is not None and found[0] not in served:
+                    await self._take_over(model, *found)
+            except Exception:
+                _logger.exception("model %s: the look for new versions failed", model.name)
+
+    async def _take_over(self, model, number, folder, found):
+        versions = self._versions[model.name]
+        former = list(versions)
+        try:
+            await self._load(model, number, folder)
+        except Exception as error:
+            self._refuse(model, number, found, error)
+            return
+        for old in former:
+            self._begin(self._unload(model.name, old, versions.pop(old)))
+
+    async def _unload(self, name, number, version):
+        self._others[name][number] = dataclasses.replace(version.info, state=UNLOADING)
+        try:
+            await version.batcher.drain()
+        finally:
+            with contextlib.suppress(asyncio.CancelledError):
+                await version.close()
+            self._others[name].pop(number, None)
+        _logger.info("model %s, version %d: unloaded", name, number)
+
+
+def _load_and_warm(folder, max_texts):
+    served = ServedModel(folder)
+    served.warm_up(max_texts)
+    return served
+
+
+def _set_threads(threads):
+    """Sets the threads that TensorFlow computes with, where it has not begun to compute."""
+    if threads is None:
+        return
+    import tensorflow as tf
+
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(threads)
+    except RuntimeError:
+        _logger.warning("TensorFlow computes already: its number of threads stays as it is")

@@ -1,0 +1,253 @@
+"""The engine `ray`: models in replicas of a Ray Serve deployment, on one machine or a cluster.
+
+Each replica is an engine `local` of its own. Ray places replicas, replaces dead ones and carries
+the calls; its queue is unlimited. Admission, deadlines, batches, errors, another try where a
+replica died, versions and drain are this package's, as in the engine `local`.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import time
+
+from kformer.serving import interface, ray_cluster
+from kformer.serving.engine_local import LocalEngine
+from kformer.serving.interface import Engine
+
+APPLICATION, MODELS = "kformer", "models"
+# Ray's own limits are out of the way: the ingress admits as much as the settings allow.
+_UNLIMITED = 1_000_000
+# How often a request goes to another replica after one died or is ending.
+_TRIES = 5
+_SECONDS_BETWEEN_TRIES = 0.2
+# What a replica that is ending may still answer; the ingress waits no longer for it.
+_SECONDS_TO_END = 30.0
+# Ray finds out within so long that a replica died, and starts another one.
+_HEALTH_SECONDS = 2.0
+_logger = logging.getLogger(__name__)
+
+
+class ModelReplica:
+    """What a replica runs: an engine `local`. Errors are returned, since Ray would wrap them.
+
+    Args:
+        settings: `ServerSettings`.
+    """
+
+    async def __init__(self, settings):
+        from ray import serve
+
+        self._id = serve.get_replica_context().replica_id.unique_id
+        self._engine = LocalEngine(dataclasses.replace(settings, replicas=1))
+        await self._engine.start()
+
+    async def run(self, request):
+        """The `Reply`, or the `ServingError` that the request is answered by."""
+        try:
+            return await self._engine.run(request)
+        except interface.ServingError as error:
+            return error
+
+    async def state(self):
+        """The replica's name, its `ModelVersion` lists and its `ModelStats`."""
+        return self._id, self._engine.models(), await self._engine.stats()
+
+    async def __del__(self):
+        """Ray calls it before it ends the replica, when its requests are answered."""
+        await self._engine.close()
+
+
+class RayEngine(Engine):
+    """Models in processes of Ray.
+
+    Args:
+        settings: `ServerSettings`, whose models are all SavedModels. On a cluster every machine
+            sees them by the same paths.
+        handle: Ray Serve's handle of the deployment, default `None`: it is made, and Ray is started
+            or connected to at `settings.ray_address`.
+    """
+
+    def __init__(self, settings, handle=None):
+        self._settings, self._handle = settings, handle
+        self._stack = contextlib.ExitStack()
+        self._states, self._models = {}, {}
+        self._poll, self._is_draining = None, False
+        self._open = set()
+
+    async def start(self):
+        try:
+            if self._handle is None:
+                self._handle = await asyncio.to_thread(self._deploy)
+            await self._look()
+        except BaseException:
+            await self.close()
+            raise
+        self._poll = asyncio.create_task(self._keep_looking())
+
+    def _deploy(self):
+        """Starts Ray and the deployment; returns its handle."""
+        address = self._settings.ray_address
+        threads = self._settings.threads or 1
+        ray = self._stack.enter_context(
+            ray_cluster.connected(address, num_cpus=self._settings.replicas * threads + 1)
+        )
+        from ray import serve
+
+        was_running = bool(serve.status().applications) if _is_serving(ray) else False
+        # No proxy of Ray's: the ingress is this process.
+        serve.start(proxy_location="Disabled")
+        if not was_running:
+            self._stack.callback(serve.shutdown)
+        else:
+            self._stack.callback(serve.delete, APPLICATION)
+        return serve.run(models_deployment(self._settings), name=APPLICATION, route_prefix=None)
+
+    async def run(self, request):
+        if self._is_draining:
+            raise interface.Draining("The server is ending: ask again in a moment.")
+        task = asyncio.current_task()
+        self._open.add(task)
+        try:
+            return await self._run(request)
+        finally:
+            self._open.discard(task)
+
+    async def _run(self, request):
+        start = time.monotonic()
+        for number in range(1, _TRIES + 1):
+            try:
+                reply = await self._call(request)
+            except _lost_replica() as error:
+                if number == _TRIES:
+                    _logger.error("replicas died with a request again and again: %s", error)
+                    raise interface.ModelFailed(
+                        "The model failed; the server's log says why."
+                    ) from error
+                _logger.warning("a replica died; its request goes to another one")
+            else:
+                # A replica that ends, or has not loaded a version yet that others serve.
+                ends = isinstance(reply, interface.Draining | interface.NotReady)
+                is_behind = isinstance(reply, interface.UnknownModel)
+                if number == _TRIES or not (ends or is_behind):
+                    break
+            await asyncio.sleep(_SECONDS_BETWEEN_TRIES * number)
+        if isinstance(reply, Exception):
+            raise reply
+        return dataclasses.replace(reply, seconds=time.monotonic() - start)
+
+    async def _call(self, request):
+        """One try. After the deadline nobody waits, whatever the replica does."""
+        response = self._handle.run.remote(request)
+        try:
+            return await asyncio.wait_for(_awaited(response), request.seconds_left)
+        except TimeoutError:
+            response.cancel()
+            raise interface.DeadlineExceeded("The deadline came before the reply.") from None
+        except asyncio.CancelledError:
+            response.cancel()  # What has not begun to be computed is dropped there.
+            raise
+
+    def models(self):
+        missing = {model.name: [] for model in self._settings.models}
+        return {**missing, **self._models}
+
+    async def stats(self):
+        with contextlib.suppress(Exception):
+            await self._look()
+        totals = {}
+        for _, each in self._states.values():
+            for stats in each:
+                key = stats.name, stats.version
+                total = totals.setdefault(key, interface.ModelStats(*key))
+                for size, count in stats.batches.items():
+                    total.batches[size] = total.batches.get(size, 0) + count
+                total.texts += stats.texts
+                total.tokens += stats.tokens
+                total.seconds += stats.seconds
+                total.waiting += stats.waiting
+        return list(totals.values())
+
+    async def _look(self):
+        """Asks replicas what they serve. Ray chooses which: twice as many calls reach most."""
+        responses = [self._handle.state.remote() for _ in range(2 * self._settings.replicas)]
+        found = await asyncio.gather(*map(_awaited, responses), return_exceptions=True)
+        states = [each for each in found if not isinstance(each, BaseException)]
+        if not states:
+            raise found[0]
+        for name, models, stats in states:
+            self._states[name] = models, stats
+        # The newest version that any of them serves.
+        self._models = max((models for _, models, _ in states), key=_newest)
+
+    async def _keep_looking(self):
+        while True:
+            await asyncio.sleep(self._settings.poll_s)
+            try:
+                await self._look()
+            except Exception as error:
+                _logger.warning("no replica answered what it serves: %s", error)
+
+    async def drain(self, seconds):
+        self._is_draining = True
+        if self._open:
+            await asyncio.wait(set(self._open), timeout=seconds)
+
+    async def close(self):
+        self._is_draining = True
+        if self._poll is not None:
+            self._poll.cancel()
+        await asyncio.to_thread(self._stack.close)
+
+
+def models_deployment(settings):
+    """The deployment of the models, with its settings bound: what `serve.run` takes.
+
+    Args:
+        settings: `ServerSettings`.
+    """
+    from ray import serve
+
+    threads = settings.threads or 1
+    deployment = serve.deployment(
+        ModelReplica,
+        name=MODELS,
+        num_replicas=settings.replicas,
+        max_ongoing_requests=_UNLIMITED,
+        max_queued_requests=-1,
+        graceful_shutdown_timeout_s=_SECONDS_TO_END,
+        health_check_period_s=_HEALTH_SECONDS,
+        health_check_timeout_s=10 * _HEALTH_SECONDS,  # The model may take every CPU for a while.
+        ray_actor_options={
+            "num_cpus": threads,
+            "runtime_env": {"env_vars": ray_cluster.worker_variables("tensorflow", threads)},
+        },
+    )
+    return deployment.bind(settings)
+
+
+async def _awaited(response):
+    return await response
+
+
+def _newest(models):
+    return sum(versions[0].version for versions in models.values() if versions)
+
+
+def _is_serving(ray):
+    """Whether Ray Serve runs on the cluster already, for other applications."""
+    with contextlib.suppress(ValueError):
+        return ray.get_actor("SERVE_CONTROLLER_ACTOR", namespace="serve") is not None
+    return False
+
+
+def _lost_replica():
+    """The errors of a call whose replica died or cannot be reached."""
+    from ray import exceptions
+
+    return (
+        exceptions.ActorDiedError,
+        exceptions.ActorUnavailableError,
+        exceptions.WorkerCrashedError,
+        exceptions.NodeDiedError,
+    )

@@ -1,0 +1,1 @@
+"""The protocols: what stands between a socket and an engine."""

@@ -1,0 +1,216 @@
+"""TensorFlow Serving's gRPC: `PredictionService` and `ModelService`.
+
+The messages are those of the package tensorflow-serving-api."""
+
+import math
+
+import numpy as np
+
+from kformer.serving.ingress.ingress import CODES
+from kformer.serving.interface import (
+    DEFAULT_SIGNATURE,
+    InvalidRequest,
+    ServingError,
+    UnknownModel,
+    UnknownSignature,
+)
+
+_PROTOCOL = "grpc"
+_METHOD = "tensorflow/serving/predict"
+_STATES = {"LOADING": 20, "AVAILABLE": 30, "UNLOADING": 40, "END": 50}
+
+
+def make_server(ingress):
+    """Makes the server, which is started by the caller.
+
+    Args:
+        ingress: `Ingress`.
+
+    Returns:
+        `grpc.aio.Server`.
+
+    Raises:
+        ImportError: tensorflow-serving-api is not installed.
+    """
+    import grpc.aio
+
+    service = _Service(ingress)
+    most = ingress.settings.max_body_bytes
+    server = grpc.aio.server(options=[("grpc.max_receive_message_length", most)])
+
+    # Messages come as bytes: one that cannot be read is the client's error, not an internal one.
+    def handlers(**methods):
+        return {
+            name: grpc.unary_unary_rpc_method_handler(service.guarded(*method))
+            for name, method in methods.items()
+        }
+
+    from tensorflow_serving.apis import (
+        get_model_metadata_pb2,
+        get_model_status_pb2,
+        predict_pb2,
+    )
+
+    server.add_generic_rpc_handlers(
+        (
+            grpc.method_handlers_generic_handler(
+                "tensorflow.serving.PredictionService",
+                handlers(
+                    Predict=(service.predict, predict_pb2.PredictRequest),
+                    GetModelMetadata=(
+                        service.metadata,
+                        get_model_metadata_pb2.GetModelMetadataRequest,
+                    ),
+                ),
+            ),
+            grpc.method_handlers_generic_handler(
+                "tensorflow.serving.ModelService",
+                handlers(
+                    GetModelStatus=(service.status, get_model_status_pb2.GetModelStatusRequest)
+                ),
+            ),
+        )
+    )
+    return server
+
+
+class _Service:
+    def __init__(self, ingress):
+        self._ingress = ingress
+
+    def guarded(self, method, message_class):
+        """A method on bytes: it reads the message, checks the key, and names errors by code."""
+        import google.protobuf.message
+        import grpc
+
+        async def call(content, context):
+            try:
+                metadata = {key: value for key, value in context.invocation_metadata() or ()}
+                self._ingress.keys.check(metadata.get("authorization"), metadata.get("x-api-key"))
+                try:
+                    message = message_class.FromString(content)
+                except google.protobuf.message.DecodeError:
+                    raise InvalidRequest("The message cannot be read.") from None
+                return (await method(message, context)).SerializeToString()
+            except ServingError as error:
+                self._ingress.metrics.refused(_PROTOCOL, "", error)
+                _, code = CODES.get(type(error), (500, "INTERNAL"))
+                if hasattr(error, "retry_after"):
+                    seconds = str(math.ceil(error.retry_after))
+                    context.set_trailing_metadata((("retry-after", seconds),))
+                await context.abort(getattr(grpc.StatusCode, code), str(error))
+
+        return call
+
+    async def predict(self, message, context):
+        from tensorflow_serving.apis import predict_pb2
+
+        name, version = _model_of(message.model_spec)
+        signature = message.model_spec.signature_name or DEFAULT_SIGNATURE
+        info = self._ingress.engine.metadata(name, version).signatures.get(signature)
+        if info is None:
+            raise UnknownSignature("The model has no signature of this name.")
+        names = {output.name for output in info.outputs}
+        wanted = set(message.output_filter) or names
+        if not wanted <= names:
+            raise InvalidRequest(f"output_filter must name outputs: {', '.join(sorted(names))}.")
+        reply = await self._ingress.answer(
+            _PROTOCOL,
+            name,
+            _read_texts(message.inputs, info.inputs[0].name),
+            signature=signature,
+            version=version,
+            seconds_left=context.time_remaining(),
+        )
+        response = predict_pb2.PredictResponse()
+        _write_spec(response.model_spec, name, reply.version, signature)
+        for output in sorted(wanted):
+            _write_tensor(response.outputs[output], reply.outputs[output])
+        return response
+
+    async def metadata(self, message, context):
+        from tensorflow_serving.apis import get_model_metadata_pb2
+
+        name, version = _model_of(message.model_spec)
+        if list(message.metadata_field) != ["signature_def"]:
+            raise InvalidRequest("metadata_field must be signature_def.")
+        info = self._ingress.engine.metadata(name, version)
+        signatures = get_model_metadata_pb2.SignatureDefMap()
+        for key, signature in info.signatures.items():
+            written = signatures.signature_def[key]
+            written.method_name = _METHOD
+            for side, tensors in (
+                (written.inputs, signature.inputs),
+                (written.outputs, signature.outputs),
+            ):
+                for tensor in tensors:
+                    _write_info(side[tensor.name], tensor)
+        response = get_model_metadata_pb2.GetModelMetadataResponse()
+        _write_spec(response.model_spec, name, info.version, "")
+        response.metadata["signature_def"].Pack(signatures)
+        return response
+
+    async def status(self, message, context):
+        from tensorflow_serving.apis import get_model_status_pb2
+
+        name, version = _model_of(message.model_spec)
+        versions = self._ingress.engine.models().get(name)
+        shown = [one for one in versions or () if version in (None, one.version)]
+        if not shown:
+            raise UnknownModel("There is no such model, or this version of it is not served.")
+        response = get_model_status_pb2.GetModelStatusResponse()
+        for one in shown:
+            status = response.model_version_status.add()
+            status.version, status.state = one.version, _STATES[one.state]
+            status.status.error_message = one.error
+            status.status.error_code = 2 if one.error else 0
+        return response
+
+
+def _model_of(spec):
+    if spec.version_label:
+        raise InvalidRequest("Versions have no labels here: give a number.")
+    return spec.name, spec.version.value if spec.HasField("version") else None
+
+
+def _read_texts(inputs, name):
+    import tensorflow as tf
+
+    if set(inputs) != {name}:
+        raise InvalidRequest(f"The signature has the input {name} and no other.")
+    tensor = inputs[name]
+    if tensor.dtype != tf.string.as_datatype_enum:
+        raise InvalidRequest(f"The input {name} must be of type DT_STRING.")
+    sizes = [dim.size for dim in tensor.tensor_shape.dim]
+    texts = list(tensor.string_val)
+    if len(sizes) != 1 or tensor.tensor_shape.unknown_rank or sizes[0] < 0:
+        raise InvalidRequest(f"The shape of {name} must be [texts].")
+    if sizes[0] != len(texts):
+        raise InvalidRequest(f"The shape has {sizes[0]} texts, the data {len(texts)}.")
+    return texts
+
+
+def _write_spec(spec, name, version, signature):
+    spec.name, spec.signature_name = name, signature
+    spec.version.value = version
+
+
+def _write_tensor(tensor, rows):
+    import tensorflow as tf
+
+    for size in rows.shape:
+        tensor.tensor_shape.dim.add().size = size
+    if rows.dtype == object:
+        tensor.dtype = tf.string.as_datatype_enum
+        tensor.string_val.extend(rows.ravel().tolist())
+    else:
+        tensor.dtype = tf.as_dtype(rows.dtype).as_datatype_enum
+        tensor.tensor_content = np.ascontiguousarray(rows).tobytes()
+
+
+def _write_info(written, info):
+    import tensorflow as tf
+
+    written.name, written.dtype = info.tensor, tf.as_dtype(info.dtype).as_datatype_enum
+    for size in info.shape:
+        written.tensor_shape.dim.add().size = size

@@ -1,0 +1,148 @@
+"""What every protocol does with a request: limits, keys, admission, deadline, metrics."""
+
+import asyncio
+import logging
+import math
+import time
+
+from kformer.serving import interface
+from kformer.serving.admission import Admission
+from kformer.serving.interface import (
+    DEFAULT_SIGNATURE,
+    Draining,
+    InvalidRequest,
+    ModelFailed,
+    Request,
+    ServingError,
+    TooLarge,
+)
+from kformer.serving.keys import ApiKeys, read_keys
+from kformer.serving.metrics import Metrics
+
+_RATES_EVERY_S = 1.0
+_logger = logging.getLogger(__name__)
+
+
+class Ingress:
+    """The common part of the protocols.
+
+    Args:
+        engine: `Engine`.
+        settings: `ServerSettings`.
+
+    Attributes:
+        is_draining: bool. Whether the server is ending.
+        is_ready: bool. Whether every model has answered its warm-up.
+        last_arrival: float. `time.monotonic()` when the last request came.
+    """
+
+    def __init__(self, engine, settings):
+        self.engine, self.settings = engine, settings
+        self.admission = Admission(settings.max_queue)
+        self.metrics = Metrics(engine, self.admission)
+        self.keys = ApiKeys() if settings.api_keys is None else read_keys(settings.api_keys)
+        self.is_draining = False
+        self.is_started = False
+        self.last_arrival = -math.inf
+        self._rates_at, self._looking = -math.inf, None
+
+    @property
+    def is_ready(self):
+        return self.is_started and not self.is_draining
+
+    async def answer(
+        self,
+        protocol,
+        model,
+        texts,
+        *,
+        signature=DEFAULT_SIGNATURE,
+        version=None,
+        start=None,
+        seconds_left=None,
+    ):
+        """Answers a request, or raises a `ServingError`.
+
+        Args:
+            protocol: str. Its name in the metrics.
+            model: str.
+            texts: list of bytes.
+            signature: str, default "serving_default".
+            version: int, default `None`, for the newest.
+            start: float, default now. `time.monotonic()` when the request began.
+            seconds_left: float, default `None`. The client's own deadline, if it is earlier.
+
+        Returns:
+            `Reply`.
+        """
+        start = time.monotonic() if start is None else start
+        self.last_arrival = start
+        self._look_at_rates()
+        deadline = start + self.settings.deadline_s
+        if seconds_left is not None:
+            deadline = min(deadline, time.monotonic() + seconds_left)
+        try:
+            reply = await self._answer(model, version, signature, texts, deadline)
+        except ServingError as error:
+            self.metrics.refused(protocol, model, error)
+            raise
+        except asyncio.CancelledError:
+            self.metrics.failed(protocol, model, "ClientLeft")
+            raise
+        except Exception as error:
+            self.metrics.failed(protocol, model, "ModelFailed")
+            _logger.exception("a request failed")
+            raise ModelFailed("The model failed; the server's log says why.") from error
+        self.metrics.answered(protocol, model, reply.version, len(texts), start)
+        return reply
+
+    async def _answer(self, model, version, signature, texts, deadline):
+        if self.is_draining:
+            raise Draining("The server is ending: ask again in a moment.")
+        info = self.engine.metadata(model, version)
+        self._check_texts(texts, info.signatures.get(signature))
+        request = Request(model, texts, signature, version, deadline)
+        rate = info.texts_per_second * self.settings.replicas
+        with self.admission.admitted(model, len(texts), request.seconds_left, rate):
+            return await self.engine.run(request)
+
+    def _look_at_rates(self):
+        """Asks the engine now and then how fast it is, for the admission."""
+        now = time.monotonic()
+        if now - self._rates_at < _RATES_EVERY_S or (self._looking and not self._looking.done()):
+            return
+
+        async def look():
+            self.admission.observe(await self.engine.stats(), self.settings.replicas)
+
+        self._rates_at, self._looking = now, asyncio.create_task(look())
+
+    def _check_texts(self, texts, signature):
+        if not texts:
+            raise InvalidRequest("The request has no text.")
+        most = self.settings.max_texts
+        if signature is not None and any(o.name == "source_tokens" for o in signature.outputs):
+            most = self.settings.max_attention_texts
+        if len(texts) > most:
+            raise TooLarge(f"The request has {len(texts)} texts, but at most {most} are allowed.")
+        longest = max(map(len, texts))
+        if longest > self.settings.max_text_bytes:
+            raise TooLarge(
+                f"A text has {longest} bytes, but at most {self.settings.max_text_bytes} are "
+                "allowed."
+            )
+
+
+# The status of each error in HTTP, and its code in gRPC.
+CODES = {
+    interface.InvalidRequest: (400, "INVALID_ARGUMENT"),
+    interface.Unauthorized: (401, "UNAUTHENTICATED"),
+    interface.UnknownModel: (404, "NOT_FOUND"),
+    interface.UnknownSignature: (400, "INVALID_ARGUMENT"),
+    interface.TooLarge: (413, "INVALID_ARGUMENT"),
+    interface.Overloaded: (429, "RESOURCE_EXHAUSTED"),
+    interface.ModelFailed: (500, "INTERNAL"),
+    interface.Draining: (503, "UNAVAILABLE"),
+    interface.NotReady: (503, "UNAVAILABLE"),
+    interface.DeadlineExceeded: (504, "DEADLINE_EXCEEDED"),
+}

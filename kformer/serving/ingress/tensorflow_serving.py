@@ -1,0 +1,191 @@
+"""TensorFlow Serving's REST protocol."""
+
+import base64
+import binascii
+
+import numpy as np
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from kformer.serving.ingress.bodies import (
+    as_text,
+    as_version,
+    parse_json,
+    read_body,
+    while_connected,
+)
+from kformer.serving.interface import (
+    DEFAULT_SIGNATURE,
+    InvalidRequest,
+    UnknownModel,
+    UnknownSignature,
+)
+
+_PROTOCOL = "tensorflow_rest"
+_TYPES = {"string": "DT_STRING", "float32": "DT_FLOAT", "bool": "DT_BOOL", "int32": "DT_INT32"}
+
+
+def routes(ingress):
+    """The routes of the protocol.
+
+    Args:
+        ingress: `Ingress`.
+
+    Returns:
+        List of Starlette routes.
+    """
+    rest = _Rest(ingress)
+    model = "/v1/models/{model}"
+    version = model + "/versions/{version}"
+    return [
+        *(Route(f"{path}:predict", rest.predict, methods=["POST"]) for path in (version, model)),
+        *(Route(f"{path}/metadata", rest.metadata, methods=["GET"]) for path in (version, model)),
+        *(Route(path, rest.status, methods=["GET"]) for path in (version, model)),
+    ]
+
+
+class _Rest:
+    def __init__(self, ingress):
+        self._ingress = ingress
+
+    async def predict(self, request):
+        content = await read_body(request, self._ingress.settings.max_body_bytes)
+        return await while_connected(request, self._predict(request.path_params, content))
+
+    async def _predict(self, path, content):
+        body = parse_json(content)
+        name, version = path["model"], as_version(path.get("version"))
+        signature = body.get("signature_name", DEFAULT_SIGNATURE) or DEFAULT_SIGNATURE
+        if not isinstance(signature, str):
+            raise InvalidRequest("signature_name must be a string.")
+        info = self._ingress.engine.metadata(name, version).signatures.get(signature)
+        if info is None:
+            raise UnknownSignature("The model has no signature of the name in signature_name.")
+        texts, is_rows = _read_texts(body, info.inputs[0].name)
+        reply = await self._ingress.answer(
+            _PROTOCOL, name, texts, signature=signature, version=version
+        )
+        return JSONResponse(_rows(reply.outputs) if is_rows else _columns(reply.outputs))
+
+    async def status(self, request):
+        name = request.path_params["model"]
+        version = as_version(request.path_params.get("version"))
+        versions = self._ingress.engine.models().get(name)
+        if versions is None:
+            raise UnknownModel("There is no model of this name.")
+        shown = [one for one in versions if version in (None, one.version)]
+        if not shown:
+            raise UnknownModel("This version of the model is not served.")
+        return JSONResponse({"model_version_status": [_status(one) for one in shown]})
+
+    async def metadata(self, request):
+        name = request.path_params["model"]
+        version = as_version(request.path_params.get("version"))
+        info = self._ingress.engine.metadata(name, version)
+        signatures = {
+            key: {
+                "inputs": {tensor.name: _tensor(tensor) for tensor in signature.inputs},
+                "outputs": {tensor.name: _tensor(tensor) for tensor in signature.outputs},
+                "method_name": "tensorflow/serving/predict",
+                "defaults": {},
+            }
+            for key, signature in info.signatures.items()
+        }
+        return JSONResponse(
+            {
+                "model_spec": {
+                    "name": name,
+                    "signature_name": "",
+                    "version": str(info.version),
+                },
+                "metadata": {"signature_def": {"signature_def": signatures}},
+            }
+        )
+
+
+def _status(info):
+    return {
+        "version": str(info.version),
+        "state": info.state,
+        "status": {
+            "error_code": "UNKNOWN" if info.error else "OK",
+            "error_message": info.error,
+        },
+    }
+
+
+def _tensor(info):
+    return {
+        "dtype": _TYPES.get(info.dtype, "DT_INVALID"),
+        "tensor_shape": {
+            "dim": [{"size": str(size), "name": ""} for size in info.shape],
+            "unknown_rank": False,
+        },
+        "name": info.tensor,
+    }
+
+
+def _read_texts(body, name):
+    """The texts of a request, as bytes, and whether they came in rows (`instances`)."""
+    has_rows, has_columns = "instances" in body, "inputs" in body
+    if has_rows == has_columns:
+        raise InvalidRequest("The request must have instances or inputs, and not both.")
+    if has_rows:
+        rows = body["instances"]
+        if not isinstance(rows, list):
+            raise InvalidRequest("instances must be a list.")
+        return [_text(_only_input(row, name)) for row in rows], True
+    column = _only_input(body["inputs"], name)
+    if isinstance(column, list):
+        return [_text(value) for value in column], False
+    return [_text(column)], False
+
+
+def _only_input(value, name):
+    """The value of the only input, which may stand under its name."""
+    if not isinstance(value, dict) or "b64" in value:
+        return value
+    if set(value) != {name}:
+        raise InvalidRequest(f"The signature has the input {name} and no other.")
+    return value[name]
+
+
+def _text(value):
+    if not isinstance(value, dict):
+        return as_text(value)
+    encoded = value.get("b64")
+    if len(value) != 1 or not isinstance(encoded, str):
+        raise InvalidRequest('A text in Base64 must be {"b64": "..."}.')
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidRequest("A text under b64 is no Base64.") from None
+
+
+def plain(rows):
+    """An array as JSON has it: lists of strings, numbers and booleans."""
+    if rows.dtype == object:
+        flat = [value.decode("utf-8", "replace") for value in rows.ravel()]
+        return flat if rows.ndim == 1 else _nested(flat, rows.shape)
+    if rows.dtype.kind == "f":
+        rows = np.where(np.isfinite(rows), rows, np.finfo(np.float32).min)
+    return rows.tolist()
+
+
+def _nested(flat, shape):
+    array = np.empty(len(flat), object)
+    array[:] = flat
+    return array.reshape(shape).tolist()
+
+
+def _rows(outputs):
+    columns = {name: plain(rows) for name, rows in outputs.items()}
+    if len(columns) == 1:
+        return {"predictions": next(iter(columns.values()))}
+    rows = zip(*columns.values(), strict=True)
+    return {"predictions": [dict(zip(columns, row, strict=True)) for row in rows]}
+
+
+def _columns(outputs):
+    columns = {name: plain(rows) for name, rows in outputs.items()}
+    return {"outputs": next(iter(columns.values())) if len(columns) == 1 else columns}

@@ -1,0 +1,279 @@
+"""What stands between the two parts of the server: requests, replies, errors, and the engine.
+
+The ingress (protocols, admission, deadlines) knows an `Engine` and nothing of TensorFlow. An engine
+knows nothing of protocols. Everything here can be pickled, since an engine may compute elsewhere.
+"""
+
+import abc
+import dataclasses
+import time
+
+DEFAULT_SIGNATURE = "serving_default"
+# States of a version, in the words of TensorFlow Serving.
+LOADING, AVAILABLE, UNLOADING, END = "LOADING", "AVAILABLE", "UNLOADING", "END"
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """Texts for one signature of one model.
+
+    Args:
+        model: str. The model's name.
+        texts: list of bytes, UTF-8.
+        signature: str, default "serving_default".
+        version: int, default `None`, for the newest that is available.
+        deadline: float, default `None`, for none. The `time.monotonic()` after which nobody waits
+            for the reply. Another process gets the seconds that are left, by its own clock.
+    """
+
+    model: str
+    texts: list
+    signature: str = DEFAULT_SIGNATURE
+    version: int | None = None
+    deadline: float | None = None
+
+    @property
+    def seconds_left(self):
+        """Seconds to the deadline, at least 0, or `None` without one."""
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+
+    def __getstate__(self):
+        return {**self.__dict__, "deadline": self.seconds_left}
+
+    def __setstate__(self, state):
+        left = state["deadline"]
+        deadline = None if left is None else time.monotonic() + left
+        self.__dict__.update(state, deadline=deadline)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reply:
+    """What a signature returned, one row for each text, in the order of the texts.
+
+    Args:
+        outputs: dict of output name to NumPy array, the texts' axis first: object arrays of bytes
+            for texts, float32, bool. `serving_default` has `translation`, `score` and `truncated`;
+            `n_best` also `translations` and `scores` `[B, N]`; `attention` has `translation`,
+            `source_tokens` `[B, S]`, `target_tokens` `[B, T]` and `attention` `[B, layers, heads,
+            T, S]`. Padding is an empty token.
+        version: int. The version that answered.
+        seconds: float. From the engine's receipt of the request to the reply.
+    """
+
+    outputs: dict
+    version: int
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorInfo:
+    """One input or output of a signature.
+
+    Args:
+        name: str. As a request or reply names it.
+        dtype: str. TensorFlow's name: "string", "float32", "bool", "int32".
+        shape: tuple of int, -1 for any size.
+        tensor: str. The tensor's name in the graph.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple
+    tensor: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class SignatureInfo:
+    """One signature.
+
+    Args:
+        inputs, outputs: tuples of `TensorInfo`, in the order of their names.
+    """
+
+    inputs: tuple
+    outputs: tuple
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelVersion:
+    """One version of a model.
+
+    Args:
+        name: str. The model's name.
+        version: int.
+        state: str. LOADING, AVAILABLE, UNLOADING or END. END with an `error` was refused.
+        error: str, default empty. Why it was refused, without paths.
+        signatures: dict of name to `SignatureInfo`, default empty. Known when it is available.
+        search: dict, default empty. The search options it was exported with, such as `n_best`.
+        dtype: str, default empty. How its matrices are stored.
+        languages: pair of str, default `None`. Source and target code, of a model named by its
+            pair, such as "en-de".
+        texts_per_second: float, default 0. What the largest batch of the warm-up reached.
+        example: str, default empty. A text to try, from what the SavedModel was made from.
+    """
+
+    name: str
+    version: int
+    state: str
+    error: str = ""
+    signatures: dict = dataclasses.field(default_factory=dict)
+    search: dict = dataclasses.field(default_factory=dict)
+    dtype: str = ""
+    languages: tuple | None = None
+    texts_per_second: float = 0.0
+    example: str = ""
+
+
+@dataclasses.dataclass
+class ModelStats:
+    """What a version has computed since the engine started, and what waits for it now.
+
+    Args:
+        name: str. The model's name.
+        version: int.
+        batches: dict of number of texts to number of batches with so many.
+        texts: int. Texts that were translated.
+        tokens: int. Their tokens and those of the translations, estimated from their bytes.
+        seconds: float. Time in which a batch was computed, added up.
+        waiting: int. Texts in the queue.
+    """
+
+    name: str
+    version: int
+    batches: dict = dataclasses.field(default_factory=dict)
+    texts: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    waiting: int = 0
+
+
+class ServingError(Exception):
+    """An error of a request. Its message is one sentence for the client, without texts or paths."""
+
+
+class InvalidRequest(ServingError):
+    """The request is malformed."""
+
+
+class UnknownModel(ServingError):
+    """No model has that name, or that version of it is not served."""
+
+
+class UnknownSignature(ServingError):
+    """The model has no such signature."""
+
+
+class TooLarge(ServingError):
+    """A body, a text or the number of texts is above its limit."""
+
+
+class Unauthorized(ServingError):
+    """The request has no valid API key."""
+
+
+class Overloaded(ServingError):
+    """The queue is full, or the reply would not be ready by the deadline.
+
+    Args:
+        message: str.
+        retry_after: float, default 1. Seconds after which it is worth another try.
+    """
+
+    def __init__(self, message, retry_after=1.0):
+        super().__init__(message, retry_after)
+        self.retry_after = retry_after
+
+    def __str__(self):
+        return self.args[0]
+
+
+class DeadlineExceeded(ServingError):
+    """The deadline came before the reply."""
+
+
+class Draining(ServingError):
+    """The server is ending, and takes nothing new."""
+
+
+class NotReady(ServingError):
+    """The model is still being loaded."""
+
+
+class ModelFailed(ServingError):
+    """The model raised an error. The server's log has it."""
+
+
+class Engine(abc.ABC):
+    """Where models are loaded and computed. Its methods run in one event loop.
+
+    Subclasses are made with the server's settings alone: `LocalEngine(settings)`.
+    """
+
+    @abc.abstractmethod
+    async def start(self):
+        """Loads every model and warms it up; returns when each is ready.
+
+        Raises:
+            Exception: a model cannot be loaded. Nothing is left running.
+        """
+
+    @abc.abstractmethod
+    async def run(self, request):
+        """Answers a request.
+
+        A caller that is cancelled leaves: what has not begun to be computed is dropped.
+
+        Args:
+            request: `Request`.
+
+        Returns:
+            `Reply`.
+
+        Raises:
+            UnknownModel, UnknownSignature, NotReady, Draining, DeadlineExceeded, ModelFailed: see
+                there.
+        """
+
+    @abc.abstractmethod
+    def models(self):
+        """What is served now: dict of model name to a list of `ModelVersion`, newest first.
+
+        It returns at once. A model that is configured has an entry even while it is loaded.
+        """
+
+    def metadata(self, model, version=None):
+        """The `ModelVersion` that answers requests for a model.
+
+        Args:
+            model: str.
+            version: int, default `None`, for the newest that is available.
+
+        Raises:
+            UnknownModel: it is not served.
+            NotReady: no version is available yet.
+        """
+        versions = self.models().get(model)
+        if versions is None:
+            raise UnknownModel(f"There is no model {model!r}.")
+        for found in versions:
+            if found.state == AVAILABLE and version in (None, found.version):
+                return found
+        if version is not None:
+            raise UnknownModel(f"Version {version} of the model {model!r} is not served.")
+        raise NotReady(f"The model {model!r} is not ready yet.")
+
+    @abc.abstractmethod
+    async def stats(self):
+        """A list of `ModelStats`, one for each version that has been served."""
+
+    @abc.abstractmethod
+    async def drain(self, seconds):
+        """Refuses new requests, and returns when those in flight are answered.
+
+        Args:
+            seconds: float. After so long the rest gets `Draining`.
+        """
+
+    @abc.abstractmethod
+    async def close(self):
+        """Ends threads and processes, and frees the models."""

@@ -1,0 +1,121 @@
+"""The server as an application of Ray Serve: what `serve deploy` runs on a cluster.
+
+Two deployments: the ingress, this package's own ASGI application, and the models. Ray's proxies
+take HTTP and pass it on to the replicas of the ingress.
+"""
+
+import dataclasses
+import os
+
+from kformer.serving.engine_ray import APPLICATION, RayEngine, models_deployment
+from kformer.serving.settings import ModelSettings, ServerSettings
+
+INGRESS = "ingress"
+# Ray starts another ingress when one does not answer for so long.
+_HEALTH_SECONDS = 5
+
+
+def ray_config(settings):
+    """What `serve deploy` takes, for the same models and options.
+
+    Args:
+        settings: `ServerSettings`, whose models are all SavedModels.
+
+    Returns:
+        dict of JSON values.
+
+    Raises:
+        ValueError: a model is a run, or an option is about this process alone.
+
+    Example:
+        ```python
+        import json
+
+        from kformer.serving.ray_app import ray_config
+        from kformer.serving.settings import ServerSettings
+
+        config = ray_config(ServerSettings(["en-de=saved_models/en-de"]))
+        print(json.dumps(config, indent=2))
+        ```
+    """
+    for model in settings.models:
+        if model.is_run:
+            raise ValueError(
+                f"{model.path} is a run, which a cluster cannot serve: export it first (kformer "
+                "export)."
+            )
+    if settings.grpc_port is not None:
+        raise ValueError("Ray's proxies pass on HTTP alone: leave --grpc-port out.")
+    values = {
+        field.name: getattr(settings, field.name)
+        for field in dataclasses.fields(settings)
+        if field.name not in ("models", "host", "port", "engine", "ray_address", "grpc_port")
+    }
+    arguments = {
+        name: os.path.abspath(value) if isinstance(value, os.PathLike) else value
+        for name, value in values.items()
+        if value not in (None, [])
+    }
+    arguments["models"] = [
+        {
+            "name": model.name,
+            "path": os.path.abspath(model.path),
+            **({"versions": list(model.versions)} if model.versions else {}),
+        }
+        for model in settings.models
+    ]
+    return {
+        "proxy_location": "EveryNode",
+        "http_options": {"host": settings.host, "port": settings.port},
+        "applications": [
+            {
+                "name": APPLICATION,
+                "import_path": f"{__name__}:build",
+                "route_prefix": "/",
+                "args": arguments,
+            }
+        ],
+    }
+
+
+def build(arguments):
+    """The application, as Ray Serve builds it from its configuration.
+
+    Args:
+        arguments: dict, the `args` of `ray_config`.
+
+    Returns:
+        Ray Serve's `Application`.
+    """
+    from ray import serve
+
+    arguments = dict(arguments)
+    models = tuple(ModelSettings(**model) for model in arguments.pop("models"))
+    settings = ServerSettings(models=models, **arguments)
+
+    @serve.deployment(
+        name=INGRESS,
+        max_ongoing_requests=1_000_000,
+        max_queued_requests=-1,
+        graceful_shutdown_timeout_s=settings.drain_s,
+        health_check_period_s=_HEALTH_SECONDS,
+        health_check_timeout_s=_HEALTH_SECONDS,
+    )
+    @serve.ingress()
+    class IngressReplica:
+        """The ingress of this package in a replica. Ray answers its requests before it ends."""
+
+        async def __init__(self, settings, models):
+            from kformer.serving.ingress.ingress import Ingress
+
+            engine = RayEngine(settings, models)
+            await engine.start()
+            self.ingress = Ingress(engine, settings)
+            self.ingress.is_started = True
+
+        def __serve_build_asgi_app__(self):
+            from kformer.serving.ingress.app import make_app
+
+            return make_app(self.ingress)
+
+    return IngressReplica.bind(settings, models_deployment(settings))

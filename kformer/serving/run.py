@@ -1,0 +1,262 @@
+"""A server from its start to its end: sockets, models, signals, drain."""
+
+import asyncio
+import contextlib
+import dataclasses
+import importlib
+import importlib.util
+import logging
+import math
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+from kformer.serving.ingress.ingress import Ingress
+from kformer.serving.interface import AVAILABLE
+
+# Module and class of each engine. They are made with the settings.
+ENGINES = {
+    "local": ("kformer.serving.engine_local", "LocalEngine"),
+    "ray": ("kformer.serving.engine_ray", "RayEngine"),
+}
+# After a signal the server still takes what is on its way for a moment.
+_LINGER_S, _MOST_LINGER_S = 0.3, 2.0
+_BACKLOG = 2048
+_logger = logging.getLogger(__name__)
+
+
+def serve(settings, report=print):
+    """Serves models until SIGTERM or SIGINT.
+
+    Args:
+        settings: `ServerSettings`.
+        report: function of a line for the operator, default `print`.
+
+    Raises:
+        OSError: a port is taken, or a file cannot be read.
+        ValueError: a model cannot be loaded, or a setting is wrong.
+        RuntimeError: a run cannot be exported.
+    """
+    settings.check_files()
+    _check_packages(settings)
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(_bind(settings.host, settings.port))]
+        settings = stack.enter_context(with_exported_runs(settings, report))
+        asyncio.run(Server(settings, sockets, report).run())
+
+
+def _check_packages(settings):
+    needed = {"starlette", "uvicorn", "prometheus_client"}
+    if settings.grpc_port is not None:
+        needed |= {"grpc", "tensorflow_serving"}
+    missing = [name for name in sorted(needed) if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ImportError(f"A server needs {', '.join(missing)}: run `pip install kformer[serve]`.")
+
+
+def _bind(host, port):
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        bound.close()
+        raise OSError(error.errno, error.strerror, f"{host}:{port}") from error
+    return bound
+
+
+@contextlib.contextmanager
+def with_exported_runs(settings, report=print):
+    """A context with settings whose models are all SavedModels: runs are exported.
+
+    Args:
+        settings: `ServerSettings`.
+        report: function of a line for the operator, default `print`.
+
+    Yields:
+        `ServerSettings`.
+
+    Raises:
+        RuntimeError: a run cannot be exported.
+    """
+    with contextlib.ExitStack() as stack:
+        models = []
+        for model in settings.models:
+            if model.is_run:
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kformer-"))
+                folder = pathlib.Path(folder) / model.name
+                dtype = model.dtype or settings.dtype
+                kind = f" in {dtype}" if dtype else ""
+                report(f"{model.name}: {model.path} is a run, so it is exported first{kind}.")
+                _export(model.path, folder, dtype)
+                model = dataclasses.replace(model, path=folder, dtype=None)
+            models.append(model)
+        yield settings.with_models(models)
+
+
+def _export(run, folder, dtype):
+    """Exports a run in a process of its own, whose memory is free afterwards."""
+    command = [sys.executable, "-m", "kformer_cli", "export", str(run), "--output", str(folder)]
+    path = os.pathsep.join(filter(None, sys.path))
+    result = subprocess.run(
+        command + (["--dtype", dtype] if dtype else []),
+        env={**os.environ, "KERAS_BACKEND": "tensorflow", "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    if result.returncode:
+        lines = result.stderr.strip().splitlines() or [f"exit code {result.returncode}"]
+        raise RuntimeError(f"{run} cannot be exported: {lines[-1].removeprefix('error: ')}")
+
+
+def make_engine(settings):
+    """Makes the engine that the settings name.
+
+    Args:
+        settings: `ServerSettings`.
+
+    Returns:
+        `Engine`.
+    """
+    module, name = ENGINES[settings.engine]
+    return getattr(importlib.import_module(module), name)(settings)
+
+
+class Server:
+    """One server: HTTP listens at once, and is ready when the models are.
+
+    Args:
+        settings: `ServerSettings`, whose models are all SavedModels.
+        sockets: list of bound sockets for HTTP.
+        report: function of a line for the operator, default `print`.
+
+    Attributes:
+        ingress: `Ingress`.
+        grpc_port: int. The port of gRPC, or `None`.
+    """
+
+    def __init__(self, settings, sockets, report=print):
+        self._settings, self._sockets, self._report = settings, sockets, report
+        self.grpc_port = None
+        self.ingress = None
+        self._ending = None
+
+    def end(self):
+        """Begins the end of the server, as SIGTERM does."""
+        self._ending.set()
+
+    async def run(self):
+        """Serves until a signal, then drains.
+
+        Raises:
+            Exception: the models cannot be loaded, or a port is taken.
+        """
+        self._ending = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                loop.add_signal_handler(number, self.end)
+        engine = make_engine(self._settings)
+        self.ingress = Ingress(engine, self._settings)
+        http = self._http_server()
+        serving = asyncio.create_task(http.serve(sockets=self._sockets))
+        grpc_server, starting = None, asyncio.create_task(engine.start())
+        ending = asyncio.create_task(self._ending.wait())
+        try:
+            await asyncio.wait({starting, serving, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+                grpc_server = await self._start_grpc()
+                self.ingress.is_started = True
+                self._report_ready(engine)
+                await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
+            await self._drain(engine, grpc_server)
+        finally:
+            for task in (ending, starting):
+                task.cancel()
+            http.should_exit = True
+            await asyncio.gather(serving, starting, ending, return_exceptions=True)
+            await engine.close()
+
+    def _http_server(self):
+        import uvicorn
+
+        from kformer.serving.ingress.app import make_app
+
+        class Http(uvicorn.Server):
+            """Signals are the business of `Server`."""
+
+            def capture_signals(self):
+                return contextlib.nullcontext()
+
+        config = uvicorn.Config(
+            make_app(self.ingress),
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            proxy_headers=False,
+            ws="none",
+            backlog=_BACKLOG,
+            timeout_graceful_shutdown=math.ceil(self._settings.drain_s),
+        )
+        return Http(config)
+
+    async def _start_grpc(self):
+        port = self._settings.grpc_port
+        if port is None:
+            return None
+        from kformer.serving.ingress.grpc_server import make_server
+
+        server, host = make_server(self.ingress), self._settings.host
+        address = f"[{host}]" if ":" in host else host
+        try:
+            self.grpc_port = server.add_insecure_port(f"{address}:{port}")
+        except RuntimeError:
+            self.grpc_port = 0
+        if not self.grpc_port:
+            raise OSError(f"The gRPC port {port} of {host} is taken: give another --grpc-port.")
+        await server.start()
+        return server
+
+    def _report_ready(self, engine):
+        host, port = self._sockets[0].getsockname()[:2]
+        host = f"[{host}]" if ":" in host else host
+        for name, versions in engine.models().items():
+            for one in versions:
+                if one.state == AVAILABLE:
+                    kind = f", {one.dtype}" if one.dtype else ""
+                    self._report(f"{name}: version {one.version}{kind}")
+        if self.grpc_port:
+            self._report(f"gRPC on {host}:{self.grpc_port}")
+        self._report(f"Ready on http://{host}:{port}")
+
+    async def _drain(self, engine, grpc_server):
+        """Answers what is in flight, for a bounded time."""
+        if self.ingress.is_started:
+            self.ingress.is_started = False  # No longer ready, but it still answers.
+            await self._linger()
+        seconds = self._settings.drain_s
+        closing = [engine.drain(seconds)]
+        if grpc_server is not None:
+            closing.append(grpc_server.stop(seconds))
+        self.ingress.is_draining = True
+        await asyncio.gather(*closing)
+
+    async def _linger(self):
+        """Returns when nothing has come for a moment: what is on its way is not lost."""
+        begin = time.monotonic()
+        while True:
+            now = time.monotonic()
+            is_quiet = now - max(begin, self.ingress.last_arrival) >= _LINGER_S
+            if is_quiet or now - begin >= min(_MOST_LINGER_S, self._settings.drain_s):
+                return
+            await asyncio.sleep(_LINGER_S / 6)

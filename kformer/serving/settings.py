@@ -1,0 +1,267 @@
+"""The settings of a server: the options that `kformer_cli.serving_options` declares, and models."""
+
+import dataclasses
+import difflib
+import os
+import pathlib
+import re
+import textwrap
+
+from kformer.utils.checks import shown
+from kformer_cli.option_names import named
+from kformer_cli.serving_options import SERVED_DTYPES, SERVING
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_LANGUAGE = r"[a-z]{2,3}(?:_[A-Za-z0-9]{2,8})*"
+_PAIR = re.compile(f"({_LANGUAGE})-({_LANGUAGE})")
+_MOST_CONFIG_BYTES = 2**20
+_THREADS = "threads"
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelSettings:
+    """One model to serve.
+
+    Args:
+        name: str. What requests call it. A pair of languages, such as "en-de", is also served by
+            LibreTranslate's protocol.
+        path: path. A SavedModel, `NAME/` with versions or one version's folder; or a run directory,
+            which is exported first.
+        versions: tuple of int, default `None`, for the newest one and every newer one that
+            appears. The versions that are served, and no other.
+        dtype: str, default `None`, for the server's. How a run's weights are stored.
+
+    Raises:
+        ValueError: a value is wrong. Its message begins with the key.
+    """
+
+    name: str
+    path: pathlib.Path
+    versions: tuple | None = None
+    dtype: str | None = None
+
+    def __post_init__(self):
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise ValueError(
+                f"models: a name has letters, digits, '.', '_' and '-', but {shown(self.name)} was "
+                "given."
+            )
+        key = f"models.{self.name}"
+        if not isinstance(self.path, str | os.PathLike) or not os.fspath(self.path):
+            raise ValueError(f"{key}.path must be a path, but {shown(self.path)} was given.")
+        object.__setattr__(self, "path", pathlib.Path(self.path))
+        if self.dtype is not None and self.dtype not in SERVED_DTYPES:
+            raise ValueError(
+                f"{key}.dtype must be one of {', '.join(SERVED_DTYPES)}, but {shown(self.dtype)} "
+                "was given."
+            )
+        if self.versions is not None:
+            object.__setattr__(self, "versions", _checked_versions(key, self.versions))
+
+    @property
+    def languages(self):
+        """Source and target code of a model that is named by its pair, or `None`."""
+        found = _PAIR.fullmatch(self.name)
+        return found and found.groups()
+
+    @property
+    def is_run(self):
+        """Whether the path is a run directory, which has to be exported first."""
+        return (self.path / "config.json").is_file()
+
+    @classmethod
+    def parse(cls, text):
+        """Reads `PATH` or `NAME=PATH`, as the command line has it.
+
+        Args:
+            text: str.
+        """
+        name, equals, path = text.partition("=")
+        if equals and "/" not in name:
+            return cls(name, path)
+        path = pathlib.Path(text)
+        full = path.resolve()
+        is_version = full.name.isdigit() and (full / "saved_model.pb").is_file()
+        return cls(full.parent.name if is_version else full.name, path)
+
+
+def _checked_versions(key, versions):
+    listed = versions if isinstance(versions, list | tuple) else [versions]
+    if not listed or not all(type(version) is int and version >= 0 for version in listed):
+        raise ValueError(
+            f"{key}.versions must be version numbers, such as [1, 2], but {shown(versions)} was "
+            "given."
+        )
+    return tuple(sorted(set(listed), reverse=True))
+
+
+class _Checks:
+    """The checks of `ServerSettings`."""
+
+    def __post_init__(self):
+        for name, option in SERVING.items():
+            value = getattr(self, name)
+            option.check(value, named(name))
+            if value is None:
+                value = [] if option.type is list else option.default
+            object.__setattr__(self, name, value)
+        models = [ModelSettings.parse(m) if isinstance(m, str) else m for m in self.models]
+        object.__setattr__(self, "models", tuple(models))
+        if not models:
+            raise ValueError("models: a server needs at least one model: give the path of one.")
+        for name in {model.name for model in models}:
+            if sum(model.name == name for model in models) > 1:
+                raise ValueError(f"models: two models are named {name}: name them NAME=PATH.")
+        if self.max_batch_texts > self.max_queue:
+            raise ValueError(
+                f"{named('max_queue')} must be at least {named('max_batch_texts')}, which is "
+                f"{self.max_batch_texts}, but {self.max_queue} was given."
+            )
+        if self.threads is not None and (type(self.threads) is not int or self.threads < 1):
+            raise ValueError(
+                f"{named(_THREADS)} must be a whole number of at least 1, but "
+                f"{shown(self.threads)} was given."
+            )
+
+    def check_files(self):
+        """Checks the paths of models and keys, before the long work.
+
+        Raises:
+            FileNotFoundError: there is no run directory or SavedModel at a path.
+            ValueError: a dtype is given for a SavedModel.
+        """
+        for model in self.models:
+            path = model.path
+            if not path.is_dir():
+                raise FileNotFoundError(
+                    f"models.{model.name}: there is no run directory or SavedModel {path}."
+                )
+            if model.is_run:
+                continue
+            if model.dtype is not None:
+                raise ValueError(
+                    f"models.{model.name}.dtype: the dtype of a SavedModel is fixed at its export: "
+                    "leave it out."
+                )
+            folders = [path, *(folder for folder in path.iterdir() if folder.name.isdigit())]
+            if not any((folder / "saved_model.pb").is_file() for folder in folders):
+                raise FileNotFoundError(
+                    f"models.{model.name}: {path} is neither a run directory (it lacks "
+                    "config.json) nor a SavedModel (it lacks saved_model.pb)."
+                )
+
+    def with_models(self, models):
+        """The same settings with other models.
+
+        Args:
+            models: list of `ModelSettings`.
+        """
+        return dataclasses.replace(self, models=tuple(models))
+
+
+def _attributes():
+    """Yields the entries of the docstring's `Attributes`."""
+    for option in SERVING.values():
+        kind = "list of str" if option.type is list else option.type_name
+        text = f"{option.name}: {kind}. {option.help}"
+        yield textwrap.fill(text, 96, initial_indent="    ", subsequent_indent=" " * 8)
+
+
+ServerSettings = dataclasses.make_dataclass(
+    "ServerSettings",
+    [
+        ("models", tuple),
+        *((name, option.type | None, None) for name, option in SERVING.items()),
+        (_THREADS, int | None, None),
+    ],
+    bases=(_Checks,),
+    frozen=True,
+    namespace={"__module__": __name__},
+)
+ServerSettings.__doc__ = """Settings of a server. `None` means unset: the default is taken.
+
+Attributes:
+    models: tuple of `ModelSettings`, or of str as the command line has them.
+{attributes}
+    threads: int. Threads to compute with. Default: one for each CPU core.
+
+Raises:
+    ValueError: a value has the wrong type or is out of range.
+
+Example:
+    ```python
+    from kformer.serving.settings import ServerSettings
+
+    settings = ServerSettings(["en-de=saved_models/en-de"], port=8502)
+    print(settings.deadline_s)  # 60.0
+    ```
+""".format(attributes="\n".join(_attributes()))
+
+
+def read_config(path):
+    """Reads a configuration file.
+
+    Args:
+        path: path of a YAML file: options by their names in Python, and `models`.
+
+    Returns:
+        Dict: keyword arguments of `ServerSettings`.
+
+    Raises:
+        OSError: the file cannot be read.
+        ImportError: PyYAML is not installed.
+        ValueError: it is no YAML, or a key or a value is wrong; the message names the key.
+    """
+    try:
+        import yaml
+    except ImportError as error:
+        raise ImportError("A configuration needs PyYAML: pip install kformer[serve].") from error
+    path = pathlib.Path(path)
+    with open(path, "rb") as file:
+        content = file.read(_MOST_CONFIG_BYTES)
+    try:
+        values = yaml.safe_load(content)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())}.") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must hold names and values, such as port: 8501.")
+    known = {"models", _THREADS, *SERVING}
+    for key in values:
+        if key not in known:
+            close = difflib.get_close_matches(str(key), known, 1)
+            hint = f": did you mean {close[0]}?" if close else "."
+            raise ValueError(f"{path}: there is no setting {shown(key)}{hint}")
+    try:
+        if "models" in values:
+            values["models"] = _models(values["models"])
+        for name, option in SERVING.items():
+            option.check(values.get(name), name)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return values
+
+
+def _models(value):
+    """The models of a configuration: a dict of name to a path or to the fields of a model."""
+    if not isinstance(value, dict) or not value:
+        raise ValueError(
+            "models must be names and paths, such as en-de: saved_models/en-de, but "
+            f"{shown(value)} was given."
+        )
+    fields = {field.name for field in dataclasses.fields(ModelSettings)} - {"name"}
+    models = []
+    for name, model in value.items():
+        model = {"path": model} if isinstance(model, str) else model
+        if not isinstance(model, dict):
+            raise ValueError(
+                f"models.{name} must be a path, or names and values, but {shown(model)} was given."
+            )
+        for key in model:
+            if key not in fields:
+                raise ValueError(
+                    f"models.{name}: there is no setting {shown(key)}, but {', '.join(fields)}."
+                )
+        if "path" not in model:
+            raise ValueError(f"models.{name}.path is missing.")
+        models.append(ModelSettings(name, **model))
+    return tuple(models)

@@ -1,0 +1,95 @@
+"""The version folders of a model: which are whole, and which is to be served."""
+
+import hashlib
+import pathlib
+
+_NEEDED = ("saved_model.pb", "variables/variables.index", "assets.extra/kformer.json")
+
+
+def version_folders(path):
+    """The versions of a SavedModel.
+
+    Args:
+        path: path. The model's folder, or one version's.
+
+    Returns:
+        Dict of version number to `pathlib.Path`. A version's folder whose name is no number has the
+        number 1.
+    """
+    path = pathlib.Path(path)
+    if (path / _NEEDED[0]).is_file():
+        name = path.resolve().name
+        return {int(name) if name.isdecimal() else 1: path}
+    try:
+        folders = [folder for folder in path.iterdir() if folder.name.isdecimal()]
+    except OSError:  # The folder is away for a moment.
+        return {}
+    return {int(folder.name): folder for folder in sorted(folders) if folder.is_dir()}
+
+
+def fingerprint(folder):
+    """A value that changes with any file of a version, or `None` while files are missing.
+
+    Args:
+        folder: `pathlib.Path`. The version's folder.
+    """
+    try:
+        if not all((folder / name).is_file() for name in _NEEDED):
+            return None
+        digest = hashlib.blake2b(digest_size=16)
+        for file in sorted(folder.rglob("*")):
+            status = file.stat()
+            digest.update(f"{file.name} {status.st_size} {status.st_mtime_ns}\n".encode())
+        return digest.hexdigest()
+    except OSError:  # A file vanished in between.
+        return None
+
+
+class VersionWatch:
+    """Which version of a model to load next.
+
+    A folder that is copied becomes whole bit by bit, so a version is taken when two looks one after
+    the other find the same files. One that could not be loaded is tried again when its files have
+    changed.
+
+    Args:
+        path: path. The model's folder.
+    """
+
+    def __init__(self, path):
+        self._path = path
+        self._seen, self._refused = {}, {}
+
+    def refuse(self, version, found):
+        """Notes that a version could not be loaded.
+
+        Args:
+            version: int.
+            found: str. Its fingerprint.
+        """
+        self._refused[version] = found
+
+    def forgotten(self):
+        """Versions that were refused, and whose folders are gone or have changed since."""
+        now = {version: self._seen.get(version) for version in self._refused}
+        gone = [version for version, found in self._refused.items() if now[version] != found]
+        for version in gone:
+            del self._refused[version]
+        return gone
+
+    def look(self):
+        """Looks at the folders.
+
+        Returns:
+            The highest version that is whole and was not refused, as (version, `pathlib.Path`,
+            fingerprint), or `None`.
+        """
+        before, self._seen = self._seen, {}
+        best = None
+        for version, folder in sorted(version_folders(self._path).items()):
+            found = fingerprint(folder)
+            self._seen[version] = found
+            is_whole = found is not None and before.get(version) == found
+            if is_whole and self._refused.get(version) != found:
+                best = version, folder, found
+        return best

@@ -1,0 +1,126 @@
+"""The model card of a run: what a page at a model hub tells about it."""
+
+import csv
+import json
+import pathlib
+import shlex
+from collections.abc import Sequence
+
+from kformer.saving.run_directory import read_config
+from kformer.utils.types import Path
+from kformer_cli.declarations import TRAINING
+
+
+def model_card(
+    run: Path,
+    *,
+    scores: Sequence[dict] = (),
+    languages: Sequence[str] = (),
+    license: str | None = None,
+) -> str:
+    """Writes the text of a model card: data, training, scores, and the command that made the run.
+
+    Args:
+        run: path of the run directory.
+        scores: list of dicts, default empty. What `kformer evaluate --json` printed.
+        languages: list of str, default empty. Codes of the source and the target language.
+        license: str or `None`, default `None`. The licence of the weights, such as "cc-by-4.0".
+
+    Returns:
+        str, in Markdown with the header that the Hugging Face hub reads.
+
+    Raises:
+        FileNotFoundError: there is no such run.
+        ValueError: a part of the run is damaged.
+
+    Example:
+        ```python
+        card = kformer.trainer.model_card("runs/en-de", languages=["en", "de"])
+        open("runs/en-de/README.md", "w").write(card)
+        ```
+    """
+    run = pathlib.Path(run)
+    config = read_config(run)
+    parts = [_header(languages, license), f"# {run.resolve().name}"]
+    parts.append(
+        "An encoder-decoder Transformer that translates text, made with "
+        "kformer (`pip install kformer`). Load it with "
+        "`kformer.Translator.load(folder)`, or translate with `kformer translate FOLDER`."
+    )
+    if imported := config.get("imported"):
+        origin = ", revision ".join(filter(None, map(imported.get, ("name", "revision"))))
+        parts.append(
+            f"## Origin\n\nThe weights are those of {origin}, and were trained further "
+            "if a training follows."
+        )
+    if isinstance(training := config.get("training"), dict):
+        parts += _training(run, training)
+    if scores:
+        parts.append("## Scores\n\n" + _table(scores))
+    return "\n\n".join(parts) + "\n"
+
+
+def _header(languages, license):
+    lines = ["library_name: kformer", "pipeline_tag: translation", "tags:", "- keras"]
+    lines += ["language:", *(f"- {json.dumps(code)}" for code in languages)] if languages else []
+    lines += [f"license: {license}"] if license else []
+    return "\n".join(["---", *lines, "---"])
+
+
+def _training(run, training):
+    files = [
+        f"- {name.replace('_', ' ')}: `{training[name]}`"
+        for name in ("train_source", "train_target", "valid_source", "valid_target")
+        if training.get(name)
+    ]
+    yield "## Data\n\n" + "\n".join(files)
+    history = run / "history.csv"
+    if history.exists():
+        with open(history, encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        if rows:
+            yield "## Training\n\n" + "\n".join(_facts(rows))
+    yield f"Made again by:\n\n```sh\n{_command(training)}\n```"
+
+
+def _facts(rows):
+    tokens = sum(int(row["target_tokens"] or 0) for row in rows)
+    minutes = sum(float(row["seconds"]) for row in rows) / 60
+    yield f"- {len(rows):,} steps, {tokens:,} target tokens, {minutes:,.0f} minutes"
+    for name, pick in (("val_nll", min), ("val_bleu", max)):
+        values = [float(row[name]) for row in rows if row.get(name)]
+        if values:
+            measure = {"val_nll": "negative log-likelihood", "val_bleu": "BLEU (greedy)"}[name]
+            yield f"- best {measure} on the validation set: {pick(values):.4g}"
+
+
+def _command(training):
+    """The command with every setting, those that were chosen by the text included."""
+    parts = ["kformer train"]
+    for name, option in TRAINING.items():
+        value = training.get(name)
+        if value is None or name == "log_dir":
+            continue
+        if option.type is bool:
+            if option.default is None and not value:
+                continue  # It has no flag for "no".
+            parts.append(f"--{'' if value else 'no-'}{option.flag}")
+        elif option.type is dict:
+            parts += [
+                f"--{option.flag} {shlex.quote(f'{key}={json.dumps(item)}')}"
+                for key, item in value.items()
+            ]
+        else:
+            values = value if option.type is list else [value]
+            parts += [f"--{option.flag} {shlex.quote(str(item))}" for item in values]
+    return " \\\n    ".join([*parts, "--output RUN"])
+
+
+def _table(scores):
+    rows = ["| BLEU | chrF | signatures |", "|---|---|---|"]
+    rows += [
+        f"| {score['bleu']:.2f} | {score['chrf']:.2f} | `{score['bleu_signature']}`, "
+        f"`{score['chrf_signature']}` |"
+        for score in scores
+    ]
+    return "\n".join(rows)

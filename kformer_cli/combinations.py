@@ -1,0 +1,107 @@
+"""Whether the options of a training fit together.
+
+This module needs the standard library alone, as `kformer_cli.declarations` does.
+"""
+
+import importlib.util
+
+from kformer_cli.declarations import default_of
+from kformer_cli.option_names import named
+
+_VOCABULARY = ("tokenizer_type", "vocabulary_size", "separate_vocabularies")
+_OF_THE_MODEL = (
+    "preset",
+    "made_for",
+    "model_options",
+    "norm",
+    "max_length",
+    "tokenizer",
+    *_VOCABULARY,
+)
+_OF_THE_VALIDATION = ("select", "patience", "valid_every", "quality_every")
+
+
+def check_combinations(options):
+    """Checks that no option of a training is missing, and no two contradict each other.
+
+    Args:
+        options: object with an attribute for each option of a training; `None` means unset.
+
+    Raises:
+        ValueError: an option is missing, or two options contradict each other.
+    """
+    if options.packed and options.max_shapes is not None:
+        raise ValueError(
+            f"Packed batches all have one shape: leave out {named('max_shapes')}="
+            f"{options.max_shapes}, or {named('packed')}."
+        )
+    for check in (_check_files, _check_start, _check_tokenizer, _check_teachers):
+        check(options)
+
+
+def _check_files(options):
+    if options.train_source is None or options.train_target is None:
+        raise ValueError(
+            "A training needs both sides of the corpus: give "
+            f"{named('train_source')} and {named('train_target')}."
+        )
+    if (options.valid_source is None) != (options.valid_target is None):
+        raise ValueError(
+            "A validation needs both sides: give "
+            f"{named('valid_source')} and {named('valid_target')}, or neither."
+        )
+    for name in _OF_THE_VALIDATION:
+        # A run without validation has the default of valid_every in its config.
+        unused = None if name != "valid_every" else default_of(name)
+        if options.valid_source is None and getattr(options, name) not in (None, unused):
+            raise ValueError(
+                f"{named(name)} is about the validation: give {named('valid_source')} and "
+                f"{named('valid_target')}, or leave it out."
+            )
+    if options.log_dir is not None and importlib.util.find_spec("tensorboard") is None:
+        raise ValueError(
+            f"{named('log_dir')} is for TensorBoard, which is not installed: pip install "
+            f"tensorboard, or leave {named('log_dir')} out."
+        )
+
+
+def _check_start(options):
+    for name in _OF_THE_MODEL if options.start_from is not None else ():
+        if getattr(options, name) is not None:
+            raise ValueError(
+                f"With {named('start_from')} the model is the one of {options.start_from}, so "
+                f"{named(name)} cannot be chosen."
+            )
+
+
+def _check_tokenizer(options):
+    has_vocabulary_options = any(getattr(options, name) for name in _VOCABULARY)
+    if options.tokenizer is not None and has_vocabulary_options:
+        raise ValueError(
+            f"The tokenizer in {options.tokenizer} has its vocabularies already: leave the other "
+            "vocabulary options out."
+        )
+    if options.teachers and options.tokenizer is None and has_vocabulary_options:
+        raise ValueError(
+            "The student's tokenizer is that of its teachers: leave the vocabulary options out."
+        )
+    is_new = options.tokenizer is None and options.start_from is None and not options.teachers
+    is_bpe = (options.tokenizer_type or default_of("tokenizer_type")) == "bpe"
+    if is_new and is_bpe and (options.subword_sampling or 0) >= 1:
+        raise ValueError(
+            f"{named('subword_sampling')} must be below 1 with a tokenizer of type bpe, whose "
+            f"merges it leaves out, but {options.subword_sampling} was given; 0.1 is usual."
+        )
+
+
+def _check_teachers(options):
+    if options.teacher_weight is not None and not options.teachers:
+        raise ValueError(
+            f"{named('teacher_weight')} is about what teachers predict: give "
+            f"{named('teachers')}, or leave it out."
+        )
+    if options.teachers and options.subword_sampling:
+        raise ValueError(
+            "The predictions of teachers belong to one segmentation of the text: leave out "
+            f"{named('subword_sampling')}, or {named('teachers')}."
+        )

@@ -1,0 +1,94 @@
+"""What the folder of a model must be: a run directory or a SavedModel.
+
+This module needs the standard library alone, as `kformer_cli.text_files` does.
+"""
+
+import pathlib
+import re
+
+# Owner and name, as a model hub writes them: "Helsinki-NLP/opus-mt-en-de".
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+
+
+def is_hub_name(path):
+    """Whether this names a model of a hub, and no folder that is there."""
+    return _HUB_NAME.fullmatch(str(path)) is not None and not pathlib.Path(path).exists()
+
+
+def check_published(path):
+    """Checks that a folder is that of a downloaded model, as far as can be seen without reading it.
+
+    Args:
+        path: path of the folder.
+
+    Raises:
+        FileNotFoundError: there is no such folder, or it lacks `config.json`.
+    """
+    path = pathlib.Path(path)
+    if not path.is_dir():
+        raise FileNotFoundError(
+            f"There is no folder {path}: give the folder of a downloaded model, with its "
+            "config.json, or its name at the hub, such as Helsinki-NLP/opus-mt-en-de."
+        )
+    if not (path / "config.json").is_file():
+        raise FileNotFoundError(
+            f"{path} has no config.json, so it is no folder of a published model."
+        )
+
+
+def check_run(path):
+    """Checks that a folder is a run directory, as far as can be seen without reading it.
+
+    Args:
+        path: path of the folder.
+
+    Returns:
+        `pathlib.Path`.
+
+    Raises:
+        FileNotFoundError: there is no such folder, or it lacks `config.json`.
+    """
+    path = pathlib.Path(path)
+    if not path.is_dir():
+        raise FileNotFoundError(f"There is no run directory {path}.")
+    if not any((path / part / "config.json").is_file() for part in ("", ".replacing")):
+        raise FileNotFoundError(f"{path} is no run directory: it lacks config.json.")
+    return path
+
+
+def check_trained(path):
+    """Checks that a run directory has a model.
+
+    Args:
+        path: path of the run directory.
+
+    Raises:
+        FileNotFoundError: as `check_run`, or the training has not written a model yet.
+    """
+    path = check_run(path)
+    if not (path / "model.keras").exists() and (path / "tokenizer").is_dir():
+        raise FileNotFoundError(
+            f"{path} has no model.keras yet: the training writes it at the end of its first epoch."
+        )
+
+
+def is_run(path):
+    """Whether a model is a run directory, and not a SavedModel.
+
+    Args:
+        path: path of a run directory; or `NAME/` or `NAME/VERSION/` of a SavedModel.
+
+    Raises:
+        FileNotFoundError: it is neither.
+    """
+    path = pathlib.Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"There is no run directory or SavedModel {path}.")
+    if (path / "config.json").is_file():
+        return True
+    if any((folder / "saved_model.pb").is_file() for folder in [path, *path.glob("*")]):
+        return False
+    raise FileNotFoundError(
+        f"{path} is neither a run directory (it lacks config.json) nor a SavedModel (it lacks "
+        "saved_model.pb)."
+    )

@@ -1,0 +1,86 @@
+"""The command that serves: `serve`."""
+
+import logging
+import pathlib
+import sys
+from typing import Annotated
+
+import typer
+
+from kformer_cli.environment import quiet_imports
+from kformer_cli.options import MACHINE, option, with_options
+from kformer_cli.serving_options import SERVING
+
+
+def _annotated(declared):
+    kind = {list: list[str], bool: bool, int: int, float: float, str: str}.get(
+        declared.type, pathlib.Path
+    )
+    return Annotated[
+        kind | None,
+        option(
+            f"--{declared.flag}",
+            help=declared.help,
+            metavar=declared.metavar,
+            rich_help_panel=declared.group,
+        ),
+    ]
+
+
+@with_options({**{name: _annotated(declared) for name, declared in SERVING.items()}, **MACHINE})
+def serve(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME=]PATH...",
+            help="A SavedModel, NAME/ with its versions or one version; or a run, which is "
+            "exported first. A name of two languages, such as en-de, is also served by "
+            "LibreTranslate's protocol.",
+        ),
+    ] = None,
+    config: Annotated[
+        pathlib.Path | None,
+        option(
+            "--config",
+            metavar="FILE",
+            help="A YAML file with models and options by their names, such as grpc_port: 8500. "
+            "What stands on the command line comes first.",
+        ),
+    ] = None,
+    print_ray_config: Annotated[
+        bool,
+        option(
+            "--print-ray-config",
+            help="Print what `serve deploy` takes to serve the same on a Ray cluster, and end.",
+        ),
+    ] = False,
+    **options,
+):
+    """Serve SavedModels: TensorFlow Serving's REST and gRPC, the Open Inference Protocol and
+    LibreTranslate's, with batches, limits and metrics.
+
+    Texts of many requests are translated together. A new version folder takes over without a
+    failed request. SIGTERM answers what is in flight, then ends.
+
+    Example: [bold]kformer serve en-de=saved_models/en-de --port 8501[/bold]
+    """
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
+    for name in ("uvicorn", "tensorflow", "absl"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    with quiet_imports():
+        from kformer.serving.run import serve as run
+        from kformer.serving.settings import ServerSettings, read_config
+    settings = {"models": ()} if config is None else read_config(config)
+    options.pop("backend")
+    given = {name: value for name, value in options.items() if value not in (None, [])}
+    if models:
+        given["models"] = tuple(models)
+    settings = ServerSettings(**{**settings, **given})
+    if print_ray_config:
+        import yaml
+
+        from kformer.serving.ray_app import ray_config
+
+        print(yaml.safe_dump(ray_config(settings), sort_keys=False), end="")
+        return
+    run(settings, report=lambda line: print(line, flush=True))

@@ -1,0 +1,103 @@
+"""What a text file must be, and how many lines it has.
+
+This module needs the standard library alone: a command checks its files before it imports anything
+else, and kformer reads it too, so that a fault has one wording.
+"""
+
+import os
+import pathlib
+
+from kformer_cli.option_names import in_python
+
+# The first bytes of compressed files, and what decompresses them.
+_COMPRESSED = {
+    "gzip": (b"\x1f\x8b", "gunzip"),
+    "bzip2": (b"BZh", "bunzip2"),
+    "xz": (b"\xfd7zXZ\x00", "unxz"),
+    "zstd": (b"\x28\xb5\x2f\xfd", "unzstd"),
+}
+
+
+def is_path(texts):
+    """Whether `texts` is the path of a file, and not the texts themselves."""
+    return isinstance(texts, (str, os.PathLike))
+
+
+def check_readable(texts, side):
+    """Checks that `texts` is a file or an iterable of strings.
+
+    Args:
+        texts: path of a file, or an iterable of strings.
+        side: str. What the texts are, for messages, such as "source".
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        ValueError: the path is a folder, or `texts` is no iterable.
+    """
+    if not is_path(texts):
+        if isinstance(texts, (bytes, bytearray)) or not hasattr(texts, "__iter__"):
+            raise ValueError(
+                f"The {side} must be the path of a text file or a list of strings, but it is of "
+                f"type {type(texts).__name__}."
+            )
+        return
+    path = pathlib.Path(texts)
+    if path.is_dir():
+        raise ValueError(
+            f"The {side} '{path}' is a folder; give the path of a text file with one sentence per "
+            "line."
+        )
+    if not path.exists():
+        raise FileNotFoundError(
+            f"The {side} file '{path}' does not exist; give the path of a UTF-8 text file with one "
+            f"sentence per line{in_python(', or a list of strings')}."
+        )
+    if path.is_file():
+        with open(path, "rb") as file:
+            start = file.read(6)
+        for name, (mark, command) in _COMPRESSED.items():
+            if start.startswith(mark):
+                raise ValueError(
+                    f"The {side} file '{path}' is compressed by {name}: decompress it first "
+                    f"({command})."
+                )
+
+
+def count_lines(texts):
+    """Counts the lines of a file or the texts of a list.
+
+    Args:
+        texts: path of a file, or an iterable of strings.
+
+    Returns:
+        An int, or `None` for an iterator, which can be read only once.
+    """
+    if not is_path(texts):
+        return len(texts) if hasattr(texts, "__len__") else None
+    count, last = 0, b"\n"
+    with open(texts, "rb") as file:
+        while block := file.read(1 << 20):
+            count += block.count(b"\n")
+            last = block[-1:]
+    return count + (last != b"\n")  # a last line without its newline is a line too
+
+
+def check_same_length(name, length, other_name, other_length):
+    """Checks that the two sides of a corpus have as many lines.
+
+    Args:
+        name, other_name: str. What the message calls the sides, such as "'train.en'".
+        length, other_length: int. The number of lines of each side.
+
+    Returns:
+        The length.
+
+    Raises:
+        ValueError: the lengths differ.
+    """
+    if length == other_length:
+        return length
+    raise ValueError(
+        f"The two sides differ in length: {length} lines in {name}, but {other_length} in "
+        f"{other_name}; line n of one must belong to line n of the other."
+    )

@@ -1,0 +1,148 @@
+"""What the page's script asks the server for, without a browser."""
+
+import base64
+import json
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from kformer.serving import interface
+from kformer.serving.ingress.app import make_app
+from kformer.serving.ingress.ingress import Ingress
+from kformer.serving.page import content
+from kformer.serving.page.routes import OPEN_PATHS
+from kformer.serving.settings import ServerSettings
+from tests.serving.page.conftest import ANSWER, SENTENCE
+
+pytestmark = pytest.mark.any_backend
+SETTINGS = ServerSettings(
+    ["model=path"], max_texts=3, max_text_bytes=1000, max_body_bytes=4000, deadline_s=5
+)
+
+
+@pytest.fixture
+def client(engine):
+    app = make_app(Ingress(engine, SETTINGS))
+    return TestClient(app, "http://localhost", raise_server_exceptions=False)
+
+
+def translate(client, text, model="en-de", path="translate"):
+    return client.post(f"/page/{path}", json={"model": model, "text": text})
+
+
+def test_models(client):
+    models = {model["name"]: model for model in client.get("/page/models").json()["models"]}
+    assert models.keys() == {"en-de", "en-ar", "plain"}
+    assert models["en-ar"]["example"] == "Hello" and "snow" in models["en-de"]["example"]
+    assert models["en-ar"]["target"] == {"lang": "ar", "dir": "rtl"}
+    assert models["plain"]["attention"] is False and models["plain"]["source"]["lang"] == ""
+
+
+def test_a_model_that_is_not_ready_is_not_offered(engine, client, monkeypatch):
+    import dataclasses
+
+    loading = [dataclasses.replace(one, state=interface.LOADING) for one in engine.versions]
+    monkeypatch.setattr(engine, "versions", loading)
+    assert client.get("/page/models").json() == {"models": []}
+    assert translate(client, "a").status_code == 503
+
+
+def test_translations(client, engine):
+    reply = translate(client, f"\r\n{SENTENCE}\r\na").json()
+    assert [line["source"] for line in reply["lines"]] == ["", SENTENCE, "a"]
+    found = [(one["text"], one["score"]) for one in reply["lines"][1]["hypotheses"]]
+    assert found == ANSWER["best"] and reply["lines"][0]["hypotheses"] == []
+    # What a beam did not find is no hypothesis.
+    assert len(reply["lines"][2]["hypotheses"]) == 1 and reply["milliseconds"] >= 0
+    (request,) = engine.requests
+    assert request.signature == "n_best" and 0 < request.seconds_left <= SETTINGS.deadline_s
+    assert translate(client, "\n").json()["lines"][0]["source"] == ""
+
+
+def test_attention(client, engine):
+    found = translate(client, SENTENCE, path="attention").json()
+    (entry,) = found["maps"]
+    numbers = np.frombuffer(base64.b64decode(entry["weights"]), "<u2") / 65535
+    shape = entry["layers"], entry["heads"], len(entry["rows"]), len(entry["columns"])
+    expected = engine.attention(SENTENCE)["attention"][0]
+    np.testing.assert_allclose(numbers.reshape(shape), expected, atol=1e-5)
+    assert [word["text"] for word in found["target"]["words"]][2] == "spielen"
+    assert translate(client, "a", "plain", "attention").status_code == 400
+
+
+def test_large_attention_is_averaged_or_left_out(monkeypatch):
+    weights = np.full((2, 4, 5, 5), 0.2, "float32")
+    tokens = list("abcde")
+    for most, heads, is_there in ((200, 4, True), (199, 1, True), (49, 1, False)):
+        monkeypatch.setattr(content, "MOST_WEIGHTS", most)
+        (entry,) = content.attention_entry(tokens, tokens, {"cross": (weights, tokens, tokens)})[
+            "maps"
+        ]
+        assert (entry["heads"], entry["weights"] is not None) == (heads, is_there)
+        assert entry["averaged"] == (heads == 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"{", 400),
+        (b"[]", 400),
+        (b'{"model": "en-de"}', 400),
+        (b'{"model": "en-de", "text": 3}', 400),
+        (b"\xff\xfe", 400),
+        (b'{"model": {}, "text": "a"}', 400),
+        (b"[" * 3000, 400),
+        (b'{"model": "no", "text": "a"}', 404),
+        (json.dumps({"model": "en-de", "text": "a" * 1001}).encode(), 413),
+        (json.dumps({"model": "en-de", "text": "a\n" * 4}).encode(), 413),
+        (b" " * 4001, 413),
+        (b'{"model": "en-de", "text": "\\ud800"}', 200),
+    ],
+)
+def test_malformed_requests(client, body, status):
+    for path in ("translate", "attention"):
+        reply = client.post(
+            f"/page/{path}", content=body, headers={"content-type": "application/json"}
+        )
+        wanted = 200 if path == "attention" and b"\\n" in body else status
+        assert reply.status_code == wanted, reply.text
+        assert status == 200 or wanted == 200 or reply.json()["error"]
+
+
+def test_a_form_of_another_site_is_refused(client):
+    reply = client.post("/page/translate", content=b'{"model": "en-de", "text": "a"}')
+    assert reply.status_code == 400
+    assert client.get("/page/translate").status_code == 405
+
+
+def test_errors_have_their_status(client, engine):
+    for error, status in (
+        (interface.Overloaded("full", 2.4), 429),
+        (interface.DeadlineExceeded("late"), 504),
+        (interface.Draining("ending"), 503),
+        (interface.ModelFailed("failed"), 500),
+        (interface.Unauthorized("key"), 401),
+    ):
+
+        async def before(request, error=error):
+            raise error
+
+        engine.before = before
+        reply = translate(client, "a")
+        assert (reply.status_code, reply.json()["error"]) == (status, str(error))
+        assert (reply.headers.get("retry-after") == "3") == (status == 429)
+
+
+def test_files(client):
+    for path in OPEN_PATHS:
+        reply = client.get(path)
+        assert reply.status_code == 200 and reply.headers["x-content-type-options"] == "nosniff"
+        policy = reply.headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy
+        # Nothing is loaded from another host, and the markup has neither script nor style.
+        assert "https://" not in reply.text
+    page = client.get("/").text
+    assert "<style" not in page and " style=" not in page and " on" not in page.split("<body>")[1]
+    assert client.get("/page/../interface.py").status_code == 404
+    assert client.get("/page/index.html").status_code == 404

@@ -1,0 +1,196 @@
+"""The life of a server: ready, versions that come, limits, keys, overload, the end."""
+
+import concurrent.futures
+import http.client
+import json
+import shutil
+import signal
+import threading
+
+import grpc
+import httpx
+import psutil
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.serving.conftest import FROZEN, KEY, MODEL, TEXTS, copy_version, running, wait_until
+
+pytestmark = pytest.mark.any_backend
+
+PREDICT = f"/v1/models/{MODEL}:predict"
+
+
+def listening(process):
+    """(address, port) of each socket that a process and its children listen on."""
+    family = [process, *process.children(recursive=True)]
+    connections = [one for member in family for one in member.net_connections(kind="all")]
+    found = [one.laddr for one in connections if one.status == "LISTEN"]
+    # gRPC writes an address of IPv4 as one of IPv6.
+    return sorted({(one.ip.removeprefix("::ffff:"), one.port) for one in found})
+
+
+def test_it_listens_where_it_was_told_to_and_nowhere_else(server):
+    found = listening(psutil.Process(server.process.pid))
+    ports = sorted([("127.0.0.1", server.port), ("127.0.0.1", server.grpc_port)])
+    assert found == ports
+
+
+def test_health_and_metrics(client):
+    assert client.get("/-/healthz").status_code == client.get("/-/ready").status_code == 200
+    client.post(PREDICT, json={"instances": TEXTS})
+    client.post("/v1/models/made-up:predict", json={"instances": ["a"]})
+    client.post("/v2/models/made-up/infer", content=b"no JSON")
+    text = client.get("/metrics").text
+    found = {
+        (sample.name, sample.labels.get("model"), sample.labels.get("protocol")): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert found["kformer_requests_total", MODEL, "tensorflow_rest"] >= 1
+    assert found["kformer_texts_total", MODEL, "tensorflow_rest"] >= len(TEXTS)
+    assert found["kformer_request_seconds_count", MODEL, "tensorflow_rest"] >= 1
+    for name in ("kformer_tokens_total", "kformer_batch_texts_count"):
+        assert found[name, MODEL, None] >= 1
+    assert found["kformer_waiting_texts", MODEL, None] == 0
+    outcomes = ('outcome="UnknownModel",protocol="tensorflow_rest"', 'outcome="InvalidRequest"')
+    assert "made-up" not in text and all(outcome in text for outcome in outcomes)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "evil.example"}, 400),
+        ({"host": "evil.example:8501"}, 400),
+        ({"host": "localhost:8501"}, 200),
+        ({"host": "[::1]:8501"}, 200),
+        ({"origin": "http://evil.example"}, 400),
+    ],
+)
+def test_host_and_origin(client, headers, status):
+    answered = client.get(f"/v1/models/{MODEL}", headers=headers)
+    assert answered.status_code == status
+    assert not any(name.startswith("access-control") for name in answered.headers)
+
+
+@pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json", "/v1/models", "/nothing"])
+def test_no_other_pages(client, path):
+    assert client.get(path).status_code == 404
+
+
+def test_texts_are_never_logged(server, client):
+    client.post(PREDICT, json={"instances": ["secret-sentence"]})
+    client.post(PREDICT, json={"instances": "secret-sentence"})
+    assert "secret-sentence" not in server.log.read_text()
+
+
+# ---- a second server: with keys, a queue of 12 texts, and an end ----
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("guarded")
+    (folder / "keys").write_text(f"# of the tests\n{KEY}\n")
+    shutil.copytree(FROZEN, folder / MODEL)
+    arguments = (f"{MODEL}={folder / MODEL}", "--port", 0, "--grpc-port", 0, "--poll-s", 0.2)
+    limits = ("--api-keys", folder / "keys", "--max-queue", 12, "--max-batch-texts", 2)
+    with running(*arguments, *limits, log=folder / "log") as found:
+        found.folder = folder / MODEL
+        yield found
+
+
+@pytest.fixture(scope="module")
+def known(guarded):
+    """A client that has a key."""
+    headers = {"authorization": f"Bearer {KEY}"}
+    with httpx.Client(base_url=guarded.url, headers=headers, timeout=60) as found:
+        yield found
+
+
+def test_keys(guarded):
+    with httpx.Client(base_url=guarded.url, timeout=60) as client:
+        check_keys(client)
+    with grpc.insecure_channel(f"127.0.0.1:{guarded.grpc_port}") as channel:
+        call = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+        for metadata, code in (((), "UNAUTHENTICATED"), ((("x-api-key", KEY),), "NOT_FOUND")):
+            with pytest.raises(grpc.RpcError) as error:
+                call(b"", timeout=60, metadata=metadata)
+            assert error.value.code().name == code
+
+
+def check_keys(client):
+    for headers in ({}, {"x-api-key": "wrong"}, {"authorization": f"Basic {KEY}x"}):
+        for path in ("/metrics", f"/v1/models/{MODEL}", "/v2", "/languages"):
+            assert client.get(path, headers=headers).status_code == 401
+        answered = client.post(PREDICT, json={"instances": ["noon"]}, headers=headers)
+        assert answered.status_code == 401 and answered.json()["error"]
+    for path in ("/-/healthz", "/-/ready", "/v2/health/live"):
+        assert client.get(path).status_code == 200
+    for headers in ({"x-api-key": KEY}, {"authorization": f"bearer {KEY}"}):
+        assert client.get("/metrics", headers=headers).status_code == 200
+    body = {"q": "noon", "source": "en", "target": "zh"}
+    assert client.post("/translate", json=body).status_code == 401
+    assert client.post("/translate", json={**body, "api_key": KEY}).status_code == 200
+
+
+def test_overload_is_answered_with_429(guarded, known):
+    def ask(_):
+        answered = known.post(PREDICT, json={"instances": ["half past nine"]})
+        if answered.status_code == 429:
+            assert int(answered.headers["retry-after"]) >= 1
+        return answered.status_code
+
+    with concurrent.futures.ThreadPoolExecutor(60) as pool:
+        statuses = list(pool.map(ask, range(60)))
+    assert set(statuses) == {200, 429} and statuses.count(200) >= 12
+    assert ask(0) == 200
+
+
+def versions_of(client):
+    status = client.get(f"/v1/models/{MODEL}").json()["model_version_status"]
+    return {int(one["version"]): one["state"] for one in status}
+
+
+def test_a_new_version_takes_over_under_load_and_a_broken_one_is_refused(guarded, known):
+    statuses, is_over = [], threading.Event()
+
+    def ask():
+        while not is_over.is_set():
+            statuses.append(known.post(PREDICT, json={"instances": TEXTS[:3]}).status_code)
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(ask) for _ in range(2)]
+        try:
+            copy_version(guarded.folder, 2)
+            wait_until(lambda: versions_of(known) == {2: "AVAILABLE"})
+            broken = guarded.folder / "3"
+            for part in ("variables", "assets.extra"):
+                (broken / part).mkdir(parents=True)
+            for name in ("variables/variables.index", "assets.extra/kformer.json"):
+                (broken / name).write_bytes((FROZEN / "1" / name).read_bytes())
+            (broken / "saved_model.pb").write_bytes(b"broken")
+            wait_until(lambda: versions_of(known) == {3: "END", 2: "AVAILABLE"})
+        finally:
+            is_over.set()
+        for one in asked:
+            one.result()
+    assert set(statuses) == {200} and len(statuses) > 5
+    assert known.post(f"/v1/models/{MODEL}/versions/3:predict", json={}).status_code == 404
+    shown = known.get(f"/v1/models/{MODEL}/versions/3").json()["model_version_status"][0]
+    assert "log" in shown["status"]["error_message"] and "/" not in str(shown)
+    # Without the newer ones the old version is served again.
+    for number in (2, 3):
+        (guarded.folder / str(number)).rename(guarded.folder.with_name(f"{number}-away"))
+    wait_until(lambda: versions_of(known) == {1: "AVAILABLE"})
+
+
+def test_the_end(guarded):
+    """SIGTERM with requests in flight: each is answered, and then nobody listens."""
+    body = json.dumps({"instances": ["ten to six"]})
+    connections = [http.client.HTTPConnection("127.0.0.1", guarded.port) for _ in range(10)]
+    for connection in connections:
+        connection.request("POST", PREDICT, body, {"x-api-key": KEY})
+    guarded.process.send_signal(signal.SIGTERM)
+    assert [connection.getresponse().status for connection in connections] == [200] * 10
+    assert guarded.process.wait(40) == 0
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(guarded.url + "/-/healthz")

@@ -1,0 +1,165 @@
+"""Settings: from a command line, from YAML, checked whole, with messages that name the key."""
+
+import shutil
+
+import pytest
+
+from kformer.serving.admission import Admission
+from kformer.serving.interface import ModelStats, Overloaded, Unauthorized
+from kformer.serving.keys import read_keys
+from kformer.serving.settings import ModelSettings, ServerSettings, read_config
+from kformer.serving.versions import VersionWatch, version_folders
+from kformer_cli.main import main
+from kformer_cli.serving_options import SERVING
+from tests.serving.conftest import FROZEN
+
+pytestmark = pytest.mark.any_backend
+
+
+def test_names_and_versions_of_models():
+    found = ModelSettings.parse(f"en-de={FROZEN}")
+    assert (found.name, found.path, found.languages) == ("en-de", FROZEN, ("en", "de"))
+    assert ModelSettings.parse(str(FROZEN)).name == "frozen"
+    assert ModelSettings.parse(str(FROZEN / "1")).name == "frozen"
+    assert ModelSettings("m", FROZEN, [1, 2, 2]).versions == (2, 1)
+    assert ModelSettings("zh_Hans-en", FROZEN).languages == ("zh_Hans", "en")
+    assert list(version_folders(FROZEN)) == list(version_folders(FROZEN / "1")) == [1]
+
+
+def test_defaults_are_those_that_are_declared():
+    settings = ServerSettings([str(FROZEN)])
+    assert settings.host == "127.0.0.1" and settings.grpc_port is None
+    for name, option in SERVING.items():
+        assert getattr(settings, name) == ([] if option.type is list else option.default)
+    assert ServerSettings([str(FROZEN)], port=0).port == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"port": 70_000}, "port must be a whole number from 0 to 65535"),
+        ({"engine": "remote"}, "engine must be one of local, ray"),
+        ({"models": ["../"]}, "models: a name has"),
+        ({"models": []}, "models: a server needs"),
+        ({"models": [str(FROZEN), str(FROZEN)]}, "two models are named frozen"),
+        ({"threads": 0}, "threads must be"),
+        ({"max_queue": 8}, "max_queue must be at least max_batch_texts"),
+    ],
+)
+def test_wrong_settings(options, message):
+    with pytest.raises(ValueError, match=message):
+        ServerSettings(**{"models": [str(FROZEN)], **options})
+
+
+def test_a_configuration(tmp_path):
+    path = tmp_path / "serve.yaml"
+    path.write_text(
+        f"port: 0\nthreads: 2\nmodels:\n  en-zh: {FROZEN}\n  b: {{path: {FROZEN}, versions: [1]}}\n"
+    )
+    settings = ServerSettings(**read_config(path))
+    assert [(model.name, model.versions) for model in settings.models] == [
+        ("en-zh", None),
+        ("b", (1,)),
+    ]
+    assert settings.threads == 2
+    settings.check_files()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("prot: 1", "there is no setting 'prot': did you mean port?"),
+        ("port: x", "port must be a whole number"),
+        ("deadline_s: 0", "deadline_s must be above 0"),
+        ("models: [a]", "models must be names and paths"),
+        ("models: {a: {versions: [1]}}", "models.a.path is missing"),
+        ("models: {a: {path: x, version: 1}}", "models.a: there is no setting 'version'"),
+        ("models: {a: {path: x, versions: [-1]}}", "models.a.versions must be"),
+        ("models: {a: {path: x, dtype: int4}}", "models.a.dtype must be one of"),
+        ("- 1", "must hold names and values"),
+        ("a: [", "is no YAML"),
+    ],
+)
+def test_a_wrong_configuration_is_one_sentence(tmp_path, capsys, text, message):
+    path = tmp_path / "serve.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError) as error:
+        read_config(path)
+    assert message in str(error.value) and str(path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["no-such-folder"], "models.no-such-folder: there is no run directory or SavedModel"),
+        ([str(FROZEN), "--port", "-1"], "--port must be a whole number from 0 to 65535"),
+        ([str(FROZEN), "--max-texts", "0"], "--max-texts must be"),
+        ([f"m={FROZEN.parent.parent / 'tests'}"], "is neither a run directory"),
+        ([], "models: a server needs at least one model"),
+    ],
+)
+def test_errors_of_the_command(capsys, arguments, message):
+    assert main(["serve", *arguments]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_help_names_every_option(capsys):
+    assert main(["serve", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"--{option.flag}"[:20] in shown for option in SERVING.values())
+
+
+# ---- small parts ----
+
+
+def test_keys(tmp_path):
+    path = tmp_path / "keys"
+    path.write_text("# comment\n\nsixteen-characters\nanother-key-of-some\n")
+    keys = read_keys(path)
+    for given in ("sixteen-characters", "Bearer another-key-of-some"):
+        keys.check(None, given)
+    for given in ("", "sixteen-character", "# comment", None, 7, "ü"):
+        with pytest.raises(Unauthorized):
+            keys.check(given)
+    for text, message in (("short", "line 1"), ("# nothing", "no API key")):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            read_keys(path)
+
+
+def test_admission_by_queue_and_by_time():
+    admission = Admission(100)
+    with admission.admitted("m", 500, 60):  # A request that is alone is always tried.
+        with pytest.raises(Overloaded) as error:
+            admission.admitted("m", 1, 60).__enter__()
+        assert error.value.retry_after >= 1
+    assert admission.texts == 0
+    # The model translates 10 texts a second: after 400 one text is in time, as it takes turns.
+    admission = Admission(10_000)
+    with admission.admitted("m", 400, 60, 10), admission.admitted("m", 1, 60, 10):
+        with pytest.raises(Overloaded):
+            admission.admitted("m", 400, 60, 10).__enter__()
+        assert admission.texts == 401
+        # Seen at work it does 100 a second.
+        admission.observe([ModelStats("m", 1, {10: 20}, texts=200, seconds=2.0)], 1)
+        with admission.admitted("m", 400, 60, 10):
+            assert admission.texts == 801
+
+
+def test_a_version_is_taken_when_it_stands_still(tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(FROZEN / "1", folder / "1")
+    watch = VersionWatch(folder)
+    assert watch.look() is None  # Seen once.
+    number, path, found = watch.look()
+    assert (number, path) == (1, folder / "1")
+    (folder / "2").mkdir()
+    shutil.copy(FROZEN / "1" / "saved_model.pb", folder / "2")
+    assert watch.look()[0] == watch.look()[0] == 1  # Files are missing.
+    shutil.copytree(FROZEN / "1", folder / "2", dirs_exist_ok=True)
+    assert [watch.look()[0] for _ in range(3)] == [1, 2, 2]
+    watch.refuse(2, watch.look()[2])
+    assert watch.look()[0] == 1 and watch.forgotten() == []
+    (folder / "2" / "saved_model.pb").write_bytes(b"another")
+    watch.look()
+    assert watch.forgotten() == [2] and watch.look()[0] == 2
