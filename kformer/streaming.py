@@ -67,29 +67,6 @@ def open_translator(path, source_language=None, target_language=None, ensemble=N
     return SavedModelTranslator(path)
 
 
-def is_run(path):
-    """Whether a path is a run directory, and not a SavedModel.
-
-    Args:
-        path: path of a run directory; or `NAME/` or `NAME/VERSION/` of a SavedModel.
-
-    Raises:
-        FileNotFoundError: it is neither.
-    """
-    path = pathlib.Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"There is no run directory or SavedModel {path}.")
-    if (path / "config.json").is_file():
-        return True
-    versions = (folder / "saved_model.pb" for folder in [path, *path.glob("*")])
-    if not any(file.is_file() for file in versions):
-        raise FileNotFoundError(
-            f"{path} is neither a run directory (it lacks config.json) nor a SavedModel (it "
-            "lacks saved_model.pb)."
-        )
-    return False
-
-
 def load_run_translator(
     path, source_language=None, target_language=None, ensemble=None, dtype=None
 ):

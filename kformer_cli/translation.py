@@ -240,6 +240,8 @@ def _translate_by_workers(model, input, output, n_best, scores, options):
     except KeyboardInterrupt:
         raise Interrupted("interrupted: give the same command again to go on.") from None
     warn_truncated(result.truncated)
+
+
 def _converse(translate, write):
     """Translates each line that somebody types, at once."""
     print("Type a sentence and press Enter; Ctrl-D ends.", file=sys.stderr)

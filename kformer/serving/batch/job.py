@@ -15,6 +15,7 @@ from kformer.serving.batch import shards
 from kformer.serving.batch.formats import format_of
 from kformer.utils import files
 from kformer.utils.checks import check_whole
+from kformer_cli import model_folders
 from kformer_cli.option_names import named
 
 # Records of a shard for each sentence of a batch: as many as `kformer translate` sorts at once.
@@ -250,7 +251,7 @@ class _Job:
 @contextlib.contextmanager
 def _workers(options, workers, address):
     """Yields a `_Pool` on Ray."""
-    is_run = streaming.is_run(options.model)
+    is_run = model_folders.is_run(options.model)
     backend = (options.backend or keras.backend.backend()) if is_run else "tensorflow"
     variables = ray_cluster.worker_variables(backend, options.threads)
     with ray_cluster.connected(address, num_cpus=workers * options.threads) as ray:
