@@ -63,8 +63,7 @@ nb_merge_streams = True
 nb_output_stderr = "remove"
 myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 4
-# Pages that are written later may be missing.
-suppress_warnings = ["mystnb.unknown_mime_type", "toc.empty_glob"]
+suppress_warnings = ["mystnb.unknown_mime_type"]
 
 html_theme = "furo"
 html_title = f"kformer {release}"

@@ -71,7 +71,9 @@ def commands():
     """Every line of a block of shell that runs `kformer`, with the page that has it."""
     for path in (*PAGES, *OTHERS):
         for block in blocks(path, "bash"):
-            for line in block.splitlines():
+            for line in block.replace("\\\n", " ").splitlines():
+                if "kformer " not in line:
+                    continue
                 words = shlex.split(line.split(" <")[0].split(" && ")[-1], comments=True)
                 while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
                     words.pop(0)

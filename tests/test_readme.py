@@ -58,7 +58,7 @@ SIZES = {
 @pytest.mark.parametrize("readme", READMES, ids=lambda path: path.name)
 def test_the_python_runs(readme, folder, capsys):
     code = block(readme, "python", "model.fit")
-    assert len(code.splitlines()) <= 13
+    assert len(code.splitlines()) <= 14
     files = folder(READMES[readme])
     code = with_less(
         code, {"recommend(train, valid)": "recommend(train, valid, steps=2, model_options=SIZES)"}

@@ -79,7 +79,7 @@ def sentences():
     differ.
     """
     stripped = [" ".join(text.decode().split()) for text in tricky_texts(1000, bad_bytes=False)]
-    unlike = [*SPECIAL, "<mask>", "\u2581", "\u0301"]  # see the README for these
+    unlike = [*SPECIAL, "<mask>", "\u2581", "\u0301"]  # see docs/importing.md
     return corpus(200, seed=8), [
         text for text in stripped if not any(sign in text for sign in unlike)
     ]
