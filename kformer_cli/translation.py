@@ -84,8 +84,8 @@ Dtype = Annotated[
         "--dtype",
         metavar="NAME",
         help="How a run's matrices are multiplied on TensorFlow and PyTorch: float32, bfloat16 or "
-        "int8. The shorter ones are faster for wide models, and change a few words. Default: the "
-        "model's own.",
+        "int8. int8 is faster for wide models, bfloat16 on CPUs that multiply it, and slower on "
+        "others; both change a few words. Default: the model's own.",
     ),
 ]
 _BATCH = {

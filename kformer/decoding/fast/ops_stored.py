@@ -210,8 +210,8 @@ class Int8Ops(SmoothedOps, StoredOps):
     16 bits, where two products of 255 by 127 do not fit. A graph finds that out by one small
     product at the beginning of each search, and then quantizes activations to 7 bits, which fit.
 
-    oneDNN keeps its own copy of a matrix, made at the first product: an assignment to the variable
-    has no effect from then on.
+    With VNNI oneDNN keeps its own copy of a matrix, made at the first product: an assignment to the
+    variable has no effect from then on. Without VNNI it may read the variable at each product.
     """
 
     def __init__(self):

@@ -64,10 +64,10 @@ class TensorFlowOps(FastOps):
         centered = x - tf.reduce_mean(x, axis=-1, keepdims=True)
         variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
         variance += epsilon
-        # This is 1 / sqrt(variance). TensorFlow's `rsqrt`, which its optimizer also makes of that
-        # quotient, differs in the last bit with the row's index, and a product of quantized rows
-        # can make another word of it.
-        return centered * (tf.sqrt(variance) / variance * gamma) + beta
+        # TensorFlow's `rsqrt`, which its optimizer also makes of an ordinary quotient by a root,
+        # differs in the last bit with the row's index, and a product of quantized rows can make
+        # another word of it.
+        return centered * tf.math.divide_no_nan(gamma, tf.sqrt(variance)) + beta
 
     def gather(self, table, indices):
         return self._tf.gather(table, indices)

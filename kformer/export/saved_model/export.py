@@ -59,8 +59,9 @@ def export_saved_model(
             second process imports them first.
         dtype: str, default `None`, for the model's own. How matrices are stored and multiplied:
             "float32"; "bfloat16", which is half the size, faster on CPUs that multiply it (AVX-512
-            BF16, AMX) and slower on others; or "int8", which is a quarter of the size and the
-            fastest for models as wide as `base`, on TensorFlow's Linux builds for x86-64 alone.
+            BF16, AMX) and several times slower on others; or "int8", which is a quarter of the size
+            and the fastest for models as wide as `base`, with VNNI or without, on TensorFlow's
+            Linux builds for x86-64 alone.
             Sums, norms and attention stay float32.
         single: bool, default `False`. Whether to write the signature `single`.
         signatures: sequence of str, default `None` for all. Which of `"serving_default"`,
