@@ -43,7 +43,7 @@ def replica_pids():
     return [
         process.pid
         for process in psutil.process_iter(["cmdline"])
-        if re.match("ray::ServeReplica:kformer.*:models", (process.info["cmdline"] or [""])[0])
+        if re.search("ServeReplica:kformer.*:models", (process.info["cmdline"] or [""])[0])
     ]
 
 
@@ -122,7 +122,9 @@ def test_sigterm_with_requests_in_flight(expected):
         for thread in threads:
             thread.start()
         metrics = f"{ready[1]}/metrics"
-        while not re.search(r"queue\S* [1-9]", urllib.request.urlopen(metrics).read().decode()):
+        while not re.search(
+            r"waiting_texts\S* [1-9]", urllib.request.urlopen(metrics).read().decode()
+        ):
             assert any(thread.is_alive() for thread in threads)
         listening = {
             connection.laddr.ip
