@@ -98,6 +98,7 @@ def test_answers_errors_and_a_killed_replica(expected):
     asyncio.run(test())
 
 
+@pytest.mark.slow
 def test_sigterm_with_requests_in_flight(expected):
     """20 requests in flight are answered, the exit code is 0, and nothing is left running."""
     _, address = shared_ray()
