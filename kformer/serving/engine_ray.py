@@ -226,6 +226,7 @@ def models_deployment(settings):
         num_replicas=settings.replicas,
         max_ongoing_requests=_UNLIMITED,
         max_queued_requests=-1,
+        logging_config={"enable_access_log": False},
         graceful_shutdown_timeout_s=_SECONDS_TO_END,
         health_check_period_s=_HEALTH_SECONDS,
         health_check_timeout_s=10 * _HEALTH_SECONDS,  # The model may take every CPU for a while.

@@ -43,7 +43,7 @@ def replica_pids():
     return [
         process.pid
         for process in psutil.process_iter(["cmdline"])
-        if re.match("ray::ServeReplica:kformer.*:models", (process.info["cmdline"] or [""])[0])
+        if re.search("ServeReplica:kformer.*:models", (process.info["cmdline"] or [""])[0])
     ]
 
 
@@ -98,6 +98,7 @@ def test_answers_errors_and_a_killed_replica(expected):
     asyncio.run(test())
 
 
+@pytest.mark.slow
 def test_sigterm_with_requests_in_flight(expected):
     """20 requests in flight are answered, the exit code is 0, and nothing is left running."""
     _, address = shared_ray()
@@ -122,7 +123,9 @@ def test_sigterm_with_requests_in_flight(expected):
         for thread in threads:
             thread.start()
         metrics = f"{ready[1]}/metrics"
-        while not re.search(r"queue\S* [1-9]", urllib.request.urlopen(metrics).read().decode()):
+        while not re.search(
+            r"waiting_texts\S* [1-9]", urllib.request.urlopen(metrics).read().decode()
+        ):
             assert any(thread.is_alive() for thread in threads)
         listening = {
             connection.laddr.ip
