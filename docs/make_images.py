@@ -54,7 +54,13 @@ def browser():
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
-    for argument in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "lang=en-US"):
+    for argument in (
+        "headless=new",
+        "no-sandbox",
+        "disable-dev-shm-usage",
+        "hide-scrollbars",
+        "lang=en-US",
+    ):
         options.add_argument(f"--{argument}")
     driver = webdriver.Chrome(options=options)
     try:

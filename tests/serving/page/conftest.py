@@ -176,7 +176,8 @@ class Browser:
 
     def open(self, address):
         self.driver.get(address)
-        self.wait(lambda: self.js("return state.models.length > 0 || state.problem !== null"))
+        known = "state.models.length > 0 || state.problem !== null || !get('key-form').hidden"
+        self.wait(lambda: self.js(f"return {known}"))
 
     def set_text(self, text):
         """Puts a text into the box as a paste does, and returns when all of it is shown."""

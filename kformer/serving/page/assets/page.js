@@ -74,6 +74,7 @@ async function loadModels() {
   options(get("model"), names.length ? names : [["", ""]], get("model").value || names[0]?.[0]);
   get("model-choice").hidden = names.length < 2;
   showFrame();
+  show();
   if (state.models.length) schedule(0);
 }
 
