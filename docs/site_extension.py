@@ -21,7 +21,9 @@ def setup(app):
     """Registers the parts with Sphinx."""
     app.connect("builder-inited", write_api_pages)
     app.connect("autodoc-process-docstring", translate_docstring)
+    app.connect("autodoc-process-signature", read_signature)
     app.connect("source-read", add_commands)
+    app.connect("source-read", join_chinese_lines)
     app.connect("html-page-context", set_language)
     app.add_post_transform(LinkNames)
     app.add_html_math_renderer("mathml", (visit_math, depart_math), (visit_block, depart_math))
@@ -30,7 +32,23 @@ def setup(app):
 
 def translate_docstring(app, what, name, obj, options, lines):
     """Makes reStructuredText of a docstring's Markdown."""
-    lines[:] = to_rst(lines)
+    is_field = lines and lines[0].startswith("Alias for field number")
+    lines[:] = [] if is_field else to_rst(lines)
+
+
+def read_signature(app, what, name, obj, options, signature, returns):
+    """Takes a class's signature from its constructor; Keras's layers hide it by their `__new__`."""
+    if what != "class" or "__init__" not in vars(obj):
+        return None
+    found = vars(obj).get("__signature__") or inspect.signature(obj.__init__)
+    values = [value for value in found.parameters.values() if value.name != "self"]
+    return str(found.replace(parameters=values)), returns
+
+
+def join_chinese_lines(app, docname, source):
+    """Joins lines between two Chinese characters: a browser would show a space there."""
+    if "/zh/" in docname and not docname.startswith("notebooks"):
+        source[0] = re.sub(r"(?<=[^\x00-\x7f])\n(?=[^\x00-\x7f])", "", source[0])
 
 
 def public_names(package):
