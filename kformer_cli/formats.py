@@ -118,11 +118,7 @@ def export(
     options["early_stopping"] = options["early_stopping"] or None
     search = given(options, [*SEARCH, *_EXPORT])
     entry = _check_format(format, search, {"single": single, "signatures": signatures})
-    check_value(Option("dtype", str, "", choices=entry.dtypes), dtype)
-    check_values(options)
-    check_trained(run)
-    if options["shortlist"] is not None:
-        check_readable(str(options["shortlist"]), "--shortlist")
+    _check_export(run, entry, dtype, options)
     with quiet_imports():
         from kformer import streaming
         from kformer.utils.lines import read_lines
@@ -143,6 +139,14 @@ def export(
     with quiet_imports():
         folder = translator.export(output, format, **search)
     print(folder)
+
+
+def _check_export(run, entry, dtype, options):
+    check_value(Option("dtype", str, "", choices=entry.dtypes), dtype)
+    check_values(options)
+    check_trained(run)
+    if options["shortlist"] is not None:
+        check_readable(str(options["shortlist"]), "--shortlist")
 
 
 def _check_format(format, search, others):
