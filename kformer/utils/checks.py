@@ -7,6 +7,7 @@ import numbers
 import reprlib
 
 from kformer_cli.option_names import named
+from kformer_cli.text_files import check_same_length  # noqa: F401
 
 _MOST_CHARACTERS = 400
 # Shortens each part, so that a huge value is never written out.

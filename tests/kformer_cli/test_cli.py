@@ -807,7 +807,7 @@ def test_help_has_what_matters_first_and_help_all_everything(capsys, monkeypatch
 
 @pytest.mark.any_backend
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo-terminals")
-def test_who_types_sees_a_prompt_and_no_rate(kformer_main, monkeypatch, capfd):
+def test_who_types_sees_a_prompt_and_no_rate(monkeypatch, capfd):
     import pty
 
     leader, follower = pty.openpty()
