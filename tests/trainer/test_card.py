@@ -64,7 +64,7 @@ def test_the_card_has_data_scores_and_a_command_that_trains_the_same(run, tmp_pa
 
     monkeypatch.setattr(kformer.trainer, "train_run", train_run)
     (command,) = re.findall(r"```sh\n(.*?)```", card.text, re.DOTALL)
-    assert main(shlex.split(command)[1:]) == 0
+    assert main(shlex.split(command.replace("\\\n", " "))[1:]) == 0
     training = kformer.saving.read_config(run)["training"]
     assert {name: asked[name] for name in training} == training
 
