@@ -9,7 +9,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SITE = ROOT / "docs" / "_build" / "html"
 
 if __name__ == "__main__":
-    arguments = sys.argv[1:] or ["--builder", "html", "--jobs", "auto", "--quiet"]
+    arguments = sys.argv[1:] or ["--builder", "html", "--jobs", "auto", "--quiet", "--fresh-env"]
     failed = main(
         [*arguments, "--fail-on-warning", "--keep-going", "-c", str(ROOT / "docs")]
         + [str(ROOT), str(SITE)]
