@@ -286,6 +286,7 @@ def wait_for(condition, process=None):
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_killed_driver_and_killed_worker(translations, tmp_path):
     """The same bytes after a kill of the driver, with two workers, and of the one worker."""
     shared_ray()
@@ -331,6 +332,7 @@ def worker_pids():
     return found
 
 
+@pytest.mark.slow
 def test_an_error_in_a_worker_is_the_users(tmp_path):
     shared_ray()
     write_lines(tmp_path / "in", 3)
@@ -342,6 +344,7 @@ def test_an_error_in_a_worker_is_the_users(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
+@pytest.mark.slow
 def test_ray_listens_on_loopback_alone():
     import psutil
 

@@ -47,6 +47,7 @@ def replica_pids():
     ]
 
 
+@pytest.mark.slow
 def test_answers_errors_and_a_killed_replica(expected):
     """`kill -9` of one of two replicas under load: every request is answered."""
     shared_ray()
