@@ -40,7 +40,8 @@ def examples():
         for number, block in enumerate(re.finditer(r"```python\n(.*?)```", text, re.DOTALL), 1):
             before = line + text[: block.start(1)].count("\n") - 1
             label = name if number == 1 else f"{name}-{number}"
-            yield pytest.param(path, before, textwrap.dedent(block[1]), id=label)
+            marks = [pytest.mark.slow] if "workers=" in block[1] else []  # It starts Ray.
+            yield pytest.param(path, before, textwrap.dedent(block[1]), id=label, marks=marks)
 
 
 @pytest.fixture(scope="session")
