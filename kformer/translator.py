@@ -1,11 +1,12 @@
 """`Translator`: texts in, translations out, on any backend."""
 
 import dataclasses
+import functools
 
 import numpy as np
 from keras import ops
 
-from kformer.decoding import Scorer, Searcher, SearchOptions
+from kformer.decoding import Searcher, SearchOptions
 from kformer.decoding.batching import batches_by_length
 from kformer.decoding.fast.decoder import ops_in
 from kformer.decoding.options import read_options
@@ -14,9 +15,13 @@ from kformer.models import Ensemble
 from kformer.saving import load_run, save_run
 from kformer.text.frequent_tokens import frequent_tokens
 from kformer.text.source_rows import source_rows
-from kformer.text.text_bound import byte_bound, cut_texts
-from kformer.translation import AttentionMap, Hypothesis, Score, Translation
-from kformer.utils.checks import check_same_length, check_texts, check_whole
+from kformer.text.text_bound import byte_bound
+from kformer.text.text_constraints import TextConstraints
+from kformer.text.word_pieces import word_joins
+from kformer.translating.alternatives import alternative_translations
+from kformer.translating.scores import score_texts
+from kformer.translation import AttentionMap, Hypothesis, Translation
+from kformer.utils.checks import check_texts, check_whole
 
 
 class Translator:
@@ -34,16 +39,14 @@ class Translator:
             "float32" for the weights themselves, which `score` and `attention` always use.
 
     Call arguments:
-        texts: list of str, or one str.
-        batch_size: int, default 64. As for `translate`.
-        batch_tokens: int, default 4096. As for `translate`.
-        first_index: int, default 0. As for `translate`.
-        **options: fields of `SearchOptions` that this call changes, such as `beam_size=1`.
+        texts: list of str, or one str. For one str, `terms` and `forbidden_terms` are its terms,
+            and `prefixes` its prefix.
+        **arguments: those of `translate`, such as `beam_size=1`.
 
     Returns:
         A list of str, the translations in the order of the texts; for one str, one str. With
-        `n_best` above 1 each translation is a list of str, best first. An empty text has an empty
-        translation.
+        `n_best` above 1, or `alternatives`, each translation is a list of str, best first. An empty
+        text has an empty translation.
 
     Raises:
         ValueError: the tokenizer has more tokens than the model, or the model cannot translate in
@@ -80,23 +83,35 @@ class Translator:
         self._searchers = {}
         self._scorer = None
 
-    def __call__(self, texts, *, batch_size=64, batch_tokens=4096, first_index=0, **options):
+    def __call__(self, texts, **arguments):
         single = isinstance(texts, str | bytes)
-        results = self.translate(
-            [texts] if single else texts,
-            batch_size=batch_size,
-            batch_tokens=batch_tokens,
-            first_index=first_index,
-            **options,
-        )
-        if options.get("n_best", self.options.n_best) > 1:
+        if single:
+            rows = ("terms", "forbidden_terms", "prefixes")
+            arguments = {
+                name: [value] if name in rows and value is not None else value
+                for name, value in arguments.items()
+            }
+        results = self.translate([texts] if single else texts, **arguments)
+        several = arguments.get("n_best", self.options.n_best) > 1
+        if several or arguments.get("alternatives") is not None:
             results = [[hypothesis.text for hypothesis in result.hypotheses] for result in results]
         else:
             results = [result.text for result in results]
         return results[0] if single else results
 
     def translate(
-        self, texts, *, batch_size=64, batch_tokens=4096, first_index=0, progress=None, **options
+        self,
+        texts,
+        *,
+        terms=None,
+        forbidden_terms=None,
+        prefixes=None,
+        alternatives=None,
+        batch_size=64,
+        batch_tokens=4096,
+        first_index=0,
+        progress=None,
+        **options,
     ):
         """Like a call, but returns scores, tokens and truncation, too.
 
@@ -105,6 +120,15 @@ class Translator:
 
         Args:
             texts: list of str.
+            terms: list with a list for each text, default `None`. Words and phrases that its
+                translation must contain, in any order: each a str, or a tuple of str, one of which
+                is enough, such as `("Hund", "Hunde", "Hunden")`. It needs a beam, and a limit below
+                `max_length` is raised to as many tokens as they have.
+            forbidden_terms: list with a list of str for each text, default `None`. What its
+                translation must not contain. A term in `terms` goes before.
+            prefixes: list of str, default `None`. How each translation begins, at no cost.
+            alternatives: int, default `None`. So many translations of each text, which differ in
+                the first token after the prefix: the most probable tokens there, best first.
             batch_size: int, default 64. The most sentences that are searched at once.
             batch_tokens: int, default 4096. The most source tokens that are searched at once,
                 padding included; `None` for any number. It bounds the memory that long sentences
@@ -118,10 +142,24 @@ class Translator:
 
         Returns:
             List of `Translation`, in the order of the texts.
+
+        Raises:
+            ValueError: a prefix with the terms has more tokens than `max_length`; or terms, a
+                prefix and the options do not fit together.
         """
         options = self.search_options(options)
         texts = check_texts(texts)
         first_index = check_whole("first_index", first_index, least=0)
+        wanted = TextConstraints(self.tokenizer, len(texts), terms, forbidden_terms, prefixes)
+        arguments = (batch_size, batch_tokens, first_index, progress)
+        if alternatives is not None:
+            return alternative_translations(self, texts, wanted, alternatives, options, arguments)
+        return self._translations(texts, wanted, options, *arguments)
+
+    def _translations(
+        self, texts, wanted, options, batch_size, batch_tokens, first_index=0, progress=None
+    ):
+        """`translate` with checked arguments; `wanted` is a `TextConstraints`."""
         searcher = self._searcher(options)
         rows, truncated = self._source_rows(texts, options)
         nothing = [Hypothesis("", 0.0, 0.0, []) for _ in range(options.n_best)]
@@ -131,7 +169,12 @@ class Translator:
         for batch in batches_by_length(lengths, batch_size, batch_tokens, self.model.max_length):
             # The random numbers repeat after 2**31 texts: the searches count in int32.
             numbers = [(first_index + i) % 2**31 for i in batch]
-            found = searcher(self._pad([rows[i] for i in batch]), numbers, options)
+            limits, asked = None, wanted.rows(batch)
+            if asked is not None:
+                limits = wanted.limits(batch, [lengths[i] for i in batch], options)
+                searcher.joins = self._joins
+            source_ids = self._pad([rows[i] for i in batch])
+            found = searcher(source_ids, numbers, options, limits, asked)
             for i, *hypotheses in zip(batch, found.ids, found.scores, found.ranks, strict=True):
                 results[i] = Translation(self._hypotheses(*hypotheses), truncated[i])
             done += len(batch)
@@ -158,38 +201,7 @@ class Translator:
         Raises:
             ValueError: the sides differ in length, or a target is longer than the model's limit.
         """
-        sources, targets = check_texts(sources), check_texts(targets)
-        check_same_length("the sources", len(sources), "the targets", len(targets))
-        if self._scorer is None:
-            self._scorer = Scorer(self.model)
-        rows, truncated = self._source_rows(sources, keep_empty=True)
-        targets = self._whole_targets(targets)
-        labels = self.tokenizer.tokenize(targets, side="target", special_tokens=True)
-        # Forced tokens do not count in a search's score, nor do tokens after the end token, which
-        # some models have.
-        prefix, suffix = self.options.prefix_ids, self.tokenizer.target_suffix
-        prefix = len(prefix) if prefix == self.tokenizer.target_prefix else 0
-        behind = suffix[::-1].index(self.tokenizer.end_id) if self.tokenizer.end_id in suffix else 0
-        for i, row in enumerate(labels):
-            if len(row) > self.model.max_length:
-                raise ValueError(
-                    f"Target {i + 1} has {len(row)} tokens, more than the model's limit of "
-                    f"{self.model.max_length}; split it."
-                )
-        scores = [None] * len(sources)
-        order = sorted(range(len(sources)), key=lambda i: -len(rows[i]) - len(labels[i]))
-        for start in range(0, len(order), batch_size):
-            batch = order[start : start + batch_size]
-            chosen = [labels[i] for i in batch]
-            lengths = np.array([len(row) - behind for row in chosen])
-            found = self._scorer(
-                self._pad([rows[i] for i in batch]), self._pad(chosen), lengths, prefix
-            )
-            for i, score in zip(batch, found, strict=True):
-                scores[i] = Score(score, truncated[i])
-            if progress is not None:
-                progress(start + len(batch))
-        return scores
+        return score_texts(self, sources, targets, batch_size, progress)
 
     def shortlist(self, texts, size=None):
         """The tokens that occur in texts, for the option `shortlist`: a search computes no others.
@@ -386,20 +398,14 @@ class Translator:
             self._searchers[part] = Searcher(self.model, part, self._fast_ops)
         return self._searchers[part]
 
+    @functools.cached_property
+    def _joins(self):
+        size = self.model.target_vocabulary_size
+        return word_joins(self.tokenizer.vocabulary("target"), size)
+
     def _source_rows(self, texts, options=None, keep_empty=False):
         bound = byte_bound(self.model.max_length, (options or self.options).max_text_bytes)
         return source_rows(self.tokenizer, texts, self.model.max_length, bound, keep_empty)
-
-    def _whole_targets(self, targets):
-        """The targets of `score`; a ValueError for one that is longer than the bound in bytes."""
-        bound = byte_bound(self.model.max_length, self.options.max_text_bytes)
-        targets, truncated = cut_texts(targets, bound)
-        if any(truncated):
-            raise ValueError(
-                f"Target {truncated.index(True) + 1} has more than {bound} bytes; split it, or "
-                "raise max_text_bytes of the translator's options."
-            )
-        return targets
 
     def _pad(self, rows):
         """Lists of ids as an array `[B, S]`, padded."""

@@ -1,13 +1,15 @@
 """What translations must and must not contain, from texts to tokens."""
 
+import copy
 import functools
 
 import numpy as np
 
 from kformer.decoding import RowConstraints
 from kformer.decoding.repetition import NO_TOKEN
-from kformer.text.word_pieces import is_byte_piece, is_word_character, without_space_sign
+from kformer.text.word_pieces import is_byte_piece, without_space_sign, word_starts
 from kformer.utils.checks import check_same_length, check_texts, shown
+from kformer_cli.option_names import named
 
 # Ways to write a forbidden phrase that are kept out: so many, of so many pieces more than fewest.
 _MOST_WAYS, _MORE_PIECES = 64, 2
@@ -46,18 +48,66 @@ class TextConstraints:
             ]
 
     def rows(self, indices):
-        """`RowConstraints` of some texts, by their indices; `None` where nothing is asked of any."""
+        """`RowConstraints` of some texts, by their indices; `None` where nothing is asked."""
         chosen = {name: [rows[i] for i in indices] for name, rows in self._parts.items()}
         depths = {"prefix": 1, "phrases": 3, "forbidden": 2}
         arrays = {name: _padded(rows, depths[name]) for name, rows in chosen.items() if any(rows)}
         return RowConstraints(**arrays) if arrays else None
 
-    def least_limit(self, index):
-        """The tokens that the translation of a text needs at least for what must be in it."""
-        prefix = self._parts.get("prefix")
-        phrases = self._parts.get("phrases")
-        size = len(prefix[index]) if prefix else 0
-        return size + sum(min(map(len, forms)) for forms in (phrases[index] if phrases else ()))
+    def limits(self, indices, lengths, options):
+        """The limits of some texts: those of a search, raised to what must be in a translation.
+
+        Args:
+            indices: list of int. The texts.
+            lengths: list of int. Their source tokens.
+            options: `SearchOptions`.
+
+        Returns:
+            Array of ints.
+
+        Raises:
+            ValueError: a text needs more than `max_length`.
+        """
+        least = [
+            len(options.prefix_ids)
+            + len(self.prefix(i))
+            + sum(min(map(len, forms)) for forms in self._row("phrases", i))
+            for i in indices
+        ]
+        if max(least) > options.max_length:
+            size = max(least)
+            raise ValueError(
+                f"The prefix and the terms of text {indices[least.index(size)] + 1} have {size} "
+                f"tokens, but {named('max_length')} is {options.max_length}; give fewer, or raise "
+                "it."
+            )
+        return np.maximum(options.limits(np.array(lengths)), least)
+
+    def prefix(self, index):
+        """The ids of the prefix of a text."""
+        return self._row("prefix", index)
+
+    def has_phrases(self, index):
+        """Whether something must occur in the translation of a text."""
+        return bool(self._row("phrases", index))
+
+    def forbidden_after(self, index, ids):
+        """The set of tokens that would complete a forbidden phrase behind ids."""
+        return {
+            way[-1]
+            for way in self._row("forbidden", index)
+            if len(way) == 1 or way[:-1] == list(ids)[1 - len(way) :]
+        }
+
+    def extended(self, branches):
+        """The `TextConstraints` of pairs of a text's index and one more token of its prefix."""
+        other = copy.copy(self)
+        other._parts = {name: [rows[i] for i, _ in branches] for name, rows in self._parts.items()}
+        other._parts["prefix"] = [[*self.prefix(i), token] for i, token in branches]
+        return other
+
+    def _row(self, name, index):
+        return self._parts[name][index] if name in self._parts else []
 
     def _encode(self, texts):
         rows = self._vocabulary.encode(texts)
@@ -76,9 +126,13 @@ class TextConstraints:
             if not row:
                 raise ValueError(f"The term {shown(text)} is empty: give a word, or leave it out.")
             found.append(row)
-            if not is_word_character(_first_character(self._vocabulary, row)):
+            if not begins_word(row, self._starts):
                 found += filter(None, [joined(row, self._unsigned)])
         return found
+
+    @functools.cached_property
+    def _starts(self):
+        return word_starts(self._vocabulary)
 
     @functools.cached_property
     def _unsigned(self):
@@ -132,10 +186,10 @@ def joined(row, unsigned):
     return row[1:] if first == -2 else [int(first), *row[1:]]
 
 
-def _first_character(vocabulary, row):
-    """The first character of a phrase that is no space."""
-    text = vocabulary.decode(row).lstrip()
-    return text[0] if text else " "
+def begins_word(row, starts):
+    """Whether ids begin with a word; `starts` is an array, from `word_starts`."""
+    first = starts[row[0]]
+    return bool(starts[row[1]] == 1 if first == 2 and len(row) > 1 else first == 1)
 
 
 def _checked(name, lists, count, has_forms):

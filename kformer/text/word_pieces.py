@@ -27,19 +27,19 @@ def is_word_character(character):
     return not any(first <= ord(character) <= last for first, last in _WITHOUT_SPACES)
 
 
-def word_joins(vocabulary):
+def word_joins(vocabulary, size):
     """Which pieces of a `Vocabulary` write no whole word.
 
     Pieces of single bytes count as parts of words: they write rare letters.
 
     Args:
         vocabulary: `Vocabulary`.
+        size: int. The number of the model's ids, which may be more than there are pieces.
 
     Returns:
         `Joins` of boolean arrays, one entry per id.
     """
-    continues = np.zeros(len(vocabulary), bool)
-    is_open = np.zeros(len(vocabulary), bool)
+    continues, is_open = np.zeros(size, bool), np.zeros(size, bool)
     for token_id, (piece, surface) in enumerate(
         zip(vocabulary.pieces, vocabulary.surfaces, strict=False)
     ):
@@ -65,8 +65,8 @@ def without_space_sign(vocabulary):
         vocabulary: `Vocabulary`.
 
     Returns:
-        int32 array, one entry per id: the other piece's id, -2 for the sign alone, -1 where there is
-        no such piece, or no sign.
+        int32 array, one entry per id: the other piece's id, -2 for the sign alone, -1 where there
+        is no such piece, or no sign.
     """
     ids = {piece: i for i, piece in enumerate(vocabulary.pieces)}
     found = np.full(len(vocabulary), -1, "int32")
@@ -74,3 +74,11 @@ def without_space_sign(vocabulary):
         if piece.startswith(SPACE_SIGN):
             found[token_id] = ids.get(piece[1:], -1) if len(piece) > 1 else -2
     return found
+
+
+def word_starts(vocabulary):
+    """How each piece of a `Vocabulary` begins behind its space sign, int32 array: 1 with a letter
+    or digit that belongs to a word, 0 with another character, 2 where the sign is all.
+    """
+    rests = (piece.removeprefix(SPACE_SIGN) for piece in vocabulary.pieces)
+    return np.array([is_word_character(rest[0]) if rest else 2 for rest in rests], "int32")
