@@ -15,6 +15,8 @@ import threading
 from kformer.decoding import SearchOptions
 from kformer.translator import Translator
 from kformer.utils import files
+from kformer.utils.checks import check_same_length
+from kformer.utils.lines import read_lines
 from kformer_cli.option_names import named
 
 # Lines that have come are translated after this many seconds without another line.
@@ -131,6 +133,48 @@ def search_options(translator, **options):
             f"each sentence: export the run again with {named('n_best')}={n_best} to get more."
         )
     return {"n_best": n_best}
+
+
+class LinesBeside:
+    """What is asked of each line of an input, from files that have a line for each of them.
+
+    Args:
+        terms: path, default `None`. What a translation must contain: on a line terms with tabs
+            between them, and "|" between the forms of a term, one of which is enough.
+        forbidden_terms: path, default `None`. What it must not contain, with tabs between.
+        prefixes: path, default `None`. How it begins.
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        ValueError: a file is not UTF-8.
+    """
+
+    def __init__(self, terms=None, forbidden_terms=None, prefixes=None):
+        paths = {"terms": terms, "forbidden_terms": forbidden_terms, "prefixes": prefixes}
+        self._paths = {name: path for name, path in paths.items() if path is not None}
+        self._lines = {name: read_lines(path, name) for name, path in self._paths.items()}
+
+    def check_length(self, path, count):
+        """A ValueError if a file has another number of lines than the input at `path`."""
+        for name, lines in self._lines.items():
+            check_same_length(f"'{path}'", count, f"'{self._paths[name]}'", len(lines))
+
+    def arguments(self, first, count):
+        """Keyword arguments of `translate` for `count` lines from index `first` on."""
+        found = {}
+        for name, lines in self._lines.items():
+            if len(lines) < first + count:
+                raise ValueError(
+                    f"The input has more lines than '{self._paths[name]}', which has {len(lines)}; "
+                    "give a line for each, which may be empty."
+                )
+            chosen = lines[first : first + count]
+            if name != "prefixes":
+                chosen = [[term for term in line.split("\t") if term.strip()] for line in chosen]
+            if name == "terms":
+                chosen = [[tuple(filter(None, term.split("|"))) for term in row] for row in chosen]
+            found[name] = chosen
+        return found
 
 
 def translate_lines(lines, translate, write, *, chunk_lines=512, progress=None):

@@ -1,6 +1,5 @@
 """The commands that translate and measure: `translate`, `evaluate` and `score`."""
 
-import functools
 import json
 import pathlib
 import sys
@@ -70,6 +69,38 @@ Tokenize = Annotated[
         "for text that is tokenized.",
     ),
 ]
+Terms = Annotated[
+    pathlib.Path | None,
+    option(
+        "--terms",
+        metavar="FILE",
+        help="Words and phrases that each translation must contain: a line for each line of the "
+        "text, terms with tabs between them, forms of a term, one of which is enough, with | "
+        "between them. It needs a beam.",
+    ),
+]
+ForbiddenTerms = Annotated[
+    pathlib.Path | None,
+    option(
+        "--forbidden-terms",
+        metavar="FILE",
+        help="What each translation must not contain: a line for each line, terms with tabs "
+        "between them.",
+    ),
+]
+Prefix = Annotated[
+    pathlib.Path | None,
+    option("--prefix", metavar="FILE", help="How each translation begins: a line for each line."),
+]
+Alternatives = Annotated[
+    int | None,
+    option(
+        "--alternatives",
+        min=1,
+        help="So many translations per line, which differ in the first token after the prefix, in "
+        "columns as with --n-best.",
+    ),
+]
 Dtype = Annotated[
     str | None,
     option(
@@ -96,6 +127,10 @@ def translate(
     output: Output = None,
     n_best: NBest = 1,
     scores: Scores = False,
+    terms: Terms = None,
+    forbidden_terms: ForbiddenTerms = None,
+    prefix: Prefix = None,
+    alternatives: Alternatives = None,
     **options,
 ):
     """Translate text, one line in, one line out.
@@ -125,6 +160,22 @@ def translate(
     search = streaming.search_options(translator, **search, n_best=n_best)
     batch_size = options["batch_size"]
     total = count_lines(str(input)) if input is not None else None
+    if not isinstance(translator, streaming.Translator) and (forbidden_terms or alternatives):
+        raise UsageError(
+            "A SavedModel takes --terms or --prefix alone: leave --forbidden-terms and "
+            "--alternatives out, or give the run."
+        )
+    beside = streaming.LinesBeside(terms, forbidden_terms, prefix)
+    if input is not None:
+        beside.check_length(input, total)
+    if alternatives is not None:
+        search["alternatives"] = n_best = alternatives
+
+    def translated(lines, first_index):
+        asked = beside.arguments(first_index, len(lines))
+        arguments = {"first_index": first_index, "batch_size": batch_size, **search, **asked}
+        return translator.translate(lines, **arguments)
+
     with Progress(total) as progress, streaming.open_output(output) as out:
 
         def write(results):
@@ -136,7 +187,7 @@ def translate(
         with open(input, "rb") if input is not None else sys.stdin.buffer as lines:
             truncated = streaming.translate_lines(
                 lines,
-                functools.partial(translator.translate, batch_size=batch_size, **search),
+                translated,
                 write,
                 chunk_lines=16 * batch_size,
                 progress=progress,

@@ -1,8 +1,7 @@
 """Dynamic beam allocation: which hypotheses live on where phrases must occur.
 
 Hypotheses that have come equally far with the phrases are a bank. They compete with each other
-alone, so that a phrase is not given up because its first token is improbable. The live set takes
-the best of each bank, then the second best of each, and so on.
+first of all, so that a phrase is not given up because its first token is improbable.
 
 Shape letters: B sentences, K beams, M candidates, V vocabulary, W and X tokens of a hypothesis.
 """
@@ -20,6 +19,12 @@ from kformer.decoding.row_constraints import (
     tokens_left,
 )
 from kformer.utils.backend import pick
+
+# What a token that must occur is taken to cost, and what each better candidate of the same bank
+# costs: of several values those with the highest BLEU (benchmarks/constraints.py). With a lower
+# cost of tokens phrases come too late in a translation, with a higher one too early.
+_COST, _NEXT_RANK = 5.0, 3.0
+_NO_FIT = 1e6  # above all differences of scores
 
 
 def allocated_continuations(own, values, beams, beam_size, constraints):
@@ -103,10 +108,11 @@ def _allocate(scores, left, fits, beam_size, total):
     exists = scores > IMPOSSIBLE
     is_in = ops.cast(ops.logical_and(is_in, exists[..., None]), "int32")
     rank = ops.sum(ops.cumsum(is_in, axis=1) * is_in, axis=2) - 1  # within the bank
-    # Of equal ranks, who has come further goes first.
-    key = rank * banks + left
-    most = ops.shape(scores)[1] * banks
-    key = ops.where(fits, key, key + most)
-    key = ops.where(exists, key, 2 * most)
+    # There may be more banks than beams: a candidate goes first that will score best, if the tokens
+    # that it lacks cost what they usually do, and if it has few betters in its bank.
+    cost = _COST * ops.cast(left, "float32") - scores
+    cost = cost + _NEXT_RANK * ops.cast(rank, "float32")
+    cost = ops.where(fits, cost, cost + _NO_FIT)
+    key = ops.where(exists, cost, -IMPOSSIBLE)
     chosen = ops.argsort(key, axis=1)[:, :beam_size]
     return ops.cast(ops.sort(chosen, axis=1), "int32")

@@ -20,6 +20,10 @@ _WITHOUT_SPACES = (
 )
 
 
+# Signs inside words; a piece that begins with one goes on with a word, too.
+_JOINING = "-_@'\u2019\u2010\u2011"
+
+
 def is_word_character(character):
     """Whether a character is a letter, digit or mark of a script that puts spaces between words."""
     if unicodedata.category(character)[0] not in "LMN":
@@ -48,7 +52,7 @@ def word_joins(vocabulary, size):
         if is_byte_piece(piece, surface):
             continues[token_id] = is_open[token_id] = True
         else:
-            continues[token_id] = is_word_character(piece[0])
+            continues[token_id] = piece[0] in _JOINING or is_word_character(piece[0])
             is_open[token_id] = is_word_character(piece[-1])
     return Joins(continues, is_open)
 

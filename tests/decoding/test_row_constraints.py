@@ -1,24 +1,10 @@
 """Phrases that must occur, phrases that must not, and prefixes, against all sequences there are."""
 
-import itertools
-
-import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from kformer.decoding import (
-    Constraints,
-    Joins,
-    RowConstraints,
-    Sampling,
-    Searcher,
-    SearchOptions,
-    beam_search,
-    sample,
-)
-from kformer.decoding.row_constraints import num_tokens
-from tests.decoding.small_models import BEAM, END, sentences, transformer
+from kformer.decoding import Constraints, Joins, RowConstraints, beam_search
 from tests.decoding.toys import Toy, compiled, cut, oracle_penalty
 
 TOKENS = (3, 4, 5)  # of a Toy with 6
@@ -172,3 +158,19 @@ def test_a_beam_that_keeps_everything_finds_the_best(toy, everything, searches, 
             assert cut(ids[i, 0], toy.special)[:-1] == expected, (row, rank, ranks[i, 0])
             np.testing.assert_allclose([ranks[i, 0], scores[i, 0]], [rank, total], atol=1e-4)
     assert compared > 150, (compared, impossible, forced)
+
+
+@pytest.mark.parametrize("beam_size", [2, 4])
+def test_a_narrow_beam_finds_hypotheses_with_all_phrases(toy, everything, searches, beam_size, rng):
+    best_found = compared = 0
+    for _ in range(2):
+        rows = [(prefix, phrases, []) for prefix, phrases, _ in random_rows(rng, SENTENCES)]
+        ids, scores, ranks, is_done = searches(rows, beam_size, JOINS)
+        assert is_done.all() and np.isfinite(scores[:, 0]).all()
+        for i, row in enumerate(rows):
+            for hypothesis in ids[i][np.isfinite(scores[i])]:
+                assert is_allowed(cut(hypothesis, toy.special)[:-1], row, JOINS), row
+            rank = everything.best(i, row, JOINS)[0]
+            assert ranks[i, 0] <= rank + 1e-4
+            compared, best_found = compared + 1, best_found + (ranks[i, 0] > rank - 1e-4)
+    assert best_found > compared / 2

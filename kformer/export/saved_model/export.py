@@ -44,7 +44,8 @@ def export_saved_model(
       compiles ahead. No other signature needs XLA.
     - `constrained` and `prefix`, if `signatures` names them: `text` and `terms: string[B, K]`,
       words and phrases that the translation contains ("" is none); or `text` and `prefix:
-      string[B]`, how it begins. They return what `serving_default` does, `constrained` also `has_terms: bool[B]`.
+      string[B]`, how it begins. They return what `serving_default` does, `constrained` also
+      `has_terms: bool[B]`.
       A limit relative to the source is raised to the tokens of terms and prefix. What is longer
       than `max_length` is left out: the last terms, the end of a prefix.
 
