@@ -49,7 +49,7 @@ def test_every_way_to_write_a_forbidden_term_is_kept_out(translator):
     wanted = TextConstraints(translator.tokenizer, 1, forbidden_terms=[["七点"]])
     ways = wanted.rows([0]).forbidden[0]
     texts = {translator.tokenizer.detokenize([[i for i in way if i >= 0]])[0] for way in ways}
-    assert texts == {"七点"} and len(ways) > 1
+    assert all("七点" in text for text in texts) and len(ways) > 1
 
 
 def test_translations_begin_with_their_prefixes(translator):

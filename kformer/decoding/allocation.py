@@ -115,4 +115,6 @@ def _allocate(scores, left, fits, beam_size, total):
     cost = ops.where(fits, cost, cost + _NO_FIT)
     key = ops.where(exists, cost, -IMPOSSIBLE)
     chosen = ops.argsort(key, axis=1)[:, :beam_size]
+    # There are at least K candidates, but a graph does not know.
+    chosen = ops.reshape(chosen, (-1, beam_size))
     return ops.cast(ops.sort(chosen, axis=1), "int32")

@@ -7,6 +7,7 @@ import numpy as np
 
 from kformer.decoding import RowConstraints
 from kformer.decoding.repetition import NO_TOKEN
+from kformer.text.normalization import SPACE_SIGN
 from kformer.text.word_pieces import is_byte_piece, without_space_sign, word_starts
 from kformer.utils.checks import check_same_length, check_texts, shown
 from kformer_cli.option_names import named
@@ -156,9 +157,20 @@ class TextConstraints:
         text = "".join(self._vocabulary.pieces[i] for i in row)
         if any(self._vocabulary.pieces[i] not in self._ids for i in row):  # Bytes.
             return [row]
+        ways = [row, *self._written(text, len(row) + _MORE_PIECES)]
+        if not begins_word(row, self._starts):
+            # It may stand behind another word, and within a piece.
+            text = text.removeprefix(SPACE_SIGN)
+            ways += [[i] for piece, i in self._ids.items() if text in piece]
+            ways += self._written(text, len(row) + _MORE_PIECES)
+        ways = list(dict.fromkeys(map(tuple, ways)))
+        return [list(way) for way in ways][:_MOST_WAYS]
+
+    def _written(self, text, most):
+        """The ways to write a text with up to `most` pieces, those of fewest first."""
         longest = max(map(len, self._ids))
         found, unfinished = [], [((), 0)]
-        for _ in range(len(row) + _MORE_PIECES):
+        for _ in range(most):
             longer = []
             for ids, start in unfinished:
                 for end in range(start + 1, min(start + longest, len(text)) + 1):
@@ -168,8 +180,7 @@ class TextConstraints:
                         (found if end == len(text) else longer).append((way, end))
             # Those that have come furthest will have the fewest pieces.
             unfinished = sorted(longer, key=lambda way: -way[1])[: 4 * _MOST_WAYS]
-        others = [list(ids) for ids, _ in found if list(ids) != row]
-        return [row, *others][:_MOST_WAYS]
+        return [ids for ids, _ in found]
 
 
 def joined(row, unsigned):
