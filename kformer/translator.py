@@ -120,10 +120,9 @@ class Translator:
 
         Args:
             texts: list of str.
-            terms: list with a list for each text, default `None`. Words and phrases that its
-                translation must contain, in any order: each a str, or a tuple of str, one of which
-                is enough, such as `("Hund", "Hunde", "Hunden")`. It needs a beam, and a limit below
-                `max_length` is raised to as many tokens as they have.
+            terms: list with a list for each text, default `None`. What its translation must
+                contain: each a str, or a tuple of str, one of which is enough, such as `("Hund",
+                "Hunde")`. It needs a beam; a limit below `max_length` is raised to their tokens.
             forbidden_terms: list with a list of str for each text, default `None`. What its
                 translation must not contain. A term in `terms` goes before.
             prefixes: list of str, default `None`. How each translation begins, at no cost.
@@ -144,8 +143,7 @@ class Translator:
             List of `Translation`, in the order of the texts.
 
         Raises:
-            ValueError: a prefix with the terms has more tokens than `max_length`; or terms, a
-                prefix and the options do not fit together.
+            ValueError: terms, prefix, `max_length` and other options do not fit together.
         """
         options = self.search_options(options)
         texts = check_texts(texts)
