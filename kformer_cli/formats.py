@@ -130,8 +130,7 @@ def export(
     """
     options["early_stopping"] = options["early_stopping"] or None
     search = given(options, [*SEARCH, *_EXPORT])
-    others = {"single": single, "signatures": signatures}
-    others["serving_config"] = options["serving_config"]
+    others = {"single": single, "signatures": signatures, **given(options, ["serving_config"])}
     entry = _check_format(format, search, others)
     _check_export(run, entry, dtype, options)
     with quiet_imports():
@@ -148,8 +147,7 @@ def export(
     if dtype is not None:
         search[entry.dtype_option] = dtype
     if "shortlist" in search:
-        lines = read_lines(search["shortlist"], "shortlist")
-        search["shortlist"] = translator.shortlist(lines)
+        search["shortlist"] = translator.shortlist(read_lines(search["shortlist"], "shortlist"))
     if "imports" in entry.options:
         search["imports"] = options["import_module"] or ()
     with quiet_imports():
@@ -183,7 +181,7 @@ def _check_format(format, search, others):
         raise typer.BadParameter(
             f"--max-text-bytes is for a SavedModel; the format {format} does not tokenize."
         )
-    if others.pop("serving_config") and format != "saved_model":
+    if others.pop("serving_config", False) and format != "saved_model":
         raise typer.BadParameter(
             f"--serving-config is for a SavedModel; TensorFlow Serving reads no {format}."
         )
