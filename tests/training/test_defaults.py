@@ -81,6 +81,7 @@ def test_the_batches_and_the_model_are_settled_by_the_text():
         "cooldown": 0.25,
         "clip_norm": 1.0,
         "valid_every": 1,
+        "choose_search": True,
         "select": "nll",
         "checkpoint_every": 500,
         "keep": 2,
