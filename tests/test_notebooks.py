@@ -56,7 +56,13 @@ plt.show()
 
 
 @pytest.mark.any_backend(quickest="torch")
-@pytest.mark.parametrize("name", build.names())
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in UNBUILT else [])
+        for name in build.names()
+    ],
+)
 def test_the_code_of_a_notebook_runs(name, monkeypatch, capsys, tmp_path):
     """In this process, which has imported everything: a kernel for each would take minutes."""
     import matplotlib.pyplot as plt
