@@ -26,6 +26,9 @@ from tests.interop.published import (
 
 pytest.importorskip("transformers")
 LIMIT = 30
+# The float32 logits of the library itself are up to 1e-4 from its float64 ones, since these models
+# have large weights ("SPREAD").
+CLOSE = 5e-4
 
 
 def imported(path, **arguments):
@@ -58,10 +61,10 @@ def test_encoder_output_and_logits(pair):
     mine, mask = ours.encode(ops.convert_to_tensor(source_ids))
     real = ops.convert_to_numpy(mask)
     assert not real.all(), "the batch has padding"
-    assert relative_difference(ops.convert_to_numpy(mine)[real], encoded[real]) < 1e-4
+    assert relative_difference(ops.convert_to_numpy(mine)[real], encoded[real]) < CLOSE
     assert (
         relative_difference(ours({"source_ids": source_ids, "target_ids": target_ids}), logits)
-        < 1e-4
+        < CLOSE
     )
 
 
@@ -206,7 +209,7 @@ def test_another_decoder_than_encoder(tmp_path, kind):
     source_ids, target_ids = random_sources(theirs), random_targets(theirs)
     _, logits = forward(theirs, source_ids, target_ids)
     mine = ours({"source_ids": source_ids, "target_ids": target_ids})
-    assert relative_difference(mine, logits) < 1e-4
+    assert relative_difference(mine, logits) < CLOSE
     pad, end = theirs.config.pad_token_id, theirs.config.eos_token_id
     for beams in (1, 4):
         generation = {"num_beams": beams, "max_length": LIMIT, "bad_words_ids": [[pad]]}
@@ -233,7 +236,7 @@ def test_separate_vocabularies_and_projection(tmp_path):
     assert logits.shape[-1] == 120
     assert (
         relative_difference(ours({"source_ids": source_ids, "target_ids": target_ids}), logits)
-        < 1e-4
+        < CLOSE
     )
 
 
@@ -255,7 +258,7 @@ def test_the_targets_table_under_the_projections_name(tmp_path):
         relative_difference(
             imported(tmp_path)({"source_ids": source_ids, "target_ids": target_ids}), logits
         )
-        < 1e-4
+        < CLOSE
     )
 
 
@@ -312,7 +315,7 @@ def test_shards_and_pickles(tmp_path, settings):
         relative_difference(
             imported(tmp_path)({"source_ids": source_ids, "target_ids": target_ids}), logits
         )
-        < 1e-4
+        < CLOSE
     )
 
 
