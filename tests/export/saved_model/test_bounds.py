@@ -87,34 +87,34 @@ def test_a_prefix_beyond_the_limit_of_a_row(translator):
         assert scores == pytest.approx([each.score for each in result.hypotheses], abs=1e-4)
 
 
-# Calls a graph for one text in a process of its own, and prints its seconds, and how many more
-# mebibytes the process then has needed at most.
+# Calls a graph for one text of each kind in a process of its own, and prints the seconds of each,
+# and how many more mebibytes the process then has needed at most.
 PROCESS = """
 import resource, sys, time
 import tensorflow as tf, tensorflow_text
 module = tf.saved_model.load(sys.argv[1])
 run = module.signatures["serving_default"]
-part = {"a": "a", "words": "half past ", "spaces": " ", "fdfa": "\\ufdfa"}[sys.argv[2]].encode()
-text = part * (10_000_000 // len(part))
 run(text=tf.constant([b"half past four", b""]))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-start = time.perf_counter()
-assert run(text=tf.constant([text]))["truncated"].numpy().tolist() == [True]
-seconds = time.perf_counter() - start
-print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before)
+for part in ("a", "half past ", " ", "\\ufdfa"):
+    text = part.encode() * (10_000_000 // len(part.encode()))
+    start = time.perf_counter()
+    assert run(text=tf.constant([text]))["truncated"].numpy().tolist() == [True]
+    print(time.perf_counter() - start)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before)
 """
 
 
 @pytest.fixture(scope="module")
 def exported(translator, tmp_path_factory):
-    return translator.export(tmp_path_factory.mktemp("saved_models") / "times", beam_size=2)
+    folder = tmp_path_factory.mktemp("saved_models") / "times"
+    return translator.export(folder, beam_size=2, signatures=["serving_default"])
 
 
-@pytest.mark.parametrize("kind", ["a", "words", "spaces", "fdfa"])
-def test_ten_megabytes_cost_little(exported, kind):
-    """Less than 2 s and 100 MiB more than an empty text."""
-    command = [sys.executable, "-c", PROCESS, exported, kind]
+def test_ten_megabytes_cost_little(exported):
+    """Less than 2 s each, and 100 MiB more than an empty text."""
+    command = [sys.executable, "-c", PROCESS, exported]
     process = subprocess.run(command, capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
-    seconds, mebibytes = map(float, process.stdout.split())
-    assert seconds < 2 and mebibytes < 100
+    *seconds, mebibytes = map(float, process.stdout.split())
+    assert len(seconds) == 4 and max(seconds) < 2 and mebibytes < 100

@@ -111,6 +111,7 @@ def outputs(exported, texts):
     return run_bare(exported / "1", texts)
 
 
+@pytest.mark.any_backend(quickest="tensorflow")
 @pytest.mark.parametrize(
     ("name", "place"),
     [
@@ -181,6 +182,7 @@ def test_attention(translator, outputs, texts):
         assert np.allclose(weights[row, :, :, :target, :source], expected.weights, atol=1e-5)
 
 
+@pytest.mark.any_backend(quickest="tensorflow")
 def test_batches_of_any_size(exported, outputs, texts):
     module = SavedModelTranslator(exported)
     assert module([]) == []
@@ -225,6 +227,7 @@ def test_weights_are_variables(exported, translator):
     )
 
 
+@pytest.mark.any_backend(quickest="tensorflow")
 def test_versions_and_refusals(exported, translator, tmp_path):
     with pytest.raises(ValueError, match="exists already"):
         translator.export(exported, version=1)
@@ -242,7 +245,7 @@ def test_a_version_is_synced_before_the_rename(translator, tmp_path, monkeypatch
     if keras.backend.backend() != "tensorflow":
         pytest.skip("a process of its own writes it")
     disk_calls = DiskCalls(monkeypatch)
-    translator.export(tmp_path / "times", beam_size=1)
+    translator.export(tmp_path / "times", beam_size=1, signatures=["serving_default"])
     disk_calls.check(tmp_path / "times" / "1")
 
 
@@ -259,7 +262,9 @@ def test_a_users_model_class_is_exported_from_every_backend(translator, tmp_path
     model = importlib.import_module(name).Mine.from_config(translator.model.get_config())
     model.set_weights(translator.model.get_weights())
     mine = kformer.Translator(model, translator.tokenizer)
-    folder = mine.export(tmp_path / "saved", beam_size=1, imports=[name])
+    folder = mine.export(
+        tmp_path / "saved", beam_size=1, imports=[name], signatures=["serving_default"]
+    )
     texts = ["May 3, 2031", "half past four"]
     assert SavedModelTranslator(folder)(texts) == translator(texts, beam_size=1)
     if keras.backend.backend() != "tensorflow":
@@ -268,6 +273,7 @@ def test_a_users_model_class_is_exported_from_every_backend(translator, tmp_path
         assert not any((tmp_path / "other").glob("*"))
 
 
+@pytest.mark.any_backend
 def test_the_frozen_saved_model_translates_as_at_its_release():
     """A SavedModel of the first release: its exact text, for ever."""
     expected = json.loads((FROZEN_RUN / "expected.json").read_text(encoding="utf-8"))
@@ -307,6 +313,7 @@ def size_of(folder):
     return sum(file.stat().st_size for file in folder.rglob("variables.data*"))
 
 
+@pytest.mark.any_backend(quickest="tensorflow")
 def test_bfloat16(translator, exported, texts, tmp_path):
     """Matrices in bfloat16: about the same scores, mostly the same text, in less than half the
     bytes (a float32 export also stores a transposed table).
@@ -327,6 +334,7 @@ def test_bfloat16(translator, exported, texts, tmp_path):
     assert metadata["dtype"] == "bfloat16"
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_bad_dtypes(translator, tmp_path):
     with pytest.raises(
         ValueError,

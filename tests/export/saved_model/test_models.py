@@ -90,6 +90,8 @@ def test_a_language_model_from_any_backend(tokenizer, rng, tmp_path):
     ] == [[token for token in row if token != model.pad_id] for row in expected]
     np.testing.assert_allclose(by_ids["score"], found["score"], atol=1e-4)
     assert not by_ids["truncated"].any()
+    if keras.backend.backend() != "tensorflow":
+        return  # The graph is the same.
     # Prompts that leave capacity for 7 tokens, for 1 and for none.
     longer = [rng.integers(4, model.vocabulary_size, length).tolist() for length in (16, 22, 23)]
     expected = model.generate([*longer[:2], longer[2][-15:]], max_new_tokens=8, beam_size=3)
