@@ -60,7 +60,9 @@ def greedy(model, prompt, count):
     """The ids of a greedy search without a cache."""
     ids = [model.start_id, *prompt]
     for _ in range(count):
-        logits = logits_of(model, ids)[-1]
+        # Padding behind a token has no effect on it, and one length is compiled once.
+        padding = [model.pad_id] * (model.max_length - len(ids))
+        logits = logits_of(model, ids + padding)[len(ids) - 1]
         logits[[model.pad_id, model.start_id]] = -np.inf
         ids.append(int(logits.argmax()))
         if ids[-1] == model.end_id:

@@ -1,11 +1,14 @@
 """The search that a training chooses at its end is the run's own from then on."""
 
+import pytest
+
 import kformer
 from kformer.saving.run_directory import read_config
 from kformer.trainer import search, train_run
 from tests.trainer.test_run import write_pairs, write_small_run
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_a_training_chooses_its_search(tmp_path, monkeypatch):
     options = write_pairs(tmp_path)
     start = write_small_run(tmp_path / "small", [options["train_source"], options["train_target"]])
