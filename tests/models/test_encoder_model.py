@@ -83,13 +83,13 @@ HEADS = {
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_every_head_learns_and_is_saved(head, tmp_path, quick_compile):
+def test_every_head_learns_and_is_saved(head, tmp_path):
     options, loss, labels = HEADS[head]
     model = TransformerEncoder(V, **SIZES, head=head, **options)
     metrics = []
     if loss == "masked":
         loss, metrics = kformer.MaskedCrossentropy(), [kformer.MaskedAccuracy()]
-    model.compile(keras.optimizers.Adam(0.03), loss, metrics=metrics, **quick_compile)
+    model.compile(keras.optimizers.Adam(0.03), loss, metrics=metrics)
     losses = model.fit({"token_ids": IDS}, labels, epochs=40, verbose=0).history
     assert losses["loss"][-1] < 0.2 * losses["loss"][0]
     if head == "labelling":
@@ -107,7 +107,7 @@ def test_every_head_learns_and_is_saved(head, tmp_path, quick_compile):
     np.testing.assert_array_equal(run(again), run(model))
 
 
-def test_embeddings_find_their_partners(rng, tmp_path, quick_compile):
+def test_embeddings_find_their_partners(rng, tmp_path):
     """Partners share no token: which belongs to which is learnt."""
     sources = rng.integers(4, 12, (24, 4)).astype("int32")
     data = {"source_ids": sources, "target_ids": np.flip(sources, 1) + 8}
@@ -115,12 +115,7 @@ def test_embeddings_find_their_partners(rng, tmp_path, quick_compile):
         V, **{**SIZES, "hidden_dim": 32, "intermediate_dim": 64}, head="embedding", num_outputs=16
     )
     model = DualEncoder(encoder)
-    model.compile(
-        keras.optimizers.Adam(0.005),
-        ContrastiveLoss(0.1),
-        metrics=[RetrievalAccuracy()],
-        **quick_compile,
-    )
+    model.compile(keras.optimizers.Adam(0.005), ContrastiveLoss(0.1), metrics=[RetrievalAccuracy()])
     labels = np.zeros(24)
     before = model.evaluate(data, labels, verbose=0, return_dict=True, batch_size=24)
     model.fit(data, labels, epochs=60, batch_size=24, verbose=0)
