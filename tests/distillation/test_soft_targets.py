@@ -165,6 +165,7 @@ def small_model(tokenizer, seed):
     return kformer.Transformer(tokenizer.vocabulary_size, **sizes, **ids, dropout=0.0, seed=seed)
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_stored_probabilities_are_those_of_the_models(prepared, tmp_path):
     _, tokenizer, corpus = prepared
     models = [small_model(tokenizer, seed) for seed in (1, 2)]

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 TEXTS = ["noon", "half past four in the afternoon", "", "</s> twenty to six", "seven " * 20]
+TWO = {"single": True, "signatures": ["serving_default"]}
 
 
 @pytest.fixture(scope="module")
@@ -21,9 +22,8 @@ def translator():
 
 @pytest.fixture(scope="module")
 def greedy(translator, tmp_path_factory):
-    return translator.export(
-        tmp_path_factory.mktemp("models") / "greedy", single=True, beam_size=1, min_length=2
-    )
+    folder = tmp_path_factory.mktemp("models") / "greedy"
+    return translator.export(folder, beam_size=1, min_length=2, **TWO)
 
 
 def check(folder):
@@ -47,7 +47,7 @@ def test_a_single_text_has_the_same_translation(greedy):
 @pytest.mark.parametrize("mode", ["kformer", pytest.param("huggingface", marks=pytest.mark.slow)])
 def test_beams_and_shortlists(translator, tmp_path, mode):
     few = translator.shortlist(["上午九点", "下午四点半"])
-    check(translator.export(tmp_path / "beams", single=True, beam_size=3, shortlist=few, mode=mode))
+    check(translator.export(tmp_path / "beams", beam_size=3, shortlist=few, mode=mode, **TWO))
 
 
 @pytest.mark.slow
