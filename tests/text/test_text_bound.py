@@ -61,8 +61,8 @@ def test_a_translator_reads_no_more_than_the_bound():
         translator.score(["a", "a"], ["四", "四" * 2000])
 
 
-# Translates a text of each kind in a process of its own, and prints the seconds of each, and how many
-# more mebibytes the process then has needed at most.
+# Translates a text of each kind in a process of its own, and prints the seconds of each, and how
+# many more mebibytes the process then has needed at most.
 PROCESS = """
 import resource, sys, time, kformer
 translator = kformer.Translator.load(sys.argv[1])
