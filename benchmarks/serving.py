@@ -1,6 +1,6 @@
 """Shows what `kformer serve` promises, on loopback.
 
-    python benchmarks/serving.py same [--count 2000]
+    python benchmarks/serving.py same [--count 2000] [--dtype float32]
     python benchmarks/serving.py throughput [--shapes tiny,base] [--dtypes float32,int8]
         [--searches greedy,beam4] [--clients 32] [--seconds 20]
     python benchmarks/serving.py overload [--shape base] [--seconds 120]
@@ -8,19 +8,20 @@
     python benchmarks/serving.py versions [--count 5]
     python benchmarks/serving.py malformed [--count 100000]
 
-`same` asks by each protocol and compares with `SavedModelTranslator`. `throughput` has clients that
-send one sentence after the other, and the same for FastAPI with CTranslate2, the server that users
-write themselves; "of offline" is the gain over batches of one, as a share of what the translator
-gains by batches of the server's mean size. `overload` sends ten times what the server takes,
-whatever it answers. `drain` sends SIGTERM with 50 requests in flight. `versions` adds versions
-under load, and a broken one. `malformed` is the test of that name with more requests.
+`same` asks by each protocol, eight requests at a time, and compares with `SavedModelTranslator`.
+`throughput` has clients that send one sentence after the other, and the same for FastAPI with
+CTranslate2, the server that users write themselves; "of offline" is the gain over batches of one,
+as a share of what the translator gains by batches of the server's mean size. `overload` sends ten
+times what the server takes, whatever it answers. `drain` sends SIGTERM with 50 requests in flight.
+`versions` adds versions under load, and a broken one. `malformed` is the test of that name with
+more requests.
 
 The load comes from aiohttp in a process of its own, whose CPU time is printed.
 """
 
 import argparse
 import asyncio
-import base64
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -38,11 +39,10 @@ import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+from benchmarks.protocols import NAME, PREDICT, PROTOCOLS, Clients, compare  # noqa: E402
 from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
 
 FROZEN = ROOT / "saved_models" / "frozen"
-NAME = "en-zh"
-PREDICT = f"/v1/models/{NAME}:predict"
 DEADLINE_S = 60
 
 
@@ -50,15 +50,20 @@ DEADLINE_S = 60
 
 
 async def closed_loop(url, texts, clients, seconds):
-    """Clients that send one sentence after the other: (status, latency) of each request."""
+    """Clients that send one sentence after the other: (status, latency) of each request.
+
+    SIGTERM ends it earlier.
+    """
     import aiohttp
 
     found, end = [], time.perf_counter() + seconds
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
 
         async def client(number):
-            while time.perf_counter() < end:
+            while time.perf_counter() < end and not ended.is_set():
                 number += clients
                 body = {"instances": [texts[number % len(texts)]]}
                 start = time.perf_counter()
@@ -233,69 +238,51 @@ def make_models(shapes, searches, work):
 # ---- the parts ----
 
 
+def exported(dtype, work):
+    """The frozen run as a SavedModel of a dtype."""
+    if dtype == "float32":
+        return FROZEN
+    folder = pathlib.Path(work) / f"frozen-{dtype}"
+    command = [sys.executable, "-m", "kformer_cli", "export", ROOT / "tests" / "frozen_run"]
+    command += ["--output", folder, "--dtype", dtype]
+    environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "PYTHONPATH": str(ROOT)}
+    subprocess.run([*map(str, command)], cwd=ROOT, env=environment, check=True)
+    return folder
+
+
 def same(options):
     """Every protocol beside `SavedModelTranslator`."""
-    import grpc
-    import requests
-    import tensorflow as tf
-    import tritonclient.http as triton
-    from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
-
     import kformer
     from kformer.export import SavedModelTranslator
 
+    folder = exported(options.dtype, options.work)
     pairs = kformer.examples.generate_pairs(options.count, split="test", seed=1)
     texts = [pair.source for pair in pairs]
-    expected = [one.text for one in SavedModelTranslator(FROZEN).translate(texts)]
-    with serving(FROZEN) as (_, url, port), requests.Session() as session:
-
-        def rows(chunk):
-            encoded = [{"b64": base64.b64encode(text.encode()).decode()} for text in chunk]
-            found = session.post(url + PREDICT, json={"instances": encoded}).json()
-            return [row["translation"] for row in found["predictions"]]
-
-        def columns(chunk):
-            found = session.post(url + PREDICT, json={"inputs": chunk}).json()
-            return found["outputs"]["translation"]
-
-        stub = prediction_service_pb2_grpc.PredictionServiceStub(
-            grpc.insecure_channel(f"127.0.0.1:{port}")
-        )
-
-        def by_grpc(chunk):
-            request = predict_pb2.PredictRequest()
-            request.model_spec.name = NAME
-            request.inputs["text"].CopyFrom(tf.make_tensor_proto(chunk))
-            found = stub.Predict(request).outputs["translation"]
-            return [text.decode() for text in tf.make_ndarray(found)]
-
-        inference = triton.InferenceServerClient(url.removeprefix("http://"))
-
-        def by_triton(chunk):
-            tensor = triton.InferInput("text", [len(chunk)], "BYTES")
-            tensor.set_data_from_numpy(np.array(chunk, object))
-            found = inference.infer(NAME, [tensor]).as_numpy("translation")
-            return [text.decode() for text in found]
-
-        def by_libretranslate(chunk):
-            body = {"q": chunk, "source": "en", "target": "zh"}
-            return session.post(f"{url}/translate", json=body).json()["translatedText"]
-
-        print_head(["protocol", "texts a request", "equal"])
-        asks = {
-            "TensorFlow Serving, rows": rows,
-            "TensorFlow Serving, columns": columns,
-            "TensorFlow Serving, gRPC": by_grpc,
-            "Open Inference": by_triton,
-            "LibreTranslate": by_libretranslate,
+    translator = SavedModelTranslator(folder)
+    expected = translator.translate(texts, n_best=4)
+    few = texts[: min(len(texts), 320)]
+    attention = [
+        {
+            name: value.numpy()
+            for name, value in translator._module.signatures["attention"](
+                text=np.array(few[i : i + 16])
+            ).items()
         }
-        for name, ask in asks.items():
-            for size in (1, 32):
-                found = [
-                    text for i in range(0, len(texts), size) for text in ask(texts[i : i + size])
-                ]
-                equal = sum(a == b for a, b in zip(found, expected, strict=True))
-                print_row(name, size, f"{equal} of {len(texts)}")
+        for i in range(0, len(few), 16)
+    ]
+    print_head(
+        ["protocol", "requests", "equal", "score within", "n-best equal", "attention within"]
+    )
+    with serving(folder) as (_, url, port), concurrent.futures.ThreadPoolExecutor(8) as pool:
+        clients = Clients(url, port)
+        for name, ask in PROTOCOLS.items():
+
+            def answers(texts, size, signature, ask=ask):
+                """The outputs of each request, of `size` texts each, eight at a time."""
+                chunks = [texts[i : i + size] for i in range(0, len(texts), size)]
+                return pool.map(lambda chunk: ask(clients, chunk, signature), chunks)
+
+            print_row(name, *compare(answers, texts, few, expected, attention))
 
 
 def offline_rate(folder, texts, batch, threads):
@@ -394,8 +381,6 @@ def overload(options):
 
 def drain(options):
     """SIGTERM with 50 requests in flight."""
-    import concurrent.futures
-
     import requests
 
     with serving(FROZEN) as (process, url, _):
@@ -428,7 +413,7 @@ def versions(options):
                 stdout=subprocess.PIPE,
                 text=True,
             )
-            job = {"kind": "closed", "arguments": [url + PREDICT, ["half past nine"], 8, 90]}
+            job = {"kind": "closed", "arguments": [url + PREDICT, ["half past nine"], 8, 600]}
             load.stdin.write(json.dumps(job))
             load.stdin.close()
 
@@ -442,7 +427,7 @@ def versions(options):
                 shutil.copytree(FROZEN / "1", aside)
                 aside.rename(folder / str(number))
                 while state() != {number: "AVAILABLE"}:
-                    assert time.monotonic() < begin + 85, "the versions took too long"
+                    assert time.monotonic() < begin + 500, "the versions took too long"
                     time.sleep(0.1)
                 memory = psutil.Process(process.pid).memory_info().rss / 2**20
                 print(f"version {number} after {time.monotonic() - begin:.1f} s, {memory:.0f} MiB")
@@ -450,9 +435,10 @@ def versions(options):
             shutil.copytree(FROZEN / "1", folder / "99")
             (folder / "99" / "saved_model.pb").write_bytes(b"broken")
             while state() != {99: "END", last: "AVAILABLE"}:
-                assert time.monotonic() < begin + 85, "the broken version took too long"
+                assert time.monotonic() < begin + 500, "the broken version took too long"
                 time.sleep(0.1)
             print(f"broken version: {state()}")
+            load.terminate()
             answers = json.loads(load.stdout.read())["answers"]
     statuses = [status for status, _ in answers]
     print(f"requests: {len(statuses)}, of which answered: {statuses.count(200)}")
@@ -474,6 +460,7 @@ def main():
     parser.add_argument("--count", type=int)
     parser.add_argument("--shapes", default="tiny,base", type=lambda text: text.split(","))
     parser.add_argument("--shape", default="base")
+    parser.add_argument("--dtype", default="float32")
     parser.add_argument("--dtypes", default="float32,int8", type=lambda text: text.split(","))
     parser.add_argument("--searches", default="greedy,beam4", type=lambda text: text.split(","))
     parser.add_argument("--clients", type=int, default=32)

@@ -45,7 +45,7 @@ def serve(settings, report=print):
     settings.check_files()
     _check_packages(settings)
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(_bind(settings.host, settings.port))]
+        sockets = [stack.enter_context(bind(settings.host, settings.port))]
         settings = stack.enter_context(with_exported_runs(settings, report))
         asyncio.run(Server(settings, sockets, report).run())
 
@@ -59,7 +59,16 @@ def _check_packages(settings):
         raise ImportError(f"A server needs {', '.join(missing)}: run `pip install kformer[serve]`.")
 
 
-def _bind(host, port):
+def bind(host, port):
+    """A bound socket for HTTP.
+
+    Args:
+        host: str.
+        port: int, 0 for any free one.
+
+    Raises:
+        OSError: the port is taken, or the address is not of this machine.
+    """
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
