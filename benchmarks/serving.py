@@ -4,7 +4,7 @@
     python benchmarks/serving.py throughput [--shapes tiny,base] [--dtypes float32,int8]
         [--searches greedy,beam4] [--clients 32] [--seconds 20]
     python benchmarks/serving.py overload [--shape base] [--seconds 120]
-    python benchmarks/serving.py drain
+    python benchmarks/serving.py drain [--engine ray]
     python benchmarks/serving.py versions [--count 5]
     python benchmarks/serving.py malformed [--count 100000]
 
@@ -383,17 +383,18 @@ def drain(options):
     """SIGTERM with 50 requests in flight."""
     import requests
 
-    with serving(FROZEN) as (process, url, _):
+    limits = ("--drain-s", 300, "--deadline-s", 600)
+    with serving(FROZEN, "--engine", options.engine, *limits) as (process, url, _):
         with concurrent.futures.ThreadPoolExecutor(50) as pool:
             body = {"instances": [f"half past {n}" for n in ("nine", "ten", "two")] * 60}
             asked = [
-                pool.submit(requests.post, url + PREDICT, json=body, timeout=60) for _ in range(50)
+                pool.submit(requests.post, url + PREDICT, json=body, timeout=600) for _ in range(50)
             ]
             while metric(url, "kformer_accepted_texts") < 25 * 180:
                 time.sleep(0.01)
             process.send_signal(signal.SIGTERM)
             statuses = [one.result().status_code for one in asked]
-        code = process.wait(60)
+        code = process.wait(120)
     print(f"answered: {statuses.count(200)} of 50; exit code {code}")
 
 
@@ -463,6 +464,7 @@ def main():
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--dtypes", default="float32,int8", type=lambda text: text.split(","))
     parser.add_argument("--searches", default="greedy,beam4", type=lambda text: text.split(","))
+    parser.add_argument("--engine", default="local", choices=("local", "ray"))
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--seconds", type=int)
     parser.add_argument("--work", help="Folder for the models, to keep them for the next time.")
