@@ -200,6 +200,7 @@ def test_a_killed_ingress_is_replaced(expected):
     settings = ServerSettings([f"m={SAVED}"], port=free_port(), replicas=1)
     config = ray_config(settings)
     (application,) = config["applications"]
+    serve.shutdown()  # What a failed test may have left has another port.
     serve.start(proxy_location=config["proxy_location"], http_options=config["http_options"])
     url = f"http://127.0.0.1:{settings.port}/v1/models/m:predict"
     body = json.dumps({"inputs": [text.decode() for text in TEXTS]}).encode()

@@ -1,8 +1,10 @@
 """The life of a server: ready, versions that come, limits, keys, overload, the end."""
 
+import asyncio
 import concurrent.futures
 import http.client
 import json
+import os
 import shutil
 import signal
 import threading
@@ -13,7 +15,10 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kformer.serving import run
+from kformer.serving.settings import ServerSettings
 from tests.serving.conftest import FROZEN, KEY, MODEL, TEXTS, copy_version, running, wait_until
+from tests.serving.page.engines import ToldEngine
 
 pytestmark = pytest.mark.any_backend
 
@@ -69,6 +74,27 @@ def test_host_and_origin(client, headers, status):
 @pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json", "/v1/models", "/nothing"])
 def test_no_other_pages(client, path):
     assert client.get(path).status_code == 404
+
+
+def test_sigterm_is_heard_where_an_engine_took_it_for_itself(monkeypatch):
+    """As Ray does when it is connected to."""
+    taken, before = [], signal.getsignal(signal.SIGTERM)
+
+    class Taking(ToldEngine):
+        async def start(self):
+            signal.signal(signal.SIGTERM, lambda *_: taken.append(1))
+
+    def report(line):
+        if line.startswith("Ready on"):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(run, "make_engine", lambda settings: Taking([]))
+    server = run.Server(ServerSettings(["m=path"]), [run.bind("127.0.0.1", 0)], report)
+    try:
+        asyncio.run(asyncio.wait_for(server.run(), 30))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert not taken
 
 
 # ---- a server in a process of its own: with keys, a queue of 12 texts, and an end ----
