@@ -28,7 +28,9 @@ from benchmarks import many_lines  # noqa: E402
 from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
 
 # A kill comes at most so many seconds after a shard of its try was finished.
-_SPREAD = 4.0
+_SPREAD = 2.0
+# Small batches, and so many shards that each kill meets an unfinished job.
+_KILLED = ("--batch-size", 16)
 
 
 def main():
@@ -53,10 +55,10 @@ def parse():
     return options
 
 
-def start(models, source, output, workers):
-    """A process of the command, in a session of its own."""
+def start(models, source, output, workers, *more):
+    """A process of the command."""
     command = [sys.executable, "-m", "kformer_cli", "translate", models["saved_model"]]
-    command += ["--input", source, "--output", output, "--workers", workers]
+    command += ["--input", source, "--output", output, "--workers", workers, *more]
     return subprocess.Popen(
         [*map(str, command)],
         cwd=ROOT,
@@ -65,11 +67,11 @@ def start(models, source, output, workers):
     )
 
 
-def whole(models, source, output, workers):
+def whole(models, source, output, workers, *more):
     """Seconds of an undisturbed job, and its output."""
     output.unlink(missing_ok=True)
     start_time = time.perf_counter()
-    if code := start(models, source, output, workers).wait():
+    if code := start(models, source, output, workers, *more).wait():
         sys.exit(f"the command ended with {code}")
     return time.perf_counter() - start_time, output.read_bytes()
 
@@ -87,12 +89,12 @@ def speed(options, models, source):
 
 
 def kills(options, models, source):
-    _, expected = whole(models, source, options.work / "expected", 1)
+    _, expected = whole(models, source, options.work / "expected", 1, *_KILLED)
     output, randomness = options.work / "out", random.Random(options.seed)
     output.unlink(missing_ok=True)
     counts, tries, start_time = {"driver": 0, "worker": 0}, 0, time.perf_counter()
     while not output.exists():
-        process = start(models, source, output, 2)
+        process = start(models, source, output, 2, *_KILLED)
         tries += 1
         while sum(counts.values()) < options.kills and process.poll() is None:
             before = finished(output)

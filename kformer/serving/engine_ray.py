@@ -24,6 +24,7 @@ _TRIES = 5
 _SECONDS_BETWEEN_TRIES = 0.2
 # What a replica that is ending may still answer; the ingress waits no longer for it.
 _SECONDS_TO_END = 30.0
+_SECONDS_TO_LOOK = 2.0
 # Ray finds out within so long that a replica died, and starts another one.
 _HEALTH_SECONDS = 2.0
 _logger = logging.getLogger(__name__)
@@ -162,8 +163,9 @@ class RayEngine(Engine):
         return {**missing, **self._models}
 
     async def stats(self):
+        # What was seen last is good enough where no replica answers at once.
         with contextlib.suppress(Exception):
-            await self._look()
+            await asyncio.wait_for(self._look(), _SECONDS_TO_LOOK)
         totals = {}
         for _, each in self._states.values():
             for stats in each:

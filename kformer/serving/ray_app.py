@@ -11,8 +11,8 @@ from kformer.serving.engine_ray import APPLICATION, RayEngine, models_deployment
 from kformer.serving.settings import ModelSettings, ServerSettings
 
 INGRESS = "ingress"
-# Ray starts another ingress when one does not answer for so long.
-_HEALTH_SECONDS = 5
+# Ray finds out within so long that an ingress died, and starts another one.
+_HEALTH_SECONDS = 2.0
 
 
 def ray_config(settings):
@@ -99,7 +99,7 @@ def build(arguments):
         max_queued_requests=-1,
         graceful_shutdown_timeout_s=settings.drain_s,
         health_check_period_s=_HEALTH_SECONDS,
-        health_check_timeout_s=_HEALTH_SECONDS,
+        health_check_timeout_s=10 * _HEALTH_SECONDS,  # The machine may be busy for a while.
     )
     @serve.ingress()
     class IngressReplica:

@@ -22,8 +22,9 @@ _LOCAL = {
     # By this setting Ray takes 127.0.0.1 as the address of this machine, as it does on macOS and
     # Windows. Then its processes listen there, and not on all interfaces.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-    # Its first process may take longer than Ray waits by default.
+    # Its own processes may take longer to start than the half minute that Ray waits for each.
     "RAY_gcs_server_port_wait_time_s": "120",
+    "RAY_raylet_start_wait_time_s": "120",
     # Ray's own metrics, which nobody reads.
     "RAY_enable_metrics_collection": "0",
     # Its history of tasks, which grows with their number.

@@ -26,6 +26,7 @@ ENGINES = {
 }
 # After a signal the server still takes what is on its way for a moment.
 _LINGER_S, _MOST_LINGER_S = 0.3, 2.0
+_SIGNALS_S = 0.2
 _BACKLOG = 2048
 _logger = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ def serve(settings, report=print):
     settings.check_files()
     _check_packages(settings)
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(_bind(settings.host, settings.port))]
+        sockets = [stack.enter_context(bind(settings.host, settings.port))]
         settings = stack.enter_context(with_exported_runs(settings, report))
         asyncio.run(Server(settings, sockets, report).run())
 
@@ -59,7 +60,16 @@ def _check_packages(settings):
         raise ImportError(f"A server needs {', '.join(missing)}: run `pip install kformer[serve]`.")
 
 
-def _bind(host, port):
+def bind(host, port):
+    """A bound socket for HTTP.
+
+    Args:
+        host: str.
+        port: int, 0 for any free one.
+
+    Raises:
+        OSError: the port is taken, or the address is not of this machine.
+    """
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -160,10 +170,6 @@ class Server:
             Exception: the models cannot be loaded, or a port is taken.
         """
         self._ending = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-                loop.add_signal_handler(number, self.end)
         engine = make_engine(self._settings)
         self.ingress = Ingress(engine, self._settings)
         http = self._http_server()
@@ -171,7 +177,7 @@ class Server:
         grpc_server, starting = None, asyncio.create_task(engine.start())
         ending = asyncio.create_task(self._ending.wait())
         try:
-            await asyncio.wait({starting, serving, ending}, return_when=asyncio.FIRST_COMPLETED)
+            await self._until_one_is_done(starting, serving, ending)
             if starting.done():
                 starting.result()
                 grpc_server = await self._start_grpc()
@@ -185,6 +191,19 @@ class Server:
             http.should_exit = True
             await asyncio.gather(serving, starting, ending, return_exceptions=True)
             await engine.close()
+
+    async def _until_one_is_done(self, *tasks):
+        """Waits, and has signals again and again: Ray takes SIGTERM for itself as it starts."""
+        while not any(task.done() for task in tasks):
+            self._take_signals()
+            await asyncio.wait(tasks, timeout=_SIGNALS_S, return_when=asyncio.FIRST_COMPLETED)
+        self._take_signals()
+
+    def _take_signals(self):
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                loop.add_signal_handler(number, self.end)
 
     def _http_server(self):
         import uvicorn

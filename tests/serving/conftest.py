@@ -1,5 +1,10 @@
-"""A server for the tests: one process, for the whole session, on the frozen SavedModel."""
+"""Servers for the tests, on the frozen SavedModel.
 
+Most tests ask one server in the process of the tests, for the whole session: TensorFlow is imported
+already. What is about a process, such as signals and sockets, has one process for a module.
+"""
+
+import asyncio
 import contextlib
 import os
 import pathlib
@@ -7,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 
 import httpx
@@ -72,17 +78,86 @@ def wait_until(condition, seconds=240):
         time.sleep(0.05)
 
 
+class Gate:
+    """Every batch of the server passes it, and waits while it is shut."""
+
+    def __init__(self, call):
+        self._call, self._is_open, self.batches = call, threading.Event(), []
+        self._is_open.set()
+
+    def call(self, model, signature, texts):
+        self.batches.append(list(texts))
+        assert self._is_open.wait(60)
+        return self._call(model, signature, texts)
+
+    @contextlib.contextmanager
+    def shut(self):
+        self.batches.clear()
+        self._is_open.clear()
+        try:
+            yield
+        finally:
+            self.open()
+
+    def open(self):
+        self._is_open.set()
+
+
+class Here:
+    """A server in this process, on a thread with an event loop of its own."""
+
+    def __init__(self, settings):
+        from kformer.serving.run import Server, bind
+
+        socket = bind(settings.host, settings.port)
+        lines = []
+        self.server = Server(settings, [socket], lines.append)
+        self._loop = asyncio.new_event_loop()
+        self._run = asyncio.run_coroutine_threadsafe(self.server.run(), self._loop)
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        wait_until(lambda: self._run.done() or any("Ready on" in line for line in lines))
+        if self._run.done():
+            self._run.result()
+        self.port, self.grpc_port = socket.getsockname()[1], self.server.grpc_port
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.lines = lines
+
+    def end(self):
+        self._loop.call_soon_threadsafe(self.server.end)
+        self._run.result(60)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(60)
+        self._loop.close()
+
+
+@pytest.fixture(autouse=True)
+def same_start():
+    """No seeds: nothing here is random, and with a new seed TensorFlow prepares graphs anew."""
+
+
 @pytest.fixture(scope="session")
-def server(tmp_path_factory):
-    """The server that most tests ask."""
-    folder = tmp_path_factory.mktemp("server")
-    shutil.copytree(FROZEN, folder / MODEL)
-    arguments = (f"{MODEL}={folder / MODEL}", "--port", 0, "--grpc-port", 0, "--poll-s", 0.2)
-    limits = ("--max-texts", 500, "--max-text-bytes", 2000, "--max-body-bytes", 200_000)
-    with running(*arguments, *limits, log=folder / "log") as found:
-        found.folder = folder / MODEL
-        found.log = folder / "log"
+def server():
+    """The server that most tests ask, with two replicas; its `gate` holds batches."""
+    from kformer.serving.served_model import ServedModel
+    from kformer.serving.settings import ServerSettings
+
+    settings = ServerSettings(
+        [f"{MODEL}={FROZEN}"],
+        port=0,
+        grpc_port=0,
+        replicas=2,
+        max_texts=500,
+        max_text_bytes=2000,
+        max_body_bytes=200_000,
+    )
+    gate = Gate(ServedModel.call)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ServedModel, "call", lambda *arguments: gate.call(*arguments))
+        found = Here(settings)
+        found.gate = gate
         yield found
+        found.end()
 
 
 @pytest.fixture(scope="session")
@@ -92,8 +167,15 @@ def client(server):
 
 
 @pytest.fixture(scope="session")
-def expected():
-    """What the SavedModel itself returns for `TEXTS`: (the best, the n best)."""
+def frozen():
+    """The SavedModel of the repository, as its reader in Python."""
+    pytest.importorskip("tensorflow_text")
     from kformer.export import SavedModelTranslator
 
-    return SavedModelTranslator(FROZEN).translate(TEXTS, n_best=4)
+    return SavedModelTranslator(FROZEN)
+
+
+@pytest.fixture(scope="session")
+def expected(frozen):
+    """What the SavedModel itself returns for `TEXTS`: (the best, the n best)."""
+    return frozen.translate(TEXTS, n_best=4)

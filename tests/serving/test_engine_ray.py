@@ -5,18 +5,21 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 
 import psutil
 import pytest
 
 from kformer.export import SavedModelTranslator
-from kformer.serving.engine_ray import RayEngine
+from kformer.serving.engine_ray import MODELS, RayEngine
 from kformer.serving.interface import (
     DeadlineExceeded,
     Draining,
@@ -25,6 +28,7 @@ from kformer.serving.interface import (
     UnknownSignature,
 )
 from kformer.serving.settings import ServerSettings
+from tests.serving.conftest import copy_version
 from tests.serving.shared_ray import shared_ray
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -39,11 +43,11 @@ def expected():
     return [text.encode() for text in SavedModelTranslator(SAVED)([t.decode() for t in TEXTS])]
 
 
-def replica_pids():
+def replica_pids(deployment=MODELS):
     return [
         process.pid
         for process in psutil.process_iter(["cmdline"])
-        if re.search("ServeReplica:kformer.*:models", (process.info["cmdline"] or [""])[0])
+        if re.search(f"ServeReplica:kformer.*:{deployment}", (process.info["cmdline"] or [""])[0])
     ]
 
 
@@ -105,6 +109,7 @@ def test_sigterm_with_requests_in_flight(expected):
     _, address = shared_ray()
     command = [sys.executable, "-m", "kformer_cli", "serve", f"m={SAVED}", "--port", 0]
     command += ["--engine", "ray", "--ray-address", address]
+    command += ["--drain-s", 300, "--deadline-s", 600]
     environment = {**os.environ, "KERAS_BACKEND": "torch"}
     process = subprocess.Popen(
         [*map(str, command)], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
@@ -113,21 +118,20 @@ def test_sigterm_with_requests_in_flight(expected):
         for line in process.stdout:
             if ready := re.match(r"Ready on (\S+)", line):
                 break
-        body = json.dumps({"inputs": [text.decode() for text in TEXTS * 20]}).encode()
+        body = json.dumps({"inputs": [text.decode() for text in TEXTS * 50]}).encode()
         found = []
 
         def ask():
-            with urllib.request.urlopen(f"{ready[1]}/v1/models/m:predict", body, 60) as reply:
+            with urllib.request.urlopen(f"{ready[1]}/v1/models/m:predict", body, 600) as reply:
                 found.append(json.load(reply)["outputs"]["translation"])
 
         threads = [threading.Thread(target=ask) for _ in range(20)]
         for thread in threads:
             thread.start()
-        metrics = f"{ready[1]}/metrics"
-        while not re.search(
-            r"waiting_texts\S* [1-9]", urllib.request.urlopen(metrics).read().decode()
-        ):
-            assert any(thread.is_alive() for thread in threads)
+        # The model takes turns, so all are in flight until the first ones end together.
+        in_flight = f"kformer_accepted_texts {20 * 50 * len(TEXTS)}.0"
+        while in_flight not in urllib.request.urlopen(f"{ready[1]}/metrics").read().decode():
+            assert all(thread.is_alive() for thread in threads)
         listening = {
             connection.laddr.ip
             for connection in psutil.Process(process.pid).net_connections("inet")
@@ -139,9 +143,96 @@ def test_sigterm_with_requests_in_flight(expected):
         assert process.wait(60) == 0
     finally:
         process.kill()
-    assert found == [[text.decode() for text in expected * 20]] * 20
+    assert found == [[text.decode() for text in expected * 50]] * 20
     assert {ip.removeprefix("::ffff:") for ip in listening} == {"127.0.0.1"}
     assert not replica_pids()
+
+
+@pytest.mark.slow
+def test_new_versions_under_load(expected, tmp_path):
+    """Two replicas load a version each by themselves: no request fails, also in between."""
+    shared_ray()
+    folder = tmp_path / "m"
+    shutil.copytree(SAVED, folder)
+    settings = ServerSettings([f"m={folder}"], engine="ray", replicas=2, poll_s=0.5)
+
+    async def test():
+        engine, versions, is_over = RayEngine(settings), [], asyncio.Event()
+
+        async def load():
+            while not is_over.is_set():
+                reply = await engine.run(Request("m", TEXTS, deadline=time.monotonic() + 60))
+                assert reply.outputs["translation"].tolist() == expected
+                versions.append(reply.version)
+
+        async def until(condition):
+            while not condition():
+                assert not any(task.done() for task in loads)
+                await asyncio.sleep(0.1)
+
+        await engine.start()
+        try:
+            loads = [asyncio.create_task(load()) for _ in range(2)]
+            copy_version(folder, 2)
+            await until(lambda: len(versions) > 20 and set(versions[-20:]) == {2})
+            broken = folder / "3"
+            shutil.copytree(SAVED / "1", broken)
+            (broken / "saved_model.pb").write_bytes(b"broken")
+            await until(lambda: any(one.error for one in engine.models()["m"]))
+            assert versions[-1] == 2 and engine.metadata("m").version == 2
+            is_over.set()
+            await asyncio.gather(*loads)
+        finally:
+            await engine.close()
+        assert set(versions) == {1, 2}
+
+    asyncio.run(test())
+
+
+@pytest.mark.slow
+def test_a_killed_ingress_is_replaced(expected):
+    """What `serve deploy` runs answers again within 20 seconds."""
+    ray, _ = shared_ray()
+    from ray import serve
+
+    from kformer.serving.ray_app import APPLICATION, INGRESS, build, ray_config
+
+    settings = ServerSettings([f"m={SAVED}"], port=free_port(), replicas=1)
+    config = ray_config(settings)
+    (application,) = config["applications"]
+    serve.shutdown()  # What a failed test may have left has another port.
+    serve.start(proxy_location=config["proxy_location"], http_options=config["http_options"])
+    url = f"http://127.0.0.1:{settings.port}/v1/models/m:predict"
+    body = json.dumps({"inputs": [text.decode() for text in TEXTS]}).encode()
+
+    def ask():
+        with urllib.request.urlopen(url, body, 60) as reply:
+            return json.load(reply)["outputs"]["translation"]
+
+    try:
+        serve.run(build(application["args"]), name=APPLICATION, route_prefix="/")
+        assert ask() == [text.decode() for text in expected]
+        (pid,) = replica_pids(INGRESS)
+        os.kill(pid, signal.SIGKILL)
+        start = time.monotonic()
+        while True:
+            try:
+                assert ask() == [text.decode() for text in expected]
+                break
+            except (OSError, urllib.error.HTTPError):
+                assert time.monotonic() < start + 20
+                time.sleep(0.1)
+        seconds = time.monotonic() - start
+        assert replica_pids(INGRESS) != [pid]
+        print(f"the ingress answered again after {seconds:.1f} s")
+    finally:
+        serve.shutdown()
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def test_print_ray_config(capfd):

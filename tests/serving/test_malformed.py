@@ -12,7 +12,7 @@ from tests.serving.conftest import MODEL
 pytestmark = pytest.mark.any_backend
 
 # A larger number is for benchmarks/serving.py.
-COUNT = int(os.environ.get("KFORMER_MALFORMED", "1200"))
+COUNT = int(os.environ.get("KFORMER_MALFORMED", "500"))
 PATHS = (
     f"/v1/models/{MODEL}:predict",
     f"/v1/models/{MODEL}/versions/1:predict",

@@ -40,7 +40,8 @@ async def read_body(request, most):
                     raise TooLarge(f"The body has more than {most} bytes, which is the limit.")
                 parts.append(part)
     except TimeoutError:
-        raise HTTPException(408, "The body did not come in time.") from None
+        headers = {"connection": "close"}
+        raise HTTPException(408, "The body did not come in time.", headers) from None
     return b"".join(parts)
 
 

@@ -23,7 +23,6 @@ from kformer.serving.keys import ApiKeys  # noqa: E402
 from kformer.serving.settings import ServerSettings  # noqa: E402
 from tests.serving.page.engines import SavedModelEngine, ToldEngine, version_of  # noqa: E402
 
-FROZEN = pathlib.Path(__file__).resolve().parents[3] / "saved_models" / "frozen"
 MOST_BYTES = 20_000
 SENTENCE = "Two children are playing in the snow."
 ANSWER = {
@@ -118,9 +117,8 @@ def engine(told_engine, told_ingress):
 
 
 @pytest.fixture(scope="session")
-def real_engine():
-    pytest.importorskip("tensorflow_text")
-    engine = SavedModelEngine(FROZEN, example="twenty past five")
+def real_engine(frozen):
+    engine = SavedModelEngine(frozen, "frozen", example="twenty past five")
     for signature in ("n_best", "attention"):  # The first call takes long.
         engine.compute(interface.Request("frozen", [b"one"], signature))
     return engine

@@ -66,15 +66,13 @@ class TestEngine(interface.Engine):
 
 
 class SavedModelEngine(TestEngine):
-    """Computes with the SavedModel of the repository."""
+    """Computes with a `SavedModelTranslator`."""
 
-    def __init__(self, path, **fields):
-        from kformer.export import SavedModelTranslator
-
-        self.translator = SavedModelTranslator(path)
-        self.signatures = self.translator._module.signatures
+    def __init__(self, translator, name, **fields):
+        self.translator = translator
+        self.signatures = translator._module.signatures
         outputs = {name: list(one.structured_outputs) for name, one in self.signatures.items()}
-        super().__init__([version_of(path.name, outputs, **fields)])
+        super().__init__([version_of(name, outputs, **fields)])
 
     def compute(self, request):
         import tensorflow as tf
