@@ -6,7 +6,7 @@
 #
 # **For whom.** You classify texts or search among them, perhaps across two languages.
 #
-# **Time.** About a minute on two CPU cores.
+# **Time.** About a minute on a CPU core.
 
 # %% [markdown] lang="zh"
 # # 只用编码器：分类与检索
@@ -16,7 +16,7 @@
 #
 # **适合谁。** 要做文本分类或语义检索（包括跨语言检索）的人。
 #
-# **用时。** 两个 CPU 核上约一分钟。
+# **用时。** 一个 CPU 核上约一分钟。
 
 # %%
 import pathlib

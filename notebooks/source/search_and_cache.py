@@ -7,7 +7,7 @@
 #
 # **For whom.** You generate text and want it faster, or want to know which search to choose.
 #
-# **Time.** About a minute on two CPU cores. The times in figure 2 are those of the machine that ran
+# **Time.** About a minute on a CPU core. The times in figure 2 are those of the machine that ran
 # the notebook; yours differ, the shapes of the curves do not.
 
 # %% [markdown] lang="zh"
@@ -18,7 +18,7 @@
 #
 # **适合谁。** 想让生成更快的人，或者不知道该选哪种搜索的人。
 #
-# **用时。** 两个 CPU 核上约一分钟。图 2 中的时间是运行本篇那台机器上测的，换一台机器数字会变，曲线
+# **用时。** 一个 CPU 核上约一分钟。图 2 中的时间是运行本篇那台机器上测的，换一台机器数字会变，曲线
 # 的形状不会变。
 
 # %%

@@ -72,7 +72,7 @@ for pair in pairs[:5]:
 sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
 tokenizer = kformer.Tokenizer.train(texts=sources[:4000] + targets[:4000], vocabulary_size=420)
 train = kformer.data.ParallelDataset(
-    sources, targets, tokenizer, batch_tokens=1024, seed=0, max_shapes=3
+    sources, targets, tokenizer, batch_tokens=2048, seed=0, max_shapes=3
 )
 valid = kformer.data.ParallelDataset(
     [pair.source for pair in held_out],
@@ -123,13 +123,13 @@ model.compile(
     loss=kformer.MaskedCrossentropy(),
     metrics=[kformer.MaskedAccuracy(), kformer.NegativeLogLikelihood()],
 )
-history = model.fit(train, validation_data=valid, epochs=4, verbose=0).history
+history = model.fit(train, validation_data=valid, epochs=3, verbose=0).history
 for epoch, (nll, accuracy) in enumerate(zip(history["val_nll"], history["val_accuracy"]), 1):
     print(f"epoch {epoch}: held-out nll {nll:.3f}, accuracy {accuracy:.1%}")
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-epochs = range(1, 5)
+epochs = range(1, 4)
 for axis, name, label in ((left, "nll", "nats per token"), (right, "accuracy", "share")):
     axis.plot(epochs, history[name], marker="o", label="training")
     axis.plot(epochs, history["val_" + name], marker="o", label="held out")

@@ -139,6 +139,7 @@ def test_help_needs_no_keras_and_the_backend_is_set_before_it_is_imported():
         assert main(["export", "nowhere", "--output", "x", "--dtype", "int4"]) == 2
         assert main(["translate", "x", "--beam-size", "0"]) == 2
         files = ["--train-source", "nowhere", "--train-target", "nowhere"]
+        assert main([*train, "--resume"]) == main(["serve", "en-de=nowhere"]) == 1
         assert main([*train, *files]) == 1
         assert not {"keras", "kformer", "tensorflow", "jax", "torch"} & set(sys.modules)
         import keras
