@@ -24,7 +24,6 @@ UNBUILT = {
     "backend_switching",
     "encoder_only",
     "forecasting",
-    "norms_and_warmup",
     "positions",
     "search_and_cache",
     "translation",

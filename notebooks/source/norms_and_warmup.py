@@ -64,9 +64,8 @@ for name, keeps in (("x + F(x)", 1), ("F(x) alone", 0)):
         norms.append(np.linalg.norm(gradient))
     print(f"{name:10}: the first layer gets a gradient of norm {norms[-1]:.1e}")
     axis.plot(range(18, 0, -1), norms, marker="o", markersize=4, label=name)
-axis.set(
-    yscale="log", xlabel="layer", ylabel="gradient norm", title="The way back through 18 layers"
-)
+axis.set(yscale="log", xlabel="layer", ylabel="gradient norm", xticks=range(2, 19, 2))
+axis.set_title("The way back through 18 layers")
 axis.grid(alpha=0.3)
 axis.legend()
 plt.show()
@@ -143,11 +142,12 @@ for axis, depth in zip(axes, (4, 12)):
     for (name, layers), norms in gradients.items():
         if layers == depth:
             axis.plot(range(1, depth + 1), norms, marker="o", markersize=4, label=name)
-    axis.set(title=f"{depth} layers, before any training", xlabel="layer", ylim=(0, None))
-    axis.set_xticks(range(1, depth + 1))
+    axis.set(
+        title=f"{depth} layers, before any training", xlabel="layer", xticks=range(1, depth + 1)
+    )
     axis.grid(alpha=0.3)
-axes[0].set_ylabel("gradient norm")
-axes[0].legend()
+axes[0].set(ylabel="gradient norm", ylim=(0, None))
+axes[1].legend()
 plt.show()
 
 # %% [markdown] lang="en"
@@ -157,18 +157,18 @@ plt.show()
 # *图 2　第一步时，每一层前馈网络的梯度范数。*
 
 # %% [markdown] lang="en"
-# In post-norm every norm stands on the residual path and scales the gradient that passes it: the
-# layers near the output get the largest gradients. In pre-norm nothing stands on the residual path:
-# on its way back the gradient collects what the branches add, as in figure 1, so the first layers
-# get the largest. At the last layer post-norm has several times the gradient of pre-norm, and the
-# more so the deeper the model is. (Adam divides by the size of the gradients, so this alone does
-# not say which one learns. The next section tries it.)
+# In post-norm every norm stands on the residual path and rescales the gradient that passes it: it
+# goes up and down, and the last layer gets more than the first. In pre-norm nothing stands on the
+# residual path: on its way back the gradient collects what the branches add, as in figure 1, so the
+# first layers get the most. At the last layer post-norm has several times the gradient of pre-norm,
+# and the more so the deeper the model is. (Adam divides by the size of the gradients, so this alone
+# does not say which one learns. The next section tries it.)
 
 # %% [markdown] lang="zh"
-# 后置时，每个归一化都压在残差通路上，梯度每经过一个就被缩放一次，靠近输出的层梯度最大。前置时残差通
-# 路上什么也没有，梯度往回走时还会不断加上各分支的贡献（见图 1），所以靠前的层梯度最大。就最后一层来
-# 说，后置的梯度是前置的好几倍，而且模型越深差得越多。（Adam 会除以梯度的大小，所以光凭这一点还不能
-# 断定谁学得动，下一节实际训练一遍。）
+# 后置时，每个归一化都压在残差通路上，梯度每经过一个就被缩放一次：忽大忽小，最后一层比第一层大。前置
+# 时残差通路上什么也没有，梯度往回走时还会不断加上各分支的贡献（见图 1），所以靠前的层梯度最大。就最
+# 后一层来说，后置的梯度是前置的好几倍，而且模型越深差得越多。（Adam 会除以梯度的大小，所以光凭这一
+# 点还不能断定谁学得动，下一节实际训练一遍。）
 
 # %% [markdown] lang="en"
 # ## Training with and without warm-up
@@ -208,7 +208,7 @@ for name in ("post-norm", "pre-norm"):
         print(f"{kind:26}: loss {losses[-1]:.2f}; knowing nothing gives {np.log(11):.2f}")
 
 # %%
-figure, axis = plt.subplots(figsize=(6.5, 3.6), layout="constrained")
+figure, axis = plt.subplots(figsize=(8, 3.6), layout="constrained")
 for kind, losses in curves.items():
     axis.plot(
         range(1, EPOCHS + 1),
@@ -221,7 +221,7 @@ for kind, losses in curves.items():
 axis.axhline(np.log(11), color="grey", linestyle=":", label="nothing learnt")
 axis.set(title="12 layers", xlabel="epoch of 12 steps", ylabel="loss", xticks=range(1, EPOCHS + 1))
 axis.grid(alpha=0.3)
-axis.legend(fontsize=8)
+axis.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
 plt.show()
 
 # %% [markdown] lang="en"
