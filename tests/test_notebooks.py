@@ -23,7 +23,6 @@ REACHES = {
 UNBUILT = {
     "backend_switching",
     "encoder_only",
-    "forecasting",
     "positions",
     "search_and_cache",
     "translation",

@@ -30,7 +30,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import kformer
-from kformer.plots import plot_attention
 
 keras.utils.set_random_seed(0)
 print("backend:", keras.backend.backend())
@@ -254,21 +253,12 @@ axes[1, 1].legend()
 plt.show()
 
 # %% [markdown] lang="en"
-# *Figure 3. The honest forecast: the loss ends near the noise, the lines follow the waves, and the
-# error hardly grows with the distance.*
+# *Figure 3. The honest forecast: the loss comes near the noise, the lines follow the waves, and at
+# every distance the error is a small part of what the simple rules have.*
 
 # %% [markdown] lang="zh"
-# *图 3　老老实实的预测：损失降到噪声附近，预测曲线跟得上真实波形，误差也没有随步数明显变大。*
-
-# %%
-plot_attention(heads, title="Four heads of the decoder look at the past")
-
-# %% [markdown] lang="en"
-# *Figure 4. The four heads apart; rows are future steps, columns past steps. The heads look at
-# different parts of the wave.*
-
-# %% [markdown] lang="zh"
-# *图 4　把四个头分开看：行是未来的步，列是过去的步。不同的头读的是波形的不同部分。*
+# *图 3　老老实实的预测：损失降到接近噪声，预测曲线跟得上真实波形；不论往前预测多少步，误差都只是两条
+# 简单规则的零头。*
 
 # %% [markdown] lang="en"
 # ## Serving it
