@@ -257,8 +257,8 @@ plt.show()
 # every distance the error is a small part of what the simple rules have.*
 
 # %% [markdown] lang="zh"
-# *图 3　老老实实的预测：损失降到接近噪声，预测曲线跟得上真实波形；不论往前预测多少步，误差都只是两条
-# 简单规则的零头。*
+# *图 3　老老实实的预测：损失降到接近噪声，预测曲线跟得上真实波形；不论往前预测多少步，误差都只是
+# 两条简单规则的零头。*
 
 # %% [markdown] lang="en"
 # ## Serving it
