@@ -1,11 +1,11 @@
 """Runs kformer with the oldest versions of its dependencies that pyproject.toml allows.
 
-    python benchmarks/lower_bounds.py --work DIR [--extras interop,plots,jax,onnx,ctranslate2]
+    python benchmarks/lower_bounds.py --work DIR [--extras interop,plots,jax,torch,onnx,ctranslate2]
 
 Makes an environment of its own in DIR, installs each dependency at its lower bound (pip chooses
 what these need themselves), and runs in it, on TensorFlow: two steps of a training by
-`recommend`, the frozen run's translations, an export, and the command. With the extra jax the
-training runs on JAX, too.
+`recommend`, the frozen run's translations, and an export. With the extras jax and torch all but the
+export runs on these, too.
 
 The exit status is 0 if all of it works, and the texts are those of tests/frozen_run.
 """
@@ -52,7 +52,7 @@ def main():
     venv.create(folder, with_pip=True, clear=True)
     python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
     subprocess.run([python, "-m", "pip", "install", "-q", *pinned], check=True)
-    backends = ["tensorflow", *(["jax"] if "jax" in options.extras else [])]
+    backends = ["tensorflow", *(name for name in ("jax", "torch") if name in options.extras)]
     failed = False
     for backend in backends:
         saved = options.work / "saved" / backend

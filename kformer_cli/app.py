@@ -19,7 +19,6 @@ from kformer_cli.translation import evaluate, score, translate
 
 app = typer.Typer(
     name="kformer",
-    add_completion=False,
     no_args_is_help=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,

@@ -17,6 +17,7 @@ from kformer_cli.options import (
     option,
     with_options,
 )
+from kformer_cli.wording import counted
 
 Teachers = Annotated[
     list[str],
@@ -146,7 +147,7 @@ def distill(
         for file, lines in ((first, text.sources), (second, text.targets)):
             file.writelines(streaming.one_line(line).encode() + b"\n" for line in lines)
     print(
-        f"{len(text.sources):,} pairs ({text.num_empty:,} with an empty translation and "
+        f"{counted(len(text.sources), 'pair')} ({text.num_empty:,} with an empty translation and "
         f"{text.num_truncated:,} too long for a teacher left out)",
         file=sys.stderr,
     )

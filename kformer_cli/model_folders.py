@@ -72,6 +72,21 @@ def check_trained(path):
         )
 
 
+def check_served(model):
+    """Checks that there is a folder for a model to serve.
+
+    Args:
+        model: str, `PATH` or `NAME=PATH`.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    name, equals, path = model.partition("=")
+    path = path if equals and "/" not in name else model
+    if not pathlib.Path(path).is_dir():
+        raise FileNotFoundError(f"There is no run directory or SavedModel {path}.")
+
+
 def is_run(path):
     """Whether a model is a run directory, and not a SavedModel.
 

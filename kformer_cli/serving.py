@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kformer_cli.environment import quiet_imports
+from kformer_cli.model_folders import check_served
 from kformer_cli.options import MACHINE, option, with_options
 from kformer_cli.serving_options import SERVING
 
@@ -64,6 +65,8 @@ def serve(
 
     Example: [bold]kformer serve en-de=saved_models/en-de --port 8501[/bold]
     """
+    for model in () if print_ray_config else models or ():
+        check_served(model)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
     for name in ("uvicorn", "tensorflow", "absl"):
         logging.getLogger(name).setLevel(logging.ERROR)

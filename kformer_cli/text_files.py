@@ -8,6 +8,7 @@ import os
 import pathlib
 
 from kformer_cli.option_names import in_python
+from kformer_cli.wording import counted
 
 # The first bytes of compressed files, and what decompresses them.
 _COMPRESSED = {
@@ -98,6 +99,6 @@ def check_same_length(name, length, other_name, other_length):
     if length == other_length:
         return length
     raise ValueError(
-        f"The two sides differ in length: {length} lines in {name}, but {other_length} in "
-        f"{other_name}; line n of one must belong to line n of the other."
+        f"The two sides differ in length: {counted(length, 'line')} in {name}, but "
+        f"{other_length:,} in {other_name}; line n of one must belong to line n of the other."
     )

@@ -215,7 +215,7 @@ def _check_files(output, settings, resume):
         check_sides([(settings[name], flags[name]) for name in names])
     for run in filter(None, [settings["start_from"], *(settings["teachers"] or ())]):
         check_run(run)
-    if not resume:  # Else the training has the options that it began with, too.
+    if not resume or not output.exists():  # Else it has the options that it began with, too.
         check_combinations(types.SimpleNamespace(**settings))
 
 

@@ -14,6 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # A module may import from its own package and from those before it, also inside functions.
 ORDER = [
     "kformer_cli.banner",
+    "kformer_cli.wording",
     "kformer_cli.declared_option",
     "kformer_cli.declarations",
     "kformer_cli.serving_options",

@@ -23,8 +23,6 @@ REACHES = {
 UNBUILT = {
     "backend_switching",
     "encoder_only",
-    "forecasting",
-    "norms_and_warmup",
     "positions",
     "search_and_cache",
     "translation",

@@ -16,6 +16,7 @@ from kformer.data.noise import Noise, NoisyReader
 from kformer.data.order import BatchOrder
 from kformer.data.packing import segment_numbers
 from kformer.data.preparation import prepare, prepare_cached
+from kformer_cli.wording import counted
 
 # Batches whose token counts are kept: more than any reader is ahead of the training.
 _COUNTS_KEPT = 256
@@ -346,7 +347,7 @@ class ParallelDataset(keras.utils.PyDataset):
     def summary(self):
         """One line about the pairs, batches, shapes and tokens, and how full the batches are."""
         shapes = " ".join(f"{rows}x{source}x{target}" for rows, source, target in self.shapes)
-        kinds = "packed into one shape" if self.packed else f"{len(self.shapes)} shapes"
+        kinds = "packed into one shape" if self.packed else counted(len(self.shapes), "shape")
         left_out = f"{self.num_too_long:,} too long and {self.num_empty:,} empty left out"
         more = 100 * (self._reader.growth("target") - 1)
         growth = (
@@ -355,8 +356,9 @@ class ParallelDataset(keras.utils.PyDataset):
             else ""
         )
         return (
-            f"{self.num_pairs:,} pairs ({left_out}), {self.steps_per_epoch:,} steps per epoch, "
-            f"{self.num_tokens:,} target tokens{growth}, {100 * self.fill:.1f} % full, "
+            f"{counted(self.num_pairs, 'pair')} ({left_out}), "
+            f"{counted(self.steps_per_epoch, 'step')} per epoch, "
+            f"{counted(self.num_tokens, 'target token')}{growth}, {100 * self.fill:.1f} % full, "
             f"{kinds} BxSxT: {shapes}"
         )
 
@@ -366,7 +368,9 @@ class ParallelDataset(keras.utils.PyDataset):
     def __getitem__(self, index):
         index = operator.index(index)
         if not 0 <= index < self.steps_per_epoch:
-            raise IndexError(f"Item {index} is not in an epoch of {self.steps_per_epoch} steps.")
+            raise IndexError(
+                f"Item {index} is not in an epoch of {counted(self.steps_per_epoch, 'step')}."
+            )
         if self._items_read is not None:
             self._items_read += 1
         return self.batch_at(self._epoch * self.steps_per_epoch + index)

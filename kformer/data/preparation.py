@@ -28,6 +28,7 @@ from kformer.utils.files import entries, new_folder
 from kformer.utils.lines import describe, read_chunks
 from kformer_cli.option_names import named
 from kformer_cli.text_files import check_readable, check_same_length, count_lines, is_path
+from kformer_cli.wording import counted
 
 CHUNK_LINES = 20_000
 NUM_EXAMPLES = 10
@@ -291,10 +292,10 @@ def _write(source, writer, progress, total, chunks):
         raise ValueError(f"The corpus is empty: {describe(source, 'source')} has no lines.")
     if writer.num_pairs == 0:
         raise ValueError(
-            f"No pair is left to train on: of {writer.num_lines} pairs, {writer.left_out['empty']} "
-            f"have an empty side and {writer.left_out['too_long']} have more than "
-            f"{named('max_length')}={writer.max_length} tokens on a side; check the files or raise "
-            f"{named('max_length')}."
+            f"No pair is left to train on: of {counted(writer.num_lines, 'pair')}, "
+            f"{writer.left_out['empty']} with an empty side and {writer.left_out['too_long']} with "
+            f"more than {named('max_length')}={writer.max_length} tokens on a side; check the "
+            f"files or raise {named('max_length')}."
         )
     return writer.meta()
 
@@ -318,17 +319,18 @@ def _left_out(meta):
     """A sentence for each reason why pairs were left out."""
     name_of_limit = named("max_length")
     reasons = {
-        "too_long": f"have more than {name_of_limit}={meta['max_length']} tokens on a side",
-        "empty": "have an empty side",
+        "too_long": f"more than {name_of_limit}={meta['max_length']} tokens on a side",
+        "empty": "an empty side",
     }
     remedies = {"too_long": f"; raise {name_of_limit} to keep them", "empty": ""}
     for name, reason in reasons.items():
         if count := meta[f"num_{name}"]:
             numbers = ", ".join(map(str, meta[f"{name}_examples"]))
             more = ", ..." if count > len(meta[f"{name}_examples"]) else ""
+            have, are, lines = ("has", "is", "line") if count == 1 else ("have", "are", "lines")
             yield (
-                f"{count:,} of {meta['num_lines']:,} pairs {reason} and are left out "
-                f"(line{'s' if count > 1 else ''} {numbers}{more})"
+                f"{count:,} of {counted(meta['num_lines'], 'pair')} {have} {reason} and {are} left "
+                f"out ({lines} {numbers}{more})"
                 f"{remedies[name]}."
             )
 

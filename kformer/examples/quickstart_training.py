@@ -19,6 +19,7 @@ from kformer.text import Tokenizer
 from kformer.training import MaskedAccuracy, MaskedCrossentropy, TrainingProgress
 from kformer.translator import Translator
 from kformer.utils import files
+from kformer_cli.wording import counted
 
 # Measured by the share of held-out pairs that are exactly right: 98.4 % after 1,800 steps at a peak
 # rate of 2e-3; 98.9 % after 3,000 at 3e-3, but 96 % of the numbers; 99.45 % of 6,000 after 2,800
@@ -183,8 +184,8 @@ def _train(tokenizer, train, steps, seed, say):
         metrics=[MaskedAccuracy()],
     )
     say(
-        f"Training {model.count_params():,} parameters for {steps:,} steps with model.fit, "
-        f"{keras.backend.backend()} backend ..."
+        f"Training {model.count_params():,} parameters for {counted(steps, 'step')} with "
+        f"model.fit, {keras.backend.backend()} backend ..."
     )
     with TrainingProgress(steps) as progress:
         model.fit(

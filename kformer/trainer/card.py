@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from kformer.saving.run_directory import read_config
 from kformer.utils.types import Path
 from kformer_cli.declarations import TRAINING
+from kformer_cli.wording import counted
 
 
 def model_card(
@@ -86,7 +87,8 @@ def _training(run, training):
 def _facts(rows):
     tokens = sum(int(row["target_tokens"] or 0) for row in rows)
     minutes = sum(float(row["seconds"]) for row in rows) / 60
-    yield f"- {len(rows):,} steps, {tokens:,} target tokens, {minutes:,.0f} minutes"
+    numbers = (len(rows), "step"), (tokens, "target token"), (round(minutes), "minute")
+    yield "- " + ", ".join(counted(*number) for number in numbers)
     for name, pick in (("val_nll", min), ("val_bleu", max)):
         values = [float(row[name]) for row in rows if row.get(name)]
         if values:

@@ -9,6 +9,7 @@ from kformer.saving.run_directory import load_run
 from kformer.utils.lines import read_lines
 from kformer.utils.progress import Progress
 from kformer_cli.text_files import check_readable, check_same_length, count_lines
+from kformer_cli.wording import counted
 
 # The folder of the teachers' predictions for the training text, within a run directory.
 _SOFT_TARGETS = pathlib.Path("data", "soft-targets")
@@ -196,7 +197,8 @@ class TextOfTraining:
         if teachers:
             count = f"{len(teachers)} teachers" if len(teachers) > 1 else "the teacher"
             self._report(
-                f"teachers: asking {count} about {self.corpus.num_target_tokens:,} tokens ..."
+                f"teachers: asking {count} about "
+                f"{counted(self.corpus.num_target_tokens, 'token')} ..."
             )
             progress = Progress(what="pairs looked at", name="teachers", report=self._report)
             soft_targets(teachers, self.corpus, folder, progress=progress)

@@ -3,6 +3,7 @@
 from kformer.text import Tokenizer
 from kformer.text.vocabulary_size import describe_vocabulary_size
 from kformer_cli.declarations import default_of
+from kformer_cli.wording import counted
 
 
 def provide_tokenizer(path, options, shared, resumed, num_pairs, report):
@@ -31,7 +32,7 @@ def provide_tokenizer(path, options, shared, resumed, num_pairs, report):
     elif shared is not None:
         tokenizer = shared
     else:
-        report(f"tokenizer: training it on {num_pairs:,} pairs ...")
+        report(f"tokenizer: training it on {counted(num_pairs, 'pair')} ...")
         tokenizer = train_tokenizer(options, num_pairs, report)
     tokenizer.save(folder)
     return tokenizer

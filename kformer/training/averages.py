@@ -7,6 +7,7 @@ import keras
 
 from kformer.saving.checkpoints import load_weights, whole_checkpoints
 from kformer.utils.checks import check_whole
+from kformer_cli.wording import counted
 
 
 @contextlib.contextmanager
@@ -69,7 +70,8 @@ def average_checkpoints(run_dir, last=10):
         raise FileNotFoundError(f"{run_dir} has no whole checkpoint to average.")
     if len(paths) < last:
         warnings.warn(
-            f"{run_dir} has {len(paths)} checkpoints, not {last}: keep more of them (--keep).",
+            f"{run_dir} has {counted(len(paths), 'checkpoint')}, not {last}: keep more of them "
+            "(--keep).",
             stacklevel=2,
         )
     sums = model = None

@@ -14,6 +14,7 @@ from kformer.training.new_model import preset_config
 from kformer.training.options import TrainOptions
 from kformer_cli.declarations import TRAINING, default_of
 from kformer_cli.declared_option import NEW_MODEL, NEW_TOKENIZER, TEACHERS, VALIDATION
+from kformer_cli.wording import counted
 
 FEW_PAIRS, MANY_PAIRS = 200_000, 2_000_000
 # From fewer pairs a new model does not learn to translate other sentences.
@@ -188,7 +189,8 @@ def settle_course(options, facts):
     if options.steps is None:
         epochs, reason = choose_epochs(facts.steps_per_epoch, options.accumulate)
         steps = epochs * facts.steps_per_epoch
-        settings.choose("epochs", epochs, f"length: {epochs:,} epochs, {steps:,} steps: {reason}")
+        length = f"{counted(epochs, 'epoch')}, {counted(steps, 'step')}"
+        settings.choose("epochs", epochs, f"length: {length}: {reason}")
     if facts.is_validated:
         what = "BLEU" if options.select == "bleu" else "negative log-likelihood"
         patience, reason = choose_patience(facts.steps_per_epoch, options.valid_every)

@@ -4,6 +4,7 @@ import keras
 
 from kformer.saving.checkpoints import TrainingState
 from kformer.training.callbacks.step_counter import StepCounter
+from kformer_cli.wording import counted
 
 
 def fit_from(
@@ -65,9 +66,9 @@ def fit_from(
         raise ValueError("Say how long to train: give epochs, steps or both.")
     if state.step != state.epoch * steps_per_epoch + state.step_in_epoch:
         raise ValueError(
-            f"The training stands at step {state.step}, after {state.epoch} epochs and "
-            f"{state.step_in_epoch} batches, but with this data an epoch has {steps_per_epoch} "
-            "batches: resume with the data that it began with."
+            f"The training stands at step {state.step}, after {counted(state.epoch, 'epoch')} and "
+            f"{counted(state.step_in_epoch, 'step')}, but with this data an epoch has "
+            f"{counted(steps_per_epoch, 'step')}: resume with the data that it began with."
         )
     limits = [] if steps is None else [steps]
     limits += [] if epochs is None else [epochs * steps_per_epoch]

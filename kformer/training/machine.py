@@ -8,6 +8,7 @@ import keras
 
 from kformer.layers.products import set_training_products
 from kformer.utils.checks import check_choice
+from kformer_cli.wording import counted
 
 PRECISIONS = ("highest", "high", "medium")
 
@@ -38,11 +39,11 @@ def configure_machine(matmul_precision=None, keep_memory=False):
     Example:
     ```python
     print(kformer.training.configure_machine())
-    # Machine: torch on 2 CPU core(s); float32 products: default precision.
+    # Machine: torch on 2 CPU cores; float32 products: default precision.
     ```
     """
     backend = keras.backend.backend()
-    parts = [f"{backend} on {_cpu_cores()} CPU core(s)"]
+    parts = [f"{backend} on {counted(_cpu_cores(), 'CPU core')}"]
     if matmul_precision is not None:
         check_choice("matmul_precision", matmul_precision, PRECISIONS)
         _set_precision(backend, matmul_precision)

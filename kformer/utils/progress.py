@@ -6,6 +6,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as RichProgress
 
+from kformer_cli.wording import counted
+
 # Seconds between two changes of a line on a terminal.
 _REFRESH = 0.2
 
@@ -133,16 +135,20 @@ class Progress:
         self._display.close()
         if kind is None and self.done:
             seconds, done = time.perf_counter() - self._start, self.done - self.before
-            what = self.what.removesuffix("s") if done == 1 else self.what
             rate = _number(done / max(seconds, 1e-9))
             before = f" ({self.before:,} were done before)" if self.before else ""
-            self._display.print(f"{done:,} {what} in {seconds:.1f} s, {rate} per second{before}")
+            what = self._counted(done)
+            self._display.print(f"{what} in {seconds:.1f} s, {rate} per second{before}")
+
+    def _counted(self, number):
+        noun, *verb = self.what.split()
+        return " ".join([counted(number, noun.removesuffix("s")), *verb])
 
     def describe(self):
         """Returns how many are done, the rate and the time left, as text."""
         rate = (self.done - self.before) / max(time.perf_counter() - self._start, 1e-9)
         if self.total is None:
-            return f"{self.done:,} {self.what}, {_number(rate)} per second"
+            return f"{self._counted(self.done)}, {_number(rate)} per second"
         left = (self.total - self.done) / rate if rate else 0.0
         counts = f"{self.done:,} of {self.total:,} {self.what}"
         return f"{counts}, {_number(rate)} per second, {left:.0f} s left"

@@ -9,7 +9,7 @@
 # **For whom.** You know what attention is ([attention_by_hand](attention_by_hand.ipynb)) and wonder
 # which positions to choose, or which of the formulas on the web has the right sign.
 #
-# **Time.** About a minute and a half on two CPU cores.
+# **Time.** About a minute on a CPU core.
 
 # %% [markdown] lang="zh"
 # # 位置编码：七种做法，外加“什么都不用”
@@ -21,7 +21,7 @@
 # **适合谁。** 已经明白注意力怎么算（见[手算注意力](attention_by_hand.ipynb)），想知道位置编码该选哪
 # 一种，或者想弄清网上那些公式到底哪个符号是对的。
 #
-# **用时。** 两个 CPU 核上约一分半钟。
+# **用时。** 一个 CPU 核上约一分钟。
 
 # %%
 import keras

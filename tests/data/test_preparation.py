@@ -168,7 +168,7 @@ def test_empty_corpus(toy, tmp_path, kind):
 def test_nothing_left(toy, tmp_path):
     with pytest.raises(
         ValueError,
-        match="of 2 pairs, 1 have an empty side and 1 have more than max_length=3 tokens",
+        match="of 2 pairs, 1 with an empty side and 1 with more than max_length=3 tokens",
     ):
         prepare(
             ["", "aaaa"], ["b", "b"], toy.CharacterTokenizer(), tmp_path / "pairs", max_length=3

@@ -106,7 +106,7 @@ def test_the_best_average_is_kept_by_fit(pairs, tmp_path):
 @pytest.mark.any_backend
 def test_wrong_settings(pairs):
     tokenizer = kformer.Tokenizer.load(FROZEN / "tokenizer")
-    with pytest.raises(ValueError, match="1 lines in the sources, but 2 in the references"):
+    with pytest.raises(ValueError, match="1 line in the sources, but 2 in the references"):
         TranslationQuality(tokenizer, ["a"], ["b", "c"])
     with pytest.raises(ValueError, match="the validation set has no sentences"):
         TranslationQuality(tokenizer, [], [])

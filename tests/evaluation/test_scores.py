@@ -107,7 +107,7 @@ def test_the_result_has_translations_and_truncated_sources():
     [
         ([], [], {}, "There is nothing to evaluate"),
         (["x", "x"], ["x"], {}, "2 lines in the sources, but 1 in the references"),
-        (["x"], [["x"], []], {}, "1 lines in the sources, but 0 in the references"),
+        (["x"], [["x"], []], {}, "1 line in the sources, but 0 in the references"),
         (["x"], ["x"], {"tokenize": "moses"}, "tokenize must be one of 13a, char"),
     ],
 )

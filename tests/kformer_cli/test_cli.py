@@ -139,6 +139,7 @@ def test_help_needs_no_keras_and_the_backend_is_set_before_it_is_imported():
         assert main(["export", "nowhere", "--output", "x", "--dtype", "int4"]) == 2
         assert main(["translate", "x", "--beam-size", "0"]) == 2
         files = ["--train-source", "nowhere", "--train-target", "nowhere"]
+        assert main([*train, "--resume"]) == main(["serve", "en-de=nowhere"]) == 1
         assert main([*train, *files]) == 1
         assert not {"keras", "kformer", "tensorflow", "jax", "torch"} & set(sys.modules)
         import keras
@@ -292,7 +293,7 @@ def bad_trainings(bad):
     """Command lines of `train` with something wrong, and words of the error."""
     return [
         (bad.train(bad.missing, bad.good), "missing.txt' does not exist"),
-        (bad.train(bad.good, bad.two), f"1 lines in '{bad.good}', but 2 in '{bad.two}'"),
+        (bad.train(bad.good, bad.two), f"1 line in '{bad.good}', but 2 in '{bad.two}'"),
         (bad.train(bad.empty, bad.empty), "empty.txt' is empty"),
         (bad.train(bad.invalid, bad.two), f"Line 2 of '{bad.invalid}' is not valid UTF-8"),
         (bad.train(bad.folder, bad.good), "is a folder"),
@@ -382,14 +383,14 @@ def bad_translations(bad):
             "was exported with --repetition-penalty=1.0",
         ),
         (["translate", SAVED_MODEL, "--n-best", "9"], "was exported with the 4 best"),
-        (compare(bad.good, bad.two), "1 lines in"),
+        (compare(bad.good, bad.two), "1 line in"),
         (compare(bad.empty, bad.empty), "empty.txt' is empty"),
         (compare(bad.invalid, bad.two), "Line 2 of the source file"),
         (
             compare(bad.good, bad.good, "--tokenize", "moses"),
             "tokenize must be one of 13a, char",
         ),
-        (["score", RUN, "--source", bad.good, "--target", bad.two], "1 lines in"),
+        (["score", RUN, "--source", bad.good, "--target", bad.two], "1 line in"),
         (["score", SAVED_MODEL, "--source", bad.good, "--target", bad.good], "is no run directory"),
     ]
 
@@ -803,6 +804,20 @@ def test_help_has_what_matters_first_and_help_all_everything(capsys, monkeypatch
         assert f"kformer {command} --help-all" in text or option == "--help-all"
     assert len(flags["--help"]) == number + 2  # Both helps are options, too.
     assert flags["--help"] < flags["--help-all"]
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "words, completed",
+    [("kformer tra", {"train", "translate"}), ("kformer train --steps", {"--steps"})],
+)
+def test_the_tab_key_completes_commands_and_options(capfd, monkeypatch, words, completed):
+    monkeypatch.setenv("_KFORMER_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    with pytest.raises(SystemExit) as end:
+        main([])
+    assert end.value.code == 0 and set(capfd.readouterr().out.split()) == completed
 
 
 @pytest.mark.any_backend

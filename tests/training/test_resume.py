@@ -128,7 +128,7 @@ def test_calls_of_fit_cover_each_step_once():
 def test_other_data_than_before_is_refused():
     with pytest.raises(
         ValueError,
-        match="step 9, after 1 epochs and 2 batches, but .* 5 batches: resume with the data",
+        match="step 9, after 1 epoch and 2 steps, but .* 5 steps: resume with the data",
     ):
         training.fit_from(None, ToyData(5), saving.TrainingState(9, 1, 2), epochs=3)
     with pytest.raises(ValueError, match="give epochs, steps or both"):

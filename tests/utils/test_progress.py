@@ -35,7 +35,7 @@ def test_without_a_total_and_for_one_line(clock):
     with Progress(report=said.append, name="pipe", seconds=0) as progress:
         clock[0] += 2
         progress(1)
-    assert said == ["pipe: 1 lines, 0.5 per second", "1 line in 2.0 s, 0.5 per second"]
+    assert said == ["pipe: 1 line, 0.5 per second", "1 line in 2.0 s, 0.5 per second"]
 
 
 def test_a_line_on_a_terminal_goes_away(clock):
