@@ -31,6 +31,7 @@ ORDER = [
     "kformer.saving",
     "kformer.training",
     "kformer.translation",
+    "kformer.translating",
     "kformer.translator",
     "kformer.evaluation",
     "kformer.distillation",
