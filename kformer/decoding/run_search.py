@@ -162,9 +162,10 @@ def check_rows(rows, options):
         ValueError: see `search`.
     """
     if not is_empty(rows.phrases) and (options.sampling or options.beam_size < 2):
-        has = "samples" if options.sampling else f"{named('beam_size')} is {options.beam_size}"
+        is_so = f"{named('beam_size')} is {options.beam_size}"
         raise ValueError(
-            f"Terms that must occur need a beam, but the search {has}: give "
+            "Terms that must occur need a beam, but "
+            f"{'the search samples' if options.sampling else is_so}: give "
             f"{named('beam_size')}, at least 2."
         )
     if options.shortlist:
