@@ -82,7 +82,8 @@ class Translator:
         self.dtype = dtype
         self._fast_ops = ops_in(model, dtype)
         self._searchers = {}
-        self._scorer = None
+        # Compiled when they are first needed.
+        self._scorer = self._next = None
 
     def __call__(self, texts, **arguments):
         single = isinstance(texts, str | bytes)

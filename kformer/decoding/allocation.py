@@ -13,7 +13,6 @@ from kformer.decoding.repetition import NO_TOKEN
 from kformer.decoding.row_constraints import (
     follow,
     next_tokens,
-    num_tokens,
     of_parents,
     prefix_tokens,
     tokens_left,
@@ -21,8 +20,9 @@ from kformer.decoding.row_constraints import (
 from kformer.utils.backend import pick
 
 # What a token that must occur is taken to cost, and what each better candidate of the same bank
-# costs: of several values those with the highest BLEU (benchmarks/constraints.py). With a lower
-# cost of tokens phrases come too late in a translation, with a higher one too early.
+# costs: of several values those with the highest BLEU on the validation set of Multi30k
+# (benchmarks/RESULTS.md). With a lower cost of tokens phrases come too late in a translation, with
+# a higher one too early.
 _COST, _NEXT_RANK = 5.0, 3.0
 _NO_FIT = 1e6  # above all differences of scores
 
@@ -66,7 +66,9 @@ def allocated_continuations(own, values, beams, beam_size, constraints):
     after = follow(rows, of_parents(beams.progress, parents), tokens, constraints.joins)
     left = tokens_left(rows, after)
     fits = left <= ops.expand_dims(beams.limits - length - 1, 1)
-    chosen = _allocate(scores, left, fits, beam_size, num_tokens(rows._replace(prefix=())))
+    # So many tokens at most are lacking: a size, since JAX needs one before the values are known.
+    most = ops.shape(rows.phrases)[1] * ops.shape(rows.phrases)[3]
+    chosen = _allocate(scores, left, fits, beam_size, most)
     return pick(scores, chosen), pick(tokens, chosen), pick(parents, chosen)
 
 
@@ -93,7 +95,7 @@ def _wanted(own, values, tokens, beams, beam_size):
     return wanted, ops.where(is_new, found, IMPOSSIBLE)
 
 
-def _allocate(scores, left, fits, beam_size, total):
+def _allocate(scores, left, fits, beam_size, most):
     """The indices `[B, K]` of the candidates that live on, best first.
 
     Args:
@@ -101,10 +103,9 @@ def _allocate(scores, left, fits, beam_size, total):
         left: int32 tensor `[B, M]`. The tokens that each candidate lacks: its bank.
         fits: boolean tensor `[B, M]`. Whether these fit the limit.
         beam_size: int. K.
-        total: int32 tensor `[B]`. The tokens that a hypothesis lacks at first.
+        most: int, or scalar tensor where shapes are dynamic. The most tokens that are lacking.
     """
-    banks = ops.max(total) + 1
-    is_in = left[..., None] == ops.arange(banks, dtype="int32")  # [B, M, banks]
+    is_in = left[..., None] == ops.arange(most + 1, dtype="int32")  # [B, M, banks]
     exists = scores > IMPOSSIBLE
     is_in = ops.cast(ops.logical_and(is_in, exists[..., None]), "int32")
     rank = ops.sum(ops.cumsum(is_in, axis=1) * is_in, axis=2) - 1  # within the bank

@@ -34,12 +34,14 @@ def alternative_translations(translator, texts, wanted, count, options, argument
     batch_size, batch_tokens, first_index, progress = arguments
     rows, truncated = translator._source_rows(texts, options)
     ways = [[] for _ in texts]  # of each text pairs of a token and its log-probability
-    run = backend.compile_function(_next_log_probabilities(translator.model), translator.model)
+    if translator._next is None:
+        step = _next_log_probabilities(translator.model)
+        translator._next = backend.compile_function(step, translator.model)
     filled = [i for i, row in enumerate(rows) if row]
     for start in range(0, len(filled), batch_size):
         batch = filled[start : start + batch_size]
         prefixes = [[*options.prefix_ids, *wanted.prefix(i)] for i in batch]
-        found = _next_tokens(translator, run, [rows[i] for i in batch], prefixes)
+        found = _next_tokens(translator, [rows[i] for i in batch], prefixes)
         for i, prefix, values in zip(batch, prefixes, found, strict=True):
             values[_forbidden(translator.model, wanted, i, prefix, options)] = -np.inf
             best = np.argsort(-values, kind="stable")[:count]
@@ -97,7 +99,7 @@ def _next_log_probabilities(model):
     return run
 
 
-def _next_tokens(translator, run, rows, prefixes):
+def _next_tokens(translator, rows, prefixes):
     """The log-probabilities `[B, V]` of the tokens behind prefixes, an array to be changed."""
     model, count = translator.model, len(rows)
     source_ids = padded(rows, model.pad_id)
@@ -114,4 +116,4 @@ def _next_tokens(translator, run, rows, prefixes):
             for ids in (source_ids, target_ids)
         )
         positions = np.pad(positions, (padding, (0, 0), (0, 0)))
-    return np.array(run(source_ids, target_ids, positions)[:count])
+    return np.array(translator._next(source_ids, target_ids, positions)[:count])
