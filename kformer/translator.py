@@ -1,13 +1,11 @@
 """`Translator`: texts in, translations out, on any backend."""
 
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Sequence
 
-import numpy as np
-from keras import ops
-
-from kformer.decoding import Scorer, Searcher, SearchOptions
+from kformer.decoding import Searcher, SearchOptions
 from kformer.decoding.batching import batches_by_length
 from kformer.decoding.fast.decoder import ops_in
 from kformer.decoding.options import read_options
@@ -17,11 +15,15 @@ from kformer.saving import load_run, save_run
 from kformer.text import Tokenizer
 from kformer.text.frequent_tokens import frequent_tokens
 from kformer.text.source_rows import source_rows
-from kformer.text.text_bound import byte_bound, whole_texts
+from kformer.text.text_bound import byte_bound
+from kformer.text.text_constraints import TextConstraints
+from kformer.text.word_pieces import word_joins
+from kformer.translating.alternatives import alternative_translations
+from kformer.translating.attention import attention_map
+from kformer.translating.scores import score_texts
 from kformer.translation import AttentionMap, Hypothesis, Score, Translation, hypotheses_of, padded
 from kformer.utils.checks import check_texts, check_whole
 from kformer.utils.types import Path, Progress, Texts
-from kformer_cli.text_files import check_same_length
 
 
 class Translator:
@@ -39,16 +41,14 @@ class Translator:
             "float32" for the weights themselves, which `score` and `attention` always use.
 
     Call arguments:
-        texts: list of str, or one str.
-        batch_size: int, default 64. As for `translate`.
-        batch_tokens: int, default 4096. As for `translate`.
-        first_index: int, default 0. As for `translate`.
-        **options: fields of `SearchOptions` that this call changes, such as `beam_size=1`.
+        texts: list of str, or one str. For one str, `terms` and `forbidden_terms` are its terms,
+            and `prefixes` its prefix.
+        **arguments: those of `translate`, such as `beam_size=1`.
 
     Returns:
         A list of str, the translations in the order of the texts; for one str, one str. With
-        `n_best` above 1 each translation is a list of str, best first. An empty text has an empty
-        translation.
+        `n_best` above 1, or `alternatives`, each translation is a list of str, best first. An empty
+        text has an empty translation.
 
     Raises:
         ValueError: the tokenizer has more tokens than the model, or the model cannot translate in
@@ -82,18 +82,20 @@ class Translator:
         self.dtype = dtype
         self._fast_ops = ops_in(model, dtype)
         self._searchers = {}
-        self._scorer = None
+        # Compiled when they are first needed.
+        self._scorer = self._next = None
 
-    def __call__(self, texts, *, batch_size=64, batch_tokens=4096, first_index=0, **options):
+    def __call__(self, texts, **arguments):
         single = isinstance(texts, str | bytes)
-        results = self.translate(
-            [texts] if single else texts,
-            batch_size=batch_size,
-            batch_tokens=batch_tokens,
-            first_index=first_index,
-            **options,
-        )
-        if options.get("n_best", self.options.n_best) > 1:
+        if single:
+            rows = ("terms", "forbidden_terms", "prefixes")
+            arguments = {
+                name: [value] if name in rows and value is not None else value
+                for name, value in arguments.items()
+            }
+        results = self.translate([texts] if single else texts, **arguments)
+        several = arguments.get("n_best", self.options.n_best) > 1
+        if several or arguments.get("alternatives") is not None:
             results = [[hypothesis.text for hypothesis in result.hypotheses] for result in results]
         else:
             results = [result.text for result in results]
@@ -103,6 +105,10 @@ class Translator:
         self,
         texts: Texts,
         *,
+        terms: Sequence | None = None,
+        forbidden_terms: Sequence | None = None,
+        prefixes: Texts | None = None,
+        alternatives: int | None = None,
         batch_size: int = 64,
         batch_tokens: int | None = 4096,
         first_index: int = 0,
@@ -116,6 +122,14 @@ class Translator:
 
         Args:
             texts: list of str.
+            terms: list with a list for each text, default `None`. What its translation must
+                contain: each a str, or a tuple of str, one of which is enough, such as `("Hund",
+                "Hunde")`. It needs a beam; a limit below `max_length` is raised to their tokens.
+            forbidden_terms: list with a list of str for each text, default `None`. What its
+                translation must not contain. A term in `terms` goes before.
+            prefixes: list of str, default `None`. How each translation begins, at no cost.
+            alternatives: int, default `None`. So many translations of each text, which differ in
+                the first token after the prefix: the most probable tokens there, best first.
             batch_size: int, default 64. The most sentences that are searched at once.
             batch_tokens: int, default 4096. The most source tokens that are searched at once,
                 padding included; `None` for any number. It bounds the memory that long sentences
@@ -129,10 +143,23 @@ class Translator:
 
         Returns:
             List of `Translation`, in the order of the texts.
+
+        Raises:
+            ValueError: terms, prefix, `max_length` and other options do not fit together.
         """
         options = self.search_options(options)
         texts = check_texts(texts)
         first_index = check_whole("first_index", first_index, least=0)
+        wanted = TextConstraints(self.tokenizer, len(texts), terms, forbidden_terms, prefixes)
+        arguments = (batch_size, batch_tokens, first_index, progress)
+        if alternatives is not None:
+            return alternative_translations(self, texts, wanted, alternatives, options, arguments)
+        return self._translations(texts, wanted, options, *arguments)
+
+    def _translations(
+        self, texts, wanted, options, batch_size, batch_tokens, first_index=0, progress=None
+    ):
+        """`translate` with checked arguments; `wanted` is a `TextConstraints`."""
         searcher = self._searcher(options)
         rows, truncated = self._source_rows(texts, options)
         nothing = [Hypothesis("", 0.0, 0.0, []) for _ in range(options.n_best)]
@@ -142,7 +169,12 @@ class Translator:
         for batch in batches_by_length(lengths, batch_size, batch_tokens, self.model.max_length):
             # The random numbers repeat after 2**31 texts: the searches count in int32.
             numbers = [(first_index + i) % 2**31 for i in batch]
-            found = searcher(padded([rows[i] for i in batch], self.model.pad_id), numbers, options)
+            limits, asked = None, wanted.rows(batch)
+            if asked is not None:
+                limits = wanted.limits(batch, [lengths[i] for i in batch], options)
+                searcher.joins = self._joins
+            source_ids = padded([rows[i] for i in batch], self.model.pad_id)
+            found = searcher(source_ids, numbers, options, limits, asked)
             for i, *hypotheses in zip(batch, found.ids, found.scores, found.ranks, strict=True):
                 best = hypotheses_of(self.tokenizer, self.model.pad_id, *hypotheses)
                 results[i] = Translation(best, truncated[i])
@@ -170,42 +202,7 @@ class Translator:
         Raises:
             ValueError: the sides differ in length, or a target is longer than the model's limit.
         """
-        sources, targets = check_texts(sources), check_texts(targets)
-        check_same_length("the sources", len(sources), "the targets", len(targets))
-        if self._scorer is None:
-            self._scorer = Scorer(self.model)
-        rows, truncated = self._source_rows(sources, keep_empty=True)
-        bound = byte_bound(self.model.max_length, self.options.max_text_bytes)
-        targets = whole_texts(targets, bound)
-        labels = self.tokenizer.tokenize(targets, side="target", special_tokens=True)
-        # Forced tokens do not count in a search's score, nor do tokens after the end token, which
-        # some models have.
-        prefix, suffix = self.options.prefix_ids, self.tokenizer.target_suffix
-        prefix = len(prefix) if prefix == self.tokenizer.target_prefix else 0
-        behind = suffix[::-1].index(self.tokenizer.end_id) if self.tokenizer.end_id in suffix else 0
-        for i, row in enumerate(labels):
-            if len(row) > self.model.max_length:
-                raise ValueError(
-                    f"Target {i + 1} has {len(row)} tokens, more than the model's limit of "
-                    f"{self.model.max_length}; split it."
-                )
-        scores = [None] * len(sources)
-        order = sorted(range(len(sources)), key=lambda i: -len(rows[i]) - len(labels[i]))
-        for start in range(0, len(order), batch_size):
-            batch = order[start : start + batch_size]
-            chosen = [labels[i] for i in batch]
-            lengths = np.array([len(row) - behind for row in chosen])
-            found = self._scorer(
-                padded([rows[i] for i in batch], self.model.pad_id),
-                padded(chosen, self.model.pad_id),
-                lengths,
-                prefix,
-            )
-            for i, score in zip(batch, found, strict=True):
-                scores[i] = Score(score, truncated[i])
-            if progress is not None:
-                progress(start + len(batch))
-        return scores
+        return score_texts(self, sources, targets, batch_size, progress)
 
     def shortlist(self, texts, size=None):
         """The tokens that occur in texts, for the option `shortlist`: a search computes no others.
@@ -235,7 +232,7 @@ class Translator:
         """
         return frequent_tokens(self.tokenizer, texts, size)
 
-    def attention(self, source, target=None, **options):
+    def attention(self, source, target=None, **options) -> AttentionMap:
         """The cross-attention of every layer and head, computed in one forward pass.
 
         Args:
@@ -250,23 +247,7 @@ class Translator:
             ValueError: the translator has an ensemble, which has no attention of its own.
         """
         self._check_single("looked into")
-        if target is None:
-            labels = self.translate([source], **options)[0].hypotheses[0].ids
-        else:
-            labels = self.tokenizer.tokenize(target, side="target", special_tokens=True)
-        (row,), _ = self._source_rows(check_texts([source]), keep_empty=True)
-        if not labels:
-            labels = [self.tokenizer.end_id]
-        inputs = {
-            "source_ids": np.array([row]),
-            "target_ids": np.array([[self.model.start_id, *labels[:-1]]]),
-        }
-        scores = self.model.inspect(inputs)["cross_attention_scores"]
-        return AttentionMap(
-            self.tokenizer.tokens(row, side="source"),
-            self.tokenizer.tokens(labels, side="target"),
-            np.stack([ops.convert_to_numpy(ops.cast(layer[0], "float32")) for layer in scores]),
-        )
+        return attention_map(self, source, target, options)
 
     def save(self, path: Path) -> pathlib.Path:
         """Writes a run directory: model, tokenizer, configuration and search options.
@@ -424,6 +405,11 @@ class Translator:
         if (part := options.compiled_part) not in self._searchers:
             self._searchers[part] = Searcher(self.model, part, self._fast_ops)
         return self._searchers[part]
+
+    @functools.cached_property
+    def _joins(self):
+        size = self.model.target_vocabulary_size
+        return word_joins(self.tokenizer.vocabulary("target"), size)
 
     def _source_rows(self, texts, options=None, keep_empty=False):
         bound = byte_bound(self.model.max_length, (options or self.options).max_text_bytes)

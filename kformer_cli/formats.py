@@ -114,7 +114,8 @@ def export(
             "--signatures",
             metavar="NAMES",
             help="saved_model: which signatures to write, such as serving_default,n_best. Default: "
-            "these two, and attention in the dtype of the weights.",
+            "these two, and attention in the dtype of the weights. By name alone: constrained and "
+            "prefix, with terms or the beginning of each translation.",
         ),
     ] = None,
     **options,

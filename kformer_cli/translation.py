@@ -1,7 +1,6 @@
 """The commands that translate and measure: `translate`, `evaluate` and `score`."""
 
 import contextlib
-import functools
 import importlib
 import itertools
 import json
@@ -11,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from kformer_cli.beside import BESIDE, LinesBeside
 from kformer_cli.checks import check_models, check_output, check_run, check_sides, check_values
 from kformer_cli.environment import Interrupted, UsageError, quiet_imports
 from kformer_cli.options import (
@@ -135,7 +135,9 @@ _TRANSLATOR = {
 
 
 @with_options(
-    {**SEARCH, "sample": Sample, **SAMPLING, **_TRANSLATOR, **_BATCH}, sample=False, batch_size=64
+    {**SEARCH, "sample": Sample, **SAMPLING, **BESIDE, **_TRANSLATOR, **_BATCH},
+    sample=False,
+    batch_size=64,
 )
 def translate(
     model: Model,
@@ -169,22 +171,28 @@ def translate(
         return
     for name in given(options, _BATCH):
         raise typer.BadParameter(f"--{name.replace('_', '-')} is for --workers.")
-    total = None
-    if input is not None:
-        check_readable(str(input), "--input")
-        total = count_lines(str(input)) if input.is_file() else None
-    elif sys.stdin is None:
-        raise UsageError("Standard input is closed: give the text to translate by --input.")
+    if options["alternatives"] is not None and n_best > 1:
+        raise typer.BadParameter("--alternatives and --n-best are two lists: give one of them.")
+    total = _number_of_lines(input)
+    beside = LinesBeside(options, total)
     with quiet_imports():
         from kformer import streaming
         from kformer.utils.progress import Progress
     translator = _open_translator(model, options)
+    beside.read(isinstance(translator, streaming.Translator))
     search = given(options, [*SEARCH, *SAMPLING]) | {"sampling": options["sample"] or None}
     if not options["sample"]:
         search["beam_size"] = streaming.wide_enough(translator, options["beam_size"], n_best)
     search = streaming.search_options(translator, **search, n_best=n_best)
     batch_size = options["batch_size"]
+    if options["alternatives"] is not None:
+        search["alternatives"] = n_best = options["alternatives"]
     is_typed = input is None and sys.stdin.isatty()
+
+    def translated(lines, first_index):
+        arguments = {"first_index": first_index, "batch_size": batch_size, **search}
+        return translator.translate(lines, **arguments, **beside.arguments(first_index, len(lines)))
+
     with (
         contextlib.nullcontext() if is_typed else Progress(total) as progress,
         streaming.open_output(output) as out,
@@ -197,22 +205,29 @@ def translate(
             out.flush()
 
         if is_typed:
-            _converse(functools.partial(translator.translate, **search), write)
+            _converse(translated, write)
             return
         with open(input, "rb") if input is not None else sys.stdin.buffer as lines:
-            truncated = streaming.translate_lines(
-                lines,
-                functools.partial(translator.translate, batch_size=batch_size, **search),
-                write,
-                chunk_lines=16 * batch_size,
-                progress=progress,
-            )
+            chunks = {"chunk_lines": 16 * batch_size, "progress": progress}
+            truncated = streaming.translate_lines(lines, translated, write, **chunks)
     streaming.warn_truncated(truncated)
+
+
+def _number_of_lines(input):
+    """The lines of the text, once it has been checked; `None` if they come by a pipe."""
+    if input is None:
+        if sys.stdin is None:
+            raise UsageError("Standard input is closed: give the text to translate by --input.")
+        return None
+    check_readable(str(input), "--input")
+    return count_lines(str(input)) if input.is_file() else None
 
 
 def _translate_by_workers(model, input, output, n_best, scores, options):
     if input is None or output is None:
         raise typer.BadParameter("--workers needs --input FILE and --output FILE.")
+    for name in given(options, BESIDE):
+        raise typer.BadParameter(f"--{name.replace('_', '-')} is not for --workers: leave one out.")
     with quiet_imports():
         from kformer.serving.batch import BatchOptions, translate_file
         from kformer.streaming import warn_truncated

@@ -4,8 +4,16 @@ from kformer.data.corpus import PreparedCorpus
 from kformer.data.parallel_dataset import ParallelDataset
 from kformer.data.preparation import prepare
 from kformer.data.soft_targets import SoftTargets
+from kformer.data.word_alignment import align_words, alignment_error_rate
 from kformer.utils.moved import moved_names
 
-__all__ = ["ParallelDataset", "PreparedCorpus", "SoftTargets", "prepare"]
+__all__ = [
+    "ParallelDataset",
+    "PreparedCorpus",
+    "SoftTargets",
+    "align_words",
+    "alignment_error_rate",
+    "prepare",
+]
 
 __getattr__ = moved_names(__name__)

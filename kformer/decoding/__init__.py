@@ -6,6 +6,7 @@ from kformer.decoding.constraints import Constraints, SpecialTokens
 from kformer.decoding.decoders import Decoder, DecoderState, EnsembleDecoder, LayerDecoder
 from kformer.decoding.fast.decoder import FastDecoder
 from kformer.decoding.options import SearchOptions
+from kformer.decoding.row_constraints import Joins, RowConstraints
 from kformer.decoding.run_search import SearchResult, decoder_for, search
 from kformer.decoding.sampling import Sampling, sample
 from kformer.decoding.scoring import Scorer
@@ -18,7 +19,9 @@ __all__ = [
     "DecoderState",
     "EnsembleDecoder",
     "FastDecoder",
+    "Joins",
     "LayerDecoder",
+    "RowConstraints",
     "Sampling",
     "Scorer",
     "SearchOptions",

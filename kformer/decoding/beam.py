@@ -5,6 +5,7 @@ Shape letters: B sentences, K beams, V vocabulary, L the longest hypothesis with
 
 from keras import ops
 
+from kformer.decoding.allocation import allocated_continuations
 from kformer.decoding.beams import (
     decoder_rows,
     first_state,
@@ -13,8 +14,9 @@ from kformer.decoding.beams import (
     run_beams,
     write_token,
 )
-from kformer.decoding.constraints import IMPOSSIBLE
+from kformer.decoding.constraints import IMPOSSIBLE, log_softmax
 from kformer.decoding.decoders import reorder
+from kformer.decoding.row_constraints import follow, is_complete, is_empty, of_parents
 from kformer.utils.backend import pick, stable_top_k
 
 
@@ -44,6 +46,8 @@ def beam_search(
     early_stopping=False,
     drop_finished=False,
     prompt=None,
+    rows=(),
+    penalty=length_penalty,
 ):
     """Finds the hypotheses of the highest penalised log-probability that a beam of width K reaches.
 
@@ -75,6 +79,12 @@ def beam_search(
             gets fewer and fewer rows.
         prompt: int32 tensor `[B, P]`, default `None`, for the start token. The tokens before a
             hypothesis that count as repeated, for constraints with a `repetition`.
+        rows: `RowConstraints` of tensors, default none; for constraints that are `by_row`. Where
+            phrases must occur, a hypothesis ends only with all of them, and beams are allocated
+            dynamically (see `kformer.decoding.allocation`). A limit below
+            `row_constraints.num_tokens` may leave a sentence without hypothesis.
+        penalty: function of a length and `alpha`, default `length_penalty`. The divisor of a score;
+            it must grow with the length.
 
     Returns:
         `BeamResult`: ids int32 `[B, K, L]`, padded with `pad_id`; scores float32 `[B, K]` (sums of
@@ -114,8 +124,8 @@ def beam_search(
     def advance(beams):
         last = last_tokens(beams.live_ids, beams.length, special.start_id)
         logits, decoder = step(ops.reshape(last, (-1,)), beams.decoder)
-        logits = constraints.prepare_beams(logits, beams)
-        end_scores, scores, tokens, parents = _proposals(logits, beams, beam_size, constraints)
+        propose = _row_proposals if constraints.by_row else _proposals
+        end_scores, scores, tokens, parents = propose(logits, beams, beam_size, constraints)
         if early_stopping:
             # Otherwise no later hypothesis can change the first entries of a done sentence.
             end_scores = ops.where(ops.expand_dims(beams.is_open, 1), end_scores, IMPOSSIBLE)
@@ -124,11 +134,12 @@ def beam_search(
             beams,
             write_token(beams.live_ids, beams.length, special.end_id),
             end_scores,
-            end_scores / length_penalty(length, alpha),
+            end_scores / penalty(length, alpha),
         )
-        can_win = _can_win(
-            length, scores, finished_ranks[:, n_best - 1], beams.limits, alpha, early_stopping
-        )
+        divisors = [penalty(length + 1, alpha)]
+        if not early_stopping:
+            divisors.append(penalty(beams.limits + 1, alpha))
+        can_win = _can_win(scores, finished_ranks[:, n_best - 1], divisors)
         live_ids = write_token(
             pick(beams.live_ids, parents), beams.length, ops.expand_dims(tokens, 2)
         )
@@ -141,24 +152,50 @@ def beam_search(
             finished_ranks=finished_ranks,
             is_open=ops.logical_and(beams.is_open, can_win),
             decoder=reorder(decoder, decoder_rows(parents)),
+            progress=_followed(beams, parents, tokens, constraints),
         )
 
     prompt = constraints.first_prompt(prompt, limits)
-    beams = first_state(state, limits, beam_size, steps, special.pad_id, prompt)
+    beams = first_state(state, limits, beam_size, steps, special.pad_id, prompt, rows)
     return run_beams(advance, beams, steps, drop_finished)
 
 
-def _can_win(length, live_scores, rank, limits, alpha, early_stopping):
+def _can_win(live_scores, rank, divisors):
     """Which sentences have a live hypothesis that may still rank above `rank` `[B]`.
 
     Scores only fall, so a live hypothesis ranks highest at the shortest or the longest length that
-    it may still have.
+    it may still have, whose penalties are the divisors.
     """
-    best = live_scores[:, 0]
-    attainable = best / length_penalty(length + 1, alpha)
-    if not early_stopping:
-        attainable = ops.maximum(attainable, best / length_penalty(limits + 1, alpha))
+    attainable = live_scores[:, 0] / divisors[0]
+    for divisor in divisors[1:]:
+        attainable = ops.maximum(attainable, live_scores[:, 0] / divisor)
     return ops.greater(attainable, rank)
+
+
+def _row_proposals(logits, beams, beam_size, constraints):
+    """As `_proposals`, where sentences have constraints of their own."""
+    own = log_softmax(ops.cast(logits, "float32"))
+    history = (beams.prompt, beams.live_ids)
+    values = constraints.row_values(
+        own, beams.length, beams.rows, beams.progress, history, beam_size
+    )
+    end_id = constraints.special.end_id
+    end_scores = _end_scores(values[:, end_id : end_id + 1], beams, beam_size, constraints)
+    if is_empty(beams.rows.phrases):
+        width = min(beam_size, logits.shape[-1])
+        best, tokens, _ = constraints.best_continuations(values, width, beams.length)
+        return end_scores, *_continuations(best, tokens, beams, beam_size)
+    has_all = is_complete(beams.rows, beams.progress)
+    end_scores = ops.where(has_all, end_scores, IMPOSSIBLE)
+    return end_scores, *allocated_continuations(own, values, beams, beam_size, constraints)
+
+
+def _followed(beams, parents, tokens, constraints):
+    """`Progress` of the hypotheses that live on."""
+    if not constraints.by_row:
+        return beams.progress
+    progress = of_parents(beams.progress, parents)
+    return follow(beams.rows, progress, tokens, constraints.joins)
 
 
 def _proposals(logits, beams, beam_size, constraints):
@@ -168,23 +205,37 @@ def _proposals(logits, beams, beam_size, constraints):
         The scores of ending here `[B, K]`; scores, tokens and parents (beam numbers) of the K best
         continuations, `[B, K]`.
     """
+    logits = constraints.prepare_beams(logits, beams)
     width, end_id = min(beam_size, logits.shape[-1]), constraints.special.end_id
     # log-probability = logit - normaliser: only the few logits that matter are normalised.
     best, tokens, normaliser = constraints.best_continuations(
         logits, width, beams.length
     )  # [B K, width], [B K, width], [B K, 1]
-    log_ends = ops.reshape(logits[:, end_id : end_id + 1] - normaliser, (-1, beam_size))
-    end_scores = beams.live_scores + log_ends
-    at_limit = ops.expand_dims(beams.length >= beams.limits, 1)  # [B, 1]
+    log_ends = logits[:, end_id : end_id + 1] - normaliser
+    end_scores = _end_scores(log_ends, beams, beam_size, constraints)
+    return end_scores, *_continuations(best - normaliser, tokens, beams, beam_size)
+
+
+def _end_scores(log_ends, beams, beam_size, constraints):
+    """The scores `[B, K]` of ending here, from log-probabilities of the end token `[B K, 1]`."""
+    end_scores = beams.live_scores + ops.reshape(log_ends, (-1, beam_size))
     if constraints.forbids_end:
+        at_limit = ops.expand_dims(beams.length >= beams.limits, 1)  # [B, 1]
         forced = beams.live_scores if constraints.end_is_free else end_scores
         end_scores = ops.where(at_limit, forced, IMPOSSIBLE)
     if constraints.min_length:
         end_scores = ops.where(beams.length < constraints.min_length, IMPOSSIBLE, end_scores)
-    scores = ops.reshape(best - normaliser, (-1, beam_size, width)) + ops.expand_dims(
-        beams.live_scores, 2
-    )
+    return end_scores
+
+
+def _continuations(best, tokens, beams, beam_size):
+    """Scores, tokens and parents `[B, K]` of the best continuations, from the log-probabilities of
+    each hypothesis's best tokens, and the tokens, `[B K, width]`.
+    """
+    width = tokens.shape[1]
+    at_limit = ops.expand_dims(beams.length >= beams.limits, 1)  # [B, 1]
+    scores = ops.reshape(best, (-1, beam_size, width)) + ops.expand_dims(beams.live_scores, 2)
     scores = ops.where(at_limit, IMPOSSIBLE, ops.reshape(scores, (-1, beam_size * width)))
     scores, indices = stable_top_k(scores, beam_size)
     tokens = pick(ops.reshape(tokens, (-1, beam_size * width)), indices)
-    return end_scores, scores, tokens, indices // width
+    return scores, tokens, indices // width

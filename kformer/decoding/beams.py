@@ -9,6 +9,7 @@ from keras import ops
 
 from kformer.decoding.constraints import IMPOSSIBLE
 from kformer.decoding.loop import run_steps
+from kformer.decoding.row_constraints import first_progress
 from kformer.utils.backend import pick, row_offsets, stable_top_k, take
 
 
@@ -29,6 +30,8 @@ class BeamState(NamedTuple):
     is_open: Any  # bool [B]: the sentence is not done
     decoder: Any  # the step function's state, rows [B K]
     prompt: Any = ()  # int32 [B, P] where repetition is penalised: the tokens before, right-aligned
+    rows: Any = ()  # `RowConstraints` where sentences have their own
+    progress: Any = ()  # `Progress` of the live hypotheses with them
 
 
 class BeamResult(NamedTuple):
@@ -40,7 +43,7 @@ class BeamResult(NamedTuple):
     is_done: Any  # bool [B]; `False` where the steps ran out before the sentence was done
 
 
-def first_state(decoder_state, limits, beam_size, steps, pad_id, prompt=()):
+def first_state(decoder_state, limits, beam_size, steps, pad_id, prompt=(), rows=()):
     """`BeamState` before the first step.
 
     All hypotheses are equal then. Only the first of a sentence may propose tokens, so the others
@@ -53,6 +56,7 @@ def first_state(decoder_state, limits, beam_size, steps, pad_id, prompt=()):
         steps: int or scalar tensor. L.
         pad_id: int. What the arrays of ids are filled with.
         prompt: int32 tensor `[B, P]`, default none. As `Constraints.first_prompt` returns it.
+        rows: `RowConstraints`, default none.
     """
     sentences = ops.shape(limits)[0]
     ids = ops.full((sentences, beam_size, steps), pad_id, dtype="int32")
@@ -69,6 +73,8 @@ def first_state(decoder_state, limits, beam_size, steps, pad_id, prompt=()):
         is_open=ops.ones((sentences,), dtype="bool"),
         decoder=decoder_state,
         prompt=prompt,
+        rows=rows,
+        progress=first_progress(rows, beam_size) if rows else (),
     )
 
 

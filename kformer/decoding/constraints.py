@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from keras import ops
 
-from kformer.decoding.repetition import Repetition
+from kformer.decoding.repetition import NO_TOKEN, Repetition
+from kformer.decoding.row_constraints import Joins, forbid_phrases, is_empty, prefix_tokens
 from kformer.utils.backend import pick, prefers_few_passes, stable_top_k
 
 IMPOSSIBLE = float("-inf")
@@ -60,6 +61,9 @@ class Constraints:
             token at no cost; `"any"`, one more token of any kind, and no end token.
         repetition: `Repetition`, default none. Penalties on tokens and n-grams that have occurred.
             With `at_limit="end"` an end token may always follow.
+        by_row: bool, default `False`. Whether sentences have constraints of their own, which are
+            tensors and come with a search (`RowConstraints`). Those need log-probabilities.
+        joins: `Joins`, default `None`. Which tokens write no whole word; `None` for none.
 
     Raises:
         ValueError: `at_limit` is none of these.
@@ -81,6 +85,8 @@ class Constraints:
     renormalize: bool = False
     at_limit: str = "end"
     repetition: Repetition = Repetition()
+    by_row: bool = False
+    joins: Joins | None = None
 
     def __post_init__(self):
         if self.at_limit not in AT_LIMIT:
@@ -161,6 +167,35 @@ class Constraints:
             logits = self.penalize(logits, beams.length, beams.prompt, beams.live_ids)
         return self.prepare(logits, beams.length)
 
+    def row_values(self, values, length, rows, progress, history, width=1):
+        """Values to search in where sentences have constraints of their own: what is not allowed
+        has minus infinity, but for a forbidden end token, which a limit may need.
+
+        Args:
+            values: float32 tensor `[R, V]`. Log-probabilities, or logits where they are sampled.
+            length: int32 scalar tensor. The number of tokens so far.
+            rows, progress: `RowConstraints` and `Progress` of R / `width` sentences.
+            history: pair of a prompt and ids, as `Repetition` takes them.
+            width: int, default 1. Rows per sentence.
+
+        Returns:
+            float32 tensor `[R, V]`.
+        """
+        if self.repetition:
+            values = self.penalize(values, length, *history)
+        kept = set() if self.renormalize else {self.special.end_id}
+        values = forbid(values, self.forbidden_ids - kept)
+        if self.min_length:
+            values = forbid(values, [self.special.end_id], unless=length >= self.min_length)
+        values = forbid_phrases(values, rows, progress)
+        if self.renormalize:
+            values = log_softmax(values)
+        if is_empty(rows.prefix):
+            return values
+        token = prefix_tokens(rows, length, width)
+        is_it = ops.arange(values.shape[-1], dtype="int32") == token
+        return ops.where(token == NO_TOKEN, values, ops.where(is_it, 0.0, IMPOSSIBLE))
+
     def log_probabilities(self, logits, length, history=None):
         """Log-probabilities under all constraints but the limit; forbidden tokens have minus
         infinity.
@@ -197,6 +232,9 @@ class Constraints:
             As `best_tokens`.
         """
         forbidden = {*self.forbidden_ids, self.special.end_id}
+        if self.by_row:
+            best = stable_top_k(forbid(logits, [self.special.end_id]), k)
+            return *best, ops.zeros_like(logits[:, :1])
         if self.repetition:  # Log-probabilities already, which need not sum to one.
             best = stable_top_k(forbid(logits, forbidden, self._in_prefix(length)), k)
             return *best, ops.zeros_like(logits[:, :1])

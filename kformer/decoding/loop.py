@@ -11,6 +11,7 @@ Shape letters: B sentences at first, C sentences that remain, W decoder rows per
 
 from typing import Any, NamedTuple
 
+import keras
 from keras import ops
 
 from kformer.decoding.decoders import select
@@ -38,7 +39,7 @@ def run_steps(advance, is_live, outcome, state, steps, width=None, per_row=False
             done stays done, and its part of `outcome` does not change any more.
         outcome: function of a state to a tuple of tensors, sentences first: the results so far.
         state: `NamedTuple` with an int32 scalar `length`, the steps so far, `decoder`, the step
-            function's state, and other tensors with sentences first.
+            function's state, and other tensors, or tuples of them, with sentences first.
         steps: int or scalar tensor. The most steps.
         width: int, default `None`. W, to drop sentences that are done; `None` never drops any. The
             step function must accept fewer rows than it began with.
@@ -105,8 +106,8 @@ def keep_sentences(state, sentences, width, per_row=False):
         )
     chosen = rows if per_row else sentences
     parts = {
-        name: take(part, chosen)
+        name: keras.tree.map_structure(lambda tensor: take(tensor, chosen), part)
         for name, part in state._asdict().items()
-        if name not in ("length", "decoder") and not isinstance(part, tuple)
+        if name not in ("length", "decoder")
     }
     return state._replace(**parts, decoder=select(state.decoder, sentences, rows))

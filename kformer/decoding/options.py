@@ -209,6 +209,18 @@ class SearchOptions:
         """The limit of the shortest source: a limit relative to the source is never below it."""
         return min(max(1, self.min_length, len(self.prefix_ids)), self.max_length)
 
+    def penalty(self, length):
+        """The divisor of the score of a hypothesis.
+
+        Args:
+            length: int. Its tokens, the end token included.
+
+        Returns:
+            float.
+        """
+        base = (5 + length) / 6 if self.mode == "kformer" else length
+        return base**self.length_penalty
+
     @property
     def rows_per_sentence(self):
         """Decoder rows that one sentence needs."""

@@ -100,6 +100,11 @@ def _forbid(scores):
     return ops.full_like(scores, float("-inf"))
 
 
+def forbid_tokens(scores, tokens):
+    """Scores `[R, V]` with minus infinity at tokens `[R, H]` of each row; `NO_TOKEN` is none."""
+    return _change(scores, tokens, tokens != NO_TOKEN, _forbid)
+
+
 def right_aligned(prompts, pad_id):
     """Prompts `[B, P]`, padded at the end, with `NO_TOKEN` in front instead."""
     length = ops.shape(prompts)[1]

@@ -1,7 +1,9 @@
 """A search with a decoder, in tensors: padded source ids in, hypotheses out."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
+import keras
 from keras import ops
 
 from kformer.decoding.beam import beam_search, length_penalty
@@ -9,10 +11,12 @@ from kformer.decoding.beam_huggingface import huggingface_beam_search
 from kformer.decoding.decoders import EnsembleDecoder, LayerDecoder
 from kformer.decoding.fast.decoder import FastDecoder
 from kformer.decoding.fast.eligibility import why_not_fast
+from kformer.decoding.row_constraints import is_empty
 from kformer.decoding.sampling import Sampling, sample
 from kformer.decoding.shortlist import Columns
 from kformer.models.ensemble import Ensemble
 from kformer.utils import backend
+from kformer_cli.option_names import named
 
 
 class SearchResult(NamedTuple):
@@ -48,7 +52,17 @@ def decoder_for(model, ops=None):
 
 
 def search(
-    decoder, source_ids, limits, row_numbers, *, options, steps, seed=None, drop_finished=None
+    decoder,
+    source_ids,
+    limits,
+    row_numbers,
+    *,
+    options,
+    steps,
+    seed=None,
+    drop_finished=None,
+    rows=None,
+    joins=None,
 ):
     """Searches with tensors; what `Searcher` compiles and the SavedModel holds.
 
@@ -66,9 +80,16 @@ def search(
         drop_finished: bool, default `None`. Whether the rows of sentences that are done are no
             longer computed; `None` for wherever shapes may change inside a loop. The result is the
             same.
+        rows: `RowConstraints` of tensors, default `None`. What is asked of each sentence alone. The
+            options' `prefix_ids` come before its prefixes. In the mode "huggingface" this package's
+            own beam then searches, with that mode's length penalty.
+        joins: `Joins`, default `None`. Which tokens write no whole word, for `rows`.
 
     Returns:
         `SearchResult` of tensors, and a boolean tensor `[B]`: which sentences are done.
+
+    Raises:
+        ValueError: phrases must occur, but the options ask for no beam; or there is a shortlist.
     """
     columns, width = Columns(decoder.special, options), options.rows_per_sentence
     if drop_finished is None:
@@ -77,10 +98,21 @@ def search(
     step = columns.step(step)
     prompt = columns.numbers(decoder.prompt(source_ids)) if columns.constraints.repetition else None
     common = {"steps": steps, "drop_finished": drop_finished}
+    if rows is not None:
+        check_rows(rows, options)
+        rows = _with_prefix(rows, options.prefix_ids, ops.shape(source_ids)[0])
+        columns.constraints = dataclasses.replace(
+            columns.constraints, prefix=(), by_row=True, joins=joins
+        )
+        common |= {"rows": rows}
     if options.beam_size > 1 and not options.sampling:
         common |= {"prompt": prompt}
         return _search_beams(step, state, limits, columns, options, common)
     sampling = None
+    if rows is not None:
+        common["rows"] = keras.tree.map_structure(
+            lambda part: ops.repeat(part, width, axis=0), rows
+        )
     if options.sampling:
         seed = options.seed if seed is None else seed
         sampling = Sampling(options.temperature, options.top_k, options.top_p, seed)
@@ -104,8 +136,12 @@ def search(
 def _search_beams(step, state, limits, columns, options, common):
     """`search` with a beam."""
     common = {**common, "beam_size": options.beam_size, "alpha": options.length_penalty}
-    arguments = (step, state, limits, columns.constraints)
-    if options.mode == "kformer":
+    constraints = columns.constraints
+    if options.mode == "huggingface" and constraints.by_row:
+        constraints = dataclasses.replace(constraints, at_limit="end")
+        common["penalty"] = _power
+    arguments = (step, state, limits, constraints)
+    if options.mode == "kformer" or constraints.by_row:
         early = options.early_stopping is True
         found = beam_search(*arguments, n_best=options.n_best, early_stopping=early, **common)
     else:
@@ -113,6 +149,46 @@ def _search_beams(step, state, limits, columns, options, common):
         found = huggingface_beam_search(*arguments, early_stopping=early, **common)
     ids, scores, ranks = (part[:, : options.n_best] for part in found[:3])
     return SearchResult(columns.ids(ids), scores, ranks), found.is_done
+
+
+def check_rows(rows, options):
+    """Refuses constraints of single sentences that a search with some options cannot keep.
+
+    Args:
+        rows: `RowConstraints`.
+        options: `SearchOptions`.
+
+    Raises:
+        ValueError: see `search`.
+    """
+    if not is_empty(rows.phrases) and (options.sampling or options.beam_size < 2):
+        is_so = f"{named('beam_size')} is {options.beam_size}"
+        raise ValueError(
+            "Terms that must occur need a beam, but "
+            f"{'the search samples' if options.sampling else is_so}: give "
+            f"{named('beam_size')}, at least 2."
+        )
+    if options.shortlist:
+        raise ValueError(
+            "A search over a shortlist knows no other token, so it takes no terms and no prefixes: "
+            "leave the shortlist out."
+        )
+
+
+def _with_prefix(rows, prefix_ids, sentences):
+    """`RowConstraints` whose prefixes begin with the same ids."""
+    if not prefix_ids:
+        return rows
+    first = ops.convert_to_tensor(prefix_ids, dtype="int32")
+    first = ops.repeat(ops.expand_dims(first, 0), sentences, axis=0)
+    if not is_empty(rows.prefix):
+        first = ops.concatenate([first, rows.prefix], axis=1)
+    return rows._replace(prefix=first)
+
+
+def _power(length, alpha):
+    """The length penalty of the mode "huggingface"."""
+    return ops.cast(length, "float32") ** alpha
 
 
 def _ranks(ids, scores, limits, end_id, options):

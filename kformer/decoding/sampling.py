@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from kformer.decoding.constraints import IMPOSSIBLE
+from kformer.decoding.constraints import IMPOSSIBLE, forbid, log_softmax
 from kformer.decoding.loop import run_steps
+from kformer.decoding.repetition import NO_TOKEN
+from kformer.decoding.row_constraints import first_progress, follow, is_empty, prefix_tokens
 from kformer.layers.counter_hash import fold_key, uniform
 from kformer.utils.backend import pick, stable_top_k
 
@@ -42,6 +44,8 @@ class SampleState(NamedTuple):
     row_numbers: Any  # int32 [R], on which the random numbers depend
     decoder: Any  # the step function's state, R rows
     prompt: Any = ()  # int32 [R, P] where repetition is penalised: the tokens before, right-aligned
+    rows: Any = ()  # `RowConstraints` where sentences have their own, R rows
+    progress: Any = ()  # `Progress` with them, one hypothesis per row
 
 
 class SampleResult(NamedTuple):
@@ -64,6 +68,7 @@ def sample(
     rows_per_sentence=1,
     drop_finished=False,
     prompt=None,
+    rows=(),
 ):
     """Extends each row by one token at a time until its end token.
 
@@ -85,6 +90,8 @@ def sample(
             function then gets fewer and fewer rows.
         prompt: int32 tensor `[R, P]`, default `None`, for the start token. The tokens before a
             hypothesis that count as repeated, for constraints with a `repetition`.
+        rows: `RowConstraints` of tensors with R rows, default none; for constraints that are
+            `by_row`. No phrase may have to occur: that needs a beam.
 
     Returns:
         `SampleResult`: ids int32 `[R, L]`, padded with `pad_id`; scores float32 `[R]`, the sum of
@@ -108,7 +115,7 @@ def sample(
         found.ids.shape  # (2, 5)
         ```
     """
-    rows = ops.shape(limits)[0]
+    count = ops.shape(limits)[0]
 
     def is_live(state):
         live = ops.logical_not(state.is_done)
@@ -124,14 +131,16 @@ def sample(
 
     first = SampleState(
         length=ops.zeros((), dtype="int32"),
-        last=ops.full((rows,), constraints.special.start_id, dtype="int32"),
-        ids=ops.full((rows, steps), constraints.special.pad_id, dtype="int32"),
-        scores=ops.zeros((rows,), dtype="float32"),
-        is_done=ops.zeros((rows,), dtype="bool"),
+        last=ops.full((count,), constraints.special.start_id, dtype="int32"),
+        ids=ops.full((count, steps), constraints.special.pad_id, dtype="int32"),
+        scores=ops.zeros((count,), dtype="float32"),
+        is_done=ops.zeros((count,), dtype="bool"),
         limits=limits,
-        row_numbers=ops.arange(rows, dtype="int32") if row_numbers is None else row_numbers,
+        row_numbers=ops.arange(count, dtype="int32") if row_numbers is None else row_numbers,
         decoder=state,
         prompt=constraints.first_prompt(prompt, limits),
+        rows=rows,
+        progress=first_progress(rows, 1) if rows else (),
     )
     (ids, scores), is_done = run_steps(
         lambda state: _advance(state, step, constraints, sampling),
@@ -142,7 +151,7 @@ def sample(
         width=rows_per_sentence if drop_finished else None,
         per_row=True,
     )
-    ids, scores = ops.reshape(ids, (rows, ops.shape(ids)[-1])), ops.reshape(scores, (rows,))
+    ids, scores = ops.reshape(ids, (count, ops.shape(ids)[-1])), ops.reshape(scores, (count,))
     return SampleResult(ids, scores, is_done)
 
 
@@ -151,17 +160,23 @@ def _advance(state, step, constraints, sampling):
     raw, decoder = step(state.last, state.decoder)
     # Without `renormalize`, forbidden tokens cannot be chosen, but the score is the model's own.
     logits = candidates = constraints.prepare(raw, state.length)
-    if constraints.repetition:
+    if constraints.by_row:
+        logits, candidates = _row_candidates(raw, state, constraints)
+    elif constraints.repetition:
         candidates = constraints.penalize(raw, state.length, state.prompt, state.ids)
         candidates = constraints.prepare(candidates, state.length)
         logits = candidates if constraints.renormalize else logits
-    if sampling is None:
+    if sampling is None and not constraints.by_row:
         _, tokens, normaliser = constraints.best_tokens(candidates, 1, state.length)
         tokens, normaliser = tokens[:, 0], normaliser[:, 0]
+    elif sampling is None:
+        tokens = ops.cast(ops.argmax(candidates, axis=1), "int32")
     else:
         keys = fold_key(0, sampling.seed, state.row_numbers, state.length)
-        tokens = _sampled(constraints.mask(candidates, state.length), sampling, keys)
-    if sampling is not None or constraints.repetition:
+        if not constraints.by_row:
+            candidates = constraints.mask(candidates, state.length)
+        tokens = _sampled(candidates, sampling, keys)
+    if sampling is not None or constraints.repetition or constraints.by_row:
         normaliser = ops.logsumexp(logits, axis=-1)
     at_limit = state.length >= state.limits
     if constraints.at_limit != "any":
@@ -182,7 +197,32 @@ def _advance(state, step, constraints, sampling):
         row_numbers=state.row_numbers,
         decoder=decoder,
         prompt=state.prompt,
+        rows=state.rows,
+        progress=_followed(state, tokens, constraints),
     )
+
+
+def _row_candidates(raw, state, constraints):
+    """What the score counts, and what is chosen from, where rows have constraints of their own."""
+    raw = ops.cast(raw, "float32")
+    history = (state.prompt, state.ids)
+    values = constraints.row_values(raw, state.length, state.rows, state.progress, history)
+    if constraints.forbids_end:
+        values = forbid(values, [constraints.special.end_id])
+    if constraints.renormalize:
+        return values, values
+    own = log_softmax(raw)
+    if not is_empty(state.rows.prefix):
+        in_prefix = prefix_tokens(state.rows, state.length, 1) != NO_TOKEN
+        own = ops.where(in_prefix, values, own)
+    return own, values
+
+
+def _followed(state, tokens, constraints):
+    """`Progress` of the rows after their new tokens."""
+    if not constraints.by_row:
+        return state.progress
+    return follow(state.rows, state.progress, ops.expand_dims(tokens, 1), constraints.joins)
 
 
 def _sampled(logits, sampling, keys):

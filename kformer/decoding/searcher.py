@@ -1,11 +1,15 @@
 """`Searcher`: a model and search options, compiled where the backend compiles."""
 
+import functools
+
 import numpy as np
 from keras import ops
 
 from kformer.decoding.batching import padded_length, padded_rows, round_up
 from kformer.decoding.options import TOKEN_LISTS
-from kformer.decoding.run_search import SearchResult, decoder_for, search
+from kformer.decoding.repetition import NO_TOKEN
+from kformer.decoding.row_constraints import RowConstraints, is_empty
+from kformer.decoding.run_search import SearchResult, check_rows, decoder_for, search
 from kformer.utils import backend
 
 # Where shapes are static, the first search has this many more steps than the source has tokens. Few
@@ -51,6 +55,7 @@ class Searcher:
         options: `SearchOptions`.
         fast_ops: `FastOps`, default `None`. The operations of a `FastDecoder`, which may store the
             weights in another dtype; `None` for the backend's.
+        joins: `Joins`, default `None`. Which tokens write no whole word, for `rows`.
 
     Call arguments:
         source_ids: integer array `[B, S]`, padded with the model's `pad_id`.
@@ -60,12 +65,16 @@ class Searcher:
             `compiled_part`; `None` for the searcher's.
         limits: integer array `[B]`, default `None`. The most tokens of each row's hypotheses, none
             above `max_length`; `None` for those that the options give.
+        rows: `RowConstraints` of integer arrays, default `None`. What is asked of each sentence
+            alone. The limits must leave as many tokens as it needs, see
+            `kformer.decoding.row_constraints.num_tokens`.
 
     Returns:
         `SearchResult` of NumPy arrays.
 
     Raises:
-        ValueError: the options do not suit the model, see `check_options`.
+        ValueError: the options do not suit the model, see `check_options`, or the rows, see
+            `search`.
 
     Example:
         ```python
@@ -78,12 +87,14 @@ class Searcher:
         ```
     """
 
-    def __init__(self, model, options, fast_ops=None):
+    def __init__(self, model, options, fast_ops=None, joins=None):
         check_options(model, options)
         self.model = model
         self.options = options
         self._fast_ops = fast_ops
-        self._run = backend.compile_function(self._search, model, static_argnames=("steps",))
+        self.joins = joins
+        # One compiled function for each kind of constraints of rows.
+        self._compiled = {}
 
     @property
     def decoder(self):
@@ -96,7 +107,17 @@ class Searcher:
         """
         return decoder_for(self.model, self._fast_ops)
 
-    def _search(self, source_ids, limits, row_numbers, seed, steps=None):
+    def _run(self, source_ids, limits, row_numbers, seed, rows, **static):
+        """A search by arrays, compiled."""
+        names = tuple(name for name, part in rows._asdict().items() if not is_empty(part))
+        if names not in self._compiled:
+            self._compiled[names] = backend.compile_function(
+                functools.partial(self._search, names), self.model, static_argnames=("steps",)
+            )
+        parts = (getattr(rows, name) for name in names)
+        return self._compiled[names](source_ids, limits, row_numbers, seed, *parts, **static)
+
+    def _search(self, names, source_ids, limits, row_numbers, seed, *parts, steps=None):
         if steps is None:
             steps = ops.max(limits, initial=0) + 1
         return search(
@@ -107,24 +128,28 @@ class Searcher:
             options=self.options,
             steps=steps,
             seed=seed,
+            rows=RowConstraints(**dict(zip(names, parts, strict=True))) if names else None,
+            joins=self.joins,
         )
 
-    def __call__(self, source_ids, row_numbers=None, options=None, limits=None):
+    def __call__(self, source_ids, row_numbers=None, options=None, limits=None, rows=None):
         options = self.options if options is None else options
         source_ids = np.asarray(source_ids, dtype="int32")
-        rows = len(source_ids)
         if row_numbers is None:
-            row_numbers = np.arange(rows)
+            row_numbers = np.arange(len(source_ids))
         row_numbers = np.asarray(row_numbers, dtype="int32")
         lengths = (source_ids != self.model.pad_id).sum(axis=1)
         limits = (options.limits(lengths) if limits is None else limits).astype("int32")
-        if not rows:
+        rows = RowConstraints() if rows is None else rows
+        if not all(map(is_empty, rows)):
+            check_rows(rows, options)
+        if not len(source_ids):
             width = options.n_best
             empty = np.zeros((0, width), dtype="float32")
             return SearchResult(np.zeros((0, width, 1), dtype="int32"), empty, empty)
         seed = np.int32(options.seed)
         if not backend.uses_static_shapes():
-            return self._run(source_ids, limits, row_numbers, seed)[0]
+            return self._run(source_ids, limits, row_numbers, seed, rows)[0]
         # Few shapes, few compilations: a length is padded to one of a few, and the steps depend on
         # it alone.
         length = padded_length(source_ids.shape[1], self.model.max_length)
@@ -133,15 +158,20 @@ class Searcher:
             ((0, 0), (0, length - source_ids.shape[1])),
             constant_values=self.model.pad_id,
         )
-        most = round_up(int(options.limits(np.array([length]))[0]) + 1, 16)
+        rows = RowConstraints(*map(_padded_sizes, rows))
+        longest = max(int(options.limits(np.array([length]))[0]), int(limits.max()))
+        most = round_up(longest + 1, 16)
         # Every step costs as much as the cache is long, so the few sentences that need more steps
         # are searched again with a larger cache.
         steps = min(most, round_up(max(length + _SPARE, options.min_length + 16), 16))
-        result, is_done = self._search_padded(source_ids, limits, row_numbers, seed, steps)
+        arrays = (source_ids, limits, row_numbers)
+        result, is_done = self._search_padded(*arrays, rows, seed, steps)
         if is_done.all():
             return result
         left = np.flatnonzero(~is_done)
-        rest, _ = self._search_padded(source_ids[left], limits[left], row_numbers[left], seed, most)
+        arrays = (array[left] for array in arrays)
+        chosen = RowConstraints(*(part if is_empty(part) else part[left] for part in rows))
+        rest, _ = self._search_padded(*arrays, chosen, seed, most)
         ids = np.pad(
             result.ids, ((0, 0), (0, 0), (0, most - steps)), constant_values=self.model.pad_id
         )
@@ -150,16 +180,33 @@ class Searcher:
             part[left] = theirs
         return result
 
-    def _search_padded(self, source_ids, limits, row_numbers, seed, steps):
+    def _search_padded(self, source_ids, limits, row_numbers, rows, seed, steps):
         """A search with the number of rows padded to a power of two.
 
         Returns:
             `SearchResult`, and which sentences are done.
         """
-        rows = len(source_ids)
-        padding = padded_rows(rows) - rows
+        count = len(source_ids)
+        padding = padded_rows(count) - count
         source_ids = np.pad(source_ids, ((0, padding), (0, 0)), constant_values=self.model.pad_id)
         # A row of padding ends at once: the others do not wait for it.
         limits, row_numbers = (np.pad(numbers, (0, padding)) for numbers in (limits, row_numbers))
-        result, is_done = self._run(source_ids, limits, row_numbers, seed, steps=steps)
-        return SearchResult(*(part[:rows] for part in result)), is_done[:rows]
+        rows = RowConstraints(
+            *(part if is_empty(part) else _padded(part, (count + padding,)) for part in rows)
+        )
+        result, is_done = self._run(source_ids, limits, row_numbers, seed, rows, steps=steps)
+        return SearchResult(*(part[:count] for part in result)), is_done[:count]
+
+
+def _padded_sizes(part):
+    """A part of `RowConstraints` with sizes that are powers of two: there are few shapes."""
+    if is_empty(part):
+        return part
+    return _padded(part, (len(part), *map(padded_rows, part.shape[1:])))
+
+
+def _padded(array, shape):
+    """An array with `NO_TOKEN` behind, up to a shape, which may name fewer axes."""
+    widths = [(0, size - old) for size, old in zip(shape, array.shape, strict=False)]
+    widths += [(0, 0)] * (array.ndim - len(widths))
+    return np.pad(array, widths, constant_values=NO_TOKEN)

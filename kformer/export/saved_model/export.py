@@ -45,6 +45,12 @@ def export_saved_model(
       seconds, at the first text of each length (in steps of 16 tokens); one text at a time is then
       translated faster, above all by a small model. `SavedModelTranslator(path, warm_up=64)`
       compiles ahead. No other signature needs XLA.
+    - `constrained` and `prefix`, if `signatures` names them: `text` and `terms: string[B, K]`,
+      words and phrases that the translation contains ("" is none); or `text` and `prefix:
+      string[B]`, how it begins. They return what `serving_default` does, `constrained` also
+      `has_terms: bool[B]`.
+      A limit relative to the source is raised to the tokens of terms and prefix. What is longer
+      than `max_length` is left out: the last terms, the end of a prefix.
 
     Batch and lengths are dynamic. How the search works is fixed here, since a server that batches
     requests needs one meaning for a row. From a JAX or PyTorch backend the graph is made in a
@@ -65,8 +71,9 @@ def export_saved_model(
             Sums, norms and attention stay float32.
         single: bool, default `False`. Whether to write the signature `single`.
         signatures: sequence of str, default `None` for all. Which of `"serving_default"`,
-            `"n_best"` and `"attention"` to write; the first one must be among them. In int8 each
-            keeps a copy of the matrices in memory once it has been called.
+            `"n_best"` and `"attention"` to write, and `"constrained"` and `"prefix"`, which are
+            written only if they are named; the first one must be among them. In int8 each keeps a
+            copy of the matrices in memory once it has been called.
         **options: fields of `kformer.decoding.SearchOptions` that differ from the translator's.
             `n_best` is the N of the signature `n_best`, by default `beam_size`.
 
@@ -98,7 +105,7 @@ def export_saved_model(
         search = dataclasses.replace(search, n_best=search.beam_size)
     if dtype is not None:
         check_choice("A SavedModel's dtype", dtype, FORMATS["saved_model"].dtypes)
-    check_signatures(signatures, dtype or translator.model.policy_name, translator.model)
+    check_signatures(signatures, dtype or translator.model.policy_name, translator.model, search)
     target = version_folder(path, version)
     if keras.backend.backend() != "tensorflow":
         others = {

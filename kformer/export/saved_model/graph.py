@@ -73,6 +73,19 @@ def signature(function, name, shape, dtype):
     return tf.function(function, input_signature=[spec], autograph=False)
 
 
+def string_signature(function, shapes):
+    """As `signature`, of several named inputs of strings.
+
+    Args:
+        function: function of the tensors, by name.
+        shapes: dict of name to shape, a list of int or `None`.
+    """
+    import tensorflow as tf
+
+    specs = [tf.TensorSpec(shape, tf.string, name=name) for name, shape in shapes.items()]
+    return tf.function(function, input_signature=specs, autograph=False)
+
+
 def owning_module(model, functions, graph_tokenizer=None):
     """A `tf.Module` that owns the variables that some functions read.
 

@@ -4,6 +4,11 @@ from kformer.decoding.batching import batches_by_length
 from kformer.decoding.fast.ops_stored import has_int8_products
 from kformer.export.saved_model.folder import find_version, load_module, read_metadata
 from kformer.translation import Hypothesis, Translation
+from kformer.utils.checks import shown
+from kformer_cli.text_files import check_same_length
+
+# The signatures that have one more input, by that input.
+_SIGNATURES = {"terms": "constrained", "prefix": "prefix"}
 
 
 def open_saved_model(folder):
@@ -96,11 +101,25 @@ class SavedModelTranslator:
     def __call__(self, texts, *, batch_size=64):
         return [result.text for result in self.translate(texts, batch_size=batch_size)]
 
-    def translate(self, texts, *, batch_size=64, n_best=1, first_index=0, progress=None):
+    def translate(
+        self,
+        texts,
+        *,
+        terms=None,
+        prefixes=None,
+        batch_size=64,
+        n_best=1,
+        first_index=0,
+        progress=None,
+    ):
         """Translates with scores.
 
         Args:
             texts: list of str.
+            terms: list with a list for each text, default `None`. As of `Translator.translate`, of
+                one form each. The SavedModel must have the signature `constrained`.
+            prefixes: list of str, default `None`. How each translation begins; with the signature
+                `prefix`.
             batch_size: int, default 64. The number of texts in one call of the graph.
             n_best: int, default 1. Hypotheses per text; at most the number that the model was
                 exported with.
@@ -114,7 +133,7 @@ class SavedModelTranslator:
 
         Raises:
             ValueError: `n_best` is more than the model was exported with, or it has no signature
-                for more than one.
+                for what is asked.
         """
         if n_best > self.options["n_best"]:
             raise ValueError(
@@ -128,6 +147,8 @@ class SavedModelTranslator:
             )
         is_single = self._is_warm and len(texts) == 1
         name = "n_best" if n_best > 1 else "single" if is_single else "serving_default"
+        rows = self._rows(len(texts), n_best, terms=terms, prefix=prefixes)
+        name = _SIGNATURES[next(iter(rows))] if rows else name
         texts = [
             text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
             for text in texts
@@ -136,7 +157,8 @@ class SavedModelTranslator:
         # Only the graph knows how many tokens a text has, so texts are sorted by bytes. An empty
         # text must have a result, too.
         for batch in batches_by_length([1 + len(text) for text in texts], batch_size):
-            found = self._run(name, [texts[index] for index in batch], n_best)
+            asked = {key: [row[index] for index in batch] for key, row in rows.items()}
+            found = self._run(name, [texts[index] for index in batch], n_best, asked)
             for index, translation in zip(batch, found, strict=True):
                 results[index] = translation
             done += len(batch)
@@ -144,11 +166,38 @@ class SavedModelTranslator:
                 progress(done)
         return results
 
-    def _run(self, name, texts, n_best):
+    def _rows(self, count, n_best, **rows):
+        """The input of a signature that has one besides the texts, as a dict: a list for each text
+        of terms, or prefixes.
+        """
+        rows = {name: list(row) for name, row in rows.items() if row is not None}
+        for name, row in rows.items():
+            signature = _SIGNATURES[name]
+            check_same_length("the texts", count, name, len(row))
+            if n_best > 1 or len(rows) > 1:
+                raise ValueError(
+                    "A SavedModel takes terms or prefixes, not both, and gives one translation "
+                    "with them; ask for less, or translate with the run."
+                )
+            if signature not in self._module.signatures:
+                raise ValueError(
+                    f"{self.path} has no signature {signature}; export the run again with it "
+                    f"(--signatures serving_default,{signature})."
+                )
+        if "terms" in rows:
+            rows["terms"] = [[_only_form(term) for term in row] for row in rows["terms"]]
+        return rows
+
+    def _run(self, name, texts, n_best, asked):
         """One call of a signature: a `Translation` of each text."""
         import tensorflow as tf
 
-        outputs = self._module.signatures[name](text=tf.constant(texts))
+        if "terms" in asked:
+            most = max(map(len, asked["terms"]))
+            padded = [[*row, *[""] * (most - len(row))] for row in asked["terms"]]
+            asked = {"terms": tf.constant(padded, tf.string, shape=[len(texts), most])}
+        asked = {key: tf.constant(value) for key, value in asked.items()}
+        outputs = self._module.signatures[name](text=tf.constant(texts), **asked)
         found = {key: value.numpy() for key, value in outputs.items()}
         if n_best == 1:
             found["translations"] = found["translation"][:, None]
@@ -164,3 +213,14 @@ class SavedModelTranslator:
             )
             for translations, scores, truncated in rows
         ]
+
+
+def _only_form(term):
+    """The form of a term of `Translator.translate`; a ValueError if there are several."""
+    forms = [term] if isinstance(term, str) else list(term)
+    if len(forms) != 1:
+        raise ValueError(
+            f"A SavedModel takes one form of each term, but {shown(forms)} was given; translate "
+            "with the run."
+        )
+    return forms[0]

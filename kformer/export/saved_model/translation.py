@@ -17,7 +17,14 @@ from kformer.decoding.fast.ops_stored import (
 )
 from kformer.decoding.run_search import SearchResult
 from kformer.decoding.searcher import check_options
-from kformer.export.saved_model.graph import cut_texts, owning_module, padded_rows, signature
+from kformer.export.saved_model.constrained import INPUTS, RowSignatures, check_row_signatures
+from kformer.export.saved_model.graph import (
+    cut_texts,
+    owning_module,
+    padded_rows,
+    signature,
+    string_signature,
+)
 from kformer.text.text_bound import byte_bound
 from kformer.utils.backend import static_shapes
 from kformer.utils.checks import check_choice
@@ -35,17 +42,18 @@ def possible_signatures(dtype, model):
     return (DEFAULT_SIGNATURE, "n_best", *others)
 
 
-def check_signatures(names, dtype, model):
+def check_signatures(names, dtype, model, options):
     """Checks the signatures that an export is asked for.
 
     Args:
         names: sequence of str, or `None` for all.
         dtype: str. The dtype of the export.
         model: the model.
+        options: `SearchOptions`.
 
     Raises:
-        ValueError: an export in that dtype has no signature of a name, or the default one is
-            missing.
+        ValueError: an export in that dtype has no signature of a name, the default one is missing,
+            or the search cannot have one.
     """
     if names is None:
         return
@@ -53,8 +61,11 @@ def check_signatures(names, dtype, model):
         raise ValueError(f"signatures must be a list of names, but {names!r} was given.")
     for name in names:
         check_choice(
-            f"A signature of an export in {dtype}", name, possible_signatures(dtype, model)
+            f"A signature of an export in {dtype}",
+            name,
+            (*possible_signatures(dtype, model), *INPUTS),
         )
+    check_row_signatures(names, options)
     if DEFAULT_SIGNATURE not in names:
         raise ValueError(
             f"{named('signatures')} must have {DEFAULT_SIGNATURE}, which servers call by default, "
@@ -99,6 +110,7 @@ class TranslationGraph:
         self.dtype = dtype or model.policy_name
         self.ops = stored_ops(dtype or "float32") if is_fast else None
         self.decoder = decoder_for(model, self.ops)
+        self._target_vocabulary = tokenizer.vocabulary("target")
         self._suffix = list(tokenizer.source_suffix)
         self._num_special = len(tokenizer.source_prefix) + len(tokenizer.source_suffix)
         # Where a text may begin with a language tag, its tag is not translated either.
@@ -124,7 +136,12 @@ class TranslationGraph:
         functions = {
             name: signature(getattr(self, name), "text", [None], "string")
             for name in (possible if names is None else names)
+            if name not in INPUTS
         }
+        for name in () if names is None else set(names) & set(INPUTS):
+            shapes = {key: [None] * rank for key, rank in INPUTS[name].items()}
+            rows = RowSignatures(self, self._target_vocabulary)
+            functions[name] = string_signature(getattr(rows, name), shapes)
         if single:
             self._prepare_single()
             # Tracing it makes the variables that XLA's graph uses, too.
@@ -145,7 +162,7 @@ class TranslationGraph:
         Returns:
             Dict: `translation` string `[B]`, `score` float32 `[B]`, `truncated` boolean `[B]`.
         """
-        return self._best(self._translate(text, self.best_one))
+        return self.best(self.translate(text, self.best_one))
 
     def n_best(self, text):
         """Several translations of each text, best first.
@@ -157,8 +174,8 @@ class TranslationGraph:
             Dict: as of `serving_default`, and `translations` string `[B, N]`, `scores` float32
             `[B, N]`.
         """
-        found = self._translate(text, self.options)
-        return {**self._best(found), "translations": found["texts"], "scores": found["scores"]}
+        found = self.translate(text, self.options)
+        return {**self.best(found), "translations": found["texts"], "scores": found["scores"]}
 
     def attention(self, text):
         """The best translation of each text with the cross-attention behind it.
@@ -172,7 +189,7 @@ class TranslationGraph:
         """
         import tensorflow as tf
 
-        found = self._translate(text, self.best_one)
+        found = self.translate(text, self.best_one)
         source_ids, ids = found["source_ids"], found["ids"][:, 0]
         # Row t of the weights is where the model looked when it predicted token t: its inputs are
         # the tokens before.
@@ -196,11 +213,11 @@ class TranslationGraph:
         Returns:
             Dict: as of `serving_default`.
         """
-        return self._best(self._translate(text, self.best_one, self._search_single))
+        return self.best(self.translate(text, self.best_one, self._search_single))
 
     # ---- their parts ----
 
-    def _translate(self, text, options, search=None):
+    def translate(self, text, options, search=None):
         """Everything that a signature may return, for texts `[B]`."""
         import tensorflow as tf
 
@@ -299,7 +316,7 @@ class TranslationGraph:
             )
             return tuple(found)
 
-    def _best(self, found):
+    def best(self, found):
         """What a signature with one translation for each text returns."""
         return {
             "translation": found["texts"][:, 0],

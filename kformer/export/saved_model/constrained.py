@@ -1,0 +1,170 @@
+"""The signatures of a translator's SavedModel in which each text has terms or a prefix of its own.
+
+TensorFlow only."""
+
+from kformer.decoding import RowConstraints
+from kformer.decoding import search as run_search
+from kformer.decoding.repetition import NO_TOKEN
+from kformer.text.word_pieces import without_space_sign, word_joins, word_starts
+from kformer_cli.option_names import named
+
+CONSTRAINED, PREFIX = "constrained", "prefix"
+# Inputs of the signatures that are asked for by name: ranks of string tensors.
+INPUTS = {CONSTRAINED: {"text": 1, "terms": 2}, PREFIX: {"text": 1, "prefix": 1}}
+
+
+def check_row_signatures(names, options):
+    """Refuses signatures that a search with some options cannot have.
+
+    Args:
+        names: sequence of str.
+        options: `SearchOptions`.
+
+    Raises:
+        ValueError: the search has no beam, or a shortlist.
+    """
+    if CONSTRAINED in names and options.beam_size < 2:
+        raise ValueError(
+            f"The signature {CONSTRAINED} needs a beam, but {named('beam_size')} is "
+            f"{options.beam_size}; give at least 2."
+        )
+    if options.shortlist and set(names) & set(INPUTS):
+        raise ValueError(
+            "A search over a shortlist knows no other token, so it takes no terms and no prefixes: "
+            f"leave the shortlist out, or the signatures {CONSTRAINED} and {PREFIX}."
+        )
+
+
+class RowSignatures:
+    """What the two signatures compute besides a translation.
+
+    Args:
+        graph: `TranslationGraph`.
+        vocabulary: `kformer.text.vocabulary.Vocabulary` of the target.
+    """
+
+    def __init__(self, graph, vocabulary):
+        self.graph = graph
+        self._unknown_id = vocabulary.unknown_id
+        self._vocabulary = vocabulary
+        self._joins = word_joins(vocabulary, graph.model.target_vocabulary_size)
+
+    def constrained(self, text, terms):
+        """The best translation of each text that contains its terms.
+
+        Args:
+            text: string tensor `[B]`.
+            terms: string tensor `[B, K]`; "" is none.
+
+        Returns:
+            Dict: as of `serving_default`, and `has_terms` boolean `[B]`, which is `False` where
+            terms fit no translation or the vocabulary cannot write them.
+        """
+        import tensorflow as tf
+
+        batch = tf.shape(text)[0]
+        terms = _with_a_row(terms, tf.fill([1, tf.shape(terms)[1]], ""))
+        phrases, is_whole = self._phrases(terms)
+        rows = RowConstraints(phrases=phrases)
+        least = tf.reduce_sum(_lengths(phrases[:, :, 0]), axis=1)
+        found = self.graph.translate(
+            text, self.graph.best_one, lambda *search: self._search(rows, least, *search)
+        )
+        has_terms = is_whole[:batch] & tf.math.is_finite(found["scores"][:, 0])
+        return {**self.graph.best(found), "has_terms": has_terms}
+
+    def prefix(self, text, prefix):
+        """The best translation of each text that begins with its prefix.
+
+        Args:
+            text, prefix: string tensors `[B]`.
+
+        Returns:
+            Dict: as of `serving_default`.
+        """
+        import tensorflow as tf
+
+        prefix = _with_a_row(prefix, tf.constant([""]))
+        ids = self.graph.tokenizer.tokenize(prefix, side="target", special_tokens=False)
+        options = self.graph.options
+        ids = ids[:, : options.max_length - len(options.prefix_ids)]
+        # With one column at least, which no text need fill.
+        ids = ids.to_tensor(default_value=NO_TOKEN)
+        ids = tf.pad(ids, [[0, 0], [0, 1]], constant_values=NO_TOKEN)
+        rows, least = RowConstraints(prefix=ids), _lengths(ids)
+        found = self.graph.translate(
+            text, self.graph.best_one, lambda *search: self._search(rows, least, *search)
+        )
+        return self.graph.best(found)
+
+    def _search(self, rows, least, source_ids, limits, options):
+        """`SearchResult`, with the limits raised to the tokens that rows need."""
+        import tensorflow as tf
+
+        raised = tf.maximum(limits, least + len(options.prefix_ids))
+        limits = tf.where(limits > 0, tf.minimum(raised, options.max_length), limits)
+        numbers, steps = tf.range(tf.shape(limits)[0]), tf.reduce_max(limits) + 1
+        found, _ = run_search(
+            self.graph.decoder,
+            source_ids,
+            limits,
+            numbers,
+            options=options,
+            steps=steps,
+            rows=rows,
+            joins=self._joins,
+        )
+        return found
+
+    def _phrases(self, terms):
+        """Ids `[B, K, 2, P]` of terms `[B, K]`, in the second form without the space sign in front;
+        and boolean `[B]`, whether all terms of a row have ids. Those that do not fit the longest
+        translation are left out.
+        """
+        import tensorflow as tf
+
+        options = self.graph.options
+        batch, count = tf.unstack(tf.shape(terms))
+        rows = self.graph.tokenizer.tokenize(
+            tf.reshape(terms, [-1]), side="target", special_tokens=False
+        )
+        ids = rows.to_tensor(default_value=NO_TOKEN)
+        ids = tf.pad(ids, [[0, 0], [0, 2]], constant_values=NO_TOKEN)  # [B K, P]
+        is_known = ~tf.reduce_any(ids == self._unknown_id, axis=1)
+        ids = tf.where(is_known[:, None], ids, NO_TOKEN)
+        lengths = tf.reshape(_lengths(ids), [batch, count])
+        most = options.max_length - len(options.prefix_ids)
+        fits = tf.reshape(tf.cumsum(lengths, axis=1) <= most, [-1, 1])
+        ids = tf.where(fits, ids, NO_TOKEN)
+        is_there = (ids[:, 0] != NO_TOKEN) | (rows.row_lengths() < 1)
+        is_whole = tf.reduce_all(tf.reshape(is_there, [batch, count]), axis=1)
+        forms = tf.stack([ids, self._unsigned(ids)], axis=1)
+        return tf.reshape(forms, [batch, count, 2, tf.shape(ids)[1]]), is_whole
+
+    def _unsigned(self, ids):
+        """`text_constraints.joined` for ids `[N, P]`; `NO_TOKEN` for phrases without that form."""
+        import tensorflow as tf
+
+        first, second = (tf.maximum(ids[:, i : i + 1], 0) for i in (0, 1))  # [N, 1]
+        starts = tf.constant(word_starts(self._vocabulary))
+        unsigned = tf.constant(without_space_sign(self._vocabulary))
+        start, replaced = tf.gather(starts, first), tf.gather(unsigned, first)
+        is_longer = _lengths(ids)[:, None] > 1
+        start = tf.where((start == 2) & is_longer, tf.gather(starts, second), start)
+        shifted = tf.pad(ids[:, 1:], [[0, 0], [0, 1]], constant_values=NO_TOKEN)
+        found = tf.where(replaced == -2, shifted, tf.concat([replaced, ids[:, 1:]], axis=1))
+        exists = (start != 1) & (replaced != -1) & ((replaced != -2) | is_longer)
+        return tf.where(exists & (ids[:, :1] != NO_TOKEN), found, NO_TOKEN)
+
+
+def _lengths(ids):
+    import tensorflow as tf
+
+    return tf.reduce_sum(tf.cast(ids != NO_TOKEN, tf.int32), axis=-1)
+
+
+def _with_a_row(batch, row):
+    """A batch, with a row where it has none, since a search needs one."""
+    import tensorflow as tf
+
+    return tf.concat([batch, row[: tf.cast(tf.shape(batch)[0] < 1, tf.int32)]], axis=0)

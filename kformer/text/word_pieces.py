@@ -1,0 +1,88 @@
+"""Where words begin and end among the pieces of a vocabulary.
+
+SentencePiece writes the space before a word into the word's first piece, at the beginning of a text
+as well. So a piece without that sign goes on with the word before it, if both are letters. Scripts
+without spaces between words, and Hangul, whose particles follow their word, have no such borders.
+"""
+
+import unicodedata
+
+import numpy as np
+
+from kformer.decoding import Joins
+from kformer.text.normalization import SPACE_SIGN
+
+# Thai, Lao, Tibetan and Myanmar; Hangul; Khmer; Chinese characters, kana and what stands among
+# them.
+_WITHOUT_SPACES = (
+    *((0x0E00, 0x109F), (0x1100, 0x11FF), (0x1780, 0x17FF), (0x2E80, 0x9FFF), (0xA960, 0xA97F)),
+    *((0xAC00, 0xD7FF), (0xF900, 0xFAFF), (0xFF66, 0xFFDC), (0x20000, 0x3FFFF)),
+)
+
+
+# Signs inside words; a piece that begins with one goes on with a word, too.
+_JOINING = "-_@'\u2019\u2010\u2011"
+
+
+def is_word_character(character):
+    """Whether a character is a letter, digit or mark of a script that puts spaces between words."""
+    if unicodedata.category(character)[0] not in "LMN":
+        return False
+    return not any(first <= ord(character) <= last for first, last in _WITHOUT_SPACES)
+
+
+def word_joins(vocabulary, size):
+    """Which pieces of a `Vocabulary` write no whole word.
+
+    Pieces of single bytes count as parts of words: they write rare letters.
+
+    Args:
+        vocabulary: `Vocabulary`.
+        size: int. The number of the model's ids, which may be more than there are pieces.
+
+    Returns:
+        `Joins` of boolean arrays, one entry per id.
+    """
+    continues, is_open = np.zeros(size, bool), np.zeros(size, bool)
+    for token_id, (piece, surface) in enumerate(
+        zip(vocabulary.pieces, vocabulary.surfaces, strict=False)
+    ):
+        if token_id == vocabulary.unknown_id or not surface:
+            continue
+        if is_byte_piece(piece, surface):
+            continues[token_id] = is_open[token_id] = True
+        else:
+            continues[token_id] = piece[0] in _JOINING or is_word_character(piece[0])
+            is_open[token_id] = is_word_character(piece[-1])
+    return Joins(continues, is_open)
+
+
+def is_byte_piece(piece, surface):
+    """Whether a piece, such as "<0x41>", writes one byte."""
+    return len(surface) == 1 and len(piece) == 6 and piece.startswith("<0x")
+
+
+def without_space_sign(vocabulary):
+    """The id of each piece without its leading space sign.
+
+    Args:
+        vocabulary: `Vocabulary`.
+
+    Returns:
+        int32 array, one entry per id: the other piece's id, -2 for the sign alone, -1 where there
+        is no such piece, or no sign.
+    """
+    ids = {piece: i for i, piece in enumerate(vocabulary.pieces)}
+    found = np.full(len(vocabulary), -1, "int32")
+    for token_id, piece in enumerate(vocabulary.pieces):
+        if piece.startswith(SPACE_SIGN):
+            found[token_id] = ids.get(piece[1:], -1) if len(piece) > 1 else -2
+    return found
+
+
+def word_starts(vocabulary):
+    """How each piece of a `Vocabulary` begins behind its space sign, int32 array: 1 with a letter
+    or digit that belongs to a word, 0 with another character, 2 where the sign is all.
+    """
+    rests = (piece.removeprefix(SPACE_SIGN) for piece in vocabulary.pieces)
+    return np.array([is_word_character(rest[0]) if rest else 2 for rest in rests], "int32")

@@ -1,0 +1,1 @@
+"""Parts of a `Translator`'s work that are no search of their own."""

@@ -1,0 +1,89 @@
+"""The signatures `constrained` and `prefix`: what the translator finds in Python, in a graph."""
+
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+
+import kformer
+
+FROZEN = pathlib.Path(__file__).parents[2] / "frozen_run"
+SOURCES = ["half past four", "noon", "", "a quarter to nine in the evening", "seven o'clock"]
+TERMS = [["四点"], ["下午"], ["四点"], ["晚上", "九点"], []]
+PREFIXES = ["下午", "", "四", "差一刻", "七点"]
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return kformer.Translator.load(FROZEN)
+
+
+@pytest.fixture(scope="module")
+def signatures(translator, tmp_path_factory):
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("a SavedModel is made by TensorFlow")
+    import tensorflow as tf
+
+    names = ["serving_default", "constrained", "prefix"]
+    path = translator.export(tmp_path_factory.mktemp("times") / "times", signatures=names)
+    module = tf.saved_model.load(str(path))
+    assert set(module.signatures) == set(names)
+    return module.signatures
+
+
+def texts(outputs):
+    return [text.decode() for text in outputs["translation"].numpy()]
+
+
+def test_terms_in_a_graph(translator, signatures):
+    import tensorflow as tf
+
+    padded = tf.constant([[*row, *[""] * (3 - len(row))] for row in TERMS])
+    found = signatures["constrained"](text=tf.constant(SOURCES), terms=padded)
+    expected = translator.translate(SOURCES, terms=TERMS)
+    assert texts(found) == [result.text for result in expected]
+    scores = [result.score for result in expected]
+    np.testing.assert_allclose(found["score"].numpy(), scores, atol=1e-3)
+    assert found["has_terms"].numpy().tolist() == [True, True, True, True, True]
+    assert all(
+        term in text
+        for text, terms in zip(texts(found), TERMS, strict=True)
+        for term in terms
+        if text
+    )
+
+
+def test_prefixes_in_a_graph(translator, signatures):
+    import tensorflow as tf
+
+    found = signatures["prefix"](text=tf.constant(SOURCES), prefix=tf.constant(PREFIXES))
+    assert texts(found) == translator(SOURCES, prefixes=PREFIXES)
+
+
+def test_no_rows_no_terms_and_more_than_fit(translator, signatures):
+    import tensorflow as tf
+
+    nothing = signatures["constrained"](
+        text=tf.constant([], tf.string), terms=tf.constant([], tf.string, shape=[0, 2])
+    )
+    assert texts(nothing) == []
+    free = signatures["constrained"](
+        text=tf.constant(SOURCES), terms=tf.constant([], tf.string, shape=[len(SOURCES), 0])
+    )
+    assert texts(free) == translator(SOURCES)
+    many = signatures["constrained"](
+        text=tf.constant(["noon"]), terms=tf.constant([["四点", "九点 " * 400]])
+    )
+    assert not many["has_terms"].numpy()[0] and "四点" in texts(many)[0]
+    long = signatures["prefix"](text=tf.constant(["noon"]), prefix=tf.constant(["九点 " * 400]))
+    assert texts(long)[0].startswith("九点 九点")
+
+
+@pytest.mark.any_backend
+def test_signatures_that_a_search_cannot_have(translator, tmp_path):
+    names = ["serving_default", "constrained"]
+    with pytest.raises(ValueError, match="constrained needs a beam, but beam_size is 1"):
+        translator.export(tmp_path / "x", signatures=names, beam_size=1)
+    with pytest.raises(ValueError, match="leave the shortlist out"):
+        translator.export(tmp_path / "x", signatures=names, shortlist=(5, 6))
