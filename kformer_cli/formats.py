@@ -142,9 +142,8 @@ def export(
         importlib.import_module(module)
     translator = streaming.load_run_translator(run, **given(options, LANGUAGES))
     beam_size = streaming.wide_enough(translator, options["beam_size"], options["n_best"] or 1)
-    search |= given({"beam_size": beam_size, "single": single or None}, ["beam_size", "single"])
-    if signatures is not None:
-        search["signatures"] = [name.strip() for name in signatures.split(",") if name.strip()]
+    more = {"beam_size": beam_size, "single": single or None, "signatures": _names(signatures)}
+    search |= given(more, more)
     if dtype is not None:
         search[entry.dtype_option] = dtype
     if "shortlist" in search:
@@ -156,6 +155,11 @@ def export(
     print(folder)
     if options["serving_config"]:
         print(*write_serving_config(output), sep="\n")
+
+
+def _names(text):
+    """The names in a text, separated by commas; `None` stays."""
+    return text and [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _check_export(run, entry, dtype, options):
