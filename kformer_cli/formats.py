@@ -159,7 +159,9 @@ def export(
 
 def _names(text):
     """The names in a text, separated by commas; `None` stays."""
-    return text and [name.strip() for name in text.split(",") if name.strip()]
+    if text is None:
+        return None
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _check_export(run, entry, dtype, options):
