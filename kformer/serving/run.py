@@ -61,11 +61,14 @@ def _check_packages(settings):
 
 
 def bind(host, port):
-    """A bound socket for HTTP.
+    """Binds a socket for HTTP.
 
     Args:
         host: str.
         port: int, 0 for any free one.
+
+    Returns:
+        `socket.socket`.
 
     Raises:
         OSError: the port is taken, or the address is not of this machine.
