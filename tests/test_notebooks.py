@@ -24,7 +24,6 @@ UNBUILT = {
     "backend_switching",
     "encoder_only",
     "positions",
-    "search_and_cache",
     "translation",
 }
 SOURCE = """\
