@@ -166,9 +166,10 @@ def _can_win(live_scores, rank, divisors):
     Scores only fall, so a live hypothesis ranks highest at the shortest or the longest length that
     it may still have, whose penalties are the divisors.
     """
-    attainable = live_scores[:, 0] / divisors[0]
+    best = live_scores[:, 0]
+    attainable = best / divisors[0]
     for divisor in divisors[1:]:
-        attainable = ops.maximum(attainable, live_scores[:, 0] / divisor)
+        attainable = ops.maximum(attainable, best / divisor)
     return ops.greater(attainable, rank)
 
 
