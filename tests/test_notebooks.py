@@ -24,7 +24,6 @@ UNBUILT = {
     "backend_switching",
     "encoder_only",
     "positions",
-    "translation",
 }
 SOURCE = """\
 # %% [markdown] lang="en"

@@ -183,11 +183,10 @@ maps = attention_maps(translator, "twenty-five minutes past eight in the evening
 plot_attention(maps, layers=[-1], heads=[0, 1], title="Cross-attention of the last layer")
 
 # %% [markdown] lang="en"
-# *Figure 2. Two of the four heads of the last decoder layer. `<0x..>` are single bytes of
-# characters that the small vocabulary lacks.*
+# *Figure 2. Two of the four heads of the last decoder layer.*
 
 # %% [markdown] lang="zh"
-# *图 2　解码器最后一层四个头中的两个。`<0x..>` 表示单个字节：词表太小，有的汉字只能按字节拼。*
+# *图 2　解码器最后一层四个头中的两个。*
 
 # %% [markdown] lang="en"
 # ## Shipping it
