@@ -91,7 +91,7 @@ def test_a_wrong_configuration_is_one_sentence(tmp_path, capsys, text, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["no-such-folder"], "models.no-such-folder: there is no run directory or SavedModel"),
+        (["no-such-folder"], "here is no run directory or SavedModel no-such-folder"),
         ([str(FROZEN), "--port", "-1"], "--port must be a whole number from 0 to 65535"),
         ([str(FROZEN), "--max-texts", "0"], "--max-texts must be"),
         ([f"m={FROZEN.parent.parent / 'tests'}"], "is neither a run directory"),
