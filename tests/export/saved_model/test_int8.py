@@ -100,7 +100,7 @@ def test_signatures_are_chosen(translator, tmp_path):
     ("names", "message"),
     [
         (["n_best"], "signatures must have serving_default.* but n_best was given"),
-        (["serving_default", "attention"], "in int8 must be one of serving_default, n_best, but"),
+        (["serving_default", "attention"], "in int8 must be one of .*, but 'attention' was"),
         ("serving_default", "signatures must be a list of names, but 'serving_default'"),
     ],
     ids=["no default", "not in int8", "no list"],
