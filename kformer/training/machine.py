@@ -90,13 +90,9 @@ def _has_gpu(backend):
 
 def _cpu_cores():
     threads = os.environ.get("OMP_NUM_THREADS", "")
-    return (
-        threads
-        if threads.isdecimal()
-        else len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count()
-    )
+    if threads.isdecimal():
+        return int(threads)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def _set_precision(backend, precision):

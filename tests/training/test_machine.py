@@ -70,3 +70,10 @@ def test_an_unknown_precision():
     ):
         configure_machine("low")
     assert keras.backend.backend() in configure_machine()
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(("threads", "cores"), [("1", "1 CPU core;"), ("12", "12 CPU cores;")])
+def test_threads_that_were_asked_for_are_named(monkeypatch, threads, cores):
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    assert cores in configure_machine()
