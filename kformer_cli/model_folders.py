@@ -72,6 +72,12 @@ def check_trained(path):
         )
 
 
+def name_and_path(model):
+    """Reads `PATH` or `NAME=PATH`: a pair of str, the first of which is empty without a name."""
+    name, equals, path = model.partition("=")
+    return (name, path) if equals and "/" not in name else ("", model)
+
+
 def check_served(model):
     """Checks that there is a folder for a model to serve.
 
@@ -81,8 +87,7 @@ def check_served(model):
     Raises:
         FileNotFoundError: there is none.
     """
-    name, equals, path = model.partition("=")
-    path = path if equals and "/" not in name else model
+    _, path = name_and_path(model)
     if not pathlib.Path(path).is_dir():
         raise FileNotFoundError(f"There is no run directory or SavedModel {path}.")
 

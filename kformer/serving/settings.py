@@ -8,6 +8,7 @@ import re
 import textwrap
 
 from kformer.utils.checks import shown
+from kformer_cli.model_folders import name_and_path
 from kformer_cli.option_names import named
 from kformer_cli.serving_options import SERVED_DTYPES, SERVING
 
@@ -76,8 +77,8 @@ class ModelSettings:
         Args:
             text: str.
         """
-        name, equals, path = text.partition("=")
-        if equals and "/" not in name:
+        name, path = name_and_path(text)
+        if path != text:
             return cls(name, path)
         path = pathlib.Path(text)
         full = path.resolve()
