@@ -1,7 +1,7 @@
-"""`python -m tests`: the tests on each backend, one process each, two at a time.
+"""`python -m tests`: the tests on each backend, in processes of their own, two at a time.
 
 python -m tests                           on the three backends; the tests that need no
-                                          particular one run in a fourth process
+                                          particular one run in a process of their own
 python -m tests --backends jax,torch      on two of them
 python -m tests --jobs 1                  one after the other, with the output as it comes
 python -m tests tests/layers -k mask      a part: other arguments go to pytest
@@ -19,6 +19,16 @@ import time
 BACKENDS = ("tensorflow", "jax", "torch")
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 _ANY = "any"  # The process of the tests that need no particular backend.
+# TensorFlow's and JAX's tests take the longest. Each is two processes, so that no core waits for
+# the other at the end; those of JAX fill the gap that the longer ones leave.
+_PROCESSES = (
+    ("tensorflow", "1/2"),
+    ("tensorflow", "2/2"),
+    ("torch", ""),
+    (_ANY, ""),
+    ("jax", "1/2"),
+    ("jax", "2/2"),
+)
 _NO_TESTS = 5  # pytest's exit code when all were deselected
 
 
@@ -64,15 +74,15 @@ def main(arguments=None):
     for share in shares(max(1, options.jobs)):
         free.put(share)
 
-    def test(name):
+    def test(process):
         """Runs one process's tests: its line of the summary, and whether they passed."""
         share = free.get()
         try:
-            return test_on(name, share)
+            return test_on(*process, share)
         finally:
             free.put(share)
 
-    def test_on(name, share):
+    def test_on(name, files, share):
         quickest = (
             "torch" if "torch" in backends else backends[0]
         )  # to begin, and to train a little
@@ -82,6 +92,7 @@ def main(arguments=None):
             "KERAS_BACKEND": backend,
             "KFORMER_ANY_BACKEND_TESTS": part,
             "KFORMER_TESTED_BACKENDS": ",".join(backends),
+            "KFORMER_TEST_FILES": files,
             "KFORMER_TEST_PROCESSORS": share,
         }
         keeps = subprocess.PIPE if options.jobs > 1 else None
@@ -91,12 +102,13 @@ def main(arguments=None):
             command, cwd=ROOT, env=environment, stdout=keeps, stderr=keeps and subprocess.STDOUT
         )
         seconds = time.perf_counter() - start
+        name = f"{name} {files}".strip()
         if run.returncode == _NO_TESTS:
-            return f"{name:<12}{'no test of these':<24}{seconds:6.0f} s", None
+            return f"{name:<16}{'no test of these':<24}{seconds:6.0f} s", None
         passed = run.returncode == 0
         result = "passed" if passed else f"FAILED (exit code {run.returncode})"
         print(f"== {name}", (run.stdout or b"").decode(errors="replace"), sep="\n", flush=True)
-        return f"{name:<12}{result:<24}{seconds:6.0f} s", passed
+        return f"{name:<16}{result:<24}{seconds:6.0f} s", passed
 
     if options.jobs > 1:
         print(
@@ -105,8 +117,8 @@ def main(arguments=None):
             flush=True,
         )
     with concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as pool:
-        # TensorFlow's tests and JAX's take the longest, so they begin first.
-        summary, passed = zip(*pool.map(test, [*backends, _ANY]), strict=True)
+        processes = [each for each in _PROCESSES if each[0] in (*backends, _ANY)]
+        summary, passed = zip(*pool.map(test, processes), strict=True)
     print("== summary", *summary, sep="\n", flush=True)
     # Arguments that select no test at all are a mistake.
     return 0 if any(passed) and False not in passed else 1

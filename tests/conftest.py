@@ -14,25 +14,38 @@ def quick_compilation(flags):
     """XLA's flags with those added that halve the time of a compilation.
 
     XLA ends the process at a flag that it does not know, and the second is not in every version:
-    the library is searched for its name.
+    the libraries are searched for its name.
     """
     wanted = {"xla_backend_optimization_level": "0"}
-    library = importlib.util.find_spec("jaxlib").submodule_search_locations[0]
-    for path in pathlib.Path(library).glob("libjax_common.*"):
-        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-            if text.find(b"xla_cpu_use_fusion_emitters") >= 0:
-                wanted["xla_cpu_use_fusion_emitters"] = "false"
+    if all(knows(*place, b"xla_cpu_use_fusion_emitters") for place in XLA_LIBRARIES):
+        wanted["xla_cpu_use_fusion_emitters"] = "false"
     added = [f"--{name}={value}" for name, value in wanted.items() if name not in flags]
     return " ".join([flags, *added]).strip()
+
+
+XLA_LIBRARIES = (("jaxlib", "libjax_common.*"), ("tensorflow", "libtensorflow_framework.*"))
+
+
+def knows(package, library, flag):
+    """Whether the library of a package knows a flag, or the package is not installed."""
+    found = importlib.util.find_spec(package)
+    if found is None:
+        return True
+    for path in pathlib.Path(found.submodule_search_locations[0]).glob(library):
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+            if text.find(flag) >= 0:
+                return True
+    return False
 
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 if os.environ.get("KFORMER_TEST_PROCESSORS"):  # Before a backend counts the cores.
     os.sched_setaffinity(0, map(int, os.environ["KFORMER_TEST_PROCESSORS"].split(",")))
-if os.environ.get("KERAS_BACKEND") == "jax":
-    # JAX compiles each operation for each shape, and most of them run once. Compilation takes most
-    # of the time, so it does not optimize.
+if os.environ.get("KERAS_BACKEND") in ("jax", "tensorflow"):
+    # JAX compiles each operation for each shape, and TensorFlow what serves single texts, and most
+    # of it runs once. Compilation takes most of the time, so it does not optimize.
     os.environ["XLA_FLAGS"] = quick_compilation(os.environ.get("XLA_FLAGS", ""))
+if os.environ.get("KERAS_BACKEND") == "jax":
     os.environ.setdefault(
         "JAX_COMPILATION_CACHE_DIR",
         str(pathlib.Path(__file__).parent.parent / ".pytest_cache" / "jax"),
@@ -63,9 +76,9 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     """Selects the tests that need no particular backend, or the others.
 
-    `python -m tests` has a process for each backend, and one more for the tests marked
-    `any_backend`. Those marked `any_backend(quickest="torch")` run in PyTorch's process, if there
-    is one.
+    `python -m tests` has processes for each backend, and one more for the tests marked
+    `any_backend`; a process may have a share of the files. Tests marked
+    `any_backend(quickest="torch")` run in PyTorch's process, if there is one.
     """
     part = os.environ.get("KFORMER_ANY_BACKEND_TESTS")
     if part is None:
@@ -80,9 +93,24 @@ def pytest_collection_modifyitems(config, items):
         else:
             is_kept = (marker is not None) == (part == "only")
         (kept if is_kept else left_out).append(item)
+    kept, others = share_of_files(kept, os.environ.get("KFORMER_TEST_FILES"))
+    left_out += others
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
+
+
+def share_of_files(items, share):
+    """(tests of every n-th file, the others); `share` is "1/2" for the first half of the files."""
+    if not share:
+        return items, []
+    index, count = map(int, share.split("/"))
+    files = {path: number for number, path in enumerate(dict.fromkeys(item.path for item in items))}
+    mine = [files[item.path] % count == index - 1 for item in items]
+    return (
+        [item for item, is_mine in zip(items, mine, strict=True) if is_mine],
+        [item for item, is_mine in zip(items, mine, strict=True) if not is_mine],
+    )
 
 
 def pytest_report_header(config):

@@ -102,11 +102,11 @@ def test_saved_trained_and_in_half_precision(
 ):
     model, batch = tiny_transformer(**VARIANTS[name], stochastic_depth=0.2), random_batch()
     labels = np.roll(batch["target_ids"], -1, axis=1)
-    model.compile(keras.optimizers.Adam(0.01), kformer.MaskedCrossentropy(), **quick_compile)
+    model.compile(keras.optimizers.SGD(0.3), kformer.MaskedCrossentropy(), **quick_compile)
     before = [to_numpy(weight).copy() for weight in model.trainable_weights]
     # A single key gets all the attention whatever it is, and a bias of T5's may stand for a
     # distance that does not occur.
-    losses = [model.fit(batch, labels, verbose=0).history["loss"][0] for _ in range(8)]
+    losses = model.fit(batch, labels, epochs=8, verbose=0).history["loss"]
     assert losses[-1] < losses[0]
     moved = [
         np.abs(to_numpy(weight) - old).max() > 0

@@ -117,8 +117,9 @@ def test_a_training_with_every_noise_goes_on_through_the_same_losses(tmp_path, p
     assert len(losses_of(tmp_path / "whole")) == 9 and losses_of(tmp_path / "parts") == losses_of(
         tmp_path / "whole"
     )
-    plain = train_run(tmp_path / "plain", **{**options, "consistency": 0.0}, report=said.append)
-    assert losses_of(plain.path) != losses_of(tmp_path / "whole")
+    if backend == "torch":  # What pulls two passes together counts.
+        plain = train_run(tmp_path / "plain", **{**options, "consistency": 0.0}, report=said.append)
+        assert losses_of(plain.path) != losses_of(tmp_path / "whole")
 
 
 @pytest.mark.any_backend(quickest="torch")
@@ -227,7 +228,7 @@ def test_the_average_of_the_weights_is_validated_and_kept_and_resumed(tmp_path):
     options |= {
         "start_from": start,
         "batch_tokens": 512,
-        "max_shapes": 2,
+        "max_shapes": 1,
         "learning_rate": 0.02,
         "warmup_steps": 4,
         "ema": 0.8,

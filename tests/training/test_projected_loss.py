@@ -140,7 +140,15 @@ class WithLogits(kformer.Transformer):
         return super().compute_loss(x, y, y_pred, sample_weight, training)
 
 
-def train(model_class, metrics=None, weighted=None, sample_weight=None, consistency=0.0, **options):
+def train(
+    model_class,
+    metrics=None,
+    weighted=None,
+    sample_weight=None,
+    consistency=0.0,
+    run_eagerly=False,
+    **options,
+):
     """Losses and metrics of a few steps, the evaluation after them, and the weights."""
     random = np.random.default_rng(0)
     sizes = {
@@ -160,6 +168,7 @@ def train(model_class, metrics=None, weighted=None, sample_weight=None, consiste
     model.compile(
         **{**recipe, "metrics": recipe["metrics"] if metrics is None else metrics},
         weighted_metrics=weighted,
+        run_eagerly=run_eagerly,
     )
     steps = []
     for _ in range(3):
@@ -189,12 +198,15 @@ def train(model_class, metrics=None, weighted=None, sample_weight=None, consiste
     ],
     ids=["shared", "own_projection", "output_bias", "consistency", "bfloat16", "float16"],
 )
-def test_training_without_logits_is_training_with_them(options, tolerance):
+def test_training_without_logits_is_training_with_them(options, tolerance, quick_compile):
+    if options:  # A graph is traced in one case.
+        options = {**options, **quick_compile}
     model, mine = train(kformer.Transformer, **options)
     other, expected = train(WithLogits, **options)
     assert other.logits_shape[-1] == V
     if "consistency" in options:  # The passes differ, and their distance counts.
-        assert mine[0]["loss"] > train(kformer.Transformer)[1][0]["loss"]
+        plain = train(kformer.Transformer, **quick_compile)[1]
+        assert mine[0]["loss"] > plain[0]["loss"]
     for found, wanted in zip(mine, expected, strict=True):
         assert set(found) == {"loss", "nll", "perplexity", "accuracy"} == set(wanted)
         for name in ("loss", "nll"):
@@ -245,34 +257,37 @@ def test_half_precision_keeps_the_gradient_of_a_sure_model(dtype, tolerance):
         assert np.linalg.norm(mine - exact) < tolerance * np.linalg.norm(exact)
 
 
-def test_what_needs_logits_gets_them():
+def test_what_needs_logits_gets_them(quick_compile):
     random = np.random.default_rng(0)
     labels = random.integers(1, V, (2, 3)).astype("int32")
     inputs = {"source_ids": labels, "target_ids": labels}
-    model, _ = train(kformer.Transformer)
+    model, _ = train(kformer.Transformer, **quick_compile)
     assert model.can_skip_logits((inputs, labels)) and not model.can_skip_logits(
         (inputs, labels, np.ones(2))
     )
     assert not model.can_skip_logits(([labels, labels], labels))
     # Subclasses that compute something else.
     plain = float(model.evaluate(inputs, labels, verbose=0, return_dict=True)["nll"])
-    model.compile("sgd", Doubled(), metrics=[Sure(name="sure")])
+    model.compile("sgd", Doubled(), metrics=[Sure(name="sure")], **quick_compile)
     found = model.evaluate(inputs, labels, verbose=0, return_dict=True)
     assert found["loss"] == pytest.approx(2 * plain, rel=1e-4) and found["sure"] == 0
     model.compile("sgd", MaskedCrossentropy(), metrics=[Sure()])
     assert not model.can_skip_logits((inputs, labels))
     keras_metric = keras.metrics.SparseCategoricalAccuracy(name="keras")
-    model, steps = train(kformer.Transformer, metrics=[keras_metric])
+    model, steps = train(kformer.Transformer, metrics=[keras_metric], **quick_compile)
     assert not model.can_skip_logits((inputs, labels)) and 0 <= steps[-1]["keras"] <= 1
     model, steps = train(
         kformer.Transformer,
         metrics=[],
         weighted=[kformer.MaskedAccuracy()],
         sample_weight=np.ones(4, "float32"),
+        **quick_compile,
     )
     assert not model.can_skip_logits((inputs, labels)) and 0 <= steps[-1]["accuracy"] <= 1
     # A metric that counts other tokens than the loss does.
-    model, _ = train(kformer.Transformer, metrics=[kformer.MaskedAccuracy(pad_id=5)])
+    model, _ = train(
+        kformer.Transformer, metrics=[kformer.MaskedAccuracy(pad_id=5)], **quick_compile
+    )
     assert not model.can_skip_logits((inputs, labels))
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     assert not model.can_skip_logits((inputs, labels))
