@@ -1,8 +1,6 @@
 """Sequence-level distillation: training texts that teachers translated."""
 
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
@@ -10,6 +8,7 @@ import kformer
 from kformer.distillation.text import distill
 from kformer.trainer import train_run
 from kformer.translation import Hypothesis, Translation
+from kformer_cli.main import main
 
 FROZEN = pathlib.Path(__file__).parents[1] / "frozen_run"
 SOURCES = ["a b c", "d", "e f", "g"]
@@ -174,26 +173,27 @@ def test_wrong_arguments_are_refused():
 class Command:
     """`kformer distill` by the frozen run, given twice, on six lines in a folder."""
 
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, folder, capfd):
+        self.folder, self.capfd = folder, capfd
         pairs = kformer.examples.generate_pairs(6, seed=5, split="test", categories=("time",))
         self.sides = [pair.source for pair in pairs], [pair.target for pair in pairs]
         for name, lines in zip(("source", "target"), self.sides, strict=True):
             (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
     def run(self, *options):
-        """The finished process."""
-        command = [sys.executable, "-c", "import kformer_cli.main as m; raise SystemExit(m.main())"]
-        command += ["distill", FROZEN, FROZEN, "--source", self.folder / "source"]
+        """The exit code, and what was printed on standard error."""
+        command = ["distill", FROZEN, FROZEN, "--source", self.folder / "source"]
         for side in ("source", "target"):
             command += [f"--output-{side}", self.folder / f"kd.{side}"]
-        return subprocess.run([*map(str, (*command, *options))], capture_output=True, text=True)
+        self.capfd.readouterr()
+        code = main([*map(str, (*command, *options))])
+        return code, self.capfd.readouterr().err
 
     def made(self, *options):
         """The lines of the two files that a successful command wrote, and what it printed."""
-        process = self.run(*options)
-        assert process.returncode == 0, process.stderr
-        return *self.outputs(), process.stderr
+        code, printed = self.run(*options)
+        assert code == 0, printed
+        return *self.outputs(), printed
 
     def outputs(self):
         return [
@@ -202,16 +202,20 @@ class Command:
         ]
 
 
+@pytest.fixture
+def command(tmp_path, capfd):
+    return Command(tmp_path, capfd)
+
+
 @pytest.mark.any_backend
-def test_the_command_writes_both_sides(tmp_path):
-    command = Command(tmp_path)
+def test_the_command_writes_both_sides(command):
     sources, targets = command.sides
     *found, printed = command.made()
     assert "6 pairs (0 with an empty translation and 0 too long for a teacher left out)" in printed
     translator = kformer.Translator.load(FROZEN)
     assert found == [sources, translator(sources, beam_size=5)]
     # Given a second time, the same teacher makes nothing new; backwards it writes sources.
-    separately = ["--reference", tmp_path / "target", "--separately"]
+    separately = ["--reference", command.folder / "target", "--separately"]
     separately += ["--backward", FROZEN, "--beam-size", "2"]
     *found, _ = command.made(*separately)
     backwards = translator(targets, beam_size=2)
@@ -222,15 +226,14 @@ def test_the_command_writes_both_sides(tmp_path):
 
 
 @pytest.mark.any_backend
-def test_the_command_checks_its_options_before_it_translates(tmp_path):
-    command = Command(tmp_path)
+def test_the_command_checks_its_options_before_it_translates(command):
     found = command.made()[:2]
-    process = command.run("--output-target", tmp_path / "nowhere" / "kd.target")
-    assert process.returncode != 0
-    assert "of the output file does not exist" in " ".join(process.stderr.split())
-    assert "lines" not in process.stderr and command.outputs() == list(found)
-    process = command.run("--backward", FROZEN)
-    assert process.returncode != 0 and "give it by --reference" in " ".join(process.stderr.split())
+    code, printed = command.run("--output-target", command.folder / "nowhere" / "kd.target")
+    assert code != 0
+    assert "of the output file does not exist" in " ".join(printed.split())
+    assert "lines" not in printed and command.outputs() == list(found)
+    code, printed = command.run("--backward", FROZEN)
+    assert code != 0 and "give it by --reference" in " ".join(printed.split())
 
 
 @pytest.mark.any_backend
