@@ -167,8 +167,11 @@ class Core:
     def __call__(self, texts):
         key = len(texts)
         if key not in self.rows:  # Tokenized in the first call, which is not timed.
-            rows, _ = self.translator._source_rows(texts)
-            self.rows[key] = self.translator._pad(rows)
+            rows = self.translator.tokenizer.tokenize(texts, side="source", special_tokens=True)
+            shape = (key, max(map(len, rows)))
+            self.rows[key] = np.full(shape, self.translator.model.pad_id, "int32")
+            for row, ids in zip(self.rows[key], rows, strict=True):
+                row[: len(ids)] = ids
         return self.search(self.rows[key]).ids
 
 

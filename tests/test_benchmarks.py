@@ -11,7 +11,7 @@ import sys
 import pytest
 
 import kformer
-from benchmarks import training
+from benchmarks import inference, training
 
 BENCHMARKS = pathlib.Path(__file__).parent.parent / "benchmarks"
 
@@ -63,6 +63,15 @@ def test_windows_repeat_after_a_step_of_each_shape(tmp_path):
     assert {labels.shape for labels in opening[1:]} == {labels.shape for labels in window}
     assert len(opening) == 1 + len({labels.shape for labels in window}) > 2
     assert all((first == second).all() for first, second in zip(window, again, strict=True))
+
+
+@pytest.mark.any_backend
+def test_the_core_of_a_search_takes_ids(tmp_path, backend):
+    (tmp_path / "run").symlink_to(pathlib.Path(__file__).parent / "frozen_run")
+    options = argparse.Namespace(threads=1)
+    core = inference.Core(tmp_path, options, "greedy", backend=backend)
+    # One best of each text: as many tokens as are measured, the last of them the end.
+    assert core(["noon", "half past four"]).shape == (2, 1, inference.STEPS)
 
 
 @pytest.mark.slow
