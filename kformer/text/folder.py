@@ -43,6 +43,7 @@ _MOST_PIECES = 500_000
 # The ids before or after a text: a language and the end token, at most.
 _MOST_SPECIAL = 100
 _REMEDY = "save or copy the tokenizer again"
+_CONTENT_NAME = re.compile(r"(sentencepiece-[0-9a-f]{8}\.model|vocabulary-[0-9a-f]{8}\.json)")
 
 
 def write_folder(folder, config, contents):
@@ -70,7 +71,9 @@ def write_folder(folder, config, contents):
 
 def _replace_contents(folder, contents):
     """Replaces the files of a tokenizer's folder; the last of the contents is `tokenizer.json`."""
-    former = _file_names(folder)
+    # A power cut may leave files that no `tokenizer.json` names any more.
+    remains = {name for name in os.listdir(folder) if _CONTENT_NAME.fullmatch(name)}
+    former = _file_names(folder) | remains
     for name, content in contents.items():
         with files.replacing(folder / name) as aside:
             aside.write_bytes(content)

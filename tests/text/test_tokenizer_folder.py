@@ -135,6 +135,16 @@ def test_saving_over_a_tokenizer_leaves_no_old_file_and_no_other_alone(folder, s
     assert sorted(path.suffix for path in folder.iterdir()) == [".json", ".model", ".model", ".txt"]
 
 
+def test_saving_removes_what_a_power_cut_left(folder, separate):
+    """The new `tokenizer.json` had reached the disk, the removal of the old files not."""
+    left = [folder / name for name in ("sentencepiece-0a1b2c3d.model", "vocabulary-0a1b2c3d.json")]
+    mine = folder / "sentencepiece-mine.model"
+    for path in (*left, mine):
+        path.write_bytes(b"left")
+    separate.save(folder)
+    assert not any(path.exists() for path in left) and mine.exists()
+
+
 @pytest.mark.parametrize("step", range(1, 4))
 def test_interrupted_replacement_leaves_the_former_tokenizer(
     folder, joint, separate, monkeypatch, step
