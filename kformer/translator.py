@@ -20,6 +20,7 @@ from kformer.text.text_constraints import TextConstraints
 from kformer.text.word_pieces import word_joins
 from kformer.translating.alternatives import alternative_translations
 from kformer.translating.attention import attention_map
+from kformer.translating.minimum_risk import least_risk_translations
 from kformer.translating.scores import score_texts
 from kformer.translation import AttentionMap, Hypothesis, Score, Translation, hypotheses_of, padded
 from kformer.utils.checks import check_texts, check_whole
@@ -109,6 +110,7 @@ class Translator:
         forbidden_terms: Sequence | None = None,
         prefixes: Texts | None = None,
         alternatives: int | None = None,
+        mbr: int | None = None,
         batch_size: int = 64,
         batch_tokens: int | None = 4096,
         first_index: int = 0,
@@ -130,6 +132,9 @@ class Translator:
             prefixes: list of str, default `None`. How each translation begins, at no cost.
             alternatives: int, default `None`. So many translations of each text, which differ in
                 the first token after the prefix: the most probable tokens there, best first.
+            mbr: int, default `None`. Minimum Bayes risk decoding: of so many samples of each text
+                the one that is most like the others by chrF, which becomes its `rank`. The options
+                of sampling and `n_best` count, `beam_size` does not.
             batch_size: int, default 64. The most sentences that are searched at once.
             batch_tokens: int, default 4096. The most source tokens that are searched at once,
                 padding included; `None` for any number. It bounds the memory that long sentences
@@ -147,11 +152,15 @@ class Translator:
         Raises:
             ValueError: terms, prefix, `max_length` and other options do not fit together.
         """
-        options = self.search_options(options)
+        if mbr is not None and alternatives is not None:
+            raise ValueError("mbr draws samples, alternatives are searched for: leave one out.")
+        options = self.search_options(options if mbr is None else {**options, "sampling": True})
         texts = check_texts(texts)
         first_index = check_whole("first_index", first_index, least=0)
         wanted = TextConstraints(self.tokenizer, len(texts), terms, forbidden_terms, prefixes)
         arguments = (batch_size, batch_tokens, first_index, progress)
+        if mbr is not None:
+            return least_risk_translations(self, texts, wanted, mbr, options, arguments)
         if alternatives is not None:
             return alternative_translations(self, texts, wanted, alternatives, options, arguments)
         return self._translations(texts, wanted, options, *arguments)

@@ -126,28 +126,41 @@ Json = Annotated[bool, option("--json", help="Print one JSON object instead of l
 Sample = Annotated[
     bool, option("--sample", help="Sample translations instead of searching for the best.")
 ]
+Mbr = Annotated[
+    int | None,
+    option(
+        "--mbr",
+        min=2,
+        help="Minimum Bayes risk decoding: of so many samples the translation that is most like "
+        "the others (by chrF). Default: no samples.",
+    ),
+]
 Temperature = Annotated[
     float | None,
     option(
         "--temperature",
-        help="With --sample: below 1 likelier tokens are sampled more often, above 1 rarer ones. "
-        "Default: 1.",
+        help="With --sample or --mbr: below 1 likelier tokens are sampled more often, above 1 "
+        "rarer ones. Default: 1.",
     ),
 ]
 TopK = Annotated[
     int | None,
-    option("--top-k", help="With --sample: sample among the k likeliest tokens. Default: all."),
+    option(
+        "--top-k",
+        help="With --sample or --mbr: sample among the k likeliest tokens. Default: all.",
+    ),
 ]
 TopP = Annotated[
     float | None,
     option(
         "--top-p",
-        help="With --sample: sample among the likeliest tokens that hold this much probability. "
-        "Default: 1, all.",
+        help="With --sample or --mbr: sample among the likeliest tokens that hold this much "
+        "probability. Default: 1, all.",
     ),
 ]
 SampleSeed = Annotated[
-    int | None, option("--seed", help="With --sample: seed of the random numbers. Default: 0.")
+    int | None,
+    option("--seed", help="With --sample or --mbr: seed of the random numbers. Default: 0."),
 ]
 
 # Groups of options, which commands take as they are: name to declaration.
@@ -175,7 +188,7 @@ def in_panel(name, declarations):
 
 for _name, _group in (
     ("Search", SEARCH),
-    ("Sampling", {"sample": Sample, **SAMPLING}),
+    ("Sampling", {"sample": Sample, "mbr": Mbr, **SAMPLING}),
     ("Languages", LANGUAGES),
     ("Machine", {**MACHINE, "batch_size": BatchSize}),
 ):

@@ -21,6 +21,7 @@ from kformer_cli.options import (
     BatchSize,
     Ensemble,
     Json,
+    Mbr,
     Model,
     Run,
     Sample,
@@ -135,7 +136,7 @@ _TRANSLATOR = {
 
 
 @with_options(
-    {**SEARCH, "sample": Sample, **SAMPLING, **BESIDE, **_TRANSLATOR, **_BATCH},
+    {**SEARCH, "sample": Sample, "mbr": Mbr, **SAMPLING, **BESIDE, **_TRANSLATOR, **_BATCH},
     sample=False,
     batch_size=64,
 )
@@ -161,8 +162,7 @@ def translate(
     [bold]kformer translate saved_models/en-de --input all.en.gz --output all.de.gz --workers
     8[/bold]
     """
-    if given(options, SAMPLING) and not options["sample"]:
-        raise typer.BadParameter("--temperature, --top-k, --top-p and --seed are for --sample.")
+    _check_kinds(options, n_best)
     check_values({**options, "n_best": n_best})
     check_models(model, options["ensemble"])
     check_output(output)
@@ -171,22 +171,25 @@ def translate(
         return
     for name in given(options, _BATCH):
         raise typer.BadParameter(f"--{name.replace('_', '-')} is for --workers.")
-    if options["alternatives"] is not None and n_best > 1:
-        raise typer.BadParameter("--alternatives and --n-best are two lists: give one of them.")
     total = _number_of_lines(input)
     beside = LinesBeside(options, total)
     with quiet_imports():
         from kformer import streaming
         from kformer.utils.progress import Progress
     translator = _open_translator(model, options)
-    beside.read(isinstance(translator, streaming.Translator))
-    search = given(options, [*SEARCH, *SAMPLING]) | {"sampling": options["sample"] or None}
-    if not options["sample"]:
+    is_run = isinstance(translator, streaming.Translator)
+    if options["mbr"] is not None and not is_run:
+        raise UsageError("A SavedModel's search is fixed: leave --mbr out, or give the run.")
+    beside.read(is_run)
+    search = given(options, [*SEARCH, *SAMPLING]) | {"sampling": _samples(options) or None}
+    if not _samples(options):
         search["beam_size"] = streaming.wide_enough(translator, options["beam_size"], n_best)
     search = streaming.search_options(translator, **search, n_best=n_best)
     batch_size = options["batch_size"]
     if options["alternatives"] is not None:
         search["alternatives"] = n_best = options["alternatives"]
+    if options["mbr"] is not None:
+        search["mbr"] = options["mbr"]
     is_typed = input is None and sys.stdin.isatty()
 
     def translated(lines, first_index):
@@ -211,6 +214,25 @@ def translate(
             chunks = {"chunk_lines": 16 * batch_size, "progress": progress}
             truncated = streaming.translate_lines(lines, translated, write, **chunks)
     streaming.warn_truncated(truncated)
+
+
+def _samples(options):
+    return options["sample"] or options["mbr"] is not None
+
+
+def _check_kinds(options, n_best):
+    """What is searched for, sampled or listed: one of them."""
+    if options["alternatives"] is not None and n_best > 1:
+        raise typer.BadParameter("--alternatives and --n-best are two lists: give one of them.")
+    if given(options, SAMPLING) and not _samples(options):
+        raise typer.BadParameter(
+            "--temperature, --top-k, --top-p and --seed are for --sample and --mbr."
+        )
+    if options["mbr"] is None:
+        return
+    for name in ("sample", "alternatives", "workers"):
+        if options[name]:
+            raise typer.BadParameter(f"--mbr is not for --{name}: leave one out.")
 
 
 def _number_of_lines(input):
