@@ -1,15 +1,15 @@
 """The batch job under kills, by one worker and by two, and its memory.
 
-    python benchmarks/batch.py speed --work DIR [--lines 60000]
+    python benchmarks/batch.py speed --work DIR [--lines 60000] [--model PATH --input FILE]
     python benchmarks/batch.py kills --work DIR [--lines 20000] [--kills 10] [--seed 0]
     python benchmarks/batch.py memory --work DIR [--lines 200000]
 
 `kformer translate --workers` translates short lines by the SavedModel of `many_lines.py`, a tiny
-model of random weights. `speed` has the seconds by one worker and by two, start and loading
-included. `kills` kills the driver or a worker at random times, gives the command again until the
-output is there, and compares it with that of one worker which nobody killed. `memory` has the peak
-of the resident memory of driver and workers, for a twentieth of the lines and for all. The exit
-status is 0 if all outputs are equal.
+model of random weights, or lines of `--input` by `--model`. `speed` has the seconds by one worker
+and by two, start and loading included. `kills` kills the driver or a worker at random times, gives
+the command again until the output is there, and compares it with that of one worker which nobody
+killed. `memory` has the peak of the resident memory of driver and workers, for a twentieth of the
+lines and for all. The exit status is 0 if all outputs are equal.
 """
 
 import argparse
@@ -36,7 +36,11 @@ _KILLED = ("--batch-size", 16)
 def main():
     options = parse()
     options.work.mkdir(parents=True, exist_ok=True)
-    models, source = many_lines.make(options)
+    if options.model:
+        models, source = {"saved_model": options.model.resolve()}, options.input.resolve()
+        options.lines = source.read_bytes().count(b"\n")
+    else:
+        models, source = many_lines.make(options)
     print_command()
     {"speed": speed, "kills": kills, "memory": memory}[options.part](options, models, source)
 
@@ -46,10 +50,16 @@ def parse():
     parser.add_argument("part", choices=("speed", "kills", "memory"))
     parser.add_argument("--work", type=pathlib.Path, required=True)
     parser.add_argument("--lines", type=int)
+    parser.add_argument("--model", type=pathlib.Path)
+    parser.add_argument("--input", type=pathlib.Path)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--backend", default="tensorflow")
     options = parser.parse_args()
+    if bool(options.model) != bool(options.input):
+        parser.error("give --model and --input, or neither")
+    if options.model and options.part == "memory":
+        parser.error("memory makes lines of its own: leave out --model and --input")
     defaults = {"speed": 60_000, "kills": 20_000, "memory": 200_000}
     options.lines = options.lines or defaults[options.part]
     return options
