@@ -2,6 +2,7 @@
 
 python notebooks/build.py                    runs every source once and writes both notebooks of it
 python notebooks/build.py positions          one of them
+python notebooks/build.py --texts            runs nothing; writes new texts beside the old outputs
 python notebooks/build.py --check            runs nothing; says which notebooks are not up to date
 
 A source is notebooks/source/NAME.py in Jupytext's percent format: code cells, and text cells in
@@ -179,17 +180,27 @@ def faults(notebook, language):
     return found
 
 
-def build(name):
+def build(name, runs=True):
     """Runs a source once and writes its notebooks.
 
+    Args:
+        name: str.
+        runs: bool, default `True`. Whether the code is run; else the committed outputs are kept.
+
     Raises:
-        ValueError: the outputs must not be committed; nothing is written.
+        ValueError: the outputs must not be committed, or are those of other code; nothing is
+            written.
     """
     cells = read_source(name)
     notebooks = {language: empty_notebook(name, language, cells) for language in LANGUAGES}
-    # A copy, since nbclient writes the kernel's version into the metadata.
-    executed = copy.deepcopy(notebooks["en"])
-    run(executed)
+    if runs:
+        # A copy, since nbclient writes the kernel's version into the metadata.
+        executed = copy.deepcopy(notebooks["en"])
+        run(executed)
+    else:
+        executed = read_notebook(name, "en")
+        if executed.metadata["kformer"] != notebooks["en"].metadata["kformer"]:
+            raise ValueError(f"{name}: the code is another one now: leave out --texts.")
     for notebook in notebooks.values():
         for cell, done in zip(code_cells(notebook), code_cells(executed), strict=True):
             cell.outputs, cell.execution_count = copy.deepcopy(done.outputs), done.execution_count
@@ -223,6 +234,7 @@ def check(name):
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="default: all")
+    parser.add_argument("--texts", action="store_true", help="keeps the outputs")
     parser.add_argument("--check", action="store_true", help="runs nothing")
     options = parser.parse_args(arguments)
     if unknown := set(options.names) - set(names()):
@@ -232,8 +244,8 @@ def main(arguments=None):
         if options.check:
             found += check(name)
         else:
-            print(f"running {name}", flush=True)
-            build(name)
+            print(f"{'writing' if options.texts else 'running'} {name}", flush=True)
+            build(name, runs=not options.texts)
     for fault in found:
         print(f"{fault}: python notebooks/build.py", file=sys.stderr)
     return 1 if found else 0

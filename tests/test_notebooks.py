@@ -19,12 +19,6 @@ REACHES = {
     "positions": lambda names: names["found"]["RoPE"][1] > 0.9 and names["found"]["none"][1] < 0.5,
     "translation": lambda names: names["exact"] > 0.5,
 }
-# Not built yet: `python notebooks/build.py NAME`, then the name goes from here.
-UNBUILT = {
-    "backend_switching",
-    "encoder_only",
-    "positions",
-}
 SOURCE = """\
 # %% [markdown] lang="en"
 # # A title
@@ -52,13 +46,7 @@ plt.show()
 
 
 @pytest.mark.any_backend(quickest="torch")
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] if name in UNBUILT else [])
-        for name in build.names()
-    ],
-)
+@pytest.mark.parametrize("name", build.names())
 def test_the_code_of_a_notebook_runs(name, monkeypatch, capsys, tmp_path):
     """In this process, which has imported everything: a kernel for each would take minutes."""
     import matplotlib.pyplot as plt
@@ -79,18 +67,11 @@ def test_the_code_of_a_notebook_runs(name, monkeypatch, capsys, tmp_path):
         for output in cell.outputs
         if output.output_type == "stream"
     ]
-    if name not in UNBUILT:
-        assert len(capsys.readouterr().out.splitlines()) == len("".join(committed).splitlines())
+    assert len(capsys.readouterr().out.splitlines()) == len("".join(committed).splitlines())
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(name in UNBUILT, strict=True, reason="unbuilt"))
-        for name in build.names()
-    ],
-)
+@pytest.mark.parametrize("name", build.names())
 def test_a_notebook_is_up_to_date(name):
     assert build.check(name) == []
 
@@ -140,7 +121,16 @@ def test_a_source_becomes_two_notebooks_with_outputs(builder, tmp_path, capsys):
     assert builder.main(["--check"]) == 0
 
     source = pathlib.Path(tmp_path / "source" / "line.py")
+    source.write_text(SOURCE.replace("Two lines", "Three lines"), encoding="utf-8")
+    assert builder.main(["--check"]) == 1 and builder.main(["--texts"]) == 0
+    assert builder.main(["--check"]) == 0
+    changed = json.loads((tmp_path / "line.ipynb").read_text(encoding="utf-8"))
+    assert "Three lines" in "".join(changed["cells"][0]["source"])
+    assert changed["cells"][1] == english["cells"][1]
+
     source.write_text(SOURCE.replace("a word", "another"), encoding="utf-8")
+    with pytest.raises(ValueError, match="leave out --texts"):
+        builder.main(["--texts"])
     capsys.readouterr()
     assert builder.main(["--check"]) == 1
     assert "line.ipynb was not built from this code" in capsys.readouterr().err

@@ -318,19 +318,22 @@ for name, model in models.items():
 # %% [markdown] lang="en"
 # ## Longer than in training
 #
-# To the right of the dashed line, sequences are longer than any in training. Absolute encodings
-# meet positions that did not occur in training; relative ones meet known distances. ALiBi's "near
-# is more important" identifies no single position, but it holds at all lengths. RoPE's periods do
-# not make every length safe: a model trained on short texts meets new angles of the slow pairs, and
-# in language models on long texts its quality does fall unless the base is changed.
+# To the right of the dashed line, sequences are longer than any in training. Whatever solved the
+# task loses there, absolute encodings first: they meet positions that training never showed. T5's
+# bias holds best, since far distances share a number that was trained. RoPE lies between: keys
+# far away come at angles of the slow pairs that training never showed. So its periods do not make
+# every length safe, and in language models on long texts its quality falls unless the base is
+# changed. ALiBi does not solve this task: "near is more important" identifies no single position.
+# But what it does, it does at all lengths.
 
 # %% [markdown] lang="zh"
 # ## 外推：比训练时更长
 #
-# 虚线右边，是训练时从没见过的长度。绝对编码会遇到没训练过的位置；相对编码遇到的仍是熟悉的距
-# 离。ALiBi 的“越近越重要”说不清具体是哪一个位置，但在任何长度上都成立。至于 RoPE，“旋转有周期，
-# 所以多长都能外推”这个说法不可靠：慢的那些维度会转到训练中没出现过的角度，语言模型在长文本上若不调
-# 整底数，质量确实会下降。本任务只看近处两步，所以它不受影响。
+# 虚线右边，是训练时从没见过的长度。凡是学会了这个任务的，到这里都会退步，绝对编码退得最早：它们遇
+# 到了没训练过的位置。T5 偏置最稳，因为远处的距离共用训练过的那几个数。RoPE 居中：离得远的键，在慢的
+# 那些维度上会转到训练中没出现过的角度。可见“旋转有周期，所以多长都能外推”这个说法不可靠；语言模型在
+# 长文本上若不调整底数，质量也确实会下降。ALiBi 没学会这个任务：“越近越重要”说不清具体是哪一个位置；
+# 不过它做得到的，在任何长度上都做得到。
 
 # %%
 figure, axis = plt.subplots(figsize=(8, 4), layout="constrained")
