@@ -54,13 +54,7 @@ def browser():
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
-    for argument in (
-        "headless=new",
-        "no-sandbox",
-        "disable-dev-shm-usage",
-        "hide-scrollbars",
-        "lang=en-US",
-    ):
+    for argument in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "lang=en-US"):
         options.add_argument(f"--{argument}")
     driver = webdriver.Chrome(options=options)
     try:
@@ -75,6 +69,7 @@ def picture(driver, address, text):
 
     metrics = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
     driver.get(address)
     wait = WebDriverWait(driver, _SECONDS)
     wait.until(lambda _: driver.execute_script("return state.models.length > 0"))
