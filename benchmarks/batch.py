@@ -16,6 +16,7 @@ import argparse
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -80,6 +81,7 @@ def start(models, source, output, workers, *more):
 def whole(models, source, output, workers, *more):
     """Seconds of an undisturbed job, and its output."""
     output.unlink(missing_ok=True)
+    shutil.rmtree(output.with_name(f"{output.name}.parts"), ignore_errors=True)
     start_time = time.perf_counter()
     if code := start(models, source, output, workers, *more).wait():
         sys.exit(f"the command ended with {code}")

@@ -2,7 +2,7 @@
 
     python benchmarks/serving.py same [--count 2000] [--dtype float32]
     python benchmarks/serving.py throughput [--shapes tiny,base] [--dtypes float32,int8]
-        [--searches greedy,beam4] [--clients 32] [--seconds 20]
+        [--searches greedy,beam4] [--clients 32] [--seconds 20] [--engine ray]
     python benchmarks/serving.py overload [--shape base] [--seconds 120]
     python benchmarks/serving.py drain [--engine ray]
     python benchmarks/serving.py versions [--count 5]
@@ -340,7 +340,7 @@ def throughput(options):
 
 def one_throughput(options, folder, path, texts, dtype, beam):
     load = (texts, options.clients)
-    with serving(path) as (_, url, _):
+    with serving(path, "--engine", options.engine) as (_, url, _):
         generate("closed", url + PREDICT, *load, 3)
         names = ("kformer_batch_texts_sum", "kformer_batch_texts_count")
         before = [metric(url, name) for name in names]
