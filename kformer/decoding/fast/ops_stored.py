@@ -258,6 +258,23 @@ class Int8Ops(SmoothedOps, StoredOps):
         y = self._byte_product(x, kernel, sums, levels.range) * (largest * unit)
         return y if bias is None else tf.nn.bias_add(y, bias)
 
+    # Attention in float64 where float32 would depend on the other texts: a last bit of activations
+    # is another byte now and then, and a word may be another one.
+
+    def attend(self, query, key, value, scale, bias):
+        # oneDNN has one kernel for the product of one text, and another one for several.
+        tf = self._tf
+        query, key, value, bias = (tf.cast(x, tf.float64) for x in (query, key, value, bias))
+        context = tf.matmul(
+            tf.nn.softmax(tf.matmul(query * scale, key, transpose_b=True) + bias), value
+        )
+        return tf.cast(context, tf.float32)
+
+    def _softmax(self, scores):
+        # Eigen computes exponentials eight at a time, and what is left over one by one.
+        tf = self._tf
+        return tf.cast(tf.nn.softmax(tf.cast(scores, tf.float64)), tf.float32)
+
     def gather(self, table, indices):
         tf = self._tf
         if not isinstance(table, Int8Matrix):

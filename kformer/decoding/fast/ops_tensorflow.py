@@ -77,7 +77,7 @@ class TensorFlowOps(FastOps):
     def attend(self, query, key, value, scale, bias):
         tf = self._tf
         scores = tf.matmul(query * scale, key, transpose_b=True)
-        return tf.matmul(tf.nn.softmax(scores + bias), value)
+        return tf.matmul(self._softmax(scores + bias), value)
 
     def empty_cache(self, rows, heads, steps, head_dim):
         return self._tf.zeros((rows, heads, 0, head_dim))
@@ -87,7 +87,7 @@ class TensorFlowOps(FastOps):
 
     def attend_cache(self, query, key, value, scale, index):
         scores = self._by_eigen(query * scale, key, adj_y=True)
-        return self._rows_of(self._by_eigen(self._tf.nn.softmax(scores), value))
+        return self._rows_of(self._by_eigen(self._softmax(scores), value))
 
     def arrange_source(self, parts, width):
         return parts if width == 1 else self._tf.expand_dims(parts, 2)
@@ -98,8 +98,11 @@ class TensorFlowOps(FastOps):
         beams = (width,) if width > 1 else ()
         query = tf.reshape(query, (-1, *beams, heads, 1, head_dim))
         bias = tf.expand_dims(bias, 2) if width > 1 else bias
-        weights = tf.nn.softmax(self._by_eigen(query, key, adj_y=True) + bias)
+        weights = self._softmax(self._by_eigen(query, key, adj_y=True) + bias)
         return self._rows_of(self._by_eigen(weights, value))
+
+    def _softmax(self, scores):
+        return self._tf.nn.softmax(scores)
 
     def swap(self, x, interleaved):
         tf = self._tf

@@ -12,6 +12,9 @@ from keras import ops
 
 import kformer
 from kformer.decoding.fast.decoder import FastNetwork, backend_ops
+from kformer.decoding.fast.ops_stored import stored_ops
+from kformer.translation import padded
+from tests.export.saved_model.test_export import FROZEN_RUN
 
 pytestmark = pytest.mark.skipif(keras.backend.backend() == "jax", reason="JAX has no fast decoder")
 
@@ -239,3 +242,29 @@ def test_a_layer_norm_is_the_same_at_every_index(rng):
     for rows in range(1, 20):
         found = ops.convert_to_numpy(function(ops.convert_to_tensor(x[-rows:])))
         assert np.array_equal(found, expected[-rows:]), rows
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the graph of an export")
+def test_logits_do_not_depend_on_the_other_texts():
+    """To the last bit: activations that differ a little may become other bytes."""
+    import tensorflow as tf
+
+    translator = kformer.Translator.load(FROZEN_RUN)
+    width, times = 4, [f"{hour}:30 p.m." for hour in range(1, 9)]
+    texts = [" and ".join(times[:size]) for size in (1, 3, 4, 6, 8)]
+    rows = translator.tokenizer.tokenize(texts, special_tokens=True)
+    network = FastNetwork(translator.model, width, stored_ops("int8"))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
+    def logits(source_ids):
+        cache, found = network.init_cache(network.encode(source_ids), 4), []
+        for index, token in enumerate((2, 7, 9)):
+            ids = tf.fill([width * tf.shape(source_ids)[0]], token)
+            step, cache = network.step(ids, cache, index)
+            found.append(step)
+        return tf.stack(found, axis=1)
+
+    together = logits(padded(rows, translator.model.pad_id)).numpy()
+    for number, row in enumerate(rows):
+        alone = logits(np.array([row], "int32")).numpy()
+        assert np.array_equal(alone, together[width * number : width * (number + 1)])
