@@ -10,6 +10,7 @@ from kformer.decoding.batching import batches_by_length
 from kformer.decoding.fast.decoder import ops_in
 from kformer.decoding.options import read_options
 from kformer.decoding.searcher import check_options
+from kformer.documents.translating import DocumentMethods
 from kformer.models import Ensemble
 from kformer.saving import load_run, save_run
 from kformer.text import Tokenizer
@@ -27,7 +28,7 @@ from kformer.utils.checks import check_texts, check_whole
 from kformer.utils.types import Path, Progress, Texts
 
 
-class Translator:
+class Translator(DocumentMethods):
     """A model and its tokenizer.
 
     Args:

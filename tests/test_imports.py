@@ -32,6 +32,7 @@ ORDER = [
     "kformer.saving",
     "kformer.training",
     "kformer.translation",
+    "kformer.documents",
     "kformer.translating",
     "kformer.translator",
     "kformer.evaluation",

@@ -2,6 +2,7 @@
 
 from kformer.decoding.batching import batches_by_length
 from kformer.decoding.fast.ops_stored import has_int8_products
+from kformer.documents.translating import DocumentMethods
 from kformer.export.saved_model.folder import find_version, load_module, read_metadata
 from kformer.translation import Hypothesis, Translation
 from kformer.utils.checks import shown
@@ -41,7 +42,7 @@ def open_saved_model(folder):
     return load_module(folder, metadata), metadata
 
 
-class SavedModelTranslator:
+class SavedModelTranslator(DocumentMethods):
     """Translates with an exported SavedModel. TensorFlow computes, on every Keras backend.
 
     Args:
@@ -97,6 +98,11 @@ class SavedModelTranslator:
             )
         for words in range(0, num_tokens, 8):  # A word has at least one token.
             self._module.signatures["single"](text=tf.constant([" ".join(["a"] * words)]))
+
+    @property
+    def takes_terms(self):
+        """Whether it has the signature `constrained`, so that `translate` takes `terms`."""
+        return "constrained" in self._module.signatures
 
     def __call__(self, texts, *, batch_size=64):
         return [result.text for result in self.translate(texts, batch_size=batch_size)]

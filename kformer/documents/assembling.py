@@ -1,0 +1,213 @@
+"""Writes a translated segment: its tags, marks and kept slices where they belong."""
+
+import bisect
+import dataclasses
+
+from kformer.documents.flattened import TERM
+from kformer.documents.format import BREAK
+from kformer.documents.job import forms_of
+from kformer.documents.placing import Span, placed
+from kformer.documents.words import SPACELESS_SIGN, has_letters
+
+_FULL_STOPS = "。！？；，、：”」』）…"
+
+
+@dataclasses.dataclass
+class Inside:
+    """The tags and marks that belong within a chunk.
+
+    Attributes:
+        spans: list of `Span`, by the offsets of the chunk's source.
+        in_order: bool. Whether they keep their order, as the ends of lines do.
+        keys: set of the indices of their parts.
+    """
+
+    spans: list
+    in_order: bool
+    keys: set
+
+
+class Assembly:
+    """A segment and the chunks of its translation.
+
+    Args:
+        flat: `Flattened`.
+        chunks: list of `Chunk`, in order.
+
+    Attributes:
+        used: list of `Item`. The terms of the glossary that `write` has written.
+    """
+
+    def __init__(self, flat, chunks):
+        self.flat, self.chunks, self.used = flat, chunks, []
+        self._parts = flat.segment.parts
+        self._position = {index: position for position, index in flat.events}
+        self._positions = [position for position, _ in flat.events]
+        self.inside = [self._inside(chunk) for chunk in chunks]
+
+    def phrases(self):
+        """Yields the spans whose translation would tell where they stand, with their texts."""
+        for chunk, inside in zip(self.chunks, self.inside, strict=True):
+            if not inside.in_order:
+                for span in _all(inside.spans):
+                    text = chunk.source[span.start : span.end].strip()
+                    if has_letters(text):
+                        yield span, text
+
+    def _inside(self, chunk):
+        start, end = chunk.start, chunk.end
+        low = bisect.bisect_left(self._positions, start)
+        high = bisect.bisect_right(self._positions, end)
+        keys = {
+            index for _, index in self.flat.events[low:high] if self._is_inside(index, start, end)
+        }
+        if not keys:
+            return Inside([], False, keys)
+        roots, opened, clipped = [], [], False
+
+        def add(span):
+            (opened[-1].children if opened else roots).append(span)
+
+        def offset(position):
+            return chunk.offsets[position - start]
+
+        for index in sorted(keys, reverse=True):  # Outer tags close later.
+            partner = getattr(self._parts[index], "partner", index)
+            if partner < index and self._position[partner] < start:
+                span = Span(0, offset(self._position[index]), None, index)
+                add(span)
+                opened.append(span)
+                clipped = True
+        for index in sorted(keys):
+            part, where = self._parts[index], offset(self._position[index])
+            partner = getattr(part, "partner", None)
+            if partner is None or self._position[partner] == self._position[index]:
+                add(Span(where, where, index))
+            elif partner > index:
+                is_whole = partner in keys
+                stop = offset(self._position[partner]) if is_whole else len(chunk.source)
+                span = Span(where, stop, index, partner if is_whole else None)
+                add(span)
+                opened.append(span)
+                clipped |= not is_whole
+            else:
+                opened.pop()
+        has_break = any(getattr(self._parts[index], "kind", None) == BREAK for index in keys)
+        return Inside(roots, clipped or has_break, keys)
+
+    def _is_inside(self, index, start, end):
+        position = self._position[index]
+        if start < position < end:
+            return True
+        partner = getattr(self._parts[index], "partner", None)
+        return (
+            partner is not None
+            and start < self._position[partner] < end
+            and start <= position <= end
+        )
+
+    def write(self, escape):
+        """The translated segment, as it is written in the document.
+
+        Args:
+            escape: function of a text to what is written for it.
+        """
+        self._out, self._escape, self.used = [], escape, []
+        taken = set().union(*(inside.keys for inside in self.inside))
+        outside = [event for event in self.flat.events if event[1] not in taken]
+        position, number = 0, 0
+        for chunk, inside in zip(self.chunks, self.inside, strict=True):
+            number = self._write_source(position, chunk.start, outside, number, chunk)
+            self._write_chunk(chunk, inside)
+            position = chunk.end
+        self._write_source(position, len(self.flat.text), outside, number, None)
+        return "".join(self._out)
+
+    def _write_source(self, start, end, events, number, before):
+        """Writes what has no translation; returns the number of events that have been written."""
+        text = self.flat.text
+        raws = {item.start: item for item in self.flat.items if start <= item.start < end}
+        virtual = self.flat.virtual
+        gap = [p for p in range(start, end) if p not in virtual]
+        has_events = number < len(events) and events[number][0] <= end
+        if before is not None and not has_events and self._out and start > 0:
+            space = self._space(text, start, gap, before)
+            if space is not None:
+                self._out.append(space)
+                return number
+        position = start
+        while True:
+            while number < len(events) and events[number][0] <= position:
+                self._out.append(self._parts[events[number][1]].raw)
+                number += 1
+            if position >= end:
+                return number
+            if position in raws and raws[position].end <= end:
+                self._out.append(self._raw(raws[position]))
+                position = raws[position].end
+                continue
+            stops = [end, *raws]
+            stops += [events[number][0]] if number < len(events) else []
+            stop = min(p for p in stops if p > position)
+            self._text("".join(text[p] for p in range(position, stop) if p not in virtual))
+            position = stop
+
+    def _space(self, text, start, gap, chunk):
+        """What stands for the white space between two sentences, where the scripts of both sides
+        differ; `None` if it stays.
+        """
+        between = "".join(text[p] for p in gap)
+        before, after = self._out[-1][-1:], chunk.target[:1]
+        if between == " " and before in _FULL_STOPS and SPACELESS_SIGN.match(after):
+            return ""
+        is_spaceless = bool(SPACELESS_SIGN.match(text[start - 1]))
+        if not between and is_spaceless and not SPACELESS_SIGN.match(before) and after.isalnum():
+            return "" if before.isspace() else " "
+        return None
+
+    def _write_chunk(self, chunk, inside):
+        target, spans = chunk.target, chunk.kept
+        marks = placed(
+            chunk.source, target, inside.spans, [span[:2] for span in spans], inside.in_order
+        )
+        position, pending = 0, list(spans)
+        for key, offset in [*marks, (None, len(target))]:
+            while pending and pending[0][1] <= offset:
+                start, end, item = pending.pop(0)
+                self._text(target[position:start])
+                self._out.append(self._raw(item, target[start:end]))
+                position = end
+            self._text(target[position:offset])
+            position = max(position, offset)
+            if key is None:
+                return
+            part = self._parts[key]
+            if getattr(part, "kind", None) == BREAK:
+                while self._out and self._out[-1].isspace():
+                    self._out.pop()
+                if self._out:
+                    self._out[-1] = self._out[-1].rstrip(" ")
+                while position < len(target) and target[position] == " ":
+                    position += 1
+            self._out.append(part.raw)
+
+    def _text(self, text):
+        if text:
+            self._out.append(self._escape(text))
+
+    def _raw(self, item, found=None):
+        """What is written for an item; `found` is what the model wrote for it."""
+        if item.raw is not None:
+            return item.raw
+        if item.kind != TERM:
+            return self._escape(self.flat.text[item.start : item.end])
+        self.used.append(item)
+        forms = forms_of(item, self.flat.text)
+        return self._escape(found if found in forms else forms[0])
+
+
+def _all(spans):
+    for span in spans:
+        if span.end > span.start:
+            yield span
+        yield from _all(span.children)

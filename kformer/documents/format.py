@@ -1,0 +1,162 @@
+"""What a format is: segments with their place in a text, and translations written at these places.
+
+The text of a document is never written anew: a translation replaces the slice of its segment, and
+every other character stays.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+# Kinds of `Mark`. At INLINE a sentence goes on, as around a picture; at BREAK a line ends within a
+# sentence, which stands there for a space; at BOUNDARY a sentence ends, whatever its signs are.
+INLINE, BREAK, BOUNDARY = "inline", "break", "boundary"
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """Text to translate, without the escapes of its format."""
+
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Tag:
+    """One side of a pair of tags within a sentence, such as `<b>` or `</b>`.
+
+    Attributes:
+        raw: str. As it stands in the document.
+        partner: int. The index of the other side among the parts of the segment.
+    """
+
+    raw: str
+    partner: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Mark:
+    """What has no text for a reader, such as a picture or the end of a line.
+
+    Attributes:
+        raw: str. As it stands in the document.
+        kind: str. `INLINE`, `BREAK` or `BOUNDARY`.
+    """
+
+    raw: str
+    kind: str = INLINE
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """Text for a reader that comes out as it went in, such as a code span."""
+
+    raw: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """Text that belongs together, such as a paragraph.
+
+    Attributes:
+        start, end: int. The slice of the document that its translation replaces.
+        parts: tuple of `Text`, `Tag`, `Mark` and `Kept`, in their order.
+    """
+
+    start: int
+    end: int
+    parts: tuple
+
+
+@dataclasses.dataclass(frozen=True)
+class Edit:
+    """A slice of a document and what replaces it."""
+
+    start: int
+    end: int
+    text: str
+
+
+class Format(abc.ABC):
+    """A format of documents.
+
+    Attributes:
+        name: str. What users call it.
+        endings: tuple of str. The endings of its files' names.
+        unwritable: str. What is done with a character that the document's encoding lacks, as
+            `str.encode` names it.
+    """
+
+    name: str
+    endings: tuple
+    unwritable = "strict"
+
+    @abc.abstractmethod
+    def segments(self, text: str) -> Iterator[Segment]:
+        """Yields the segments of a document, in the order of their places."""
+
+    def escapes(self) -> tuple:
+        """Functions of a text to what is written for it: the first whose result is sound counts."""
+        return (str,)
+
+    def is_sound(self, source: str, target: str) -> bool:
+        """Whether the translation of a segment has the structure of its source, both as they are
+        written in the document.
+        """
+        return True
+
+    def encoding(self, content: bytes) -> str | None:
+        """The encoding that a document says it has; `None` if it says nothing."""
+        return None
+
+    def language_edits(self, text: str, target: str | None) -> Iterable[Edit]:
+        """What else changes in a document, such as the name of its language.
+
+        Args:
+            text: str. The document.
+            target: str or `None`. The code of the language that it is translated to.
+        """
+        return ()
+
+
+def edited(text, edits):
+    """A text with some slices replaced.
+
+    Args:
+        text: str.
+        edits: list of `Edit` that do not overlap.
+    """
+    parts, position = [], 0
+    for edit in sorted(edits, key=lambda edit: edit.start):
+        parts += [text[position : edit.start], edit.text]
+        position = edit.end
+    return "".join([*parts, text[position:]])
+
+
+def paired(parts, names):
+    """Parts whose tags know their partners; a tag without one is a boundary.
+
+    Args:
+        parts: list of parts. Tags among them have any partner.
+        names: dict of a tag's index to its name and whether it opens.
+
+    Returns:
+        Tuple of parts.
+    """
+    partner, opened = {}, []
+    for index in sorted(names):
+        name, opens = names[index]
+        if opens:
+            opened.append(index)
+            continue
+        found = next((i for i in reversed(opened) if names[i][0] == name), None)
+        if found is not None:
+            partner |= {found: index, index: found}
+            del opened[opened.index(found) :]
+    return tuple(
+        part
+        if not isinstance(part, Tag)
+        else Tag(part.raw, partner[index])
+        if index in partner
+        else Mark(part.raw, BOUNDARY)
+        for index, part in enumerate(parts)
+    )

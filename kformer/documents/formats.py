@@ -1,0 +1,38 @@
+"""The formats by their names and by the endings of files."""
+
+import pathlib
+
+from kformer.documents.gettext_catalogue import Catalogue
+from kformer.documents.html_pages import HTML
+from kformer.documents.markdown import Markdown
+from kformer.documents.plain_text import Lines, PlainText
+from kformer.documents.subtitles import Subtitles
+from kformer.utils.checks import shown
+
+_FORMATS = (PlainText, HTML, Markdown, Subtitles, Catalogue, Lines)
+FORMATS = tuple(format.name for format in _FORMATS)
+
+
+def format_named(name):
+    """The `Format` of a name.
+
+    Args:
+        name: str, one of `FORMATS`.
+
+    Raises:
+        ValueError: there is no such format.
+    """
+    for format in _FORMATS:
+        if format.name == name:
+            return format()
+    raise ValueError(f"format must be one of {', '.join(FORMATS)}, but {shown(name)} was given.")
+
+
+def format_of(path):
+    """The name of a file's format, by its ending: plain text if no format has it.
+
+    Args:
+        path: path.
+    """
+    ending = pathlib.PurePath(path).suffix.lower()
+    return next((f.name for f in _FORMATS if ending in f.endings), PlainText.name)

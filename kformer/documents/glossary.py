@@ -1,0 +1,176 @@
+"""Terms and their translations."""
+
+import dataclasses
+import pathlib
+
+from kformer.documents.words import tokens
+
+_CASE = "case"
+_MOST_BYTES = 2**26
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A term of a glossary.
+
+    Attributes:
+        source: tuple of str. The forms of the term that are looked for.
+        target: tuple of str. The forms of its translation, one of which must occur; empty for a
+            term that is not translated.
+        matches_case: bool. Whether the case of its letters counts.
+    """
+
+    source: tuple
+    target: tuple = ()
+    matches_case: bool = False
+
+
+class Glossary:
+    """Terms, and how they are translated.
+
+    Where terms overlap, the longest counts. A term is found as whole words; in scripts without
+    spaces between words it may stand anywhere.
+
+    Args:
+        entries: iterable of `Entry`, or of tuples of a source, a target and, as a third, whether
+            the case of letters counts. A source or target is a str, or a tuple of forms; a target
+            of `None` or `""` keeps the term untranslated.
+
+    Raises:
+        ValueError: a term is empty, or has two entries.
+
+    Example:
+    ```python
+    from kformer.documents import Glossary
+
+    glossary = Glossary([("horse", ("Pferd", "Pferde")), ("TensorFlow", None)])
+    [entry.target for _, _, entry in glossary.find("A horse and TensorFlow.")]
+    # [('Pferd', 'Pferde'), ()]
+    ```
+    """
+
+    def __init__(self, entries):
+        self._by_word = {}
+        self._count = 0
+        for entry in entries:
+            self._add(entry if isinstance(entry, Entry) else _entry(*entry))
+
+    def __len__(self):
+        return self._count
+
+    def _add(self, entry):
+        self._count += 1
+        if not entry.source:
+            raise ValueError("An entry of a glossary has no source: give a term.")
+        for form in entry.source:
+            words = _words(form)
+            if not words:
+                raise ValueError(
+                    f"The term {form!r} of a glossary has no word: give a term, or leave it out."
+                )
+            rows = self._by_word.setdefault(words[0].casefold(), [])
+            same = [w for w, e in rows if w == words and e.matches_case == entry.matches_case]
+            if same:
+                raise ValueError(
+                    f"The glossary has two entries for {form!r}: join them, with | between the "
+                    "forms."
+                )
+            rows.append((words, entry))
+            # The longest first, and of one length the exact ones.
+            rows.sort(key=lambda row: (-len(row[0]), not row[1].matches_case))
+
+    def find(self, text):
+        """Finds terms in a text.
+
+        Args:
+            text: str.
+
+        Returns:
+            List of tuples of start, end and `Entry`, in the order of the text.
+        """
+        places = tokens(text)
+        words = [text[start:end] for start, end, _ in places]
+        folded = [word.casefold() for word in words]
+        found, i = [], 0
+        while i < len(words):
+            match = self._match(words, folded, i)
+            if match is None:
+                i += 1
+                continue
+            size, entry = match
+            found.append((places[i][0], places[i + size - 1][1], entry))
+            i += size
+        return found
+
+    def _match(self, words, folded, i):
+        for term, entry in self._by_word.get(folded[i], ()):
+            size = len(term)
+            if entry.matches_case:
+                is_found = words[i : i + size] == term
+            else:
+                is_found = folded[i : i + size] == [word.casefold() for word in term]
+            if is_found:
+                return size, entry
+        return None
+
+    @classmethod
+    def load(cls, path) -> "Glossary":
+        """Reads a file of terms: source and target with a tab between them, a line for each.
+
+        Forms of a term have `|` between them. A line without a target is a term that is not
+        translated. A third column `case` makes the case of letters count. Empty lines, and lines
+        that begin with `#`, are comments.
+
+        Args:
+            path: path of a UTF-8 file.
+
+        Returns:
+            `Glossary`.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: a line is no term; the message has its number.
+        """
+        path = pathlib.Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"The glossary '{path}' does not exist; give a file of terms.")
+        if path.stat().st_size > _MOST_BYTES:
+            raise ValueError(f"The glossary '{path}' is larger than {_MOST_BYTES:,} bytes.")
+        try:
+            text = path.read_bytes().decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"The glossary '{path}' is not UTF-8; save it as UTF-8.") from error
+        glossary = cls([])
+        for number, line in enumerate(text.split("\n"), 1):
+            line = line.removesuffix("\r")
+            if not line.strip() or line.startswith("#"):
+                continue
+            try:
+                glossary._add(_entry_of_line(line))
+            except ValueError as error:
+                raise ValueError(f"Line {number} of the glossary '{path}': {error}") from error
+        return glossary
+
+
+def _entry_of_line(line):
+    columns = [column.strip() for column in line.split("\t")]
+    if len(columns) > 3 or (len(columns) == 3 and columns[2] not in ("", _CASE)):
+        raise ValueError(
+            f"expected a source, a target and perhaps {_CASE}, with tabs between them, but "
+            f"{line[:80]!r} was found."
+        )
+    source, target, case = [*columns, "", ""][:3]
+    return Entry(_forms(source), _forms(target), case == _CASE)
+
+
+def _entry(source, target=None, matches_case=False):
+    sides = [(side,) if isinstance(side, str) else tuple(side or ()) for side in (source, target)]
+    return Entry(*(tuple(form for form in side if form) for side in sides), bool(matches_case))
+
+
+def _forms(column):
+    return tuple(form.strip() for form in column.split("|") if form.strip())
+
+
+def _words(text):
+    return [text[start:end] for start, end, _ in tokens(text)]

@@ -1,0 +1,295 @@
+"""HTML, edited at offsets: tags, attributes, comments and spaces stay as they are."""
+
+import dataclasses
+import html
+import html.parser
+import itertools
+import re
+
+from kformer.documents.format import (
+    BOUNDARY,
+    BREAK,
+    Edit,
+    Format,
+    Kept,
+    Mark,
+    Segment,
+    Tag,
+    Text,
+    paired,
+)
+from kformer.documents.plain_text import reads_on
+from kformer.documents.words import has_letters
+
+# Elements within a sentence. All others end it.
+_INLINE = frozenset(
+    "a abbr acronym b bdi bdo big cite data del dfn em font i ins mark nobr q rb s small span "
+    "strike strong sub sup time tt u".split()
+)
+# Elements whose text is no prose: they stand in a sentence as they are.
+_KEPT = frozenset("code kbd samp var math tt".split())
+# Elements without text for a translator: within a sentence, or between sentences.
+_OPAQUE_INLINE = frozenset("script style svg noembed object canvas audio video map".split())
+_OPAQUE = frozenset("pre textarea template xmp plaintext listing iframe noframes".split())
+_VOID = frozenset(
+    "area base br col embed hr img input link meta param source track wbr basefont frame".split()
+)
+_VOID_INLINE = frozenset("img wbr input embed".split())
+# The start of one of these ends an open element of the same group, whose end tag may be missing.
+_IMPLIED = {
+    **{name: ("p",) for name in "p div ul ol dl table h1 h2 h3 h4 h5 h6 pre form section".split()},
+    "li": ("li",),
+    **{name: ("dt", "dd") for name in ("dt", "dd")},
+    **{name: ("td", "th") for name in ("td", "th")},
+    "tr": ("tr", "td", "th"),
+    "option": ("option",),
+}
+_NOT_TRANSLATED = re.compile(r"\bnotranslate\b")
+_CHARSET = re.compile(rb"<meta[^>]{1,300}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{2,40})", re.I)
+_XML_ENCODING = re.compile(rb"^\s*<\?xml[^>]{1,100}encoding\s*=\s*[\"']([A-Za-z0-9_.:-]{2,40})")
+_LANGUAGE = re.compile(r"(\s(?:xml:)?lang\s*=\s*)(\"[^\"]*\"|'[^']*'|[^\s>\"']+)", re.I)
+
+
+@dataclasses.dataclass
+class _Token:
+    """A piece of a page.
+
+    Attributes:
+        kind: str. "start", "end", "text" or "other".
+        start, end: int. Its slice.
+        name: str. The element.
+        attributes: dict.
+    """
+
+    kind: str
+    start: int
+    end: int = 0
+    name: str = ""
+    attributes: dict = dataclasses.field(default_factory=dict)
+
+
+class _Parser(html.parser.HTMLParser):
+    """Notes where each piece begins. It ends where the next one does."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=False)
+        self._lines = [0, *(match.end() for match in re.finditer("\n", text))]
+        self.tokens = []
+        self.feed(text)
+        self.close()
+        for token, following in itertools.pairwise(self.tokens):
+            token.end = following.start
+        if self.tokens:
+            self.tokens[-1].end = len(text)
+
+    def _add(self, kind, name="", attributes=()):
+        line, column = self.getpos()
+        start = self._lines[line - 1] + column
+        if self.tokens and self.tokens[-1].start == start:
+            # An empty piece, which the parser makes of what it cannot read.
+            self.tokens.pop()
+        self.tokens.append(_Token(kind, start, 0, name, dict(attributes)))
+
+    def handle_starttag(self, tag, attrs):
+        self._add("start", tag, attrs)
+
+    def handle_startendtag(self, tag, attrs):
+        # In HTML the slash means nothing, but within SVG and MathML it ends the element.
+        self._add("start", tag, [*attrs, ("/", "")])
+
+    def handle_endtag(self, tag):
+        self._add("end", tag)
+
+    def handle_data(self, data):
+        self._add("text")
+
+    def handle_entityref(self, name):
+        self._add("text")
+
+    handle_charref = handle_entityref
+
+    def handle_comment(self, data):
+        self._add("other")
+
+    handle_decl = handle_pi = unknown_decl = handle_comment
+
+
+class HTML(Format):
+    """HTML pages and fragments."""
+
+    name = "html"
+    endings = (".html", ".htm", ".xhtml")
+    unwritable = "xmlcharrefreplace"
+
+    def segments(self, text):
+        return segments_of(text)
+
+    def escapes(self):
+        return (lambda text: html.escape(text, quote=False),)
+
+    def encoding(self, content):
+        found = _XML_ENCODING.match(content[:200]) or _CHARSET.search(content[:4096])
+        return found and found[1].decode("ascii")
+
+    def language_edits(self, text, target):
+        if target is None:
+            return
+        for token in _Parser(text).tokens:
+            if token.kind == "start" and token.name == "html":
+                raw = text[token.start : token.end]
+                new = _LANGUAGE.sub(rf'\1"{target}"', raw)
+                if new == raw and not _LANGUAGE.search(raw):
+                    new = f'{raw[:5]} lang="{target}"{raw[5:]}'
+                yield Edit(token.start, token.end, new)
+                return
+
+
+def segments_of(text, offset=0):
+    """Yields the segments of a page or fragment.
+
+    Args:
+        text: str.
+        offset: int, default 0. Its position in a document of another format.
+    """
+    for run in _runs(text, _Parser(text).tokens):
+        segment = _segment(text, run, offset)
+        if segment is not None:
+            yield segment
+
+
+def _runs(text, tokens):
+    """Lists of pairs of a slice and its kind, between the ends of sentences that elements make.
+
+    A kind is "text", "kept", "mark", "line", or a `_Token` of an inline element.
+    """
+    run, stack, position, ends = [], [], 0, _ends_of_elements(tokens)
+    while position < len(tokens):
+        token = tokens[position]
+        end = position + 1
+        if _is_opaque(token):
+            end = ends.get(position, len(tokens) if token.name in _OPAQUE else end)
+        stop = tokens[end - 1].end
+        kind = _kind(token, end > position + 1)
+        if token.kind == "start" and token.name in _IMPLIED:
+            _close(stack, _IMPLIED[token.name])
+        if kind is None:
+            yield run
+            run = []
+        if token.kind == "start" and token.name not in _VOID and end == position + 1:
+            stack.append((token.name, _is_translated(token, stack)))
+        if kind is not None and (not stack or stack[-1][1] or end > position + 1):
+            run.append((token.start, stop, kind))
+        if token.kind == "end":
+            _close(stack, (token.name,))
+        position = end
+    yield run
+
+
+def _is_translated(token, stack):
+    """Whether the text of an element is translated, by its attributes and those around it."""
+    chosen = (token.attributes.get("translate") or "").lower()
+    if chosen in ("yes", "no"):
+        return chosen == "yes"
+    if _NOT_TRANSLATED.search(token.attributes.get("class") or ""):
+        return False
+    return stack[-1][1] if stack else True
+
+
+def _close(stack, names):
+    """Closes the innermost of some elements, and all in it."""
+    for index in range(len(stack) - 1, -1, -1):
+        if stack[index][0] in names:
+            del stack[index:]
+            return
+
+
+def _is_opaque(token):
+    """Whether an element is passed over as a whole."""
+    if token.kind != "start" or token.name in _VOID or "/" in token.attributes:
+        return False
+    is_inline = token.name in _INLINE
+    is_kept = is_inline and not _is_translated(token, [])
+    return is_kept or token.name in _KEPT | _OPAQUE_INLINE | _OPAQUE
+
+
+def _kind(token, is_whole):
+    if token.kind == "text":
+        return "text"
+    if token.kind == "other":
+        return "mark"
+    if is_whole:
+        if token.name in _OPAQUE_INLINE:
+            return "mark"
+        return None if token.name in _OPAQUE else "kept"
+    if token.name == "br":
+        return "line"
+    if token.name in _VOID_INLINE and token.attributes.get("type") != "submit":
+        return "mark"
+    return token if token.name in _INLINE | _KEPT else None
+
+
+def _ends_of_elements(tokens):
+    """For the index of each start tag that has an end tag, the index behind this."""
+    found, opened = {}, {}
+    for index, token in enumerate(tokens):
+        if token.kind == "start" and token.name not in _VOID and "/" not in token.attributes:
+            opened.setdefault(token.name, []).append(index)
+        elif token.kind == "end" and opened.get(token.name):
+            found[opened[token.name].pop()] = index + 1
+    return found
+
+
+def _segment(text, run, offset):
+    """The `Segment` of a run, without what stands around its text; `None` if it has none."""
+    kinds = [kind for _, _, kind in run]
+    texts = {i: text[slice(*run[i][:2])] for i, kind in enumerate(kinds) if kind == "text"}
+    if not any(has_letters(html.unescape(found)) for found in texts.values()):
+        return None
+    shown = [i for i, kind in enumerate(kinds) if kind == "kept" or texts.get(i, "").strip()]
+    first, last = _widened(kinds, shown[0], shown[-1])
+    parts, names = [], {}
+    run = run[first : last + 1]
+    for index, (start, end, kind) in enumerate(run):
+        raw = text[start:end]
+        if kind == "text":
+            decoded = html.unescape(raw)
+            if parts and isinstance(parts[-1], Text):
+                parts[-1] = Text(parts[-1].text + decoded)
+            else:
+                parts.append(Text(decoded))
+        elif kind == "kept":
+            parts.append(Kept(raw))
+        elif kind == "line":
+            parts.append(Mark(raw, _line_kind(text, run, index)))
+        elif kind == "mark":
+            parts.append(Mark(raw))
+        else:
+            names[len(parts)] = (kind.name, kind.kind == "start")
+            parts.append(Tag(raw, -1))
+    return Segment(run[0][0] + offset, run[-1][1] + offset, paired(parts, names))
+
+
+def _widened(kinds, first, last):
+    """The slice of a run that has its text and the other side of each tag in it."""
+    partners = {}
+    opened = []
+    for i, kind in enumerate(kinds):
+        if isinstance(kind, _Token) and kind.kind == "start":
+            opened.append(i)
+        elif isinstance(kind, _Token) and opened and kinds[opened[-1]].name == kind.name:
+            partners[i] = opened.pop()
+            partners[partners[i]] = i
+    while True:
+        inside = [partners.get(i, i) for i in range(first, last + 1)]
+        wider = min([first, *inside]), max([last, *inside])
+        if wider == (first, last):
+            return wider
+        first, last = wider
+
+
+def _line_kind(text, run, index):
+    """Whether a sentence goes on behind `<br>`."""
+    before = next((text[a:b] for a, b, kind in reversed(run[:index]) if kind == "text"), "")
+    after = next((text[a:b] for a, b, kind in run[index + 1 :] if kind == "text"), "")
+    goes_on = before.strip() and after.lstrip()[:1].islower() and reads_on(before, after)
+    return BREAK if goes_on else BOUNDARY

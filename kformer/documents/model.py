@@ -1,0 +1,96 @@
+"""A translator, as a document needs it."""
+
+from kformer.documents.job import Answer
+
+# Texts above this length are parted before a model has seen them, where no tokenizer is at hand.
+_MOST_CHARACTERS = 2000
+
+
+class Model:
+    """A translator and the options of its search.
+
+    Args:
+        translator: `kformer.Translator` or `kformer.export.SavedModelTranslator`.
+        options: dict of keyword arguments of its `translate`.
+    """
+
+    def __init__(self, translator, options):
+        self._translator, self._options = translator, options
+        self._tokenizer = getattr(translator, "tokenizer", None)
+        self._forces = {}
+        self._is_forcible = self._can_force()
+
+    def _can_force(self):
+        if self._tokenizer is None:
+            return self._translator.takes_terms
+        options = self._options
+        if options.get("mbr") or options.get("alternatives"):
+            return False
+        names = ("beam_size", "sampling", "shortlist")
+        own = self._translator.options
+        beam, sampling, shortlist = (options.get(name, getattr(own, name)) for name in names)
+        return beam > 1 and not sampling and not shortlist
+
+    def forces(self, terms):
+        """Whether the search can be told to write terms: a tuple of tuples of forms."""
+        if not self._is_forcible or not terms:
+            return self._is_forcible
+        if self._tokenizer is None:
+            return True
+        return sum(self._size(forms) for forms in terms) <= self._translator.model.max_length // 2
+
+    def _size(self, forms):
+        """The tokens of a term; too many if the vocabulary lacks one."""
+        if forms not in self._forces:
+            vocabulary = self._tokenizer.vocabulary("target")
+            rows = vocabulary.encode(list(forms))
+            is_written = all(row and vocabulary.unknown_id not in row for row in rows)
+            self._forces[forms] = max(map(len, rows)) if is_written else 10**9
+        return self._forces[forms]
+
+    def translate(self, requests):
+        """The `Answer` to each `Request`, in their order. Equal requests are translated once."""
+        answers, pending = {}, []
+        for request in dict.fromkeys(requests):
+            if self._is_too_long(request.text):
+                answers[request] = Answer(" ", True)
+            else:
+                pending.append(request)
+        for has_terms in (False, True):
+            chosen = [request for request in pending if bool(request.terms) == has_terms]
+            answers.update(zip(chosen, self._translated(chosen, has_terms), strict=True))
+        return [answers[request] for request in requests]
+
+    def _translated(self, requests, has_terms):
+        if not requests:
+            return []
+        more = {}
+        if has_terms:
+            more["terms"] = [self._terms(request.terms) for request in requests]
+        texts = [request.text for request in requests]
+        results = self._translator.translate(texts, **more, **self._options)
+        pairs = zip(results, texts, strict=True)
+        return [Answer(result.text, self._is_cut(result, text)) for result, text in pairs]
+
+    def _terms(self, terms):
+        # A SavedModel takes one form of each.
+        return list(terms) if self._tokenizer is not None else [forms[0] for forms in terms]
+
+    def _is_too_long(self, text):
+        if self._tokenizer is None:
+            return len(text) > _MOST_CHARACTERS
+        most = self._translator.model.max_length
+        # A token has a few characters at most: the longest texts are not tokenized to know it.
+        return len(text) > 64 * most or (
+            len(text) > most // 4
+            and len(self._tokenizer.tokenize([text], special_tokens=True)[0]) > most
+        )
+
+    def _is_cut(self, result, text):
+        if result.truncated:
+            return True
+        ids = result.hypotheses[0].ids
+        if self._tokenizer is None or not ids or len(text.split()) < 8:
+            return False
+        # A translation that has no end was cut by the limit of the search.
+        return ids[-1] != self._tokenizer.end_id

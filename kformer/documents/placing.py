@@ -1,0 +1,190 @@
+"""Where the tags of a sentence stand in its translation.
+
+`word_ranges` says which words were translated to which. It knows no model: equal words and phrases
+whose translation is known are anchors, between them the order is taken to be the same. A trained
+alignment can take its place.
+"""
+
+import dataclasses
+
+from kformer.documents.words import tokens
+
+
+@dataclasses.dataclass
+class Span:
+    """A pair of tags, or a mark, within a sentence.
+
+    Attributes:
+        start, end: int. The slice of the sentence's text; equal for a mark.
+        opening, closing: the tags' keys, which `placed` returns; `opening` alone for a mark, and
+            `None` for a tag that stands outside of the sentence.
+        phrase: str. The translation of the span's text alone; `""` if it is not known.
+        children: list of `Span`, in their order.
+    """
+
+    start: int
+    end: int
+    opening: object = None
+    closing: object = None
+    phrase: str = ""
+    children: list = dataclasses.field(default_factory=list)
+
+
+def placed(source, target, spans, atoms=(), in_order=False):
+    """Places spans in a translation.
+
+    Args:
+        source, target: str. A sentence and its translation.
+        spans: list of `Span`, none of which overlap but those within others.
+        atoms: list of pairs, default empty. Slices of the translation that are one word each.
+        in_order: bool, default `False`. Whether the spans keep their order.
+
+    Returns:
+        List of pairs of a key and its position in the translation, in the order in which they are
+        written.
+    """
+    work = _Placing(source, target, atoms, in_order)
+    return work.place(spans, 0, len(work.there))
+
+
+def word_ranges(source_words, target_words, phrases=()):
+    """Which words of a translation belong to each word of its source.
+
+    Args:
+        source_words, target_words: lists of str.
+        phrases: list of tuples of start and end among the source's words and the list of words
+            that they are translated to, default empty.
+
+    Returns:
+        List of pairs of start and end among the target's words, one for each source word.
+    """
+    count, other = len(source_words), len(target_words)
+    ranges = [
+        (i * other // count, max(-(-(i + 1) * other // count), i * other // count + 1))
+        for i in range(count)
+    ]
+    lower_source = [word.casefold() for word in source_words]
+    lower_target = [word.casefold() for word in target_words]
+    for i, word in enumerate(lower_source):
+        if lower_source.count(word) == 1 and lower_target.count(word) == 1:
+            j = lower_target.index(word)
+            ranges[i] = (j, j + 1)
+    for start, end, words in phrases:
+        found = _nearest(lower_target, [word.casefold() for word in words], ranges[start][0])
+        if found is not None:
+            ranges[start:end] = [(found, found + len(words))] * (end - start)
+    return ranges
+
+
+def _nearest(words, phrase, expected):
+    size = len(phrase)
+    starts = [i for i in range(len(words) - size + 1) if size and words[i : i + size] == phrase]
+    return min(starts, key=lambda start: abs(start - expected), default=None)
+
+
+class _Placing:
+    def __init__(self, source, target, atoms, in_order):
+        self.source, self.target, self.in_order = source, target, in_order
+        self.here, self.there = tokens(source), tokens(target, atoms)
+        self._ranges = None
+
+    def place(self, spans, low, high):
+        """Places sibling spans within the tokens from `low` to `high` of the target."""
+        if not spans:
+            return []
+        if self._ranges is None:
+            self._ranges = self._token_ranges(spans)
+        ranged = [(span, *self._range(span, low, high)) for span in spans]
+        if not self.in_order:
+            ranged.sort(key=lambda each: each[1] + each[2])
+        found, position = [], low
+        for index, (span, start, end) in enumerate(ranged):
+            # Each of those that follow needs a token of its own.
+            left = high - sum(1 for other, _, _ in ranged[index + 1 :] if other.end > other.start)
+            if span.end > span.start:
+                start = max(position, min(start, left - 1))
+                end = max(start, min(max(end, start + 1), left), min(start + 1, high))
+            else:
+                start = end = max(position, min(start, left))
+            found += self._written(span, start, end)
+            position = end
+        return found
+
+    def _written(self, span, start, end):
+        if span.end == span.start:
+            return [(span.opening, self._offset(start, span.start))]
+        inner = self.place(span.children, start, end)
+        first = self.there[start][0] if start < len(self.there) else len(self.target)
+        last = self.there[end - 1][1] if end > start else first
+        inner = [(key, min(max(offset, first), last)) for key, offset in inner]
+        before = [] if span.opening is None else [(span.opening, first)]
+        behind = [] if span.closing is None else [(span.closing, last)]
+        return before + inner + behind
+
+    def _offset(self, index, position):
+        """The position before a token, or behind the one before it, as in the source."""
+        follows_space = position == 0 or self.source[position - 1].isspace()
+        if index < len(self.there) and (follows_space or index == 0):
+            return self.there[index][0]
+        return self.there[index - 1][1] if index else len(self.target)
+
+    def _token_ranges(self, spans):
+        """For each source token that is a word, the range of target tokens."""
+        here = [i for i, token in enumerate(self.here) if token[2]]
+        there = [i for i, token in enumerate(self.there) if token[2]]
+        if not here or not there:
+            return {}
+        number = {token: word for word, token in enumerate(here)}
+        ranges = word_ranges(
+            [self.source[slice(*self.here[i][:2])] for i in here],
+            [self.target[slice(*self.there[i][:2])] for i in there],
+            [] if self.in_order else list(self._phrases(spans, number)),
+        )
+        if self.in_order:
+            ranges = word_ranges(list("x" * len(here)), list("y" * len(there)))
+        return {
+            here[word]: (there[start], there[end - 1] + 1)
+            for word, (start, end) in enumerate(ranges)
+        }
+
+    def _phrases(self, spans, number):
+        for span in spans:
+            inside = [number[i] for i in self._inside(span) if i in number]
+            if span.phrase and inside:
+                words = [span.phrase[a:b] for a, b, is_word in tokens(span.phrase) if is_word]
+                yield inside[0], inside[-1] + 1, words
+            yield from self._phrases(span.children, number)
+
+    def _inside(self, span):
+        return [
+            i
+            for i, (start, end, _) in enumerate(self.here)
+            if start >= span.start and end <= span.end
+        ]
+
+    def _range(self, span, low, high):
+        """The range of target tokens of a span."""
+        inside = self._inside(span)
+        ranges = [self._ranges[i] for i in inside if i in self._ranges]
+        if span.end == span.start or not ranges:
+            return self._gap(span, low, high)
+        start, end = min(a for a, _ in ranges), max(b for _, b in ranges)
+        if not self.here[inside[-1]][2]:
+            while end < high and not self.there[end][2]:
+                end += 1
+        if not self.here[inside[0]][2]:
+            while start > low and not self.there[start - 1][2]:
+                start -= 1
+        return max(low, min(start, high)), max(low, min(end, high))
+
+    def _gap(self, span, low, high):
+        """Where a span without words stands: behind the word before it."""
+        before = [i for i, token in enumerate(self.here) if token[1] <= span.start]
+        words = [i for i in before if i in self._ranges]
+        if not words:
+            return low, low
+        position = self._ranges[words[-1]][1]
+        if words[-1] != before[-1]:  # A sign stands between.
+            while position < high and not self.there[position][2]:
+                position += 1
+        return (max(low, min(position, high)),) * 2

@@ -1,0 +1,106 @@
+"""Plain text: paragraphs, ends of lines and indentation are kept."""
+
+import re
+
+from kformer.documents.format import BREAK, Format, Mark, Segment, Text
+from kformer.documents.words import SPACELESS_SIGN, has_letters
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
+# What stands before the text of a line: white space, signs of quotations and lists.
+_PREFIX = re.compile(r"\s*(?:>\s*)*(?:(?:[-*+•‣◦▪–—]|\(?(?:\d{1,3}|[A-Za-z])[.)])(?=\s)\s*)?")
+_CELL = re.compile(r"[^\t]+")
+_ENDS = '.!?…:;。！？：；"”»)'
+# A line as long as this may be wrapped, in spaced scripts and in others.
+_WRAPPED, _WRAPPED_SPACELESS = 50, 25
+
+
+class PlainText(Format):
+    """Plain text.
+
+    A sentence may go on in the next line, if this line looks wrapped. Lists, quotations, indented
+    lines and the cells of tables with tabs stand for themselves.
+    """
+
+    name = "text"
+    endings = (".txt", ".text")
+
+    def segments(self, text):
+        lines = [match.span() for match in _LINE.finditer(text) if match.end() > match.start()]
+        pending = []
+        for start, end in lines:
+            line = text[start:end].rstrip("\r\n")
+            prefix = _PREFIX.match(line).end()
+            cells = [m.span() for m in _CELL.finditer(line, prefix) if has_letters(m[0])]
+            if pending and not (len(cells) == 1 and goes_on(text, pending, start, prefix, line)):
+                yield joined(text, pending)
+                pending = []
+            slices = [trimmed(text, start + a, start + b) for a, b in cells]
+            if len(slices) == 1:
+                pending.append(slices[0])
+            else:
+                yield from (joined(text, [each]) for each in slices)
+        if pending:
+            yield joined(text, pending)
+
+
+class Lines(Format):
+    """Lines that stand for themselves: each is one segment."""
+
+    name = "lines"
+    endings = ()
+
+    def segments(self, text):
+        for match in re.finditer(r"[^\n]+", text):
+            start, end = trimmed(text, *match.span())
+            if start < end:
+                yield joined(text, [(start, end)])
+
+
+def goes_on(text, pending, start, prefix, line):
+    """Whether the sentence of the lines before goes on in a line."""
+    first, last = pending[-1]
+    between = text[last:start]
+    if between.count("\n") + between.replace("\r\n", "").count("\r") != 1 or between.strip():
+        return False
+    begin = text.rfind("\n", 0, first) + 1
+    indent = text[begin:first]
+    if line[:prefix] != indent and (len(pending) > 1 or line[:prefix].strip() or prefix > 3):
+        # The signs of a list stand in its first line; what follows is indented as far.
+        if not (line[:prefix].isspace() and prefix == len(indent) and indent.strip()):
+            return False
+    elif line[:prefix].strip() and line[:prefix].strip(" >"):
+        return False
+    return reads_on(text[first:last], line[prefix:])
+
+
+def reads_on(before, after):
+    """Whether a sentence goes on from one line to the next, by what stands there."""
+    last, sign = before.rstrip()[-1:], after.lstrip()[:1]
+    if sign.islower() and last not in ".!?。！？":
+        return True
+    if last in _ENDS and sign.isupper():
+        # A paragraph that is wrapped at the end of a sentence: nothing goes on, nothing is lost.
+        return False
+    if SPACELESS_SIGN.match(last or " "):
+        return len(before) >= _WRAPPED_SPACELESS and last not in _ENDS
+    return len(before) >= _WRAPPED and last not in ".!?"
+
+
+def joined(text, slices):
+    """A segment of slices of lines, with the ends of lines between them."""
+    parts, position = [], None
+    for start, end in slices:
+        if position is not None:
+            parts.append(Mark(text[position:start], BREAK))
+        parts.append(Text(text[start:end]))
+        position = end
+    return Segment(slices[0][0], slices[-1][1], tuple(parts))
+
+
+def trimmed(text, start, end):
+    """A slice without the white space around it."""
+    while start < end and text[start].isspace():
+        start += 1
+    while end > start and text[end - 1].isspace():
+        end -= 1
+    return start, end

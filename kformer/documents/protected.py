@@ -1,0 +1,71 @@
+"""Texts that come out as they went in: addresses, placeholders, code, and numbers with units."""
+
+import re
+
+# What a program fills in or a reader types: the model does not see it.
+HIDDEN, VISIBLE = "hidden", "visible"
+
+_URL = r"""(?:https?|ftp|file)://[^\s<>"'`|{}\u3000-\u303f\uff00-\uffef\u4e00-\u9fff]+"""
+_WWW = r"""www\.[A-Za-z0-9-]+\.[^\s<>"'`|{}\u3000-\u303f\uff00-\uffef\u4e00-\u9fff]+"""
+_MAIL = r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})+"
+_PLACEHOLDERS = (
+    r"\{\{[^{}\n]{1,80}\}\}",  # {{ name }}
+    r"\{%[^{}\n]{1,80}%\}",  # {% block %}
+    r"\$\{[^{}\n]{1,80}\}",  # ${name}
+    r"\{[A-Za-z_]?[\w.\[\]]{0,60}(?:![rsa])?(?::[^{}\n]{0,20})?\}",  # {0}, {name:.2f}
+    r"%\([A-Za-z_]\w{0,60}\)[-#0 +]{0,3}\d{0,3}(?:\.\d{1,3})?[a-zA-Z]",  # %(name)s
+    r"%(?:\d{1,2}\$)?[-#0+]{0,3}\d{0,3}(?:\.\d{1,3})?(?:hh|ll|[hlLzjt])?"
+    r"[diouxXeEfFgGcrsaAp](?!\w)",
+    r"%%",
+    r"%\d{1,2}(?!\w)",  # %1 of Qt
+    r"\$[A-Z_][A-Z0-9_]{1,60}\b",  # $NAME
+)
+_CODE = (r"``[^`\n]{1,200}``", r":[a-z][a-z:+-]{1,30}:`[^`\n]{1,200}`", r"`[^`\n]{1,200}`_{0,2}")
+_UNITS = (
+    "km/h|m/s|km²|m²|m³|cm²|km|cm|mm|µm|nm|kg|mg|µg|g|t|ml|cl|dl|l|L|ms|µs|ns|min|h|s|Hz|kHz|MHz|GHz"
+    "|kW|MW|kWh|W|V|mV|A|mA|Ah|mAh|J|kJ|kcal|Pa|hPa|kPa|bar|N|K|°C|°F|°|dB|px|pt|em|rem|bit|kB|KB"
+    "|MB|GB|TB|KiB|MiB|GiB|Mbit/s|Gbit/s|Mbps|Gbps|ft|mph|lb|oz|%|‰|€|\\$|£|¥|EUR|USD|GBP|CNY"
+)
+_AMOUNT = r"\d{1,30}(?:[.,\u00a0\u202f]\d{1,30}){0,10}"
+_NUMBER = (
+    rf"(?<![\w.,])(?:[€$£¥]\s?{_AMOUNT}(?![\w])"
+    rf"|[-−+±]?{_AMOUNT}[ \u00a0\u202f]?(?:{_UNITS})(?![A-Za-z0-9²³/]))"
+)
+_HIDDEN = re.compile("|".join([*_CODE, _URL, _WWW, _MAIL, *_PLACEHOLDERS]))
+_VISIBLE = re.compile(_NUMBER)
+# What ends a sentence and not an address.
+_BEHIND = ".,;:!?)]}'\"»”’…*_"
+
+
+def protected(text):
+    """The slices of a text that come out as they went in.
+
+    Args:
+        text: str.
+
+    Returns:
+        List of tuples of start, end and kind, in their order: `HIDDEN` for what a model need not
+        see, such as an address, `VISIBLE` for a number with its unit.
+    """
+    found = []
+    for match in _HIDDEN.finditer(text):
+        end = match.end()
+        if "://" in match[0] or match[0].startswith("www."):
+            end = match.start() + len(_without_end(match[0]))
+        found.append((match.start(), end, HIDDEN))
+    for match in _VISIBLE.finditer(text):
+        found.append((match.start(), match.end(), VISIBLE))
+    found.sort()
+    kept = []
+    for each in found:
+        if not kept or each[0] >= kept[-1][1]:
+            kept.append(each)
+    return kept
+
+
+def _without_end(address):
+    while address and address[-1] in _BEHIND:
+        if address[-1] == ")" and address.count("(") >= address.count(")"):
+            break
+        address = address[:-1]
+    return address

@@ -1,0 +1,59 @@
+"""Files of terms, and where terms occur."""
+
+import pytest
+
+from kformer.documents import Entry, Glossary
+
+pytestmark = pytest.mark.any_backend
+
+
+def found(glossary, text):
+    return [(text[start:end], entry.target) for start, end, entry in glossary.find(text)]
+
+
+def test_a_file(tmp_path):
+    path = tmp_path / "terms.tsv"
+    path.write_text(
+        "\ufeff# animals\n\ndog|dogs\tHund|Hunde\nGit\t\tcase\r\n机器学习\tmachine learning\n",
+        encoding="utf-8",
+    )
+    glossary = Glossary.load(path)
+    assert len(glossary) == 3
+    assert found(glossary, "Two Dogs, git and Git; dogma") == [
+        ("Dogs", ("Hund", "Hunde")),
+        ("Git", ()),
+    ]
+    assert found(glossary, "我学机器学习吗") == [("机器学习", ("machine learning",))]
+
+
+def test_the_longest_term_counts():
+    glossary = Glossary([("a b", "1"), ("a", "2"), Entry(("a b c",), ("3",)), ("A", "4", True)])
+    assert found(glossary, "a b c a b A x a") == [
+        ("a b c", ("3",)),
+        ("a b", ("1",)),
+        ("A", ("4",)),
+        ("a", ("2",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("a\tb\tnoun", "Line 2 of the glossary '.*': expected a source, a target and perhaps case"),
+        ("\tb", "Line 2 .*has no source"),
+        ("ok\tagain", "Line 2 .*two entries for 'ok'"),
+    ],
+)
+def test_a_line_that_is_no_term(tmp_path, line, message):
+    path = tmp_path / "terms.tsv"
+    path.write_text(f"ok\tgut\n{line}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        Glossary.load(path)
+
+
+def test_a_file_that_is_none(tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        Glossary.load(tmp_path / "none.tsv")
+    (tmp_path / "latin.tsv").write_bytes(b"\xff\tb\n")
+    with pytest.raises(ValueError, match="not UTF-8"):
+        Glossary.load(tmp_path / "latin.tsv")
