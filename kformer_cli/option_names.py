@@ -15,7 +15,8 @@ _OTHERS = (
     "beam_size length_penalty length_ratio length_offset repetition_penalty no_repeat_ngram_size "
     "max_text_bytes n_best early_stopping shortlist temperature top_k top_p source_language "
     "target_language ensemble dtype tokenize batch_size signatures revision "
-    "workers field output_field mbr scores backend threads"
+    "workers field output_field mbr scores backend threads document format language_pair glossary "
+    "split strict"
 )
 FLAGS = {name: f"--{name.replace('_', '-')}" for name in _OTHERS.split()}
 FLAGS |= {"sampling": "--sample"}

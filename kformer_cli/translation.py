@@ -12,6 +12,13 @@ import typer
 
 from kformer_cli.beside import BESIDE, LinesBeside
 from kformer_cli.checks import check_models, check_output, check_run, check_sides, check_values
+from kformer_cli.documents import (
+    DOCUMENTS,
+    check_documents,
+    end_lines,
+    lines_translator,
+    translate_file,
+)
 from kformer_cli.environment import Interrupted, UsageError, quiet_imports
 from kformer_cli.options import (
     LANGUAGES,
@@ -136,8 +143,19 @@ _TRANSLATOR = {
 
 
 @with_options(
-    {**SEARCH, "sample": Sample, "mbr": Mbr, **SAMPLING, **BESIDE, **_TRANSLATOR, **_BATCH},
+    {
+        **DOCUMENTS,
+        **SEARCH,
+        "sample": Sample,
+        "mbr": Mbr,
+        **SAMPLING,
+        **BESIDE,
+        **_TRANSLATOR,
+        **_BATCH,
+    },
     sample=False,
+    split=False,
+    strict=False,
     batch_size=64,
 )
 def translate(
@@ -163,23 +181,20 @@ def translate(
     8[/bold]
     """
     _check_kinds(options, n_best)
+    check_documents(options, input, n_best, scores)
     check_values({**options, "n_best": n_best})
     check_models(model, options["ensemble"])
     check_output(output)
     if options["workers"] is not None:
-        _translate_by_workers(model, input, output, n_best, scores, options)
-        return
-    for name in given(options, _BATCH):
-        raise typer.BadParameter(f"--{name.replace('_', '-')} is for --workers.")
-    total = _number_of_lines(input)
+        return _translate_by_workers(model, input, output, n_best, scores, options)
+    total = _number_of_lines(input) if options["document"] is None else None
     beside = LinesBeside(options, total)
     with quiet_imports():
         from kformer import streaming
         from kformer.utils.progress import Progress
     translator = _open_translator(model, options)
     is_run = isinstance(translator, streaming.Translator)
-    if options["mbr"] is not None and not is_run:
-        raise UsageError("A SavedModel's search is fixed: leave --mbr out, or give the run.")
+    mbr = _mbr(options, is_run)
     beside.read(is_run)
     search = given(options, [*SEARCH, *SAMPLING]) | {"sampling": _samples(options) or None}
     if not _samples(options):
@@ -188,8 +203,10 @@ def translate(
     batch_size = options["batch_size"]
     if options["alternatives"] is not None:
         search["alternatives"] = n_best = options["alternatives"]
-    if options["mbr"] is not None:
-        search["mbr"] = options["mbr"]
+    search |= mbr
+    if options["document"] is not None:
+        return translate_file(translator, output, options, {"batch_size": batch_size, **search})
+    translator = lines_translator(translator, options)
     is_typed = input is None and sys.stdin.isatty()
 
     def translated(lines, first_index):
@@ -213,7 +230,14 @@ def translate(
         with open(input, "rb") if input is not None else sys.stdin.buffer as lines:
             chunks = {"chunk_lines": 16 * batch_size, "progress": progress}
             truncated = streaming.translate_lines(lines, translated, write, **chunks)
-    streaming.warn_truncated(truncated)
+    end_lines(translator, truncated, options)
+
+
+def _mbr(options, is_run):
+    """The option --mbr as a keyword argument, if it is set."""
+    if options["mbr"] is not None and not is_run:
+        raise UsageError("A SavedModel's search is fixed: leave --mbr out, or give the run.")
+    return given(options, ["mbr"])
 
 
 def _samples(options):
@@ -228,6 +252,8 @@ def _check_kinds(options, n_best):
         raise typer.BadParameter(
             "--temperature, --top-k, --top-p and --seed are for --sample and --mbr."
         )
+    for name in given(options, _BATCH) if options["workers"] is None else ():
+        raise typer.BadParameter(f"--{name.replace('_', '-')} is for --workers.")
     if options["mbr"] is None:
         return
     for name in ("sample", "alternatives", "workers"):

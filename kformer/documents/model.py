@@ -1,9 +1,12 @@
 """A translator, as a document needs it."""
 
+import re
+
 from kformer.documents.job import Answer
 
 # Texts above this length are parted before a model has seen them, where no tokenizer is at hand.
 _MOST_CHARACTERS = 2000
+_BREAKS = re.compile("[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 
 
 class Model:
@@ -70,7 +73,9 @@ class Model:
         texts = [request.text for request in requests]
         results = self._translator.translate(texts, **more, **self._options)
         pairs = zip(results, texts, strict=True)
-        return [Answer(result.text, self._is_cut(result, text)) for result, text in pairs]
+        return [
+            Answer(_one_line(result.text), self._is_cut(result, text)) for result, text in pairs
+        ]
 
     def _terms(self, terms):
         # A SavedModel takes one form of each.
@@ -94,3 +99,8 @@ class Model:
             return False
         # A translation that has no end was cut by the limit of the search.
         return ids[-1] != self._tokenizer.end_id
+
+
+def _one_line(text):
+    """A text without line breaks, which would move what follows."""
+    return _BREAKS.sub(" ", text)

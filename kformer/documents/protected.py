@@ -21,10 +21,15 @@ _PLACEHOLDERS = (
     r"\$[A-Z_][A-Z0-9_]{1,60}\b",  # $NAME
 )
 _CODE = (r"``[^`\n]{1,200}``", r":[a-z][a-z:+-]{1,30}:`[^`\n]{1,200}`", r"`[^`\n]{1,200}`_{0,2}")
-_UNITS = (
-    "km/h|m/s|km²|m²|m³|cm²|km|cm|mm|µm|nm|kg|mg|µg|g|t|ml|cl|dl|l|L|ms|µs|ns|min|h|s|Hz|kHz|MHz|GHz"
-    "|kW|MW|kWh|W|V|mV|A|mA|Ah|mAh|J|kJ|kcal|Pa|hPa|kPa|bar|N|K|°C|°F|°|dB|px|pt|em|rem|bit|kB|KB"
-    "|MB|GB|TB|KiB|MiB|GiB|Mbit/s|Gbit/s|Mbps|Gbps|ft|mph|lb|oz|%|‰|€|\\$|£|¥|EUR|USD|GBP|CNY"
+_UNITS = "|".join(
+    sorted(
+        "km/h m/s km² m² m³ cm² km cm mm µm nm m kg mg µg g t ml cl dl l L ms µs ns min h s Hz kHz "
+        "MHz GHz kW MW kWh W V mV mA Ah mAh kJ kcal Pa hPa kPa bar °C °F ° dB px pt em rem bit kB "
+        "KB MB GB TB KiB MiB GiB Mbit/s Gbit/s Mbps Gbps ft mph lb oz % ‰ € \\$ £ ¥ EUR USD GBP "
+        "CNY".split(),
+        key=len,
+        reverse=True,
+    )
 )
 _AMOUNT = r"\d{1,30}(?:[.,\u00a0\u202f]\d{1,30}){0,10}"
 _NUMBER = (

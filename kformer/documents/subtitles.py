@@ -51,18 +51,21 @@ class Subtitles(Format):
         # Lines of subtitles are short: a line that does not end a sentence goes on.
         return reads_on(said, plain) or said.rstrip()[-1:] not in '.!?…:"”»。！？♪'
 
+    def escapes(self):
+        # SRT has no escapes: what looks like a tag in a translation is left out.
+        return str, lambda text: _TAG.sub("", text).replace("-->", "→")
+
     def is_sound(self, source, target):
-        """Whether there are the same times, and no line of a subtitle is empty."""
-        heads = [match[0] for match in _HEAD.finditer(target)]
-        if heads != [match[0] for match in _HEAD.finditer(source)]:
-            return False
-        return all(len(_LINE.findall(text)) for text in _HEAD.split(target)) and _blanks(
-            source
-        ) == _blanks(target)
+        """Whether there are the same times and tags, and no line of a subtitle is empty."""
+        return _shape(source) == _shape(target)
 
 
-def _blanks(text):
-    return len(re.findall(r"(?:\r\n|\r|\n)[ \t]*(?=[\r\n])", text))
+def _shape(text):
+    blanks = len(re.findall(r"(?:\r\n|\r|\n)[ \t]*(?=[\r\n])", text))
+    heads = [match[0] for match in _HEAD.finditer(text)]
+    tags = sorted(match[0] for match in _TAG.finditer(text))
+    lines = [line for line in _LINE.findall(text) if _TAG.sub("", line).strip()]
+    return heads, blanks, tags, len(lines)
 
 
 def _segment(text, slices):

@@ -41,6 +41,7 @@ class Report:
         parted: int. Sentences that were translated in parts, since they were too long, or since
             what is kept had not come out.
         cut: int. Parts that the model cut, as nothing shorter could be asked for.
+        cut_at: list of int. Where the segments of such parts begin in the document.
         untranslated: int. Parts for which the model returned nothing, and segments whose
             translation would have broken the document; they stand as they were.
         terms: list of `TermUse`, in the order in which they were found.
@@ -50,15 +51,25 @@ class Report:
     sentences: int = 0
     parted: int = 0
     cut: int = 0
+    cut_at: list = dataclasses.field(default_factory=list)
     untranslated: int = 0
     terms: list = dataclasses.field(default_factory=list)
 
+    def add(self, other):
+        """Adds the numbers of another report; the positions of what was cut stay apart."""
+        for name in ("segments", "sentences", "parted", "cut", "untranslated"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for use in other.terms:
+            self._add_use(use.source, use.target, use.found, use.used)
+
     def add_term(self, entry, found, used):
         """Counts occurrences of an entry of the glossary."""
-        source = entry.source[0]
+        self._add_use(entry.source[0], entry.target, found, used)
+
+    def _add_use(self, source, target, found, used):
         use = next((use for use in self.terms if use.source == source), None)
         if use is None:
-            use = TermUse(source, entry.target)
+            use = TermUse(source, target)
             self.terms.append(use)
         use.found += found
         use.used += used
@@ -173,7 +184,9 @@ class _Window:
         for job in jobs:
             every = list(job.all_jobs())
             report.parted += len(every) > 2
-            report.cut += sum(each.is_cut for each in every)
+            if any(each.is_cut for each in every):
+                report.cut += sum(each.is_cut for each in every)
+                report.cut_at.append(work.flat.segment.start)
             report.untranslated += sum(each.is_kept for each in every)
         for item in work.flat.items:
             if item.kind == TERM:

@@ -1,0 +1,198 @@
+"""HTML, Markdown, SRT and PO: the structure stays, every tag and time stands once, and nothing is
+left without a translation. Parsers of others read both sides.
+"""
+
+import html5lib
+import polib
+import pytest
+
+from benchmarks.documents import Function, Generator, compare, reverse, structure
+from kformer.documents import Glossary, format_of, translate_document
+from tests.documents.fakes import Fake
+
+pytestmark = pytest.mark.any_backend
+FORMATS = ("html", "srt", "po", "markdown")
+
+
+def translated(text, format, function=str.upper, **options):
+    return translate_document(Fake(function), text, format, **options).text
+
+
+@pytest.mark.parametrize("function", [str.upper, reverse])
+@pytest.mark.parametrize("name", FORMATS)
+def test_generated_documents(name, function):
+    maker = Generator(name, seed=1)
+    for _ in range(8):
+        text = maker.document()
+        assert compare(name, text, Function(function))[0] == [], text
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_model_that_loses_what_it_does_not_know(name):
+    """Every translation is one word: nothing but the sentences may change."""
+    maker = Generator(name, seed=2)
+    for _ in range(4):
+        text = maker.document()
+        found = translated(text, name, lambda text: "word")
+        assert structure(name, found) == structure(name, text)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_signs_of_the_format_in_a_translation(name):
+    """What a model writes is text, whatever it looks like."""
+    wild = '# <b>*a* [x](y) `z` "q" \\ &amp; --> 1. | _u_'
+    text = Generator(name, seed=3).document()
+    found = translated(text, name, lambda text: wild)
+    assert structure(name, found) == structure(name, text)
+
+
+HTML = """<!doctype html><html lang=en><head><title>A page</title>
+<script>let a = "Not me";</script></head><body class='b'>
+<p title="Not me">A <b>big <i>dog</i></b> runs.   It <a href="?a=1&amp;b=2">barks</a>!
+<div translate="no">Not me <p translate=yes>But me</p></div>
+<p>Type <kbd>Ctrl-C</kbd> or <span class="notranslate">Not me</span>.<br>Next<br>line<img src=i>
+<pre>Not me</pre><li>One<li>Two &lt; 3 &copy; <b>unclosed
+</body></html>
+"""
+
+
+def test_html():
+    found = translated(HTML, "html", target_language="de")
+    assert found.count("Not me") == HTML.count("Not me")
+    assert 'A <b>BIG <i>DOG</i></b> RUNS.   IT <a href="?a=1&amp;b=2">BARKS</a>!' in found
+    assert '<html lang="de">' in found and "<title>A PAGE</title>" in found
+    assert "<p translate=yes>BUT ME</p>" in found
+    assert 'TYPE <kbd>Ctrl-C</kbd> OR <span class="notranslate">Not me</span>.<br>NEXT' in found
+    assert "<li>TWO &lt; 3 © <b>UNCLOSED\n</body>" in found
+    assert structure("html", found) == structure("html", HTML)
+
+
+def test_tags_follow_their_words():
+    """A phrase whose translation is known tells where its tag stands."""
+    words = {"the red house": "la maison rouge", "red": "rouge", "house": "maison"}
+    text = "<p>the <b>red</b> <i>house</i></p>"
+    found = translated(text, "html", lambda text: words.get(text, text))
+    assert found == "<p>la <i>maison</i> <b>rouge</b></p>"
+
+
+def test_a_page_in_another_encoding():
+    page = '<meta charset="iso-8859-1"><p>ä house</p>'.encode("latin-1")
+    found = translate_document(Fake(lambda text: "ä → b"), page, "html").text
+    assert found == '<meta charset="iso-8859-1"><p>ä &#8594; b</p>'.encode("latin-1")
+    assert html5lib.parse(found, namespaceHTMLElements=False).find(".//p").text == "ä → b"
+
+
+SRT = """1\r
+00:00:01,000 --> 00:00:02,500\r
+<i>Hello, my</i>\r
+old friend. I am\r
+\r
+2\r
+00:00:03,000 --> 00:00:04,000 X1:10\r
+here {\\an8}again.\r
+- Who?\r
+"""
+
+
+def test_a_sentence_over_two_subtitles():
+    fake = Fake(str.upper)
+    found = translate_document(fake, SRT, "srt").text
+    assert found == (
+        SRT.replace("Hello, my", "HELLO, MY")
+        .replace("old friend. I am", "OLD FRIEND. I AM")
+        .replace("here {\\an8}again.", "HERE {\\an8}AGAIN.")
+        .replace("Who", "WHO")
+    )
+    assert "I am here again." in fake.asked
+
+
+PO = """msgid ""
+msgstr ""
+"Language: \\n"
+"Content-Type: text/plain; charset=UTF-8\\n"
+
+#, python-format
+msgid "Open %(name)s in <b>\\"new\\"</b> windows"
+msgstr ""
+
+msgid "Done"
+msgstr "Fertig"
+
+msgid ""
+"One line.\\n"
+"\\n"
+"  * item\\n"
+msgstr ""
+
+msgid "%d file"
+msgid_plural "%d files"
+msgstr[0] ""
+msgstr[1] ""
+
+#~ msgid "old"
+#~ msgstr ""
+"""
+
+
+def test_po():
+    found = translated(PO, "po", target_language="fr")
+    by_id = {entry.msgid: entry for entry in polib.pofile(found)}
+    assert by_id['Open %(name)s in <b>"new"</b> windows'].msgstr == (
+        'OPEN %(name)s IN <b>"NEW"</b> WINDOWS'
+    )
+    assert by_id["Done"].msgstr == "Fertig"
+    assert by_id["One line.\n\n  * item\n"].msgstr == "ONE LINE.\n\n  * ITEM\n"
+    assert by_id["%d file"].msgstr_plural == {0: "%d FILE", 1: "%d FILES"}
+    assert by_id["old"].msgstr == "" and polib.pofile(found).metadata["Language"] == "fr"
+
+
+MARKDOWN = """---
+title: keep
+---
+# A *small* title
+
+A `code` and a [link](http://x.y "t"), **bold
+words**. Then <https://auto.link> and snake_case.
+
+- [ ] a task
+- [ref][1]
+  goes on
+
+> quoted
+> text
+
+| Head | B |
+|---|---|
+| a cell | `x` |
+
+```
+keep
+```
+
+[1]: http://ref
+"""
+
+
+def test_markdown():
+    found = translated(MARKDOWN, "markdown")
+    expected = MARKDOWN
+    for part in (
+        "A *small* title;A ;and a [link];**bold\nwords**. Then;and snake_case;a task;[ref];goes on;"
+        "quoted;text;Head | B;a cell"
+    ).split(";"):
+        expected = expected.replace(part, part.upper())
+    assert found == expected
+
+
+def test_terms_within_tags():
+    glossary = Glossary([("horse", "Pferd"), ("big dog", "Hündchen")])
+    found = translate_document(
+        Fake(str.lower), "<p>A <b>Horse</b> and a big dog.</p>", "html", glossary=glossary
+    )
+    assert found.text == "<p>a <b>Pferd</b> and a Hündchen.</p>"
+    assert [(use.found, use.used) for use in found.report.terms] == [(1, 1), (1, 1)]
+
+
+def test_the_format_of_a_file():
+    names = {"a.HTML": "html", "b.md": "markdown", "c.srt": "srt", "d.pot": "po", "README": "text"}
+    assert {name: format_of(name) for name in names} == names
