@@ -245,11 +245,11 @@ def _entries(text):
     ]
 
 
-def untranslated(text):
-    """The entries of a catalogue that have no translation, or one with other tags or line ends."""
+def untranslated(source, text):
+    """The entries that had no translation, and have none now, or one with other tags or lines."""
     bad = []
-    for entry in polib.pofile(text):
-        if entry.obsolete or entry.fuzzy:
+    for before, entry in zip(polib.pofile(source), polib.pofile(text), strict=True):
+        if before.obsolete or before.msgstr or any(before.msgstr_plural.values()):
             continue
         for value in [entry.msgstr] if not entry.msgid_plural else entry.msgstr_plural.values():
             same = value.count("\n") == entry.msgid.count("\n")
@@ -296,7 +296,7 @@ def compare(name, text, translator):
         words, fixed = words_of(name, text)
         now, now_fixed = words_of(name, found.text)
         if name == "po":
-            differing += ["words"] if untranslated(found.text) else []
+            differing += ["words"] if untranslated(text, found.text) else []
         elif words != now:
             differing.append("words")
         if name != "po" and fixed != now_fixed:

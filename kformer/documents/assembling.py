@@ -81,7 +81,8 @@ class Assembly:
         for index in sorted(keys):
             part, where = self._parts[index], offset(self._position[index])
             partner = getattr(part, "partner", None)
-            if partner is None or self._position[partner] == self._position[index]:
+            is_empty = partner in keys and offset(self._position[partner]) == where
+            if partner is None or is_empty:
                 add(Span(where, where, index))
             elif partner > index:
                 is_whole = partner in keys
@@ -113,6 +114,7 @@ class Assembly:
             escape: function of a text to what is written for it.
         """
         self._out, self._escape, self.used = [], escape, []
+        self._written, self._num_items = [], 0
         taken = set().union(*(inside.keys for inside in self.inside))
         outside = [event for event in self.flat.events if event[1] not in taken]
         position, number = 0, 0
@@ -122,6 +124,12 @@ class Assembly:
             position = chunk.end
         self._write_source(position, len(self.flat.text), outside, number, None)
         return "".join(self._out)
+
+    @property
+    def is_complete(self):
+        """Whether each tag, mark and kept slice was written, and once."""
+        has_parts = sorted(self._written) == [index for _, index in self.flat.events]
+        return has_parts and self._num_items == len(self.flat.items)
 
     def _write_source(self, start, end, events, number, before):
         """Writes what has no translation; returns the number of events that have been written."""
@@ -138,7 +146,7 @@ class Assembly:
         position = start
         while True:
             while number < len(events) and events[number][0] <= position:
-                self._out.append(self._parts[events[number][1]].raw)
+                self._part(events[number][1])
                 number += 1
             if position >= end:
                 return number
@@ -189,7 +197,11 @@ class Assembly:
                     self._out[-1] = self._out[-1].rstrip(" ")
                 while position < len(target) and target[position] == " ":
                     position += 1
-            self._out.append(part.raw)
+            self._part(key)
+
+    def _part(self, index):
+        self._written.append(index)
+        self._out.append(self._parts[index].raw)
 
     def _text(self, text):
         if text:
@@ -197,6 +209,7 @@ class Assembly:
 
     def _raw(self, item, found=None):
         """What is written for an item; `found` is what the model wrote for it."""
+        self._num_items += 1
         if item.raw is not None:
             return item.raw
         if item.kind != TERM:

@@ -156,10 +156,11 @@ class _Placing:
             yield from self._phrases(span.children, number)
 
     def _inside(self, span):
+        """The source's tokens of which most is within a span."""
         return [
             i
             for i, (start, end, _) in enumerate(self.here)
-            if start >= span.start and end <= span.end
+            if 2 * (min(end, span.end) - max(start, span.start)) > end - start
         ]
 
     def _range(self, span, low, high):

@@ -173,7 +173,7 @@ class _Window:
         source = self.text[segment.start : segment.end]
         for escape in self.format.escapes():
             target = work.write(escape)
-            if self.format.is_sound(source, target):
+            if work.is_complete and self.format.is_sound(source, target):
                 return Edit(segment.start, segment.end, target)
         return None
 

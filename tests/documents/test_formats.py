@@ -67,6 +67,13 @@ def test_html():
     assert structure("html", found) == structure("html", HTML)
 
 
+def test_a_pair_of_tags_without_words():
+    text = "<p>See <a>it</a> and <a href=2>\n <svg>x</svg>\n </a> more, <a>@me</a>'s</p>"
+    found = translated(text, "html", reverse)
+    assert structure("html", found) == structure("html", text)
+    assert "more,</p>" not in found and found.count("<svg>x</svg>") == 1
+
+
 def test_tags_follow_their_words():
     """A phrase whose translation is known tells where its tag stands."""
     words = {"the red house": "la maison rouge", "red": "rouge", "house": "maison"}
