@@ -20,7 +20,7 @@ BEFORE = {
     "dgl Aufl Ausg Bearb Hrsg hrsg m.E z.Zt a.D b.w allg Min Std Mio Mrd Tsd Mo Di Mi Do Sa So "
     "Jan Feb Apr Aug Sept Okt Nov Dez St Sankt max min",
     "fr": f"{_TITLES} {_REFERENCES} M p.ex c.-à-d chap art av boul bd env éd ex fig hab janv févr "
-    "juil sept oct nov déc n° no nos p pp rd réf s.v t.c tél vol apr J.-C",
+    "max min env col juil sept oct nov déc n° no nos p pp rd réf s.v t.c tél vol apr J.-C",
     "es": f"{_TITLES} {_REFERENCES} Sra Srta D Dña Ud Uds Vd p.ej pág págs núm Avda EE EE.UU",
     "it": f"{_TITLES} {_REFERENCES} sig dott ing avv prof pag es p.es",
     "nl": f"{_TITLES} {_REFERENCES} dhr mevr bijv d.w.z o.a t.a.v nr blz",
@@ -50,7 +50,7 @@ _GERMAN = (
     "Deshalb Trotzdem Wenn Als Weil Ob Wo Wer Was Wie Warum Alle Alles Viele Manche Niemand Jeder "
     "Jede Jedes Diese Dieser Dieses Mein Meine Sein Seine Ihre Unser Unsere Nach Vor Bei Mit Im In "
     "Am An Auf Aus Von Vom Zu Zum Zur Für Nicht Kein Keine Auch Nur Schon Noch So Bitte Ja Nein "
-    "Zwei Drei Beide Anschließend Zuerst Zuletzt Sonst Leider Außerdem"
+    "Siehe Zwei Drei Beide Anschließend Zuerst Zuletzt Sonst Leider Außerdem"
 )
 _FRENCH = (
     "Il Elle Ils Elles Nous Vous Je Tu On Le La Les Un Une Des Ce Cet Cette Ces Cela Ça Mon Ma Mes "

@@ -8,7 +8,9 @@ from kformer.documents.words import SPACELESS_SIGN, valid
 
 _ENDS = ".!?…。！？"
 _CLOSERS = "\"'”’»›)]}」』）】》"
-_LAST_WORD = re.compile(r"(?:[^\W\d_]+\.[- \u00a0]?){0,4}[^\W\d_]*°?\.?$")
+_LAST_WORD = re.compile(
+    r"(?:(?<![^\W\d_])[A-Za-zÀ-ʯ]{1,2}\.[- \u00a0]?){0,4}[A-Za-zÀ-ʯ\u0370-\u052f]*°?\.?$"
+)
 # "J.", "J.-P." and "Ph." before a name; "I." and a lone letter in a list are none.
 _INITIALS = re.compile(r"(?:^|[\s(\"'«“„‚])(?:[^\W\d_a-z]\.[- ]?){1,4}$")
 _LATIN_INITIAL = re.compile(r"(?:^|[^A-Za-z])[A-Z]\.$")
@@ -18,13 +20,13 @@ _ALSO_WORDS = ("No", "no", "So", "Art", "Min", "min", "Do", "Mi")
 _GERMAN_DATE = (
     "Januar Jänner Februar März April Mai Juni Juli August September Oktober November Dezember "
     "Jahrhundert Jahrhunderts Klasse Stock Etage Platz Kapitel Mal Geburtstag Jahrestag Woche Tag "
-    "Bezirk Liga Runde Weltkrieg Auflage"
+    "FC Jan Feb Mär Apr Aug Sept Sep Okt Nov Dez Bezirk Liga Runde Weltkrieg Auflage"
 )
 # After a quotation that ends, the sentence goes on with who says so.
 _SPEECH_ZH = re.compile(
-    r"[，、；：\s]*(?:然后|就|便|他|她|它|我|你|您|他们|她们|我们|老师|妈妈|爸爸|[\u4e00-\u9fff]{1,4}?)"
-    r"{0,2}(?:说|问|道|喊|叫|答|回答|想|笑着|走了|转身|的|是|这|，)"
+    r"[，、；：\s]*(?:[\u4e00-\u9fff]{1,6}?|[A-Z][\w. ]{1,20}?)?(?:说|问|道|喊|叫|答|笑)"
 )
+_GOES_ON_ZH = re.compile(r"[，、；：]|然后|就|便|接着|于是|随后")
 _OPENED_ZH = re.compile(r"[：:，,]\s*[“「『\"][^“”「」『』\"]*[”」』\"]$")
 _CHINESE_END = re.compile(r"[。！？][”’」』）】》]*(?=[^。！？”’」』）】》，、；：])")
 _LOWER_AFTER = re.compile(r"[\s\u2013\u2014-]*(?:\W\s*)?[a-zà-öø-ÿœ]")
@@ -121,7 +123,19 @@ def _missed(text, language):
     for match in re.finditer(r"[.!?…][\"'”’»)]*\s+(?=[\"'„“«(¡¿]*([^\W\d_][\w'’]*))", text):
         word = re.split("['’]", match[1])[0]
         before = text[: match.start() + 1]
-        if not word[0].isupper() or word not in _words("starters", language):
+        if not word[0].isupper():
+            continue
+        opened = text.rfind("(", 0, match.start())
+        is_apart = opened == 0 or text[:opened].rstrip()[-1:] in tuple(".!?")
+        if ")" in match[0] and opened >= 0 and is_apart:
+            found.add(match.end())
+        short = _abbreviation(before[-80:])
+        is_sure = short in _words("ending", language) and not text[match.end()].isalpha()
+        if short in ("etc", "usw") and language != "de":
+            is_sure = True
+        if is_sure and text[match.start()] == ".":
+            found.add(match.end())
+        if word not in _words("starters", language):
             continue
         if text[match.start()] != "." or _ends_sentence(before, language):
             found.add(match.end())
@@ -158,9 +172,12 @@ def _is_within(text, end, language):
 def _is_within_chinese(before, after):
     if _LATIN_INITIAL.search(before[-6:]):
         return True
+    if before.endswith("."):
+        return _is_abbreviated(before, after, "en")
     if before[-1:] in '”」』"' and before[-2:-1] in "。！？…":
-        begins = _OPENED_ZH.search(before[-200:])
-        return bool(_SPEECH_ZH.match(after[:12])) or bool(begins and after[:1] in "，、；")
+        if _OPENED_ZH.search(before[-200:]):
+            return bool(_GOES_ON_ZH.match(after))
+        return bool(_SPEECH_ZH.match(after[:24]) or _GOES_ON_ZH.match(after))
     return before.endswith("…") and after[:1] not in ("“", "「") and not before.endswith("。")
 
 
@@ -173,7 +190,8 @@ def _is_abbreviated(before, after, language):
     last = short.split(".")[-1].split("-")[-1]
     if next_word in _words("starters", language) and _ends_sentence(before, language):
         return False
-    if short in _words("before", language) or last in _words("before", language):
+    known = _words("before", language)
+    if {short, last, short[:1].lower() + short[1:]} & known:
         # "No." is also an answer.
         return next_word[:1].isdigit() or last not in _ALSO_WORDS
     if next_word[:1].islower():

@@ -1,0 +1,71 @@
+"""`kformer translate` with documents, glossaries, long lines and --strict."""
+
+import pathlib
+
+import pytest
+
+import kformer
+from kformer.documents import Glossary
+from kformer_cli.main import main
+
+pytestmark = pytest.mark.any_backend(quickest="torch")
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RUN = ROOT / "tests" / "frozen_run"
+PAGE = '<html lang="en"><p class="x">Half past <b>four</b>. See https://x.org/a: noon.</p></html>\n'
+
+
+@pytest.fixture
+def translate(tmp_path, monkeypatch, capfd):
+    """A function of options to the exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("page.html").write_text(PAGE, encoding="utf-8")
+    pathlib.Path("terms.tsv").write_text("noon\t中午\nmidnight\t午夜\n", encoding="utf-8")
+
+    def run(*options):
+        return main(["translate", str(RUN), *options]), *capfd.readouterr()
+
+    return run
+
+
+def test_a_document(translate):
+    options = ("--glossary", "terms.tsv", "--language-pair", "en-zh", "--output", "out.html")
+    code, _, err = translate("--document", "page.html", *options)
+    found = pathlib.Path("out.html").read_text(encoding="utf-8")
+    assert code == 0 and found.startswith('<html lang="zh"><p class="x">'), err
+    assert [found.count(part) for part in ("<b>", "</b>", "https://x.org/a", "中午")] == [1] * 4
+    assert "noon\t中午\tfound 1, used 1" in err and "midnight" not in err
+    translator = kformer.Translator.load(RUN)
+    glossary = Glossary.load("terms.tsv")
+    same = translator.document(PAGE, "html", glossary=glossary, target_language="zh")
+    assert same == found
+
+
+def test_long_lines(translate):
+    lines = ["half past four. noon", "", "noon, " * 60 + "noon", "noon"]
+    pathlib.Path("lines").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    code, out, err = translate("--input", "lines", "--strict")
+    assert code == 1 and out.count("\n") == 4
+    assert "With --split such lines" in err and "1 part of the text had to be cut" in err
+    code, out, err = translate("--input", "lines", "--strict", "--split")
+    found = out.split("\n")
+    assert code == 0 and len(found) == 5 and found[1] == "", err
+    assert len(found[2]) > 60 and found[3] == kformer.Translator.load(RUN)("noon")
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--document", "absent"], "The --document file 'absent' does not exist"),
+        (["--document", "page.html", "--format", "docx"], "format must be one of text, html,"),
+        (["--document", "page.html", "--n-best", "2"], "--document gives one translation"),
+        (["--document", "page.html", "--split"], "leave --input and --split out"),
+        (["--document", "page.html", "--alternatives", "2"], "--document is not for --altern"),
+        (["--format", "html"], "--format is for --document"),
+        (["--glossary", "absent", "--input", "page.html"], "'absent' does not exist"),
+        (["--language-pair", "de", "--split", "--input", "page.html"], "two codes, such as de-en"),
+    ],
+)
+def test_what_is_refused(translate, options, message):
+    code, out, err = translate(*options)
+    assert code != 0 and out == "" and message in " ".join(err.replace("│", " ").split()), err
