@@ -48,6 +48,17 @@ _GROUPS = {
             metavar="FILE",
         ),
     ],
+    "Documents": [
+        Option(
+            "glossaries",
+            list,
+            "A file of terms, as of kformer translate --glossary, which clients of "
+            'LibreTranslate\'s protocol name in the field "glossary". Give it again for more.',
+            note="NAME=FILE",
+            flag="glossary",
+            metavar="NAME=FILE",
+        ),
+    ],
     "Computing": [
         Option(
             "engine",

@@ -73,9 +73,7 @@ class Model:
         texts = [request.text for request in requests]
         results = self._translator.translate(texts, **more, **self._options)
         pairs = zip(results, texts, strict=True)
-        return [
-            Answer(_one_line(result.text), self._is_cut(result, text)) for result, text in pairs
-        ]
+        return [Answer(one_line(result.text), self._is_cut(result, text)) for result, text in pairs]
 
     def _terms(self, terms):
         # A SavedModel takes one form of each.
@@ -101,6 +99,6 @@ class Model:
         return ids[-1] != self._tokenizer.end_id
 
 
-def _one_line(text):
+def one_line(text):
     """A text without line breaks, which would move what follows."""
     return _BREAKS.sub(" ", text)

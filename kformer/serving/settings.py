@@ -7,6 +7,7 @@ import pathlib
 import re
 import textwrap
 
+from kformer.documents.glossary import Glossary
 from kformer.utils.checks import shown
 from kformer_cli.model_folders import name_and_path
 from kformer_cli.option_names import named
@@ -118,6 +119,12 @@ class _Checks:
                 f"{named('max_queue')} must be at least {named('max_batch_texts')}, which is "
                 f"{self.max_batch_texts}, but {self.max_queue} was given."
             )
+        for text in self.glossaries:
+            name, path = name_and_path(text)
+            if path == text or not _NAME.fullmatch(name):
+                raise ValueError(
+                    f"{named('glossaries')} must be NAME=FILE, but {shown(text)} was given."
+                )
         if self.threads is not None and (type(self.threads) is not int or self.threads < 1):
             raise ValueError(
                 f"{named(_THREADS)} must be a whole number of at least 1, but "
@@ -125,12 +132,14 @@ class _Checks:
             )
 
     def check_files(self):
-        """Checks the paths of models and keys, before the long work.
+        """Checks the paths of models and glossaries, before the long work.
 
         Raises:
-            FileNotFoundError: there is no run directory or SavedModel at a path.
-            ValueError: a dtype is given for a SavedModel.
+            FileNotFoundError: there is no run directory or SavedModel at a path, or no glossary.
+            ValueError: a dtype is given for a SavedModel, or a glossary is none.
         """
+        for text in self.glossaries:
+            Glossary.load(name_and_path(text)[1])
         for model in self.models:
             path = model.path
             if not path.is_dir():

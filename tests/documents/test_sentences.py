@@ -1,4 +1,4 @@
-"""Splitting into sentences: 300 of each language in paragraphs of five, and the errors that are left.
+"""Splitting into sentences: 300 of each language in paragraphs of five, and the errors left.
 
 The exceptions were made with these sentences in view, so other text has more errors.
 """

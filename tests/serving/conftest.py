@@ -20,6 +20,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FROZEN = ROOT / "saved_models" / "frozen"
+TERMS = ROOT / "tests" / "serving" / "terms.tsv"
 TEXTS = ["half past nine", "ten to six", "a quarter to three", "", "noon", "five past eight"] * 3
 MODEL = "en-zh"
 KEY = "a-key-of-the-tests-0123456789"
@@ -150,6 +151,7 @@ def server():
         max_texts=500,
         max_text_bytes=2000,
         max_body_bytes=200_000,
+        glossaries=[f"times={TERMS}"],
     )
     gate = Gate(ServedModel.call)
     with pytest.MonkeyPatch.context() as patch:

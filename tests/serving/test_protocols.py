@@ -9,7 +9,8 @@ import pytest
 import tritonclient.http as triton
 import tritonclient.utils
 
-from tests.serving.conftest import MODEL, TEXTS
+from kformer.documents import Glossary
+from tests.serving.conftest import MODEL, TERMS, TEXTS
 
 pytestmark = pytest.mark.any_backend
 
@@ -258,6 +259,18 @@ def test_libretranslate(server, client, best, expected):
     assert found["alternatives"] == [[h.text for h in one.hypotheses[1:3]] for one in expected]
 
 
+def test_libretranslate_has_html_and_glossaries(client, frozen):
+    pages = ['<p class="x">Half past <b>four</b>, Smith.</p><pre>noon</pre>', "<i>At noon</i>"]
+    body = {"q": pages, "source": "en", "target": "zh", "format": "html", "glossary": "times"}
+    found = client.post("/translate", json=body).json()["translatedText"]
+    options = {"target_language": "zh", "glossary": Glossary.load(TERMS)}
+    assert found == [frozen.document(page, "html", **options) for page in pages]
+    assert found[0].endswith("</p><pre>noon</pre>") and found[0].count("<b>") == 1
+    assert "Smith" in found[0] and "中午" in found[1]
+    body |= {"format": "text", "q": "noon"}
+    assert client.post("/translate", json=body).json() == {"translatedText": "中午"}
+
+
 @pytest.mark.parametrize(
     ("change", "status"),
     [
@@ -265,7 +278,10 @@ def test_libretranslate(server, client, best, expected):
         ({"source": "auto"}, 400),
         ({"q": 7}, 400),
         ({"q": None}, 400),
-        ({"format": "html"}, 400),
+        ({"format": "docx"}, 400),
+        ({"format": "html", "alternatives": 1}, 400),
+        ({"glossary": "absent"}, 400),
+        ({"format": "html", "q": "<p>" + "a " * 1000}, 413),
         ({"alternatives": 4}, 413),
         ({"alternatives": -1}, 400),
     ],

@@ -5,6 +5,7 @@ import logging
 import math
 import time
 
+from kformer.documents.glossary import Glossary
 from kformer.serving import interface
 from kformer.serving.admission import Admission
 from kformer.serving.interface import (
@@ -18,6 +19,7 @@ from kformer.serving.interface import (
 )
 from kformer.serving.keys import ApiKeys, read_keys
 from kformer.serving.metrics import Metrics
+from kformer_cli.model_folders import name_and_path
 
 _RATES_EVERY_S = 1.0
 _logger = logging.getLogger(__name__)
@@ -33,6 +35,7 @@ class Ingress:
     Attributes:
         is_draining: bool. Whether the server is ending.
         is_ready: bool. Whether every model has answered its warm-up.
+        glossaries: dict of name to `kformer.documents.Glossary`.
         last_arrival: float. `time.monotonic()` when the last request came.
     """
 
@@ -41,6 +44,8 @@ class Ingress:
         self.admission = Admission(settings.max_queue)
         self.metrics = Metrics(engine, self.admission)
         self.keys = ApiKeys() if settings.api_keys is None else read_keys(settings.api_keys)
+        paths = dict(map(name_and_path, settings.glossaries))
+        self.glossaries = {name: Glossary.load(path) for name, path in paths.items()}
         self.is_draining = False
         self.is_started = False
         self.last_arrival = -math.inf

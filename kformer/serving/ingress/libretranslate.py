@@ -1,11 +1,13 @@
 """LibreTranslate's protocol, for models that are named by their pair of languages."""
 
+import time
 import urllib.parse
 
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from kformer.serving.ingress.bodies import as_text, parse_json, read_body, while_connected
+from kformer.serving.ingress.documents import Documents
 from kformer.serving.interface import DEFAULT_SIGNATURE, InvalidRequest, TooLarge
 
 _PROTOCOL = "libretranslate"
@@ -77,8 +79,7 @@ class _LibreTranslate:
         q = fields.get("q")
         if not isinstance(q, str | list):
             raise InvalidRequest("q must be a text or a list of texts.")
-        if fields.get("format", "text") != "text":
-            raise InvalidRequest("format must be text.")
+        kind, glossary = self._document_options(fields)
         name = self._model_for(fields.get("source"), fields.get("target"))
         alternatives = _count(fields.get("alternatives", 0))
         info = self._ingress.engine.metadata(name)
@@ -86,6 +87,11 @@ class _LibreTranslate:
         if alternatives > most:
             raise TooLarge(f"This model has at most {most} alternatives.")
         texts = [as_text(text) for text in (q if isinstance(q, list) else [q])]
+        if kind != "text" or glossary is not None:
+            if alternatives:
+                raise InvalidRequest("With format html or a glossary there are no alternatives.")
+            found = await self._documents(name, texts, kind, glossary, info.languages)
+            return JSONResponse({"translatedText": found if isinstance(q, list) else found[0]})
         reply = await self._ingress.answer(
             _PROTOCOL, name, texts, signature=_N_BEST if alternatives else DEFAULT_SIGNATURE
         )
@@ -98,6 +104,27 @@ class _LibreTranslate:
             ]
             shown["alternatives"] = others if isinstance(q, list) else others[0]
         return JSONResponse(shown)
+
+    def _document_options(self, fields):
+        """The format, and the `Glossary` or `None`."""
+        kind, name = fields.get("format", "text"), fields.get("glossary")
+        if kind not in ("text", "html"):
+            raise InvalidRequest("format must be text or html.")
+        if name is None or name == "":
+            return kind, None
+        if not isinstance(name, str) or name not in self._ingress.glossaries:
+            raise InvalidRequest("There is no glossary of that name.")
+        return kind, self._ingress.glossaries[name]
+
+    async def _documents(self, name, texts, kind, glossary, languages):
+        start = time.monotonic()
+
+        async def ask(sentences):
+            return await self._ingress.answer(_PROTOCOL, name, sentences, start=start)
+
+        documents = Documents(ask, self._ingress.settings.max_text_bytes)
+        texts = [text.decode("utf-8", "replace") for text in texts]
+        return await documents.translate(texts, kind, languages, glossary)
 
     def _model_for(self, source, target):
         if not isinstance(source, str) or not isinstance(target, str):

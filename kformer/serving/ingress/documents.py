@@ -1,0 +1,89 @@
+"""Documents and terms for clients of a server: many texts, one request to the model at a time."""
+
+import asyncio
+
+from kformer.documents.formats import format_named
+from kformer.documents.job import Answer
+from kformer.documents.model import one_line
+from kformer.documents.sentences import two_letters
+from kformer.documents.work import translated
+from kformer.serving.interface import TooLarge
+
+
+class _NoAbilities:
+    """The server's requests have no terms: what must occur is masked, and checked."""
+
+    def forces(self, terms):
+        return False
+
+
+class Documents:
+    """Translates documents in step: what all of them need next is one request to the model.
+
+    Args:
+        ask: coroutine function of a list of bytes to a `Reply`.
+        max_text_bytes: int. The most bytes of a document.
+    """
+
+    def __init__(self, ask, max_text_bytes):
+        self._ask, self._max_text_bytes = ask, max_text_bytes
+
+    async def translate(self, texts, format, languages, glossary=None):
+        """Translates documents.
+
+        Args:
+            texts: list of str.
+            format: str. Its name, such as "html".
+            languages: pair of str. Codes of source and target.
+            glossary: `kformer.documents.Glossary`, default `None`.
+
+        Returns:
+            List of str.
+
+        Raises:
+            TooLarge: a document is too long.
+        """
+        for text in texts:
+            size = len(text.encode("utf-8", "surrogatepass"))
+            if size > self._max_text_bytes:
+                raise TooLarge(
+                    f"A text has {size} bytes, but at most {self._max_text_bytes} are allowed."
+                )
+        options = {
+            "source_language": two_letters(languages[0]),
+            "target_language": languages[1].replace("_", "-"),
+            "glossary": glossary,
+        }
+        works = [
+            translated(text, format_named(format), _NoAbilities(), **options) for text in texts
+        ]
+        found = [None] * len(texts)
+        answers = dict.fromkeys(range(len(works)))
+        while answers:
+            # A thread: other requests are answered while a long page is read.
+            wanted = await asyncio.to_thread(_step, works, answers, found)
+            answers = await self._answers(wanted) if wanted else {}
+        return found
+
+    async def _answers(self, wanted):
+        """For each document the list of `Answer` to what it wanted."""
+        texts = {request.text: None for requests in wanted.values() for request in requests}
+        reply = await self._ask([text.encode("utf-8", "replace") for text in texts])
+        translations, cut = reply.outputs["translation"], reply.outputs["truncated"]
+        found = (text.decode("utf-8", "replace") for text in translations)
+        known = {
+            text: Answer(one_line(translation), bool(was_cut))
+            for text, translation, was_cut in zip(texts, found, cut, strict=True)
+        }
+        return {i: [known[r.text] for r in requests] for i, requests in wanted.items()}
+
+
+def _step(works, answers, found):
+    """Sends the answers; returns what is wanted next, and notes the documents that are done."""
+    wanted = {}
+    for index, answer in answers.items():
+        try:
+            wanted[index] = works[index].send(answer)
+        except StopIteration as end:
+            found[index] = end.value[0]
+    return wanted
