@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from kformer_cli.environment import UsageError
 from kformer_cli.options import given, in_panel, option
 from kformer_cli.text_files import check_readable
 
@@ -200,7 +199,7 @@ def end_lines(translator, truncated, options):
 def end_with(count, options):
     """Raises an error if something was cut and --strict was given."""
     if count and options["strict"]:
-        raise UsageError(
+        raise ValueError(
             f"{count} part{'s' if count > 1 else ''} of the text had to be cut (--strict); the "
             "output has all the rest."
         )
