@@ -1,6 +1,7 @@
 """Translates generated and real documents, and compares their structure with the source's.
 
     python benchmarks/documents.py [--seed 0] [--saved-model saved_models/frozen] [--large 1000000]
+                                   [--lines 100000]
 
 It generates 500 HTML pages, 200 SRT, 200 PO and 200 Markdown files, and takes real ones from
 installed packages: catalogues of Sphinx (BSD), templates and READMEs of packages for notebooks and
@@ -354,12 +355,28 @@ def _large(size):
         print(f"{len(text):,} bytes of text: {seconds:.1f} s, peak {memory / 2**20:.0f} MiB")
 
 
+def _many_lines(count):
+    """Lines of all kinds, translated one by one: how many have moved."""
+    rng = random.Random(0)
+    kinds = ("", " ", "One. Two! Three?", "\tA line\r", "a" * 1000, "\u2028 x. \x85 y. \x0b", "%s.")
+    lines = [f"{rng.choice(kinds)}{i}" if rng.random() < 0.7 else "" for i in range(count)]
+    begin, moved = time.perf_counter(), 0
+    for start in range(0, count, 1000):
+        part = lines[start : start + 1000]
+        found = translate_document(Function(str.upper), "\n".join(part), "lines").text.split("\n")
+        moved += len(found) != len(part)
+        pairs = zip(part, found, strict=False)
+        moved += sum(re.findall(r"\d+", a) != re.findall(r"\d+", b) for a, b in pairs)
+    print(f"{count:,} lines: {moved} moved, {time.perf_counter() - begin:.1f} s")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--share", type=float, default=1.0, help="Of the generated files.")
     parser.add_argument("--saved-model", default=None)
     parser.add_argument("--large", type=int, default=0, help="Bytes of one more document.")
+    parser.add_argument("--lines", type=int, default=0, help="Lines that must not move.")
     arguments = parser.parse_args()
     print_command()
     print_head(("translator", "format", "files", "sentences", "differ", "left alone", "s"))
@@ -382,6 +399,8 @@ def main():
             _measure("SavedModel", name, [maker.document() for _ in range(5)], model)
     if arguments.large:
         _large(arguments.large)
+    if arguments.lines:
+        _many_lines(arguments.lines)
 
 
 if __name__ == "__main__":

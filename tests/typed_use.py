@@ -30,6 +30,8 @@ def use(translator: kformer.Translator) -> None:
     """What a translator returns."""
     assert_type(translator.translate(["noon"])[0].text, str)
     assert_type(translator.translate(["noon"])[0].hypotheses[0].score, float)
+    assert_type(translator.document("noon"), str)
+    assert_type(translator.document(b"noon", "html"), bytes)
     assert_type(translator.save("run"), pathlib.Path)
     assert_type(translator.export("saved_models/name"), pathlib.Path)
     assert_type(kformer.Translator.load("run"), kformer.Translator)

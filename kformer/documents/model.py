@@ -3,6 +3,7 @@
 import re
 
 from kformer.documents.job import Answer
+from kformer.documents.words import tokens
 
 # Texts above this length are parted before a model has seen them, where no tokenizer is at hand.
 _MOST_CHARACTERS = 2000
@@ -93,7 +94,7 @@ class Model:
         if result.truncated:
             return True
         ids = result.hypotheses[0].ids
-        if self._tokenizer is None or not ids or len(text.split()) < 8:
+        if self._tokenizer is None or not ids or len(tokens(text)) < 8:
             return False
         # A translation that has no end was cut by the limit of the search.
         return ids[-1] != self._tokenizer.end_id

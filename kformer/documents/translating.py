@@ -2,7 +2,7 @@
 
 import codecs
 import contextlib
-from typing import NamedTuple
+from typing import AnyStr, NamedTuple
 
 from kformer.documents.formats import format_named
 from kformer.documents.model import Model
@@ -123,14 +123,14 @@ class DocumentMethods:
 
     def document(
         self,
-        text: str | bytes,
+        text: AnyStr,
         format: str = "text",
         *,
         glossary=None,
         source_language: str | None = None,
         target_language: str | None = None,
         **options,
-    ) -> str | bytes:
+    ) -> AnyStr:
         """Translates a document, sentence by sentence, and leaves all else as it is.
 
         `kformer.documents.translate_document` returns a report, too.

@@ -82,3 +82,26 @@ def test_terms_of_a_glossary():
 def test_an_unknown_format():
     with pytest.raises(ValueError, match="format must be one of text, .*, but 'docx' was given"):
         translate_document(Fake(str), "a", format="docx")
+
+
+class Forced(Fake):
+    """A model that can be told what to write: it writes nothing else."""
+
+    takes_terms = True
+
+    def translate(self, texts, terms=None, **options):
+        rows = [list(row) for row in terms] if terms else [["nothing"] for _ in texts]
+        self.asked += rows
+        return [self._translation(" ".join(row)) for row in rows]
+
+    def _translation(self, text):
+        return Fake(str).translate([text])[0]
+
+
+def test_a_search_is_told_what_must_occur():
+    glossary = Glossary([("horse", ("Pferd", "Pferde")), ("Acme", None)])
+    text = "A horse of Acme for %s weighs 5 kg"
+    forced = Forced(str)
+    found = translate_document(forced, text, glossary=glossary)
+    assert forced.asked == [["X1", "Pferd", "Acme", "5 kg"]]
+    assert found.text == "%s Pferd Acme 5 kg" and found.report.parted == 0
