@@ -134,7 +134,7 @@ class Assembly:
     def _write_source(self, start, end, events, number, before):
         """Writes what has no translation; returns the number of events that have been written."""
         text = self.flat.text
-        raws = {item.start: item for item in self.flat.items if start <= item.start < end}
+        items = [*reversed(self.flat.items_in(start, end))]
         virtual = self.flat.virtual
         gap = [p for p in range(start, end) if p not in virtual]
         has_events = number < len(events) and events[number][0] <= end
@@ -150,13 +150,13 @@ class Assembly:
                 number += 1
             if position >= end:
                 return number
-            if position in raws and raws[position].end <= end:
-                self._out.append(self._raw(raws[position]))
-                position = raws[position].end
+            if items and items[-1].start == position:
+                position = items[-1].end
+                self._out.append(self._raw(items.pop()))
                 continue
-            stops = [end, *raws]
-            stops += [events[number][0]] if number < len(events) else []
-            stop = min(p for p in stops if p > position)
+            stops = [end, *(item.start for item in items[-1:])]
+            stops += [where for where, _ in events[number : number + 1]]
+            stop = min(stops)
             self._text("".join(text[p] for p in range(position, stop) if p not in virtual))
             position = stop
 

@@ -1,6 +1,7 @@
 """A segment as one text, with what stands in it by position."""
 
 import bisect
+import itertools
 
 from kformer.documents.format import BOUNDARY, BREAK, Kept, Mark, Tag, Text
 from kformer.documents.protected import HIDDEN, protected
@@ -81,6 +82,7 @@ class Flattened:
             if not inside and not overlaps and not self._is_virtual(item):
                 self.items.append(item)
         self.items.sort(key=lambda item: item.start)
+        self._starts = [item.start for item in self.items]
 
     def _is_virtual(self, item):
         return any(position in self.virtual for position in range(item.start, item.end))
@@ -115,4 +117,14 @@ class Flattened:
 
     def items_in(self, start, end):
         """The items within a slice."""
-        return [item for item in self.items if item.start >= start and item.end <= end]
+        first = bisect.bisect_left(self._starts, start)
+        last = bisect.bisect_left(self._starts, end)
+        return [item for item in self.items[first:last] if item.end <= end]
+
+    def divided(self, start, end):
+        """A slice in parts: what stands between its items, and each item, as a list of pairs."""
+        cuts = {start, end}
+        for item in self.items_in(start, end):
+            cuts |= {item.start, item.end}
+        pairs = (self.trimmed(*pair) for pair in itertools.pairwise(sorted(cuts)))
+        return [pair for pair in pairs if pair[0] < pair[1]]

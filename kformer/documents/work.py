@@ -14,6 +14,7 @@ from kformer.documents.job import Job, Request
 
 # Segments that are translated together: it bounds the memory.
 _WINDOW = 256
+_MOST_ITEMS = 20
 
 
 @dataclasses.dataclass
@@ -136,7 +137,13 @@ class _Window:
         return edits
 
     def _jobs(self, flat, slices):
-        return [Job(flat, start, end, self.abilities) for start, end in slices]
+        jobs = []
+        for start, end in slices:
+            # No model keeps so many words that it does not know.
+            is_crowded = len(flat.items_in(start, end)) > _MOST_ITEMS
+            parts = flat.divided(start, end) if is_crowded else [(start, end)]
+            jobs += [Job(flat, *part, self.abilities) for part in parts]
+        return jobs
 
     def _runs(self, flat, slices):
         """The slices of sentences, parted where a tag or mark stands."""
