@@ -6,7 +6,8 @@ import re
 from kformer.documents.abbreviations import BEFORE, ENDING, STARTERS
 from kformer.documents.words import SPACELESS_SIGN, valid
 
-_ENDS = ".!?…。！？"
+# So many characters around an end are looked at.
+_CONTEXT = 400
 _CLOSERS = "\"'”’»›)]}」』）】》"
 _LAST_WORD = re.compile(
     r"(?:(?<![^\W\d_])[A-Za-zÀ-ʯ]{1,2}\.[- \u00a0]?){0,4}[A-Za-zÀ-ʯ\u0370-\u052f]*°?\.?$"
@@ -71,7 +72,8 @@ def sentence_ends(text, language="en"):
     language = two_letters(language)
     found = {b["end_index"] for b in _boundaries(language, text)}
     found |= _missed(text, language)
-    ends = [end for end in sorted(found) if end < len(text) and text[:end].strip()]
+    begin = len(text) - len(text.lstrip())
+    ends = [end for end in sorted(found) if begin < end < len(text)]
     kept = [end for end in ends if not _is_within(text, end, language)]
     return [*kept, len(text)]
 
@@ -122,11 +124,11 @@ def _missed(text, language):
     found = set()
     for match in re.finditer(r"[.!?…][\"'”’»)]*\s+(?=[\"'„“«(¡¿]*([^\W\d_][\w'’]*))", text):
         word = re.split("['’]", match[1])[0]
-        before = text[: match.start() + 1]
+        before = text[max(0, match.start() - _CONTEXT) : match.start() + 1]
         if not word[0].isupper():
             continue
-        opened = text.rfind("(", 0, match.start())
-        is_apart = opened == 0 or text[:opened].rstrip()[-1:] in tuple(".!?")
+        opened = before.rfind("(")
+        is_apart = opened == 0 or before[:opened].rstrip()[-1:] in tuple(".!?")
         if ")" in match[0] and opened >= 0 and is_apart:
             found.add(match.end())
         short = _abbreviation(before[-80:])
@@ -156,8 +158,9 @@ def _ends_sentence(before, language):
 
 def _is_within(text, end, language):
     """Whether an end that was found stands within a sentence."""
-    before, after = text[:end].rstrip(), text[end:].lstrip()
-    if "\n\n" in text[len(before) : end]:
+    whole = text[max(0, end - _CONTEXT) : end]
+    before, after = whole.rstrip(), text[end : end + _CONTEXT].lstrip()
+    if "\n\n" in whole[len(before) :]:
         return False
     mark = before.rstrip(_CLOSERS)[-1:]
     if language in ("zh", "ja") or SPACELESS_SIGN.match(before[-1:]):
