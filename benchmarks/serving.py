@@ -257,6 +257,7 @@ def exported(dtype, work):
     folder = pathlib.Path(work) / f"frozen-{dtype}"
     command = [sys.executable, "-m", "kformer_cli", "export", ROOT / "tests" / "frozen_run"]
     command += ["--output", folder, "--dtype", dtype]
+    command += ["--signatures", "serving_default,n_best,attention"]
     environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "PYTHONPATH": str(ROOT)}
     subprocess.run([*map(str, command)], cwd=ROOT, env=environment, check=True)
     return folder
