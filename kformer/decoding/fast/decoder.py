@@ -272,7 +272,58 @@ class FastNetwork:
         logits = fast.project(x, weights.projection, cache.projection, weights.output_bias)
         return logits, cache._replace(keys=tuple(keys), values=tuple(values))
 
+    def source_attention(self, source_ids, target_ids):
+        """Where each token of given translations looks.
+
+        Args:
+            source_ids: int32 `[B, S]`, padded.
+            target_ids: int32 `[B, T]`. The decoder's inputs: the start token, and the tokens
+                before the last one.
+
+        Returns:
+            float32 `[B, layers, N, T, S]`, the probabilities of the cross-attention. K does not
+            count.
+        """
+        fast, heads, encoded = self._fast, self._heads, self.encode(source_ids)
+        sentences, length = ops.shape(target_ids)
+        places = ops.arange(sentences * length, dtype="int32")
+        is_seen = ops.arange(length)[:, None] >= ops.arange(length)
+        causal, bias = ops.where(is_seen, 0.0, MASKED), self._bias(encoded.mask)
+        tokens = Encoded(None, places, ops.ones_like(target_ids, dtype="bool"))
+        x, factors = self._embed_tokens(fast.reshape(target_ids, (-1,)), places, length)
+        found = []
+        for layer in self._weights.decoder:
+            attention = layer.self_attention
+            rows = tokens._replace(rows=self._before(attention, x))
+            query, key, value = fast.unstack(self._by_head(rows, attention.inputs, 3, heads), 3)
+            query, key = self._rotate(query, factors), self._rotate(key, factors)
+            x = self._attended(attention, x, query, key, value, causal)
+            attention = layer.cross_attention
+            rows = tokens._replace(rows=self._before(attention, x))
+            (query,) = fast.unstack(self._by_head(rows, attention.inputs, 1, heads), 1)
+            key, value = fast.unstack(self._by_head(encoded, attention.source, 2, heads), 2)
+            scores = ops.matmul(query * heads.scale, ops.transpose(key, (0, 1, 3, 2)))
+            found.append(ops.softmax(scores + bias))
+            x = self._attended(attention, x, query, key, value, bias)
+            x = self._feed_forward(layer.feed_forward, x)
+        return ops.stack(found, axis=1)
+
+    def _attended(self, weights, x, query, key, value, bias):
+        """An attention sub-layer behind its heads' queries, keys and values `[B, N, T, H]`."""
+        context = self._fast.attend(query, key, value, self._heads.scale, bias)
+        context = self._fast.transpose(context, (0, 2, 1, 3))
+        rows = self._fast.reshape(context, (-1, self._heads.count * self._heads.size))
+        return self._after(weights, x, self._fast.product(rows, *weights.output))
+
     # Embeddings and positions.
+
+    def _embed_tokens(self, ids, places, length):
+        """Vectors `[B T, D]` of whole sentences of a length, and their rotary factors."""
+        x = self._embed(ids, self._weights.target_table, self._target_embedding)
+        factors, positions = self._heads.rotary_factors(length), self._positions(length)
+        if factors is None and not isinstance(positions, tuple):
+            x = x + take(positions, places % length)
+        return self._normalize(x, self._weights.target_norm), factors
 
     def _embed_source(self, ids, computed, length):
         """Vectors `[P, D]` of the ids `[P]` at the indices `computed` `[P]` of all positions."""

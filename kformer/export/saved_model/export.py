@@ -39,8 +39,8 @@ def export_saved_model(
     - `n_best`: the same and `translations: string[B, N]`, `scores: float[B, N]`, best first;
     - `attention`: `translation: string[B]`, `source_tokens: string[B, S]`, `target_tokens:
       string[B, T]` (rows filled up with empty strings) and `attention: float[B, layers, heads, T,
-      S]`, the cross-attention's probabilities. It runs by the layers themselves, in the weights'
-      own dtype, and is left out where `dtype` asks for another.
+      S]`, the cross-attention's probabilities. Where `dtype` is another than the model's, it is
+      written only if `signatures` names it.
     - `single`, if asked for: `text: string[1]`, the rest as `serving_default`. XLA compiles it, for
       seconds, at the first text of each length (in steps of 16 tokens); one text at a time is then
       translated faster, above all by a small model. `SavedModelTranslator(path, warm_up=64)`

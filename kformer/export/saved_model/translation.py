@@ -8,6 +8,7 @@ from keras import ops
 
 from kformer.decoding import decoder_for
 from kformer.decoding import search as run_search
+from kformer.decoding.fast.decoder import FastNetwork
 from kformer.decoding.fast.eligibility import why_not_fast
 from kformer.decoding.fast.ops_stored import (
     NO_INT8_PRODUCTS,
@@ -35,9 +36,9 @@ _LENGTHS = 16
 DEFAULT_SIGNATURE = "serving_default"
 
 
-def possible_signatures(dtype, model):
-    """Names of the signatures that an export in a dtype may have, but for `single`."""
-    # The weights of the attention come from the layers, in the dtype of the model.
+def default_signatures(dtype, model):
+    """Names of the signatures that an export in a dtype has, if none are named."""
+    # In another dtype than the model's each one keeps matrices of its own in memory.
     others = ("attention",) if dtype == model.policy_name else ()
     return (DEFAULT_SIGNATURE, "n_best", *others)
 
@@ -63,7 +64,7 @@ def check_signatures(names, dtype, model, options):
         check_choice(
             f"A signature of an export in {dtype}",
             name,
-            (*possible_signatures(dtype, model), *INPUTS),
+            (DEFAULT_SIGNATURE, "n_best", "attention", *INPUTS),
         )
     check_row_signatures(names, options)
     if DEFAULT_SIGNATURE not in names:
@@ -132,10 +133,10 @@ class TranslationGraph:
         Raises:
             ValueError: the model cannot have the signature `single`.
         """
-        possible = possible_signatures(self.dtype, self.model)
+        default = default_signatures(self.dtype, self.model)
         functions = {
             name: signature(getattr(self, name), "text", [None], "string")
-            for name in (possible if names is None else names)
+            for name in (default if names is None else names)
             if name not in INPUTS
         }
         for name in () if names is None else set(names) & set(INPUTS):
@@ -195,8 +196,12 @@ class TranslationGraph:
         # the tokens before.
         starts = tf.fill([tf.shape(ids)[0], 1], self.model.start_id)
         target_ids = tf.concat([starts, ids[:, :-1]], axis=1)
-        inspected = self.model.inspect({"source_ids": source_ids, "target_ids": target_ids})
-        weights = ops.stack(inspected["cross_attention_scores"], axis=1)
+        if self.dtype == self.model.policy_name:
+            inspected = self.model.inspect({"source_ids": source_ids, "target_ids": target_ids})
+            weights = ops.stack(inspected["cross_attention_scores"], axis=1)
+        else:
+            network = FastNetwork(self.model, 1, self.ops, self.options.shortlist or None)
+            weights = network.source_attention(source_ids, target_ids)
         return {
             "translation": found["texts"][:, 0],
             "source_tokens": self._tokens(source_ids, "source"),

@@ -157,6 +157,21 @@ def test_every_step_equals_the_layers(name, width):
             rows = 3 * width
 
 
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_attention_to_the_source_equals_the_layers(name):
+    model = transformer(**OPTIONS[name])
+    source_ids = sources(model.pad_id)
+    target_ids = np.random.default_rng(5).integers(4, 23, (6, 5)).astype("int32")
+    target_ids = ops.convert_to_tensor(target_ids)
+    found = FastNetwork(model, 1).source_attention(source_ids, target_ids)
+    inspected = model.inspect({"source_ids": source_ids, "target_ids": target_ids})
+    expected = ops.stack(inspected["cross_attention_scores"], axis=1)
+    found, expected = (ops.convert_to_numpy(part) for part in (found, expected))
+    has_source = ops.convert_to_numpy(ops.any(source_ids != model.pad_id, axis=1))
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found[has_source], expected[has_source], atol=2e-5)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_other_models_are_refused(name):
     option, value = next(iter(REFUSED[name].items()))

@@ -39,6 +39,29 @@ def test_texts_and_scores(translator, exported):
     assert outputs["serving_default"]["translation"][-1] == ""
 
 
+@pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
+def test_attention(translator, tmp_path, dtype):
+    """About that of the float32 model, for the same tokens; and for no text at all."""
+    import tensorflow as tf
+
+    names = ["serving_default", "attention"]
+    found, own = (
+        tf.saved_model.load(
+            str(translator.export(tmp_path / str(kind), beam_size=4, dtype=kind, signatures=names))
+        ).signatures["attention"]
+        for kind in (dtype, None)
+    )
+    ours, exact = (each(text=tf.constant(TEXTS[:6])) for each in (found, own))
+    assert ours["target_tokens"].numpy().tolist() == exact["target_tokens"].numpy().tolist()
+    assert ours["source_tokens"].numpy().tolist() == exact["source_tokens"].numpy().tolist()
+    is_token = (ours["target_tokens"].numpy() != b"")[:, None, None, :, None]
+    gaps = np.abs(ours["attention"] - exact["attention"])
+    assert 0 < np.max(gaps, where=is_token, initial=0) < 0.2
+    assert np.mean(gaps, where=np.broadcast_to(is_token, gaps.shape)) < 0.01
+    nothing = found(text=tf.constant([], tf.string))
+    assert nothing["attention"].shape[0] == nothing["translation"].shape[0] == 0
+
+
 def test_no_texts(exported):
     import tensorflow as tf
 
@@ -100,10 +123,10 @@ def test_signatures_are_chosen(translator, tmp_path):
     ("names", "message"),
     [
         (["n_best"], "signatures must have serving_default.* but n_best was given"),
-        (["serving_default", "attention"], "in int8 must be one of .*, but 'attention' was"),
+        (["serving_default", "other"], "in int8 must be one of .*, but 'other' was"),
         ("serving_default", "signatures must be a list of names, but 'serving_default'"),
     ],
-    ids=["no default", "not in int8", "no list"],
+    ids=["no default", "unknown", "no list"],
 )
 def test_signatures_that_cannot_be(translator, tmp_path, names, message):
     with pytest.raises(ValueError, match=message):
