@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 
+from kformer.data.word_alignment import pharaoh
 from kformer.decoding import SearchOptions
 from kformer.translator import Translator
 from kformer.utils import files
@@ -249,14 +250,24 @@ def format_line(translation, *, n_best=1, scores=False):
         n_best: int, default 1. Above 1 the hypotheses are columns, best first, with tabs between
             them.
         scores: bool, default `False`. Whether a column with its log-probability follows each text.
+
+    Columns with the alignment in Pharaoh's format, the confidence, and that of each word follow if
+    the translation has them.
     """
     columns = []
     for hypothesis in translation.hypotheses[:n_best]:
         text = one_line(hypothesis.text)
         # A tab in a text would look like another column.
-        columns.append(text.replace("\t", " ") if n_best > 1 or scores else text)
+        has_columns = n_best > 1 or scores or translation.words is not None
+        columns.append(text.replace("\t", " ") if has_columns else text)
         if scores:
             columns.append(f"{hypothesis.score:.6f}")
+    alignment, confidence = translation.words[-2:] if translation.words else (None, None)
+    if alignment is not None:
+        columns.append(pharaoh(alignment))
+    if confidence is not None:
+        columns.append(f"{confidence.mean:.4f}")
+        columns.append(" ".join(f"{value:.4f}" for value in confidence.word_probabilities))
     return "\t".join(columns)
 
 

@@ -21,28 +21,6 @@ class Hypothesis(NamedTuple):
     ids: list[int]
 
 
-class Translation(NamedTuple):
-    """The result of a search for one source text.
-
-    Attributes:
-        hypotheses: list of `Hypothesis`, best first.
-        truncated: bool. Whether the source was longer than the model's limit and was cut.
-    """
-
-    hypotheses: list[Hypothesis]
-    truncated: bool
-
-    @property
-    def text(self) -> str:
-        """The best translation."""
-        return self.hypotheses[0].text
-
-    @property
-    def score(self) -> float:
-        """The best translation's log-probability."""
-        return self.hypotheses[0].score
-
-
 class Score(float):
     """The log-probability of a given translation: a float with an attribute.
 
@@ -59,6 +37,66 @@ class Score(float):
 
     def __getnewargs__(self):
         return float(self), self.truncated
+
+
+class Confidence(NamedTuple):
+    """How sure a model is of a translation, between 0 and 1.
+
+    Attributes:
+        score: float. The sum of the calibrated log-probabilities of the tokens.
+        mean: float. The geometric mean of the tokens' probabilities, the end token included: a
+            number by which translations of all lengths can be ranked.
+        words: list of str. The words of the translation.
+        word_probabilities: list of float. The probability of each word, given the source and the
+            words before it: the product of its tokens' probabilities.
+    """
+
+    score: float
+    mean: float
+    words: list
+    word_probabilities: list
+
+
+class AnnotatedTranslation(NamedTuple):
+    """A translation with what is known about its words.
+
+    Attributes:
+        text: str. The translation.
+        source_words, words: lists of str. The words of the source and of the translation.
+        alignment: list of pairs (source index, target index) of words; or `None` if it was not
+            asked for.
+        confidence: `Confidence`; or `None` if it was not asked for.
+    """
+
+    text: str
+    source_words: list
+    words: list
+    alignment: list | None
+    confidence: Confidence | None
+
+
+class Translation(NamedTuple):
+    """The result of a search for one source text.
+
+    Attributes:
+        hypotheses: list of `Hypothesis`, best first.
+        truncated: bool. Whether the source was longer than the model's limit and was cut.
+        words: `AnnotatedTranslation` of the best translation, or `None` if it was not asked for.
+    """
+
+    hypotheses: list[Hypothesis]
+    truncated: bool
+    words: AnnotatedTranslation | None = None
+
+    @property
+    def text(self) -> str:
+        """The best translation."""
+        return self.hypotheses[0].text
+
+    @property
+    def score(self) -> float:
+        """The best translation's log-probability."""
+        return self.hypotheses[0].score
 
 
 class AttentionMap(NamedTuple):

@@ -20,15 +20,14 @@ from kformer.text.text_bound import byte_bound
 from kformer.text.text_constraints import TextConstraints
 from kformer.text.word_pieces import word_joins
 from kformer.translating.alternatives import alternative_translations
-from kformer.translating.attention import attention_map
+from kformer.translating.given import GivenTranslations
 from kformer.translating.minimum_risk import least_risk_translations
-from kformer.translating.scores import score_texts
-from kformer.translation import AttentionMap, Hypothesis, Score, Translation, hypotheses_of, padded
+from kformer.translation import Hypothesis, Translation, hypotheses_of, padded
 from kformer.utils.checks import check_texts, check_whole
 from kformer.utils.types import Path, Progress, Texts
 
 
-class Translator(DocumentMethods):
+class Translator(GivenTranslations, DocumentMethods):
     """A model and its tokenizer.
 
     Args:
@@ -45,12 +44,15 @@ class Translator(DocumentMethods):
     Call arguments:
         texts: list of str, or one str. For one str, `terms` and `forbidden_terms` are its terms,
             and `prefixes` its prefix.
+        alignment, confidence: bool, default `False`. Whether to return the words of the
+            translation, too, aligned with those of the text and with the model's confidence.
         **arguments: those of `translate`, such as `beam_size=1`.
 
     Returns:
         A list of str, the translations in the order of the texts; for one str, one str. With
-        `n_best` above 1, or `alternatives`, each translation is a list of str, best first. An empty
-        text has an empty translation.
+        `n_best` above 1, or `alternatives`, each translation is a list of str, best first; with
+        `alignment` or `confidence` it is an `AnnotatedTranslation`. An empty text has an empty
+        translation.
 
     Raises:
         ValueError: the tokenizer has more tokens than the model, or the model cannot translate in
@@ -83,7 +85,7 @@ class Translator(DocumentMethods):
         self.config = dict(config or {})
         self.dtype = dtype
         self._fast_ops = ops_in(model, dtype)
-        self._searchers = {}
+        self._searchers, self._compiled = {}, {}
         # Compiled when they are first needed.
         self._scorer = self._next = None
 
@@ -95,9 +97,19 @@ class Translator(DocumentMethods):
                 name: [value] if name in rows and value is not None else value
                 for name, value in arguments.items()
             }
-        results = self.translate([texts] if single else texts, **arguments)
+        wanted = {name: arguments.pop(name, False) for name in ("alignment", "confidence")}
+        texts = [texts] if single else check_texts(texts)
+        results = self.translate(texts, **arguments)
         several = arguments.get("n_best", self.options.n_best) > 1
-        if several or arguments.get("alternatives") is not None:
+        several = several or arguments.get("alternatives") is not None
+        if any(wanted.values()):
+            if several:
+                raise ValueError(
+                    "alignment and confidence are those of one translation: leave n_best and "
+                    "alternatives out."
+                )
+            results = self.annotated(texts, results, **wanted)
+        elif several:
             results = [[hypothesis.text for hypothesis in result.hypotheses] for result in results]
         else:
             results = [result.text for result in results]
@@ -193,27 +205,6 @@ class Translator(DocumentMethods):
                 progress(done)
         return results
 
-    def score(self, sources, targets, *, batch_size=32, progress=None) -> list[Score]:
-        """The log-probability of given translations.
-
-        Args:
-            sources, targets: lists of str of one length.
-            batch_size: int, default 32. The pairs that are scored at once.
-            progress: function, default `None`. It is called after each batch with the number of
-                pairs done.
-
-        Returns:
-            List of `Score`, which are floats: the sum of the log-probabilities (natural logarithm)
-            of each target's tokens and its end token, given the source. The token of a target
-            language does not count. The sum equals the `score` of a search that found the same
-            tokens, without the `repetition_penalty` of a beam. The attribute `truncated` of a score
-            is `True` where the source was longer than the model's limit and was cut.
-
-        Raises:
-            ValueError: the sides differ in length, or a target is longer than the model's limit.
-        """
-        return score_texts(self, sources, targets, batch_size, progress)
-
     def shortlist(self, texts, size=None):
         """The tokens that occur in texts, for the option `shortlist`: a search computes no others.
 
@@ -241,23 +232,6 @@ class Translator(DocumentMethods):
         ```
         """
         return frequent_tokens(self.tokenizer, texts, size)
-
-    def attention(self, source, target=None, **options) -> AttentionMap:
-        """The cross-attention of every layer and head, computed in one forward pass.
-
-        Args:
-            source: str.
-            target: str, default `None`. Its translation; `None` for the one that the search finds.
-            **options: fields of `SearchOptions` for that search.
-
-        Returns:
-            `AttentionMap`.
-
-        Raises:
-            ValueError: the translator has an ensemble, which has no attention of its own.
-        """
-        self._check_single("looked into")
-        return attention_map(self, source, target, options)
 
     def save(self, path: Path) -> pathlib.Path:
         """Writes a run directory: model, tokenizer, configuration and search options.

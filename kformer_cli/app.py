@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from kformer_cli.alignment import align
+from kformer_cli.alignment import align, calibrate
 from kformer_cli.command import HelpAll, add_option, command_class
 from kformer_cli.distillation import distill
 from kformer_cli.formats import export, import_
@@ -68,7 +68,8 @@ _FIRST = {
     "target_language backend",
 }
 _COMMANDS = (
-    *(quickstart, train, average, card, translate, evaluate, score, align, distill, export),
+    *(quickstart, train, average, card, translate, evaluate, score, align),
+    *(calibrate, distill, export),
     *(import_, serve),
 )
 for _command in _COMMANDS:

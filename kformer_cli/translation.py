@@ -37,6 +37,7 @@ from kformer_cli.options import (
     with_options,
 )
 from kformer_cli.text_files import check_readable, check_same_length, count_lines
+from kformer_cli.word_columns import WORDS, check_words, with_words
 
 # The parameters of commands hide it.
 input_line = input
@@ -133,6 +134,7 @@ _BATCH = {
         ),
     ],
 }
+_BESIDE = {**BESIDE, **WORDS}
 _TRANSLATOR = {
     **LANGUAGES,
     "ensemble": Ensemble,
@@ -149,7 +151,7 @@ _TRANSLATOR = {
         "sample": Sample,
         "mbr": Mbr,
         **SAMPLING,
-        **BESIDE,
+        **_BESIDE,
         **_TRANSLATOR,
         **_BATCH,
     },
@@ -194,7 +196,7 @@ def translate(
         from kformer.utils.progress import Progress
     translator = _open_translator(model, options)
     is_run = isinstance(translator, streaming.Translator)
-    mbr = _mbr(options, is_run)
+    mbr = _fixed_search(options, is_run)
     beside.read(is_run)
     search = given(options, [*SEARCH, *SAMPLING]) | {"sampling": _samples(options) or None}
     if not _samples(options):
@@ -211,7 +213,8 @@ def translate(
 
     def translated(lines, first_index):
         arguments = {"first_index": first_index, "batch_size": batch_size, **search}
-        return translator.translate(lines, **arguments, **beside.arguments(first_index, len(lines)))
+        arguments |= beside.arguments(first_index, len(lines))
+        return with_words(translator, lines, translator.translate(lines, **arguments), options)
 
     with (
         contextlib.nullcontext() if is_typed else Progress(total) as progress,
@@ -233,10 +236,10 @@ def translate(
     end_lines(translator, truncated, options)
 
 
-def _mbr(options, is_run):
-    """The option --mbr as a keyword argument, if it is set."""
-    if options["mbr"] is not None and not is_run:
-        raise UsageError("A SavedModel's search is fixed: leave --mbr out, or give the run.")
+def _fixed_search(options, is_run):
+    """The option --mbr as a keyword argument, if it is set; a SavedModel has no options of runs."""
+    for name in () if is_run else given(options, ("mbr", *WORDS)):
+        raise UsageError(f"A SavedModel's search is fixed: leave --{name} out, or give the run.")
     return given(options, ["mbr"])
 
 
@@ -248,6 +251,7 @@ def _check_kinds(options, n_best):
     """What is searched for, sampled or listed: one of them."""
     if options["alternatives"] is not None and n_best > 1:
         raise typer.BadParameter("--alternatives and --n-best are two lists: give one of them.")
+    check_words(options, n_best)
     if given(options, SAMPLING) and not _samples(options):
         raise typer.BadParameter(
             "--temperature, --top-k, --top-p and --seed are for --sample and --mbr."

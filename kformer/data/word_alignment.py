@@ -4,9 +4,12 @@ Shape letters: N words of a target sentence, M words of its source.
 """
 
 import itertools
+import re
 
 import numpy as np
 
+from kformer.text.words import split_words
+from kformer.utils.lines import read_lines
 from kformer_cli.text_files import check_same_length
 
 # The share of target words without a source word, and how fast a source word becomes less likely
@@ -25,8 +28,8 @@ def align_words(sources, targets, iterations=5):
     memory for each source word with each target word of its sentence.
 
     Args:
-        sources, targets: lists of str of one length, with spaces between words. A text of a
-            language without spaces must be split into words first.
+        sources, targets: lists of str of one length. Their words are what stands between spaces,
+            and each Chinese or Japanese character.
         iterations: int, default 5. Steps of EM.
 
     Returns:
@@ -93,11 +96,52 @@ def pharaoh(alignment):
     return " ".join(f"{source}-{target}" for source, target in alignment)
 
 
+def read_pharaoh(path, sources=None, targets=None):
+    """Reads the alignments in a file in Pharaoh's format, a line for each pair of sentences.
+
+    Args:
+        path: path of the file.
+        sources, targets: lists of str, default `None`. The sentences, to check the indices by.
+
+    Returns:
+        List of alignments, as of `align_words`. A possible pair, `1p2`, counts as any other.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        ValueError: a line is in no such format, there is not a line for each sentence, or an index
+            is beyond the words of its sentence.
+    """
+    lines = read_lines(path, "alignment")
+    if sources is not None:
+        check_same_length("the text", len(sources), f"'{path}'", len(lines))
+    found = []
+    for number, line in enumerate(lines, 1):
+        matches = [re.fullmatch(r"(\d+)[-p](\d+)", part, re.ASCII) for part in line.split()]
+        if None in matches:
+            raise ValueError(
+                f"Line {number} of the alignment file '{path}' is not in Pharaoh's format, such as "
+                "'0-0 1-2': the index of a source word and that of a target word, from 0."
+            )
+        found.append(sorted({tuple(map(int, match.groups())) for match in matches}))
+        if sources is not None and found[-1]:
+            sizes = len(split_words(sources[number - 1])), len(split_words(targets[number - 1]))
+            ends = [max(pair[side] for pair in found[-1]) for side in (0, 1)]
+            if ends[0] >= sizes[0] or ends[1] >= sizes[1]:
+                raise ValueError(
+                    f"Line {number} of the alignment file '{path}' names the words "
+                    f"{ends[0]}-{ends[1]}, but its sentences have {sizes[0]} and {sizes[1]} words, "
+                    "counted from 0; align this text, split at spaces."
+                )
+    return found
+
+
 def _numbered(texts):
     """Texts as arrays of the numbers of their words, from 1; 0 is left for no word."""
     numbers = {}
     return [
-        np.array([numbers.setdefault(word, len(numbers) + 1) for word in text.split()], "int64")
+        np.array(
+            [numbers.setdefault(word, len(numbers) + 1) for word in split_words(text)], "int64"
+        )
         for text in texts
     ]
 

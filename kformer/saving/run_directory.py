@@ -146,6 +146,23 @@ def write_config(path, config):
     files.write_json(path / "config.json", content)
 
 
+def update_config(path, entries):
+    """Replaces some entries of the config of a run directory; the others stay.
+
+    Args:
+        path: path of the run directory.
+        entries: dict of JSON values.
+
+    Raises:
+        FileNotFoundError, ValueError: as `load_run`.
+        kformer.utils.files.LockedError: another process writes to the run directory.
+    """
+    path = pathlib.Path(path)
+    with files.locked(path):
+        finish_saving(path)
+        write_config(path, {**read_config(path), **entries})
+
+
 def load_run(path):
     """Loads a run directory that was written on any backend. Nothing in it can run code.
 

@@ -1,0 +1,65 @@
+"""What `kformer translate` writes about the words of a translation: their alignment, confidence."""
+
+from typing import Annotated
+
+import typer
+
+from kformer_cli.options import given, option
+
+WORDS = {
+    "alignment": Annotated[
+        bool | None,
+        option(
+            "--alignment",
+            help="After each translation a column with its aligned words, such as 0-0 1-2: the "
+            "index of a source word and that of its translation, from 0.",
+        ),
+    ],
+    "confidence": Annotated[
+        bool | None,
+        option(
+            "--confidence",
+            help="After each translation a column with the model's confidence in it, from 0 to 1, "
+            "and one with that in each word. kformer calibrate fits it.",
+        ),
+    ],
+}
+# With these a line has several translations, is taken apart, or is translated elsewhere.
+_WITHOUT_WORDS = ("alternatives", "workers", "document", "split", "glossary")
+
+
+def check_words(options, n_best):
+    """Checks that columns about words are asked for where there is one translation of a line.
+
+    Args:
+        options: dict of the command's options.
+        n_best: int. The translations per line.
+
+    Raises:
+        typer.BadParameter: there are more, or other processes translate.
+    """
+    for name in given(options, WORDS):
+        if n_best > 1 or any(options[other] for other in _WITHOUT_WORDS):
+            raise typer.BadParameter(
+                f"--{name} is about the best translation of each line as it is: leave out "
+                f"--n-best, {', '.join(f'--{other}' for other in _WITHOUT_WORDS)}."
+            )
+
+
+def with_words(translator, lines, results, options):
+    """The results with what is asked for about their words.
+
+    Args:
+        translator: `kformer.Translator`.
+        lines: list of str, the texts.
+        results: list of `Translation` of the texts.
+        options: dict of the command's options.
+
+    Returns:
+        List of `Translation`.
+    """
+    wanted = given(options, WORDS)
+    if not wanted:
+        return results
+    found = translator.annotated(lines, results, **wanted)
+    return [result._replace(words=words) for result, words in zip(results, found, strict=True)]

@@ -1,0 +1,81 @@
+"""`kformer align RUN`, `kformer calibrate`, and the columns of `kformer translate`."""
+
+import json
+import pathlib
+import shutil
+
+import pytest
+
+import kformer
+from kformer.saving.run_directory import read_config
+from kformer_cli.main import main
+
+pytestmark = pytest.mark.any_backend(quickest="torch")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RUN, SAVED_MODEL = ROOT / "tests" / "frozen_run", ROOT / "saved_models" / "frozen"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pairs = kformer.examples.generate_pairs(30, seed=5, split="test", categories=("time",))
+    for name, lines in (("s", [p.source for p in pairs]), ("t", [p.target for p in pairs])):
+        pathlib.Path(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    shutil.copytree(RUN, "run")
+    return tmp_path
+
+
+SIDES = ["--source", "s", "--target", "t"]
+
+
+def test_a_run_is_calibrated_and_aligns(folder, capfd):
+    before = read_config("run")
+    assert main(["calibrate", "run", *SIDES, "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert read_config("run") == {**before, **found}, "nothing else of the run changes"
+    assert main(["align", "run", *SIDES, "--output", "found"]) == 0
+    sources, targets = (
+        pathlib.Path(name).read_text(encoding="utf-8").splitlines() for name in ("s", "t")
+    )
+    expected = kformer.Translator.load("run").align(sources, targets)
+    lines = pathlib.Path("found").read_text().splitlines()
+    assert lines == [" ".join(f"{i}-{j}" for i, j in each) for each in expected]
+    capfd.readouterr()
+    assert main(["align", "run", *SIDES, "--gold", "found"]) == 0
+    assert capfd.readouterr().out == "AER  0.0000\n"
+    assert main(["calibrate", "run", *SIDES, "--alignments", "found"]) == 0
+    out = capfd.readouterr().out
+    assert "temperature" in out and "alignment error rate 0.0000" in out
+    # Without a run the statistical aligner is compared.
+    assert main(["align", *SIDES, "--gold", "found", "--json"]) == 0
+    assert 0 <= json.loads(capfd.readouterr().out)["alignment_error_rate"] <= 1
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [("0:0", "Line 2 of the alignment file"), ("0-99", "names the words 0-99"), (None, "differ")],
+)
+def test_wrong_alignments_are_refused(folder, capfd, line, message):
+    lines = ["0-0"] * 30 if line is not None else ["0-0"]
+    if line is not None:
+        lines[1] = line
+    pathlib.Path("gold").write_text("".join(f"{each}\n" for each in lines))
+    assert main(["align", *SIDES, "--gold", "gold"]) == 1
+    assert message in " ".join(capfd.readouterr().err.split())
+
+
+def test_columns_of_translations(folder, capfd):
+    command = ["translate", "run", "--input", "s", "--alignment", "--confidence"]
+    assert main([*command, "--output", "out"]) == 0
+    translator = kformer.Translator.load("run")
+    sources = pathlib.Path("s").read_text(encoding="utf-8").splitlines()
+    lines = pathlib.Path("out").read_text(encoding="utf-8").splitlines()
+    for line, each in zip(lines, translator(sources, alignment=True, confidence=True), strict=True):
+        text, aligned, mean, words = line.split("\t")
+        assert text == each.text
+        assert aligned == " ".join(f"{i}-{j}" for i, j in each.alignment)
+        assert float(mean) == pytest.approx(each.confidence.mean, abs=1e-4)
+        assert len(words.split()) == len(each.words)
+    for options, model in ((["--n-best", "2"], "run"), ([], SAVED_MODEL)):
+        code = main(["translate", str(model), "--input", "s", "--alignment", *options])
+        assert code and "--alignment" in capfd.readouterr().err
