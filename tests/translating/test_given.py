@@ -12,6 +12,8 @@ from kformer.data import alignment_error_rate
 from kformer.translating.confidence import calibration_error
 from kformer.translating.word_alignment import AlignmentSource, default_source
 
+# Each function is compiled for each shape on JAX, so one test is enough there.
+QUICKEST = pytest.mark.any_backend(quickest="torch")
 FROZEN = pathlib.Path(__file__).resolve().parents[1] / "frozen_run"
 
 
@@ -26,6 +28,7 @@ def texts():
     return [pair.source for pair in pairs], [pair.target for pair in pairs]
 
 
+@QUICKEST
 def test_alignments_are_the_largest_weights_between_words(translator, texts):
     """Against the map of one translation, whose tokens are joined to words by hand."""
     sources, targets = (side[:6] for side in texts)
@@ -51,6 +54,7 @@ def test_alignments_are_the_largest_weights_between_words(translator, texts):
     assert checked > 10
 
 
+@QUICKEST
 def test_empty_texts_and_errors(translator):
     assert translator.align(["", "noon", ""], ["", "", "正午"]) == [[], [], []]
     sure = translator.confidence(["noon", ""], ["", ""])
@@ -64,6 +68,7 @@ def test_empty_texts_and_errors(translator):
         translator.calibrate(["noon"], ["正午"], alignments=[])
 
 
+@QUICKEST
 def test_the_attention_with_the_fewest_errors_is_chosen(translator, texts):
     sources, targets = (side[:16] for side in texts)
     layers = len(translator.model.network.decoder_layers)
@@ -88,6 +93,7 @@ def logits_of(translator, source, target):
     return ops.convert_to_numpy(ops.cast(logits, "float32")).astype("float64"), np.array(labels)
 
 
+@QUICKEST
 def test_confidence_is_the_probability_at_the_temperature(translator, texts):
     """Against torch.nn, and the product over the tokens of a word by hand."""
     import torch
@@ -108,6 +114,7 @@ def test_confidence_is_the_probability_at_the_temperature(translator, texts):
     np.testing.assert_allclose([each.score for each in plain], scores, atol=1e-4)
 
 
+@QUICKEST
 def test_the_temperature_makes_the_text_most_probable(translator, texts):
     sources, targets = texts
     found = translator.calibrate(sources, targets)["confidence"]
@@ -137,6 +144,7 @@ def test_the_temperature_makes_the_text_most_probable(translator, texts):
         assert found[name] == pytest.approx(expected, abs=2e-4)
 
 
+@QUICKEST
 def test_calibration_error_of_known_predictions():
     assert calibration_error([1.0, 1.0], [1, 1]) == 0
     assert calibration_error([1.0, 1.0], [1, 0]) == 0.5
@@ -163,6 +171,7 @@ def test_translations_come_with_their_words(translator, texts):
         translator(sources, alignment=True, n_best=2)
 
 
+@QUICKEST
 def test_an_ensemble_has_confidence_but_no_alignment(texts):
     pair = kformer.Translator.load([FROZEN, FROZEN])
     one = kformer.Translator.load(FROZEN)
