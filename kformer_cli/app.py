@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from kformer_cli.alignment import align, calibrate
-from kformer_cli.command import HelpAll, add_option, command_class
+from kformer_cli.command import Command, Group, HelpAll, add_option, command_class
 from kformer_cli.distillation import distill
 from kformer_cli.formats import export, import_
 from kformer_cli.plotting import plot
@@ -20,6 +20,7 @@ from kformer_cli.translation import evaluate, score, translate
 
 app = typer.Typer(
     name="kformer",
+    cls=Group,
     no_args_is_help=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -79,6 +80,6 @@ for _command in _COMMANDS:
     app.command(
         _command.__name__.strip("_"),
         help=_help(_command),
-        cls=command_class(_first) if _first else None,
+        cls=command_class(_first) if _first else Command,
     )(_command)
 app.add_typer(plot, name="plot")

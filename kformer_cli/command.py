@@ -4,7 +4,7 @@ import inspect
 from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 _ALL = "kformer.help_all"
 
@@ -40,6 +40,25 @@ def add_option(command, name, annotation):
     command.__annotations__ = command.__annotations__ | {name: annotation}
 
 
+class _PlainFlags:
+    """Flags are shown without a type: `<bool>` reads as if they took a value."""
+
+    def get_params(self, ctx):
+        parameters = super().get_params(ctx)
+        for parameter in parameters:
+            if getattr(parameter, "is_flag", False) and parameter.metavar is None:
+                parameter.metavar = ""
+        return parameters
+
+
+class Command(_PlainFlags, TyperCommand):
+    """A command."""
+
+
+class Group(_PlainFlags, TyperGroup):
+    """A command of commands."""
+
+
 def command_class(main):
     """A class of commands whose `--help` has the options that matter first alone.
 
@@ -47,11 +66,11 @@ def command_class(main):
         main: str. The names of these parameters, with spaces between them.
 
     Returns:
-        Subclass of `typer.core.TyperCommand`.
+        Subclass of `Command`.
     """
     shown = {*main.split(), "help", "help_all"}
 
-    class Command(TyperCommand):
+    class LongCommand(Command):
         def format_help(self, ctx, formatter):
             if ctx.meta.get(_ALL):
                 super().format_help(ctx, formatter)
@@ -73,4 +92,4 @@ def command_class(main):
             """Those that are not the parser's own, as `--help` is."""
             return [part for part in options if hasattr(part, "rich_help_panel")]
 
-    return Command
+    return LongCommand

@@ -50,7 +50,7 @@ LengthPenalty = Annotated[
     option(
         "--length-penalty",
         help="Exponent of the length penalty; more favours longer translations, 0 is none. "
-        "Default: 0.6, as in the paper.",
+        "Default: the run's, which its training chose; 0.6 without validation text.",
     ),
 ]
 MaxLength = Annotated[

@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from kformer_cli.checks import check_run, check_text, check_trained, check_values
+from kformer_cli.command import Command, Group
 from kformer_cli.environment import quiet_imports
 from kformer_cli.options import MACHINE, BeamSize, Json, Run, given, option, with_options
 
 plot = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     help="Plot attention maps, training curves, positions, or time against length. Needs "
     "Matplotlib: pip install kformer\\[plots].",
@@ -56,7 +58,7 @@ _MAPS = {
 }
 
 
-@plot.command()
+@plot.command(cls=Command)
 @with_options({**_MAPS, **MACHINE}, kind="cross", mean=False)
 def attention(
     run: Run,
@@ -117,7 +119,7 @@ def _from_zero(numbers, name):
     return [number - 1 for number in numbers]
 
 
-@plot.command()
+@plot.command(cls=Command)
 def training(
     runs: Annotated[list[pathlib.Path], typer.Argument(metavar="RUN...", help="Run directories.")],
     output: Output,
@@ -142,7 +144,7 @@ def training(
     print(output, file=sys.stderr)
 
 
-@plot.command()
+@plot.command(cls=Command)
 @with_options(MACHINE)
 def positions(
     run: Run,
@@ -170,7 +172,7 @@ def positions(
     print(output, file=sys.stderr)
 
 
-@plot.command()
+@plot.command(cls=Command)
 @with_options({"beam_size": BeamSize, **MACHINE})
 def lengths(
     run: Run,

@@ -799,11 +799,20 @@ def test_help_has_what_matters_first_and_help_all_everything(capsys, monkeypatch
     for option in ("--help", "--help-all"):
         assert main([command, option]) == 0
         text = capsys.readouterr().out
-        assert "…" not in text and max(map(len, text.splitlines())) <= 80
+        assert "…" not in text and "bool" not in text
+        assert max(map(len, text.splitlines())) <= 80
         flags[option] = set(re.findall(r"(?<=[│ ] )--[a-z-]+(?=  )", text))
         assert f"kformer {command} --help-all" in text or option == "--help-all"
     assert len(flags["--help"]) == number + 2  # Both helps are options, too.
     assert flags["--help"] < flags["--help-all"]
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("words", [[], ["plot"], ["plot", "attention"], ["align"], ["serve"]])
+def test_a_flag_is_shown_without_a_value(capsys, words):
+    assert main([*words, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "--help" in text and "bool" not in text
 
 
 @pytest.mark.any_backend
