@@ -4,8 +4,8 @@
 
 Makes an environment of its own in DIR, installs each dependency at its lower bound (pip chooses
 what these need themselves), and runs in it, on TensorFlow: two steps of a training by
-`recommend`, the frozen run's translations, and an export. With the extras jax and torch all but the
-export runs on these, too.
+`recommend`, the frozen run's translations, in Python and by the command, and an export. With the
+extras jax and torch all but the export runs on these, too.
 
 The exit status is 0 if all of it works, and the texts are those of tests/frozen_run.
 """
@@ -23,6 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = """
 import pathlib, sys
 import keras, kformer
+from kformer_cli.main import main as kformer_main
 root = pathlib.Path(sys.argv[1])
 translator = kformer.Translator.load(root / "tests/frozen_run")
 texts = ["half past four in the afternoon", "noon"]
@@ -39,6 +40,13 @@ model.fit(train, **recipe.fit, verbose=0)
 if keras.backend.backend() == "tensorflow":
     folder = translator.export(sys.argv[2])
     assert kformer.export.SavedModelTranslator(folder)(texts)[1] == "中午十二点"
+assert kformer_main(["train", "--help"]) == 0
+source = pathlib.Path(sys.argv[2]).with_suffix(".txt")
+source.parent.mkdir(parents=True, exist_ok=True)
+source.write_text("noon\\n", encoding="utf-8")
+words = ["--input", source, "--output", source.with_suffix(".out")]
+assert kformer_main(["translate", str(root / "tests/frozen_run"), *map(str, words)]) == 0
+assert source.with_suffix(".out").read_text(encoding="utf-8") == "中午十二点\\n"
 print("works on", keras.backend.backend())
 """
 

@@ -13,7 +13,7 @@ from kformer_cli.options import MACHINE, BatchSize, Json, Run, option, with_opti
 _Run = Annotated[
     str | None,
     typer.Argument(
-        metavar="[RUN]",
+        metavar="RUN",
         help="A run directory, whose attention is read. Without it a statistical aligner learns "
         "from the text alone.",
     ),

@@ -4,7 +4,6 @@ Nothing of kformer is imported at the top: each command imports what it needs, a
 that help and mistyped options answer at once.
 """
 
-import inspect
 from typing import Annotated
 
 import typer
@@ -49,12 +48,6 @@ def _root(
     pass
 
 
-def _help(function):
-    """The docstring with each paragraph on one line, which the terminal wraps by its width."""
-    paragraphs = inspect.cleandoc(function.__doc__).split("\n\n")
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-
-
 # The options that `--help` shows where there are many; `--help-all` shows all.
 _FIRST = {
     train: "train_source train_target valid_source valid_target preset start_from epochs made_for "
@@ -79,7 +72,6 @@ for _command in _COMMANDS:
         add_option(_command, "help_all", HelpAll)
     app.command(
         _command.__name__.strip("_"),
-        help=_help(_command),
         cls=command_class(_first) if _first else Command,
     )(_command)
 app.add_typer(plot, name="plot")

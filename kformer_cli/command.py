@@ -7,6 +7,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 _ALL = "kformer.help_all"
+_VALUES = {"int": "N", "float": "NUMBER"}
 
 
 def _print_all(context: typer.Context, wanted: bool):
@@ -40,22 +41,40 @@ def add_option(command, name, annotation):
     command.__annotations__ = command.__annotations__ | {name: annotation}
 
 
-class _PlainFlags:
-    """Flags are shown without a type: `<bool>` reads as if they took a value."""
+class _Plain:
+    """Help in words: paragraphs that the terminal wraps, and no types of Python."""
+
+    def __init__(self, *args, help=None, **kwargs):
+        # The docstring's lines would break where its source does.
+        paragraphs = inspect.cleandoc(help or "").split("\n\n")
+        joined = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+        super().__init__(*args, help=joined or None, **kwargs)
 
     def get_params(self, ctx):
         parameters = super().get_params(ctx)
         for parameter in parameters:
-            if getattr(parameter, "is_flag", False) and parameter.metavar is None:
-                parameter.metavar = ""
+            if parameter.param_type_name == "argument":
+                parameter.display_type = lambda ctx: None
+            elif parameter.metavar is None:
+                parameter.metavar = _value_name(parameter, ctx)
         return parameters
 
 
-class Command(_PlainFlags, TyperCommand):
+def _value_name(option, ctx):
+    """What stands for an option's value in its help; a flag has none."""
+    if getattr(option, "is_flag", False):
+        return ""
+    # Typer has a parser of its own since 0.2x, before it had click's.
+    is_new = hasattr(option, "display_type")
+    kind = str(option.display_type(ctx) if is_new else option.type.name)
+    return next((name for part, name in _VALUES.items() if part in kind), "TEXT")
+
+
+class Command(_Plain, TyperCommand):
     """A command."""
 
 
-class Group(_PlainFlags, TyperGroup):
+class Group(_Plain, TyperGroup):
     """A command of commands."""
 
 
