@@ -6,7 +6,7 @@ import dataclasses
 from kformer.documents.flattened import TERM
 from kformer.documents.format import BREAK
 from kformer.documents.job import forms_of
-from kformer.documents.placing import Span, placed
+from kformer.documents.placing import Span, is_nested, placed
 from kformer.documents.words import SPACELESS_SIGN, has_letters
 
 _FULL_STOPS = "。！？；，、：”」』）…"
@@ -114,7 +114,7 @@ class Assembly:
             escape: function of a text to what is written for it.
         """
         self._out, self._escape, self.used = [], escape, []
-        self._written, self._num_items = [], 0
+        self._written, self._num_items, self._is_nested = [], 0, True
         taken = set().union(*(inside.keys for inside in self.inside))
         outside = [event for event in self.flat.events if event[1] not in taken]
         position, number = 0, 0
@@ -127,9 +127,9 @@ class Assembly:
 
     @property
     def is_complete(self):
-        """Whether each tag, mark and kept slice was written, and once."""
+        """Whether each tag, mark and kept slice was written, once, and within the same tags."""
         has_parts = sorted(self._written) == [index for _, index in self.flat.events]
-        return has_parts and self._num_items == len(self.flat.items)
+        return has_parts and self._is_nested and self._num_items == len(self.flat.items)
 
     def _write_source(self, start, end, events, number, before):
         """Writes what has no translation; returns the number of events that have been written."""
@@ -175,9 +175,9 @@ class Assembly:
 
     def _write_chunk(self, chunk, inside):
         target, spans = chunk.target, chunk.kept
-        marks = placed(
-            chunk.source, target, inside.spans, [span[:2] for span in spans], inside.in_order
-        )
+        atoms = [(*span[:2], chunk.offsets[span[2].start - chunk.start]) for span in spans]
+        marks = placed(chunk.source, target, inside.spans, atoms, inside.in_order)
+        self._is_nested &= is_nested(marks, inside.spans, atoms, len(target))
         position, pending = 0, list(spans)
         for key, offset in [*marks, (None, len(target))]:
             while pending and pending[0][1] <= offset:

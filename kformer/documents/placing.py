@@ -6,6 +6,7 @@ alignment can take its place.
 """
 
 import dataclasses
+import itertools
 
 from kformer.documents.words import tokens
 
@@ -36,7 +37,9 @@ def placed(source, target, spans, atoms=(), in_order=False):
     Args:
         source, target: str. A sentence and its translation.
         spans: list of `Span`, none of which overlap but those within others.
-        atoms: list of pairs, default empty. Slices of the translation that are one word each.
+        atoms: list of tuples of start, end and origin, default empty. Slices of the translation
+            that are one word each and stand at the offset `origin` of the sentence. A span has the
+            same of them within it as in the sentence, as far as their order allows.
         in_order: bool, default `False`. Whether the spans keep their order.
 
     Returns:
@@ -45,6 +48,26 @@ def placed(source, target, spans, atoms=(), in_order=False):
     """
     work = _Placing(source, target, atoms, in_order)
     return work.place(spans, 0, len(work.there))
+
+
+def is_nested(marks, spans, atoms, length):
+    """Whether each atom stands within the same spans as in the sentence.
+
+    Args:
+        marks: what `placed` returned.
+        spans, atoms: what it was given.
+        length: int. Characters of the translation.
+    """
+    offsets = dict(marks)
+    for span in spans:
+        if span.end > span.start:
+            first, last = offsets.get(span.opening, 0), offsets.get(span.closing, length)
+            for start, end, origin in atoms:
+                if (first <= start and end <= last) != _holds(span, origin):
+                    return False
+            if not is_nested(marks, span.children, atoms, length):
+                return False
+    return True
 
 
 def word_ranges(source_words, target_words, phrases=()):
@@ -82,10 +105,20 @@ def _nearest(words, phrase, expected):
     return min(starts, key=lambda start: abs(start - expected), default=None)
 
 
+def _holds(span, origin):
+    return span.start <= origin < span.end
+
+
 class _Placing:
     def __init__(self, source, target, atoms, in_order):
         self.source, self.target, self.in_order = source, target, in_order
-        self.here, self.there = tokens(source), tokens(target, atoms)
+        self.here, self.there = tokens(source), tokens(target, [atom[:2] for atom in atoms])
+        origins = {start: origin for start, _, origin in atoms}
+        self._atoms = [
+            (index, origins[token[0]])
+            for index, token in enumerate(self.there)
+            if token[0] in origins
+        ]
         self._ranges = None
 
     def place(self, spans, low, high):
@@ -104,6 +137,7 @@ class _Placing:
             if span.end > span.start:
                 start = max(position, min(start, left - 1))
                 end = max(start, min(max(end, start + 1), left), min(start + 1, high))
+                start, end = self._without_others(span, start, end, position, left)
             else:
                 start = end = max(position, min(start, left))
             found += self._written(span, start, end)
@@ -176,7 +210,28 @@ class _Placing:
         if not self.here[inside[0]][2]:
             while start > low and not self.there[start - 1][2]:
                 start -= 1
-        return max(low, min(start, high)), max(low, min(end, high))
+        start, end = max(low, min(start, high)), max(low, min(end, high))
+        own = [k for k, origin in self._atoms if _holds(span, origin) and low <= k < high]
+        return min([start, *own]), max([end, *(k + 1 for k in own)])
+
+    def _without_others(self, span, start, end, low, high):
+        """A range cut down to a part without the atoms that stand outside of the span in the
+        source.
+        """
+        inside = {k: _holds(span, origin) for k, origin in self._atoms}
+        others = [k for k in range(start, end) if inside.get(k) is False]
+        if not others:
+            return start, end
+        parts = [(a + 1, b) for a, b in itertools.pairwise([start - 1, *others, end])]
+        sizes = [(sum(inside.get(k, False) for k in range(*part)), part) for part in parts]
+        start, end = max(sizes, key=lambda each: (each[0], each[1][1] - each[1][0]))[1]
+        if start == end:  # Beside the atom, rather than around nothing.
+            if start > low and start - 1 not in inside:
+                return start - 1, start
+            after = next((k for k in range(start, high) if inside.get(k) is not False), high)
+            if after < high:
+                return after, after + 1
+        return start, end
 
     def _gap(self, span, low, high):
         """Where a span without words stands: behind the word before it."""

@@ -1,5 +1,7 @@
 """Translators that need no model."""
 
+import random
+
 from kformer.translation import Hypothesis, Translation
 
 
@@ -31,3 +33,14 @@ class Fake:
 def reverse(text):
     """The words of a sentence from the last to the first."""
     return " ".join(reversed(text.split()))
+
+
+def scrambled(text):
+    """The words in another order and number, as a weak model writes them; what is no plain word
+    stands once.
+    """
+    rng, words = random.Random(text), []
+    for word in text.split():
+        words += [word] * (rng.choice((0, 1, 1, 2)) if word.isalpha() else 1)
+    rng.shuffle(words)
+    return " ".join(words) or text

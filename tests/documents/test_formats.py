@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.documents import Function, Generator, compare, reverse, structure
 from kformer.documents import Glossary, format_of, translate_document
-from tests.documents.fakes import Fake
+from tests.documents.fakes import Fake, scrambled
 
 pytestmark = pytest.mark.any_backend
 FORMATS = ("html", "srt", "po", "markdown")
@@ -35,6 +35,16 @@ def test_a_model_that_loses_what_it_does_not_know(name):
         text = maker.document()
         found = translated(text, name, lambda text: "word")
         assert structure(name, found) == structure(name, text)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_model_that_scrambles_words(name):
+    """What comes out as it went in stays within the tags in which it stood, and no others."""
+    maker = Generator(name, seed=4)
+    for _ in range(20):
+        text = maker.document()
+        found = translate_document(Fake(scrambled), text, name)
+        assert structure(name, found.text) == structure(name, text)
 
 
 @pytest.mark.parametrize("name", FORMATS)
