@@ -12,6 +12,8 @@ from kformer_cli.text_files import check_same_length
 # hypotheses are good ones for all.
 LENGTH_PENALTIES = tuple(round(0.2 * i, 1) for i in range(11))
 _MIDDLE = 1.0
+# A search that is so much worse than the hypotheses of the first promised has found others.
+_SHORTFALL = 0.3
 # The limits let this share of the training pairs through.
 _SHARE = 0.999
 _LENGTH_RATIOS = tuple(round(0.5 + 0.1 * i, 1) for i in range(36))
@@ -75,8 +77,12 @@ def choose_search(
 
     One search keeps the hypotheses of the whole beam, of which each length penalty of a grid
     chooses its best; the penalty counts whose BLEU, in the mean with its two neighbours, is
-    highest. Then the set is translated with that penalty, once with the translator's limits and
-    once with those of `length_limits`; the higher BLEU wins, and the lower limits a tie.
+    highest. Then the set is translated with that penalty and the limits of `length_limits`. What
+    follows depends on its BLEU. If it is as good as the hypotheses promised, the set is translated
+    with that penalty and the translator's limits. If not, since a search with a high penalty finds
+    hypotheses that the first did not, the set is translated with a penalty halfway to that of the
+    first search. Of all searches that were made, the one with the highest BLEU wins, and the lower
+    limits a tie.
 
     Args:
         translator: a `kformer.Translator` whose search has the mode "kformer".
@@ -129,22 +135,29 @@ def choose_search(
     )
     by_penalty = _by_penalty(found, references, tokenize)
     penalty = LENGTH_PENALTIES[int(np.argmax(_smooth(by_penalty)))]
-    candidates = [dataclasses.replace(before, length_penalty=penalty)]
+    promised = by_penalty[LENGTH_PENALTIES.index(penalty)]
+    limits = {}
     if lengths is not None:
-        ratio, offset = length_limits(*lengths)
-        limited = {"length_ratio": ratio, "length_offset": offset}
-        candidates.insert(0, dataclasses.replace(candidates[0], **limited))
-    measured = [measure(options) for options in candidates]
-    best = int(np.argmax(measured))  # Of equal ones the first.
+        limits = dict(zip(("length_ratio", "length_offset"), length_limits(*lengths), strict=True))
+    chosen = dataclasses.replace(before, length_penalty=penalty, **limits)
+    measured = {chosen: measure(chosen)}
+    if measured[chosen] < promised - _SHORTFALL:
+        other = dataclasses.replace(chosen, length_penalty=round((penalty + _MIDDLE) / 2, 2))
+    else:
+        other = dataclasses.replace(before, length_penalty=penalty)
+    middle = dataclasses.replace(before, length_penalty=_MIDDLE)
+    if other not in (chosen, middle):
+        measured[other] = measure(other)
+    measured.setdefault(middle, by_penalty[LENGTH_PENALTIES.index(_MIDDLE)])
+    options = max(measured, key=measured.get)  # Of equal ones the first.
     default_bleu = float(np.interp(before.length_penalty, LENGTH_PENALTIES, by_penalty))
-    options = candidates[best]
     reason = (
-        f"search: length penalty {penalty:g}, at most {options.length_ratio:g} times the source's "
-        f"tokens and {options.length_offset}, with which the BLEU of {len(sources):,} validation "
-        f"sentences is highest ({measured[best]:.2f}; about {default_bleu:.2f} with a length "
-        f"penalty of {before.length_penalty:g})"
+        f"search: length penalty {options.length_penalty:g}, at most {options.length_ratio:g} "
+        f"times the source's tokens and {options.length_offset}, with which the BLEU of "
+        f"{len(sources):,} validation sentences is highest ({measured[options]:.2f}; about "
+        f"{default_bleu:.2f} with a length penalty of {before.length_penalty:g})"
     )
-    return SearchChoice(options, measured[best], default_bleu, reason)
+    return SearchChoice(options, measured[options], default_bleu, reason)
 
 
 def _changed(options, before):

@@ -20,6 +20,7 @@ class BeamOfTwo:
     def __init__(self, cut_short=False, **options):
         self.options = SearchOptions(beam_size=2, **options)
         self.cut_short, self.asked = cut_short, []
+        self.wild_from = np.inf
 
     def translate(self, texts, *, batch_size=64, progress=None, **options):
         self.asked.append(options)
@@ -30,6 +31,8 @@ class BeamOfTwo:
             rank = score / ((5 + length) / 6) ** penalty
             found.append(Hypothesis(text, score, rank, [1] * length))
         found.sort(key=lambda each: -each.rank)
+        if penalty >= self.wild_from:  # What the first search did not find.
+            found = [Hypothesis("b b b", -1.0, -1.0, [1, 1, 1])]
         if self.cut_short and "length_ratio" in options:
             found = [Hypothesis("a b", -1.0, -1.0, [1, 1])]
         return [Translation(found, False) for _ in texts]
@@ -65,6 +68,18 @@ def test_limits_are_taken_unless_they_cost_bleu(cut_short):
     assert len(translator.asked) == 3
     expected = (2.0, 32) if cut_short else length_limits(*lengths)
     assert (options.length_ratio, options.length_offset) == expected
+
+
+@pytest.mark.parametrize("wild_from, expected", [(1.1, 1.0), (1.3, 1.2)])
+def test_a_penalty_that_does_not_keep_its_promise_is_not_chosen(wild_from, expected):
+    """Rescored, the longest hypotheses are the best; a search finds longer ones, which are not."""
+    translator = BeamOfTwo()
+    translator.wild_from = wild_from
+    lengths = np.array([10, 20, 30]), np.array([10, 20, 30])
+    choice = choose_search(translator, ["x"] * 3, [LONG] * 3, lengths=lengths, tokenize="none")
+    assert len(translator.asked) == 3
+    assert choice.options.length_penalty == expected
+    assert choice.bleu >= choice.default_bleu
 
 
 def test_limits_let_almost_all_pairs_through(rng):
