@@ -11,6 +11,7 @@ from kformer.translation import Confidence
 CONFIDENCE = "confidence"
 _BINS = 15
 _STEPS = 30
+_STATISTICS = ("log_probability", "top", "hit", "slope", "variance")
 
 
 def confidence_of_texts(translator, sources, targets, batch_size, progress):
@@ -57,15 +58,10 @@ def calibrate_texts(translator, sources, targets, batch_size=32):
     rows, _, labels = pairs_of_texts(translator, sources, targets)
 
     def measure(beta):
-        parts = {}
-        for _, part in _statistics(translator, rows, labels, beta, batch_size):
-            for name, values in part.items():
-                counted = values[counted_part(translator, len(values))]
-                parts.setdefault(name, []).append(counted)
-        return {name: np.concatenate(values).astype("float64") for name, values in parts.items()}
+        return token_statistics(translator, rows, labels, beta, batch_size)
 
     first = found = measure(1.0)
-    if not len(first.get("hit", ())):
+    if not len(first["hit"]):
         raise ValueError("There is no token to calibrate with: give some translated sentences.")
     beta = 1.0
     for _ in range(_STEPS):
@@ -86,6 +82,27 @@ def calibrate_texts(translator, sources, targets, batch_size=32):
     }
 
 
+def token_statistics(translator, rows, labels, beta=1.0, batch_size=32):
+    """What a model says about each token of given translations.
+
+    Args:
+        translator: `kformer.Translator`.
+        rows, labels: lists of token ids, as `pairs_of_texts` returns them.
+        beta: float, default 1. Logits are multiplied by it: 1 / temperature.
+        batch_size: int, default 32.
+
+    Returns:
+        Dict of float64 arrays `[tokens]`: `log_probability` of the token; `top`, the probability of
+        the likeliest one, and `hit`, 1 where that is the token; `slope` and `variance`, the first
+        derivative of the log-probability by `beta` and the second one's opposite.
+    """
+    parts = {name: [np.zeros(0)] for name in _STATISTICS}
+    for _, part in _statistics(translator, rows, labels, beta, batch_size):
+        for name, values in part.items():
+            parts[name].append(values[counted_part(translator, len(values))])
+    return {name: np.concatenate(values).astype("float64") for name, values in parts.items()}
+
+
 def calibration_error(confidences, hits, bins=_BINS):
     """The expected calibration error: how far confidences are from the share of hits.
 
@@ -104,11 +121,7 @@ def calibration_error(confidences, hits, bins=_BINS):
 
 
 def _statistics(translator, rows, labels, beta, batch_size, progress=None):
-    """Yields the index of each pair and a dict of float arrays `[T]`, of each of its tokens:
-    `log_probability`; `top` and `hit`, the probability of the likeliest token and whether it is the
-    label; `slope` and `variance`, the derivatives by `beta`, with which logits are multiplied.
-    """
-    names = ("log_probability", "top", "hit", "slope", "variance")
+    """Yields the index of each pair and the dict of `token_statistics` for its tokens alone."""
     run = compiled(translator, "confidence", _token_statistics)
     scale = np.array(beta, "float32")
     batches = forced_batches(translator.model, rows, labels, batch_size, progress)
@@ -116,7 +129,7 @@ def _statistics(translator, rows, labels, beta, batch_size, progress=None):
         values = run(source_ids, target_ids, padded_labels, scale)
         for row, i in enumerate(batch):
             length = len(labels[i])
-            yield i, {n: v[row, :length] for n, v in zip(names, values, strict=True)}
+            yield i, {n: v[row, :length] for n, v in zip(_STATISTICS, values, strict=True)}
 
 
 def _token_statistics(model):
