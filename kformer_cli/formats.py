@@ -11,7 +11,7 @@ from kformer_cli.checks import check_trained, check_value, check_values
 from kformer_cli.declared_option import Option
 from kformer_cli.environment import quiet_imports
 from kformer_cli.export_formats import FORMATS, dtypes_help, formats_help
-from kformer_cli.model_folders import check_published, is_hub_name
+from kformer_cli.model_folders import check_hub, check_published, is_hub_name
 from kformer_cli.options import (
     LANGUAGES,
     MACHINE,
@@ -260,7 +260,9 @@ def import_(
     HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE count as in its own command `hf`.
     """
     check_value(Option("dtype", str, "", choices=_IMPORTED), options["dtype"])
-    if not is_hub_name(path):
+    if is_hub_name(path):
+        check_hub(path)
+    else:
         check_published(path)
     if output.exists() or output.is_symlink():
         raise FileExistsError(

@@ -3,8 +3,11 @@
 This module needs the standard library alone, as `kformer_cli.text_files` does.
 """
 
+import importlib.util
 import pathlib
 import re
+
+from kformer_cli.option_names import in_python
 
 # Owner and name, as a model hub writes them: "Helsinki-NLP/opus-mt-en-de".
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
@@ -13,6 +16,43 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 def is_hub_name(path):
     """Whether this names a model of a hub, and no folder that is there."""
     return _HUB_NAME.fullmatch(str(path)) is not None and not pathlib.Path(path).exists()
+
+
+def check_hub(name):
+    """Checks that a model of a hub can be downloaded.
+
+    Args:
+        name: str. Its name at the hub.
+
+    Raises:
+        ImportError: huggingface_hub is not installed.
+    """
+    if importlib.util.find_spec("huggingface_hub") is None:
+        raise ImportError(
+            f"Downloading {name} needs huggingface_hub, which is not installed here: run `pip "
+            'install "kformer[interop]"`, or give the folder of a downloaded model.'
+        )
+
+
+def check_new_run(path):
+    """Checks that a folder has no training, as far as can be seen without reading it.
+
+    Args:
+        path: path of the folder, which need not exist.
+
+    Raises:
+        ValueError: there is a training, with its history.
+    """
+    if all((pathlib.Path(path) / name).is_file() for name in ("config.json", "history.csv")):
+        raise training_exists(path)
+
+
+def training_exists(path):
+    """The `ValueError` for a folder that has a training."""
+    resume = in_python("resume=True") or "--resume"
+    return ValueError(
+        f"{path} holds a training already: go on with it by {resume}, or choose another folder."
+    )
 
 
 def check_published(path):

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from kformer_cli.checks import check_run, check_text, check_trained, check_values
+from kformer_cli.checks import check_output, check_run, check_text, check_trained, check_values
 from kformer_cli.command import Command, Group
-from kformer_cli.environment import quiet_imports
+from kformer_cli.environment import UsageError, quiet_imports
+from kformer_cli.figure_files import check_suffix
 from kformer_cli.options import MACHINE, BeamSize, Json, Run, given, option, with_options
 
 plot = typer.Typer(
@@ -80,13 +81,16 @@ def attention(
     """
     check_values(options)
     chosen = {name: _from_zero(options[name], name) for name in ("layer", "head")}
+    is_page = output.suffix.lower() in (".html", ".htm")
+    if not is_page:
+        check_suffix(output)
+    check_output(output)
+    if not source.strip():
+        raise UsageError("--source is empty, so there is no attention: give a sentence.")
     check_trained(run)
     with quiet_imports():
         from kformer import plots
         from kformer.translator import Translator
-    is_page = output.suffix.lower() in (".html", ".htm")
-    if not is_page:
-        plots.style.check_suffix(output)
     translator = Translator.load(run)
     if not chosen["layer"] and not chosen["head"] and not options["mean"]:
         chosen["layer"] = [-1]
@@ -135,11 +139,12 @@ def training(
 
     Example: [bold]kformer plot training runs/1 runs/2 --output curves.png[/bold]
     """
+    check_suffix(output)
+    check_output(output)
     for run in runs:
         check_run(run)
     with quiet_imports():
         from kformer import plots
-    plots.style.check_suffix(output)
     plots.save(plots.plot_training(runs, metrics=tuple(metric or ("nll", "bleu"))), output)
     print(output, file=sys.stderr)
 
@@ -161,11 +166,12 @@ def positions(
 
     Example: [bold]kformer plot positions runs/en-de --output positions.png[/bold]
     """
+    check_suffix(output)
+    check_output(output)
     check_trained(run)
     with quiet_imports():
         from kformer import plots
         from kformer.saving import load_run
-    plots.style.check_suffix(output)
     vectors = plots.position_vectors(load_run(run)[0], count)
     picture = plots.plot_similarity if similarity else plots.plot_positions
     plots.save(picture(vectors), output)
@@ -199,6 +205,8 @@ def lengths(
 
     Example: [bold]kformer plot lengths runs/en-de --source test.en --output lengths.png[/bold]
     """
+    check_suffix(output)
+    check_output(output)
     check_values(options)
     check_trained(run)
     check_text(source, "--source")
@@ -207,7 +215,6 @@ def lengths(
         from kformer.streaming import time_by_length
         from kformer.translator import Translator
         from kformer.utils.lines import read_lines
-    plots.style.check_suffix(output)
     translator = Translator.load(run)
     found = time_by_length(
         translator, read_lines(source, "source"), length, **given(options, ["beam_size"])

@@ -33,7 +33,8 @@ def check_readable(texts, side):
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: the path is a folder, or `texts` is no iterable.
+        ValueError: the path is a folder or a file that is compressed or UTF-16, or `texts` is no
+            iterable.
     """
     if not is_path(texts):
         if isinstance(texts, (bytes, bytearray)) or not hasattr(texts, "__iter__"):
@@ -62,6 +63,11 @@ def check_readable(texts, side):
                     f"The {side} file '{path}' is compressed by {name}: decompress it first "
                     f"({command})."
                 )
+        if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise ValueError(
+                f"The {side} file '{path}' is UTF-16, not UTF-8: convert it first (iconv -f UTF-16 "
+                "-t UTF-8)."
+            )
 
 
 def count_lines(texts):

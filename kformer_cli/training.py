@@ -14,6 +14,7 @@ from kformer_cli.checks import check_output, check_run, check_sides, check_text,
 from kformer_cli.combinations import check_combinations
 from kformer_cli.declarations import TRAINING
 from kformer_cli.environment import Interrupted, quiet_imports
+from kformer_cli.model_folders import check_new_run
 from kformer_cli.options import (
     BACKEND_HELP,
     MACHINE,
@@ -215,6 +216,8 @@ def _check_files(output, settings, resume):
         check_sides([(settings[name], flags[name]) for name in names])
     for run in filter(None, [settings["start_from"], *(settings["teachers"] or ())]):
         check_run(run)
+    if not resume:
+        check_new_run(output)
     if not resume or not output.exists():  # Else it has the options that it began with, too.
         check_combinations(types.SimpleNamespace(**settings))
 

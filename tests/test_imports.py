@@ -21,6 +21,7 @@ ORDER = [
     "kformer_cli.option_names",
     "kformer_cli.combinations",
     "kformer_cli.text_files",
+    "kformer_cli.figure_files",
     "kformer_cli.model_folders",
     "kformer_cli.export_formats",
     "kformer.utils",

@@ -9,7 +9,7 @@ import hashlib
 import pathlib
 import re
 
-from kformer_cli.model_folders import is_hub_name
+from kformer_cli.model_folders import check_hub, is_hub_name
 
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 # What a translation model's folder is read from; other files stay at the hub.
@@ -50,14 +50,10 @@ def fetch(name, revision=None):
         ValueError: a file has other content than its digest says.
         ImportError: huggingface_hub is not installed.
     """
-    try:
-        import huggingface_hub
-        from huggingface_hub import errors
-    except ImportError:
-        raise ImportError(
-            f"Downloading {name} needs huggingface_hub, which is not installed here: run `pip "
-            'install "kformer[interop]"`, or give the folder of a downloaded model.'
-        ) from None
+    check_hub(name)
+    import huggingface_hub
+    from huggingface_hub import errors
+
     revision = revision or "main"
     try:
         files, commit = _listed(huggingface_hub, name, revision)

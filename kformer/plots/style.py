@@ -7,13 +7,13 @@ import pathlib
 import warnings
 
 from kformer.utils.files import replacing
+from kformer_cli.figure_files import check_suffix
 
 # One hue from light to dark: larger values are darker, on the screen and in print.
 SEQUENTIAL = "Blues"
 # For values around zero.
 DIVERGING = "RdBu_r"
 COLORS = ("#1f5fa8", "#d1600a", "#2b8a3e", "#8a3ea8", "#b0203a", "#5c5c5c")
-_SUFFIXES = (".png", ".svg", ".pdf")
 _DPI = 150
 _NO_TEXT = ("cm", "STIX", "Last Resort")
 
@@ -73,22 +73,6 @@ def save(figure, path):
     with replacing(path) as part:
         figure.savefig(part, dpi=_DPI, format=path.suffix[1:].lower())
     return path
-
-
-def check_suffix(path):
-    """Checks that the suffix of a path is that of a figure.
-
-    Args:
-        path: `pathlib.Path`.
-
-    Raises:
-        ValueError: it is another suffix.
-    """
-    if path.suffix.lower() not in _SUFFIXES:
-        raise ValueError(
-            f"A figure is written to a file that ends in {', '.join(_SUFFIXES)}, but {path} was "
-            "given."
-        )
 
 
 def write_text(path, text):

@@ -16,6 +16,7 @@ from kformer.training.options import TrainOptions, plain
 from kformer.utils import files
 from kformer.utils.checksums import is_damaged, with_checksum, without_checksum
 from kformer_cli.declarations import CHANGEABLE, TRAINING, default_of
+from kformer_cli.model_folders import training_exists
 from kformer_cli.option_names import named
 
 
@@ -51,10 +52,7 @@ def stored_config(path, resume):
                 f"folder, with {named('start_from')}={path}."
             )
         if not resume:
-            raise ValueError(
-                f"{path} holds a training already: go on with it by resume (--resume), or choose "
-                "another folder."
-            )
+            raise training_exists(path)
         return {**config, "training": {**config["training"], **_stored_paths(path)}}
     others = [name for name in files.entries(path) if name != PATHS_FILE]
     if others:

@@ -1037,7 +1037,7 @@ def test_a_killed_training_resumes_with_the_same_losses(kformer_main, corpus, sm
     step = checkpoint_steps(killed)[-1]
     assert 0 < step < len(expected)
 
-    assert "holds a training already: go on with it by resume (--resume)" in error_of(
+    assert "holds a training already: go on with it by --resume," in error_of(
         kformer_main(*arguments)
     )
     line = error_of(kformer_main("train", "--output", killed, "--resume", "--batch-tokens", "512"))

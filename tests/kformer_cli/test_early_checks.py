@@ -1,0 +1,64 @@
+"""Mistakes that are answered before anything is imported."""
+
+import importlib
+
+import pytest
+
+from kformer_cli.main import main
+
+pytestmark = pytest.mark.any_backend
+RUN = "tests/frozen_run"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder of files, and commands that fail as soon as they import kformer."""
+    (tmp_path / "train.en").write_text("a\nb\n", encoding="utf-8")
+    (tmp_path / "utf16.en").write_text("a\nb\n", encoding="utf-16")
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in ("config.json", "history.csv"):
+        (run / name).write_text("{}", encoding="utf-8")
+
+    def imported():
+        raise AssertionError("it was to answer before it imports anything")
+
+    for name in ("training", "plotting", "formats"):
+        monkeypatch.setattr(
+            importlib.import_module(f"kformer_cli.{name}"), "quiet_imports", imported
+        )
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if "hub" in name else find_spec(name)
+    )
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        ("train --train-source {0}/train.en --train-target {0}/train.en --output {0}/run",
+         "run holds a training already: go on with it by --resume, or choose another folder."),
+        ("train --train-source {0}/utf16.en --train-target {0}/train.en --output {0}/new",
+         "is UTF-16, not UTF-8: convert it first (iconv -f UTF-16 -t UTF-8)."),
+        (f"plot attention {RUN} --source noon --output {{0}}/a.bmp",
+         "ends in .png, .svg, .pdf, but"),
+        (f"plot attention {RUN} --source= --output {{0}}/a.png",
+         "--source is empty, so there is no attention: give a sentence."),
+        (f"plot positions {RUN} --output {{0}}/nowhere/a.png", "does not exist; make it first."),
+        (f"plot training {RUN} --output {{0}}/a.txt", "ends in .png, .svg, .pdf, but"),
+        (f"plot lengths {RUN} --source {{0}}/train.en --output {{0}}/a.txt",
+         "ends in .png, .svg, .pdf, but"),
+        ("import someone/model --output {0}/new",
+         'not installed here: run `pip install "kformer[interop]"`'),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_answered_before_the_imports(folder, capsys, words, expected):
+    assert main([word.format(folder) for word in words.split()]) in (1, 2)
+    assert expected in capsys.readouterr().err
+
+
+def test_a_training_is_refused_in_the_words_of_python(tmp_path):
+    from kformer_cli.model_folders import training_exists
+
+    assert "go on with it by resume=True, or" in str(training_exists(tmp_path))
