@@ -38,7 +38,7 @@ class Documents:
             glossary: `kformer.documents.Glossary`, default `None`.
 
         Returns:
-            List of str.
+            List of pairs of a translation, str, and its `kformer.documents.Report`.
 
         Raises:
             TooLarge: a document is too long.
@@ -85,5 +85,5 @@ def _step(works, answers, found):
         try:
             wanted[index] = works[index].send(answer)
         except StopIteration as end:
-            found[index] = end.value[0]
+            found[index] = end.value
     return wanted

@@ -124,7 +124,8 @@ class _LibreTranslate:
 
         documents = Documents(ask, self._ingress.settings.max_text_bytes)
         texts = [text.decode("utf-8", "replace") for text in texts]
-        return await documents.translate(texts, kind, languages, glossary)
+        found = await documents.translate(texts, kind, languages, glossary)
+        return [text for text, _ in found]
 
     def _model_for(self, source, target):
         if not isinstance(source, str) or not isinstance(target, str):

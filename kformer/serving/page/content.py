@@ -69,7 +69,7 @@ def language_entry(code):
     return {"lang": code, "dir": "rtl" if first in _RIGHT_TO_LEFT else "ltr"}
 
 
-def line_entry(source, texts, scores, truncated=False):
+def line_entry(source, texts, scores, truncated=False, terms=()):
     """The translations of a line.
 
     Args:
@@ -77,6 +77,7 @@ def line_entry(source, texts, scores, truncated=False):
         texts: list of str. The translations, best first; empty where the line is.
         scores: list of float. Their log-probabilities, `None` where they are not known.
         truncated: bool, default `False`. Whether the model read only the beginning of the line.
+        terms: list of `kformer.documents.work.TermUse`, default empty. The terms of a glossary.
 
     Returns:
         Dict of JSON values.
@@ -91,6 +92,15 @@ def line_entry(source, texts, scores, truncated=False):
         "source": source,
         "hypotheses": hypotheses,
         "truncated": bool(truncated),
+        "terms": [
+            {
+                "source": use.source,
+                "target": "|".join(use.target) or use.source,
+                "found": use.found,
+                "used": use.used,
+            }
+            for use in terms
+        ],
         # Hypotheses of other tokens and the same text part nowhere that a reader sees.
         "tree": tree_of(texts) if len(set(texts)) > 1 else None,
     }

@@ -6,6 +6,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from kformer.serving.ingress.bodies import as_text, parse_json, read_body, while_connected
+from kformer.serving.ingress.documents import Documents
 from kformer.serving.interface import DEFAULT_SIGNATURE, InvalidRequest, ServingError
 from kformer.serving.page.content import attention_entry, line_entry, model_entry
 from kformer.serving.page.document import POLICY, asset, asset_names
@@ -74,20 +75,22 @@ class _Page:
             outputs = version.signatures[DEFAULT_SIGNATURE].outputs
             if any(output.name == "translation" for output in outputs):
                 found.append(_model(version))
-        return _json({"models": found})
+        return _json({"models": found, "glossaries": sorted(self._ingress.glossaries)})
 
     async def translate(self, request):
-        """The translations of each line of a text, the n best where the model has them."""
-        model, text = await self._read(request)
-        return await while_connected(request, self._translate(model, text))
+        """The translations of each line of a text, the n best where the model has them; with a
+        glossary one of each.
+        """
+        model, text, glossary = await self._read(request)
+        return await while_connected(request, self._translate(model, text, glossary))
 
     async def attention(self, request):
         """The attention behind the best translation of one line."""
-        model, text = await self._read(request)
+        model, text, _ = await self._read(request)
         return await while_connected(request, self._attention(model, text))
 
     async def _read(self, request):
-        """The name of a model and a text, from the body of a request."""
+        """The name of a model, a text, and a `Glossary` or `None`, from the body of a request."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             # A form of another site cannot send this type.
@@ -96,27 +99,55 @@ class _Page:
         model, text = fields.get("model"), fields.get("text")
         if not isinstance(model, str):
             raise InvalidRequest("model must be a string.")
-        return model, as_text(text).decode("utf-8", "replace")
+        name = fields.get("glossary") or None
+        if name is not None and (not isinstance(name, str) or name not in self._ingress.glossaries):
+            raise InvalidRequest("There is no glossary of that name.")
+        text = as_text(text).decode("utf-8", "replace")
+        return model, text, name and self._ingress.glossaries[name]
 
-    async def _answer(self, model, signature, texts):
+    async def _answer(self, model, signature, texts, **options):
         texts = [text.encode("utf-8") for text in texts]
-        return await self._ingress.answer(_PROTOCOL, model, texts, signature=signature)
+        return await self._ingress.answer(_PROTOCOL, model, texts, signature=signature, **options)
 
-    async def _translate(self, model, text):
+    async def _translate(self, model, text, glossary):
         start = time.monotonic()
         version = self._engine.metadata(model)
         lines = text.replace("\r\n", "\n").split("\n")
         numbers = [number for number, line in enumerate(lines) if line.strip()]
-        name = "n_best" if "n_best" in version.signatures else DEFAULT_SIGNATURE
         entries = [line_entry(line, [], []) for line in lines]
         if numbers:
-            reply = await self._answer(model, name, [lines[number] for number in numbers])
-            version = self._engine.metadata(model, reply.version)
-            rows = _hypotheses(reply.outputs)
-            for number, (texts, scores, truncated) in zip(numbers, rows, strict=True):
-                entries[number] = line_entry(lines[number], texts, scores, truncated)
+            find = self._found if glossary is None else self._found_with_terms
+            wanted = [lines[number] for number in numbers]
+            version, found = await find(version, wanted, glossary)
+            for number, entry in zip(numbers, found, strict=True):
+                entries[number] = entry
         milliseconds = 1000 * (time.monotonic() - start)
         return _json({"model": _model(version), "lines": entries, "milliseconds": milliseconds})
+
+    async def _found(self, version, lines, _):
+        """The version that answered, and the entries of the lines."""
+        name = "n_best" if "n_best" in version.signatures else DEFAULT_SIGNATURE
+        reply = await self._answer(version.name, name, lines)
+        rows = zip(lines, _hypotheses(reply.outputs), strict=True)
+        entries = [line_entry(line, *row) for line, row in rows]
+        return self._engine.metadata(version.name, reply.version), entries
+
+    async def _found_with_terms(self, version, lines, glossary):
+        """As `_found`; the model may be asked several times for a line."""
+        start = time.monotonic()
+
+        async def ask(texts):
+            texts = [text.decode("utf-8", "replace") for text in texts]
+            return await self._answer(version.name, DEFAULT_SIGNATURE, texts, start=start)
+
+        documents = Documents(ask, self._ingress.settings.max_text_bytes)
+        languages = version.languages or ("", "")
+        found = await documents.translate(lines, "text", languages, glossary)
+        entries = [
+            line_entry(line, [text], [None], report.cut > 0, report.terms)
+            for line, (text, report) in zip(lines, found, strict=True)
+        ]
+        return version, entries
 
     async def _attention(self, model, text):
         reply = await self._answer(model, "attention", [text])

@@ -94,8 +94,13 @@ def told_engine():
 
 
 @pytest.fixture(scope="session")
-def told_ingress(told_engine):
-    return Ingress(told_engine, ServerSettings(["model=path"], max_text_bytes=MOST_BYTES))
+def told_ingress(told_engine, tmp_path_factory):
+    terms = tmp_path_factory.mktemp("glossary") / "terms.tsv"
+    terms.write_text("snow\tPulverschnee\nKim\n", encoding="utf-8")
+    settings = ServerSettings(
+        ["model=path"], max_text_bytes=MOST_BYTES, glossaries=[f"winter={terms}"]
+    )
+    return Ingress(told_engine, settings)
 
 
 @pytest.fixture(scope="session")

@@ -213,6 +213,21 @@ def test_each_line_has_its_own_hypotheses(page):
     assert page.texts("#hypotheses .text") == ["A B"]
 
 
+def test_a_glossary(page, engine):
+    page["#source"].send_keys("the snow")
+    page.wait(lambda: page.texts("#translation p") == ["THE SNOW"])
+    engine.requests.clear()
+    page.js("get('glossary').value = 'winter'; get('glossary').dispatchEvent(new Event('change'))")
+    page.wait(lambda: page.texts("#translation p") == ["THE Pulverschnee"])
+    assert "terms used: snow → Pulverschnee (1 of 1)" in page["#facts"].text
+    assert "put together" in page["#details"].text
+    assert all(request.signature == "serving_default" for request in engine.requests)
+    page["button[data-language=zh]"].click()
+    assert page.texts("#glossary option") == ["不用", "winter"]
+    assert page["#glossary"].get_attribute("value") == "winter"
+    assert "术语：snow → Pulverschnee（1 处用了 1 处）" in page["#facts"].text
+
+
 def test_languages(page, told_address):
     page.set_text(SENTENCE)
     assert page.js("return document.documentElement.lang") == "en"

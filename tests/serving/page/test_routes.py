@@ -44,7 +44,7 @@ def test_a_model_that_is_not_ready_is_not_offered(engine, client, monkeypatch):
 
     loading = [dataclasses.replace(one, state=interface.LOADING) for one in engine.versions]
     monkeypatch.setattr(engine, "versions", loading)
-    assert client.get("/page/models").json() == {"models": []}
+    assert client.get("/page/models").json()["models"] == []
     assert translate(client, "a").status_code == 503
 
 
@@ -58,6 +58,23 @@ def test_translations(client, engine):
     (request,) = engine.requests
     assert request.signature == "n_best" and 0 < request.seconds_left <= SETTINGS.deadline_s
     assert translate(client, "\n").json()["lines"][0]["source"] == ""
+
+
+def test_a_glossary(told_ingress, engine):
+    client = TestClient(make_app(told_ingress), "http://localhost")
+    assert client.get("/page/models").json()["glossaries"] == ["winter"]
+    fields = {"model": "en-de", "text": "the snow of Kim\n\nno term", "glossary": "winter"}
+    lines = client.post("/page/translate", json=fields).json()["lines"]
+    texts = [[one["text"] for one in line["hypotheses"]] for line in lines]
+    assert texts == [["THE Pulverschnee OF Kim"], [], ["NO TERM"]]
+    assert lines[0]["terms"] == [
+        {"source": "snow", "target": "Pulverschnee", "found": 1, "used": 1},
+        {"source": "Kim", "target": "Kim", "found": 1, "used": 1},
+    ]
+    assert lines[2]["terms"] == []
+    for wrong in ("summer", ["winter"]):
+        reply = client.post("/page/translate", json={**fields, "glossary": wrong})
+        assert reply.status_code == 400 and "no glossary of that name" in reply.text
 
 
 def test_attention(client, engine):

@@ -6,6 +6,7 @@ const EMBEDDED = get("data");
 
 const state = {
   models: [],
+  glossaries: [],
   reply: null, // The last answer for the text that stands in the box.
   line: 0,
   attention: null,
@@ -60,7 +61,8 @@ async function ask(path, body, signal) {
 
 async function loadModels() {
   try {
-    state.models = (await ask("models")).models;
+    const { models, glossaries } = await ask("models");
+    Object.assign(state, { models, glossaries });
     state.problem = state.models.length ? null : new Problem("noModels");
     get("key-form").hidden = true;
   } catch (error) {
@@ -73,6 +75,7 @@ async function loadModels() {
   const names = state.models.map(({ name }) => [name, name]);
   options(get("model"), names.length ? names : [["", ""]], get("model").value || names[0]?.[0]);
   get("model-choice").hidden = names.length < 2;
+  get("glossary-choice").hidden = !state.glossaries.length;
   showFrame();
   show();
   if (state.models.length) schedule(0);
@@ -100,7 +103,8 @@ async function translate(number, text) {
   state.request = new AbortController();
   const { signal } = state.request;
   try {
-    const reply = await ask("translate", { model: model().name, text }, signal);
+    const glossary = get("glossary").value;
+    const reply = await ask("translate", { model: model().name, text, glossary }, signal);
     if (number !== state.number) return;
     const line = Math.min(state.line, reply.lines.length - 1);
     Object.assign(state, { reply, line, attention: null, problem: null });
@@ -121,8 +125,9 @@ async function inspect(number, signal) {
   const { source } = state.reply.lines[state.line];
   state.attention = null;
   busy(false);
-  if (!model().attention || !source.trim()) {
-    state.reason = "attentionAbsent";
+  const glossary = get("glossary").value;
+  if (glossary || !model().attention || !source.trim()) {
+    state.reason = glossary ? "attentionGlossary" : "attentionAbsent";
     showAttention();
     return;
   }
@@ -167,6 +172,8 @@ function showFrame() {
   inTongue(get("source"), languages.source);
   get("source-language").textContent = languageName(languages.source.lang);
   get("target-language").textContent = languageName(languages.target.lang);
+  const glossaries = state.glossaries.map((each) => [each, each]);
+  options(get("glossary"), [["", say("noGlossary")], ...glossaries], get("glossary").value);
   get("example").hidden = EMBEDDED !== null || !model()?.example;
 }
 
@@ -195,6 +202,8 @@ function facts(reply) {
   const parts = reply.milliseconds === undefined
     ? [say("factsAlone", { model: full })]
     : [say("facts", { model: full, seconds: duration(reply.milliseconds) })];
+  const terms = reply.lines.flatMap((line) => line.terms || []).map((term) => say("term", term));
+  if (terms.length) parts.push(say("terms", { terms: terms.join(", ") }));
   const cut = reply.lines.flatMap(({ truncated }, i) => (truncated ? [i + 1] : []));
   if (cut.length) {
     const some = say("someTruncated", { lines: cut.join(", ") });
@@ -276,6 +285,7 @@ function listen() {
     showFrame();
     schedule(0);
   });
+  get("glossary").addEventListener("change", () => schedule(0));
   get("example").addEventListener("click", () => {
     get("source").value = model().example;
     get("source").focus();

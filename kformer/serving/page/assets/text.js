@@ -82,6 +82,11 @@ const TEXTS = {
     errorNetwork: "The server cannot be reached.",
     errorServer: "The server failed on this text.",
     noModels: "The server has no model.",
+    glossary: "Glossary",
+    noGlossary: "none",
+    terms: "terms used: {terms}",
+    term: "{source} → {target} ({used} of {found})",
+    attentionGlossary: "With a glossary a translation is put together, so it has no attention of its own.",
   },
   zh: {
     title: "翻译",
@@ -152,6 +157,11 @@ const TEXTS = {
     errorNetwork: "无法连接服务器。",
     errorServer: "服务器未能翻译此文本。",
     noModels: "服务器上没有模型。",
+    glossary: "术语表",
+    noGlossary: "不用",
+    terms: "术语：{terms}",
+    term: "{source} → {target}（{found} 处用了 {used} 处）",
+    attentionGlossary: "使用术语表时，译文是拼合而成的，因此没有对应的注意力。",
   },
 };
 
