@@ -224,6 +224,7 @@ def test_a_glossary(page, engine):
     assert all(request.signature == "serving_default" for request in engine.requests)
     page["button[data-language=zh]"].click()
     assert page.texts("#glossary option") == ["不用", "winter"]
+    assert "拼合" in page["#details"].text
     assert page["#glossary"].get_attribute("value") == "winter"
     assert "术语：snow → Pulverschnee（1 处用了 1 处）" in page["#facts"].text
 

@@ -265,6 +265,7 @@ function listen() {
       setTongue(button.dataset.language);
       showFrame();
       show();
+      if (state.reply) showAttention();
     });
   }
   get("line").addEventListener("change", () => chooseLine(Number(get("line").value)));
