@@ -60,6 +60,7 @@ DOORS = {
 BACKEND_MODULES = (
     "kformer.export.",
     "kformer.interop.pickles",
+    "kformer.training.devices",
     "kformer.training.machine",
     "kformer.training.projected_loss_torch",
     "kformer.utils.backend",

@@ -99,6 +99,36 @@ def _num_batches(num_pairs, source_length, target_length, batch_tokens, num_host
     return -(-num_pairs // (rows * num_hosts)) * num_hosts
 
 
+def multiple_of(number, least):
+    """The lowest multiple of a number that is at least `least`."""
+    return -(-least // number) * number
+
+
+def fill_rows(inputs, labels, num_devices, pad_id):
+    """Adds rows of padding to a batch, up to a multiple of the devices that share it.
+
+    Args:
+        inputs: dict of arrays `[B, ...]`.
+        labels: int array `[B, T]`.
+        num_devices: int.
+        pad_id: int. The id that fills ids and labels; other inputs are filled with 0.
+
+    Returns:
+        The inputs and the labels.
+    """
+    missing = multiple_of(num_devices, len(labels)) - len(labels)
+    if not missing:
+        return inputs, labels
+
+    def filled(name, array):
+        value = pad_id if name in ("source_ids", "target_ids", "labels") else 0
+        more = np.full((missing, *array.shape[1:]), value, array.dtype)
+        return np.concatenate([array, more])
+
+    inputs = {name: filled(name, array) for name, array in inputs.items()}
+    return inputs, filled("labels", labels)
+
+
 def _smallest_buckets(lengths):
     """For each length, the index of the smallest bucket that holds it."""
     return np.searchsorted(lengths, np.arange(lengths[-1] + 1))

@@ -46,7 +46,8 @@ class BatchOrder:
     """The options that decide which pairs are in which batch.
 
     Args:
-        batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts: see `ParallelDataset`.
+        batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts, num_devices: see
+            `ParallelDataset`.
 
     Raises:
         ValueError: an option is out of range.
@@ -59,6 +60,7 @@ class BatchOrder:
     packed: bool
     host: int
     num_hosts: int
+    num_devices: int = 1
 
     def __post_init__(self):
         if self.max_shapes is None:
@@ -68,6 +70,7 @@ class BatchOrder:
             ("seed", 0),
             ("max_shapes", 1),
             ("num_hosts", 1),
+            ("num_devices", 1),
             ("host", 0),
         ):
             if getattr(self, name) is not None:

@@ -10,6 +10,7 @@ import weakref
 import keras
 import numpy as np
 
+from kformer.data.batching import fill_rows, multiple_of
 from kformer.data.corpus import PreparedCorpus
 from kformer.data.endless_batches import EndlessBatches, FirstEpoch, is_evaluation
 from kformer.data.noise import Noise, NoisyReader
@@ -67,6 +68,10 @@ class ParallelDataset(keras.utils.PyDataset):
         host: int, default 0. The number of this process among those that train together.
         num_hosts: int, default 1. How many there are. At each step all hosts have batches of the
             same shape and no pair in common.
+        num_devices: int, default 1. The devices that share each batch of this process. Rows of
+            padding fill a batch up to a multiple of it, for
+            `kformer.training.distribution`; they change no loss. Pairs and order are those of one
+            device.
         cache_dir: path or `None`, default `None`. A folder in which prepared corpora are kept and
             found again. `None` keeps the ids in a temporary folder (see TMPDIR) as long as the
             dataset exists.
@@ -76,7 +81,7 @@ class ParallelDataset(keras.utils.PyDataset):
 
     Items:
         `({"source_ids": int32 [B, S], "target_ids": int32 [B, T]}, labels)` with labels int32
-        [B, T], all padded with `pad_id`. A batch may end with a row of padding, if the pairs of a
+        [B, T], all padded with `pad_id`. A batch may end with rows of padding, if the pairs of a
         bucket do not divide evenly.
 
         Packed batches also have the inputs `source_segments` int32 [B, S] and `target_segments`
@@ -128,12 +133,14 @@ class ParallelDataset(keras.utils.PyDataset):
         word_dropout=0.0,
         host=0,
         num_hosts=1,
+        num_devices=1,
         cache_dir=None,
         num_threads=None,
         progress=None,
         report=None,
     ):
-        order = BatchOrder(batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts)
+        hosts = host, num_hosts, num_devices
+        order = BatchOrder(batch_tokens, seed, shuffle, max_shapes, packed, *hosts)
         noise = Noise(tokenizer, subword_sampling, word_dropout, seed)  # Before the long work.
         options = dict(
             max_length=max_length, num_threads=num_threads, progress=progress, report=report
@@ -162,6 +169,7 @@ class ParallelDataset(keras.utils.PyDataset):
         soft_targets=None,
         host=0,
         num_hosts=1,
+        num_devices=1,
     ):
         """A dataset over a corpus that `kformer.data.prepare` wrote.
 
@@ -175,7 +183,7 @@ class ParallelDataset(keras.utils.PyDataset):
                 `kformer.Transformer` learns with `kformer.training.MaskedCrossentropy`. They belong
                 to one segmentation of the text, so they exclude subword sampling.
             batch_tokens, seed, shuffle, max_shapes, packed, subword_sampling, word_dropout, host,
-                num_hosts: as for the class.
+                num_hosts, num_devices: as for the class.
 
         Returns:
             `ParallelDataset`.
@@ -191,7 +199,8 @@ class ParallelDataset(keras.utils.PyDataset):
         train = kformer.data.ParallelDataset.from_prepared(corpus, batch_tokens=512)
         ```
         """
-        order = BatchOrder(batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts)
+        hosts = host, num_hosts, num_devices
+        order = BatchOrder(batch_tokens, seed, shuffle, max_shapes, packed, *hosts)
         dataset = cls.__new__(cls)
         corpus = corpus if isinstance(corpus, PreparedCorpus) else PreparedCorpus.load(corpus)
         if soft_targets is not None:
@@ -212,18 +221,21 @@ class ParallelDataset(keras.utils.PyDataset):
         self.subword_sampling = reader.noise.subword_sampling
         self.word_dropout = reader.noise.word_dropout
         self.host, self.num_hosts = int(order.host), int(order.num_hosts)
+        self.num_devices = int(order.num_devices)
         lengths = reader.planned_lengths("source"), reader.planned_lengths("target")
         self.longest = int(max(side.max() for side in lengths))
         self._plan = order.plan(*lengths)
         self.buckets = self._plan.buckets
-        self.shapes = [bucket.shape for bucket in self.buckets]
+        rows = [multiple_of(self.num_devices, bucket.rows) for bucket in self.buckets]
+        self.shapes = [(n, *b.shape[1:]) for n, b in zip(rows, self.buckets, strict=True)]
         self.steps_per_epoch = self._plan.steps_per_epoch
         self.pad_id, self.start_id, self.end_id = corpus.pad_id, corpus.start_id, corpus.end_id
         self.num_pairs, self.num_tokens = corpus.num_pairs, corpus.num_target_tokens
         self.num_too_long, self.num_empty = corpus.num_too_long, corpus.num_empty
-        positions = sum(b.num_batches * b.rows * b.target_length for b in self.buckets)
+        batches = [b.num_batches for b in self.buckets]
+        positions = sum(n * b * t for n, (b, _, t) in zip(batches, self.shapes, strict=True))
         self.fill = reader.growth("target") * self.num_tokens / positions
-        positions = sum(b.num_batches * b.rows * b.source_length for b in self.buckets)
+        positions = sum(n * b * s for n, (b, s, _) in zip(batches, self.shapes, strict=True))
         self.source_fill = reader.growth("source") * corpus.num_source_tokens / positions
         self._counts = {}
         self._epoch = 0
@@ -268,7 +280,8 @@ class ParallelDataset(keras.utils.PyDataset):
         self._counts[step] = int(np.count_nonzero(labels != self.pad_id))
         while len(self._counts) > _COUNTS_KEPT:
             self._counts.pop(next(iter(self._counts)), None)
-        return self._reader.drop_words(inputs, step * self.num_hosts + self.host), labels
+        inputs = self._reader.drop_words(inputs, step * self.num_hosts + self.host)
+        return fill_rows(inputs, labels, self.num_devices, self.pad_id)
 
     def pairs_at(self, step):
         """The indices in the corpus of the pairs of a batch, int array `[n]`, in its order.

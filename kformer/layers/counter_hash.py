@@ -94,7 +94,7 @@ def fold_key(seed, *counters):
     return key
 
 
-def random_bits(rows, columns, key):
+def random_bits(rows, columns, key, first=0):
     """32 random bits for each element of a matrix.
 
     Each row and each column is hashed once, and the sum of the two hashes is mixed again. The bare
@@ -105,6 +105,8 @@ def random_bits(rows, columns, key):
         columns: int or scalar tensor. The number of columns.
         key: int32 tensor, a scalar for the whole matrix, or `[rows]`, where a row's bits depend on
             its own key alone.
+        first: int or scalar tensor, default 0. With a scalar key, the number of the first row: the
+            rows from there on of a larger matrix have the same bits as in that matrix.
 
     Returns:
         int32 tensor `[rows, columns]`; the upper and the lower 16 bits can be used as two numbers.
@@ -112,7 +114,7 @@ def random_bits(rows, columns, key):
     row_hash = (
         mix(key)
         if len(key.shape)
-        else mix(ops.bitwise_xor(mix(ops.arange(rows, dtype="int32")), key))
+        else mix(ops.bitwise_xor(mix(ops.arange(rows, dtype="int32") + first), key))
     )
     column_hash = mix(ops.arange(columns, dtype="int32") + _int32(_GOLDEN))
     bits = ops.expand_dims(row_hash, 1) + ops.expand_dims(column_hash, 0)

@@ -5,6 +5,7 @@ from keras import ops
 
 from kformer.layers.counter_hash import fold_key, random_bits, settled_seed
 from kformer.layers.inputs import ReadsLists
+from kformer.utils.backend import replica_number
 from kformer.utils.checks import check_rate
 
 
@@ -53,7 +54,12 @@ class Dropout(ReadsLists):
     def build(self, input_shape=None):
         if self.rate > 0:
             self.step = self.add_weight(
-                shape=(), initializer="zeros", dtype="int32", trainable=False, name="step"
+                shape=(),
+                initializer="zeros",
+                dtype="int32",
+                trainable=False,
+                aggregation="only_first_replica",
+                name="step",
             )
         self.built = True
 
@@ -73,7 +79,9 @@ class Dropout(ReadsLists):
             rows = rows * size
         threshold = min(round(self.rate * 65536), 65535)
         # One 32-bit word decides two elements, 16 bits each, which halves the arithmetic.
-        words = random_bits(rows, (columns + 1) // 2, key)
+        # Each replica has its part of the rows: together they have the mask of one device.
+        first = replica_number() * rows
+        words = random_bits(rows, (columns + 1) // 2, key, first)
         lower = ops.bitwise_and(words, 0xFFFF)
         upper = ops.bitwise_and(ops.right_shift(words, 16), 0xFFFF)
         numbers = ops.concatenate([lower, upper], axis=1)[:, :columns]

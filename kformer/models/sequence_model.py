@@ -7,6 +7,8 @@ from kformer.layers.inputs import check_rank, of_list
 from kformer.layers.products import training_products
 from kformer.models.config import check_packing
 from kformer.models.loss_without_logits import ProjectingModel
+from kformer.models.several_devices import check_devices
+from kformer.utils.backend import num_replicas
 
 
 class SequenceModel(ProjectingModel):
@@ -109,7 +111,8 @@ class SequenceModel(ProjectingModel):
 
         Raises:
             ValueError: packed data with a model that cannot read it, or with sequences longer than
-                the model's learned positions.
+                the model's learned positions; data or an optimizer that the devices of a
+                `kformer.training.distribution` cannot share.
         """
         if getattr(x, "is_ordered", False):
             kwargs["shuffle"] = False
@@ -128,6 +131,7 @@ class SequenceModel(ProjectingModel):
                 f"{self.max_length} learned positions: prepare it with max_length="
                 f"{self.max_length}."
             )
+        check_devices(self, [x, kwargs.get("validation_data")])
         if keras.backend.backend() == "tensorflow" and self.built and not self._distribute_strategy:
             optimizer = getattr(self, "optimizer", None)
             if not getattr(optimizer, "built", True):
@@ -169,7 +173,8 @@ class SequenceModel(ProjectingModel):
                 x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training
             )
         if self.loss_observer is not None:
-            self.loss_observer.update_state(loss)
+            # A replica's loss is its share of the sum; the observer takes the mean over replicas.
+            self.loss_observer.update_state(loss * num_replicas())
         return loss
 
     def _add_layer_losses(self, loss):

@@ -7,6 +7,7 @@ from kformer.training.callbacks.history import StepHistory
 from kformer.training.callbacks.progress import TrainingProgress
 from kformer.training.callbacks.tensorboard import TensorBoardLog
 from kformer.training.contrastive import ContrastiveLoss, RetrievalAccuracy
+from kformer.training.devices import distribution
 from kformer.training.fitting import fit_from
 from kformer.training.losses import MaskedCrossentropy
 from kformer.training.machine import configure_machine
@@ -33,6 +34,7 @@ __all__ = [
     "WarmupInverseSqrt",
     "average_checkpoints",
     "configure_machine",
+    "distribution",
     "fit_from",
     "paper_recipe",
     "recommend",

@@ -5,6 +5,7 @@ from keras import ops
 
 from kformer.models.loss_without_logits import ProjectedLoss, TokenSums
 from kformer.training.projected_loss import projected_crossentropy
+from kformer.utils.backend import sum_over_replicas
 from kformer.utils.checks import check_rate
 
 # The default share of soft targets in the target distribution.
@@ -120,13 +121,6 @@ def soft_crossentropy(logits, ids, shares):
     return ops.logsumexp(logits, axis=-1) - named - rest * ops.mean(logits, axis=-1)
 
 
-class _ReplicaMean(keras.losses.Loss):
-    """Passes a mean through; under `tf.distribute` Keras divides it by the number of replicas."""
-
-    def call(self, y_true, y_pred):
-        return y_pred
-
-
 @keras.saving.register_keras_serializable(package="kformer")
 class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
     """Cross-entropy with label smoothing: the mean over the real tokens of the batch.
@@ -206,7 +200,6 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
         self.consistency = float(consistency)
         self.teacher_weight = float(teacher_weight)
         self.pad_id = pad_id
-        self._replica_mean = _ReplicaMean(name="replica_mean", dtype="float32")
 
     def call(self, y_true, y_pred):
         """The loss of each token, float32 `[B, T]`, padding included."""
@@ -301,8 +294,9 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
         return self._mean(sums[0], count), TokenSums(fixed[1], fixed[2], ops.stop_gradient(count))
 
     def _mean(self, total, count):
-        mean = ops.reshape(ops.divide_no_nan(total, count), (1,))
-        return self._replica_mean(mean, mean)
+        # Replicas have different numbers of real tokens, so a mean of their means would weight
+        # tokens differently. TensorFlow adds the replicas' gradients, and so the replicas' losses.
+        return ops.divide_no_nan(total, sum_over_replicas(count))
 
     def get_config(self):
         config = {

@@ -34,6 +34,55 @@ def uses_static_shapes():
     return keras.backend.backend() == "jax" or _STATIC.get()
 
 
+def num_replicas():
+    """The replicas of the `tf.distribute` strategy of this step; 1 without one.
+
+    On JAX a step over several devices is written as if there were one device, so it has 1, too.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return 1
+    import tensorflow as tf
+
+    return tf.distribute.get_strategy().num_replicas_in_sync if _replica() else 1
+
+
+def devices_in_use():
+    """The devices that share each batch where this is called: those of the scope; 1 without one."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        return tf.distribute.get_strategy().num_replicas_in_sync
+    in_use = keras.distribution.distribution() if backend == "jax" else None
+    return 1 if in_use is None else in_use.num_model_replicas
+
+
+def replica_number():
+    """The number of this replica, from 0, within a step of a `tf.distribute` strategy; else 0."""
+    return _replica().replica_id_in_sync_group if num_replicas() > 1 else 0
+
+
+def sum_over_replicas(value):
+    """The sum of a tensor over all replicas that take the same step, without a gradient.
+
+    Args:
+        value: float tensor.
+
+    Returns:
+        Tensor of the same shape; the value itself if there is one replica.
+    """
+    if num_replicas() == 1:
+        return value
+    return _replica().all_reduce("SUM", ops.stop_gradient(value))
+
+
+def _replica():
+    """TensorFlow's replica context, or `None` outside of a replica's step."""
+    import tensorflow as tf
+
+    return tf.distribute.get_replica_context()
+
+
 def while_loop(condition, body, state):
     """Runs `state = body(state)` while `condition(state)`.
 

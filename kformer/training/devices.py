@@ -1,0 +1,72 @@
+"""Training on several devices of one machine, by what Keras and its backends have for it."""
+
+import keras
+
+from kformer.utils.checks import check_whole
+from kformer_cli.wording import counted
+
+NONE_ON_TORCH = (
+    "Keras has no training on several devices with PyTorch yet: choose the backend jax or "
+    "tensorflow, or train on one device."
+)
+
+
+def distribution(devices="all"):
+    """A distribution of each batch over several devices, with a whole model on each of them.
+
+    It is the backend's own: `keras.distribution.DataParallel` on JAX, and
+    `tf.distribute.MirroredStrategy` on TensorFlow. Make the model, compile it and call `fit` within
+    its `scope()`. The data needs `num_devices`, so that the rows of every batch divide by the
+    devices. The losses of a `kformer.Transformer` are then those of one device: every real token
+    counts the same, on whichever device it is, and dropout has the same masks.
+
+    A checkpoint does not depend on the number of devices, so a training may go on with another.
+
+    TensorFlow clips and accumulates the gradients of each device by itself, before their sum. So
+    `fit` refuses gradient clipping and gradient accumulation there. JAX has both.
+
+    Args:
+        devices: int or "all", default "all". The number of devices; "all" means all that the
+            backend has, which are the CPU if it has no other.
+
+    Returns:
+        `keras.distribution.DataParallel` or `tf.distribute.MirroredStrategy`.
+
+    Raises:
+        ValueError: the backend has fewer devices, or it is PyTorch, for which Keras has no training
+            on several devices.
+
+    Example:
+    ```python
+    if keras.backend.backend() != "torch":
+        tokenizer = kformer.Tokenizer.train(["train.en", "train.de"], vocabulary_size=400)
+        with kformer.training.distribution(1).scope():  # 4 on a machine with four GPUs
+            data = kformer.data.ParallelDataset(
+                "train.en", "train.de", tokenizer, batch_tokens=512, num_devices=1
+            )
+            model = kformer.Transformer.from_preset("tiny", tokenizer.vocabulary_size)
+            model.compile(**kformer.training.paper_recipe(model))
+            model.fit(data.from_step(0), steps_per_epoch=1, verbose=0)
+    ```
+    """
+    if devices != "all":
+        check_whole("devices", devices)
+    backend = keras.backend.backend()
+    if backend == "torch":
+        raise ValueError(NONE_ON_TORCH)
+    if backend == "jax":
+        names = keras.distribution.list_devices()
+    else:
+        import tensorflow as tf
+
+        found = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+        names = [device.name for device in found]
+    count = len(names) if devices == "all" else devices
+    if count > len(names):
+        raise ValueError(
+            f"{counted(count, 'device')} were asked for, but {backend} has "
+            f"{counted(len(names), 'device')}: give at most {len(names)}, or 'all'."
+        )
+    if backend == "jax":
+        return keras.distribution.DataParallel(devices=names[:count], auto_shard_dataset=False)
+    return tf.distribute.MirroredStrategy(names[:count])

@@ -1,0 +1,151 @@
+"""Trainings on one device and on several, run as a program: `devices.py OUTPUT`.
+
+It makes virtual CPU devices, which a process cannot change later, and prints what it found as JSON.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import sys
+import tempfile
+
+COUNTS = {"jax": (1, 2, 4), "tensorflow": (1, 2)}[os.environ["KERAS_BACKEND"]]
+STEPS = 6
+
+if os.environ["KERAS_BACKEND"] == "jax":
+    flags = os.environ.get("XLA_FLAGS", "")
+    os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={COUNTS[-1]}"
+
+else:
+    import tensorflow as tf
+
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    parts = [tf.config.LogicalDeviceConfiguration()] * COUNTS[-1]
+    tf.config.set_logical_device_configuration(cpu, parts)
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+
+import kformer  # noqa: E402
+from kformer.training import LatestValue, distribution, paper_recipe  # noqa: E402
+
+
+class Losses(keras.callbacks.Callback):
+    """The loss of each batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.values = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.values.append(float(logs["batch_loss"]))
+
+
+def scope(count):
+    return contextlib.nullcontext() if count == 1 else distribution(count).scope()
+
+
+def batches(files, count, **options):
+    """Batches of few shapes, whose rows have very different numbers of tokens."""
+    source, target, tokenizer = files
+    return kformer.data.ParallelDataset(
+        source, target, tokenizer, batch_tokens=128, max_shapes=1, num_devices=count, **options
+    )
+
+
+def model_for(tokenizer, dropout=0.1, dtype="float32", **recipe):
+    model = kformer.Transformer(
+        tokenizer.vocabulary_size,
+        num_encoder_layers=1,
+        num_decoder_layers=1,
+        hidden_dim=8,
+        intermediate_dim=16,
+        num_heads=2,
+        dropout=dropout,
+        seed=1,
+        dtype=dtype,
+    )
+    model.compile(**paper_recipe(model, warmup_steps=20, scale=2.0, **recipe))
+    model.loss_observer = model.batch_loss = LatestValue(name="batch_loss")
+    return model
+
+
+def fit(model, data, steps=STEPS, first=0):
+    losses = Losses()
+    history = model.fit(
+        data.from_step(first), steps_per_epoch=steps, verbose=0, callbacks=[losses]
+    ).history
+    return losses.values + history["nll"]
+
+
+def losses_of(files, count, packed=False, **options):
+    keras.utils.set_random_seed(0)
+    with scope(count):
+        return fit(model_for(files[2], **options), batches(files, count, packed=packed))
+
+
+def resumed(files, run, counts):
+    """Three steps on each of these numbers of devices, with a checkpoint between them."""
+    values = []
+    for position, count in enumerate(counts):
+        keras.utils.set_random_seed(0)
+        with scope(count):
+            if position == 0:
+                model = model_for(files[2])
+            else:
+                model, _ = kformer.saving.load_checkpoint(run)
+                model.loss_observer = model.batch_loss = LatestValue(name="batch_loss")
+            values += fit(model, batches(files, count), 3, 3 * position)[:3]
+            state = kformer.saving.TrainingState(3 * (position + 1))
+            kformer.saving.save_checkpoint(run, model, state)
+    return values
+
+
+def refusal(function):
+    try:
+        function()
+    except ValueError as error:
+        return str(error)
+    return "nothing was refused"
+
+
+def corpus(folder):
+    rng = np.random.default_rng(0)
+    lines = [" ".join(rng.choice(list("abcdefgh"), rng.integers(2, 12))) for _ in range(120)]
+    source, target = folder / "source", folder / "target"
+    source.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    target.write_text("\n".join(line[::-1] for line in lines) + "\n", encoding="utf-8")
+    return source, target, kformer.Tokenizer.train([source, target], vocabulary_size=270)
+
+
+def main(output):
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        files = corpus(folder)
+        most = COUNTS[-1]
+        cases = {"plain": (COUNTS, {})}
+        if os.environ["KERAS_BACKEND"] == "jax":
+            # Whatever a recipe may have.
+            options = {"packed": True, "accumulation_steps": 2, "clip_norm": 0.1}
+            options |= {"ema_momentum": 0.9, "dtype": "mixed_bfloat16"}
+            cases["whole"] = (1, most), {**options, "dropout": 0.0, "consistency": 1.0}
+        found = {
+            name: {str(n): losses_of(files, n, **options) for n in counts}
+            for name, (counts, options) in cases.items()
+        }
+        found["resumed"] = resumed(files, folder / "run", [most, 1])
+        found["refusals"] = {"too many": refusal(lambda: distribution(most + 1))}
+        with scope(most):
+            model = model_for(files[2], clip_norm=1.0)
+            found["refusals"]["rows"] = refusal(lambda: fit(model, batches(files, 1)))
+            if os.environ["KERAS_BACKEND"] == "tensorflow":
+                data = batches(files, most)
+                found["refusals"]["clipping"] = refusal(lambda: fit(model, data))
+                model = model_for(files[2], accumulation_steps=2)
+                found["refusals"]["accumulation"] = refusal(lambda: fit(model, data))
+    pathlib.Path(output).write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

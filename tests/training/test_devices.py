@@ -1,0 +1,72 @@
+"""Several devices give the training of one device. The trainings run in one process of their own,
+since a process cannot make virtual devices once it has begun.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from kformer.training import distribution
+
+PROGRAM = pathlib.Path(__file__).with_name("devices.py")
+IS_TORCH = keras.backend.backend() == "torch"
+several = pytest.mark.skipif(IS_TORCH, reason="Keras has no several devices on PyTorch")
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    output = tmp_path_factory.mktemp("devices") / "found.json"
+    root = str(PROGRAM.parents[2])
+    subprocess.run(
+        [sys.executable, str(PROGRAM), str(output)],
+        env={**os.environ, "KERAS_BACKEND": keras.backend.backend(), "PYTHONPATH": root},
+        check=True,
+        timeout=600,
+    )
+    return json.loads(output.read_text(encoding="utf-8"))
+
+
+@several
+def test_losses_are_those_of_one_device(found):
+    # With dropout, whose masks are the same, and batches whose parts have unlike counts of tokens.
+    one, *others = found["plain"].values()
+    assert one[-2] < one[0] - 0.1
+    for values in others:
+        np.testing.assert_allclose(values, one, rtol=0, atol=1e-5)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="TensorFlow refuses part of it")
+def test_the_whole_recipe_is_that_of_one_device_on_jax(found):
+    one, *others = found["whole"].values()
+    assert one[-2] < one[0]
+    for values in others:
+        np.testing.assert_allclose(values, one, rtol=0, atol=2e-2)
+
+
+@several
+def test_a_checkpoint_goes_on_with_another_number_of_devices(found):
+    np.testing.assert_allclose(found["resumed"], found["plain"]["1"][:6], rtol=0, atol=1e-5)
+
+
+@several
+def test_refusals(found):
+    most = {"jax": 4, "tensorflow": 2}[keras.backend.backend()]
+    refusals = found["refusals"]
+    assert f"give at most {most}, or 'all'" in refusals["too many"]
+    assert f"make the data with num_devices={most}." in refusals["rows"]
+    if keras.backend.backend() == "tensorflow":
+        assert "clips the gradient of each of the 2 devices" in refusals["clipping"]
+        assert "cannot accumulate gradients" in refusals["accumulation"]
+
+
+@pytest.mark.skipif(not IS_TORCH, reason="it is about PyTorch")
+def test_pytorch_is_refused():
+    with pytest.raises(ValueError, match="choose the backend jax or tensorflow"):
+        distribution(2)
+    assert not hasattr(keras.src.backend.torch, "distribution_lib")
