@@ -1,4 +1,4 @@
-"""Trainings on one device and on several, run as a program: `devices.py OUTPUT`.
+"""Trainings on one device and on several, run as a program: `devices.py OUTPUT [whole]`.
 
 It makes virtual CPU devices, which a process cannot change later, and prints what it found as JSON.
 """
@@ -119,13 +119,13 @@ def corpus(folder):
     return source, target, kformer.Tokenizer.train([source, target], vocabulary_size=270)
 
 
-def main(output):
+def main(output, is_whole):
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         files = corpus(folder)
         most = COUNTS[-1]
-        cases = {"plain": (COUNTS, {})}
-        if os.environ["KERAS_BACKEND"] == "jax":
+        cases = {"plain": (COUNTS if is_whole else (1, most), {})}
+        if is_whole and os.environ["KERAS_BACKEND"] == "jax":
             # Whatever a recipe may have.
             options = {"packed": True, "accumulation_steps": 2, "clip_norm": 0.1}
             options |= {"ema_momentum": 0.9, "dtype": "mixed_bfloat16"}
@@ -134,7 +134,8 @@ def main(output):
             name: {str(n): losses_of(files, n, **options) for n in counts}
             for name, (counts, options) in cases.items()
         }
-        found["resumed"] = resumed(files, folder / "run", [most, 1])
+        if is_whole:
+            found["resumed"] = resumed(files, folder / "run", [most, 1])
         found["refusals"] = {"too many": refusal(lambda: distribution(most + 1))}
         with scope(most):
             model = model_for(files[2], clip_norm=1.0)
@@ -148,4 +149,4 @@ def main(output):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2:] == ["whole"])

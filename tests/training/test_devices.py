@@ -19,17 +19,27 @@ IS_TORCH = keras.backend.backend() == "torch"
 several = pytest.mark.skipif(IS_TORCH, reason="Keras has no several devices on PyTorch")
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    output = tmp_path_factory.mktemp("devices") / "found.json"
+def run_program(output, *words):
     root = str(PROGRAM.parents[2])
     subprocess.run(
-        [sys.executable, str(PROGRAM), str(output)],
+        [sys.executable, str(PROGRAM), str(output), *words],
         env={**os.environ, "KERAS_BACKEND": keras.backend.backend(), "PYTHONPATH": root},
         check=True,
         timeout=600,
     )
     return json.loads(output.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """One device and the most of them, and what is refused."""
+    return run_program(tmp_path_factory.mktemp("devices") / "found.json")
+
+
+@pytest.fixture(scope="module")
+def all_found(tmp_path_factory):
+    """Each number of devices, the whole recipe, and a training that goes on."""
+    return run_program(tmp_path_factory.mktemp("devices") / "found.json", "whole")
 
 
 @several
@@ -41,17 +51,28 @@ def test_losses_are_those_of_one_device(found):
         np.testing.assert_allclose(values, one, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
+@several
+def test_each_number_of_devices(all_found):
+    one, *others = all_found["plain"].values()
+    for values in others:
+        np.testing.assert_allclose(values, one, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="TensorFlow refuses part of it")
-def test_the_whole_recipe_is_that_of_one_device_on_jax(found):
-    one, *others = found["whole"].values()
+def test_the_whole_recipe_is_that_of_one_device_on_jax(all_found):
+    one, *others = all_found["whole"].values()
     assert one[-2] < one[0]
     for values in others:
         np.testing.assert_allclose(values, one, rtol=0, atol=2e-2)
 
 
+@pytest.mark.slow
 @several
-def test_a_checkpoint_goes_on_with_another_number_of_devices(found):
-    np.testing.assert_allclose(found["resumed"], found["plain"]["1"][:6], rtol=0, atol=1e-5)
+def test_a_checkpoint_goes_on_with_another_number_of_devices(all_found):
+    one = all_found["plain"]["1"][:6]
+    np.testing.assert_allclose(all_found["resumed"], one, rtol=0, atol=1e-5)
 
 
 @several
