@@ -7,7 +7,7 @@ translations: each word has one translation, or two that follow each other, or n
 change places. So the alignment is known without an error. Trains a small model and prints the
 error rate (0 for the same pairs of words, 1 for no common one) on 500 further pairs: of the
 diagonal, of the statistical aligner on those pairs alone and on all of the text, and of the model's
-attention, before and after `calibrate`. In a second corpus each word has one translation, and the
+attention, before and after `calibrate`, and of models that guided alignment trained. In a second corpus each word has one translation, and the
 order is reversed. KERAS_BACKEND selects the backend.
 """
 
@@ -15,10 +15,12 @@ import argparse
 import pathlib
 import random
 import sys
+import tempfile
 import time
 
 import kformer
-from kformer.data import align_words, alignment_error_rate
+from kformer.data import TokenAlignments, align_words, alignment_error_rate
+from kformer.translating.word_alignment import ALIGNMENT, guided_source
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
@@ -110,6 +112,14 @@ def _rows(pairs, epochs):
     chosen = translator.calibrate(*valid, alignments=known)["alignment"]
     label = f"attention, calibrated with known alignments ({_place(chosen)})"
     yield timed(label, translator.align, *test)
+    train = sources[:count], targets[:count]
+    for name, words in (
+        ("the statistical aligner's words", align_words(*train)),
+        ("known words", [list(each) for each in expected[:count]]),
+    ):
+        translator, seconds = _trained(train, valid, epochs, words)
+        label, error, _ = timed(f"guided by {name}", translator.align, *test)
+        yield f"{label} (training: {seconds:.0f} s)", error, seconds
 
 
 def _diagonal(sources, targets):
@@ -120,16 +130,30 @@ def _diagonal(sources, targets):
     return found
 
 
-def _trained(train, valid, epochs):
+def _trained(train, valid, epochs, words=None):
+    """A translator, guided by aligned words if there are any, and the seconds of its training."""
     start = time.perf_counter()
+    train = [list(side) for side in train]
     tokenizer = kformer.Tokenizer.train(texts=[*train[0], *train[1]], vocabulary_size=2000)
-    data = kformer.data.ParallelDataset(*map(list, train), tokenizer)
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = kformer.data.prepare(*train, tokenizer, f"{folder}/pairs")
+        guided = {}
+        if words is not None:
+            guided["alignments"] = TokenAlignments(corpus, tokenizer, *train, words)
+        data = kformer.data.ParallelDataset.from_prepared(corpus, **guided)
+        model = _fitted(data, valid, tokenizer, epochs)
+    config = {} if words is None else {ALIGNMENT: guided_source(model)}
+    translator = kformer.Translator(model, tokenizer, config=config)
+    return translator, time.perf_counter() - start
+
+
+def _fitted(data, valid, tokenizer, epochs):
     check = kformer.data.ParallelDataset(*map(list, valid), tokenizer, shuffle=False)
     recipe = kformer.training.recommend(data, check, epochs=epochs)
     model = kformer.Transformer.from_preset(**recipe.model)
     recipe.compile(model)
     model.fit(data, **recipe.fit, verbose=0)
-    return kformer.Translator(model, tokenizer), time.perf_counter() - start
+    return model
 
 
 def _place(chosen):

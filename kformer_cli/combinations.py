@@ -100,6 +100,11 @@ def _check_teachers(options):
             f"{named('teacher_weight')} is about what teachers predict: give "
             f"{named('teachers')}, or leave it out."
         )
+    if options.guided_alignment and options.subword_sampling:
+        raise ValueError(
+            "Aligned tokens belong to one segmentation of the text: leave out "
+            f"{named('subword_sampling')}, or {named('guided_alignment')}."
+        )
     if options.teachers and options.subword_sampling:
         raise ValueError(
             "The predictions of teachers belong to one segmentation of the text: leave out "

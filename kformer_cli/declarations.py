@@ -192,6 +192,15 @@ _GROUPS = {
             least=0,
             most=1,
         ),
+        Option(
+            "guided_alignment",
+            PATH,
+            "Teach one head of the decoder which words belong together, for kformer align: aligned "
+            "words of the training text in Pharaoh's format, or auto for those of a statistical "
+            "aligner.",
+            unset="no guided alignment",
+            metavar="FILE|auto",
+        ),
     ],
     "Noise": [
         Option(

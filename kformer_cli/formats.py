@@ -115,7 +115,7 @@ def export(
             metavar="NAMES",
             help="saved_model: which signatures to write, such as serving_default,n_best. Default: "
             "these two, and attention in the dtype of the weights. By name alone: constrained and "
-            "prefix, with terms or the beginning of each translation.",
+            "prefix, with terms or the beginning of each translation, and alignment.",
         ),
     ] = None,
     **options,

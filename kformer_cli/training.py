@@ -214,6 +214,9 @@ def _check_files(output, settings, resume):
     flags = {name: f"--{TRAINING[name].flag}" for name in settings}
     for names in (("valid_source", "valid_target"), ("train_source", "train_target")):
         check_sides([(settings[name], flags[name]) for name in names])
+    if settings["guided_alignment"] not in (None, "auto"):
+        flag = flags["guided_alignment"]
+        check_text(pathlib.Path(settings["guided_alignment"]), flag)
     for run in filter(None, [settings["start_from"], *(settings["teachers"] or ())]):
         check_run(run)
     if not resume:
@@ -329,6 +332,7 @@ def average(
     with quiet_imports():
         from kformer.saving import load_run, read_config, save_run
         from kformer.training import average_checkpoints
+        from kformer.translating.given import without_calibration
         from kformer.utils.files import entries
     if (output / "history.csv").exists():
         raise ValueError(
@@ -343,4 +347,5 @@ def average(
         )
     _, tokenizer, config = load_run(run)
     model, steps = average_checkpoints(run, last)
-    print(save_run(output, model, tokenizer, {**config, "averaged_steps": steps}))
+    config = {**without_calibration(config), "averaged_steps": steps}
+    print(save_run(output, model, tokenizer, config))

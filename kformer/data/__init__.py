@@ -4,6 +4,7 @@ from kformer.data.corpus import PreparedCorpus
 from kformer.data.parallel_dataset import ParallelDataset
 from kformer.data.preparation import prepare
 from kformer.data.soft_targets import SoftTargets
+from kformer.data.token_alignments import TokenAlignments
 from kformer.data.word_alignment import align_words, alignment_error_rate
 from kformer.utils.moved import moved_names
 
@@ -11,6 +12,7 @@ __all__ = [
     "ParallelDataset",
     "PreparedCorpus",
     "SoftTargets",
+    "TokenAlignments",
     "align_words",
     "alignment_error_rate",
     "prepare",

@@ -37,9 +37,8 @@ class EndlessBatches(keras.utils.PyDataset):
             rows, source_length, target_length = self.dataset.shapes[-index]
             source_ids = np.full((rows, source_length), self.dataset.pad_id, np.int32)
             labels = np.full((rows, target_length), self.dataset.pad_id, np.int32)
-            soft_targets = self.dataset._soft_targets
-            more = {} if soft_targets is None else soft_targets.empty(labels.shape)
-            return {"source_ids": source_ids, "target_ids": labels, **more}, labels
+            inputs = {"source_ids": source_ids, "target_ids": labels}
+            return self.dataset.completed(inputs, labels, np.zeros(0, np.int64))
         return self.dataset.batch_at(self.step + index)
 
     @property

@@ -17,6 +17,7 @@ from kformer.data.noise import Noise, NoisyReader
 from kformer.data.order import BatchOrder
 from kformer.data.packing import segment_numbers
 from kformer.data.preparation import prepare, prepare_cached
+from kformer.data.token_alignments import check_fits
 from kformer_cli.wording import counted
 
 # Batches whose token counts are kept: more than any reader is ahead of the training.
@@ -115,7 +116,7 @@ class ParallelDataset(keras.utils.PyDataset):
 
     # `Transformer.fit` reads this and tells Keras not to shuffle the batches again.
     is_ordered = True
-    _soft_targets = None
+    _soft_targets = _alignments = None
 
     def __init__(
         self,
@@ -167,6 +168,7 @@ class ParallelDataset(keras.utils.PyDataset):
         subword_sampling=None,
         word_dropout=0.0,
         soft_targets=None,
+        alignments=None,
         host=0,
         num_hosts=1,
         num_devices=1,
@@ -182,6 +184,9 @@ class ParallelDataset(keras.utils.PyDataset):
                 int32 `[B, T, K]`, and `soft_targets`, float32 `[B, T, K]`, from which a
                 `kformer.Transformer` learns with `kformer.training.MaskedCrossentropy`. They belong
                 to one segmentation of the text, so they exclude subword sampling.
+            alignments: `TokenAlignments` or `None`, default `None`. The inputs of a batch then also
+                have `alignment`, float32 `[B, T, S]`, to which a head of a `kformer.Transformer`
+                learns to attend. They exclude subword sampling, too.
             batch_tokens, seed, shuffle, max_shapes, packed, subword_sampling, word_dropout, host,
                 num_hosts, num_devices: as for the class.
 
@@ -189,8 +194,8 @@ class ParallelDataset(keras.utils.PyDataset):
             `ParallelDataset`.
 
         Raises:
-            ValueError: the soft targets belong to another corpus or come with subword sampling; the
-                corpus was prepared with another tokenizer; or as for the class.
+            ValueError: soft targets or alignments belong to another corpus or come with subword
+                sampling; the corpus was prepared with another tokenizer; or as for the class.
 
         Example:
         ```python
@@ -203,10 +208,10 @@ class ParallelDataset(keras.utils.PyDataset):
         order = BatchOrder(batch_tokens, seed, shuffle, max_shapes, packed, *hosts)
         dataset = cls.__new__(cls)
         corpus = corpus if isinstance(corpus, PreparedCorpus) else PreparedCorpus.load(corpus)
-        if soft_targets is not None:
-            _check_soft_targets(soft_targets, corpus, subword_sampling)
+        check_fits("Soft targets", soft_targets, corpus, subword_sampling)
+        check_fits("Alignments", alignments, corpus, subword_sampling)
         noise = Noise(tokenizer, subword_sampling, word_dropout, seed)
-        dataset._soft_targets = soft_targets
+        dataset._soft_targets, dataset._alignments = soft_targets, alignments
         dataset._build(NoisyReader(corpus, noise), order)
         return dataset
 
@@ -316,9 +321,7 @@ class ParallelDataset(keras.utils.PyDataset):
         read = np.arange(1, bucket.target_length) < lengths[:, None]
         target_ids[: len(pairs), 1:] = np.where(read, labels[: len(pairs), :-1], self.pad_id)
         inputs = {"source_ids": source_ids, "target_ids": target_ids}
-        if self._soft_targets is not None:
-            inputs |= self._soft_targets.gather(pairs, labels.shape)
-        return inputs, labels
+        return self.completed(inputs, labels, pairs)
 
     def _packed_batch(self, step):
         bucket, pairs, counts = self._plan.batch(step, self.host)
@@ -340,8 +343,15 @@ class ParallelDataset(keras.utils.PyDataset):
         target_ids[numbers == 0] = self.pad_id
         inputs = {"source_ids": ids["source"], "target_ids": target_ids}
         inputs |= {"source_segments": segments["source"], "target_segments": numbers}
+        return self.completed(inputs, labels, pairs, counts)
+
+    def completed(self, inputs, labels, pairs, counts=None):
+        """A batch of pairs, with soft targets and alignments if there are any."""
         if self._soft_targets is not None:
             inputs |= self._soft_targets.gather(pairs, labels.shape, counts)
+        if self._alignments is not None:
+            shape = inputs["source_ids"].shape
+            inputs |= self._alignments.gather(pairs, shape, labels.shape, counts)
         return inputs, labels
 
     def from_step(self, step):
@@ -415,16 +425,3 @@ class ParallelDataset(keras.utils.PyDataset):
         elif self._items_read is None or self._items_read >= self.steps_per_epoch:
             self._epoch += 1
             self._items_read = None
-
-
-def _check_soft_targets(soft_targets, corpus, subword_sampling):
-    if subword_sampling:
-        raise ValueError(
-            "Soft targets belong to one segmentation of the text: leave out subword_sampling, or "
-            "soft_targets."
-        )
-    if soft_targets.corpus.folder.resolve() != corpus.folder.resolve():
-        raise ValueError(
-            f"The soft targets are those of '{soft_targets.corpus.folder}', not of "
-            f"'{corpus.folder}'."
-        )

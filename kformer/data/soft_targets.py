@@ -114,10 +114,6 @@ class SoftTargets:
             arrays[key] = padded_rows(values, lengths, shape, counts, 0, dtype)
         return arrays
 
-    def empty(self, shape):
-        """The result of `gather` for no pairs."""
-        return self.gather(np.zeros(0, np.int64), shape)
-
 
 class SoftTargetWriter:
     """Writes soft targets of a corpus into an empty folder, pair by pair in any order.

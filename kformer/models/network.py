@@ -165,6 +165,7 @@ class Network:
         start_index=0,
         project=True,
         segments=None,
+        recorded_layer=None,
     ):
         """Computes the logits of target tokens.
 
@@ -180,6 +181,8 @@ class Network:
                 projection, `[R, T, D]`.
             segments: pair of int32 tensors `[R, S]` and `[R, T]`, default `None`. The segments of
                 packed rows, of source and target.
+            recorded_layer: int, default `None`. With `record`, the decoder layer whose
+                cross-attention scores are all that is collected; `None` for everything.
 
         Returns:
             Logits `[R, T, V]`; with a cache a tuple of them and the cache with the new tokens.
@@ -192,7 +195,8 @@ class Network:
             )
         x = _embed(self.target_embedding, self.target_positions, target_ids, placed, training)
         caches = None if cache is None else cache.layers
-        x, caches = self.decoder(x, encoded, masks, training=training, record=record, caches=caches)
+        recording = {"record": record, "recorded_layer": recorded_layer}
+        x, caches = self.decoder(x, encoded, masks, training=training, caches=caches, **recording)
         if not project:
             logits = self.output.before_projection(x)
         elif cache is None:

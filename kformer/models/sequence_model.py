@@ -6,6 +6,7 @@ from keras import ops
 from kformer.layers.inputs import check_rank, of_list
 from kformer.layers.products import training_products
 from kformer.models.config import check_packing
+from kformer.models.guided_alignment import alignment_loss, recording_attention
 from kformer.models.loss_without_logits import ProjectingModel
 from kformer.models.several_devices import check_devices
 from kformer.utils.backend import num_replicas
@@ -144,7 +145,7 @@ class SequenceModel(ProjectingModel):
         *state, data = args
         if self._runs_twice:
             data = _twice(data)
-        with self.without_logits(data), training_products():
+        with self.without_logits(data), training_products(), recording_attention():
             return super().train_step(*state, data, **kwargs)
 
     def test_step(self, *args, **kwargs):
@@ -172,6 +173,8 @@ class SequenceModel(ProjectingModel):
             loss = super().compute_loss(
                 x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training
             )
+        if training and isinstance(x, dict) and "alignment" in x:
+            loss = loss + alignment_loss(self.loss, x["alignment"])
         if self.loss_observer is not None:
             # A replica's loss is its share of the sum; the observer takes the mean over replicas.
             self.loss_observer.update_state(loss * num_replicas())
@@ -232,7 +235,8 @@ class SequenceModel(ProjectingModel):
         for weight in copy.weights:
             # A dropout layer has a counter only if its rate is above 0.
             if weight.path in own:
-                weight.assign(own[weight.path])
+                # A copy: on JAX a training deletes the arrays that it begins with.
+                weight.assign(ops.copy(own[weight.path]))
         return copy
 
     def get_config(self):

@@ -176,7 +176,9 @@ class DecoderStack(Stack):
 
     layer_class, label, bidirectional = DecoderLayer, "decoder", False
 
-    def __call__(self, x, encoded, masks, training=None, record=None, caches=None):
+    def __call__(
+        self, x, encoded, masks, training=None, record=None, caches=None, recorded_layer=None
+    ):
         """Runs the layers.
 
         Args:
@@ -187,16 +189,20 @@ class DecoderStack(Stack):
             training: bool, default `None`.
             record: dict, default `None`. Collects hidden states and attention scores.
             caches: tuple with a cache per layer, default `None`.
+            recorded_layer: int, default `None`. With `record`: the only layer to collect from, and
+                of it the scores of its cross-attention alone.
 
         Returns:
             Float tensor `[R, T, D]`, and a tuple of the new caches; `None` if none were given.
         """
-        append(record, "decoder_hidden_states", x)
+        hidden = record if recorded_layer is None else None
+        append(hidden, "decoder_hidden_states", x)
         bias = self.attention_bias(
-            x, None if caches is None else caches[0].self_attention, scores=record is not None
+            x, None if caches is None else caches[0].self_attention, scores=hidden is not None
         )
         found = []
         for index, layer in enumerate(self.layers):
+            is_recorded = record is not None and recorded_layer in (None, index)
             x = layer(
                 x,
                 encoded,
@@ -204,21 +210,21 @@ class DecoderStack(Stack):
                 attention_bias=bias,
                 cache=None if caches is None else caches[index],
                 training=training,
-                return_attention_scores=record is not None,
+                return_attention_scores=is_recorded,
             )
             if caches is not None:
                 *x, layer_cache = x
                 found.append(layer_cache)
                 x = x[0] if len(x) == 1 else x
-            if record is not None:
+            if is_recorded:
                 x, scores = x
                 self_scores, cross_scores = (
                     scores if layer.cross_attention is not None else (scores, None)
                 )
-                append(record, "decoder_attention_scores", self_scores)
+                append(hidden, "decoder_attention_scores", self_scores)
                 if cross_scores is not None:
                     append(record, "cross_attention_scores", cross_scores)
-                append(record, "decoder_hidden_states", x)
+                append(hidden, "decoder_hidden_states", x)
         return self._finish(x), None if caches is None else tuple(found)
 
 

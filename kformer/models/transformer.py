@@ -5,6 +5,7 @@ from keras import ops
 
 from kformer.models.config import TransformerConfig, check_packing
 from kformer.models.config_fields import takes
+from kformer.models.guided_alignment import guided_recording
 from kformer.models.network import DecoderCache, Network
 from kformer.models.presets import PRESETS
 from kformer.models.sequence_model import SequenceModel
@@ -239,6 +240,7 @@ class Transformer(SequenceModel):
         encoded, source_mask = self.network.encode(
             source_ids, training=training, segments=source_segments
         )
+        guided = training and "alignment" in inputs
         return self.network.decode(
             target_ids,
             encoded,
@@ -246,6 +248,7 @@ class Transformer(SequenceModel):
             training=training,
             project=not self.skips_logits,
             segments=segments,
+            **(guided_recording(self) if guided else {}),
         )
 
     def output_table(self):

@@ -2,10 +2,12 @@
 
 import pathlib
 
-from kformer.data import ParallelDataset, SoftTargets
+from kformer.data import ParallelDataset, SoftTargets, TokenAlignments, align_words
 from kformer.data.preparation import prepare_cached
+from kformer.data.word_alignment import pharaoh, read_pharaoh
 from kformer.distillation.soft_targets import soft_targets
 from kformer.saving.run_directory import load_run
+from kformer.utils.files import replacing
 from kformer.utils.lines import read_lines
 from kformer.utils.progress import Progress
 from kformer_cli.text_files import check_readable, check_same_length, count_lines
@@ -13,6 +15,8 @@ from kformer_cli.wording import counted
 
 # The folder of the teachers' predictions for the training text, within a run directory.
 _SOFT_TARGETS = pathlib.Path("data", "soft-targets")
+# The aligned words of the training text, in Pharaoh's format, within a run directory.
+_ALIGNMENTS = pathlib.Path("data", "alignments.txt")
 # A validation set is small, so few shapes of batches are enough.
 _VALIDATION_SHAPES = 4
 
@@ -175,6 +179,8 @@ class TextOfTraining:
         }
         if options.teachers:
             noise["soft_targets"] = self._soft_targets(options, teachers)
+        if options.guided_alignment:
+            noise["alignments"] = self._alignments(options)
         seed = (
             options.seed or 0
         )  # The batches need a seed even if the dropout of a trained model keeps its own.
@@ -190,6 +196,27 @@ class TextOfTraining:
             corpus, **settings, max_shapes=max_shapes, shuffle=False
         )
         return train, valid
+
+    def _alignments(self, options):
+        """The aligned tokens of the training text. Its aligned words are kept in the run, so that
+        a resumed training has the same.
+        """
+        sides = [read_lines(options.train_source, "source")]
+        sides.append(read_lines(options.train_target, "target"))
+        path, given = self._path / _ALIGNMENTS, str(options.guided_alignment)
+        if not path.exists():
+            if given == "auto":
+                count = counted(len(sides[0]), "pair")
+                self._report(f"alignment: a statistical aligner reads {count} ...")
+                words = align_words(*sides)
+            else:
+                words = read_pharaoh(given, *sides)
+            with replacing(path) as aside:
+                aside.write_text("".join(f"{pharaoh(each)}\n" for each in words), encoding="utf-8")
+        found = TokenAlignments(self.corpus, self._tokenizer, *sides, read_pharaoh(path, *sides))
+        share = found.num_aligned / self.corpus.num_target_tokens
+        self._report(f"alignment: {share:.0%} of the target tokens have a source token")
+        return found
 
     def _soft_targets(self, options, teachers):
         """The teachers' predictions for the training text, computed once for each training."""

@@ -55,6 +55,7 @@ from kformer.training.defaults import (
 from kformer.training.fitting import fit_from
 from kformer.training.new_model import compile_model, describe_model, make_model
 from kformer.training.options import TrainOptions
+from kformer.translating.word_alignment import ALIGNMENT, guided_source
 from kformer.utils import files
 from kformer.utils.types import Path
 from kformer_cli.declarations import TRAINING, default_of
@@ -228,6 +229,8 @@ class _Setup:
             model = make_model(self._options, tokenizer, start)
             self._report(describe_model(model, self._options))
             check_made_for(self._options.made_for, model, tokenizer)
+        if options.guided_alignment:
+            self._kept[ALIGNMENT] = guided_source(model)
         facts = CourseFacts(train.steps_per_epoch, model.hidden_dim, **self._facts(state))
         options = self._settle(settle_course(self._options, facts))
         total_steps = count_steps(options.steps, options.epochs, train.steps_per_epoch)

@@ -10,6 +10,10 @@ from kformer.utils.checks import check_rate
 
 # The default share of soft targets in the target distribution.
 TEACHER_WEIGHT = 0.8
+# The default weight of guided alignment.
+ALIGNMENT_WEIGHT = 0.05
+# Below this attention has no gradient: a masked token has 0, whose logarithm is infinite.
+_LEAST_PROBABILITY = 1e-9
 
 
 def check_shapes(labels, logits):
@@ -152,6 +156,9 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
             `kformer.distillation.soft_targets`). The target of a token is `teacher_weight` times
             the teachers' distribution plus `1 - teacher_weight` times the smoothed label.
             Evaluation uses labels only.
+        alignment_weight: float of at least 0, default 0.05. The weight of guided alignment in
+            training, if a batch has alignments (see `kformer.data.TokenAlignments`): what is added
+            is that weight times `of_alignment`.
         name: str, default "masked_crossentropy".
 
     Call arguments:
@@ -164,8 +171,8 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
         float32 scalar.
 
     Raises:
-        ValueError: `label_smoothing`, `consistency` or `teacher_weight` is out of range, or the
-            shapes do not match.
+        ValueError: `label_smoothing`, `consistency`, `teacher_weight` or `alignment_weight` is out
+            of range, or the shapes do not match.
 
     Example:
     ```python
@@ -179,6 +186,8 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
         Vaswani et al. 2017, "Attention is all you need", section 5.4 (0.1).
         Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks".
         Kim and Rush 2016, "Sequence-level knowledge distillation", section 3.1 (soft targets).
+        Garg et al. 2019, "Jointly learning to align and translate with Transformer models",
+        sections 4.1 and 5.2 (guided alignment, 0.05).
     """
 
     def __init__(
@@ -187,6 +196,7 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
         pad_id=None,
         consistency=0.0,
         teacher_weight=TEACHER_WEIGHT,
+        alignment_weight=ALIGNMENT_WEIGHT,
         name="masked_crossentropy",
     ):
         # No reduction of Keras gives the token mean for every kind of weight: `__call__` reduces.
@@ -196,9 +206,14 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
             raise ValueError(f"consistency must be at least 0, but {consistency} was given.")
         if not 0 <= teacher_weight <= 1:
             raise ValueError(f"teacher_weight must lie in [0, 1], but {teacher_weight} was given.")
+        if not 0 <= alignment_weight < float("inf"):
+            raise ValueError(
+                f"alignment_weight must be at least 0, but {alignment_weight} was given."
+            )
         self.label_smoothing = float(label_smoothing)
         self.consistency = float(consistency)
         self.teacher_weight = float(teacher_weight)
+        self.alignment_weight = float(alignment_weight)
         self.pad_id = pad_id
 
     def call(self, y_true, y_pred):
@@ -293,6 +308,21 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
         fixed = ops.stop_gradient(sums)
         return self._mean(sums[0], count), TokenSums(fixed[1], fixed[2], ops.stop_gradient(count))
 
+    def of_alignment(self, attention, alignment):
+        """The cross-entropy of a head's attention with the aligned source tokens.
+
+        Args:
+            attention: float tensor `[B, T, S]`. Probabilities over the source tokens.
+            alignment: float tensor `[B, T, S]`. Rows that sum to 1, or to 0 for a token that is
+                aligned with none, which does not count.
+
+        Returns:
+            float32 scalar. The mean over the aligned target tokens; 0 if there are none.
+        """
+        alignment = ops.cast(alignment, "float32")
+        logs = ops.log(ops.maximum(ops.cast(attention, "float32"), _LEAST_PROBABILITY))
+        return self._mean(-ops.sum(alignment * logs), ops.sum(alignment))
+
     def _mean(self, total, count):
         # Replicas have different numbers of real tokens, so a mean of their means would weight
         # tokens differently. TensorFlow adds the replicas' gradients, and so the replicas' losses.
@@ -306,8 +336,8 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
             "name": self.name,
         }
         # Later options are saved only if they are in use, so that older versions can read the file.
-        return (
-            config
-            if self.teacher_weight == TEACHER_WEIGHT
-            else {**config, "teacher_weight": self.teacher_weight}
-        )
+        if self.teacher_weight != TEACHER_WEIGHT:
+            config["teacher_weight"] = self.teacher_weight
+        if self.alignment_weight != ALIGNMENT_WEIGHT:
+            config["alignment_weight"] = self.alignment_weight
+        return config

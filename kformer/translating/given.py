@@ -20,6 +20,21 @@ from kformer.translation import AnnotatedTranslation, AttentionMap, Confidence, 
 from kformer.utils.checks import check_texts
 
 
+def without_calibration(config):
+    """A run's config without what `calibrate` found, which is true of one model alone.
+
+    Args:
+        config: dict.
+
+    Returns:
+        dict.
+    """
+    # A head that guided alignment trained stays, and has no measured error.
+    is_measured = "error" in config.get(ALIGNMENT, {})
+    names = {CONFIDENCE, ALIGNMENT} if is_measured else {CONFIDENCE}
+    return {name: value for name, value in config.items() if name not in names}
+
+
 class GivenTranslations:
     """The base class of `kformer.Translator`: what it says about translations that exist."""
 

@@ -6,6 +6,7 @@ import numpy as np
 from keras import ops
 
 from kformer.data.word_alignment import align_words, alignment_error_rate
+from kformer.models.guided_alignment import ALIGNMENT_HEAD, alignment_layer, check_guidable
 from kformer.text.words import TokenWords, split_words
 from kformer.translating.forced import compiled, forced_batches, pairs_of_texts
 from kformer_cli.text_files import check_same_length
@@ -32,13 +33,14 @@ class AlignmentSource(NamedTuple):
 
 
 def default_source(model):
-    """The attention of a model for which none was chosen: the mean of the last layer; of deeper
-    decoders that of the last layer but one.
+    """The attention of a model for which none was chosen: the mean of all heads of a layer."""
+    return AlignmentSource(alignment_layer(model), None, False)
 
-    Source: Garg et al. 2019, "Jointly learning to align and translate with Transformer models".
-    """
-    layers = len(model.network.decoder_layers)
-    return AlignmentSource(layers - (1 if layers < 4 else 2), None, False)
+
+def guided_source(model):
+    """The entry `alignment` of the config of a run whose training guides a head."""
+    check_guidable(model)
+    return AlignmentSource(alignment_layer(model), ALIGNMENT_HEAD, True)._asdict()
 
 
 def stored_source(translator):

@@ -8,6 +8,7 @@ import pytest
 
 import kformer
 from kformer.saving.run_directory import read_config
+from kformer.translating.given import without_calibration
 from kformer_cli.main import main
 
 pytestmark = pytest.mark.any_backend(quickest="torch")
@@ -79,3 +80,15 @@ def test_columns_of_translations(folder, capfd):
     for options, model in ((["--n-best", "2"], "run"), ([], SAVED_MODEL)):
         code = main(["translate", str(model), "--input", "s", "--alignment", *options])
         assert code and "--alignment" in capfd.readouterr().err
+
+
+def test_a_calibration_is_that_of_one_model():
+    config = {"search": {}, "confidence": {"temperature": 1.1}}
+    measured = {"layer": 0, "head": 1, "after": True, "error": 0.2}
+    guided = {"layer": 0, "head": 0, "after": True}
+    assert without_calibration({**config, "alignment": measured}) == {"search": {}}
+    assert without_calibration({**config, "alignment": guided}) == {
+        "search": {},
+        "alignment": guided,
+    }
+    assert without_calibration({"search": {}}) == {"search": {}}

@@ -240,7 +240,11 @@ def test_a_copy_with_other_dropout_has_the_same_weights(
         rates == {other, 0.3, 0.1}
         and np.abs(to_numpy(copy(batch, training=True)) - expected).max() > 1e-2
     )
-    # The model itself stays as it was.
+    # The model itself stays as it was, also after a training of the copy.
+    copy.trainable = True
+    copy.compile(**kformer.training.paper_recipe(copy))
+    copy.train_on_batch(batch, np.ones(batch["target_ids"].shape, "int32"))
+    np.testing.assert_array_equal(logits(model, batch), expected)
     assert model.get_config()["dropout"] == rate
     with pytest.raises(TypeError, match="Transformer has no rate hidden_dim to change"):
         model.with_dropout(hidden_dim=8)

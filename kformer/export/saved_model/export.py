@@ -11,6 +11,7 @@ from kformer.export.saved_model.process import export_in_tensorflow
 from kformer.export.saved_model.tokenizer import GraphTokenizer
 from kformer.export.saved_model.translation import TranslationGraph, check_signatures
 from kformer.saving.run_directory import without_paths
+from kformer.translating.word_alignment import stored_source
 from kformer.utils.checks import check_choice
 from kformer.utils.files import new_folder
 from kformer.utils.types import Path
@@ -51,6 +52,10 @@ def export_saved_model(
       `has_terms: bool[B]`.
       A limit relative to the source is raised to the tokens of terms and prefix. What is longer
       than `max_length` is left out: the last terms, the end of a prefix.
+    - `alignment`, if `signatures` names it: as `serving_default`, and `source_words: string[B, M]`,
+      `target_words: string[B, N]` (rows filled up with empty strings) and `alignment: int[B, N]`,
+      the index of each target word's source word, or -1; by the attention that `calibrate` chose or
+      guided alignment trained.
 
     Batch and lengths are dynamic. How the search works is fixed here, since a server that batches
     requests needs one meaning for a row. From a JAX or PyTorch backend the graph is made in a
@@ -71,9 +76,9 @@ def export_saved_model(
             Sums, norms and attention stay float32.
         single: bool, default `False`. Whether to write the signature `single`.
         signatures: sequence of str, default `None` for all. Which of `"serving_default"`,
-            `"n_best"` and `"attention"` to write, and `"constrained"` and `"prefix"`, which are
-            written only if they are named; the first one must be among them. In int8 each keeps a
-            copy of the matrices in memory once it has been called.
+            `"n_best"` and `"attention"` to write, and `"alignment"`, `"constrained"` and
+            `"prefix"`, which are written only if they are named; the first one must be among them.
+            In int8 each keeps a copy of the matrices in memory once it has been called.
         **options: fields of `kformer.decoding.SearchOptions` that differ from the translator's.
             `n_best` is the N of the signature `n_best`, by default `beam_size`.
 
@@ -128,7 +133,8 @@ def _write(translator, folder, search, dtype, single, names):
     import tensorflow as tf
 
     model, tokenizer = translator.model, translator.tokenizer
-    graph = TranslationGraph(model, GraphTokenizer(tokenizer), tokenizer, search, dtype)
+    aligned_by = stored_source(translator)
+    graph = TranslationGraph(model, GraphTokenizer(tokenizer), tokenizer, search, dtype, aligned_by)
     module, signatures = graph.build(single, names)
     tf.saved_model.save(module, str(folder), signatures=signatures)
     metadata = {

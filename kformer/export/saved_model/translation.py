@@ -18,6 +18,7 @@ from kformer.decoding.fast.ops_stored import (
 )
 from kformer.decoding.run_search import SearchResult
 from kformer.decoding.searcher import check_options
+from kformer.export.saved_model.alignment import ALIGNMENT, WordAlignment
 from kformer.export.saved_model.constrained import INPUTS, RowSignatures, check_row_signatures
 from kformer.export.saved_model.graph import (
     cut_texts,
@@ -64,7 +65,7 @@ def check_signatures(names, dtype, model, options):
         check_choice(
             f"A signature of an export in {dtype}",
             name,
-            (DEFAULT_SIGNATURE, "n_best", "attention", *INPUTS),
+            (DEFAULT_SIGNATURE, "n_best", "attention", ALIGNMENT, *INPUTS),
         )
     check_row_signatures(names, options)
     if DEFAULT_SIGNATURE not in names:
@@ -86,13 +87,15 @@ class TranslationGraph:
         options: `SearchOptions`. `n_best` is for the signature of that name; the others search for
             one hypothesis.
         dtype: str, default `None`. How matrices are stored, as for `export_saved_model`.
+        aligned_by: `AlignmentSource`, default `None`. The attention that the signature `alignment`
+            reads; it needs one.
 
     Raises:
         ValueError: the options do not fit the model, or the model cannot be stored in that dtype.
         RuntimeError: this build of TensorFlow has no int8 products.
     """
 
-    def __init__(self, model, graph_tokenizer, tokenizer, options, dtype=None):
+    def __init__(self, model, graph_tokenizer, tokenizer, options, dtype=None, aligned_by=None):
         check_options(model, options)
         is_fast = why_not_fast(model) is None
         if not is_fast and dtype not in (None, model.policy_name):
@@ -117,6 +120,7 @@ class TranslationGraph:
         # Where a text may begin with a language tag, its tag is not translated either.
         self._tags = [] if tokenizer.source_prefix else sorted(set(tokenizer.tag_ids.values()))
         self._search_compiled = None
+        self._aligned_by, self._own_tokenizer = aligned_by, tokenizer
 
     def build(self, single=False, names=None):
         """Traces the signatures.
@@ -188,10 +192,21 @@ class TranslationGraph:
             Dict: `translation` string `[B]`, `source_tokens` string `[B, S]`, `target_tokens`
             string `[B, T]` and `attention` float32 `[B, layers, heads, T, S]`.
         """
-        import tensorflow as tf
-
         found = self.translate(text, self.best_one)
         source_ids, ids = found["source_ids"], found["ids"][:, 0]
+        return {
+            "translation": found["texts"][:, 0],
+            "source_tokens": self._tokens(source_ids, "source"),
+            "target_tokens": self._tokens(ids, "target"),
+            "attention": self.source_attention(source_ids, ids),
+        }
+
+    def source_attention(self, source_ids, ids):
+        """The cross-attention behind translations `[B, T]` of sources `[B, S]`: float32 `[B,
+        layers, heads, T, S]`.
+        """
+        import tensorflow as tf
+
         # Row t of the weights is where the model looked when it predicted token t: its inputs are
         # the tokens before.
         starts = tf.fill([tf.shape(ids)[0], 1], self.model.start_id)
@@ -202,12 +217,21 @@ class TranslationGraph:
         else:
             network = FastNetwork(self.model, 1, self.ops, self.options.shortlist or None)
             weights = network.source_attention(source_ids, target_ids)
-        return {
-            "translation": found["texts"][:, 0],
-            "source_tokens": self._tokens(source_ids, "source"),
-            "target_tokens": self._tokens(ids, "target"),
-            "attention": tf.cast(weights, tf.float32),
-        }
+        return tf.cast(weights, tf.float32)
+
+    def alignment(self, text):
+        """The best translation of each text with the source word of each of its words.
+
+        Args:
+            text: string tensor `[B]`.
+
+        Returns:
+            Dict: as `WordAlignment.of_translations`.
+        """
+        found = self.translate(text, self.best_one)
+        words = WordAlignment(self._own_tokenizer, self._aligned_by, self.model.pad_id)
+        ids = found["source_ids"], found["ids"][:, 0]
+        return {**self.best(found), **words.of_translations(*ids, self.source_attention(*ids))}
 
     def single(self, text):
         """The best translation of one text, by a search that XLA compiles.

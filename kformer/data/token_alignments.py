@@ -1,0 +1,173 @@
+"""Aligned words as aligned tokens of a prepared corpus, for guided alignment."""
+
+import itertools
+
+import numpy as np
+
+from kformer.text.words import TokenWords, split_words
+from kformer_cli.text_files import check_same_length
+
+_CHUNK = 10_000
+
+
+class TokenAlignments:
+    """The source tokens that each target token of a corpus is aligned with.
+
+    A target token is aligned with all tokens of the source words that its word is aligned with.
+    The pairs of tokens are kept in memory, 4 bytes for each.
+
+    Args:
+        corpus: `PreparedCorpus`.
+        tokenizer: `kformer.Tokenizer`. The tokenizer that the corpus was prepared with.
+        sources, targets: lists of str. The text that the corpus was prepared from.
+        alignments: list with an alignment for each pair of sentences, as `align_words` returns
+            them.
+
+    Attributes:
+        corpus: as given.
+        num_aligned: int. The target tokens with at least one source token.
+
+    Raises:
+        ValueError: the lists differ in length, or the text is not the corpus's.
+
+    Example:
+    ```python
+    tokenizer = kformer.Tokenizer.train(["train.en", "train.de"], vocabulary_size=400)
+    corpus = kformer.data.prepare("train.en", "train.de", tokenizer, "prepared")
+    sources, targets = (
+        open(name, encoding="utf-8").read().splitlines() for name in ("train.en", "train.de")
+    )
+    found = kformer.data.align_words(sources, targets)
+    alignments = kformer.data.TokenAlignments(corpus, tokenizer, sources, targets, found)
+    data = kformer.data.ParallelDataset.from_prepared(corpus, alignments=alignments)
+    ```
+
+    References:
+        Garg et al. 2019, "Jointly learning to align and translate with Transformer models".
+    """
+
+    def __init__(self, corpus, tokenizer, sources, targets, alignments):
+        check_same_length("the sources", len(sources), "the alignments", len(alignments))
+        check_same_length("the sources", len(sources), "the targets", len(targets))
+        self.corpus = corpus
+        counts, parts = [], [np.zeros((0, 2), np.uint16)]
+        for links in _links(corpus, tokenizer, sources, targets, alignments):
+            counts.append(len(links))
+            parts.append(links)
+        if len(counts) != corpus.num_pairs:
+            raise ValueError(
+                f"The prepared corpus '{corpus.folder}' has {corpus.num_pairs:,} pairs, of which "
+                f"{len(counts):,} were found in the text of the alignments: give the text that it "
+                "was prepared from."
+            )
+        self._begins = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self._links = np.concatenate(parts)  # target token, source token
+        keys = np.repeat(np.arange(len(counts)), counts) << 16 | self._links[:, 0]
+        self.num_aligned = len(np.unique(keys))
+
+    def gather(self, pairs, source_shape, target_shape, counts=None):
+        """The alignments of some pairs as a batch of target distributions of attention.
+
+        Args:
+            pairs: int array [n] of pair indices.
+            source_shape, target_shape: `(rows, S)` and `(rows, T)`.
+            counts: int array or `None`, default `None`. The number of pairs in each row; `None`
+                means one pair for each row.
+
+        Returns:
+            dict with `alignment`, float32 `[rows, T, S]`. Position t is where the decoder reads the
+            token, one after the position that predicts it. Its row sums to 1, or is 0 for a token
+            without a source token.
+        """
+        found = np.zeros((*target_shape, source_shape[1]), np.float32)
+        begins, ends = self._begins[pairs], self._begins[pairs + 1]
+        sizes = ends - begins
+        owners = np.repeat(np.arange(len(pairs)), sizes)
+        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        links = self._links[begins[owners] + within].astype(np.int64)
+        rows, shift = np.arange(len(pairs)), {}
+        if counts is not None:
+            rows = np.repeat(np.arange(len(counts)), counts)
+        for side in ("source", "target"):
+            lengths = self.corpus.spans(side, pairs)[1]
+            shift[side] = _begins_in_rows(lengths, counts)[owners]
+        found[rows[owners], shift["target"] + links[:, 0] + 1, shift["source"] + links[:, 1]] = 1
+        return {"alignment": found / np.maximum(found.sum(axis=-1, keepdims=True), 1)}
+
+
+def check_fits(name, part, corpus, subword_sampling):
+    """Checks that something made for the tokens of a corpus fits its batches.
+
+    Args:
+        name: str. What it is, for messages, such as "Soft targets".
+        part: `SoftTargets`, `TokenAlignments` or `None`, which always fits.
+        corpus: `PreparedCorpus`.
+        subword_sampling: float or `None`.
+
+    Raises:
+        ValueError: it was made for another corpus, or the segmentation is resampled.
+    """
+    if part is None:
+        return
+    if subword_sampling:
+        raise ValueError(
+            f"{name} belong to one segmentation of the text: leave them out, or subword_sampling."
+        )
+    if part.corpus.folder.resolve() != corpus.folder.resolve():
+        raise ValueError(
+            f"{name} were made for the corpus '{part.corpus.folder}', not for '{corpus.folder}'."
+        )
+
+
+def _begins_in_rows(lengths, counts):
+    """Where each pair begins in its row, int array [n]."""
+    if counts is None:
+        return np.zeros(len(lengths), np.int64)
+    begins = np.cumsum(lengths) - lengths
+    firsts = (np.cumsum(counts) - counts)[counts > 0]
+    return begins - np.repeat(begins[firsts], counts[counts > 0])
+
+
+def _links(corpus, tokenizer, sources, targets, alignments):
+    """Yields for each pair of the corpus its aligned tokens, uint16 array `[n, 2]`."""
+    find = [TokenWords(tokenizer.vocabulary(side)) for side in ("source", "target")]
+    pair = 0
+    for begin in range(0, len(sources), _CHUNK):
+        part = slice(begin, begin + _CHUNK)
+        texts = sources[part], targets[part]
+        rows = [
+            tokenizer.tokenize(lines, side=side, special_tokens=True)
+            for lines, side in zip(texts, ("source", "target"), strict=True)
+        ]
+        for *ids, source, target, alignment in zip(*rows, *texts, alignments[part], strict=True):
+            # The corpus left pairs out and kept the others in order. Equal ids are kept or left out
+            # alike, so the next equal pair is the right one.
+            if pair == corpus.num_pairs or not all(
+                np.array_equal(corpus.ids(side, pair), own)
+                for side, own in zip(("source", "target"), ids, strict=True)
+            ):
+                continue
+            pair += 1
+            words = [
+                _tokens_of_words(one(own, split_words(text)))
+                for one, own, text in zip(find, ids, (source, target), strict=True)
+            ]
+            yield _token_links(alignment, *words)
+
+
+def _tokens_of_words(ranges):
+    """By the index of a word, the indices of its tokens."""
+    found = {}
+    for token, words in enumerate(ranges):
+        for word in words:
+            found.setdefault(word, []).append(token)
+    return found
+
+
+def _token_links(alignment, source_tokens, target_tokens):
+    links = {
+        link
+        for i, j in alignment
+        for link in itertools.product(target_tokens.get(j, ()), source_tokens.get(i, ()))
+    }
+    return np.array(sorted(links), np.uint16).reshape(-1, 2)

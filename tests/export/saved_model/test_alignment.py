@@ -1,0 +1,118 @@
+"""The signature `alignment`: what `Translator.align` finds in Python, in a graph."""
+
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+
+import kformer
+from kformer.data import alignment_error_rate
+from kformer.export.saved_model.alignment import WordAlignment
+from kformer.export.saved_model.translation import default_signatures
+from kformer.text.words import TokenWords, split_words
+
+FROZEN = pathlib.Path(__file__).parents[2] / "frozen_run"
+SOURCES = [pair.source for pair in kformer.examples.generate_pairs(40, seed=3, split="test")]
+SOURCES += [
+    "",
+    "noon",
+    "half  past\tfour",
+    "四点 then noon",
+    "zzz qqq \u2603x nine",
+    "ﬁve past two",
+]
+
+
+@pytest.fixture(scope="module")
+def translator():
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("a SavedModel is made by TensorFlow")
+    return kformer.Translator.load(FROZEN)
+
+
+def aligned(translator, folder, source, texts=SOURCES, **options):
+    """The outputs of the signature as lists: source words, target words, pairs, translations."""
+    import tensorflow as tf
+
+    translator.config["alignment"] = source
+    names = ["serving_default", "alignment"]
+    path = translator.export(folder / "times", signatures=names, **options)
+    run = tf.saved_model.load(str(path)).signatures["alignment"]
+    for nothing in ([""], []):
+        empty = run(text=tf.constant(nothing, tf.string, shape=[len(nothing)]))
+        assert empty["alignment"].shape == (len(nothing), 0)
+    found = run(text=tf.constant(texts))
+    found = {name: value.numpy() for name, value in found.items()}
+    words = [
+        [[word.decode() for word in row if word] for row in found[f"{side}_words"]]
+        for side in ("source", "target")
+    ]
+    pairs = [sorted((int(i), j) for j, i in enumerate(row) if i >= 0) for row in found["alignment"]]
+    assert (found["alignment"][found["target_words"] == b""] == -1).all()
+    return *words, pairs, [text.decode() for text in found["translation"]]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"layer": 0, "head": None, "after": False},
+        {"layer": 0, "head": 1, "after": True},
+    ],
+)
+def test_words_and_pairs_are_those_of_python(translator, tmp_path, source):
+    source_words, target_words, pairs, texts = aligned(translator, tmp_path, source)
+    expected, results = translator(SOURCES, alignment=True), translator.translate(SOURCES)
+    assert texts == [each.text for each in expected]
+    assert any(pairs)
+    for i, each in enumerate(expected):
+        assert target_words[i] == each.words
+        if results[i].truncated:
+            continue  # It has the words of the text that was read.
+        if SOURCES[i] != "ﬁve past two":
+            assert source_words[i] == split_words(SOURCES[i])
+        assert pairs[i] == each.alignment, (SOURCES[i], each.text)
+    assert source_words[SOURCES.index("ﬁve past two")] == ["five", "past", "two"]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_words_of_several_pieces_and_other_scripts(kind):
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("a SavedModel is made by TensorFlow")
+    import tensorflow as tf
+
+    pairs = kformer.examples.generate_pairs(300, seed=1)
+    texts = [f"{pair.target} {pair.source}" for pair in pairs]
+    tokenizer = kformer.Tokenizer.train(texts=texts, vocabulary_size=500, model_type=kind)
+    texts = [
+        *texts[:40],
+        "",
+        "ab",
+        "四点半OK 五",
+        "unseen wörds \u2603x\u20dd",
+        "が か\u3099 a\u0301b",
+    ]
+    ids = tokenizer.tokenize(texts, side="source", special_tokens=True)
+    padded = tf.ragged.constant(ids).to_tensor(tokenizer.pad_id)
+    found = WordAlignment(tokenizer, None, tokenizer.pad_id)._words(padded, "source")
+    found_words, members = (part.numpy() for part in found)
+    find = TokenWords(tokenizer.vocabulary("source"))
+    for row, text in enumerate(texts):
+        normalized = tokenizer.detokenize([ids[row]], side="source")[0]
+        words = split_words(normalized)
+        assert [word.decode() for word in found_words[row] if word] == words
+        expected = np.zeros_like(members[row])
+        for token, of_token in enumerate(find(ids[row], words)):
+            expected[token, of_token.start : of_token.stop] = 1
+        np.testing.assert_array_equal(members[row], expected, text)
+
+
+def test_it_is_in_int8_too_and_needs_its_name(translator, tmp_path):
+    source = {"layer": 0, "head": 0, "after": True}
+    _, _, pairs, texts = aligned(translator, tmp_path, source, dtype="int8")
+    expected = translator(SOURCES, alignment=True)
+    equal = [i for i, each in enumerate(expected) if texts[i] == each.text]
+    assert len(equal) > 20
+    found, whole = [pairs[i] for i in equal], [expected[i].alignment for i in equal]
+    assert alignment_error_rate(found, whole) < 0.1
+    assert "alignment" not in default_signatures("float32", translator.model)
