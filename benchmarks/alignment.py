@@ -6,9 +6,9 @@ Generates sentences of 500 words, which are as frequent as in real text (Zipf's 
 translations: each word has one translation, or two that follow each other, or none; neighbours
 change places. So the alignment is known without an error. Trains a small model and prints the
 error rate (0 for the same pairs of words, 1 for no common one) on 500 further pairs: of the
-diagonal, of the statistical aligner on those pairs alone and on all of the text, and of the model's
-attention, before and after `calibrate`, and of models that guided alignment trained. In a second corpus each word has one translation, and the
-order is reversed. KERAS_BACKEND selects the backend.
+diagonal, of the statistical aligner on those pairs alone and on all of the text, of the model's
+attention, before and after `calibrate`, and of models that guided alignment trained. In a second
+corpus each word has one translation, and the order is reversed. KERAS_BACKEND selects the backend.
 """
 
 import argparse
