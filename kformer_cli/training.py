@@ -110,6 +110,16 @@ def _machine_parameters():
         "backend": Annotated[
             str | None, option("--backend", metavar="NAME", help=BACKEND_HELP, **panel)
         ],
+        "devices": Annotated[
+            str | None,
+            option(
+                "--devices",
+                metavar="N|all",
+                help="Devices of this machine that share each batch, as several GPUs (JAX, "
+                "TensorFlow). The losses are those of one. Default: 1.",
+                **panel,
+            ),
+        ],
         "matmul_precision": Annotated[
             str | None,
             option(
@@ -188,6 +198,7 @@ def train(
     settings["model_options"] = dict(map(_name_and_value, settings["model_options"] or ())) or None
     for name, value in settings.items():
         check_value(TRAINING[name], value)
+    devices = _devices(options["devices"])
     _check_files(output, settings, options["resume"])
     with quiet_imports():
         from kformer.trainer import train_run
@@ -196,7 +207,7 @@ def train(
         machine = configure_machine(options["matmul_precision"], options["keep_memory"])
     print(machine, file=sys.stderr, flush=True)
     try:
-        result = train_run(output, resume=options["resume"], **settings)
+        result = train_run(output, resume=options["resume"], devices=devices, **settings)
     except KeyboardInterrupt as error:
         raise _interrupted(output, error) from None
     if options["as_json"]:
@@ -223,6 +234,17 @@ def _check_files(output, settings, resume):
         check_new_run(output)
     if not resume or not output.exists():  # Else it has the options that it began with, too.
         check_combinations(types.SimpleNamespace(**settings))
+
+
+def _devices(text):
+    """The value of `--devices`: a number, "all" or `None`."""
+    if text is None or text == "all":
+        return text
+    if not text.isdecimal() or int(text) < 1:
+        raise typer.BadParameter(
+            f"give a whole number of at least 1, or all, not {text!r}", param_hint="'--devices'"
+        )
+    return int(text)
 
 
 def _interrupted(run, error):

@@ -7,6 +7,7 @@ from kformer.data.preparation import prepare_cached
 from kformer.data.word_alignment import pharaoh, read_pharaoh
 from kformer.distillation.soft_targets import soft_targets
 from kformer.saving.run_directory import load_run
+from kformer.utils.backend import devices_in_use
 from kformer.utils.files import replacing
 from kformer.utils.lines import read_lines
 from kformer.utils.progress import Progress
@@ -171,6 +172,7 @@ class TextOfTraining:
             Tuple of two `ParallelDataset`; the second is `None` without a validation set.
         """
         settings = {"batch_tokens": options.batch_tokens, "packed": options.packed}
+        settings["num_devices"] = devices_in_use()
         max_shapes = options.max_shapes or 1  # Packed batches all have one shape.
         noise = {
             "subword_sampling": options.subword_sampling,

@@ -1,5 +1,6 @@
 """`train_run`: a whole training, from two text files to a run directory."""
 
+import contextlib
 import pathlib
 import shutil
 import sys
@@ -52,6 +53,7 @@ from kformer.training.defaults import (
     settle_text,
     warn_of_few_pairs,
 )
+from kformer.training.devices import check_updates, distribution
 from kformer.training.fitting import fit_from
 from kformer.training.new_model import compile_model, describe_model, make_model
 from kformer.training.options import TrainOptions
@@ -82,6 +84,7 @@ def train_run(
     output: Path,
     *,
     resume: bool = False,
+    devices: int | str | None = None,
     report: Callable[[str], object] | None = None,
     show_progress: bool = True,
     **options,
@@ -100,6 +103,8 @@ def train_run(
         output: path. The run directory.
         resume: bool, default False. Whether to resume the training in `output`. If there is none
             yet, a new one begins.
+        devices: int, "all" or `None`, default `None`. The devices that share each batch, as of
+            `kformer.training.distribution`; `None` for one. A resumed training may have others.
         report: function or `None`, default `None`. Takes each sentence about the set-up; `None`
             prints them on standard error.
         show_progress: bool, default True. Whether to show steps, rate and time left on standard
@@ -138,7 +143,10 @@ def train_run(
             f"Unknown training option {', '.join(sorted(unknown))}; kformer.trainer.TrainOptions "
             "lists them."
         )
-    with files.locked(path):
+    scope = contextlib.nullcontext()
+    if devices not in (None, 1):
+        scope = distribution(devices).scope()
+    with files.locked(path), scope:
         finish_saving(path)
         for folder in (path, path / "data"):
             files.remove_remains(folder)
@@ -150,10 +158,12 @@ def _train(path, given, resume, report, show_progress):
     if config is not None:
         options = resume_options(config["training"], given, path)
         options.check_whole()
+        check_updates(options)
         setup = _Setup(path, options, inherited(config), count_pairs(options), True, report)
         return _fit(path, setup.prepare(), report, show_progress)
     options = TrainOptions(**given)
     options.check_whole()
+    check_updates(options)
     if resume:
         report(f"resume: {path} holds no training, so a new one begins")
     num_pairs = count_pairs(options)

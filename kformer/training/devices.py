@@ -1,8 +1,13 @@
 """Training on several devices of one machine, by what Keras and its backends have for it."""
 
+import functools
+
 import keras
 
+from kformer.utils.backend import devices_in_use
 from kformer.utils.checks import check_whole
+from kformer_cli.declarations import default_of
+from kformer_cli.option_names import named
 from kformer_cli.wording import counted
 
 NONE_ON_TORCH = (
@@ -69,4 +74,39 @@ def distribution(devices="all"):
         )
     if backend == "jax":
         return keras.distribution.DataParallel(devices=names[:count], auto_shard_dataset=False)
-    return tf.distribute.MirroredStrategy(names[:count])
+    return _mirrored(tuple(names[:count]))
+
+
+@functools.cache
+def _mirrored(names):
+    """The strategy of some devices. TensorFlow numbers the sums over devices of a process for each
+    strategy anew, and fails where two with one number differ in shape: so a process has one.
+    """
+    import tensorflow as tf
+
+    return tf.distribute.MirroredStrategy(names)
+
+
+def check_updates(options):
+    """Checks that the devices in use can compute the updates of a training, before the long work.
+
+    Args:
+        options: `TrainOptions`.
+
+    Raises:
+        ValueError: TensorFlow would clip or accumulate the gradient of each device by itself.
+    """
+    count = devices_in_use()
+    if count == 1 or keras.backend.backend() != "tensorflow":
+        return
+    if default_of("clip_norm") if options.clip_norm is None else options.clip_norm:
+        raise ValueError(
+            f"On TensorFlow Keras clips the gradient of each of the {count} devices by itself, "
+            f"which is another training: give {named('clip_norm')}=0, or train on one device or "
+            "with the backend jax."
+        )
+    if (options.accumulate or 1) > 1:
+        raise ValueError(
+            "On TensorFlow Keras cannot accumulate gradients on several devices: leave "
+            f"{named('accumulate')} out, or train on one device or with the backend jax."
+        )

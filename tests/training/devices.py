@@ -29,6 +29,7 @@ import numpy as np  # noqa: E402
 
 import kformer  # noqa: E402
 from kformer.training import LatestValue, distribution, paper_recipe  # noqa: E402
+from kformer_cli.main import main as main_of_command  # noqa: E402
 
 
 class Losses(keras.callbacks.Callback):
@@ -102,6 +103,30 @@ def resumed(files, run, counts):
     return values
 
 
+def commanded(files, folder, most):
+    """The losses of `kformer train` on one device, and on the most and then one, by steps."""
+    source, target, tokenizer = files
+    tokenizer.save(folder / "tokenizer")
+    options = ["--train-source", source, "--train-target", target]
+    options += ["--valid-source", source, "--valid-target", target, "--tokenizer"]
+    options += [folder / "tokenizer", "--batch-tokens", 128, "--max-shapes", 1, "--dropout", 0.1]
+    options += ["--clip-norm", 0, "--cooldown", 0, "--warmup-steps", 4, "--select", "bleu"]
+    for size in ("hidden_dim", "intermediate_dim"):
+        options += ["--model-option", f"{size}=8"]
+    for layers in ("num_encoder_layers", "num_decoder_layers", "num_heads"):
+        options += ["--model-option", f"{layers}=1"]
+    found = []
+    for name, parts in (("one", [(1, 6)]), ("two", [(most, 4), (1, 6)])):
+        for position, (count, steps) in enumerate(parts):
+            more = ["--resume"] if position else options
+            more = [*more, "--output", folder / name, "--devices", count, "--steps", steps]
+            assert main_of_command(["train", *map(str, more)]) == 0
+        rows = (folder / name / "history.csv").read_text().splitlines()
+        column = rows[0].split(",").index("loss")
+        found.append([float(row.split(",")[column]) for row in rows[1:]])
+    return found
+
+
 def refusal(function):
     try:
         function()
@@ -134,6 +159,7 @@ def main(output, is_whole):
             name: {str(n): losses_of(files, n, **options) for n in counts}
             for name, (counts, options) in cases.items()
         }
+        found["command"] = commanded(files, folder, most)
         if is_whole:
             found["resumed"] = resumed(files, folder / "run", [most, 1])
         found["refusals"] = {"too many": refusal(lambda: distribution(most + 1))}

@@ -76,6 +76,13 @@ def test_a_checkpoint_goes_on_with_another_number_of_devices(all_found):
 
 
 @several
+def test_the_command_and_its_resumption_on_another_number_of_devices(found):
+    one, several_then_one = found["command"]
+    assert len(one) == 6 and one[-1] < one[0]
+    np.testing.assert_allclose(several_then_one, one, rtol=0, atol=1e-5)
+
+
+@several
 def test_refusals(found):
     most = {"jax": 4, "tensorflow": 2}[keras.backend.backend()]
     refusals = found["refusals"]
