@@ -120,6 +120,16 @@ def _machine_parameters():
                 **panel,
             ),
         ],
+        "model_parallel": Annotated[
+            int | None,
+            option(
+                "--model-parallel",
+                min=1,
+                help="How many of the devices share a model, for models that one cannot hold "
+                "(JAX). Default: 1, a whole model on each.",
+                **panel,
+            ),
+        ],
         "matmul_precision": Annotated[
             str | None,
             option(
@@ -207,7 +217,8 @@ def train(
         machine = configure_machine(options["matmul_precision"], options["keep_memory"])
     print(machine, file=sys.stderr, flush=True)
     try:
-        result = train_run(output, resume=options["resume"], devices=devices, **settings)
+        shared = {"devices": devices, "model_parallel": options["model_parallel"]}
+        result = train_run(output, resume=options["resume"], **shared, **settings)
     except KeyboardInterrupt as error:
         raise _interrupted(output, error) from None
     if options["as_json"]:

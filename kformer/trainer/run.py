@@ -85,6 +85,7 @@ def train_run(
     *,
     resume: bool = False,
     devices: int | str | None = None,
+    model_parallel: int | None = None,
     report: Callable[[str], object] | None = None,
     show_progress: bool = True,
     **options,
@@ -105,6 +106,8 @@ def train_run(
             yet, a new one begins.
         devices: int, "all" or `None`, default `None`. The devices that share each batch, as of
             `kformer.training.distribution`; `None` for one. A resumed training may have others.
+        model_parallel: int or `None`, default `None`. The devices that share a model, as there;
+            `None` for one.
         report: function or `None`, default `None`. Takes each sentence about the set-up; `None`
             prints them on standard error.
         show_progress: bool, default True. Whether to show steps, rate and time left on standard
@@ -144,8 +147,8 @@ def train_run(
             "lists them."
         )
     scope = contextlib.nullcontext()
-    if devices not in (None, 1):
-        scope = distribution(devices).scope()
+    if devices not in (None, 1) or model_parallel not in (None, 1):
+        scope = distribution(devices or "all", model_parallel or 1).scope()
     with files.locked(path), scope:
         finish_saving(path)
         for folder in (path, path / "data"):

@@ -15,15 +15,28 @@ NONE_ON_TORCH = (
     "tensorflow, or train on one device."
 )
 
+# How a split model's weights lie on its devices, by their whole paths. What is not named (norms,
+# biases of outputs, counters) is on each of them.
+_LAYOUTS = {
+    r".*/embeddings": ("model", None),  # [V, D]
+    r".*/(query_key_value|query|key_value)_kernel": (None, "model"),  # [D, heads H]
+    r".*/(query_key_value|query|key_value)_bias": ("model",),
+    r".*attention/output_kernel": ("model", None),  # [heads H, D]
+    r".*/(intermediate|gate)/kernel": (None, "model"),  # [D, inner size]
+    r".*/(intermediate|gate)/bias": ("model",),
+    r".*feed_forward/output_projection/kernel": ("model", None),
+    r"output_projection/kernel": (None, "model"),  # [D, V]
+}
 
-def distribution(devices="all"):
-    """A distribution of each batch over several devices, with a whole model on each of them.
 
-    It is the backend's own: `keras.distribution.DataParallel` on JAX, and
-    `tf.distribute.MirroredStrategy` on TensorFlow. Make the model, compile it and call `fit` within
-    its `scope()`. The data needs `num_devices`, so that the rows of every batch divide by the
-    devices. The losses of a `kformer.Transformer` are then those of one device: every real token
-    counts the same, on whichever device it is, and dropout has the same masks.
+def distribution(devices="all", model_parallel=1):
+    """A distribution of each batch over several devices, and of the model if it is large.
+
+    With a whole model on each device it is the backend's own: `keras.distribution.DataParallel` on
+    JAX, and `tf.distribute.MirroredStrategy` on TensorFlow. Make the model, compile it and call
+    `fit` within its `scope()`. The data needs `num_devices`, so that the rows of every batch divide
+    by the devices. The losses of a `kformer.Transformer` are then those of one device: every real
+    token counts the same, on whichever device it is, and dropout has the same masks.
 
     A checkpoint does not depend on the number of devices, so a training may go on with another.
 
@@ -33,13 +46,18 @@ def distribution(devices="all"):
     Args:
         devices: int or "all", default "all". The number of devices; "all" means all that the
             backend has, which are the CPU if it has no other.
+        model_parallel: int, default 1. The devices that share a model, on JAX; it divides the
+            number of devices. Embeddings and projection are split by vocabulary, attention by head
+            and feed-forward networks by inner size, each where the size divides. For models that
+            one device cannot hold; others train faster whole.
 
     Returns:
-        `keras.distribution.DataParallel` or `tf.distribute.MirroredStrategy`.
+        `keras.distribution.DataParallel` or `ModelParallel`, or `tf.distribute.MirroredStrategy`.
 
     Raises:
-        ValueError: the backend has fewer devices, or it is PyTorch, for which Keras has no training
-            on several devices.
+        ValueError: the backend has fewer devices, cannot split a model, or is PyTorch, for which
+            Keras has no training on several devices; or the devices are no multiple of
+            `model_parallel`.
 
     Example:
     ```python
@@ -72,9 +90,43 @@ def distribution(devices="all"):
             f"{counted(count, 'device')} were asked for, but {backend} has "
             f"{counted(len(names), 'device')}: give at most {len(names)}, or 'all'."
         )
+    if check_whole("model_parallel", model_parallel) > 1:
+        return _split_model(names[:count], model_parallel)
     if backend == "jax":
         return keras.distribution.DataParallel(devices=names[:count], auto_shard_dataset=False)
     return _mirrored(tuple(names[:count]))
+
+
+def _split_model(names, parts):
+    if keras.backend.backend() != "jax":
+        raise ValueError("Keras splits a model over devices on JAX alone: choose the backend jax.")
+    if len(names) % parts:
+        raise ValueError(
+            f"{counted(len(names), 'device')} cannot hold whole models of {parts} devices each: "
+            f"give devices={len(names) // parts * parts or parts}."
+        )
+    mesh = keras.distribution.DeviceMesh((len(names) // parts, parts), ("batch", "model"), names)
+    layouts = keras.distribution.LayoutMap(mesh)
+    for pattern, axes in _LAYOUTS.items():
+        layouts[pattern] = keras.distribution.TensorLayout(axes, mesh)
+    return _SplitModel(layout_map=layouts, batch_dim_name="batch", auto_shard_dataset=False)
+
+
+class _SplitModel(keras.distribution.ModelParallel):
+    """`ModelParallel` that splits a weight along another axis where the size does not divide."""
+
+    def get_variable_layout(self, variable):
+        layout = super().get_variable_layout(variable)
+        if "model" not in layout.axes:
+            return layout
+        parts = self.device_mesh.shape[self.device_mesh.axis_names.index("model")]
+        wanted, shape = layout.axes.index("model"), variable.shape
+        axes = [None] * len(shape)
+        for axis in (wanted, *range(len(shape))):
+            if shape[axis] % parts == 0:
+                axes[axis] = "model"
+                break
+        return keras.distribution.TensorLayout(axes, self.device_mesh)
 
 
 @functools.cache

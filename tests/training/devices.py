@@ -43,8 +43,8 @@ class Losses(keras.callbacks.Callback):
         self.values.append(float(logs["batch_loss"]))
 
 
-def scope(count):
-    return contextlib.nullcontext() if count == 1 else distribution(count).scope()
+def scope(count, parts=1):
+    return contextlib.nullcontext() if count == 1 else distribution(count, parts).scope()
 
 
 def batches(files, count, **options):
@@ -80,10 +80,31 @@ def fit(model, data, steps=STEPS, first=0):
     return losses.values + history["nll"]
 
 
-def losses_of(files, count, packed=False, **options):
+def losses_of(files, count, packed=False, parts=1, **options):
     keras.utils.set_random_seed(0)
-    with scope(count):
-        return fit(model_for(files[2], **options), batches(files, count, packed=packed))
+    with scope(count, parts):
+        data = batches(files, max(count // parts, 1), packed=packed)
+        return fit(model_for(files[2], **options), data)
+
+
+def split(files, folder, most):
+    """Losses of models that several devices share, and the largest share that a device holds."""
+    found = {f"{parts} parts": losses_of(files, most, parts=parts) for parts in (2, most)}
+    keras.utils.set_random_seed(0)
+    with scope(most, most):
+        model = model_for(files[2])
+        first = fit(model, batches(files, 1), 3)[:3]
+        kformer.saving.save_checkpoint(folder / "split", model, kformer.saving.TrainingState(3))
+        model, _ = kformer.saving.load_checkpoint(folder / "split")
+        model.loss_observer = model.batch_loss = LatestValue(name="batch_loss")
+        found["resumed"] = first + fit(model, batches(files, 1), 3, 3)[:3]
+        held, whole = {}, 0
+        for variable in [*model.variables, *model.optimizer.variables]:
+            whole += variable.value.nbytes
+            for shard in variable.value.addressable_shards:
+                held[shard.device.id] = held.get(shard.device.id, 0) + shard.data.nbytes
+    found["share"] = max(held.values()) / whole
+    return found
 
 
 def resumed(files, run, counts):
@@ -116,11 +137,14 @@ def commanded(files, folder, most):
     for layers in ("num_encoder_layers", "num_decoder_layers", "num_heads"):
         options += ["--model-option", f"{layers}=1"]
     found = []
-    for name, parts in (("one", [(1, 6)]), ("two", [(most, 4), (1, 6)])):
+    ways = {"one": [(1, 6)], "two": [(most, 4), (1, 6)]}
+    if os.environ["KERAS_BACKEND"] == "jax":
+        ways["split"] = [(f"{most} --model-parallel 2", 6)]
+    for name, parts in ways.items():
         for position, (count, steps) in enumerate(parts):
             more = ["--resume"] if position else options
-            more = [*more, "--output", folder / name, "--devices", count, "--steps", steps]
-            assert main_of_command(["train", *map(str, more)]) == 0
+            more = [*map(str, more), "--output", str(folder / name), "--steps", str(steps)]
+            assert main_of_command(["train", *more, "--devices", *str(count).split()]) == 0
         rows = (folder / name / "history.csv").read_text().splitlines()
         column = rows[0].split(",").index("loss")
         found.append([float(row.split(",")[column]) for row in rows[1:]])
@@ -160,9 +184,12 @@ def main(output, is_whole):
             for name, (counts, options) in cases.items()
         }
         found["command"] = commanded(files, folder, most)
+        if os.environ["KERAS_BACKEND"] == "jax":
+            found["split"] = split(files, folder, most)
         if is_whole:
             found["resumed"] = resumed(files, folder / "run", [most, 1])
         found["refusals"] = {"too many": refusal(lambda: distribution(most + 1))}
+        found["refusals"]["parts"] = refusal(lambda: distribution(most, 3))
         with scope(most):
             model = model_for(files[2], clip_norm=1.0)
             found["refusals"]["rows"] = refusal(lambda: fit(model, batches(files, 1)))

@@ -77,9 +77,21 @@ def test_a_checkpoint_goes_on_with_another_number_of_devices(all_found):
 
 @several
 def test_the_command_and_its_resumption_on_another_number_of_devices(found):
-    one, several_then_one = found["command"]
+    one, *others = found["command"]
     assert len(one) == 6 and one[-1] < one[0]
-    np.testing.assert_allclose(several_then_one, one, rtol=0, atol=1e-5)
+    assert len(others) == {"jax": 2, "tensorflow": 1}[keras.backend.backend()]
+    for losses in others:
+        np.testing.assert_allclose(losses, one, rtol=0, atol=1e-5)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="Keras splits models on JAX alone")
+def test_a_split_model_is_that_of_one_device(found):
+    one, parts = found["plain"]["1"], found["split"]
+    for name in ("2 parts", "4 parts"):
+        np.testing.assert_allclose(parts[name], one, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(parts["resumed"], one[:6], rtol=0, atol=1e-5)
+    # A small model has more norms and biases, which are on each device, than a large one.
+    assert parts["share"] < 0.5
 
 
 @several
@@ -87,6 +99,8 @@ def test_refusals(found):
     most = {"jax": 4, "tensorflow": 2}[keras.backend.backend()]
     refusals = found["refusals"]
     assert f"give at most {most}, or 'all'" in refusals["too many"]
+    words = {"jax": "whole models of 3 devices each: give devices=3", "tensorflow": "on JAX alone"}
+    assert words[keras.backend.backend()] in refusals["parts"]
     assert f"make the data with num_devices={most}." in refusals["rows"]
     if keras.backend.backend() == "tensorflow":
         assert "clips the gradient of each of the 2 devices" in refusals["clipping"]
