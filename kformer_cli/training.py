@@ -343,28 +343,40 @@ def card(
 
 
 def average(
-    run: Run,
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN...",
+            help="A run directory, whose checkpoints are averaged, or several runs.",
+        ),
+    ],
     output: Annotated[
         pathlib.Path, option("--output", metavar="RUN", help="The run directory to make.")
     ],
     last: Annotated[
-        int,
-        option("--last", min=1, show_default=True, help="Checkpoints to average, the latest ones."),
-    ] = 10,
+        int | None,
+        option("--last", min=1, help="Of one run: the latest checkpoints to average. Default: 10."),
+    ] = None,
     backend: Backend = None,
 ):
-    """Average the weights of a training's last checkpoints into a new run, which often translates
-    better than each of them.
+    """Average the weights of a training's last checkpoints, or of several runs, into a new run,
+    which often translates better than each of them.
 
-    Give `kformer train` a `--keep` of that many, and `--checkpoint-every` for the steps between
-    them.
+    For checkpoints give `kformer train` a `--keep` of that many, and `--checkpoint-every` for the
+    steps between them. Several runs must have begun from one model by `--start-from`; the new run
+    has the search of the first.
 
     Example: [bold]kformer average runs/en-de --last 10 --output runs/en-de-averaged[/bold]
+
+    [bold]kformer average runs/seed-1 runs/seed-2 runs/seed-3 --output runs/soup[/bold]
     """
-    check_run(run)
+    for run in runs:
+        check_run(run)
+    if last is not None and len(runs) > 1:
+        raise typer.BadParameter("is about the checkpoints of one run", param_hint="'--last'")
     with quiet_imports():
         from kformer.saving import load_run, read_config, save_run
-        from kformer.training import average_checkpoints
+        from kformer.training import average_checkpoints, average_runs
         from kformer.translating.given import without_calibration
         from kformer.utils.files import entries
     if (output / "history.csv").exists():
@@ -373,12 +385,16 @@ def average(
             "folder."
         )
     is_empty = not output.is_file() and not entries(output)
-    if not is_empty and "averaged_steps" not in read_config(output):
+    if not is_empty and not {"averaged_steps", "averaged_runs"} & read_config(output).keys():
         raise ValueError(
             f"{output} holds a run that `kformer average` did not make, whose model the average "
             "would replace: choose another folder."
         )
-    _, tokenizer, config = load_run(run)
-    model, steps = average_checkpoints(run, last)
-    config = {**without_calibration(config), "averaged_steps": steps}
-    print(save_run(output, model, tokenizer, config))
+    if len(runs) > 1:
+        model, tokenizer, config = average_runs(runs)
+        found = {"averaged_runs": [pathlib.Path(run).name for run in runs]}
+    else:
+        _, tokenizer, config = load_run(runs[0])
+        model, steps = average_checkpoints(runs[0], last or 10)
+        found = {"averaged_steps": steps}
+    print(save_run(output, model, tokenizer, {**without_calibration(config), **found}))

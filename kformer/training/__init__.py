@@ -1,6 +1,6 @@
 """What `model.fit` takes: losses, metrics, schedules, recipe, callbacks and averages of weights."""
 
-from kformer.training.averages import average_checkpoints
+from kformer.training.averages import average_checkpoints, average_runs
 from kformer.training.callbacks.best_model import BestModel
 from kformer.training.callbacks.checkpoint import Checkpoint
 from kformer.training.callbacks.history import StepHistory
@@ -33,6 +33,7 @@ __all__ = [
     "TrainingProgress",
     "WarmupInverseSqrt",
     "average_checkpoints",
+    "average_runs",
     "configure_machine",
     "distribution",
     "fit_from",

@@ -1,0 +1,359 @@
+"""Trainings on several virtual devices of one CPU, beside one device.
+
+    python benchmarks/devices.py [--steps 50] [--parts losses,traffic,kills,large] [--kills 20]
+
+`losses`: the largest difference of a step's loss from one device's, with what a recipe may have.
+`traffic`: the bytes that the compiled step sums over the devices, beside the size of the gradient,
+and what a ring sends for that. `kills`: a training on 4 devices that is killed again and again, and
+goes on with 1, 2, 4 or 8; its losses beside those of a training in one go. `large`: a model with
+NLLB's vocabulary at the width of `base`, split over 4 devices: what one device holds, 3 steps,
+saved, resumed. KERAS_BACKEND selects the backend; TensorFlow has the losses alone.
+
+Virtual devices share the CPU's cores, so nothing here is faster on several.
+"""
+
+import argparse
+import contextlib
+import csv
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
+
+BACKEND = os.environ.get("KERAS_BACKEND", "jax")
+COUNTS = (1, 2, 4, 8) if BACKEND == "jax" else (1, 2)
+_NLLB_VOCABULARY = 256_206
+# A loss may differ by so much from one device's.
+_BOUNDS = {"float32": 1e-5, "mixed_bfloat16": 2e-2}
+CASES = {
+    "nothing else": {},
+    "packed batches": {"packed": True},
+    "moving average": {"ema_momentum": 0.99},
+    "mixed_bfloat16": {"dtype": "mixed_bfloat16"},
+    "dropout 0.3": {"dropout": 0.3},
+}
+ON_JAX = {
+    "clipping, 2 batches for an update": {"clip_norm": 0.1, "accumulation_steps": 2},
+    "R-Drop": {"consistency": 1.0},
+    "soft targets": {"soft_targets": True},
+    "2 devices for each model": {"parts": 2},
+}
+_SIZES = {"f32": 4, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "pred": 1, "f64": 8, "s64": 8}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--parts", default="losses,traffic,kills,large")
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(_CHILDREN[options.child](**json.load(sys.stdin))))
+        return
+    print_command(f"KERAS_BACKEND={BACKEND} ")
+    wanted = options.parts.split(",")
+    with tempfile.TemporaryDirectory() as folder:
+        _write_corpus(pathlib.Path(folder))
+        if "losses" in wanted:
+            _print_losses(folder, options.steps)
+        if BACKEND == "jax":
+            if "traffic" in wanted:
+                _print_traffic(folder)
+            if "kills" in wanted:
+                _print_kills(pathlib.Path(folder), options.kills)
+            if "large" in wanted:
+                _print_large(folder)
+
+
+def _write_corpus(folder):
+    """Sentences of unlike lengths, and their words in reverse order."""
+    numbers = random.Random(0)
+    lines = [" ".join(numbers.choices("abcdefgh", k=numbers.randint(2, 20))) for _ in range(2000)]
+    (folder / "source").write_text("".join(f"{line}\n" for line in lines))
+    (folder / "target").write_text("".join(f"{line[::-1]}\n" for line in lines))
+
+
+def _run(child, devices, more_flags="", **arguments):
+    """What a child of this program prints, as a process with so many virtual devices."""
+    flags = f"--xla_force_host_platform_device_count={devices} {more_flags}"
+    done = subprocess.run(
+        [sys.executable, __file__, "--child", child],
+        input=json.dumps({"devices": devices, **arguments}),
+        env={**os.environ, "KERAS_BACKEND": BACKEND, "XLA_FLAGS": flags, **_quiet()},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr[-3000:])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _quiet():
+    root = str(pathlib.Path(__file__).resolve().parent.parent)
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    return {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": path}
+
+
+def _print_losses(folder, steps):
+    cases = {**CASES, **(ON_JAX if BACKEND == "jax" else {})}
+    print_head([f"{steps} steps with", *(f"{n} devices" for n in COUNTS[1:]), "allowed"])
+    for name, case in cases.items():
+        parts = case.pop("parts", 1)
+        found = {
+            n: _run("losses", n, folder=folder, steps=steps, parts=parts if n > 1 else 1, case=case)
+            for n in COUNTS
+        }
+        differences = [
+            max(abs(a - b) for a, b in zip(found[n], found[1], strict=True)) for n in COUNTS[1:]
+        ]
+        bound = _BOUNDS[case.get("dtype", "float32")]
+        print_row(name, *(f"{value:.1e}" for value in differences), f"{bound:g}")
+        if max(differences) > bound:
+            print(f"more than allowed: {name}", file=sys.stderr)
+    print()
+
+
+def _losses(devices, folder, steps, parts, case):
+    """The losses of a training's first steps."""
+    import keras
+
+    from kformer.training import LatestValue
+
+    keras.utils.set_random_seed(0)
+    with _scope(devices, parts):
+        data, tokenizer = _data(folder, devices // parts, case)
+        model = _model(tokenizer, case)
+        model.loss_observer = model.batch_loss = LatestValue(name="batch_loss")
+        values = []
+
+        class Losses(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch, logs=None):
+                values.append(float(logs["batch_loss"]))
+
+        model.fit(data.from_step(0), steps_per_epoch=steps, verbose=0, callbacks=[Losses()])
+    return values
+
+
+def _scope(devices, parts=1):
+    from kformer.training import distribution
+
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        logical = [tf.config.LogicalDeviceConfiguration()] * devices
+        tf.config.set_logical_device_configuration(cpu, logical)
+    return distribution(devices, parts).scope() if devices > 1 else contextlib.nullcontext()
+
+
+def _data(folder, devices, case):
+    import kformer
+    from kformer.distillation import soft_targets
+
+    folder = pathlib.Path(folder)
+    source, target = folder / "source", folder / "target"
+    tokenizer = kformer.Tokenizer.train([source, target], vocabulary_size=272)
+    with tempfile.TemporaryDirectory(dir=folder) as aside:
+        aside = pathlib.Path(aside)
+        corpus = kformer.data.prepare(source, target, tokenizer, aside / "pairs")
+        settings = {"packed": case.get("packed", False), "num_devices": devices, "max_shapes": 2}
+        if case.get("soft_targets"):
+            teacher = _model(tokenizer, {})
+            soft_targets(teacher, corpus, aside / "soft")
+            settings["soft_targets"] = kformer.data.SoftTargets(aside / "soft", corpus)
+        data = kformer.data.ParallelDataset.from_prepared(corpus, batch_tokens=512, **settings)
+    return data, tokenizer
+
+
+def _model(tokenizer, case):
+    import kformer
+
+    case = {name: value for name, value in case.items() if name not in ("packed", "soft_targets")}
+    model = kformer.Transformer(
+        tokenizer.vocabulary_size,
+        num_encoder_layers=2,
+        num_decoder_layers=2,
+        hidden_dim=32,
+        intermediate_dim=64,
+        num_heads=4,
+        dropout=case.pop("dropout", 0.0),
+        dtype=case.pop("dtype", "float32"),
+        seed=1,
+    )
+    model.compile(**kformer.training.paper_recipe(model, warmup_steps=20, scale=0.5, **case))
+    return model
+
+
+def _print_traffic(folder):
+    print_head(
+        ["devices", "parts of a model", "gradient, bytes", "all-reduce", "ratio", "other", "ring"]
+    )
+    for devices, parts in ((2, 1), (4, 1), (8, 1), (4, 4)):
+        with tempfile.TemporaryDirectory() as dump:
+            flags = f"--xla_dump_to={dump} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=.*step.*"
+            more = {"folder": folder, "parts": parts}
+            gradient = _run("gradient", devices, flags, **more)
+            reduced, other = _communicated(pathlib.Path(dump))
+        ring = 2 * (devices - 1) / devices * reduced
+        ratio = f"{reduced / gradient:.3f}"
+        print_row(
+            devices, parts, f"{gradient:,}", f"{reduced:,}", ratio, f"{other:,}", f"{ring:,.0f}"
+        )
+    print()
+
+
+def _gradient(devices, folder, parts):
+    """Trains a step, and returns the bytes of the gradient of a device's weights."""
+    with _scope(devices, parts):
+        data, tokenizer = _data(folder, devices // parts, {})
+        model = _model(tokenizer, {})
+        model.fit(data.from_step(0), steps_per_epoch=1, verbose=0)
+        weights = [weight.value for weight in model.trainable_variables]
+    return sum(weight.addressable_shards[0].data.nbytes for weight in weights)
+
+
+def _communicated(folder):
+    """The bytes of all-reduces and of other collectives in the largest dumped program."""
+    texts = [path.read_text() for path in folder.glob("*after_optimizations.txt")]
+    text = max(texts, key=lambda each: sum(_sizes_of(each).values()))
+    found = _sizes_of(text)
+    reduced = found.pop("all-reduce", 0)
+    return reduced, sum(found.values())
+
+
+def _sizes_of(text):
+    found = {}
+    kinds = "all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute"
+    pattern = rf"= (.+?) ({kinds})(?:-start)?\("
+    for shapes, kind in re.findall(pattern, text):
+        for dtype, sizes in re.findall(r"(\w+)\[([\d,]*)\]", shapes):
+            count = 1
+            for size in filter(None, sizes.split(",")):
+                count *= int(size)
+            found[kind] = found.get(kind, 0) + count * _SIZES.get(dtype, 4)
+    return found
+
+
+def _print_kills(folder, kills):
+    numbers, seen, deaths, began = random.Random(1), [], 0, time.perf_counter()
+    _train(folder, "whole", 4, None).wait()
+    run = folder / "killed"
+    while True:
+        devices = numbers.choice(COUNTS)
+        training = _train(folder, "killed", devices, "--resume" if seen else None)
+        seen.append(devices)
+        wait = None if deaths >= kills else numbers.uniform(8, 30)
+        try:
+            training.wait(wait)
+            break
+        except subprocess.TimeoutExpired:
+            training.send_signal(signal.SIGKILL)
+            training.wait()
+            deaths += 1
+    whole, parts = (_history(folder / name) for name in ("whole", "killed"))
+    difference = max(abs(a - b) for a, b in zip(whole, parts, strict=True))
+    print_head(["kills", "trainings on 1, 2, 4, 8 devices", "steps", "largest difference", "s"])
+    counts = ", ".join(str(seen.count(n)) for n in COUNTS)
+    seconds = time.perf_counter() - began
+    print_row(deaths, counts, len(parts), f"{difference:.1e}", f"{seconds:.0f}")
+    print()
+    assert (run / "model.keras").exists()
+
+
+def _train(folder, name, devices, resume):
+    command = [sys.executable, "-m", "kformer_cli", "train", "--output", str(folder / name)]
+    command += ["--devices", str(devices)]
+    if resume:
+        command += [resume]
+    else:
+        command += ["--train-source", str(folder / "source"), "--train-target"]
+        command += [str(folder / "target"), "--vocabulary-size", "272", "--batch-tokens", "512"]
+        command += ["--max-shapes", "2", "--epochs", "8", "--cooldown", "0", "--ema", "0"]
+        command += ["--checkpoint-every", "20", "--dropout", "0.1", "--warmup-steps", "50"]
+        for option in ("hidden_dim=32", "intermediate_dim=64", "num_encoder_layers=1"):
+            command += ["--model-option", option]
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    return subprocess.Popen(
+        command,
+        env={**os.environ, "KERAS_BACKEND": "jax", "XLA_FLAGS": flags, **_quiet()},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def _history(run):
+    with open(run / "history.csv", encoding="utf-8") as file:
+        return [float(row["loss"]) for row in csv.DictReader(file)]
+
+
+def _print_large(folder):
+    found = _run("large", 4, folder=folder)
+    print_head(["parameters", "share of one device", "losses", "resumed", "save, s", "load, s"])
+    print_row(
+        f"{found['parameters']:,}",
+        f"{found['share']:.3f}",
+        " ".join(f"{value:.4f}" for value in found["losses"]),
+        " ".join(f"{value:.4f}" for value in found["resumed"]),
+        f"{found['save']:.0f}",
+        f"{found['load']:.0f}",
+    )
+
+
+def _large(devices, folder):
+    """Splits a model over all devices, trains it, saves it, and goes on."""
+    import numpy as np
+
+    import kformer
+    from kformer.saving import TrainingState, load_checkpoint, save_checkpoint
+
+    numbers = np.random.default_rng(0)
+    ids = numbers.integers(4, _NLLB_VOCABULARY, (6, 2, 2, 8)).astype("int32")
+    found = {}
+    with _scope(devices, devices):
+        model = kformer.Transformer.from_preset("base", _NLLB_VOCABULARY, dropout=0.0)
+        model.compile(**kformer.training.paper_recipe(model, warmup_steps=10))
+
+        def train(model, batches):
+            inputs = [{"source_ids": s, "target_ids": t} for s, t in batches]
+            return [float(model.train_on_batch(x, x["target_ids"])[0]) for x in inputs]
+
+        found["losses"] = train(model, ids[:3])
+        found["parameters"] = model.count_params()
+        found["share"] = _share(model)
+        start = time.perf_counter()
+        save_checkpoint(pathlib.Path(folder) / "large", model, TrainingState(3))
+        found["save"] = time.perf_counter() - start
+        expected = train(model, ids[3:])
+        start = time.perf_counter()
+        model, _ = load_checkpoint(pathlib.Path(folder) / "large")
+        found["load"] = time.perf_counter() - start
+        found["resumed"] = train(model, ids[3:])
+        np.testing.assert_allclose(found["resumed"], expected, atol=1e-5)
+        found["share"] = max(found["share"], _share(model))
+    return found
+
+
+def _share(model):
+    """The largest share of the weights and the optimizer's variables that a device holds."""
+    held, whole = {}, 0
+    for variable in [*model.variables, *model.optimizer.variables]:
+        whole += variable.value.nbytes
+        for shard in variable.value.addressable_shards:
+            held[shard.device.id] = held.get(shard.device.id, 0) + shard.data.nbytes
+    return max(held.values()) / whole
+
+
+_CHILDREN = {"losses": _losses, "gradient": _gradient, "large": _large}
+
+if __name__ == "__main__":
+    main()
