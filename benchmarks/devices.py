@@ -7,7 +7,9 @@
 and what a ring sends for that. `kills`: a training on 4 devices that is killed again and again, and
 goes on with 1, 2, 4 or 8; its losses beside those of a training in one go. `large`: a model with
 NLLB's vocabulary at the width of `base`, split over 4 devices: what one device holds, 3 steps,
-saved, resumed. KERAS_BACKEND selects the backend; TensorFlow has the losses alone.
+saved, resumed. `plan`: computed, not measured: what a cluster would train, by the size of the
+gradient and published speeds of links. KERAS_BACKEND selects the backend; TensorFlow has the losses
+alone.
 
 Virtual devices share the CPU's cores, so nothing here is faster on several.
 """
@@ -32,6 +34,12 @@ from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
 BACKEND = os.environ.get("KERAS_BACKEND", "jax")
 COUNTS = (1, 2, 4, 8) if BACKEND == "jax" else (1, 2)
 _NLLB_VOCABULARY = 256_206
+# For `plan`: parameters with a vocabulary of 32,000, target tokens of a device's batch, operations
+# per second that a data-center GPU reaches, and bytes per second of a device's link in one
+# direction: NVLink 4, InfiniBand NDR (one for each device), 10 Gbit/s Ethernet.
+_PARAMETERS = {"base": 60.5e6, "big": 209e6}
+_TOKENS, _OPERATIONS = 16_384, 2e14
+_LINKS = {"NVLink": 450e9, "InfiniBand": 50e9, "Ethernet": 1.25e9}
 # A loss may differ by so much from one device's.
 _BOUNDS = {"float32": 1e-5, "mixed_bfloat16": 2e-2}
 CASES = {
@@ -53,7 +61,7 @@ _SIZES = {"f32": 4, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "pred": 1, "f64": 8
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--parts", default="losses,traffic,kills,large")
+    parser.add_argument("--parts", default="losses,traffic,kills,large,plan")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -62,6 +70,8 @@ def main():
         return
     print_command(f"KERAS_BACKEND={BACKEND} ")
     wanted = options.parts.split(",")
+    if "plan" in wanted:
+        _print_plan()
     with tempfile.TemporaryDirectory() as folder:
         _write_corpus(pathlib.Path(folder))
         if "losses" in wanted:
@@ -73,6 +83,20 @@ def main():
                 _print_kills(pathlib.Path(folder), options.kills)
             if "large" in wanted:
                 _print_large(folder)
+
+
+def _print_plan():
+    """What accelerators would train that compute at `_OPERATIONS` and wait for the whole sum."""
+    print_head(["preset", "devices", "link", "compute, ms", "sum, ms", "tokens/s", "of ideal"])
+    for preset, parameters in _PARAMETERS.items():
+        # 6 operations for each parameter and token; a parameter sees the tokens of its side.
+        compute = 6 * parameters * _TOKENS / _OPERATIONS
+        for devices, link in ((8, "NVLink"), (8, "Ethernet"), (64, "InfiniBand"), (64, "Ethernet")):
+            reduced = 2 * (devices - 1) / devices * 4 * parameters / _LINKS[link]
+            rate = devices * _TOKENS / (compute + reduced)
+            cells = preset, devices, link, f"{1e3 * compute:.0f}", f"{1e3 * reduced:.1f}"
+            print_row(*cells, f"{rate:,.0f}", f"{compute / (compute + reduced):.2f}")
+    print()
 
 
 def _write_corpus(folder):
