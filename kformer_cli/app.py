@@ -16,6 +16,7 @@ from kformer_cli.plotting import plot
 from kformer_cli.serving import serve
 from kformer_cli.training import average, card, quickstart, train
 from kformer_cli.translation import evaluate, score, translate
+from kformer_cli.trimming import trim
 
 app = typer.Typer(
     name="kformer",
@@ -64,7 +65,7 @@ _FIRST = {
 _COMMANDS = (
     *(quickstart, train, average, card, translate, evaluate, score, align),
     *(calibrate, distill, export),
-    *(import_, serve),
+    *(import_, trim, serve),
 )
 for _command in _COMMANDS:
     _first = _FIRST.get(_command)

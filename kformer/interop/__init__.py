@@ -1,8 +1,9 @@
-"""Imports of published checkpoints."""
+"""Imports of published checkpoints, and what makes them smaller."""
 
 from kformer.interop.importing import import_checkpoint, load_checkpoint
+from kformer.interop.trimming import trim_vocabulary
 from kformer.utils.moved import moved_names
 
-__all__ = ["import_checkpoint", "load_checkpoint"]
+__all__ = ["import_checkpoint", "load_checkpoint", "trim_vocabulary"]
 
 __getattr__ = moved_names(__name__)

@@ -1,0 +1,130 @@
+"""A trimmed vocabulary: the same segmentation, the same logits, less of everything else."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+from keras import ops
+
+import kformer
+from kformer.interop import import_checkpoint, trim_vocabulary
+from kformer_cli.main import main
+from tests.interop.published import published_model
+from tests.interop.tokenizer_folders import marian, nllb, t5, trained_models
+from tests.text_samples import corpus
+
+pytestmark = pytest.mark.any_backend(quickest="torch")
+transformers = pytest.importorskip("transformers")
+SIZES = {"hidden_dim": 32, "intermediate_dim": 64, "layers": 1, "heads": 4, "positions": 64}
+RUN = pathlib.Path(__file__).parents[1] / "frozen_run"
+SIDES = ("source", "target")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Runs of imported models with random weights, by family, and one that was trained here."""
+    models, found = trained_models(), {"kformer": RUN}
+    for name, lay in (("marian", marian), ("nllb", nllb), ("t5", t5)):
+        folder = tmp_path_factory.mktemp(name)
+        config = lay(folder, models)
+        special = {
+            key: config[key] for key in ("pad_token_id", "eos_token_id", "decoder_start_token_id")
+        }
+        sizes = {**SIZES, "vocab_size": config["vocab_size"]}
+        published_model(config["model_type"], sizes=sizes, **special).save_pretrained(folder)
+        found[name] = import_checkpoint(folder, folder / "run", report=lambda _: None)
+    return found
+
+
+@pytest.fixture(scope="module")
+def texts():
+    """A part of the corpus that the tokenizers were trained on."""
+    return [*corpus(12, seed=7), "half past four", "四点半"]
+
+
+def logits(translator, source_ids, target_ids):
+    inputs = {"source_ids": np.array([source_ids]), "target_ids": np.array([target_ids])}
+    return ops.convert_to_numpy(translator.model(inputs, training=False))[0]
+
+
+@pytest.mark.parametrize("family", ["kformer", "marian", "nllb", "t5"])
+def test_text_and_logits_are_what_they_were(runs, texts, family):
+    whole = kformer.Translator.load(runs[family])
+    small = trim_vocabulary(whole, texts)
+    sizes = [each.tokenizer.vocabulary_size for each in (whole, small)]
+    assert sizes[1] == small.model.vocabulary_size < sizes[0]
+    pieces = {
+        side: [each.tokenizer.vocabulary(side).pieces for each in (whole, small)] for side in SIDES
+    }
+    numbers = {side: {piece: i for i, piece in enumerate(pieces[side][0])} for side in SIDES}
+    # Every piece that stays is a piece of before, in the same order.
+    kept = {side: [numbers[side][piece] for piece in pieces[side][1]] for side in SIDES}
+    assert all(ids == sorted(ids) for ids in kept.values())
+    for side in SIDES:
+        ids = [
+            each.tokenizer.tokenize(texts, side=side, special_tokens=True)
+            for each in (whole, small)
+        ]
+        for before, after in zip(*ids, strict=True):
+            assert [kept[side][i] for i in after] == before
+        assert small.tokenizer.detokenize(ids[1], side=side) == whole.tokenizer.detokenize(
+            ids[0], side=side
+        )
+    rows = small.tokenizer.tokenize(texts, side="source", special_tokens=True)
+    targets = small.tokenizer.tokenize(texts, side="target", special_tokens=True)
+    for source, target in zip(rows[:4], targets[:4], strict=True):
+        target = [small.model.start_id, *target[:-1]]
+        found = logits(small, source, target)
+        expected = logits(
+            whole, [kept["source"][i] for i in source], [kept["target"][i] for i in target]
+        )
+        np.testing.assert_allclose(found, expected[:, kept["target"]], atol=1e-5)
+    assert small.model.count_params() < whole.model.count_params()
+
+
+def test_other_text_of_the_languages_can_be_read(runs):
+    small = trim_vocabulary(kformer.Translator.load(runs["nllb"]), ["Every small river.", "很慢"])
+    words = ["bridge", "quickly", "small"]
+    ids = small.tokenizer.tokenize(words, side="source")
+    assert small.tokenizer.detokenize(ids, side="source") == words
+    assert len(ids[2]) < len("small"), "and its own words have their pieces"
+
+
+def test_languages_and_search_options_are_kept(runs, texts):
+    whole = kformer.Translator.load(runs["nllb"])
+    small = trim_vocabulary(whole, texts)
+    assert list(small.tokenizer.languages) == list(whole.tokenizer.languages)
+    pieces = [each.tokenizer.vocabulary("target").pieces for each in (whole, small)]
+    for name in ("prefix_ids", "forbidden_ids"):
+        before, after = (getattr(each.options, name) for each in (whole, small))
+        names = [pieces[0][i] for i in before if i < len(pieces[0])]
+        assert [pieces[1][i] for i in after] == [piece for piece in names if piece in pieces[1]]
+    assert small(texts[:2])
+
+
+def test_the_command(runs, texts, tmp_path, capfd):
+    (tmp_path / "text").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    run, output, file = str(runs["nllb"]), str(tmp_path / "small"), str(tmp_path / "text")
+    assert main(["trim", run, "--text", file, "--output", output, "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert found["after"]["pieces"] < found["before"]["pieces"]
+    assert found["after"]["bytes"] < found["before"]["bytes"]
+    expected = trim_vocabulary(kformer.Translator.load(run), texts)
+    small = kformer.Translator.load(output)
+    assert small(texts) == expected(texts)
+    assert small.tokenizer.writes_like(expected.tokenizer)
+    for command, message in (
+        (["trim", run, "--text", file, "--output", output], "There is something at"),
+        (["trim", run, "--text", "absent", "--output", "other"], "absent"),
+        (["trim", "absent", "--text", file, "--output", "other"], "absent"),
+    ):
+        assert main(command)
+        assert message in " ".join(capfd.readouterr().err.split())
+
+
+def test_nothing_to_trim_by(runs):
+    translator = kformer.Translator.load(RUN)
+    for texts in ([], ["", "  "]):
+        with pytest.raises(ValueError, match="no text to trim a vocabulary by"):
+            trim_vocabulary(translator, texts)
