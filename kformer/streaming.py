@@ -15,6 +15,7 @@ import time
 
 from kformer.data.word_alignment import pharaoh
 from kformer.decoding import SearchOptions
+from kformer.training.devices import share_texts
 from kformer.translator import Translator
 from kformer.utils import files
 from kformer_cli.model_folders import check_trained, is_run
@@ -26,7 +27,9 @@ _PATIENCE = 0.2
 _MOST_CHARACTERS = 2**25
 
 
-def open_translator(path, source_language=None, target_language=None, ensemble=None, dtype=None):
+def open_translator(
+    path, source_language=None, target_language=None, ensemble=None, dtype=None, devices=None
+):
     """The translator of a run directory or of a SavedModel.
 
     Args:
@@ -36,6 +39,8 @@ def open_translator(path, source_language=None, target_language=None, ensemble=N
         ensemble: list of paths, default `None`. Further run directories, whose models translate
             together with the first.
         dtype: str, default `None`. As for `Translator`, of a run.
+        devices: int or "all", default `None`. The devices that share each batch from now on, of a
+            run.
 
     Returns:
         A `kformer.Translator`, or a `kformer.export.SavedModelTranslator`.
@@ -43,10 +48,12 @@ def open_translator(path, source_language=None, target_language=None, ensemble=N
     Raises:
         FileNotFoundError: there is no run directory or SavedModel at `path`.
         ValueError: as `Translator.load` and `SavedModelTranslator`; or a SavedModel is given with
-            languages, an ensemble or a dtype.
+            languages, an ensemble, a dtype or devices.
     """
     path = pathlib.Path(path)
     if is_run(path):
+        if devices not in (None, 1):
+            share_texts(devices)
         return load_run_translator(path, source_language, target_language, ensemble, dtype)
     if ensemble:
         raise ValueError(
@@ -55,6 +62,8 @@ def open_translator(path, source_language=None, target_language=None, ensemble=N
         )
     from kformer.export import SavedModelTranslator
 
+    if devices is not None:
+        raise ValueError(f"{path} is no run directory, and only runs use several devices.")
     if dtype is not None:
         raise ValueError(
             f"The dtype of the SavedModel {path} is fixed: export the run again with "

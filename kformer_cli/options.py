@@ -19,6 +19,15 @@ BACKEND_HELP = (
 THREADS_HELP = "Threads to compute with. Default: one for each CPU core."
 Backend = Annotated[str | None, option("--backend", metavar="NAME", help=BACKEND_HELP)]
 Threads = Annotated[int | None, option("--threads", help=THREADS_HELP)]
+Devices = Annotated[
+    str | None,
+    option(
+        "--devices",
+        metavar="N|all",
+        help="Devices of this machine that share each batch of texts, as several GPUs (a run, with "
+        "JAX). Default: 1.",
+    ),
+]
 Model = Annotated[
     str,
     typer.Argument(
@@ -190,7 +199,7 @@ for _name, _group in (
     ("Search", SEARCH),
     ("Sampling", {"sample": Sample, "mbr": Mbr, **SAMPLING}),
     ("Languages", LANGUAGES),
-    ("Machine", {**MACHINE, "batch_size": BatchSize}),
+    ("Machine", {**MACHINE, "batch_size": BatchSize, "devices": Devices}),
 ):
     in_panel(_name, _group)
 
@@ -231,3 +240,18 @@ def with_options(declarations, **defaults):
 def given(options, names):
     """The options of these names that are set."""
     return {name: options[name] for name in names if options[name] is not None}
+
+
+def parsed_devices(text):
+    """The value of `--devices`: a number, "all" or `None`.
+
+    Raises:
+        typer.BadParameter: it is none of these.
+    """
+    if text is None or text == "all":
+        return text
+    if not text.isdecimal() or int(text) < 1:
+        raise typer.BadParameter(
+            f"give a whole number of at least 1, or all, not {text!r}", param_hint="'--devices'"
+        )
+    return int(text)

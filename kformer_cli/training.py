@@ -24,6 +24,7 @@ from kformer_cli.options import (
     Run,
     in_panel,
     option,
+    parsed_devices,
     with_options,
 )
 
@@ -208,7 +209,7 @@ def train(
     settings["model_options"] = dict(map(_name_and_value, settings["model_options"] or ())) or None
     for name, value in settings.items():
         check_value(TRAINING[name], value)
-    devices = _devices(options["devices"])
+    devices = parsed_devices(options["devices"])
     _check_files(output, settings, options["resume"])
     with quiet_imports():
         from kformer.trainer import train_run
@@ -245,17 +246,6 @@ def _check_files(output, settings, resume):
         check_new_run(output)
     if not resume or not output.exists():  # Else it has the options that it began with, too.
         check_combinations(types.SimpleNamespace(**settings))
-
-
-def _devices(text):
-    """The value of `--devices`: a number, "all" or `None`."""
-    if text is None or text == "all":
-        return text
-    if not text.isdecimal() or int(text) < 1:
-        raise typer.BadParameter(
-            f"give a whole number of at least 1, or all, not {text!r}", param_hint="'--devices'"
-        )
-    return int(text)
 
 
 def _interrupted(run, error):

@@ -26,6 +26,7 @@ from kformer_cli.options import (
     SAMPLING,
     SEARCH,
     BatchSize,
+    Devices,
     Ensemble,
     Json,
     Mbr,
@@ -34,6 +35,7 @@ from kformer_cli.options import (
     Sample,
     given,
     option,
+    parsed_devices,
     with_options,
 )
 from kformer_cli.text_files import check_readable, check_same_length, count_lines
@@ -140,6 +142,7 @@ _TRANSLATOR = {
     "ensemble": Ensemble,
     "dtype": Dtype,
     "batch_size": BatchSize,
+    "devices": Devices,
     **MACHINE,
 }
 
@@ -278,7 +281,7 @@ def _number_of_lines(input):
 def _translate_by_workers(model, input, output, n_best, scores, options):
     if input is None or output is None:
         raise typer.BadParameter("--workers needs --input FILE and --output FILE.")
-    for name in given(options, BESIDE):
+    for name in given(options, [*BESIDE, "devices"]):
         raise typer.BadParameter(f"--{name.replace('_', '-')} is not for --workers: leave one out.")
     with quiet_imports():
         from kformer.serving.batch import BatchOptions, translate_file
@@ -330,8 +333,8 @@ def _converse(translate, write):
 def _open_translator(model, options):
     from kformer import streaming
 
-    names = ("source_language", "target_language", "ensemble", "dtype")
-    return streaming.open_translator(model, **{name: options[name] for name in names})
+    chosen = given(options, [*LANGUAGES, "ensemble", "dtype"])
+    return streaming.open_translator(model, **chosen, devices=parsed_devices(options["devices"]))
 
 
 @with_options({**SEARCH, **_TRANSLATOR}, batch_size=64)

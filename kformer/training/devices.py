@@ -97,6 +97,23 @@ def distribution(devices="all", model_parallel=1):
     return _mirrored(tuple(names[:count]))
 
 
+def share_texts(devices):
+    """Lets all translations of this process share each batch among devices.
+
+    Args:
+        devices: int or "all". As for `distribution`.
+
+    Raises:
+        ValueError: the backend is not JAX, or has fewer devices.
+    """
+    if keras.backend.backend() != "jax":
+        raise ValueError(
+            "A batch of texts is shared among devices on JAX alone: choose the backend jax, or "
+            "translate on one device."
+        )
+    keras.distribution.set_distribution(distribution(devices))
+
+
 def _split_model(names, parts):
     if keras.backend.backend() != "jax":
         raise ValueError("Keras splits a model over devices on JAX alone: choose the backend jax.")

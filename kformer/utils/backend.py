@@ -259,8 +259,16 @@ def _compile_jax(function, model, static_argnames):
 
     compiled = jax.jit(pure, static_argnames=static_argnames)
     return lambda *arrays, **static: compiled(
-        [variable.value for variable in variables], *arrays, **static
+        [variable.value for variable in variables], *map(_spread, arrays), **static
     )
+
+
+def _spread(array):
+    """An array with its rows on the devices of the distribution in use, if they divide."""
+    in_use = keras.distribution.distribution()
+    if in_use is None or not array.ndim or array.shape[0] % in_use.num_model_replicas:
+        return array
+    return keras.distribution.distribute_tensor(array, in_use.get_data_layout(array.shape))
 
 
 def _compile_tensorflow(function):

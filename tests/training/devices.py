@@ -151,6 +151,17 @@ def commanded(files, folder, most):
     return found
 
 
+def translated(count):
+    """Texts and scores of a translator, of more texts than the devices divide; on JAX."""
+    run = pathlib.Path(__file__).parents[1] / "frozen_run"
+    texts = [pair.source for pair in kformer.examples.generate_pairs(37, seed=2, split="test")]
+    with scope(count):
+        translator = kformer.Translator.load(run)
+        found = translator.translate(texts, batch_size=16, max_length=12)
+        sums = [float(score) for score in translator.score(texts[:5], texts[5:10])]
+    return [[each.text, each.score] for each in found], sums
+
+
 def refusal(function):
     try:
         function()
@@ -186,6 +197,7 @@ def main(output, is_whole):
         found["command"] = commanded(files, folder, most)
         if os.environ["KERAS_BACKEND"] == "jax":
             found["split"] = split(files, folder, most)
+            found["translated"] = [translated(count) for count in (1, most)]
         if is_whole:
             found["resumed"] = resumed(files, folder / "run", [most, 1])
         found["refusals"] = {"too many": refusal(lambda: distribution(most + 1))}

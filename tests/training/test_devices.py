@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from kformer.training import distribution
+from kformer_cli.main import main
 
 PROGRAM = pathlib.Path(__file__).with_name("devices.py")
 IS_TORCH = keras.backend.backend() == "torch"
@@ -92,6 +93,25 @@ def test_a_split_model_is_that_of_one_device(found):
     np.testing.assert_allclose(parts["resumed"], one[:6], rtol=0, atol=1e-5)
     # A small model has more norms and biases, which are on each device, than a large one.
     assert parts["share"] < 0.5
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="a search is shared on JAX alone")
+def test_translations_are_those_of_one_device(found):
+    (one, sums), (several, their_sums) = found["translated"]
+    assert [text for text, _ in several] == [text for text, _ in one] and len(one) == 37
+    np.testing.assert_allclose([s for _, s in several], [s for _, s in one], atol=1e-4)
+    np.testing.assert_allclose(their_sums, sums, atol=1e-4)
+
+
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="it is about the others")
+def test_a_search_on_several_devices_needs_jax(capfd, tmp_path):
+    (tmp_path / "text").write_text("noon\n")
+    run = PROGRAM.parents[1] / "frozen_run"
+    command = ["translate", str(run), "--input", str(tmp_path / "text"), "--devices"]
+    assert main([*command, "2"]) == 1
+    assert "on JAX alone" in " ".join(capfd.readouterr().err.split())
+    assert main([*command, "two"]) == 2
+    assert "at least 1, or all, not 'two'" in " ".join(capfd.readouterr().err.split())
 
 
 @several
