@@ -326,9 +326,10 @@ class Translator(GivenTranslations, DocumentMethods):
             The path that was written.
 
         Raises:
-            ValueError: the translator has an ensemble, which cannot be exported.
+            ValueError: the translator has an ensemble, which can be a SavedModel alone.
         """
-        self._check_single("exported")
+        if format != "saved_model":
+            self._check_single(f"exported as {format}")
         from kformer.export import export
 
         return export(self, path, format, **options)

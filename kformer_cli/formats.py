@@ -16,6 +16,7 @@ from kformer_cli.options import (
     LANGUAGES,
     MACHINE,
     SEARCH,
+    Ensemble,
     Run,
     given,
     option,
@@ -82,7 +83,7 @@ _ImportedDtype = Annotated[
 
 
 @with_options(
-    {**SEARCH, **_EXPORT, **_SERVING, **LANGUAGES, **_MODULES, **MACHINE},
+    {**SEARCH, **_EXPORT, **_SERVING, **LANGUAGES, "ensemble": Ensemble, **_MODULES, **MACHINE},
     early_stopping=False,
     serving_config=False,
 )
@@ -140,7 +141,8 @@ def export(
         from kformer.utils.lines import read_lines
     for module in options["import_module"] or ():
         importlib.import_module(module)
-    translator = streaming.load_run_translator(run, **given(options, LANGUAGES))
+    chosen = given(options, [*LANGUAGES, "ensemble"])
+    translator = streaming.load_run_translator(run, **chosen)
     beam_size = streaming.wide_enough(translator, options["beam_size"], options["n_best"] or 1)
     more = {"beam_size": beam_size, "single": single or None, "signatures": _names(signatures)}
     search |= given(more, more)
@@ -169,6 +171,8 @@ def _check_export(run, entry, dtype, options):
     check_value(Option("dtype", str, "", choices=entry.dtypes), dtype)
     check_values(options)
     check_trained(run)
+    for other in options["ensemble"] or ():
+        check_trained(other)
     if options["shortlist"] is not None:
         check_readable(str(options["shortlist"]), "--shortlist")
 

@@ -58,6 +58,11 @@ class Ensemble:
         """List: the variables of all models."""
         return [variable for model in self.models for variable in model.variables]
 
+    @property
+    def weights(self):
+        """List: the weights of all models."""
+        return [weight for model in self.models for weight in model.weights]
+
     def get_config(self):
         """Returns the configuration of one model.
 

@@ -11,9 +11,9 @@ import os
 import sys
 
 from kformer.export.saved_model.export import export_saved_model
+from kformer.export.saved_model.export import load_parts as load_translator
 from kformer.export.saved_model.models import export_model, load_parts
 from kformer.export.saved_model.process import FILE_ERROR
-from kformer.translator import Translator
 
 
 def main():
@@ -24,7 +24,7 @@ def main():
         importlib.import_module(module)
     try:
         if kind == "translator":
-            export_saved_model(Translator.load(folder), output, **options)
+            export_saved_model(load_translator(folder), output, **options)
         else:
             model, tokenizer = load_parts(folder)
             export_model(model, output, tokenizer, **options)

@@ -10,8 +10,10 @@ from kformer.export.saved_model.folder import version_folder, write_metadata
 from kformer.export.saved_model.process import export_in_tensorflow
 from kformer.export.saved_model.tokenizer import GraphTokenizer
 from kformer.export.saved_model.translation import TranslationGraph, check_signatures
+from kformer.models import Ensemble
 from kformer.saving.run_directory import without_paths
 from kformer.translating.word_alignment import stored_source
+from kformer.translator import Translator
 from kformer.utils.checks import check_choice
 from kformer.utils.files import new_folder
 from kformer.utils.types import Path
@@ -62,7 +64,7 @@ def export_saved_model(
     second process with the TensorFlow backend.
 
     Args:
-        translator: `kformer.Translator`.
+        translator: `kformer.Translator`, also with an ensemble, which has no attention to return.
         path: path. The model's folder; its name is the model's.
         version: int, default `None`, for the next free number. The name of the folder to write in
             it.
@@ -121,7 +123,9 @@ def export_saved_model(
             "signatures": None if signatures is None else list(signatures),
         }
         settings = {**dataclasses.asdict(search), **others}
-        export_in_tensorflow("translator", translator.save, path, settings)
+        export_in_tensorflow(
+            "translator", lambda folder: save_parts(translator, folder), path, settings
+        )
         return target
     # A server that watches the model's folder must never see half a version.
     with new_folder(target) as folder:
@@ -129,11 +133,25 @@ def export_saved_model(
     return target
 
 
+def save_parts(translator, folder):
+    """Saves a translator for another process, each model of an ensemble as a run of its own."""
+    models = getattr(translator.model, "models", [translator.model])
+    for number, model in enumerate(models):
+        parts = model, translator.tokenizer, translator.options, translator.config
+        Translator(*parts).save(pathlib.Path(folder) / f"{number:03d}")
+
+
+def load_parts(folder):
+    """Loads what `save_parts` saved."""
+    runs = sorted(pathlib.Path(folder).iterdir())
+    return Translator.load(runs if len(runs) > 1 else runs[0])
+
+
 def _write(translator, folder, search, dtype, single, names):
     import tensorflow as tf
 
     model, tokenizer = translator.model, translator.tokenizer
-    aligned_by = stored_source(translator)
+    aligned_by = None if isinstance(model, Ensemble) else stored_source(translator)
     graph = TranslationGraph(model, GraphTokenizer(tokenizer), tokenizer, search, dtype, aligned_by)
     module, signatures = graph.build(single, names)
     tf.saved_model.save(module, str(folder), signatures=signatures)

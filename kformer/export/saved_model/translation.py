@@ -27,6 +27,7 @@ from kformer.export.saved_model.graph import (
     signature,
     string_signature,
 )
+from kformer.models import Ensemble
 from kformer.text.text_bound import byte_bound
 from kformer.utils.backend import static_shapes
 from kformer.utils.checks import check_choice
@@ -40,7 +41,8 @@ DEFAULT_SIGNATURE = "serving_default"
 def default_signatures(dtype, model):
     """Names of the signatures that an export in a dtype has, if none are named."""
     # In another dtype than the model's each one keeps matrices of its own in memory.
-    others = ("attention",) if dtype == model.policy_name else ()
+    is_cheap = dtype == model.policy_name and not isinstance(model, Ensemble)
+    others = ("attention",) if is_cheap else ()
     return (DEFAULT_SIGNATURE, "n_best", *others)
 
 
@@ -67,6 +69,10 @@ def check_signatures(names, dtype, model, options):
             name,
             (DEFAULT_SIGNATURE, "n_best", "attention", ALIGNMENT, *INPUTS),
         )
+        if name in ("attention", ALIGNMENT) and isinstance(model, Ensemble):
+            raise ValueError(
+                f"An ensemble has no signature {name}, as each of its models attends by itself."
+            )
     check_row_signatures(names, options)
     if DEFAULT_SIGNATURE not in names:
         raise ValueError(
@@ -81,7 +87,7 @@ class TranslationGraph:
     Shape letters: B texts, S source tokens, T target tokens, N hypotheses.
 
     Args:
-        model: `kformer.Transformer`, under the TensorFlow backend.
+        model: `kformer.Transformer` or `kformer.models.Ensemble`, under the TensorFlow backend.
         graph_tokenizer: `GraphTokenizer` of `tokenizer`.
         tokenizer: `kformer.Tokenizer`.
         options: `SearchOptions`. `n_best` is for the signature of that name; the others search for
@@ -97,7 +103,8 @@ class TranslationGraph:
 
     def __init__(self, model, graph_tokenizer, tokenizer, options, dtype=None, aligned_by=None):
         check_options(model, options)
-        is_fast = why_not_fast(model) is None
+        models = model.models if isinstance(model, Ensemble) else [model]
+        is_fast = all(why_not_fast(each) is None for each in models)
         if not is_fast and dtype not in (None, model.policy_name):
             raise ValueError(
                 f"The SavedModel cannot be stored in {dtype}: the model computes in "
