@@ -168,7 +168,7 @@ for term in found.report.terms:
 # %%
 held_out = kformer.examples.generate_pairs(200, seed=1, split="test", categories=["time"])
 translator.calibrate([pair.source for pair in held_out], [pair.target for pair in held_out])
-annotated = translator("ten past nine in the morning", confidence=True)
+annotated = translator("ten past twelve at night", confidence=True)
 print(annotated.text, f"{annotated.confidence.mean:.2f}")
 
 # %%
