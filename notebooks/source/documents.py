@@ -168,7 +168,7 @@ for term in found.report.terms:
 # %%
 held_out = kformer.examples.generate_pairs(200, seed=1, split="test", categories=["time"])
 translator.calibrate([pair.source for pair in held_out], [pair.target for pair in held_out])
-annotated = translator("ten past twelve at night", confidence=True)
+annotated = translator("two to twelve", confidence=True)
 print(annotated.text, f"{annotated.confidence.mean:.2f}")
 
 # %%
@@ -179,7 +179,9 @@ axis.set(xlabel="word of the translation", ylabel="probability", ylim=(0, 1.05))
 plt.show()
 
 # %% [markdown] lang="en"
-# *Figure 1. How sure the model is of each word, given the source and the words before it.*
+# *Figure 1. How sure the model is of each word, given the source and the words before it. "Two to
+# twelve" is 十一点五十八分: in this run the model was least sure where it erred.*
 
 # %% [markdown] lang="zh"
-# *图 1　在给定原文和前文时，模型对译文中每个词的把握。*
+# *图 1　在给定原文和前文时，模型对译文中每个词的把握。“two to twelve”应为“十一点五十八分”：
+# 这一次，模型最没把握的地方正是译错的地方。*
