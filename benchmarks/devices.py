@@ -11,7 +11,9 @@ saved, resumed. `plan`: computed, not measured: what a cluster would train, by t
 gradient and published speeds of links. KERAS_BACKEND selects the backend; TensorFlow has the losses
 alone.
 
-Virtual devices share the CPU's cores, so nothing here is faster on several.
+Virtual devices share the CPU's cores, so nothing here is faster on several. The learning rate is one
+that the training bears. At a rate of five times as much the loss stops to fall after 25 steps, and
+differences of 1e-7, which any other order of a sum makes, grow tenfold in five steps.
 """
 
 import argparse
@@ -214,7 +216,7 @@ def _model(tokenizer, case):
         dtype=case.pop("dtype", "float32"),
         seed=1,
     )
-    model.compile(**kformer.training.paper_recipe(model, warmup_steps=20, scale=0.5, **case))
+    model.compile(**kformer.training.paper_recipe(model, warmup_steps=100, scale=0.2, **case))
     return model
 
 
