@@ -11,8 +11,8 @@ saved, resumed. `plan`: computed, not measured: what a cluster would train, by t
 gradient and published speeds of links. KERAS_BACKEND selects the backend; TensorFlow has the losses
 alone.
 
-Virtual devices share the CPU's cores, so nothing here is faster on several. The learning rate is one
-that the training bears. At a rate of five times as much the loss stops to fall after 25 steps, and
+Virtual devices share the CPU's cores, so nothing here is faster on several. The learning rate is
+one that the training bears. At five times as much the loss stops to fall after 25 steps, and
 differences of 1e-7, which any other order of a sum makes, grow tenfold in five steps.
 """
 

@@ -3,8 +3,7 @@
 In training a batch may have the input `alignment`, float `[B, T, S]`: for each position of the
 target the distribution over the source tokens that its token is aligned with (see
 `kformer.data.TokenAlignments`). Then the model records the attention of one head of one layer, and
-`alignment_weight` times its cross-entropy is added to the loss. The model has no further
-weights, and its search is what it was.
+`alignment_weight` times its cross-entropy is added to the loss. The model has no further weights.
 
 Position t is where the decoder reads the token, not where it predicts it. So the head knows the
 word that it aligns (as in Chen et al. 2020, "Accurate word alignment induction from neural machine
