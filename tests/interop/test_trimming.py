@@ -3,18 +3,20 @@
 import json
 import pathlib
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
 
 import kformer
+from kformer.export import SavedModelTranslator
 from kformer.interop import import_checkpoint, trim_vocabulary
 from kformer_cli.main import main
 from tests.interop.published import published_model
 from tests.interop.tokenizer_folders import marian, nllb, t5, trained_models
 from tests.text_samples import corpus
 
-pytestmark = pytest.mark.any_backend(quickest="torch")
+quick = pytest.mark.any_backend(quickest="torch")
 transformers = pytest.importorskip("transformers")
 SIZES = {"hidden_dim": 32, "intermediate_dim": 64, "layers": 1, "heads": 4, "positions": 64}
 RUN = pathlib.Path(__file__).parents[1] / "frozen_run"
@@ -48,6 +50,7 @@ def logits(translator, source_ids, target_ids):
     return ops.convert_to_numpy(translator.model(inputs, training=False))[0]
 
 
+@quick
 @pytest.mark.parametrize("family", ["kformer", "marian", "nllb", "t5"])
 def test_text_and_logits_are_what_they_were(runs, texts, family):
     whole = kformer.Translator.load(runs[family])
@@ -83,6 +86,7 @@ def test_text_and_logits_are_what_they_were(runs, texts, family):
     assert small.model.count_params() < whole.model.count_params()
 
 
+@quick
 def test_other_text_of_the_languages_can_be_read(runs):
     small = trim_vocabulary(kformer.Translator.load(runs["nllb"]), ["Every small river.", "很慢"])
     words = ["bridge", "quickly", "small"]
@@ -91,6 +95,7 @@ def test_other_text_of_the_languages_can_be_read(runs):
     assert len(ids[2]) < len("small"), "and its own words have their pieces"
 
 
+@quick
 def test_languages_and_search_options_are_kept(runs, texts):
     whole = kformer.Translator.load(runs["nllb"])
     small = trim_vocabulary(whole, texts)
@@ -103,6 +108,7 @@ def test_languages_and_search_options_are_kept(runs, texts):
     assert small(texts[:2])
 
 
+@quick
 def test_the_command(runs, texts, tmp_path, capfd):
     (tmp_path / "text").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     run, output, file = str(runs["nllb"]), str(tmp_path / "small"), str(tmp_path / "text")
@@ -123,8 +129,17 @@ def test_the_command(runs, texts, tmp_path, capfd):
         assert message in " ".join(capfd.readouterr().err.split())
 
 
+@quick
 def test_nothing_to_trim_by(runs):
     translator = kformer.Translator.load(RUN)
     for texts in ([], ["", "  "]):
         with pytest.raises(ValueError, match="no text to trim a vocabulary by"):
             trim_vocabulary(translator, texts)
+
+
+def test_a_graph_segments_as_python_does(texts, tmp_path):
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("a SavedModel is made by TensorFlow")
+    small = trim_vocabulary(kformer.Translator.load(RUN), texts)
+    found = SavedModelTranslator(small.export(tmp_path / "small"))
+    assert found(texts) == small(texts)
