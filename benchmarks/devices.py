@@ -272,15 +272,16 @@ def _sizes_of(text):
 
 def _print_kills(folder, kills):
     numbers, seen, deaths, began = random.Random(1), [], 0, time.perf_counter()
-    _train(folder, "whole", 4, None).wait()
+    _train(folder, "whole", 4).wait()
     run = folder / "killed"
     while True:
         devices = numbers.choice(COUNTS)
-        training = _train(folder, "killed", devices, "--resume" if seen else None)
+        training = _train(folder, "killed", devices)
         seen.append(devices)
         wait = None if deaths >= kills else numbers.uniform(8, 30)
         try:
-            training.wait(wait)
+            if training.wait(wait):
+                raise RuntimeError(f"the training on {devices} devices failed")
             break
         except subprocess.TimeoutExpired:
             training.send_signal(signal.SIGKILL)
@@ -296,18 +297,16 @@ def _print_kills(folder, kills):
     assert (run / "model.keras").exists()
 
 
-def _train(folder, name, devices, resume):
+def _train(folder, name, devices):
+    """A process that begins a training, or goes on with it."""
     command = [sys.executable, "-m", "kformer_cli", "train", "--output", str(folder / name)]
-    command += ["--devices", str(devices)]
-    if resume:
-        command += [resume]
-    else:
-        command += ["--train-source", str(folder / "source"), "--train-target"]
-        command += [str(folder / "target"), "--vocabulary-size", "272", "--batch-tokens", "512"]
-        command += ["--max-shapes", "2", "--epochs", "8", "--cooldown", "0", "--ema", "0"]
-        command += ["--checkpoint-every", "20", "--dropout", "0.1", "--warmup-steps", "50"]
-        for option in ("hidden_dim=32", "intermediate_dim=64", "num_encoder_layers=1"):
-            command += ["--model-option", option]
+    command += ["--resume", "--devices", str(devices)]
+    command += ["--train-source", str(folder / "source"), "--train-target"]
+    command += [str(folder / "target"), "--vocabulary-size", "272", "--batch-tokens", "512"]
+    command += ["--max-shapes", "2", "--epochs", "8", "--cooldown", "0", "--ema", "0"]
+    command += ["--checkpoint-every", "20", "--dropout", "0.1", "--warmup-steps", "500"]
+    for option in ("hidden_dim=32", "intermediate_dim=64", "num_encoder_layers=1"):
+        command += ["--model-option", option]
     flags = f"--xla_force_host_platform_device_count={devices}"
     return subprocess.Popen(
         command,
