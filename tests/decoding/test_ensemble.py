@@ -90,7 +90,7 @@ def test_runs_translate_together(tmp_path):
     assert translator(texts) == kformer.Translator.load([FROZEN])(texts)
     for refused, argument in (
         (translator.save, tmp_path / "run"),
-        (translator.export, tmp_path / "saved"),
+        (lambda path: translator.export(path, "ctranslate2"), tmp_path / "saved"),
         (translator.attention, "a"),
     ):
         with pytest.raises(ValueError, match="An ensemble cannot be"):
