@@ -141,8 +141,7 @@ def export(
         from kformer.utils.lines import read_lines
     for module in options["import_module"] or ():
         importlib.import_module(module)
-    chosen = given(options, [*LANGUAGES, "ensemble"])
-    translator = streaming.load_run_translator(run, **chosen)
+    translator = streaming.load_run_translator(run, **given(options, [*LANGUAGES, "ensemble"]))
     beam_size = streaming.wide_enough(translator, options["beam_size"], options["n_best"] or 1)
     more = {"beam_size": beam_size, "single": single or None, "signatures": _names(signatures)}
     search |= given(more, more)

@@ -250,8 +250,7 @@ def locked(folder):
         yield
     finally:
         if lock is not None:
-            # Before the lock is freed, so that no other process's file is removed. Windows
-            # removes no open file, and there it stays.
+            # Before the lock is freed, or another's file may go. Windows removes no open file.
             with contextlib.suppress(OSError):
                 file.unlink()
             lock.close()
@@ -275,10 +274,11 @@ def _lock(path):
         try:
             _lock_open_file(file)
             # The holder before us may have removed the file between our opening and locking it.
-            if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                file.truncate(0)
-                file.write(f"{os.getpid()} {socket.gethostname()}\n".encode())
-                return file
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                    file.truncate(0)
+                    file.write(f"{os.getpid()} {socket.gethostname()}\n".encode())
+                    return file
             file.close()
         except OSError as error:
             if error.errno not in _IS_LOCKED:

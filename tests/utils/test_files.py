@@ -194,6 +194,23 @@ def test_one_process_at_a_time_writes_to_a_folder(tmp_path):
     assert os.listdir(folder) == ["file"]
 
 
+@pytest.mark.parametrize("call", [1, 2])
+def test_a_lock_whose_file_is_removed_while_it_is_looked_at(tmp_path, monkeypatch, call):
+    stat, calls = os.stat, []
+
+    def vanishing(path, *args, **kwargs):
+        if isinstance(path, str | os.PathLike) and str(path).endswith(".lock"):
+            calls.append(path)
+            if len(calls) == call:
+                raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
+        return stat(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "stat", vanishing)
+    with files.locked(tmp_path / "run"):
+        monkeypatch.undo()
+        assert (tmp_path / "run" / ".lock").is_file()
+
+
 def test_only_one_of_many_gets_the_lock(tmp_path):
     """Also when the holder releases it, and removes the file, while others ask for it."""
     code = """
