@@ -305,6 +305,7 @@ def _train(folder, name, devices):
     command += [str(folder / "target"), "--vocabulary-size", "272", "--batch-tokens", "512"]
     command += ["--max-shapes", "2", "--epochs", "8", "--cooldown", "0", "--ema", "0"]
     command += ["--checkpoint-every", "20", "--dropout", "0.1", "--warmup-steps", "500"]
+    command += ["--learning-rate", "0.0005"]
     for option in ("hidden_dim=32", "intermediate_dim=64", "num_encoder_layers=1"):
         command += ["--model-option", option]
     flags = f"--xla_force_host_platform_device_count={devices}"
