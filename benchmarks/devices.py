@@ -355,7 +355,7 @@ def _large(devices, folder):
 
         found["losses"] = train(model, ids[:3])
         found["parameters"] = model.count_params()
-        found["share"] = _share(model)
+        found["share"] = largest_share(model)
         start = time.perf_counter()
         save_checkpoint(pathlib.Path(folder) / "large", model, TrainingState(3))
         found["save"] = time.perf_counter() - start
@@ -365,11 +365,11 @@ def _large(devices, folder):
         found["load"] = time.perf_counter() - start
         found["resumed"] = train(model, ids[3:])
         np.testing.assert_allclose(found["resumed"], expected, atol=1e-5)
-        found["share"] = max(found["share"], _share(model))
+        found["share"] = max(found["share"], largest_share(model))
     return found
 
 
-def _share(model):
+def largest_share(model):
     """The largest share of the weights and the optimizer's variables that a device holds."""
     held, whole = {}, 0
     for variable in [*model.variables, *model.optimizer.variables]:

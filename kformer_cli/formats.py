@@ -169,9 +169,8 @@ def _check_export(run, entry, dtype, options):
     """Checks what can be checked before Keras is imported."""
     check_value(Option("dtype", str, "", choices=entry.dtypes), dtype)
     check_values(options)
-    check_trained(run)
-    for other in options["ensemble"] or ():
-        check_trained(other)
+    for each in (run, *(options["ensemble"] or ())):
+        check_trained(each)
     if options["shortlist"] is not None:
         check_readable(str(options["shortlist"]), "--shortlist")
 

@@ -221,6 +221,30 @@ class PreparedCorpus:
         return FlatFile(path, dtype)
 
 
+def check_fits(name, part, corpus, subword_sampling):
+    """Checks that something made for the tokens of a corpus fits its batches.
+
+    Args:
+        name: str. What it is, for messages, such as "Soft targets".
+        part: `SoftTargets`, `TokenAlignments` or `None`, which always fits.
+        corpus: `PreparedCorpus`.
+        subword_sampling: float or `None`.
+
+    Raises:
+        ValueError: it was made for another corpus, or the segmentation is resampled.
+    """
+    if part is None:
+        return
+    if subword_sampling:
+        raise ValueError(
+            f"{name} belong to one segmentation of the text: leave them out, or subword_sampling."
+        )
+    if part.corpus.folder.resolve() != corpus.folder.resolve():
+        raise ValueError(
+            f"{name} were made for the corpus '{part.corpus.folder}', not for '{corpus.folder}'."
+        )
+
+
 def padded_rows(ids, lengths, shape, counts, pad_id, dtype=np.int32):
     """Concatenated sequences as the rows of one padded array.
 

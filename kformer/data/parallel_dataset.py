@@ -11,13 +11,12 @@ import keras
 import numpy as np
 
 from kformer.data.batching import fill_rows, multiple_of
-from kformer.data.corpus import PreparedCorpus
+from kformer.data.corpus import PreparedCorpus, check_fits
 from kformer.data.endless_batches import EndlessBatches, FirstEpoch, is_evaluation
 from kformer.data.noise import Noise, NoisyReader
 from kformer.data.order import BatchOrder
 from kformer.data.packing import segment_numbers
 from kformer.data.preparation import prepare, prepare_cached
-from kformer.data.token_alignments import check_fits
 from kformer_cli.wording import counted
 
 # Batches whose token counts are kept: more than any reader is ahead of the training.

@@ -28,6 +28,7 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 
 import kformer  # noqa: E402
+from benchmarks.devices import largest_share  # noqa: E402
 from kformer.training import LatestValue, distribution, paper_recipe  # noqa: E402
 from kformer_cli.main import main as main_of_command  # noqa: E402
 
@@ -98,12 +99,7 @@ def split(files, folder, most):
         model, _ = kformer.saving.load_checkpoint(folder / "split")
         model.loss_observer = model.batch_loss = LatestValue(name="batch_loss")
         found["resumed"] = first + fit(model, batches(files, 1), 3, 3)[:3]
-        held, whole = {}, 0
-        for variable in [*model.variables, *model.optimizer.variables]:
-            whole += variable.value.nbytes
-            for shard in variable.value.addressable_shards:
-                held[shard.device.id] = held.get(shard.device.id, 0) + shard.data.nbytes
-    found["share"] = max(held.values()) / whole
+        found["share"] = largest_share(model)
     return found
 
 
