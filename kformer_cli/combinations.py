@@ -9,7 +9,7 @@ from kformer_cli.declarations import default_of
 from kformer_cli.option_names import named
 
 _VOCABULARY = ("tokenizer_type", "vocabulary_size", "separate_vocabularies")
-_OF_THE_MODEL = (
+OF_THE_MODEL = (
     "preset",
     "made_for",
     "model_options",
@@ -35,7 +35,7 @@ def check_combinations(options):
             f"Packed batches all have one shape: leave out {named('max_shapes')}="
             f"{options.max_shapes}, or {named('packed')}."
         )
-    for check in (_check_files, _check_start, _check_tokenizer, _check_teachers):
+    for check in (_check_files, _check_start, _check_tokenizer, _check_teachers, _check_effort):
         check(options)
 
 
@@ -66,7 +66,7 @@ def _check_files(options):
 
 
 def _check_start(options):
-    for name in _OF_THE_MODEL if options.start_from is not None else ():
+    for name in OF_THE_MODEL if options.start_from is not None else ():
         if getattr(options, name) is not None:
             raise ValueError(
                 f"With {named('start_from')} the model is the one of {options.start_from}, so "
@@ -110,3 +110,26 @@ def _check_teachers(options):
             "The predictions of teachers belong to one segmentation of the text: leave out "
             f"{named('subword_sampling')}, or {named('teachers')}."
         )
+
+
+def _check_effort(options):
+    efforts = f"{named('effort')} 2 or 3"
+    if (options.effort or 1) == 1:
+        for name in ("monolingual_source", "monolingual_target", "back_translation"):
+            if getattr(options, name) is not None:
+                raise ValueError(
+                    f"{named(name)} is for teachers, which a training has with {efforts}: give "
+                    "that, or leave it out."
+                )
+        return
+    if options.back_translation is not None and options.monolingual_target is None:
+        raise ValueError(
+            f"{named('back_translation')} is about text in the target language: give "
+            f"{named('monolingual_target')}, or leave it out."
+        )
+    for name in ("start_from", "teachers"):
+        if getattr(options, name):
+            raise ValueError(
+                f"{named('effort')} {options.effort} trains its own teachers from the beginning: "
+                f"leave out {named(name)}, or {named('effort')}."
+            )

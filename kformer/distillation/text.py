@@ -2,6 +2,7 @@
 directions.
 """
 
+import functools
 from typing import NamedTuple
 
 from kformer.distillation.soft_targets import soft_targets
@@ -96,11 +97,35 @@ def distill(
     needs_references = bool(backward or closest or keep_original)
     _check(sources, references, forward, backward, needs_references, round_trips)
     work = _Distillation(batch_size, progress, closest, options)
-    for teacher in forward:
-        work.add(sources, work.translate(teacher, sources, references))
-    made = [work.translate(teacher, references, sources) for teacher in backward]
+    teach = [
+        [functools.partial(work.translate, each) for each in part] for part in (forward, backward)
+    ]
+    pairs = taught_pairs(sources, references, *teach, round_trips=round_trips)
+    if keep_original:
+        pairs.add(sources, references)
+    return DistilledText(*pairs.sides(), work.num_empty, work.num_truncated)
+
+
+def taught_pairs(sources, references, forward, backward=(), *, round_trips=False):
+    """The pairs that teachers of one or both directions make of a training text.
+
+    Args:
+        sources, references: lists of str. The sides of the text; `references` may be `None` without
+            teachers of the other direction.
+        forward, backward: lists of functions, the teachers. Each takes a list of texts and a list
+            with the given text of the other side of each, or `None`, and returns the translations;
+            one may be `None`.
+        round_trips: bool, default `False`. As in `distill`.
+
+    Returns:
+        `TaughtPairs`.
+    """
+    pairs = TaughtPairs()
+    for translate in forward:
+        pairs.add(sources, translate(sources, references))
+    made = [translate(references, sources) for translate in backward]
     for texts in made:
-        work.add(texts, references)
+        pairs.add(texts, references)
     if round_trips:
         known = {None, *sources}
         for index, texts in enumerate(made):
@@ -108,11 +133,31 @@ def distill(
             known.update(new)
             # In the opposite order: runs of both directions are often listed by their seeds, and
             # two runs of one seed began with the same weights.
-            teacher = forward[(len(made) - 1 - index) % len(forward)]
-            work.add(new, work.translate(teacher, new, None))
-    if keep_original:
-        work.add(sources, references)
-    return work.result()
+            translate = forward[(len(made) - 1 - index) % len(forward)]
+            pairs.add(new, translate(new, None))
+    return pairs
+
+
+class TaughtPairs:
+    """Pairs without those that lack a side and those that were added before."""
+
+    def __init__(self):
+        self._pairs, self._known = [], set()
+
+    def add(self, sources, targets):
+        """Adds pairs; a text that has a pair twice keeps it twice.
+
+        Args:
+            sources, targets: lists of str or `None`, of one length.
+        """
+        pairs = zip(sources, targets, strict=True)
+        new = [pair for pair in pairs if None not in pair and pair not in self._known]
+        self._pairs += new
+        self._known.update(new)
+
+    def sides(self):
+        """The list of sources and the list of targets."""
+        return tuple([pair[side] for pair in self._pairs] for side in (0, 1))
 
 
 def _check(sources, references, forward, backward, needs_references, round_trips):
@@ -136,15 +181,14 @@ def _check(sources, references, forward, backward, needs_references, round_trips
 
 
 class _Distillation:
-    """The pairs that teachers have made so far, and the counts of what was left out."""
+    """Translates by teachers, and counts what was left out."""
 
     def __init__(self, batch_size, progress, closest, options):
         self._batch_size, self._progress, self._closest = batch_size, progress, closest
         self._options = {"beam_size": 5, **options}
         if closest:
             self._options["n_best"] = self._options["beam_size"]
-        self._pairs, self._known = [], set()
-        self._done = self._num_empty = self._num_truncated = 0
+        self._done = self.num_empty = self.num_truncated = 0
 
     def translate(self, teacher, texts, others):
         """A teacher's translation of each text; `None` where it is empty or the text was cut.
@@ -167,25 +211,10 @@ class _Distillation:
             if self._closest and others is not None:
                 text = _closest([each.text for each in result.hypotheses], others[index])
             is_empty = not text.strip()
-            self._num_truncated += result.truncated
-            self._num_empty += is_empty and not result.truncated
+            self.num_truncated += result.truncated
+            self.num_empty += is_empty and not result.truncated
             chosen.append(None if is_empty or result.truncated else text)
         return chosen
-
-    def add(self, sources, targets):
-        """Adds pairs, without those that lack a side and those that were added before.
-
-        A text that has a pair twice keeps it twice.
-        """
-        pairs = zip(sources, targets, strict=True)
-        new = [pair for pair in pairs if None not in pair and pair not in self._known]
-        self._pairs += new
-        self._known.update(new)
-
-    def result(self):
-        """The `DistilledText`."""
-        sources, targets = ([pair[side] for pair in self._pairs] for side in (0, 1))
-        return DistilledText(sources, targets, self._num_empty, self._num_truncated)
 
 
 def _closest(texts, reference):

@@ -11,6 +11,7 @@ RUN/
 
 import os
 import pathlib
+import shutil
 
 from kformer.saving.model_files import load_model, save_model
 from kformer.text import Tokenizer
@@ -75,6 +76,24 @@ def save_run(path, model, tokenizer, config=None):
             write_config(parts, config)
         finish_saving(path)
     return path
+
+
+def copy_run(run, path, config):
+    """Replaces model, tokenizer, history and config of a run directory by those of another.
+
+    Args:
+        run: `pathlib.Path` of the other run directory.
+        path: `pathlib.Path` of the run directory, which no other process writes to.
+        config: dict of JSON values, as in `save_run`.
+    """
+    finish_saving(path)
+    with files.new_folder(path / _NEW_PARTS) as parts:
+        shutil.copytree(run / "tokenizer", parts / "tokenizer")
+        shutil.copyfile(run / "model.keras", parts / "model.keras")
+        write_config(parts, config)
+    finish_saving(path)
+    with files.replacing(path / "history.csv") as aside:
+        shutil.copyfile(run / "history.csv", aside)
 
 
 def finish_saving(path):

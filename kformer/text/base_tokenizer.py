@@ -95,6 +95,26 @@ class BaseTokenizer:
                 )
         return other
 
+    def swapped(self):
+        """The tokenizer of the other direction: its source side is this one's target side.
+
+        Returns:
+            `Tokenizer`.
+
+        Raises:
+            ValueError: the tokenizer is that of a multilingual model.
+        """
+        if self._languages:
+            raise ValueError(
+                "The sides of a multilingual model's tokenizer cannot be swapped: choose its "
+                "languages by for_languages."
+            )
+        other = copy.copy(self)
+        for name in ("_sides", "_prefixes", "_suffixes"):
+            sides = getattr(self, name)
+            setattr(other, name, {"source": sides["target"], "target": sides["source"]})
+        return other
+
     def tokenize(
         self,
         texts: Texts,

@@ -19,6 +19,9 @@ from kformer_cli.declarations import CHANGEABLE, TRAINING, default_of
 from kformer_cli.model_folders import training_exists
 from kformer_cli.option_names import named
 
+# The options of a training of several parts.
+PLAN_FILE = "plan.json"
+
 
 def stored_config(path, resume):
     """Reads the config of the training to resume.
@@ -102,18 +105,56 @@ def _stored_paths(path):
     file = files.inside(path, PATHS_FILE)
     if not file.exists():
         return {}
-    paths = files.read_json(file)
-    if is_damaged(paths):
+    remedy = "remove it and give the files of the training again"
+    return _read_options(file, PATH_OPTIONS, remedy)
+
+
+def _read_options(file, names, remedy):
+    """Reads options of a training from a file with a checksum."""
+    options = files.read_json(file)
+    if is_damaged(options):
         raise ValueError(
-            f"{file} is damaged or was edited, since its checksum is wrong: remove it and give the "
-            "files of the training again, or remove its key 'checksum' to keep the edit."
+            f"{file} is damaged or was edited, since its checksum is wrong: {remedy}, or remove "
+            "its key 'checksum' to keep the edit."
         )
-    paths = without_checksum(paths)
-    for name, value in paths.items():
-        if name not in PATH_OPTIONS:
-            raise ValueError(f"{file} is damaged: it has {name!r}, which is no path of a training.")
+    options = without_checksum(options)
+    for name, value in options.items():
+        if name not in names:
+            kind = "path" if names is PATH_OPTIONS else "option"
+            raise ValueError(
+                f"{file} is damaged: it has {name!r}, which is no {kind} of a training."
+            )
         TRAINING[name].check(value, f"{name} of {file}")
-    return paths
+    return options
+
+
+def write_plan(folder, options):
+    """Writes the options that a training of several parts began with.
+
+    Args:
+        folder: `pathlib.Path` of the parts, which is made.
+        options: `TrainOptions`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    given = {name: getattr(options, name) for name in TRAINING}
+    given = {name: value for name, value in given.items() if value is not None}
+    files.write_json(folder / PLAN_FILE, with_checksum(given))
+
+
+def read_plan(folder):
+    """Reads what `write_plan` wrote.
+
+    Args:
+        folder: `pathlib.Path` of the parts.
+
+    Returns:
+        dict of the options that were given.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    file = folder / PLAN_FILE
+    return _read_options(file, TRAINING, "begin the training again in another folder")
 
 
 def resume_options(stored, given, path):

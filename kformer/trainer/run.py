@@ -29,6 +29,7 @@ from kformer.trainer.data import (
     load_teachers,
     validation_lines,
 )
+from kformer.trainer.effort import has_parts, train_parts
 from kformer.trainer.interruption import Interruption
 from kformer.trainer.made_for import check_made_for
 from kformer.trainer.resume import (
@@ -153,6 +154,8 @@ def train_run(
         finish_saving(path)
         for folder in (path, path / "data"):
             files.remove_remains(folder)
+        if has_parts(path, given):
+            return train_parts(path, given, resume, report, show_progress, train_run)
         return _train(path, given, resume, report, show_progress)
 
 

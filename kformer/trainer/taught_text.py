@@ -1,0 +1,158 @@
+"""The training text of a student: what teachers of both directions make of the given text."""
+
+import hashlib
+import os
+
+from kformer import streaming
+from kformer.distillation.back_translation import add_noise, tagged
+from kformer.distillation.text import taught_pairs
+from kformer.training.defaults import FEW_PAIRS
+from kformer.translator import Translator
+from kformer.utils import files
+from kformer.utils.lines import read_lines
+from kformer.utils.progress import Progress
+
+BEAM_SIZE = 5
+_BATCH_SIZE = 256
+# The lines that a killed process has to translate again, at most.
+_CHUNK = 2_000
+_SECONDS = 60.0
+
+
+class TaughtText:
+    """Translates by the runs of teachers, into files that a later process finds again.
+
+    Args:
+        folder: `pathlib.Path`. Where the files are.
+        forward, backward: lists of `pathlib.Path`. The runs of the teachers of both directions.
+        options: `TrainOptions`, with the files of the text.
+        report: function that takes a sentence.
+    """
+
+    def __init__(self, folder, forward, backward, options, report):
+        self._folder, self._options, self._report = folder, options, report
+        self._forward, self._backward = forward, backward
+        self._loaded = (None, None)
+
+    def write(self, source, target):
+        """Makes the text, and writes its sides.
+
+        Args:
+            source, target: `pathlib.Path`. The files to write.
+
+        Returns:
+            int. The number of pairs.
+        """
+        options = self._options
+        sources = read_lines(options.train_source, "source")
+        targets = read_lines(options.train_target, "target")
+        teachers = [
+            [self._teacher(run) for run in runs] for runs in (self._forward, self._backward)
+        ]
+        pairs = taught_pairs(sources, targets, *teachers, round_trips=True)
+        if options.monolingual_source is not None:
+            alone = _alone(options.monolingual_source, sources)
+            pairs.add(alone, self._in_turn(self._forward, alone))
+        if options.monolingual_target is not None:
+            alone = _alone(options.monolingual_target, targets)
+            pairs.add(self._back_translated(alone, len(sources)), alone)
+        pairs.add(sources, targets)
+        sides = pairs.sides()
+        for path, lines in zip((source, target), sides, strict=True):
+            with files.replacing(path) as aside, open(aside, "w", encoding="utf-8") as file:
+                file.writelines(f"{line}\n" for line in lines)
+        return len(sides[0])
+
+    def _teacher(self, run):
+        return lambda texts, others: self._translated(run, texts)
+
+    def _in_turn(self, runs, texts, **options):
+        """Translations of texts, each run's of its share of them."""
+        parts = [
+            self._translated(run, texts[i :: len(runs)], **options) for i, run in enumerate(runs)
+        ]
+        found = [None] * len(texts)
+        for i, part in enumerate(parts):
+            found[i :: len(runs)] = part
+        return found
+
+    def _back_translated(self, texts, num_pairs):
+        kind = self._options.back_translation or choose_back_translation(num_pairs)
+        seed = self._options.seed or 0
+        options = {"sampling": True, "beam_size": 1, "seed": seed} if kind == "sampled" else {}
+        found = self._in_turn(self._backward, texts, **options)
+        if kind == "noised":
+            found = [text and add_noise(text, seed, index) for index, text in enumerate(found)]
+        return [text and tagged(text) for text in found]
+
+    def _translated(self, run, texts, **options):
+        """A run's translation of each text; `None` where it is empty or the text was cut."""
+        options = {"beam_size": BEAM_SIZE, **options}
+        digest = hashlib.sha256(repr((options, texts)).encode("utf-8", "surrogatepass"))
+        path = self._folder / f"{run.name}-{digest.hexdigest()[:16]}.txt"
+        if not path.exists():
+            self._translate(run, texts, path, options)
+        return [line or None for line in read_lines(path, "translations")] if texts else []
+
+    def _translate(self, run, texts, path, options):
+        self._folder.mkdir(parents=True, exist_ok=True)
+        aside = path.with_suffix(".partial")
+        translator = self._load(run)
+        progress = Progress(len(texts), name=run.name, seconds=_SECONDS, report=self._report)
+        with open(aside, "a+b") as file:
+            done = progress.before = _whole_lines(file)
+            while done < len(texts):
+                chunk = texts[done : done + _CHUNK]
+                results = translator.translate(
+                    chunk, batch_size=_BATCH_SIZE, first_index=done, **options
+                )
+                for result in results:
+                    text = "" if result.truncated else streaming.one_line(result.text).strip()
+                    file.write(text.encode() + b"\n")
+                file.flush()
+                done += len(chunk)
+                progress(done)
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+
+    def _load(self, run):
+        """The translator of a run; the latest is kept, since it is often asked again."""
+        if self._loaded[0] != run:
+            self._loaded = (None, None)
+            self._loaded = (run, Translator.load(run))
+        return self._loaded[1]
+
+
+def choose_back_translation(num_pairs):
+    """Chooses how text in the target language alone is translated back.
+
+    Args:
+        num_pairs: int. The given pairs.
+
+    Returns:
+        str: "beam" for a small text, whose teachers are weak; "sampled" for a larger one.
+
+    References:
+        Edunov et al. 2018, "Understanding back-translation at scale", section 5.3.
+    """
+    return "beam" if num_pairs <= FEW_PAIRS else "sampled"
+
+
+def _alone(path, given):
+    """The lines of a file, each once, without empty ones and those of the given text."""
+    known = {"", *given}
+    lines = (line.strip() for line in read_lines(path, "monolingual"))
+    return [line for line in dict.fromkeys(lines) if line not in known]
+
+
+def _whole_lines(file):
+    """Counts the whole lines of a file that is open for reading and appending, and cuts off the
+    rest, which a killed process left.
+    """
+    file.seek(0)
+    count = end = 0
+    for line in file:
+        if line.endswith(b"\n"):
+            count, end = count + 1, end + len(line)
+    file.truncate(end)
+    return count
