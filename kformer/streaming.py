@@ -18,6 +18,7 @@ from kformer.decoding import SearchOptions
 from kformer.training.devices import share_texts
 from kformer.translator import Translator
 from kformer.utils import files
+from kformer.utils.lines import one_line
 from kformer_cli.model_folders import check_trained, is_run
 from kformer_cli.option_names import named
 
@@ -278,11 +279,6 @@ def format_line(translation, *, n_best=1, scores=False):
         columns.append(f"{confidence.mean:.4f}")
         columns.append(" ".join(f"{value:.4f}" for value in confidence.word_probabilities))
     return "\t".join(columns)
-
-
-def one_line(text):
-    """A text without line breaks."""
-    return text.replace("\r", " ").replace("\n", " ")
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ OF_THE_MODEL = (
     "tokenizer",
     *_VOCABULARY,
 )
-_OF_THE_VALIDATION = ("select", "patience", "valid_every", "quality_every")
+OF_THE_VALIDATION = ("select", "patience", "valid_every", "quality_every")
 
 
 def check_combinations(options):
@@ -50,7 +50,7 @@ def _check_files(options):
             "A validation needs both sides: give "
             f"{named('valid_source')} and {named('valid_target')}, or neither."
         )
-    for name in _OF_THE_VALIDATION:
+    for name in OF_THE_VALIDATION:
         # A run without validation has the default of valid_every in its config.
         unused = None if name != "valid_every" else default_of(name)
         if options.valid_source is None and getattr(options, name) not in (None, unused):

@@ -8,6 +8,7 @@ its options.
 import dataclasses
 import os
 
+from kformer_cli.declared_effort import EFFORT
 from kformer_cli.declared_option import (
     NEW_MODEL,
     NEW_TOKENIZER,
@@ -25,7 +26,6 @@ NORMS = ("pre", "post")
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 MATMUL_PRECISIONS = ("highest", "high", "medium")
 SELECTIONS = ("nll", "bleu")
-BACK_TRANSLATIONS = ("beam", "sampled", "noised")
 MADE_FOR = ("transformers", "saved_model", "ctranslate2", "onnx")
 
 PATH = os.PathLike
@@ -203,39 +203,7 @@ _GROUPS = {
             metavar="FILE|auto",
         ),
     ],
-    "Effort": [
-        Option(
-            "effort",
-            int,
-            "1 is one training. 2 takes two to three times as long for more BLEU: a teacher for "
-            "each direction, a student on what they translate, and a last training on the given "
-            "pairs. 3 takes some eight times as long: three teachers, two of the other direction, "
-            "and the mean of three last trainings.",
-            unset="1",
-            least=1,
-            most=3,
-        ),
-        Option(
-            "monolingual_target",
-            PATH,
-            "Text in the target language alone, one sentence per line. Teachers of the other "
-            "direction translate it (back-translation), for the student.",
-        ),
-        Option(
-            "monolingual_source",
-            PATH,
-            "Text in the source language alone, which the teachers translate for the student.",
-        ),
-        Option(
-            "back_translation",
-            str,
-            "How the target text alone is translated: by a beam, sampled, or by a beam with noise "
-            "(words left out, hidden and moved).",
-            unset="beam up to 200,000 pairs, then sampled",
-            choices=BACK_TRANSLATIONS,
-            metavar="KIND",
-        ),
-    ],
+    "Effort": EFFORT,
     "Noise": [
         Option(
             "dropout",

@@ -9,6 +9,8 @@ import re
 
 from kformer_cli.option_names import in_python
 
+# The folder of a run directory that has the parts of a training with an effort of 2 or 3.
+PARTS = "parts"
 # Owner and name, as a model hub writes them: "Helsinki-NLP/opus-mt-en-de".
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 

@@ -16,6 +16,7 @@ ORDER = [
     "kformer_cli.banner",
     "kformer_cli.wording",
     "kformer_cli.declared_option",
+    "kformer_cli.declared_effort",
     "kformer_cli.declarations",
     "kformer_cli.serving_options",
     "kformer_cli.option_names",

@@ -3,13 +3,12 @@
 import hashlib
 import os
 
-from kformer import streaming
 from kformer.distillation.back_translation import add_noise, tagged
 from kformer.distillation.text import taught_pairs
 from kformer.training.defaults import FEW_PAIRS
 from kformer.translator import Translator
 from kformer.utils import files
-from kformer.utils.lines import read_lines
+from kformer.utils.lines import one_line, read_lines
 from kformer.utils.progress import Progress
 
 BEAM_SIZE = 5
@@ -107,7 +106,7 @@ class TaughtText:
                     chunk, batch_size=_BATCH_SIZE, first_index=done, **options
                 )
                 for result in results:
-                    text = "" if result.truncated else streaming.one_line(result.text).strip()
+                    text = "" if result.truncated else one_line(result.text).strip()
                     file.write(text.encode() + b"\n")
                 file.flush()
                 done += len(chunk)

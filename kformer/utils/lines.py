@@ -68,6 +68,11 @@ def read_lines(path, side):
     return lines
 
 
+def one_line(text):
+    """A text without line breaks."""
+    return text.replace("\r", " ").replace("\n", " ")
+
+
 def _decode(raw, path, side, number):
     try:
         # One call for the whole chunk is several times faster than one call per line.

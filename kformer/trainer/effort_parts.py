@@ -1,0 +1,211 @@
+"""How the parts of `kformer train --effort 2` and 3 are made."""
+
+import pathlib
+import shutil
+
+from kformer.evaluation.scores import corpus_bleu, suitable_tokenizer
+from kformer.saving.run_directory import copy_run, read_config, save_run
+from kformer.trainer.data import count_pairs, validation_lines
+from kformer.trainer.resume import read_plan
+from kformer.trainer.speed import measure_speed
+from kformer.trainer.taught_text import TaughtText
+from kformer.trainer.tokenizer import provide_tokenizer
+from kformer.training.averages import average_runs
+from kformer.training.defaults import choose_dropout, choose_ema
+from kformer.training.options import TrainOptions
+from kformer.translating.given import without_calibration
+from kformer.translator import Translator
+from kformer_cli.combinations import OF_THE_MODEL, OF_THE_VALIDATION
+from kformer_cli.declarations import TRAINING, default_of
+from kformer_cli.model_folders import PARTS
+from kformer_cli.wording import counted
+
+# The last training: its share of the epochs of effort 1, its share of the student's learning rate,
+# and its cooldown.
+LAST_EPOCHS, _LAST_RATE, _LAST_COOLDOWN = 8 / 28, 0.6, 0.5
+# A student sees more texts than its teachers did, so it needs less dropout.
+_LESS_DROPOUT, _LEAST_DROPOUT = 0.2, 0.1
+# How the sentences begin that tell what became of a training.
+_OUTCOMES = ("data:", "resume:", "stopped", "best:", "search:", "Ctrl-C", "SIGTERM")
+_VOCABULARY = ("tokenizer_type", "vocabulary_size", "separate_vocabularies")
+
+
+class PartMaker:
+    """Makes the parts of a training in `RUN/parts/`, one by one.
+
+    Args:
+        path: `pathlib.Path` of the run directory.
+        options: `TrainOptions`.
+        num_pairs: int. The lines of the training text.
+        report, show_progress, train: as for `kformer.trainer.effort.train_parts`.
+
+    Attributes:
+        measured: dict. What `measure_speed` returned, which the parts need.
+    """
+
+    def __init__(self, path, options, num_pairs, report, show_progress, train):
+        self._path, self._folder = path, path / PARTS
+        self._options, self._num_pairs = options, num_pairs
+        self._report, self._show_progress, self._train = report, show_progress, train
+        self._result, self.measured = None, None
+
+    def provide_tokenizer(self):
+        """Trains the tokenizer of all models, or finds it."""
+        tokenizer = provide_tokenizer(
+            self._folder, self._options, None, True, self._num_pairs, self._report
+        )
+        if not tokenizer.joint:
+            tokenizer.swapped().save(self._folder / "swapped-tokenizer")
+
+    def measure_speed(self):
+        """Returns what a few steps of effort 1 say about it, as `kformer.trainer.speed` does."""
+        options = {name: getattr(self._options, name) for name in TRAINING}
+        unused = ("valid_source", "valid_target", "guided_alignment", *OF_THE_VALIDATION)
+        options |= self._shared() | dict.fromkeys(unused)
+        return measure_speed(self._folder / "speed", options, self._train)
+
+    def teacher(self, share, direction, number):
+        """Trains a teacher.
+
+        Args:
+            share: float. Its epochs, as a share of those of effort 1.
+            direction: str. "forward" or "backward".
+            number: int from 1. The teachers differ in their seeds.
+        """
+        options = self._shared()
+        options["seed"] = (self._options.seed or 0) + number - 1
+        options["epochs"] = self._epochs(share)
+        swapped = self._folder / "swapped-tokenizer"
+        if direction == "backward":
+            for split in ("train", "valid"):
+                source, target = f"{split}_source", f"{split}_target"
+                options |= {source: options[target], target: options[source]}
+            options["tokenizer"] = swapped if swapped.exists() else options["tokenizer"]
+        run = self._train_part(f"{direction}-{number}", options)
+        if (direction, number) == ("forward", 1):
+            self._publish(run)
+
+    def text(self, forward, backward):
+        """Lets the teachers write the student's text.
+
+        Args:
+            forward, backward: int. The number of teachers of each direction.
+        """
+        runs = [
+            [self._folder / f"{direction}-{number}" for number in range(1, count + 1)]
+            for direction, count in (("forward", forward), ("backward", backward))
+        ]
+        text = TaughtText(self._folder / "text", *runs, self._options, self._report)
+        count = text.write(*self._student_text().values())
+        self._report(f"effort: {counted(count, 'pair')} for the student")
+
+    def _student_text(self):
+        names = ("train_source", "train_target")
+        return {name: self._folder / "text" / f"student.{name[6:]}" for name in names}
+
+    def student(self, share):
+        """Trains the student.
+
+        Args:
+            share: float. The pairs that it sees, as a share of those that effort 1 sees.
+        """
+        options = self._shared() | self._student_text()
+        if options["dropout"] is None:
+            preset = options["preset"] or default_of("preset")
+            rate, _ = choose_dropout(preset, self._num_pairs)
+            options["dropout"] = max(_LEAST_DROPOUT, round(rate - _LESS_DROPOUT, 2))
+        own = count_pairs(TrainOptions(**options))
+        options["epochs"] = max(1, round(share * self.measured["epochs"] * self._num_pairs / own))
+        self._publish(self._train_part("student", options))
+
+    def last(self, count, number):
+        """Trains the student on the given pairs alone, since models wrote most of the others.
+
+        Args:
+            count: int. The number of such trainings.
+            number: int from 1. They differ in their seeds.
+        """
+        options = self._shared()
+        learnt = read_config(self._folder / "student")["training"]
+        options |= dict.fromkeys((*OF_THE_MODEL, "precision", "dropout", "warmup_steps"))
+        options["start_from"] = self._folder / "student"
+        options["seed"] = (self._options.seed or 0) + number
+        options["epochs"] = self._epochs(LAST_EPOCHS)
+        options["learning_rate"] = _LAST_RATE * learnt["learning_rate"]
+        options["cooldown"] = _LAST_COOLDOWN
+        steps = options["epochs"] * self.measured["steps_per_epoch"]
+        if options["ema"] is None:
+            options["ema"] = choose_ema(min(steps, options["steps"] or steps))
+        options["guided_alignment"] = self._options.guided_alignment
+        run = self._train_part(f"last-{number}", options)
+        if count == 1:
+            self._publish(run)
+
+    def average(self, count):
+        """Averages the last trainings, and takes what translates the validation set best.
+
+        Args:
+            count: int. The number of these trainings.
+        """
+        runs = [self._folder / f"last-{number}" for number in range(1, count + 1)]
+        model, tokenizer, config = average_runs(runs)
+        average = save_run(self._folder / "average", model, tokenizer, without_calibration(config))
+        shutil.copyfile(runs[0] / "history.csv", average / "history.csv")
+        best = average
+        if self._options.valid_source is not None:
+            scores = {run: self._bleu(run) for run in (average, *runs)}
+            best = max(scores, key=scores.get)
+            parts = ", ".join(f"{run.name} {score:.2f}" for run, score in scores.items())
+            self._report(f"effort: BLEU on the validation set: {parts}; the run has {best.name}")
+        self._publish(best)
+
+    def _bleu(self, run):
+        sources, references = validation_lines(self._options)
+        found = [each.text for each in Translator.load(run).translate(sources, batch_size=256)]
+        return corpus_bleu(found, references, suitable_tokenizer(references))
+
+    def result(self):
+        """The `TrainResult` of the last training, with the path of the run directory."""
+        if self._result is None:  # All parts were made before.
+            last = sorted(self._folder.glob("last-*"))
+            self.last(len(last), len(last))
+        return self._result._replace(path=self._path)
+
+    def _shared(self):
+        """The options of every part."""
+        options = {name: getattr(self._options, name) for name in TRAINING}
+        own = [name for name, option in TRAINING.items() if option.group == "Effort"]
+        options |= dict.fromkeys((*own, *_VOCABULARY, "guided_alignment"))
+        options["tokenizer"] = self._folder / "tokenizer"
+        if self.measured is not None:
+            options["batch_tokens"] = self.measured["batch_tokens"]
+        return options
+
+    def _epochs(self, share):
+        return max(1, round(share * self.measured["epochs"]))
+
+    def _train_part(self, name, options):
+        options, run = dict(options), self._folder / name
+        if options["log_dir"] is not None:
+            options["log_dir"] = pathlib.Path(options["log_dir"]) / name
+        is_taught = name.startswith(("student", "last"))
+        if is_taught and options["select"] is None and options["valid_source"] is not None:
+            # The likelihood of what people wrote falls while a student learns to write as its
+            # teachers do.
+            options["select"] = "bleu"
+        given = {key: value for key, value in options.items() if value is not None}
+        report = self._report if name == "forward-1" else self._report_outcome
+        settings = {"report": report, "show_progress": self._show_progress}
+        resume = (run / "config.json").exists()
+        self._result = self._train(run, resume=resume, **given, **settings)
+        return run
+
+    def _report_outcome(self, sentence):
+        # The settings of further parts are those of the first.
+        if sentence.startswith(_OUTCOMES):
+            self._report(sentence)
+
+    def _publish(self, run):
+        """Copies the run of a part to the run directory, so that it can be used from then on."""
+        config = {**read_config(run), "training": read_plan(self._folder), "part": run.name}
+        copy_run(run, self._path, config)

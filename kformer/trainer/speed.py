@@ -1,0 +1,61 @@
+"""Measures how fast a training is on this machine, before it begins."""
+
+import csv
+import shutil
+
+from kformer.data import ParallelDataset
+from kformer.data.preparation import prepare_cached
+from kformer.saving.run_directory import read_config
+from kformer.text import Tokenizer
+from kformer.training.defaults import choose_epochs
+from kformer.utils.backend import devices_in_use
+
+# The steps that are trained, and the last of them that count: the first ones compile.
+_STEPS, _COUNTED = 24, 12
+
+
+def measure_speed(run, options, train):
+    """Trains a few steps, and returns what they say about the whole training.
+
+    Args:
+        run: `pathlib.Path` of a run directory that is made, and removed at the end.
+        options: dict of the options of the training, with its tokenizer.
+        train: `train_run`.
+
+    Returns:
+        dict with `tokens_per_second` (float, target tokens), and of the whole training
+        `epoch_tokens` (int, target tokens of an epoch), `steps_per_epoch`, `batch_tokens` and
+        `epochs` (int).
+    """
+    shutil.rmtree(run, ignore_errors=True)
+    short = {"steps": _STEPS, "warmup_steps": 1, "epochs": None, "log_dir": None}
+    given = {name: value for name, value in {**options, **short}.items() if value is not None}
+    train(run, **given, report=lambda sentence: None, show_progress=False)
+    with open(run / "history.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))[-_COUNTED:]
+    tokens, seconds = (
+        sum(float(row[name]) for row in rows) for name in ("target_tokens", "seconds")
+    )
+    settled = read_config(run)["training"]
+    corpus = prepare_cached(
+        str(options["train_source"]),
+        str(options["train_target"]),
+        Tokenizer.load(options["tokenizer"]),
+        run / "data",
+        max_length=settled["max_length"],
+    )
+    steps = ParallelDataset.from_prepared(
+        corpus,
+        batch_tokens=settled["batch_tokens"],
+        packed=settled["packed"],
+        max_shapes=settled["max_shapes"] or 1,
+        num_devices=devices_in_use(),
+    ).steps_per_epoch
+    shutil.rmtree(run, ignore_errors=True)
+    return {
+        "tokens_per_second": round(tokens / seconds, 1),
+        "epoch_tokens": corpus.num_target_tokens,
+        "steps_per_epoch": steps,
+        "batch_tokens": settled["batch_tokens"],
+        "epochs": options["epochs"] or choose_epochs(steps, settled["accumulate"])[0],
+    }

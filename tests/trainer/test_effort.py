@@ -1,0 +1,250 @@
+"""`train_run` with an effort of 2 or 3: teachers, a student, last trainings."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+import kformer
+from kformer.saving import load_run, read_config
+from kformer.saving.run_directory import update_config
+from kformer.text import Tokenizer
+from kformer.trainer import TrainResult, effort_parts, speed, taught_text, train_run
+from kformer.trainer import effort as effort_module
+from kformer.trainer.effort_parts import PartMaker
+from kformer.trainer.resume import write_plan
+from kformer.training.options import TrainOptions
+from kformer.translation import Hypothesis, Translation
+from kformer.utils import files
+from tests.peers import to_numpy
+from tests.trainer.test_run import write_pairs, write_small_run
+
+SIZES = {
+    "num_encoder_layers": 1,
+    "num_decoder_layers": 1,
+    "hidden_dim": 16,
+    "intermediate_dim": 16,
+    "num_heads": 2,
+}
+SHORT = {"model_options": SIZES, "epochs": 2, "steps": 2, "show_progress": False}
+
+
+def train(path, texts, said=None, **options):
+    report = (lambda sentence: None) if said is None else said.append
+    return train_run(path, **{**SHORT, "vocabulary_size": 380, **texts, **options}, report=report)
+
+
+def weights_of(run):
+    return [to_numpy(variable) for variable in load_run(run)[0].trainable_variables]
+
+
+@pytest.fixture(autouse=True)
+def few_steps(monkeypatch):
+    monkeypatch.setattr(speed, "_STEPS", 3)
+    monkeypatch.setattr(speed, "_COUNTED", 1)
+
+
+def test_effort_2_makes_a_run_and_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
+    texts, said, run = write_pairs(tmp_path), [], tmp_path / "run"
+
+    def interrupted(self, *arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(PartMaker, "student", interrupted)
+        train(run, texts, said, effort=2)
+    assert read_config(run)["part"] == "forward-1"
+    taught = (run / "parts" / "text" / "student.target").read_bytes()
+    (forecast,) = [sentence for sentence in said if "on this machine" in sentence]
+    assert "where effort 1 takes" in forecast
+    result = train_run(run, resume=True, report=said.append, show_progress=False)
+    assert result.path == run and result.steps == 2
+    parts = [sentence for sentence in said if sentence.startswith("effort: part ")]
+    assert said.index(forecast) < said.index(parts[0])
+    assert [part.split(";")[0] for part in parts] == [
+        "effort: part 1 of 5, teacher",
+        "effort: part 2 of 5, teacher of the other direction",
+        "effort: part 3 of 5, translations",
+        "effort: part 4 of 5, student",
+        "effort: part 4 of 5, student",
+        "effort: part 5 of 5, last training on the given pairs",
+    ]
+    assert len([sentence for sentence in said if "measuring" in sentence]) == 1
+    assert (run / "parts" / "text" / "student.target").read_bytes() == taught
+    config = read_config(run)
+    assert config["part"] == "last-1" and config["training"]["effort"] == 2
+    assert config["training"]["train_source"] == "train.source"
+    for one, other in zip(weights_of(run), weights_of(run / "parts" / "last-1"), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert len(kformer.Translator.load(run)(["half past four"])) == 1
+    again = train_run(run, resume=True, report=said.append, show_progress=False)
+    assert again.path == run and again.steps == 2
+
+
+class Trainings:
+    """In place of `train_run`: makes runs without training, and keeps their options."""
+
+    def __init__(self, run):
+        self._run, self.options = run, {}
+
+    def __call__(self, path, *, resume=False, report=None, show_progress=None, **options):
+        self.options[path.name] = options
+        shutil.copytree(self._run, path)
+        (path / "history.csv").write_text("step,epoch,loss\n1,1,3.0\n")
+        return TrainResult(path, 1, {}, None)
+
+
+@pytest.fixture
+def trainings(tmp_path, monkeypatch):
+    texts = write_pairs(tmp_path)
+    run = write_small_run(tmp_path / "small", [texts["train_source"], texts["train_target"]])
+    update_config(run, {"training": {"learning_rate": 0.01}})
+    trainings = Trainings(run)
+
+    class Teacher:
+        def __init__(self, run):
+            self.name = run.name
+
+        def translate(self, texts, **options):
+            words = [Hypothesis(f"{self.name} {text}", 0.0, 0.0, []) for text in texts]
+            return [Translation([word], False) for word in words]
+
+    def train(effort, **options):
+        options = TrainOptions(**texts, effort=effort, vocabulary_size=380, **options)
+        parts = tmp_path / "run" / "parts"
+        write_plan(parts, options)
+        files.write_json(
+            parts / "done.json",
+            {
+                "speed": {
+                    "tokens_per_second": 100.0,
+                    "epoch_tokens": 900,
+                    "steps_per_epoch": 5,
+                    "batch_tokens": 512,
+                    "epochs": 28,
+                }
+            },
+        )
+        said = []
+        work = effort_module._Parts(tmp_path / "run", options, 160, said.append, False, trainings)
+        return work.run(), said
+
+    monkeypatch.setattr(taught_text.Translator, "load", Teacher)
+    trainings.texts, trainings.train, trainings.parts = texts, train, tmp_path / "run" / "parts"
+    return trainings
+
+
+@pytest.mark.any_backend
+def test_the_parts_have_the_texts_and_settings_that_they_need(trainings):
+    alone = trainings.parts.parent.parent / "alone"
+    alone.write_text("五点\n六点\n", encoding="utf-8")
+    _, said = trainings.train(2, monolingual_target=str(alone), seed=3, guided_alignment="auto")
+    texts, made = trainings.texts, trainings.options
+    assert list(made) == ["forward-1", "backward-1", "student", "last-1"]
+    for options in made.values():
+        assert not {"effort", "monolingual_target", "vocabulary_size"} & options.keys()
+        assert options["batch_tokens"] == 512
+    teacher, back, student, last = made.values()
+    assert (teacher["seed"], teacher["epochs"], "select" in teacher) == (3, 14, False)
+    assert teacher["train_source"] == back["train_target"] == texts["train_source"]
+    assert back["valid_target"] == texts["valid_source"]
+    assert teacher["tokenizer"] == back["tokenizer"] == student["tokenizer"]
+    source, target = (student[f"train_{side}"] for side in ("source", "target"))
+    assert (student["dropout"], student["select"]) == (0.1, "bleu")
+    lines = [path.read_text(encoding="utf-8").split("\n")[:-1] for path in (source, target)]
+    pairs = list(zip(*lines, strict=True))
+    assert ("<bt> backward-1 五点", "五点") in pairs
+    # As many pairs as effort 1 sees, and a third as many epochs of what is of one language alone.
+    assert student["epochs"] == round(28 * (160 + 2 / 3) / len(pairs))
+    assert last["train_source"] == texts["train_source"] and last["seed"] == 4
+    assert (last["epochs"], last["learning_rate"], last["cooldown"]) == (8, 0.6 * 0.01, 0.5)
+    assert last["start_from"] == trainings.parts / "student" and "tokenizer" not in last
+    assert last["guided_alignment"] == "auto" and "guided_alignment" not in student
+    assert [sentence for sentence in said if "part 1 of 5" in sentence]
+
+
+@pytest.mark.any_backend
+def test_sides_with_vocabularies_of_their_own_are_swapped(trainings):
+    trainings.train(2, separate_vocabularies=True)
+    forward, backward = (
+        Tokenizer.load(trainings.options[f"{name}-1"]["tokenizer"])
+        for name in ("forward", "backward")
+    )
+    assert not forward.joint
+    for text in ("half past four", "四点半"):
+        assert forward.tokenize([text]) == backward.tokenize([text], side="target")
+        assert forward.tokenize([text], side="target") == backward.tokenize([text])
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("best", ["average", "last-2"])
+def test_effort_3_takes_the_mean_if_it_translates_best(trainings, monkeypatch, best):
+    means = []
+
+    def average(runs):
+        means.extend(run.name for run in runs)
+        return load_run(runs[0])
+
+    monkeypatch.setattr(effort_parts, "average_runs", average)
+    scores = {"average": 20.0, "last-1": 10.0, "last-2": 20.0, "last-3": 15.0, best: 30.0}
+    monkeypatch.setattr(PartMaker, "_bleu", lambda self, run: scores[run.name])
+    result, said = trainings.train(3)
+    assert means == ["last-1", "last-2", "last-3"]
+    assert read_config(result.path)["part"] == best
+    assert f"{best} 30.00" in said[-1] and said[-1].endswith(f"the run has {best}")
+    assert [name for name in files.read_json(trainings.parts / "done.json") if name != "speed"] == [
+        *("forward-1", "forward-2", "forward-3", "backward-1", "backward-2", "text", "student"),
+        *("last-1", "last-2", "last-3", "average"),
+    ]
+    seeds = [trainings.options[f"{name}"]["seed"] for name in ("forward-1", "forward-2", "last-3")]
+    assert seeds == [0, 1, 3]
+
+
+@pytest.mark.any_backend
+def test_a_mistake_is_told_before_the_work_and_leaves_nothing(tmp_path):
+    texts = write_pairs(tmp_path)
+    with pytest.raises(ValueError, match="vocabulary_size=200000"):
+        train(tmp_path / "run", texts, effort=2, vocabulary_size=200_000)
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes").touch()
+    with pytest.raises(ValueError, match="is not empty and holds no training"):
+        train(tmp_path / "run", texts, effort=2)
+
+
+@pytest.mark.any_backend
+def test_a_training_of_parts_keeps_its_options(tmp_path, monkeypatch):
+    texts = write_pairs(tmp_path)
+    monkeypatch.setattr(effort_module._Parts, "prepare", lambda self: None)
+    monkeypatch.setattr(effort_module._Parts, "run", lambda self: self._options)
+    options = train(tmp_path / "run", texts, effort=2)
+    assert options.effort == 2
+    with pytest.raises(ValueError, match="holds a training already: go on with it by resume=True"):
+        train(tmp_path / "run", texts, effort=2)
+    with pytest.raises(ValueError, match="began with effort=2 and can only go on with that, not"):
+        train(tmp_path / "run", texts, effort=3, resume=True)
+    with pytest.raises(ValueError, match="as long as it began with: leave epochs out"):
+        train_run(tmp_path / "run", epochs=7, resume=True)
+    assert train_run(tmp_path / "run", keep=3, resume=True).keep == 3
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"monolingual_target": "m"}, "^monolingual_target is for teachers, which a training has"),
+        (
+            {"back_translation": "beam", "effort": 2},
+            "^back_translation is about text in",
+        ),
+        ({"effort": 2, "start_from": "r"}, "^effort 2 trains its own teachers .* out start_from"),
+        (
+            {"effort": 3, "teachers": ["r"]},
+            "^effort 3 trains its own .* leave out teachers",
+        ),
+        ({"effort": 4}, "^effort must be a whole number from 1 to 3, but 4 was given"),
+    ],
+)
+def test_options_that_do_not_fit_an_effort_are_refused(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        train_run(tmp_path / "run", train_source="a", train_target="b", **options)
