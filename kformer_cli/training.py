@@ -14,7 +14,7 @@ from kformer_cli.checks import check_output, check_run, check_sides, check_text,
 from kformer_cli.combinations import check_combinations
 from kformer_cli.declarations import TRAINING
 from kformer_cli.environment import Interrupted, quiet_imports
-from kformer_cli.model_folders import check_new_run
+from kformer_cli.model_folders import PARTS, check_new_run
 from kformer_cli.options import (
     BACKEND_HELP,
     MACHINE,
@@ -254,9 +254,11 @@ def _interrupted(run, error):
 
     code = 128 + getattr(error, "signal_number", signal.SIGINT)
     command = f"`kformer train --output {run} --resume`"
-    if not (run / "config.json").exists():
+    if not any((run / name).exists() for name in ("config.json", PARTS)):
         return Interrupted("interrupted before the training began; nothing was written.", code)
     checkpoint = latest_checkpoint(run)
+    if (run / PARTS).is_dir():
+        return Interrupted(f"interrupted; {command} goes on with the part that it was at.", code)
     if checkpoint is None:
         return Interrupted(
             f"interrupted before the first checkpoint; {command} begins at step 0.", code

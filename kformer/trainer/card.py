@@ -80,8 +80,17 @@ def _training(run, training):
         with open(history, encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         if rows:
-            yield "## Training\n\n" + "\n".join(_facts(rows))
+            facts = [*_efforts(training), *_facts(rows)]
+            yield "## Training\n\n" + "\n".join(facts)
     yield f"Made again by:\n\n```sh\n{_command(training)}\n```"
+
+
+def _efforts(training):
+    if (training.get("effort") or 1) != 1:
+        yield (
+            f"- a student of teachers that were trained on the same text (effort "
+            f"{training['effort']}); the numbers are those of its last training"
+        )
 
 
 def _facts(rows):

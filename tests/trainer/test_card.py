@@ -75,3 +75,13 @@ def test_the_card_of_an_imported_model_has_its_origin(run):
     card = model_card(run)
     assert "are those of Helsinki-NLP/opus-mt-en-de, revision c0ffee" in card
     assert "kformer train" not in card and "language" not in card.split("---")[1]
+
+
+def test_the_card_of_an_effort_says_that_its_numbers_are_those_of_the_last_training(run):
+    assert "effort" not in model_card(run).replace("--effort", "")
+    config = kformer.saving.read_config(run)
+    config["training"] = {**config["training"], "effort": 2}
+    kformer.saving.run_directory.write_config(run, config)
+    card = model_card(run)
+    assert "- a student of teachers that were trained on the same text (effort 2)" in card
+    assert "--effort 2" in card

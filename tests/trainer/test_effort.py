@@ -16,6 +16,7 @@ from kformer.trainer.resume import write_plan
 from kformer.training.options import TrainOptions
 from kformer.translation import Hypothesis, Translation
 from kformer.utils import files
+from kformer_cli.main import main
 from tests.peers import to_numpy
 from tests.trainer.test_run import write_pairs, write_small_run
 
@@ -210,6 +211,23 @@ def test_a_mistake_is_told_before_the_work_and_leaves_nothing(tmp_path):
     (tmp_path / "run" / "notes").touch()
     with pytest.raises(ValueError, match="is not empty and holds no training"):
         train(tmp_path / "run", texts, effort=2)
+
+
+@pytest.mark.any_backend
+def test_the_command_says_that_an_interrupted_training_of_parts_can_go_on(tmp_path, monkeypatch):
+    texts, said = write_pairs(tmp_path), []
+
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(effort_module._Parts, "prepare", lambda self: None)
+    monkeypatch.setattr(effort_module._Parts, "run", interrupted)
+    monkeypatch.setattr("sys.stderr.write", said.append)
+    files = [f"--{name.replace('_', '-')}={path}" for name, path in texts.items()]
+    run = tmp_path / "run"
+    assert main(["train", "--effort=2", *files, "--output", str(run)]) == 130
+    command = f"`kformer train --output {run} --resume` goes on with the part that it was at."
+    assert command in "".join(said)
 
 
 @pytest.mark.any_backend
