@@ -15,6 +15,7 @@ from kformer_cli.declared_option import (
     VALIDATION,
     Option,
 )
+from kformer_cli.fine_tuning_options import FINE_TUNING
 
 BACKENDS = ("tensorflow", "jax", "torch")
 # What each backend reads when it is imported. PyTorch and NumPy read OMP_NUM_THREADS.
@@ -145,14 +146,6 @@ _GROUPS = {
             metavar="KIND",
         ),
         Option(
-            "start_from",
-            PATH,
-            "A run directory whose model and tokenizer are trained further on this text, with a "
-            "new optimizer (fine-tuning).",
-            unset="a new model",
-            metavar="RUN",
-        ),
-        Option(
             "made_for",
             str,
             "The system that the model will be exported to, so that its kind fits: the library "
@@ -202,6 +195,7 @@ _GROUPS = {
             metavar="FILE|auto",
         ),
     ],
+    "Fine-tuning": FINE_TUNING,
     "Noise": [
         Option(
             "dropout",

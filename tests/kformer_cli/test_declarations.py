@@ -17,7 +17,13 @@ from kformer.models import PRESETS
 from kformer.saving.checkpoints import save_checkpoint
 from kformer.text.sentencepiece_training import MODEL_TYPES
 from kformer.training import Checkpoint, MaskedCrossentropy
-from kformer_cli import declarations, declared_option, option_names, serving_options
+from kformer_cli import (
+    declarations,
+    declared_option,
+    fine_tuning_options,
+    option_names,
+    serving_options,
+)
 from kformer_cli.app import app
 from kformer_cli.declarations import TRAINING
 from kformer_cli.declared_option import Option
@@ -30,13 +36,17 @@ def default(function, name):
     return inspect.signature(function).parameters[name].default
 
 
-@pytest.mark.parametrize("module", [declarations, declared_option, option_names, serving_options])
+@pytest.mark.parametrize(
+    "module",
+    [declarations, declared_option, fine_tuning_options, option_names, serving_options],
+)
 def test_the_standard_library_is_enough(module):
     tree = ast.parse(pathlib.Path(module.__file__).read_text(encoding="utf-8"))
     nodes = list(ast.walk(tree))
     names = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
     names |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    own = {module.__name__ for module in (declared_option, declarations, serving_options)}
+    modules = (declared_option, declarations, fine_tuning_options, serving_options)
+    own = {module.__name__ for module in modules}
     assert names <= {*sys.stdlib_module_names} | own
 
 
@@ -75,6 +85,8 @@ def test_python_and_the_command_line_have_the_same_defaults():
         ("keep", Checkpoint, "keep"),
         ("keep", save_checkpoint, "keep"),
         ("teacher_weight", MaskedCrossentropy, "teacher_weight"),
+        ("lora_alpha", kformer.training.enable_lora, "alpha"),
+        ("general_share", kformer.data.MixedCorpus, "share"),
         ("label_smoothing", kformer.training.paper_recipe, "label_smoothing"),
         ("select", kformer.training.BestModel, "measure"),
     ):
