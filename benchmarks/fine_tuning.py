@@ -25,17 +25,14 @@ Files in DIR are used again: it belongs to one set of options, and an interrupte
 
 import argparse
 import json
-import os
 import pathlib
 import re
 import shutil
-import subprocess
 import sys
-import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from benchmarks.inference import cpu_name  # noqa: E402
+from benchmarks.measured import measured  # noqa: E402
 from benchmarks.multi30k import kformer  # noqa: E402
 from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
 
@@ -90,25 +87,15 @@ def train(options, run, *arguments):
     record = run.with_suffix(".json")
     if not record.exists():
         shutil.rmtree(run, ignore_errors=True)
-        settings = ["--seed", options.seed, "--no-choose-search", "--backend", options.backend]
-        settings += ["--threads", options.threads] if options.threads else []
-        command = [sys.executable, "-m", "kformer_cli", "train", "--output", run, *arguments]
-        begin = time.perf_counter()
-        with open(run.with_suffix(".log"), "w", encoding="utf-8") as log:
-            process = subprocess.Popen(
-                list(map(str, command + settings)),
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-                stdout=log,
-                stderr=log,
-            )
-            _, status, usage = os.wait4(process.pid, 0)
-        text = run.with_suffix(".log").read_text(encoding="utf-8")
-        if status:
-            raise SystemExit(f"{run.name} failed:\n{text[-2000:]}")
+        settings = ("--seed", options.seed, "--no-choose-search")
+        machine = {"backend": options.backend, "threads": options.threads}
+        log = run.with_suffix(".log")
+        found = measured(log, "train", "--output", run, *arguments, *settings, **machine)
+        seconds, memory, text = found
         share = re.search(r"parameters train \(([\d.]+) %\)", text)
         spent = {
-            "seconds": round(time.perf_counter() - begin),
-            "memory": round(usage.ru_maxrss / 1024),
+            "seconds": round(seconds),
+            "memory": round(memory),
             "share": float(share[1]) if share else 100.0,
         }
         record.write_text(json.dumps(spent), encoding="utf-8")

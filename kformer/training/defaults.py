@@ -202,6 +202,7 @@ def settle_course(options, facts):
         settings.choose("epochs", epochs, f"length: {length}: {reason}")
     if facts.is_validated:
         what = "BLEU" if options.select == "bleu" else "negative log-likelihood"
+        what = f"mean {what} of both sets" if options.general_valid_source else what
         patience, reason = choose_patience(facts.steps_per_epoch, options.valid_every)
         sentence = f"stopping: before that end, if {patience} validations in a row bring no better "
         settings.choose("patience", patience, f"{sentence}{what}{reason}")
