@@ -6,6 +6,7 @@ This module needs the standard library alone, as `kformer_cli.declarations` does
 import importlib.util
 
 from kformer_cli.declarations import default_of
+from kformer_cli.fine_tuning_checks import check_fine_tuning
 from kformer_cli.option_names import named
 
 _VOCABULARY = ("tokenizer_type", "vocabulary_size", "separate_vocabularies")
@@ -35,7 +36,14 @@ def check_combinations(options):
             f"Packed batches all have one shape: leave out {named('max_shapes')}="
             f"{options.max_shapes}, or {named('packed')}."
         )
-    for check in (_check_files, _check_start, _check_tokenizer, _check_teachers, _check_effort):
+    for check in (
+        _check_files,
+        _check_start,
+        check_fine_tuning,
+        _check_tokenizer,
+        _check_teachers,
+        _check_effort,
+    ):
         check(options)
 
 

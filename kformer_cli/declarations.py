@@ -8,7 +8,6 @@ its options.
 import dataclasses
 import os
 
-from kformer_cli.declared_effort import EFFORT
 from kformer_cli.declared_option import (
     NEW_MODEL,
     NEW_TOKENIZER,
@@ -16,6 +15,8 @@ from kformer_cli.declared_option import (
     VALIDATION,
     Option,
 )
+from kformer_cli.effort_options import EFFORT
+from kformer_cli.fine_tuning_options import FINE_TUNING
 
 BACKENDS = ("tensorflow", "jax", "torch")
 # What each backend reads when it is imported. PyTorch and NumPy read OMP_NUM_THREADS.
@@ -146,14 +147,6 @@ _GROUPS = {
             metavar="KIND",
         ),
         Option(
-            "start_from",
-            PATH,
-            "A run directory whose model and tokenizer are trained further on this text, with a "
-            "new optimizer (fine-tuning).",
-            unset="a new model",
-            metavar="RUN",
-        ),
-        Option(
             "made_for",
             str,
             "The system that the model will be exported to, so that its kind fits: the library "
@@ -204,6 +197,7 @@ _GROUPS = {
         ),
     ],
     "Effort": EFFORT,
+    "Fine-tuning": FINE_TUNING,
     "Noise": [
         Option(
             "dropout",

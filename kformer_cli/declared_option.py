@@ -10,7 +10,7 @@ import os
 
 # When an option's default applies; without a condition it always does.
 NEW_MODEL, NEW_TOKENIZER, VALIDATION = "new model", "new tokenizer", "validation"
-TEACHERS = "teachers"
+TEACHERS, LORA, GENERAL = "teachers", "adapters", "general text"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Option:
             means that nothing is done.
         group: str, the heading in `kformer train --help`.
         applies: condition of that default: `None` (always), `NEW_MODEL` (without start_from),
-            `NEW_TOKENIZER`, `VALIDATION` or `TEACHERS`.
+            `NEW_TOKENIZER`, `VALIDATION`, `TEACHERS`, `LORA` or `GENERAL`.
         unset: str, what an unset option means, where `default` does not show it; `""` if there is
             nothing to tell.
         least, most: bounds that are allowed values.
@@ -95,6 +95,7 @@ class Option:
             return kinds[self.type]
         if self.above is not None:
             bounds = f"above {self.above}"
+            bounds += "" if self.below is None else f" and below {self.below}"
             bounds += "" if self.most is None else f" and at most {self.most}"
         elif self.below is not None:
             bounds = f"in [{self.least}, {self.below})"

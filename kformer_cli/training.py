@@ -14,6 +14,7 @@ from kformer_cli.checks import check_output, check_run, check_sides, check_text,
 from kformer_cli.combinations import check_combinations
 from kformer_cli.declarations import TRAINING
 from kformer_cli.environment import Interrupted, quiet_imports
+from kformer_cli.fine_tuning_options import TEXTS
 from kformer_cli.model_folders import PARTS, check_new_run
 from kformer_cli.options import (
     BACKEND_HELP,
@@ -235,7 +236,7 @@ def _check_files(output, settings, resume):
     if output.exists() and not output.is_dir():
         raise NotADirectoryError(f"{output} is a file, so no run directory can be made there.")
     flags = {name: f"--{TRAINING[name].flag}" for name in settings}
-    for names in (("valid_source", "valid_target"), ("train_source", "train_target")):
+    for names in TEXTS:
         check_sides([(settings[name], flags[name]) for name in names])
     if settings["guided_alignment"] not in (None, "auto"):
         flag = flags["guided_alignment"]

@@ -151,3 +151,30 @@ def test_a_student_of_two_teachers(tmp_path, recipe):
     assert len(taught[0]) == len(taught[1]) and set(zip(*given, strict=True)) <= set(
         zip(*taught, strict=True)
     )
+
+
+@pytest.mark.any_backend
+def test_the_texts_and_methods_of_fine_tuning(tmp_path):
+    from benchmarks import fine_tuning
+
+    for name, languages in (("old", ("de", "en")), ("new", ("zh", "en"))):
+        (tmp_path / name).mkdir()
+        for part, count in (("train", 9), ("val", 2), ("test", 3)):
+            for language in languages:
+                lines = (f"{name} {part} {language} {i}\n" for i in range(count))
+                (tmp_path / name / f"{part}.{language}").write_text("".join(lines))
+    options = argparse.Namespace(old=tmp_path / "old", new=tmp_path / "new", work=tmp_path)
+    options.old_source, options.new_source, options.target = "de", "zh", "en"
+    options.old_test = options.new_test = "test"
+    options.pairs, options.seen = 4, 3
+    text = fine_tuning.write_texts(options)
+    read = {path.name: path.read_text().splitlines() for path in text.iterdir()}
+    # What the first model has seen of the new text is no part of the fine-tuning.
+    assert read["new-train.source"] == [f"new train zh {i}" for i in range(4)]
+    assert read["first.target"][3:] == ["old train en 3", *(f"new train en {i}" for i in (6, 7, 8))]
+    assert len(read["both.source"]) == 18
+    assert fine_tuning.method_arguments("full", text, "old") == []
+    assert fine_tuning.method_arguments("lora-8", text, "old") == ["--lora-rank", "8"]
+    mixed = fine_tuning.method_arguments("mixed-lora-32", text, "new")
+    assert mixed[:3] == ["--lora-rank", "32", "--general-source"]
+    assert mixed[3] == text / "new-train.source" and "--general-valid-target" in mixed

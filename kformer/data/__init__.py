@@ -1,6 +1,7 @@
 """Pairs of text as deterministic, length-bucketed batches."""
 
 from kformer.data.corpus import PreparedCorpus
+from kformer.data.mixed_corpus import MixedCorpus
 from kformer.data.parallel_dataset import ParallelDataset
 from kformer.data.preparation import prepare
 from kformer.data.soft_targets import SoftTargets
@@ -9,6 +10,7 @@ from kformer.data.word_alignment import align_words, alignment_error_rate
 from kformer.utils.moved import moved_names
 
 __all__ = [
+    "MixedCorpus",
     "ParallelDataset",
     "PreparedCorpus",
     "SoftTargets",

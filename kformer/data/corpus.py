@@ -139,8 +139,8 @@ class PreparedCorpus:
         """
         if not 0 <= index < self.num_pairs:
             raise IndexError(f"Pair {index} is not in a corpus of {self.num_pairs} pairs.")
-        begin, end = self._offsets[side].read([(index, 2)]).tolist()
-        return self._ids[side].read([(begin, end - begin)])
+        begins, lengths = self.spans(side, np.array([index]))
+        return self._ids[side].read([(int(begins[0]), int(lengths[0]))])
 
     def lengths(self, side):
         """Number of tokens of every pair on `side`, special tokens included: uint32 array
@@ -150,6 +150,22 @@ class PreparedCorpus:
         for begin, offsets in self._offset_parts(side):
             lengths[begin : begin + len(offsets) - 1] = np.diff(offsets)
         return lengths
+
+    def planned_lengths(self, side):
+        """The most tokens of every pair on `side` in any epoch: uint32 array [num_pairs]."""
+        return self.lengths(side)
+
+    def in_epoch(self, pairs, epoch):
+        """The pairs that an epoch has in place of those of the plan of batches: here the same.
+
+        Args:
+            pairs: int array [n] of indices below `num_pairs`.
+            epoch: int.
+
+        Returns:
+            int array [n] of pair indices.
+        """
+        return pairs
 
     def _offset_parts(self, side):
         """Index of the first pair and offsets of one part of the corpus after the other."""

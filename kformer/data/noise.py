@@ -85,6 +85,7 @@ class NoisyReader:
         """Finds out how much longer the sentences of a side become."""
         last = self.corpus.num_pairs - 1
         pairs = np.unique(np.linspace(0, last, _SAMPLED_PAIRS).astype(np.int64))
+        pairs = self.corpus.in_epoch(pairs, 0)
         rows = [self.corpus.ids(side, int(pair)) for pair in pairs]
         before = np.array([len(row) for row in rows])
         after = np.array([len(row) for row in sampler(rows, pairs)])
@@ -97,7 +98,7 @@ class NoisyReader:
 
     def planned_lengths(self, side):
         """The most tokens that each pair may have on a side, uint32 array `[num_pairs]`."""
-        lengths = self.corpus.lengths(side)
+        lengths = self.corpus.planned_lengths(side)
         if not self.samples:
             return lengths
         return self._longest(side, lengths).astype(np.uint32)

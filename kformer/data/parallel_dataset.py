@@ -293,7 +293,9 @@ class ParallelDataset(keras.utils.PyDataset):
         Args:
             step: int of at least 0. The global step.
         """
-        return self._plan.batch(operator.index(step), self.host)[1]
+        step = operator.index(step)
+        pairs = self._plan.batch(step, self.host)[1]
+        return self.corpus.in_epoch(pairs, step // self.steps_per_epoch)
 
     def count_tokens(self, step):
         """The number of real target tokens in a batch; free soon after the batch was read.
@@ -308,6 +310,7 @@ class ParallelDataset(keras.utils.PyDataset):
     def _bucket_batch(self, step):
         bucket, pairs = self._plan.batch(step, self.host)
         epoch = step // self.steps_per_epoch
+        pairs = self.corpus.in_epoch(pairs, epoch)
         source_ids, _ = self._reader.gather(
             "source", pairs, (bucket.rows, bucket.source_length), epoch
         )
@@ -324,15 +327,15 @@ class ParallelDataset(keras.utils.PyDataset):
 
     def _packed_batch(self, step):
         bucket, pairs, counts = self._plan.batch(step, self.host)
+        epoch = step // self.steps_per_epoch
+        pairs = self.corpus.in_epoch(pairs, epoch)
         shapes = {
             "source": (bucket.rows, bucket.source_length),
             "target": (bucket.rows, bucket.target_length),
         }
         ids, segments = {}, {}
         for side, shape in shapes.items():
-            ids[side], lengths = self._reader.gather(
-                side, pairs, shape, step // self.steps_per_epoch, counts
-            )
+            ids[side], lengths = self._reader.gather(side, pairs, shape, epoch, counts)
             segments[side] = segment_numbers(lengths, counts, shape)
         labels, numbers = ids["target"], segments["target"]
         # Shifted right by one in each segment.

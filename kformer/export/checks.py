@@ -2,8 +2,7 @@
 
 import importlib.util
 
-import keras
-
+from kformer.layers.low_rank import layers_inside
 from kformer.models.config import variants_of
 from kformer_cli.export_formats import FORMATS
 
@@ -49,9 +48,15 @@ def check_layers(model, format, known=()):
             has, as in `variants_of`.
 
     Raises:
-        ValueError: an option of the model is not one of the paper's Transformer, or a layer is
-            quantized: its weights are integers that mean nothing without the scales beside them.
+        ValueError: an option of the model is not one of the paper's Transformer, the model has
+            LoRA adapters, or a layer is quantized: its weights are integers that mean nothing
+            without the scales beside them.
     """
+    if model.lora is not None:
+        raise ValueError(
+            f"The model has LoRA adapters, which {format} does not know here; export what "
+            "kformer.training.merge_lora makes of it."
+        )
     variants = variants_of(model.get_config(), known)
     if variants:
         raise ValueError(
@@ -64,31 +69,6 @@ def check_layers(model, format, known=()):
                 f"The layer '{layer.name}' is quantized ({layer.quantization_mode}), which cannot "
                 f"be exported to {format}; export the model as it was before it was quantized."
             )
-
-
-def layers_inside(layer):
-    """All layers in a layer's attributes, at any depth, each once.
-
-    Args:
-        layer: `keras.layers.Layer`. It is not among them itself.
-
-    Returns:
-        List of layers.
-    """
-    layers, seen, waiting = [], {id(layer)}, [vars(layer)]
-    while waiting:
-        value = waiting.pop()
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        if isinstance(value, keras.layers.Layer):
-            layers.append(value)
-            waiting.append(vars(value))
-        elif isinstance(value, dict):
-            waiting.extend(value.values())
-        elif isinstance(value, list | tuple):
-            waiting.extend(value)
-    return layers
 
 
 def forbidden_ids(model, search):

@@ -3,6 +3,8 @@
 import importlib
 import pathlib
 
+from kformer.models.lora import merge_lora
+from kformer.translator import Translator
 from kformer.utils.checks import check_choice
 from kformer.utils.types import Path
 from kformer_cli.export_formats import FORMATS, ExportFormat
@@ -14,7 +16,7 @@ def export(translator, path: Path, format: str = "saved_model", **options) -> pa
     """Writes a translator's model in a format.
 
     Args:
-        translator: `kformer.Translator`.
+        translator: `kformer.Translator`. LoRA adapters of its model are merged.
         path: path. The folder to write.
         format: str, default "saved_model". A name in `FORMATS`.
         **options: arguments of the format's function.
@@ -35,4 +37,8 @@ def export(translator, path: Path, format: str = "saved_model", **options) -> pa
     """
     entry = FORMATS[check_choice("format", format, FORMATS)]
     function = getattr(importlib.import_module(entry.module), entry.function)
+    merged = merge_lora(translator.model)
+    if merged is not translator.model:
+        parts = ("tokenizer", "options", "config", "dtype")
+        translator = Translator(merged, *(getattr(translator, name) for name in parts))
     return function(translator, path, **options)

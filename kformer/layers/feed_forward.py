@@ -7,6 +7,7 @@ from kformer.layers.counter_hash import derive_seed, settled_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.initializers import seeded
 from kformer.layers.inputs import ReadsLists
+from kformer.layers.low_rank import adapted
 from kformer.layers.products import product_dtype
 from kformer.layers.shapes import flat, linear, unflat
 from kformer.utils.checks import check_choice
@@ -109,13 +110,14 @@ class FeedForward(ReadsLists):
         # As rows, so that a graph reshapes once and fuses product, bias and activation.
         x = flat(inputs)
         if self.gated:
-            hidden = self._activate(_dense(self.gate, x)) * _dense(self.intermediate, x)
+            hidden = self._activate(self._project("gate", x)) * self._project("intermediate", x)
         else:
-            hidden = self._activate(_dense(self.intermediate, x))
-        return unflat(
-            _dense(self.output_projection, self.activation_dropout(hidden, training=training)),
-            inputs,
-        )
+            hidden = self._activate(self._project("intermediate", x))
+        hidden = self.activation_dropout(hidden, training=training)
+        return unflat(self._project("output_projection", hidden), inputs)
+
+    def _project(self, name, x):
+        return adapted(self, name, x, _dense(getattr(self, name), x))
 
     def _activate(self, x):
         if self.activation.startswith("gelu"):

@@ -12,6 +12,7 @@ from kformer.layers.initializers import seeded
 from kformer.layers.inputs import ReadsLists, check_rank
 from kformer.layers.linear_attention import LinearAttention
 from kformer.layers.local_attention import LocalAttention
+from kformer.layers.low_rank import adapted
 from kformer.layers.masks import after_padding, both, combine_masks
 from kformer.layers.relative_positions import check_rotary_size, rotate_positions
 from kformer.layers.shapes import linear, reshape
@@ -218,7 +219,8 @@ class MultiHeadAttention(ReadsLists):
         # `compute_cache` runs outside `__call__`, where Keras does not autocast variables.
         bias = getattr(self, f"{name}_bias")
         bias = None if bias is None else ops.cast(bias, self.compute_dtype)
-        return linear(inputs, ops.cast(getattr(self, f"{name}_kernel"), self.compute_dtype), bias)
+        kernel = ops.cast(getattr(self, f"{name}_kernel"), self.compute_dtype)
+        return adapted(self, name, inputs, linear(inputs, kernel, bias))
 
     def _split_heads(self, x):
         """`[B, T, N H]` -> `[B, N, T, H]`, for as many heads as there are"""

@@ -7,6 +7,7 @@ from kformer.layers.inputs import check_rank, of_list
 from kformer.layers.products import training_products
 from kformer.models.config import check_packing
 from kformer.models.guided_alignment import alignment_loss, recording_attention
+from kformer.models.lora import enable_lora
 from kformer.models.loss_without_logits import ProjectingModel
 from kformer.models.several_devices import check_devices
 from kformer.utils.backend import num_replicas
@@ -25,6 +26,8 @@ class SequenceModel(ProjectingModel):
         """The label that losses and metrics without a `pad_id` ignore, beside negative labels."""
         return self.pad_id
 
+    # Rank and alpha of the adapters; `enable_lora` sets them.
+    lora = None
     # A metric or None. A callback may set it, to receive the loss of each batch.
     loss_observer = None
 
@@ -210,7 +213,7 @@ class SequenceModel(ProjectingModel):
             raise TypeError(
                 f"{type(self).__name__} has no rate {', '.join(sorted(unknown))} to change."
             )
-        return self._copy(rates if seed is None else {**rates, "seed": seed})
+        return self.copy_with(rates if seed is None else {**rates, "seed": seed})
 
     def with_precision(self, dtype):
         """Copies the model with another precision, such as for training on a GPU.
@@ -227,9 +230,17 @@ class SequenceModel(ProjectingModel):
         model = kformer.Transformer(1000).with_precision("mixed_bfloat16")
         ```
         """
-        return self._copy({"dtype": dtype})
+        return self.copy_with({"dtype": dtype})
 
-    def _copy(self, changes):
+    def copy_with(self, changes):
+        """Copies the model with changes to its configuration that leave its weights as they are.
+
+        Args:
+            changes: dict. The entries of `get_config` that change.
+
+        Returns:
+            A model of the same class with the same weights, not compiled.
+        """
         copy = type(self).from_config({**self.get_config(), **changes})
         own = {weight.path: weight for weight in self.weights}
         for weight in copy.weights:
@@ -245,11 +256,17 @@ class SequenceModel(ProjectingModel):
             "name": self.name,
             "trainable": self.trainable,
             "dtype": self.policy_name,
+            **({} if self.lora is None else {"lora": list(self.lora)}),
         }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        return cls(**config)
+        config = dict(config)
+        lora = config.pop("lora", None)
+        model = cls(**config)
+        if lora is not None:
+            enable_lora(model, *lora)
+        return model
 
 
 def checked_inputs(model, inputs, axes):

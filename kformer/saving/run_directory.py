@@ -13,6 +13,7 @@ import os
 import pathlib
 import shutil
 
+from kformer.models.lora import merge_lora
 from kformer.saving.model_files import load_model, save_model
 from kformer.text import Tokenizer
 from kformer.text.folder import move_folder
@@ -40,7 +41,7 @@ def save_run(path, model, tokenizer, config=None):
 
     Args:
         path: path of the run directory. It is made if it is missing.
-        model: a built Keras model.
+        model: a built Keras model. LoRA adapters are merged into its weights.
         tokenizer: a `kformer.Tokenizer`.
         config: dict of JSON values, default `None` (empty), such as the options of the training.
             It must not have the keys `format_version` and `checksum`.
@@ -72,7 +73,7 @@ def save_run(path, model, tokenizer, config=None):
         finish_saving(path)
         with files.new_folder(path / _NEW_PARTS) as parts:
             tokenizer.save(parts / "tokenizer")
-            save_model(model, parts / "model.keras", with_optimizer=False)
+            save_model(merge_lora(model), parts / "model.keras", with_optimizer=False)
             write_config(parts, config)
         finish_saving(path)
     return path

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from kformer.saving.run_directory import read_config
 from kformer.utils.types import Path
 from kformer_cli.declarations import TRAINING
+from kformer_cli.fine_tuning_options import TEXTS
 from kformer_cli.wording import counted
 
 
@@ -71,7 +72,8 @@ def _header(languages, license):
 def _training(run, training):
     files = [
         f"- {name.replace('_', ' ')}: `{training[name]}`"
-        for name in ("train_source", "train_target", "valid_source", "valid_target")
+        for names in reversed(TEXTS)
+        for name in names
         if training.get(name)
     ]
     yield "## Data\n\n" + "\n".join(files)

@@ -2,7 +2,13 @@
 
 import pathlib
 
-from kformer.data import ParallelDataset, SoftTargets, TokenAlignments, align_words
+from kformer.data import (
+    MixedCorpus,
+    ParallelDataset,
+    SoftTargets,
+    TokenAlignments,
+    align_words,
+)
 from kformer.data.preparation import prepare_cached
 from kformer.data.word_alignment import pharaoh, read_pharaoh
 from kformer.distillation.soft_targets import soft_targets
@@ -11,6 +17,8 @@ from kformer.utils.backend import devices_in_use
 from kformer.utils.files import replacing
 from kformer.utils.lines import read_lines
 from kformer.utils.progress import Progress
+from kformer_cli.declarations import default_of
+from kformer_cli.fine_tuning_options import TEXTS
 from kformer_cli.text_files import check_readable, check_same_length, count_lines
 from kformer_cli.wording import counted
 
@@ -36,7 +44,7 @@ def count_pairs(options):
         ValueError: a file is empty, or the two sides differ in length.
     """
     count = None
-    for names in (("valid_source", "valid_target"), ("train_source", "train_target")):
+    for names in TEXTS:
         paths = [getattr(options, name) for name in names]
         if paths[0] is None:
             continue
@@ -133,6 +141,12 @@ class TextOfTraining:
         self._path, self._tokenizer = path, tokenizer
         self._max_length, self._report = max_length, report
         self.corpus = self._prepared(options.train_source, options.train_target)
+        if options.general_source is not None:
+            general = self._prepared(options.general_source, options.general_target)
+            share = options.general_share or default_of("general_share")
+            self.corpus = MixedCorpus(self.corpus, general, share, options.seed or 0)
+            sample = f"a new sample of {general.num_pairs:,} in every epoch"
+            report(f"general: {counted(self.corpus.num_general, 'pair')}, {sample}")
 
     def _prepared(self, source, target):
         return prepare_cached(
@@ -169,7 +183,8 @@ class TextOfTraining:
             teachers: list of models whose predictions must still be computed.
 
         Returns:
-            Tuple of two `ParallelDataset`; the second is `None` without a validation set.
+            Tuple of three `ParallelDataset`, for training, validation and general validation; those
+            without a text are `None`.
         """
         settings = {"batch_tokens": options.batch_tokens, "packed": options.packed}
         settings["num_devices"] = devices_in_use()
@@ -190,14 +205,16 @@ class TextOfTraining:
             self.corpus, **settings, **noise, max_shapes=max_shapes, seed=seed
         )
         self._report(f"data: {train.summary()}")
-        if options.valid_source is None:
-            return train, None
-        max_shapes = min(max_shapes, _VALIDATION_SHAPES)
-        corpus = self._prepared(options.valid_source, options.valid_target)
-        valid = ParallelDataset.from_prepared(
-            corpus, **settings, max_shapes=max_shapes, shuffle=False
+        settings |= {"max_shapes": min(max_shapes, _VALIDATION_SHAPES), "shuffle": False}
+        return train, *(
+            None
+            if source is None
+            else ParallelDataset.from_prepared(self._prepared(source, target), **settings)
+            for source, target in (
+                (options.valid_source, options.valid_target),
+                (options.general_valid_source, options.general_valid_target),
+            )
         )
-        return train, valid
 
     def _alignments(self, options):
         """The aligned tokens of the training text. Its aligned words are kept in the run, so that

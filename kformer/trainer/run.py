@@ -12,6 +12,7 @@ import keras
 from kformer.data import ParallelDataset
 from kformer.data.order import default_max_shapes
 from kformer.evaluation.callback import TranslationQuality
+from kformer.models.lora import describe_lora
 from kformer.saving.checkpoints import (
     TrainingState,
     latest_checkpoint,
@@ -43,6 +44,7 @@ from kformer.trainer.search import REASON, settle_search
 from kformer.trainer.tokenizer import provide_tokenizer
 from kformer.training.callbacks.best_model import BestModel
 from kformer.training.callbacks.checkpoint import Checkpoint
+from kformer.training.callbacks.general_validation import GeneralValidation
 from kformer.training.callbacks.history import StepHistory
 from kformer.training.callbacks.progress import TrainingProgress
 from kformer.training.callbacks.tensorboard import TensorBoardLog
@@ -71,8 +73,8 @@ class TrainResult(NamedTuple):
         path: `pathlib.Path`. The run directory.
         steps: int. The steps of the training so far.
         history: dict of str to list. The metrics at the end of each epoch trained in this call.
-        best: dict or `None`. The `epoch` of the saved model, and the `nll` or `bleu` by which it
-            was chosen; `None` without a validation set.
+        best: dict or `None`. The `epoch` of the saved model, and the `nll`, `mixed_nll` or `bleu`
+            by which it was chosen; `None` without a validation set.
     """
 
     path: pathlib.Path
@@ -196,6 +198,7 @@ class _Ready(NamedTuple):
     model: keras.Model
     train: ParallelDataset
     valid: ParallelDataset | None
+    general: ParallelDataset | None
     state: TrainingState | None
     total_steps: int
 
@@ -239,11 +242,14 @@ class _Setup:
         )
         check_teachers(options, teachers, tokenizer)
         teachers = [teacher for teacher, *_ in teachers]
-        train, valid = self._read_text(tokenizer, model or start, teachers, state)
+        datasets = self._read_text(tokenizer, model or start, teachers, state)
+        train = datasets[0]
         del teachers
         if model is None:
             model = make_model(self._options, tokenizer, start)
             self._report(describe_model(model, self._options))
+            if model.lora is not None:
+                self._report(describe_lora(model))
             check_made_for(self._options.made_for, model, tokenizer)
         if options.guided_alignment:
             self._kept[ALIGNMENT] = guided_source(model)
@@ -258,7 +264,7 @@ class _Setup:
             where = f"at step {state.step:,} of {total_steps:,}, in epoch {state.epoch + 1}"
             self._report(f"resume: {where}")
         write_config(path, options, self._kept)
-        return _Ready(options, model, train, valid, state, total_steps)
+        return _Ready(options, model, *datasets, state, total_steps)
 
     def _read_text(self, tokenizer, trained, teachers, state):
         """Settles the options for the text, and makes the datasets."""
@@ -277,10 +283,10 @@ class _Setup:
             is_joint=tokenizer.joint,
             **self._facts(state),
         )
-        train, valid = text.datasets(self._settle(settle_text(options, facts)), teachers)
+        datasets = text.datasets(self._settle(settle_text(options, facts)), teachers)
         if state is not None:
-            check_same_batches(train, state, self._path)
-        return train, valid
+            check_same_batches(datasets[0], state, self._path)
+        return datasets
 
     def _facts(self, state):
         options = self._options
@@ -298,8 +304,8 @@ class _Setup:
 
 
 def _fit(path, ready, report, show_progress):
-    options, model, train, valid, state, total_steps = ready
-    measure = options.select or default_of("select")
+    options, model, train, valid, general, state, total_steps = ready
+    measure = "mixed_nll" if general else options.select or default_of("select")
     validations = past_validations(path, measure, state)
     best_model = BestModel(path, measure, options.patience or None, validations)
     if state is not None and state.step >= total_steps:
@@ -368,6 +374,8 @@ def _callbacks(path, ready, history, best_model):
         },
     )
     callbacks = [history, best_model, checkpoint]
+    if ready.general is not None:
+        callbacks.insert(0, GeneralValidation(ready.general, options.general_share))
     if options.log_dir:
         count = history.count_tokens
         callbacks.insert(0, TensorBoardLog(options.log_dir, resume_from=state, count_tokens=count))

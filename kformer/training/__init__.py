@@ -1,8 +1,10 @@
 """What `model.fit` takes: losses, metrics, schedules, recipe, callbacks and averages of weights."""
 
+from kformer.models.lora import enable_lora, merge_lora
 from kformer.training.averages import average_checkpoints, average_runs
 from kformer.training.callbacks.best_model import BestModel
 from kformer.training.callbacks.checkpoint import Checkpoint
+from kformer.training.callbacks.general_validation import GeneralValidation
 from kformer.training.callbacks.history import StepHistory
 from kformer.training.callbacks.progress import TrainingProgress
 from kformer.training.callbacks.tensorboard import TensorBoardLog
@@ -21,6 +23,7 @@ __all__ = [
     "BestModel",
     "Checkpoint",
     "ContrastiveLoss",
+    "GeneralValidation",
     "LatestValue",
     "MaskedAccuracy",
     "MaskedCrossentropy",
@@ -36,7 +39,9 @@ __all__ = [
     "average_runs",
     "configure_machine",
     "distribution",
+    "enable_lora",
     "fit_from",
+    "merge_lora",
     "paper_recipe",
     "recommend",
 ]

@@ -5,6 +5,7 @@ import warnings
 
 import keras
 
+from kformer.models.lora import merge_lora
 from kformer.saving.checkpoints import load_weights, whole_checkpoints
 from kformer.saving.run_directory import load_run
 from kformer.utils.checks import check_whole
@@ -76,7 +77,8 @@ def average_checkpoints(run_dir, last=10):
             stacklevel=2,
         )
     steps = sorted(int(path.name.removeprefix("step-")) for path in paths)
-    return _mean((path, load_weights(path)) for path in paths), steps
+    # The mean of products of adapters is not the product of their means.
+    return _mean((path, merge_lora(load_weights(path))) for path in paths), steps
 
 
 def average_runs(runs):

@@ -13,7 +13,14 @@ from kformer.data.order import USUAL_SHAPES, choose_batch_tokens
 from kformer.training.new_model import preset_config
 from kformer.training.options import TrainOptions
 from kformer_cli.declarations import TRAINING, default_of
-from kformer_cli.declared_option import NEW_MODEL, NEW_TOKENIZER, TEACHERS, VALIDATION
+from kformer_cli.declared_option import (
+    GENERAL,
+    LORA,
+    NEW_MODEL,
+    NEW_TOKENIZER,
+    TEACHERS,
+    VALIDATION,
+)
 from kformer_cli.wording import counted
 
 FEW_PAIRS, MANY_PAIRS = 200_000, 2_000_000
@@ -124,6 +131,8 @@ def settle_text(options, facts):
         NEW_TOKENIZER: is_new and options.tokenizer is None and not options.teachers,
         VALIDATION: facts.is_validated,
         TEACHERS: bool(options.teachers),
+        LORA: options.lora_rank is not None,
+        GENERAL: bool(options.general_source or options.general_valid_source),
     }
     for name, option in TRAINING.items():
         if option.default is not None and applies[option.applies]:
@@ -193,6 +202,7 @@ def settle_course(options, facts):
         settings.choose("epochs", epochs, f"length: {length}: {reason}")
     if facts.is_validated:
         what = "BLEU" if options.select == "bleu" else "negative log-likelihood"
+        what = f"mean {what} of both sets" if options.general_valid_source else what
         patience, reason = choose_patience(facts.steps_per_epoch, options.valid_every)
         sentence = f"stopping: before that end, if {patience} validations in a row bring no better "
         settings.choose("patience", patience, f"{sentence}{what}{reason}")
@@ -201,7 +211,8 @@ def settle_course(options, facts):
     total_updates = max(1, total_steps // options.accumulate)
     settings.choose("warmup_steps", choose_warmup(total_updates))
     warmup = settings["warmup_steps"]
-    peak = choose_learning_rate(facts.hidden_dim, warmup, fine_tuning=not facts.is_new)
+    keeps = not facts.is_new and options.lora_rank is None
+    peak = choose_learning_rate(facts.hidden_dim, warmup, fine_tuning=keeps)
     settings.choose("learning_rate", peak)
     if not facts.resumed:
         settings.reasons["learning_rate"] = describe_schedule(
@@ -257,7 +268,9 @@ def describe_schedule(options, peak, warmup, facts, total_updates):
     if warmup >= total_updates:
         never = f"that peak is never reached, as the training ends after {total_updates:,} {step}s"
         reasons.append(f"{never}: give fewer warm-up steps, or train longer")
-    if options.learning_rate is None and not facts.is_new:
+    if options.learning_rate is None and options.lora_rank:
+        reasons.append("a new model's rate, as the adapters are new")
+    elif options.learning_rate is None and not facts.is_new:
         reasons.append("a tenth of a new model's rate, which keeps what the model knows")
     elif options.learning_rate is None and facts.hidden_dim <= 256:
         reasons.append("the peak is 0.64 / hidden size, at which small models learn fastest")

@@ -8,6 +8,7 @@ import keras
 
 from kformer.models import PRESETS, Transformer
 from kformer.models.config import check_packing
+from kformer.models.lora import enable_lora
 from kformer.training.recipe import paper_recipe
 from kformer.training.schedules import WarmupInverseSqrt
 
@@ -111,6 +112,8 @@ def make_model(options, tokenizer, start):
             f"The weights of {options.start_from} are float16, whose gradients overflow: import "
             "the model as float32 (or bfloat16) to train it further."
         )
+    if options.lora_rank is not None:
+        enable_lora(model, options.lora_rank, options.lora_alpha)
     return model
 
 

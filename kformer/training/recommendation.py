@@ -136,7 +136,7 @@ def recommend(train_data, validation_data=None, *, model=None, **options) -> Rec
             of the default `vocabulary_size`, all settings are those of the command.
         validation_data: `kformer.data.ParallelDataset` or `None`, default `None`.
         model: `kformer.Transformer` or `None`, default `None`. A trained model that is trained
-            further (fine-tuning); `None` for a new one.
+            further (fine-tuning), maybe after `enable_lora`; `None` for a new one.
         **options: options of `kformer train` by their names in `kformer.trainer.TrainOptions`, such
             as `preset`, `dropout`, `epochs`, `steps` or `learning_rate`.
 
@@ -160,6 +160,8 @@ def recommend(train_data, validation_data=None, *, model=None, **options) -> Rec
     """
     given = {name: value for name, value in options.items() if value is not None}
     _check_names(given, model)
+    if getattr(model, "lora", None) is not None:
+        given["lora_rank"] = model.lora[0]
     options = TrainOptions(**{**_of_the_data(train_data), **given})
     preset = options.preset or default_of("preset")
     if options.model_options:

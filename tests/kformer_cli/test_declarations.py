@@ -19,8 +19,9 @@ from kformer.text.sentencepiece_training import MODEL_TYPES
 from kformer.training import Checkpoint, MaskedCrossentropy
 from kformer_cli import (
     declarations,
-    declared_effort,
     declared_option,
+    effort_options,
+    fine_tuning_options,
     option_names,
     serving_options,
 )
@@ -37,17 +38,17 @@ def default(function, name):
 
 
 @pytest.mark.parametrize(
-    "module", [declarations, declared_effort, declared_option, option_names, serving_options]
+    "module",
+    [declarations, declared_option, effort_options, fine_tuning_options, option_names]
+    + [serving_options],
 )
 def test_the_standard_library_is_enough(module):
     tree = ast.parse(pathlib.Path(module.__file__).read_text(encoding="utf-8"))
     nodes = list(ast.walk(tree))
     names = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
     names |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    own = {
-        module.__name__
-        for module in (declared_effort, declared_option, declarations, serving_options)
-    }
+    modules = (declared_option, declarations, effort_options, fine_tuning_options)
+    own = {module.__name__ for module in (*modules, serving_options)}
     assert names <= {*sys.stdlib_module_names} | own
 
 
@@ -86,6 +87,8 @@ def test_python_and_the_command_line_have_the_same_defaults():
         ("keep", Checkpoint, "keep"),
         ("keep", save_checkpoint, "keep"),
         ("teacher_weight", MaskedCrossentropy, "teacher_weight"),
+        ("lora_alpha", kformer.training.enable_lora, "alpha"),
+        ("general_share", kformer.data.MixedCorpus, "share"),
         ("label_smoothing", kformer.training.paper_recipe, "label_smoothing"),
         ("select", kformer.training.BestModel, "measure"),
     ):

@@ -29,7 +29,7 @@ import numpy as np  # noqa: E402
 
 import kformer  # noqa: E402
 from benchmarks.devices import largest_share  # noqa: E402
-from kformer.training import LatestValue, distribution, paper_recipe  # noqa: E402
+from kformer.training import LatestValue, distribution, enable_lora, paper_recipe  # noqa: E402
 from kformer_cli.main import main as main_of_command  # noqa: E402
 
 
@@ -56,7 +56,7 @@ def batches(files, count, **options):
     )
 
 
-def model_for(tokenizer, dropout=0.1, dtype="float32", **recipe):
+def model_for(tokenizer, dropout=0.1, dtype="float32", lora_rank=None, **recipe):
     model = kformer.Transformer(
         tokenizer.vocabulary_size,
         num_encoder_layers=1,
@@ -68,6 +68,8 @@ def model_for(tokenizer, dropout=0.1, dtype="float32", **recipe):
         seed=1,
         dtype=dtype,
     )
+    if lora_rank is not None:
+        enable_lora(model, lora_rank)
     model.compile(**paper_recipe(model, warmup_steps=20, scale=2.0, **recipe))
     model.loss_observer = model.batch_loss = LatestValue(name="batch_loss")
     return model
@@ -181,6 +183,8 @@ def main(output, is_whole):
         files = corpus(folder)
         most = COUNTS[-1]
         cases = {"plain": (COUNTS if is_whole else (1, most), {})}
+        if is_whole:
+            cases["lora"] = (1, most), {"lora_rank": 2}
         if is_whole and os.environ["KERAS_BACKEND"] == "jax":
             # Whatever a recipe may have.
             options = {"packed": True, "accumulation_steps": 2, "clip_norm": 0.1}

@@ -61,6 +61,15 @@ def test_each_number_of_devices(all_found):
 
 
 @pytest.mark.slow
+@several
+def test_adapters_train_as_on_one_device(all_found):
+    one, *others = all_found["lora"].values()
+    assert one[-2] < one[0]
+    for values in others:
+        np.testing.assert_allclose(values, one, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="TensorFlow refuses part of it")
 def test_the_whole_recipe_is_that_of_one_device_on_jax(all_found):
     one, *others = all_found["whole"].values()

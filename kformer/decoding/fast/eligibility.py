@@ -46,6 +46,8 @@ def why_not_fast(model):
             return f"{type(model).__name__} has its own {name}"
     if model.policy_name != "float32":
         return f"the model computes in {model.policy_name}"
+    if model.lora is not None:
+        return "the model has LoRA adapters"
     variants = variants_of(model.get_config(), known=("rope",))
     if variants:
         return f"the model has {', '.join(variants)}"

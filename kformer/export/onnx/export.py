@@ -15,9 +15,9 @@ from kformer.export.checks import (
     check_installed,
     check_layers,
     forbidden_ids,
-    layers_inside,
 )
 from kformer.layers.dropout import Dropout
+from kformer.layers.low_rank import layers_inside
 from kformer.models import Transformer
 from kformer.saving.run_directory import without_paths
 from kformer.utils.checks import check_choice

@@ -5,6 +5,7 @@ import pathlib
 import keras
 import numpy as np
 
+from kformer.models.lora import merge_lora
 from kformer.saving.model_files import save_model
 from kformer.training.averages import averaged_weights, swap_average
 from kformer.utils.checks import check_choice, check_whole
@@ -15,15 +16,16 @@ class BestModel(keras.callbacks.Callback):
 
     Without validation every epoch counts as better. If the optimizer keeps a moving average of the
     weights, the average is validated and saved. (`keras.callbacks.ModelCheckpoint` and
-    `EarlyStopping` only see the weights themselves.)
+    `EarlyStopping` only see the weights themselves.) LoRA adapters are merged in what is saved.
 
     Args:
         run_dir: path or `None`. The run directory, or another folder for the model; it is created
             if needed. `None` keeps the best weights in memory instead, and gives them to the model
             when `fit` ends.
         measure: str, default "nll". The measure of a validation: "nll" (lower is better; a metric
-            of `paper_recipe`) or "bleu" (higher is better; needs a
-            `kformer.evaluation.TranslationQuality` before this callback in the list).
+            of `paper_recipe`), "mixed_nll" (the same; needs a `GeneralValidation` before this
+            callback in the list) or "bleu" (higher is better; needs a
+            `kformer.evaluation.TranslationQuality` before it).
         patience: int of at least 1 or `None`, default `None`. The training stops after this many
             validations without a better one; `None` never stops it.
         validations: list of dicts with `epoch` and the measure, default empty. The validations
@@ -50,7 +52,7 @@ class BestModel(keras.callbacks.Callback):
 
     def __init__(self, run_dir, measure="nll", patience=None, validations=()):
         super().__init__()
-        check_choice("measure", measure, ("nll", "bleu"))
+        check_choice("measure", measure, ("nll", "mixed_nll", "bleu"))
         if patience is not None:
             check_whole("patience", patience)
         self.path = None if run_dir is None else pathlib.Path(run_dir) / "model.keras"
@@ -70,7 +72,7 @@ class BestModel(keras.callbacks.Callback):
         return self.patience is not None and self._waited >= self.patience
 
     def _is_better(self, validation):
-        sign = -1 if self.measure == "nll" else 1
+        sign = 1 if self.measure == "bleu" else -1
         value = validation[self.measure]
         # NaN never counts as an improvement, and any number is better than NaN.
         is_better = (
@@ -116,4 +118,4 @@ class BestModel(keras.callbacks.Callback):
             weight.assign(value)
 
     def save(self, model):
-        save_model(model, self.path, with_optimizer=False)
+        save_model(merge_lora(model), self.path, with_optimizer=False)

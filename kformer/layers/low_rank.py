@@ -1,0 +1,94 @@
+"""Low-rank adapters (LoRA) of the kernels within a layer."""
+
+import keras
+from keras import ops
+
+from kformer.layers.counter_hash import derive_seed
+from kformer.layers.initializers import seeded
+from kformer.layers.shapes import linear
+
+
+def add_adapter(layer, name, kernel, rank, alpha):
+    """Adds the matrices A `[D, R]` and B `[R, K]` of a kernel W `[D, K]` to a built layer.
+
+    A is random and B zero, so the layer's outputs stay the same until B is trained. Both are
+    float32, whatever the layer's policy. `keras.layers.Dense.enable_lora` is not used: a saved
+    layer would have the sum alone, without A and B, from which a training could not be resumed
+    exactly.
+
+    Args:
+        layer: `keras.layers.Layer` with the attribute `seed`, which calls `adapted`.
+        name: str. The name of the linear map within the layer.
+        kernel: Keras variable `[D, K]`.
+        rank: int. R.
+        alpha: float. The factor of the product is `alpha / rank`.
+    """
+    initializer = seeded(keras.initializers.HeUniform(), derive_seed(layer.seed, f"lora/{name}"))
+    layer._tracker.unlock()  # As Keras's own layers do.
+    for part, shape, initial in (
+        ("a", (kernel.shape[0], rank), initializer),
+        ("b", (rank, kernel.shape[1]), "zeros"),
+    ):
+        label = f"{name}_lora_{part}"
+        weight = layer.add_weight(shape=shape, initializer=initial, dtype="float32", name=label)
+        setattr(layer, label, weight)
+    layer.lora_scale = alpha / rank
+    layer._tracker.lock()
+
+
+def adapted(layer, name, inputs, outputs):
+    """The outputs of a linear map with those of its adapter, if it has one.
+
+    Args:
+        layer: `keras.layers.Layer`.
+        name: str. The name of the linear map within the layer.
+        inputs: float tensor `[..., D]`.
+        outputs: float tensor `[..., K]`.
+
+    Returns:
+        Float tensor `[..., K]`: `outputs + alpha / rank * inputs A B`.
+    """
+    if not hasattr(layer, f"{name}_lora_a"):
+        return outputs
+    a, b = (ops.cast(getattr(layer, f"{name}_lora_{part}"), layer.compute_dtype) for part in "ab")
+    # Never W + A B: its gradient would be as large as W.
+    return outputs + layer.lora_scale * linear(linear(inputs, a), b)
+
+
+def low_rank_update(layer, name):
+    """What an adapter adds to its kernel.
+
+    Args:
+        layer: `keras.layers.Layer`.
+        name: str. The name of a linear map within it that has an adapter.
+
+    Returns:
+        float32 array `[D, K]`: `alpha / rank * A B`.
+    """
+    a, b = (ops.convert_to_numpy(getattr(layer, f"{name}_lora_{part}")) for part in "ab")
+    return layer.lora_scale * (a @ b)
+
+
+def layers_inside(layer):
+    """All layers in a layer's attributes, at any depth, each once.
+
+    Args:
+        layer: `keras.layers.Layer`. It is not among them itself.
+
+    Returns:
+        List of layers.
+    """
+    layers, seen, waiting = [], {id(layer)}, [vars(layer)]
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, keras.layers.Layer):
+            layers.append(value)
+            waiting.append(vars(value))
+        elif isinstance(value, dict):
+            waiting.extend(value.values())
+        elif isinstance(value, list | tuple):
+            waiting.extend(value)
+    return layers

@@ -1,0 +1,50 @@
+"""A callback that measures what a fine-tuning forgets."""
+
+import keras
+
+from kformer.training.averages import averaged_weights
+
+
+class GeneralValidation(keras.callbacks.Callback):
+    """Measures a general validation set at each validation of a fine-tuning.
+
+    Adds to the logs of an epoch `val_general_nll`, the negative log-likelihood of the general set,
+    and `val_mixed_nll`, its mean with `val_nll` of the fine-tuning's own set, weighted by the share
+    of general text. So a `BestModel(..., "mixed_nll")` after this callback chooses the model that
+    is best on the mixture of texts that it trains on. Where the optimizer keeps a moving average of
+    the weights, the average is measured.
+
+    Args:
+        dataset: `kformer.data.ParallelDataset`. The general validation set.
+        share: float in `(0, 1)`, default 0.5. The weight of the general set.
+
+    Example:
+    ```python
+    model, tokenizer, _ = kformer.saving.load_run("runs/en-de")
+    train, valid, general = (
+        kformer.data.ParallelDataset(f"{name}.en", f"{name}.de", tokenizer, batch_tokens=512)
+        for name in ("train", "val", "test")
+    )
+    model.compile(**kformer.training.paper_recipe(model, learning_rate=1e-4))
+    both = kformer.training.GeneralValidation(general, share=0.5)
+    best = kformer.training.BestModel("runs/best", "mixed_nll", patience=5)
+    model.fit(train, validation_data=valid, epochs=1, callbacks=[both, best], verbose=0)
+    ```
+    """
+
+    def __init__(self, dataset, share=0.5):
+        super().__init__()
+        if not 0 < share < 1:
+            raise ValueError(f"share must be above 0 and below 1, but {share} was given.")
+        self.dataset, self.share = dataset, share
+
+    def on_epoch_end(self, epoch, logs=None):
+        if not logs or "val_nll" not in logs:
+            return  # No validation was due.
+        model = self.model  # On JAX, reading it writes the trained weights into the variables.
+        with averaged_weights(model):
+            general = model.evaluate(self.dataset, verbose=0, return_dict=True)["nll"]
+        own = logs["val_nll"]
+        logs.update(
+            val_general_nll=general, val_mixed_nll=(1 - self.share) * own + self.share * general
+        )
