@@ -7,11 +7,15 @@ import os
 import re
 from typing import NamedTuple
 
+from kformer_cli.option_names import named
+
 # The port of the first host, where the others meet it.
 DEFAULT_PORT = 8476
 AUTO = "auto"
 # A list of nodes as Slurm writes it, up to the first comma outside of brackets.
 _FIRST_NODES = re.compile(r"(?:[^,\[]|\[[^\]]*\])+")
+# The variables of a process's number and of their count.
+_LAUNCHER, _SLURM = ("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -64,13 +68,15 @@ def place_of_host(hosts, index, environment=None):
     addresses = [part.strip() for word in words for part in str(word).split(",")]
     if not addresses:
         if index is not None:
-            raise ValueError("A host index needs the addresses of all hosts: give hosts, too.")
+            raise ValueError(
+                f"The index of a host needs the addresses of all: give {named('hosts')}, too."
+            )
         return None
     if AUTO in addresses:
         if len(addresses) > 1 or index is not None:
             raise ValueError(
-                "The hosts 'auto' are read from the environment, and so is the index of this host: "
-                "give no addresses and no index with it."
+                f"{named('hosts')} auto reads the hosts and the index of this one from the "
+                "environment: give no addresses and no index with it."
             )
         return _of_launcher(os.environ if environment is None else environment)
     if not all(addresses):
@@ -83,8 +89,8 @@ def place_of_host(hosts, index, environment=None):
     if index is None or not 0 <= index < len(addresses):
         given = "no index" if index is None else f"the index {index}"
         raise ValueError(
-            f"This host has {given} among {len(addresses)} hosts: give 0 on the first to "
-            f"{len(addresses) - 1} on the last."
+            f"This host has {given} among {len(addresses)} hosts: give {named('host_index')} 0 on "
+            f"the first, up to {len(addresses) - 1} on the last."
         )
     return HostPlace(_with_port(addresses[0], DEFAULT_PORT), index, len(addresses))
 
@@ -99,19 +105,17 @@ def _of_launcher(environment):
                 "which Kubernetes sets in an indexed job: set one to the number of this host."
             )
         return place_of_host(environment["KFORMER_HOSTS"], _number("the host index", index))
-    if {"MASTER_ADDR", "WORLD_SIZE", "RANK"} <= environment.keys():
+    if {"MASTER_ADDR", *_LAUNCHER} <= environment.keys():
         port = _number("MASTER_PORT", environment.get("MASTER_PORT", DEFAULT_PORT))
         # torchrun listens on that port itself.
         port += environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-        return _checked(environment["MASTER_ADDR"], port, environment["RANK"],
-                        environment["WORLD_SIZE"])  # fmt: skip
+        return _checked(environment["MASTER_ADDR"], port, *map(environment.get, _LAUNCHER))
     nodes = environment.get("SLURM_STEP_NODELIST", environment.get("SLURM_JOB_NODELIST"))
-    if nodes and {"SLURM_PROCID", "SLURM_NTASKS"} <= environment.keys():
+    if nodes and set(_SLURM) <= environment.keys():
         # Two jobs may share a node.
         job = _number("SLURM_JOB_ID", environment.get("SLURM_JOB_ID", 0))
         port = DEFAULT_PORT + job % 4096
-        return _checked(first_node(nodes), port, environment["SLURM_PROCID"],
-                        environment["SLURM_NTASKS"])  # fmt: skip
+        return _checked(first_node(nodes), port, *map(environment.get, _SLURM))
     raise ValueError(
         "No launcher describes the hosts in the environment: start the command by srun, or set "
         "KFORMER_HOSTS and KFORMER_HOST_INDEX, or MASTER_ADDR, RANK and WORLD_SIZE; or give the "

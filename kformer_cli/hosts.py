@@ -117,8 +117,9 @@ def explanation(log, number, arguments):
         f"start the same command with --resume on all hosts once it is back; {_where(arguments)}"
     )
     if found := _SILENT.search(log):
-        lost = " and ".join(found[1].split())
-        return f"Host {lost} no longer answers: {again}"
+        lost = found[1].split()
+        whom = f"Hosts {' and '.join(lost)} no longer answer" if lost[1:] else ""
+        return f"{whom or f'Host {lost[0]} no longer answers'}: {again}"
     if _FIRST_IS_LOST.search(log):
         return f"Host 0 no longer answers: {again}"
     name = signal.Signals(number).name

@@ -21,6 +21,8 @@ from kformer_cli.options import (
     MACHINE,
     THREADS_HELP,
     Backend,
+    HostIndex,
+    Hosts,
     Json,
     Run,
     in_panel,
@@ -132,28 +134,6 @@ def _machine_parameters():
                 **panel,
             ),
         ],
-        "hosts": Annotated[
-            list[str] | None,
-            option(
-                "--hosts",
-                metavar="HOST[:PORT]",
-                help="The addresses of all hosts that train together, the first of which writes "
-                "RUN, or auto, for those of Slurm, torchrun or KFORMER_HOSTS (JAX). All need the "
-                "same files, and a private network. Give the option again for more, or write "
-                "commas between them. Default: this host alone.",
-                **panel,
-            ),
-        ],
-        "host_index": Annotated[
-            int | None,
-            option(
-                "--host-index",
-                min=0,
-                help="The number of this host among --hosts, from 0. Default: that of --hosts "
-                "auto.",
-                **panel,
-            ),
-        ],
         "matmul_precision": Annotated[
             str | None,
             option(
@@ -198,6 +178,7 @@ def _declared_parameters():
         "resume": _Resume,
         **in_panel("Output", {"as_json": Json}),
         **_machine_parameters(),
+        **in_panel("Machine", {"hosts": Hosts, "host_index": HostIndex}),
     },
     resume=False,
     as_json=False,

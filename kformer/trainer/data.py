@@ -148,9 +148,9 @@ class TextOfTraining:
     def __init__(self, path, options, tokenizer, max_length, report, hosts):
         self._path, self._tokenizer, self._hosts = path, tokenizer, hosts
         self._max_length, self._report = max_length, report
-        self.corpus = self._prepared(options.train_source, options.train_target)
+        self.corpus = self._prepared("training", options.train_source, options.train_target)
 
-    def _prepared(self, source, target):
+    def _prepared(self, what, source, target):
         text, folder = (str(source), str(target), self._tokenizer), self._path / "data"
         corpus = self._hosts.first(
             lambda: prepare_cached(
@@ -166,7 +166,7 @@ class TextOfTraining:
         name = self._hosts.each(
             lambda: corpus.folder.name if corpus else prepared_name(*text, self._max_length)
         )
-        self._hosts.check_same({f"text in {source} and {target}": name})
+        self._hosts.check_same({f"{what} text": name})
         return self._hosts.each(lambda: corpus or PreparedCorpus.load(folder / name))
 
     def check_same(self, state):
@@ -217,7 +217,7 @@ class TextOfTraining:
         if options.valid_source is None:
             return train, None
         max_shapes = min(max_shapes, _VALIDATION_SHAPES)
-        corpus = self._prepared(options.valid_source, options.valid_target)
+        corpus = self._prepared("validation", options.valid_source, options.valid_target)
         valid = ParallelDataset.from_prepared(
             corpus, **settings, max_shapes=max_shapes, shuffle=False
         )

@@ -187,7 +187,7 @@ def _check_shared(path, hosts):
     def check():
         if not path.is_dir() or seen[hosts.index] != seen[0]:
             raise ValueError(
-                f"it does not see the folder {path} of host 0: all hosts need it under this name, "
+                f"this host does not see {path} of host 0: all hosts need it under this name, "
                 "on a file system that they share."
             )
 

@@ -105,13 +105,16 @@ class Hosts:
         found = self.gather(facts)
         for host, theirs in enumerate(found):
             for name, value in theirs.items():
-                if value != found[0].get(name):
-                    self._end_together = True
-                    raise ValueError(
-                        f"Host {host} has another {name} than host 0, {value} and not "
-                        f"{found[0].get(name)}: give all hosts the same options, files and "
-                        "versions."
-                    )
+                ours = found[0].get(name)
+                if value == ours:
+                    continue
+                self._end_together = True
+                # A digest tells nothing.
+                values = f", {value} and not {ours}" if len(f"{value}{ours}") < 40 else ""
+                raise ValueError(
+                    f"Host {host} has another {name} than host 0{values}: give all hosts the same "
+                    "options, files and versions."
+                )
 
     @contextlib.contextmanager
     def together(self):
