@@ -195,6 +195,9 @@ def join_hosts(hosts, index):
     import jax
 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    # Programs that run side by side may wait for the other hosts in different orders, for ever
+    # (https://github.com/jax-ml/jax/issues/25861).
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
     try:
         # Not by `keras.distribution.initialize`, which has no times; it does the same.
         jax.distributed.initialize(
