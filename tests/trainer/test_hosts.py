@@ -5,7 +5,6 @@ import os
 import pathlib
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,8 @@ import time
 import keras
 import numpy as np
 import pytest
+
+from benchmarks.devices import free_port
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -57,10 +58,7 @@ def start(run, devices, *options, **environment):
 
 def start_hosts(run, *options, of_second=(), **environment):
     """The processes of two hosts."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    hosts = ["--hosts", f"127.0.0.1:{port},127.0.0.1:{port + 1}", "--host-index"]
+    hosts = ["--hosts", f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}", "--host-index"]
     first = start(run, 2, *options, *hosts, "0", **environment)
     return first, start(run, 2, *options, *hosts, "1", *of_second, **environment)
 
