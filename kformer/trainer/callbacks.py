@@ -2,6 +2,8 @@
 
 import shutil
 
+import keras
+
 from kformer.evaluation.callback import TranslationQuality
 from kformer.text import Tokenizer
 from kformer.trainer.data import validation_lines
@@ -23,6 +25,17 @@ class _UnsavedModel(BestModel):
 
     def save(self, model):
         pass
+
+
+class _StepByStep(keras.callbacks.Callback):
+    """Makes Keras wait for each step of a validation, as it does for those of the training.
+
+    On CPUs steps of one process that run side by side take each other's threads, and wait for the
+    other hosts for ever.
+    """
+
+    def on_test_batch_end(self, batch, logs=None):
+        pass  # Keras looks whether there is such a method.
 
 
 def best_model(path, hosts, *arguments):
@@ -71,6 +84,8 @@ def training_callbacks(path, ready, best, hosts, own_folder):
         },
     )
     callbacks = [history, best, checkpoint]
+    if hosts.count > 1:
+        callbacks.insert(0, _StepByStep())
     log_dir = options.log_dir if is_first else None
     if log_dir:
         count = history.count_tokens
