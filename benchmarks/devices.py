@@ -1,11 +1,13 @@
 """Trainings on several virtual devices of one CPU, beside one device.
 
-    python benchmarks/devices.py [--steps 50] [--parts losses,traffic,kills,large] [--kills 20]
+    python benchmarks/devices.py [--steps 50] [--parts losses,traffic,hosts,...] [--kills 20]
 
 `losses`: the largest difference of a step's loss from one device's, with what a recipe may have.
 `traffic`: the bytes that the compiled step sums over the devices, beside the size of the gradient,
-and what a ring sends for that. `kills`: a training on 4 devices that is killed again and again, and
-goes on with 1, 2, 4 or 8; its losses beside those of a training in one go. `large`: a model with
+and what a ring sends for that. `hosts`: two processes of two devices each as two hosts, by
+`kformer train --hosts`, beside one process. `kills`: a training that is killed again and again, and
+goes on with 1, 2, 4 or 8 devices or on two hosts, one of which is killed; its losses beside those
+of a training in one go. `large`: a model with
 NLLB's vocabulary at the width of `base`, split over 4 devices: what one device holds, 3 steps,
 saved, resumed. `plan`: computed, not measured: what a cluster would train, by the size of the
 gradient and published speeds of links. KERAS_BACKEND selects the backend; TensorFlow has the losses
@@ -25,6 +27,7 @@ import pathlib
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -63,7 +66,7 @@ _SIZES = {"f32": 4, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "pred": 1, "f64": 8
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--parts", default="losses,traffic,kills,large,plan")
+    parser.add_argument("--parts", default="losses,traffic,hosts,kills,large,plan")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -81,6 +84,8 @@ def main():
         if BACKEND == "jax":
             if "traffic" in wanted:
                 _print_traffic(folder)
+            if "hosts" in wanted:
+                _print_hosts(pathlib.Path(folder), options.steps)
             if "kills" in wanted:
                 _print_kills(pathlib.Path(folder), options.kills)
             if "large" in wanted:
@@ -270,48 +275,96 @@ def _sizes_of(text):
     return found
 
 
-def _print_kills(folder, kills):
-    numbers, seen, deaths, began = random.Random(1), [], 0, time.perf_counter()
-    _train(folder, "whole", 4).wait()
-    run = folder / "killed"
+def _print_hosts(folder, steps):
+    """Two hosts of two devices each, beside one process with four devices and with one."""
+    options = ["--steps", str(steps), "--dropout", "0"]
+    for name, devices in (("one", 1), ("four", 4)):
+        _end(_train(folder, name, devices, options))
+    # In two parts, so that they also resume.
+    for part in ("30", str(steps)):
+        _end(_train(folder, "hosts", (2, 2), ["--steps", part, "--dropout", "0"]))
+    one, four, hosts = (_history(folder / name) for name in ("one", "four", "hosts"))
+    print_head([f"{steps} steps of 2 hosts of 2 devices, resumed", "largest difference"])
+    for name, losses in (("1 device", one), ("4 devices", four)):
+        difference = max(abs(a - b) for a, b in zip(hosts, losses, strict=True))
+        print_row(f"beside {name} of one process", f"{difference:.1e}")
+    print()
+
+
+def _print_kills(folder, kills, seed=1):
+    numbers, seen, began = random.Random(seed), [], time.perf_counter()
+    _end(_train(folder, "whole", 4))
+    ways, deaths, silences = (*COUNTS, (2, 2)), {}, []
     while True:
-        devices = numbers.choice(COUNTS)
-        training = _train(folder, "killed", devices)
-        seen.append(devices)
-        wait = None if deaths >= kills else numbers.uniform(8, 30)
+        way = numbers.choice(ways)
+        training = _train(folder, "killed", way)
+        seen.append(way)
+        killed = numbers.randrange(len(training))
+        wait = None if sum(deaths.values()) >= kills else numbers.uniform(20, 45)
         try:
-            if training.wait(wait):
-                raise RuntimeError(f"the training on {devices} devices failed")
+            if training[killed].wait(wait):
+                raise RuntimeError(f"the training on {way} failed")
+            _end(training)
             break
         except subprocess.TimeoutExpired:
-            training.send_signal(signal.SIGKILL)
-            training.wait()
-            deaths += 1
+            training[killed].send_signal(signal.SIGKILL)
+            died = time.perf_counter()
+            for process in training:
+                process.wait()
+            silences += [time.perf_counter() - died] * (len(training) > 1)
+            deaths[way] = deaths.get(way, 0) + 1
+            time.sleep(2)  # A host's child sees within that time that its parent is gone.
     whole, parts = (_history(folder / name) for name in ("whole", "killed"))
     difference = max(abs(a - b) for a, b in zip(whole, parts, strict=True))
-    print_head(["kills", "trainings on 1, 2, 4, 8 devices", "steps", "largest difference", "s"])
-    counts = ", ".join(str(seen.count(n)) for n in COUNTS)
+    names = "kills on 1, 2, 4, 8 devices, of one of 2 hosts"
+    print_head([names, "trainings", "steps", "largest difference", "other host ended in, s", "s"])
+    counts = ", ".join(str(deaths.get(way, 0)) for way in ways)
     seconds = time.perf_counter() - began
-    print_row(deaths, counts, len(parts), f"{difference:.1e}", f"{seconds:.0f}")
+    longest = f"{max(silences, default=0):.0f}"
+    print_row(counts, len(seen), len(parts), f"{difference:.1e}", longest, f"{seconds:.0f}")
     print()
-    assert (run / "model.keras").exists()
+    assert (folder / "killed" / "model.keras").exists()
 
 
-def _train(folder, name, devices):
-    """A process that begins a training, or goes on with it."""
+def _end(training):
+    """Waits for the processes of a training."""
+    if codes := [code for process in training if (code := process.wait())]:
+        raise RuntimeError(f"a training ended with the code {codes[0]}")
+
+
+def _train(folder, name, devices, options=("--epochs", "32", "--dropout", "0.1")):
+    """The processes that begin a training, or go on with it: one, or one for each of some hosts."""
     command = [sys.executable, "-m", "kformer_cli", "train", "--output", str(folder / name)]
-    command += ["--resume", "--devices", str(devices)]
-    command += ["--train-source", str(folder / "source"), "--train-target"]
+    command += ["--resume", "--train-source", str(folder / "source"), "--train-target"]
     command += [str(folder / "target"), "--vocabulary-size", "272", "--batch-tokens", "512"]
-    command += ["--max-shapes", "2", "--epochs", "8", "--cooldown", "0", "--ema", "0"]
-    command += ["--checkpoint-every", "20", "--dropout", "0.1", "--warmup-steps", "500"]
-    command += ["--learning-rate", "0.0005"]
+    command += ["--max-shapes", "2", "--cooldown", "0", "--ema", "0"]
+    command += ["--checkpoint-every", "20", "--warmup-steps", "500"]
+    command += ["--learning-rate", "0.0005", *options]
     for option in ("hidden_dim=32", "intermediate_dim=64", "num_encoder_layers=1"):
         command += ["--model-option", option]
+    if isinstance(devices, int):
+        return [_start([*command, "--devices", str(devices)], folder, devices)]
+    hosts = ",".join(f"127.0.0.1:{free_port()}" for _ in devices)
+    return [
+        _start([*command, "--hosts", hosts, "--host-index", str(index)], folder, count)
+        for index, count in enumerate(devices)
+    ]
+
+
+def free_port():
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def _start(command, folder, devices):
     flags = f"--xla_force_host_platform_device_count={devices}"
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(folder / "cache"), "KFORMER_HEARTBEAT_SECONDS": "10"}
+    cache["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     return subprocess.Popen(
         command,
-        env={**os.environ, "KERAS_BACKEND": "jax", "XLA_FLAGS": flags, **_quiet()},
+        env={**os.environ, "KERAS_BACKEND": "jax", "XLA_FLAGS": flags, **cache, **_quiet()},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

@@ -41,7 +41,7 @@ def prepare_environment(arguments):
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
-    given = _value_of("--backend", arguments)
+    given = value_of("--backend", arguments)
     backend = given or os.environ.get("KERAS_BACKEND")
     if backend is not None:
         where = "--backend" if given else "KERAS_BACKEND"
@@ -53,7 +53,7 @@ def prepare_environment(arguments):
                 f"choose another {where}."
             )
         os.environ["KERAS_BACKEND"] = backend
-    threads = _value_of("--threads", arguments)
+    threads = value_of("--threads", arguments)
     if threads is not None:
         if not threads.isdecimal() or int(threads) < 1:
             raise UsageError(
@@ -75,8 +75,13 @@ def quiet_imports():
             importlib.import_module("tensorflow")
 
 
-def _value_of(option, arguments):
-    """What stands after an option on the command line, or `None`."""
+def value_of(option, arguments):
+    """What stands after an option on the command line, or `None`.
+
+    Args:
+        option: str, such as "--backend".
+        arguments: list of str, the command line.
+    """
     for i, argument in enumerate(arguments):
         if argument == "--":
             return None

@@ -13,6 +13,7 @@ import traceback
 import warnings
 
 from kformer_cli.environment import Interrupted, UsageError, prepare_environment
+from kformer_cli.hosts import end_child, run_as_child, runs_as_child, take_streams
 from kformer_cli.option_names import command_line_names
 
 # Of a message. The sentences of this package are shorter, unless they quote something.
@@ -22,6 +23,14 @@ _MOST_CHARACTERS = 2000
 def main(arguments=None):
     """Runs the command and returns its exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if runs_as_child(arguments):
+        return run_as_child(arguments)
+    if take_streams():
+        end_child(_run(arguments))
+    return _run(arguments)
+
+
+def _run(arguments):
     warnings.showwarning = _show_warning
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):

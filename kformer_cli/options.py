@@ -28,6 +28,25 @@ Devices = Annotated[
         "JAX). Default: 1.",
     ),
 ]
+Hosts = Annotated[
+    list[str] | None,
+    option(
+        "--hosts",
+        metavar="HOST[:PORT]",
+        help="The addresses of all hosts that train together, the first of which writes RUN, with "
+        "commas between them (JAX); auto takes those of Slurm, torchrun or KFORMER_HOSTS. All need "
+        "the same files and a private network. Give the option again for more. Default: this host "
+        "alone.",
+    ),
+]
+HostIndex = Annotated[
+    int | None,
+    option(
+        "--host-index",
+        min=0,
+        help="The number of this host among --hosts, from 0. Default: that of --hosts auto.",
+    ),
+]
 Model = Annotated[
     str,
     typer.Argument(

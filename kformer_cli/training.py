@@ -15,12 +15,15 @@ from kformer_cli.combinations import check_combinations
 from kformer_cli.declarations import TRAINING
 from kformer_cli.environment import Interrupted, quiet_imports
 from kformer_cli.fine_tuning_options import TEXTS
+from kformer_cli.host_addresses import place_of_host
 from kformer_cli.model_folders import PARTS, check_new_run
 from kformer_cli.options import (
     BACKEND_HELP,
     MACHINE,
     THREADS_HELP,
     Backend,
+    HostIndex,
+    Hosts,
     Json,
     Run,
     in_panel,
@@ -176,6 +179,7 @@ def _declared_parameters():
         "resume": _Resume,
         **in_panel("Output", {"as_json": Json}),
         **_machine_parameters(),
+        **in_panel("Machine", {"hosts": Hosts, "host_index": HostIndex}),
     },
     resume=False,
     as_json=False,
@@ -203,6 +207,9 @@ def train(
     val.en --valid-target val.de --output runs/en-de[/bold]
 
     After an interruption, also by kill -9: [bold]kformer train --output runs/en-de --resume[/bold]
+
+    On two hosts, the same command on each but for the index: [bold]kformer train ... --hosts
+    node1,node2 --host-index 0[/bold]
     """
     settings = {name: options[name] for name in TRAINING}
     settings["separate_vocabularies"] = settings["separate_vocabularies"] or None
@@ -211,7 +218,9 @@ def train(
     for name, value in settings.items():
         check_value(TRAINING[name], value)
     devices = parsed_devices(options["devices"])
-    _check_files(output, settings, options["resume"])
+    place = place_of_host(options["hosts"], options["host_index"])
+    is_first = place is None or place.index == 0
+    _check_files(output, settings, options["resume"] or not is_first)
     with quiet_imports():
         from kformer.trainer import train_run
         from kformer.training import configure_machine
@@ -219,10 +228,13 @@ def train(
         machine = configure_machine(options["matmul_precision"], options["keep_memory"])
     print(machine, file=sys.stderr, flush=True)
     try:
-        shared = {"devices": devices, "model_parallel": options["model_parallel"]}
+        shared = {name: options[name] for name in ("model_parallel", "hosts", "host_index")}
+        shared["devices"] = devices
         result = train_run(output, resume=options["resume"], **shared, **settings)
     except KeyboardInterrupt as error:
-        raise _interrupted(output, error) from None
+        raise _interrupted(output, error, place) from None
+    if place is not None and place.index > 0:
+        return  # The first host has the result.
     if options["as_json"]:
         parts = {"run": str(result.path), "steps": result.steps, "best": result.best}
         latest = {name: values[-1] for name, values in result.history.items() if values}
@@ -249,12 +261,14 @@ def _check_files(output, settings, resume):
         check_combinations(types.SimpleNamespace(**settings))
 
 
-def _interrupted(run, error):
+def _interrupted(run, error, place):
     """The `Interrupted` of a training: what `--resume` will do, and the exit code."""
     from kformer.saving import latest_checkpoint
 
     code = 128 + getattr(error, "signal_number", signal.SIGINT)
     command = f"`kformer train --output {run} --resume`"
+    if place is not None:
+        command = "the same command with --resume on all hosts"
     if not any((run / name).exists() for name in ("config.json", PARTS)):
         return Interrupted("interrupted before the training began; nothing was written.", code)
     checkpoint = latest_checkpoint(run)

@@ -134,9 +134,7 @@ def prepare_cached(source, target, tokenizer, cache_dir, *, max_length=256, **op
                 f"cache_dir needs {describe(texts, side)} twice, but an iterator is read once; "
                 "give a list."
             )
-    folder = (
-        pathlib.Path(cache_dir) / f"pairs-{_fingerprint(source, target, tokenizer, max_length)}"
-    )
+    folder = pathlib.Path(cache_dir) / prepared_name(source, target, tokenizer, max_length)
     if is_prepared(folder):
         try:
             return PreparedCorpus.load(folder)
@@ -335,7 +333,15 @@ def _left_out(meta):
             )
 
 
-def _fingerprint(source, target, tokenizer, max_length):
+def prepared_name(source, target, tokenizer, max_length):
+    """The name of the folder of `prepare_cached`: a digest of texts, tokenizer and `max_length`.
+
+    Args:
+        source, target, tokenizer, max_length: see `prepare`.
+
+    Returns:
+        str.
+    """
     digest = hashlib.sha256(f"kformer pairs {FORMAT_VERSION} {int(max_length)}".encode())
     for texts in (source, target):
         digest.update(b"side")
@@ -353,4 +359,4 @@ def _fingerprint(source, target, tokenizer, max_length):
         tokenizer.save(saved)
         for name, content in fingerprint_parts(saved):
             digest.update(f"file {name}".encode() + content)
-    return digest.hexdigest()[:32]
+    return f"pairs-{digest.hexdigest()[:32]}"

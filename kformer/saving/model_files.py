@@ -12,6 +12,7 @@ import zipfile
 import keras
 
 from kformer.saving.limits import check_archive, no_more_weights_than
+from kformer.utils.backend import on_this_host
 from kformer.utils.files import replacing
 from kformer_cli.option_names import command_line_names
 
@@ -29,7 +30,7 @@ def save_model(model, path, *, with_optimizer):
         with_optimizer: bool. Whether to save the compile arguments and the optimizer's state. Under
             Adam they are two thirds of the file, and only a resumed training needs them.
     """
-    with replacing(path) as aside, _tensorflow_not_imported():
+    with replacing(path) as aside, _tensorflow_not_imported(), on_this_host():
         if getattr(model, "optimizer", None) is None:
             _write_untrained(model, aside)
             return

@@ -9,7 +9,8 @@ from kformer.data import (
     TokenAlignments,
     align_words,
 )
-from kformer.data.preparation import prepare_cached
+from kformer.data.corpus import PreparedCorpus
+from kformer.data.preparation import prepare_cached, prepared_name
 from kformer.data.word_alignment import pharaoh, read_pharaoh
 from kformer.distillation.soft_targets import soft_targets
 from kformer.saving.run_directory import load_run
@@ -19,6 +20,7 @@ from kformer.utils.lines import read_lines
 from kformer.utils.progress import Progress
 from kformer_cli.declarations import default_of
 from kformer_cli.fine_tuning_options import TEXTS
+from kformer_cli.option_names import named
 from kformer_cli.text_files import check_readable, check_same_length, count_lines
 from kformer_cli.wording import counted
 
@@ -71,19 +73,28 @@ def validation_lines(options):
         yield read_lines(path, "validation")
 
 
-def load_teachers(path, options):
+def load_teachers(path, options, hosts):
     """Loads the teachers, if their predictions must still be computed.
 
     Args:
         path: `pathlib.Path` of the run directory.
         options: `TrainOptions`.
+        hosts: `Hosts`.
 
     Returns:
         List of tuples (model, tokenizer, config), empty if there are no teachers or the run
         directory already has their predictions.
+
+    Raises:
+        ValueError: there are several hosts.
     """
     if (path / _SOFT_TARGETS).exists():
         return []
+    if options.teachers and hosts.count > 1:
+        raise ValueError(
+            "Teachers are asked on one host alone: begin the training on one, interrupt it once it "
+            f"has its first checkpoint, and go on with {named('resume')} on all hosts."
+        )
     return [load_run(run) for run in options.teachers or ()]
 
 
@@ -135,29 +146,42 @@ class TextOfTraining:
         tokenizer: `Tokenizer`.
         max_length: int. The longest sequence in tokens.
         report: function that takes a sentence.
+        hosts: `Hosts`. The first prepares the text, the others read it; each reads the files, too,
+            to see that they are the same.
+
+    Raises:
+        ValueError: a host has another text.
     """
 
-    def __init__(self, path, options, tokenizer, max_length, report):
-        self._path, self._tokenizer = path, tokenizer
+    def __init__(self, path, options, tokenizer, max_length, report, hosts):
+        self._path, self._tokenizer, self._hosts = path, tokenizer, hosts
         self._max_length, self._report = max_length, report
-        self.corpus = self._prepared(options.train_source, options.train_target)
+        self.corpus = self._prepared("training", options.train_source, options.train_target)
         if options.general_source is not None:
-            general = self._prepared(options.general_source, options.general_target)
+            general = self._prepared("general", options.general_source, options.general_target)
             share = options.general_share or default_of("general_share")
             self.corpus = MixedCorpus(self.corpus, general, share, options.seed or 0)
             sample = f"a new sample of {general.num_pairs:,} in every epoch"
             report(f"general: {counted(self.corpus.num_general, 'pair')}, {sample}")
 
-    def _prepared(self, source, target):
-        return prepare_cached(
-            str(source),
-            str(target),
-            self._tokenizer,
-            self._path / "data",
-            max_length=self._max_length,
-            report=self._report,
-            progress=Progress(what="pairs prepared", name="data", report=self._report),
+    def _prepared(self, what, source, target):
+        text, folder = (str(source), str(target), self._tokenizer), self._path / "data"
+        corpus = self._hosts.first(
+            lambda: prepare_cached(
+                *text,
+                folder,
+                max_length=self._max_length,
+                report=self._report,
+                progress=Progress(what="pairs prepared", name="data", report=self._report),
+            )
         )
+        if self._hosts.count == 1:
+            return corpus
+        name = self._hosts.each(
+            lambda: corpus.folder.name if corpus else prepared_name(*text, self._max_length)
+        )
+        self._hosts.check_same({f"{what} text": name})
+        return self._hosts.each(lambda: corpus or PreparedCorpus.load(folder / name))
 
     def check_same(self, state):
         """Checks that the text is the same as at the beginning of the training.
@@ -209,10 +233,10 @@ class TextOfTraining:
         return train, *(
             None
             if source is None
-            else ParallelDataset.from_prepared(self._prepared(source, target), **settings)
-            for source, target in (
-                (options.valid_source, options.valid_target),
-                (options.general_valid_source, options.general_valid_target),
+            else ParallelDataset.from_prepared(self._prepared(what, source, target), **settings)
+            for what, source, target in (
+                ("validation", options.valid_source, options.valid_target),
+                ("general validation", options.general_valid_source, options.general_valid_target),
             )
         )
 
@@ -223,7 +247,10 @@ class TextOfTraining:
         sides = [read_lines(options.train_source, "source")]
         sides.append(read_lines(options.train_target, "target"))
         path, given = self._path / _ALIGNMENTS, str(options.guided_alignment)
-        if not path.exists():
+
+        def align():
+            if path.exists():
+                return
             if given == "auto":
                 count = counted(len(sides[0]), "pair")
                 self._report(f"alignment: a statistical aligner reads {count} ...")
@@ -232,6 +259,8 @@ class TextOfTraining:
                 words = read_pharaoh(given, *sides)
             with replacing(path) as aside:
                 aside.write_text("".join(f"{pharaoh(each)}\n" for each in words), encoding="utf-8")
+
+        self._hosts.first(align)
         found = TokenAlignments(self.corpus, self._tokenizer, *sides, read_pharaoh(path, *sides))
         share = found.num_aligned / self.corpus.num_target_tokens
         self._report(f"alignment: {share:.0%} of the target tokens have a source token")

@@ -7,6 +7,8 @@ import threading
 
 import keras
 
+from kformer.training.hosts import Hosts
+
 _SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
@@ -34,14 +36,17 @@ class Interruption(keras.callbacks.Callback):
         checkpoint: `kformer.training.Checkpoint` of the same training. It must come before this
             callback.
         report: function that takes a sentence.
+        hosts: `Hosts` or `None`, default `None`. Those of the training: all end at the same step,
+            whichever has the signal. `None` for one host.
 
     Raises:
         TrainingInterrupted: by `fit`, after a signal.
     """
 
-    def __init__(self, checkpoint, report):
+    def __init__(self, checkpoint, report, hosts=None):
         super().__init__()
         self._checkpoint, self._report = checkpoint, report
+        self._hosts = hosts or Hosts()
         self._signal_number, self._former = None, {}
 
     def __enter__(self):
@@ -70,13 +75,15 @@ class Interruption(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         # After the last batch of an epoch comes the validation, so on_epoch_end ends the training.
-        if self._signal_number is not None and not self._checkpoint.is_last_batch():
-            self._end()
+        if not self._checkpoint.is_last_batch():
+            self._end_if_asked()
 
     def on_epoch_end(self, epoch, logs=None):
-        if self._signal_number is not None:
-            self._end()
+        self._end_if_asked()
 
-    def _end(self):
-        self._checkpoint.save()
-        raise TrainingInterrupted(self._checkpoint.step, self._signal_number)
+    def _end_if_asked(self):
+        number = self._hosts.greatest(self._signal_number or 0)
+        if number:
+            self._checkpoint.save()
+            self._hosts.will_end()
+            raise TrainingInterrupted(self._checkpoint.step, number)

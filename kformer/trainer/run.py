@@ -4,31 +4,33 @@ import contextlib
 import pathlib
 import shutil
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import keras
 
 from kformer.data import ParallelDataset
 from kformer.data.order import default_max_shapes
-from kformer.evaluation.callback import TranslationQuality
+from kformer.data.own_rows import RowsOfHost
 from kformer.models.lora import describe_lora
 from kformer.saving.checkpoints import (
     TrainingState,
+    fingerprint,
     latest_checkpoint,
     load_checkpoint,
     remove_old_checkpoints,
 )
 from kformer.saving.model_files import zip_fault
-from kformer.saving.run_directory import finish_saving, load_run, read_config
+from kformer.saving.run_directory import PATH_OPTIONS, finish_saving, load_run, read_config
 from kformer.text import Tokenizer
+from kformer.trainer.callbacks import best_model, training_callbacks
 from kformer.trainer.data import (
     TextOfTraining,
     check_same_batches,
     check_teachers,
     count_pairs,
     load_teachers,
-    validation_lines,
 )
 from kformer.trainer.effort import has_parts, train_parts
 from kformer.trainer.interruption import Interruption
@@ -42,12 +44,7 @@ from kformer.trainer.resume import (
 )
 from kformer.trainer.search import REASON, settle_search
 from kformer.trainer.tokenizer import provide_tokenizer
-from kformer.training.callbacks.best_model import BestModel
-from kformer.training.callbacks.checkpoint import Checkpoint
-from kformer.training.callbacks.general_validation import GeneralValidation
-from kformer.training.callbacks.history import StepHistory
 from kformer.training.callbacks.progress import TrainingProgress
-from kformer.training.callbacks.tensorboard import TensorBoardLog
 from kformer.training.defaults import (
     CourseFacts,
     TextFacts,
@@ -58,12 +55,14 @@ from kformer.training.defaults import (
 )
 from kformer.training.devices import check_updates, distribution
 from kformer.training.fitting import fit_from
+from kformer.training.hosts import check_devices_of_hosts, check_shared, join_hosts
 from kformer.training.new_model import compile_model, describe_model, make_model
 from kformer.training.options import TrainOptions
 from kformer.translating.word_alignment import ALIGNMENT, guided_source
 from kformer.utils import files
 from kformer.utils.types import Path
 from kformer_cli.declarations import TRAINING, default_of
+from kformer_cli.option_names import named
 
 
 class TrainResult(NamedTuple):
@@ -89,6 +88,8 @@ def train_run(
     resume: bool = False,
     devices: int | str | None = None,
     model_parallel: int | None = None,
+    hosts: Sequence[str] | str | None = None,
+    host_index: int | None = None,
     report: Callable[[str], object] | None = None,
     show_progress: bool = True,
     **options,
@@ -111,6 +112,14 @@ def train_run(
             `kformer.training.distribution`; `None` for one. A resumed training may have others.
         model_parallel: int or `None`, default `None`. The devices that share a model, as there;
             `None` for one.
+        hosts: list of str, str or `None`, default `None`. The addresses of all hosts that train
+            together, each `HOST` or `HOST:PORT`, this one included; the others meet at the first.
+            All call this function with the same arguments but `host_index`, in new processes, on
+            JAX. "auto" reads the variables of Slurm, of `torchrun`-like launchers or
+            `KFORMER_HOSTS`. `None` trains on this host alone. All devices of each host train. The
+            first host writes `output`, which all must see.
+        host_index: int or `None`, default `None`. The number of this host among `hosts`, from 0;
+            `None` with "auto".
         report: function or `None`, default `None`. Takes each sentence about the set-up; `None`
             prints them on standard error.
         show_progress: bool, default True. Whether to show steps, rate and time left on standard
@@ -123,8 +132,8 @@ def train_run(
     Raises:
         FileNotFoundError: a file is missing.
         TypeError: there is no such option.
-        ValueError: an option, a file or the run directory cannot be used. The message has the
-            reason and a remedy.
+        ValueError: an option, a file or the run directory cannot be used, or a host has another
+            than the first. The message has the reason and a remedy.
         TrainingInterrupted: Ctrl-C or SIGTERM ended the training. It is a `KeyboardInterrupt`.
 
     Example:
@@ -149,46 +158,75 @@ def train_run(
             f"Unknown training option {', '.join(sorted(unknown))}; kformer.trainer.TrainOptions "
             "lists them."
         )
+    check_devices_of_hosts(hosts, devices, model_parallel)
+    joined = join_hosts(hosts, host_index)
+    if not joined.is_first:
+        report, show_progress = (lambda sentence: None), False
     scope = contextlib.nullcontext()
-    if devices not in (None, 1) or model_parallel not in (None, 1):
+    if joined.count > 1 or devices not in (None, 1) or model_parallel not in (None, 1):
         scope = distribution(devices or "all", model_parallel or 1).scope()
-    with files.locked(path), scope:
-        finish_saving(path)
-        for folder in (path, path / "data"):
-            files.remove_remains(folder)
+    with joined.together(), scope, contextlib.ExitStack() as stack:
+        joined.first(lambda: _take(path, stack))
+        check_shared(path, joined)
         if has_parts(path, given):
+            joined.check_alone("An effort of 2 or 3")
             return train_parts(path, given, resume, report, show_progress, train_run)
-        return _train(path, given, resume, report, show_progress)
+        ready = _prepared(path, given, resume, joined, report)
+        own_folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        return _fit(path, ready, joined, own_folder, report, show_progress)
 
 
-def _train(path, given, resume, report, show_progress):
-    config = stored_config(path, resume)
-    if config is not None:
-        options = resume_options(config["training"], given, path)
+def _take(path, stack):
+    """Locks the run directory, and removes what killed processes left there."""
+    stack.enter_context(files.locked(path))
+    finish_saving(path)
+    for folder in (path, path / "data"):
+        files.remove_remains(folder)
+
+
+def _prepared(path, given, resume, hosts, report):
+    """Begins a training, or finds the one to resume. Returns `_Ready`."""
+
+    def read():
+        config = stored_config(path, resume)
+        options = (
+            TrainOptions(**given)
+            if config is None
+            else resume_options(config["training"], given, path)
+        )
         options.check_whole()
         check_updates(options)
-        setup = _Setup(path, options, inherited(config), count_pairs(options), True, report)
-        return _fit(path, setup.prepare(), report, show_progress)
-    options = TrainOptions(**given)
-    options.check_whole()
-    check_updates(options)
+        return config, options, count_pairs(options)
+
+    config, options, num_pairs = hosts.each(read)
+    hosts.check_same({f"training in {path}": config is not None, **_facts(options)})
+    if config is not None:
+        return _Setup(path, options, inherited(config), num_pairs, True, hosts, report).prepare()
     if resume:
         report(f"resume: {path} holds no training, so a new one begins")
-    num_pairs = count_pairs(options)
     if not options.start_from and (warning := warn_of_few_pairs(num_pairs)):
         report(warning)
     kept = inherited(read_config(options.start_from) if options.start_from else {})
     kept.pop(REASON, None)  # It is about the other training.
-    path.mkdir(parents=True, exist_ok=True)
-    try:
+
+    def begin():
         # Before all else, so that the training can be resumed even if it is killed early.
+        path.mkdir(parents=True, exist_ok=True)
         write_config(path, options, kept)
-        ready = _Setup(path, options, kept, num_pairs, False, report).prepare()
+
+    try:
+        hosts.first(begin)
+        return _Setup(path, options, kept, num_pairs, False, hosts, report).prepare()
     except Exception:
         # So that the same command works once the error is corrected.
-        shutil.rmtree(path, ignore_errors=True)
+        if hosts.is_first:
+            shutil.rmtree(path, ignore_errors=True)
         raise
-    return _fit(path, ready, report, show_progress)
+
+
+def _facts(options):
+    """What options are the same on all hosts: all but paths, whose content is compared."""
+    return {named(name): getattr(options, name) for name in TRAINING if name not in PATH_OPTIONS}
 
 
 class _Ready(NamedTuple):
@@ -212,34 +250,30 @@ class _Setup:
         kept: dict, from `inherited`. Further entries of `config.json`.
         num_pairs: int. The lines of the training text.
         resumes: bool. Whether the training in the run directory is resumed.
+        hosts: `Hosts`. The first writes, the others read.
         report: function that takes a sentence.
     """
 
-    def __init__(self, path, options, kept, num_pairs, resumes, report):
+    def __init__(self, path, options, kept, num_pairs, resumes, hosts, report):
         self._path, self._options, self._kept = path, options, kept
-        self._num_pairs, self._resumes, self._report = num_pairs, resumes, report
+        self._num_pairs, self._resumes = num_pairs, resumes
+        self._hosts, self._report = hosts, report
 
     def prepare(self):
         """Prepares the training, and writes its settings to `config.json`. Returns `_Ready`."""
-        path, options = self._path, self._options
+        path, options, hosts = self._path, self._options, self._hosts
         model = state = start = shared = None
-        if self._resumes and (checkpoint := latest_checkpoint(path)):
+        if checkpoint := hosts.each(self._checkpoint):
             model, state = load_checkpoint(checkpoint)
             keep = options.keep or default_of("keep")
-            remove_old_checkpoints(path, state.step, keep)  # In case the last save was killed.
-        elif self._resumes and any((path / "checkpoints").glob("step-*")):
-            raise ValueError(
-                f"No checkpoint in {path / 'checkpoints'} is whole: restore one, or remove that "
-                "folder to train from the beginning."
-            )
+            if hosts.is_first:  # In case the last save was killed.
+                remove_old_checkpoints(path, state.step, keep)
         elif options.start_from:
             start, shared, _ = load_run(options.start_from)
-        teachers = load_teachers(path, options)
+        teachers = hosts.each(lambda: load_teachers(path, options, hosts))
         if teachers and shared is None:
             shared = teachers[0][1]
-        tokenizer = provide_tokenizer(
-            path, options, shared, self._resumes, self._num_pairs, self._report
-        )
+        tokenizer = self._tokenizer(shared)
         check_teachers(options, teachers, tokenizer)
         teachers = [teacher for teacher, *_ in teachers]
         datasets = self._read_text(tokenizer, model or start, teachers, state)
@@ -263,8 +297,30 @@ class _Setup:
         else:
             where = f"at step {state.step:,} of {total_steps:,}, in epoch {state.epoch + 1}"
             self._report(f"resume: {where}")
-        write_config(path, options, self._kept)
+        if hosts.count > 1:
+            step = 0 if state is None else state.step
+            facts = {"step to begin at": step, "end": total_steps, "model": fingerprint(model)}
+            hosts.check_same(_facts(options) | facts)
+        hosts.first(lambda: write_config(path, options, self._kept))
         return _Ready(options, model, *datasets, state, total_steps)
+
+    def _checkpoint(self):
+        """The checkpoint to resume from, or `None`."""
+        if not self._resumes:
+            return None
+        checkpoint = latest_checkpoint(self._path)
+        folder = self._path / "checkpoints"
+        if checkpoint is None and any(folder.glob("step-*")):
+            raise ValueError(
+                f"No checkpoint in {folder} is whole: restore one, or remove that folder to train "
+                "from the beginning."
+            )
+        return checkpoint
+
+    def _tokenizer(self, shared):
+        settings = self._path, self._options, shared, self._resumes, self._num_pairs, self._report
+        tokenizer = self._hosts.first(lambda: provide_tokenizer(*settings))
+        return self._hosts.each(lambda: tokenizer or Tokenizer.load(self._path / "tokenizer"))
 
     def _read_text(self, tokenizer, trained, teachers, state):
         """Settles the options for the text, and makes the datasets."""
@@ -272,7 +328,7 @@ class _Setup:
         max_length = options.max_length or default_of("max_length")
         if trained is not None:
             max_length = trained.max_length
-        text = TextOfTraining(self._path, options, tokenizer, max_length, self._report)
+        text = TextOfTraining(self._path, options, tokenizer, max_length, self._report, self._hosts)
         if state is not None:
             text.check_same(state)
         num_tokens = text.corpus.longer_side
@@ -303,91 +359,62 @@ class _Setup:
         return settled.options
 
 
-def _fit(path, ready, report, show_progress):
+def _fit(path, ready, hosts, own_folder, report, show_progress):
     options, model, train, valid, general, state, total_steps = ready
     measure = "mixed_nll" if general else options.select or default_of("select")
     validations = past_validations(path, measure, state)
-    best_model = BestModel(path, measure, options.patience or None, validations)
+    best = best_model(path, hosts, measure, options.patience or None, validations)
     if state is not None and state.step >= total_steps:
         report(
             f"The training has reached its end, step {total_steps:,}, already: give more epochs or "
             "steps to go on."
         )
     steps = options.steps
-    if best_model.has_waited:
+    if best.has_waited:
         steps = total_steps = state.step
-    history = _history(path, ready)
-    count_tokens = history.count_tokens
-    callbacks = _callbacks(path, ready, history, best_model)
-    progress = TrainingProgress(total_steps, resume_from=state, count_tokens=count_tokens)
+    batches, validation = train, valid
+    if hosts.count > 1:
+        batches, validation, general = (
+            dataset and RowsOfHost(dataset, hosts.index, hosts.count)
+            for dataset in (train, valid, general)
+        )
+        validation, general = (part and part.first_epoch() for part in (validation, general))
+    history, callbacks = training_callbacks(path, ready, best, hosts, own_folder, general)
+    progress = TrainingProgress(total_steps, resume_from=state, count_tokens=history.count_tokens)
     # The checkpoint is the last of the callbacks.
-    with progress, Interruption(callbacks[-1], report) as interruption:
+    with progress, Interruption(callbacks[-1], report, hosts) as interruption:
         callbacks += [progress, interruption] if show_progress else [interruption]
         metrics = fit_from(
             model,
-            train,
+            batches,
             state,
             epochs=options.epochs,
             steps=steps,
             callbacks=callbacks,
-            validation_data=valid,
+            validation_data=validation,
             validation_freq=options.valid_every,
             verbose=0,
         )
-    if best_model.has_waited:
+    if best.has_waited:
         waited = f"{options.patience} validations in a row were no better"
         report(f"stopped at step {history.step:,}: {waited}")
-    if not best_model.path.exists():
-        best_model.save(model)
-    elif fault := zip_fault(best_model.path):
-        raise ValueError(
-            f"{best_model.path} is damaged: {fault}. Restore it, or remove it and resume again, "
-            "which writes the model of the latest checkpoint."
-        )
-    if best_model.best is not None:
-        value = f"a validation {measure} of {best_model.value:.4f}"
-        report(f"best: epoch {best_model.best['epoch']}, with {value}, is in model.keras")
-    if state is None or history.step > state.step or REASON not in read_config(path):
+    hosts.first(lambda: _keep_model(best, model))
+    if best.best is not None:
+        value = f"a validation {measure} of {best.value:.4f}"
+        report(f"best: epoch {best.best['epoch']}, with {value}, is in model.keras")
+    hosts.part()
+    is_new = state is None or history.step > state.step
+    if hosts.is_first and (is_new or REASON not in read_config(path)):
         settle_search(path, options, train, valid, history.step, report)
-    return TrainResult(path, history.step, metrics, best_model.best)
+    return TrainResult(path, history.step, metrics, best.best)
 
 
-def _history(path, ready):
-    def count_tokens(step):
-        return ready.train.count_tokens(step - 1)
-
-    return StepHistory(path, resume_from=ready.state, count_tokens=count_tokens)
-
-
-def _callbacks(path, ready, history, best_model):
-    options, train, state = ready.options, ready.train, ready.state
-    checkpoint = Checkpoint(
-        path,
-        every=options.checkpoint_every,
-        keep=options.keep,
-        resume_from=state,
-        history=history,
-        data={
-            "corpus": train.corpus.folder.name,
-            "batch_tokens": train.batch_tokens,
-            "seed": train.seed,
-        },
-    )
-    callbacks = [history, best_model, checkpoint]
-    if ready.general is not None:
-        callbacks.insert(0, GeneralValidation(ready.general, options.general_share))
-    if options.log_dir:
-        count = history.count_tokens
-        callbacks.insert(0, TensorBoardLog(options.log_dir, resume_from=state, count_tokens=count))
-    measures = options.quality_every or (options.log_dir and options.valid_source)
-    if options.select == "bleu" or measures:
-        quality = TranslationQuality(
-            Tokenizer.load(path / "tokenizer"),
-            *validation_lines(options),
-            every=options.quality_every,
-            epochs=options.valid_every,
-            log_dir=options.log_dir,
-            resume_from=state,
+def _keep_model(best, model):
+    """Sees to it that the run has a whole model."""
+    if not best.path.exists():
+        best.save(model)
+    elif fault := zip_fault(best.path):
+        raise ValueError(
+            f"{best.path} is damaged: {fault}. Restore it, or remove it and resume again, which "
+            "writes the model of the latest checkpoint."
         )
-        callbacks.insert(0, quality)
-    return callbacks

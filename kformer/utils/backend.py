@@ -257,7 +257,11 @@ def _compile_jax(function, model, static_argnames):
         with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
             return function(*arrays, **static)
 
-    compiled = jax.jit(pure, static_argnames=static_argnames)
+    layout = {}
+    if _on_several_hosts():  # Each host needs all rows of the result.
+        mesh = keras.distribution.distribution().device_mesh
+        layout["out_shardings"] = keras.distribution.TensorLayout((), mesh).backend_layout
+    compiled = jax.jit(pure, static_argnames=static_argnames, **layout)
     return lambda *arrays, **static: compiled(
         [variable.value for variable in variables], *map(_spread, arrays), **static
     )
@@ -266,9 +270,37 @@ def _compile_jax(function, model, static_argnames):
 def _spread(array):
     """An array with its rows on the devices of the distribution in use, if they divide."""
     in_use = keras.distribution.distribution()
-    if in_use is None or not array.ndim or array.shape[0] % in_use.num_model_replicas:
+    divides = in_use is not None and array.ndim and not array.shape[0] % in_use.num_model_replicas
+    if divides:
+        layout = in_use.get_data_layout(array.shape)
+    elif _on_several_hosts():  # No device may be without it.
+        layout = keras.distribution.TensorLayout((None,) * array.ndim, in_use.device_mesh)
+    else:
         return array
-    return keras.distribution.distribute_tensor(array, in_use.get_data_layout(array.shape))
+    return keras.distribution.distribute_tensor(array, layout)
+
+
+@contextlib.contextmanager
+def on_this_host():
+    """A context in which the variables that Keras makes are on this host alone.
+
+    Of several hosts that train together the first alone saves the model, and Keras makes variables
+    for that. With a distribution each waits for the other hosts.
+    """
+    in_use = keras.distribution.distribution()
+    if not _on_several_hosts():
+        yield
+        return
+    keras.distribution.set_distribution(None)
+    try:
+        yield
+    finally:
+        keras.distribution.set_distribution(in_use)
+
+
+def _on_several_hosts():
+    in_use = keras.distribution.distribution()
+    return in_use is not None and in_use.num_processes > 1
 
 
 def _compile_tensorflow(function):

@@ -87,6 +87,9 @@ class Checkpoint(StepCounter):
             self.history.write()
         state = TrainingState(self.step, epoch, step_in_epoch, self.data)
         # `self.model` updates the variables on JAX; `self._model` does not.
-        save_checkpoint(self.run_dir, self.model, state, keep=self.keep)
+        self._write(self.model, state)
         self._saved_step = self.step
         self._is_due = False
+
+    def _write(self, model, state):
+        save_checkpoint(self.run_dir, model, state, keep=self.keep)

@@ -1,0 +1,108 @@
+"""The callbacks of a training. On several hosts the first alone writes the run directory."""
+
+import shutil
+
+import keras
+
+from kformer.evaluation.callback import TranslationQuality
+from kformer.text import Tokenizer
+from kformer.trainer.data import validation_lines
+from kformer.training.callbacks.best_model import BestModel
+from kformer.training.callbacks.checkpoint import Checkpoint
+from kformer.training.callbacks.general_validation import GeneralValidation
+from kformer.training.callbacks.history import StepHistory
+from kformer.training.callbacks.tensorboard import TensorBoardLog
+
+
+class _UnsavedCheckpoint(Checkpoint):
+    """The checkpoints of a host that is not the first: it knows of them and writes none."""
+
+    def _write(self, model, state):
+        pass
+
+
+class _UnsavedModel(BestModel):
+    """The best model of a host that is not the first."""
+
+    def save(self, model):
+        pass
+
+
+class _StepByStep(keras.callbacks.Callback):
+    """Makes Keras wait for each step of a validation, as it does for those of the training.
+
+    On CPUs steps of one process that run side by side take each other's threads, and wait for the
+    other hosts for ever.
+    """
+
+    def on_test_batch_end(self, batch, logs=None):
+        pass  # Keras looks whether there is such a method.
+
+
+def best_model(path, hosts, *arguments):
+    """The `BestModel` of a training on this host.
+
+    Args:
+        path: `pathlib.Path` of the run directory.
+        hosts: `Hosts`.
+        *arguments: further arguments of `BestModel`.
+    """
+    return (BestModel if hosts.is_first else _UnsavedModel)(path, *arguments)
+
+
+def training_callbacks(path, ready, best, hosts, own_folder, general):
+    """The callbacks of a training, the checkpoint last.
+
+    Args:
+        path: `pathlib.Path` of the run directory.
+        ready: the prepared training.
+        best: `BestModel`.
+        hosts: `Hosts`.
+        own_folder: `pathlib.Path`. A folder for what this host writes if it is not the first.
+        general: the batches of the general validation set, or `None`.
+
+    Returns:
+        `StepHistory`, and a list with it and all others.
+    """
+    options, train, state = ready.options, ready.train, ready.state
+    is_first = hosts.is_first
+    if not is_first and state is not None:
+        shutil.copy(path / "history.csv", own_folder)
+    history = StepHistory(
+        path if is_first else own_folder,
+        resume_from=state,
+        count_tokens=lambda step: train.count_tokens(step - 1),
+    )
+    checkpoint = (Checkpoint if is_first else _UnsavedCheckpoint)(
+        path,
+        every=options.checkpoint_every,
+        keep=options.keep,
+        resume_from=state,
+        history=history,
+        data={
+            "corpus": train.corpus.folder.name,
+            "batch_tokens": train.batch_tokens,
+            "seed": train.seed,
+        },
+    )
+    callbacks = [history, best, checkpoint]
+    if general is not None:
+        callbacks.insert(0, GeneralValidation(general, options.general_share))
+    if hosts.count > 1:
+        callbacks.insert(0, _StepByStep())
+    log_dir = options.log_dir if is_first else None
+    if log_dir:
+        count = history.count_tokens
+        callbacks.insert(0, TensorBoardLog(log_dir, resume_from=state, count_tokens=count))
+    measures = options.quality_every or (options.log_dir and options.valid_source)
+    if options.select == "bleu" or measures:
+        quality = TranslationQuality(
+            Tokenizer.load(path / "tokenizer"),
+            *validation_lines(options),
+            every=options.quality_every,
+            epochs=options.valid_every,
+            log_dir=log_dir,
+            resume_from=state,
+        )
+        callbacks.insert(0, quality)
+    return history, callbacks

@@ -1,0 +1,170 @@
+"""The process around a training on several hosts, which has the last word.
+
+JAX ends a process from C++ once another host is lost, and nothing can be said from inside. So
+`kformer train --hosts` starts itself as a child and waits for its end.
+"""
+
+import collections
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+
+from kformer_cli.environment import value_of
+from kformer_cli.host_addresses import seconds_to_meet
+
+# The file descriptors that a child has from its parent, with commas between them: standard output,
+# standard error, and a pipe that is closed when the parent ends.
+_DESCRIPTORS = "KFORMER_HOST_DESCRIPTORS"
+_KEPT_LINES = 200
+# What JAX writes before it ends a process: hosts that sent no sign of life, the first host, hosts
+# that did not come to the end, and hosts that did not come at all.
+_SILENT = re.compile(r"(?:unhealthy|timed out task names)[^\n]*:\s*((?:\d+\s)+)")
+_FIRST_IS_LOST = re.compile(r"Failed to send RPC to coordination service|Socket closed")
+_NOBODY_CAME = re.compile(r"RegisterTask")
+
+
+def runs_as_child(arguments):
+    """Whether a command needs a process of its own: a training on several hosts, not yet in it.
+
+    Args:
+        arguments: list of str, the command line.
+    """
+    return (
+        arguments[:1] == ["train"]
+        and value_of("--hosts", arguments) is not None
+        and _DESCRIPTORS not in os.environ
+    )
+
+
+def run_as_child(arguments):
+    """Runs a command as a child process, passes signals on, and explains the child's end.
+
+    The child has standard output and standard error as they are. What its libraries write in C++
+    goes to a pipe, so that no stack trace stands in front of the explanation.
+
+    Args:
+        arguments: list of str, the command line.
+
+    Returns:
+        int. The exit code.
+    """
+    log, log_of_child = os.pipe()
+    life_of_child, life = os.pipe()
+    streams = [os.dup(descriptor) for descriptor in (1, 2)]
+    passed = *streams, life_of_child
+    child = subprocess.Popen(
+        [sys.executable, "-m", "kformer_cli", *arguments],
+        env={
+            **os.environ,
+            _DESCRIPTORS: ",".join(map(str, passed)),
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        },
+        stdout=log_of_child,
+        stderr=log_of_child,
+        pass_fds=passed,
+        process_group=0,  # So that Ctrl-C comes once, from here.
+    )
+    for descriptor in (log_of_child, *passed):
+        os.close(descriptor)
+    sent = set()
+
+    def send(number, frame):
+        sent.add(number)
+        child.send_signal(number)
+
+    former = {number: signal.signal(number, send) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with open(log, encoding="utf-8", errors="replace") as file:
+            lines = collections.deque(file, _KEPT_LINES)
+        code = child.wait()
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+        os.close(life)
+    if code >= 0:
+        return code
+    if -code in sent:
+        return 128 - code
+    if os.environ.get("KFORMER_TRACEBACK") == "1":
+        sys.stderr.writelines(lines)
+    print(f"error: {explanation(''.join(lines), -code, arguments)}", file=sys.stderr)
+    return 1
+
+
+def explanation(log, number, arguments):
+    """Why the child of a training on several hosts was ended by a signal.
+
+    Args:
+        log: str. The last of what its libraries wrote.
+        number: int. The signal.
+        arguments: list of str, the command line.
+
+    Returns:
+        str, a sentence.
+    """
+    if _NOBODY_CAME.search(log):
+        return (
+            f"The hosts did not all come within {seconds_to_meet()} seconds: start the same "
+            "command on each, with its own --host-index, and see that all reach the port of the "
+            "first."
+        )
+    again = (
+        f"start the same command with --resume on all hosts once it is back; {_where(arguments)}"
+    )
+    if found := _SILENT.search(log):
+        lost = found[1].split()
+        whom = f"Hosts {' and '.join(lost)} no longer answer" if lost[1:] else ""
+        return f"{whom or f'Host {lost[0]} no longer answers'}: {again}"
+    if _FIRST_IS_LOST.search(log):
+        return f"Host 0 no longer answers: {again}"
+    name = signal.Signals(number).name
+    again = f"start the same command with --resume; {_where(arguments)}"
+    return f"The training was ended by {name}: {again}"
+
+
+def _where(arguments):
+    """Where a resumed training goes on."""
+    run = value_of("--output", arguments) or "RUN"
+    steps = [
+        int(path.name.removeprefix("step-"))
+        for path in pathlib.Path(run, "checkpoints").glob("step-*")
+        if path.name.removeprefix("step-").isdecimal()
+    ]
+    if not steps:
+        return f"{run} has no checkpoint yet, so the training begins at step 0."
+    return f"the training goes on from step {max(steps):,} of {run}."
+
+
+def take_streams():
+    """In a child: takes the parent's streams, and ends this process when the parent ends.
+
+    Returns:
+        bool. Whether this is a child.
+    """
+    descriptors = os.environ.get(_DESCRIPTORS)
+    if descriptors is None:
+        return False
+    output, errors, life = map(int, descriptors.split(","))
+    encoding = sys.stderr.encoding
+    sys.stdout = open(output, "w", encoding=encoding)  # noqa: SIM115
+    sys.stderr = open(errors, "w", encoding=encoding, buffering=1)  # noqa: SIM115
+
+    def wait():
+        os.read(life, 1)
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+    return True
+
+
+def end_child(code):
+    """Ends a child at once: JAX would wait for the other hosts first, and then abort."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
