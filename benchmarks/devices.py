@@ -300,7 +300,7 @@ def _print_kills(folder, kills, seed=1):
         training = _train(folder, "killed", way)
         seen.append(way)
         killed = numbers.randrange(len(training))
-        wait = None if sum(deaths.values()) >= kills else numbers.uniform(20, 45)
+        wait = None if sum(deaths.values()) >= kills else numbers.uniform(12, 30)
         try:
             if training[killed].wait(wait):
                 raise RuntimeError(f"the training on {way} failed")
@@ -332,7 +332,7 @@ def _end(training):
         raise RuntimeError(f"a training ended with the code {codes[0]}")
 
 
-def _train(folder, name, devices, options=("--epochs", "32", "--dropout", "0.1")):
+def _train(folder, name, devices, options=("--epochs", "16", "--dropout", "0.1")):
     """The processes that begin a training, or go on with it: one, or one for each of some hosts."""
     command = [sys.executable, "-m", "kformer_cli", "train", "--output", str(folder / name)]
     command += ["--resume", "--train-source", str(folder / "source"), "--train-target"]
