@@ -371,11 +371,11 @@ def _callbacks(path, ready, history, best_model):
         },
     )
     callbacks = [history, best_model, checkpoint]
-    if ready.general is not None:
-        callbacks.insert(0, GeneralValidation(ready.general, options.general_share))
     if options.log_dir:
         count = history.count_tokens
         callbacks.insert(0, TensorBoardLog(options.log_dir, resume_from=state, count_tokens=count))
+    if ready.general is not None:
+        callbacks.insert(0, GeneralValidation(ready.general, options.general_share))
     measures = options.quality_every or (options.log_dir and options.valid_source)
     if options.select == "bleu" or measures:
         quality = TranslationQuality(
