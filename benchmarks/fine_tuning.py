@@ -2,7 +2,8 @@
 
     python benchmarks/fine_tuning.py OLD NEW --work DIR [--old-source de] [--new-source zh]
         [--target en] [--old-test test2016] [--pairs N] [--seen N] [--first-epochs N] [--epochs N]
-        [--methods full,lora-8,...] [--beam N] [--seed N] [--threads N] [--backend NAME]
+        [--back-epochs N] [--methods full,lora-8,...] [--beam N] [--seed N] [--threads N]
+        [--backend NAME]
 
 OLD and NEW are folders with `train`, `val` and a test set in a source language of their own and in
 one target language. A first model is trained on the old text and on the last `--seen` pairs of the
@@ -36,7 +37,7 @@ from benchmarks.measured import measured  # noqa: E402
 from benchmarks.multi30k import kformer  # noqa: E402
 from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
 
-COLUMNS = ("training", "trained", "MiB", "seconds", "old BLEU", "new BLEU")
+COLUMNS = ("training", "trained", "MiB", "seconds", "old BLEU, chrF", "new BLEU, chrF")
 
 
 def read(folder, name, language):
@@ -103,7 +104,7 @@ def train(options, run, *arguments):
 
 
 def score(options, run, text, name):
-    """The BLEU of a run on a test set."""
+    """BLEU and chrF of a run on a test set."""
     record = run.with_name(f"{run.name}-{name}.bleu.json")
     if not record.exists():
         files = (
@@ -117,13 +118,13 @@ def score(options, run, text, name):
         record.write_text(found, encoding="utf-8")
     found = json.loads(record.read_text(encoding="utf-8"))
     options.signature = found["bleu_signature"]
-    return found["bleu"]
+    return f"{found['bleu']:.2f}, {found['chrf']:.2f}"
 
 
 def measure(options, text, run, *arguments):
     """Trains a run, and prints its row."""
     spent = train(options, run, *arguments)
-    scores = [f"{score(options, run, text, name):.2f}" for name in ("old", "new")]
+    scores = [score(options, run, text, name) for name in ("old", "new")]
     cells = (f"{spent['share']:g} %", f"{spent['memory']:,}", f"{spent['seconds']:,}", *scores)
     print_row(run.name, *cells)
 
@@ -163,7 +164,8 @@ def main():
             run = options.work / f"{method}-{name}"
             texts = (*sides("train", text, f"{new}-train"), *sides("valid", text, f"{new}-valid"))
             more = method_arguments(method, text, old)
-            course = ("--start-from", start, "--epochs", options.epochs)
+            epochs = options.epochs if name == "there" else options.back_epochs or options.epochs
+            course = ("--start-from", start, "--epochs", epochs)
             measure(options, text, run, *texts, *more, *course)
             start = run
     print(f"\nBLEU: {options.signature}")
@@ -184,6 +186,7 @@ def parse():
     parser.add_argument("--vocabulary", type=int, default=6000, help="pieces of each side")
     parser.add_argument("--first-epochs", type=int, default=20)
     parser.add_argument("--epochs", type=int, default=8, help="of each fine-tuning")
+    parser.add_argument("--back-epochs", type=int, help="back to the old text; --epochs by default")
     parser.add_argument("--methods", default="full,lora-8,lora-32,mixed,mixed-lora-32")
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--seed", type=int, default=1)

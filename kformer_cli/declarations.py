@@ -307,7 +307,8 @@ _GROUPS = {
             "learning_rate",
             float,
             "Peak of the learning rate, at the end of the warm-up.",
-            unset="0.64 / hidden size up to 256, above that the paper's; with start_from a tenth",
+            unset="0.64 / hidden size up to 256, above that the paper's; with start_from a tenth, "
+            "but for adapters",
             above=0,
         ),
         Option(

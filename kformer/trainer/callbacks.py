@@ -86,14 +86,14 @@ def training_callbacks(path, ready, best, hosts, own_folder, general):
         },
     )
     callbacks = [history, best, checkpoint]
-    if general is not None:
-        callbacks.insert(0, GeneralValidation(general, options.general_share))
     if hosts.count > 1:
         callbacks.insert(0, _StepByStep())
     log_dir = options.log_dir if is_first else None
     if log_dir:
         count = history.count_tokens
         callbacks.insert(0, TensorBoardLog(log_dir, resume_from=state, count_tokens=count))
+    if general is not None:
+        callbacks.insert(0, GeneralValidation(general, options.general_share))
     measures = options.quality_every or (options.log_dir and options.valid_source)
     if options.select == "bleu" or measures:
         quality = TranslationQuality(
