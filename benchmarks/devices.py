@@ -300,20 +300,18 @@ def _print_kills(folder, kills, seed=1):
         training = _train(folder, "killed", way)
         seen.append(way)
         killed = numbers.randrange(len(training))
-        wait = None if sum(deaths.values()) >= kills else numbers.uniform(12, 30)
-        try:
-            if training[killed].wait(wait):
-                raise RuntimeError(f"the training on {way} failed")
+        is_last = sum(deaths.values()) >= kills
+        seconds = float("inf") if is_last else numbers.uniform(0, 15)
+        if _has_ended(training[killed], folder / "killed" / "history.csv", seconds):
             _end(training)
             break
-        except subprocess.TimeoutExpired:
-            training[killed].send_signal(signal.SIGKILL)
-            died = time.perf_counter()
-            for process in training:
-                process.wait()
-            silences += [time.perf_counter() - died] * (len(training) > 1)
-            deaths[way] = deaths.get(way, 0) + 1
-            time.sleep(2)  # A host's child sees within that time that its parent is gone.
+        training[killed].send_signal(signal.SIGKILL)
+        died = time.perf_counter()
+        for process in training:
+            process.wait()
+        silences += [time.perf_counter() - died] * (len(training) > 1)
+        deaths[way] = deaths.get(way, 0) + 1
+        time.sleep(2)  # A host's child sees within that time that its parent is gone.
     whole, parts = (_history(folder / name) for name in ("whole", "killed"))
     difference = max(abs(a - b) for a, b in zip(whole, parts, strict=True))
     names = "kills on 1, 2, 4, 8 devices, of one of 2 hosts"
@@ -324,6 +322,22 @@ def _print_kills(folder, kills, seed=1):
     print_row(counts, len(seen), len(parts), f"{difference:.1e}", longest, f"{seconds:.0f}")
     print()
     assert (folder / "killed" / "model.keras").exists()
+
+
+def _has_ended(process, history, seconds):
+    """Waits until a process has trained for some seconds; returns whether it ended before that."""
+
+    def changed():
+        return history.stat().st_mtime if history.exists() else None
+
+    began, deadline = changed(), None
+    while process.poll() is None:
+        if deadline is None and changed() != began:
+            deadline = time.perf_counter() + seconds
+        if deadline is not None and time.perf_counter() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 def _end(training):

@@ -12,6 +12,7 @@ from kformer.training.callbacks.checkpoint import Checkpoint
 from kformer.training.callbacks.general_validation import GeneralValidation
 from kformer.training.callbacks.history import StepHistory
 from kformer.training.callbacks.tensorboard import TensorBoardLog
+from kformer.utils.backend import devices_in_use
 
 
 class _UnsavedCheckpoint(Checkpoint):
@@ -31,8 +32,8 @@ class _UnsavedModel(BestModel):
 class _StepByStep(keras.callbacks.Callback):
     """Makes Keras wait for each step of a validation, as it does for those of the training.
 
-    On CPUs steps of one process that run side by side take each other's threads, and wait for the
-    other hosts for ever.
+    On CPUs the steps of several devices that run side by side take each other's threads, and wait
+    for each other: JAX ends the process, or hosts wait for ever.
     """
 
     def on_test_batch_end(self, batch, logs=None):
@@ -86,7 +87,7 @@ def training_callbacks(path, ready, best, hosts, own_folder, general):
         },
     )
     callbacks = [history, best, checkpoint]
-    if hosts.count > 1:
+    if devices_in_use() > 1:
         callbacks.insert(0, _StepByStep())
     log_dir = options.log_dir if is_first else None
     if log_dir:

@@ -120,7 +120,7 @@ def test_another_text_on_one_host_is_refused(text, tmp_path):
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_lost_host_ends_the_other_and_all_resume(text, tmp_path, lost):
     run = tmp_path / "run"
-    often = ["--checkpoint-every", "4", "--epochs", "8"]
+    often = ["--checkpoint-every", "4", "--epochs", "5"]
     processes = start_hosts(run, *text, *often, KFORMER_HEARTBEAT_SECONDS="6")
     for _ in range(200):
         time.sleep(0.5)
