@@ -3,10 +3,14 @@
 import pathlib
 import shutil
 
+from kformer.data import ParallelDataset
+from kformer.data.preparation import prepare_cached
 from kformer.evaluation.scores import corpus_bleu, suitable_tokenizer
 from kformer.saving.run_directory import copy_run, read_config, save_run
+from kformer.text import Tokenizer
 from kformer.trainer.data import count_pairs, validation_lines
 from kformer.trainer.resume import read_plan
+from kformer.trainer.search import REASON, settle_search
 from kformer.trainer.speed import measure_speed
 from kformer.trainer.taught_text import TaughtText
 from kformer.trainer.tokenizer import provide_tokenizer
@@ -137,6 +141,7 @@ class PartMaker:
         if options["ema"] is None:
             options["ema"] = choose_ema(min(steps, options["steps"] or steps))
         options["guided_alignment"] = self._options.guided_alignment
+        options["choose_search"] = False  # The last part does that, with the time of all parts.
         run = self._train_part(f"last-{number}", options)
         if count == 1:
             self._publish(run)
@@ -163,6 +168,28 @@ class PartMaker:
         sources, references = validation_lines(self._options)
         found = [each.text for each in Translator.load(run).translate(sources, batch_size=256)]
         return corpus_bleu(found, references, suitable_tokenizer(references))
+
+    def search(self, epochs):
+        """Chooses the search of the run on the validation set.
+
+        Args:
+            epochs: float. The epochs of effort 1 that take as long as the whole training, since the
+                choice takes a share of that time.
+        """
+        options, folder = self._options, self._folder / "last-1" / "data"
+        tokenizer = Tokenizer.load(self._folder / "tokenizer")
+        length = read_config(self._folder / "forward-1")["training"]["max_length"]
+        train, valid = (
+            ParallelDataset.from_prepared(
+                prepare_cached(*map(str, sides), tokenizer, folder, max_length=length)
+            )
+            for sides in (
+                (options.train_source, options.train_target),
+                (options.valid_source, options.valid_target),
+            )
+        )
+        steps = round(epochs * train.steps_per_epoch)
+        settle_search(self._path, options, train, valid, steps, self._report)
 
     def result(self):
         """The `TrainResult` of the last training, with the path of the run directory."""
@@ -208,4 +235,6 @@ class PartMaker:
     def _publish(self, run):
         """Copies the run of a part to the run directory, so that it can be used from then on."""
         config = {**read_config(run), "training": read_plan(self._folder), "part": run.name}
+        if REASON not in config:
+            config.pop("search", None)  # It was chosen for the model that the run began with.
         copy_run(run, self._path, config)

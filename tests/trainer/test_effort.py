@@ -63,12 +63,13 @@ def test_effort_2_makes_a_run_and_goes_on_where_it_was_interrupted(tmp_path, mon
     parts = [sentence for sentence in said if sentence.startswith("effort: part ")]
     assert said.index(forecast) < said.index(parts[0])
     assert [part.split(";")[0] for part in parts] == [
-        "effort: part 1 of 5, teacher",
-        "effort: part 2 of 5, teacher of the other direction",
-        "effort: part 3 of 5, translations",
-        "effort: part 4 of 5, student",
-        "effort: part 4 of 5, student",
-        "effort: part 5 of 5, last training on the given pairs",
+        "effort: part 1 of 6, teacher",
+        "effort: part 2 of 6, teacher of the other direction",
+        "effort: part 3 of 6, translations",
+        "effort: part 4 of 6, student",
+        "effort: part 4 of 6, student",
+        "effort: part 5 of 6, last training on the given pairs",
+        "effort: part 6 of 6, its search",
     ]
     assert len([sentence for sentence in said if "measuring" in sentence]) == 1
     assert (run / "parts" / "text" / "student.target").read_bytes() == taught
@@ -99,7 +100,9 @@ class Trainings:
 def trainings(tmp_path, monkeypatch):
     texts = write_pairs(tmp_path)
     run = write_small_run(tmp_path / "small", [texts["train_source"], texts["train_target"]])
-    update_config(run, {"training": {"learning_rate": 0.01}})
+    settings = {"learning_rate": 0.01, "max_length": 48}
+    # The search of a model that a training began with has no reason of its own.
+    update_config(run, {"training": settings, "search": {"beam_size": 3}})
     trainings = Trainings(run)
 
     class Teacher:
@@ -130,6 +133,12 @@ def trainings(tmp_path, monkeypatch):
         work = effort_module._Parts(tmp_path / "run", options, 160, said.append, False, trainings)
         return work.run(), said
 
+    def settle_search(path, options, train, valid, steps, report):
+        trainings.searched = path, options, train.num_pairs, valid.num_pairs, steps
+        trainings.steps_per_epoch = train.steps_per_epoch
+        report("search: chosen")
+
+    monkeypatch.setattr(effort_parts, "settle_search", settle_search)
     monkeypatch.setattr(taught_text.Translator, "load", Teacher)
     trainings.texts, trainings.train, trainings.parts = texts, train, tmp_path / "run" / "parts"
     return trainings
@@ -161,7 +170,12 @@ def test_the_parts_have_the_texts_and_settings_that_they_need(trainings):
     assert (last["epochs"], last["learning_rate"], last["cooldown"]) == (8, 0.6 * 0.01, 0.5)
     assert last["start_from"] == trainings.parts / "student" and "tokenizer" not in last
     assert last["guided_alignment"] == "auto" and "guided_alignment" not in student
-    assert [sentence for sentence in said if "part 1 of 5" in sentence]
+    assert [sentence for sentence in said if "part 1 of 6" in sentence]
+    path, _, *counts, steps = trainings.searched
+    assert "search" not in read_config(path) and counts == [160, 20]
+    # The translations of three texts and two lines, by a beam of five, and the trainings.
+    epochs = (2 * 0.5 + 1 + 2 / 160 / 3 + 8 / 28) * 28 + (3 + 2 / 160) * 5
+    assert steps == round(epochs * trainings.steps_per_epoch)
 
 
 @pytest.mark.any_backend
@@ -192,10 +206,12 @@ def test_effort_3_takes_the_mean_if_it_translates_best(trainings, monkeypatch, b
     result, said = trainings.train(3)
     assert means == ["last-1", "last-2", "last-3"]
     assert read_config(result.path)["part"] == best
-    assert f"{best} 30.00" in said[-1] and said[-1].endswith(f"the run has {best}")
+    (scores,) = [sentence for sentence in said if "BLEU on the validation set" in sentence]
+    assert f"{best} 30.00" in scores and scores.endswith(f"the run has {best}")
+    assert said[-1] == "search: chosen"
     assert [name for name in files.read_json(trainings.parts / "done.json") if name != "speed"] == [
         *("forward-1", "forward-2", "forward-3", "backward-1", "backward-2", "text", "student"),
-        *("last-1", "last-2", "last-3", "average"),
+        *("last-1", "last-2", "last-3", "average", "search"),
     ]
     seeds = [trainings.options[f"{name}"]["seed"] for name in ("forward-1", "forward-2", "last-3")]
     assert seeds == [0, 1, 3]
