@@ -8,10 +8,10 @@ and what a ring sends for that. `hosts`: two processes of two devices each as tw
 `kformer train --hosts`, beside one process. `kills`: a training that is killed again and again, and
 goes on with 1, 2, 4 or 8 devices or on two hosts, one of which is killed; its losses beside those
 of a training in one go. `large`: a model with
-NLLB's vocabulary at the width of `base`, split over 4 devices: what one device holds, 3 steps,
-saved, resumed. `plan`: computed, not measured: what a cluster would train, by the size of the
-gradient and published speeds of links. KERAS_BACKEND selects the backend; TensorFlow has the losses
-alone.
+NLLB's vocabulary at the width of `base`, as it is published, imported and split over 4 devices:
+what one device holds, 3 steps, saved, resumed. `plan`: computed, not measured: what a cluster would
+train, by the size of the gradient and published speeds of links. KERAS_BACKEND selects the backend;
+TensorFlow has the losses alone.
 
 Virtual devices share the CPU's cores, so nothing here is faster on several. The learning rate is
 one that the training bears. At five times as much the loss stops to fall after 25 steps, and
@@ -403,17 +403,28 @@ def _print_large(folder):
 
 
 def _large(devices, folder):
-    """Splits a model over all devices, trains it, saves it, and goes on."""
+    """Imports a published model, splits it over all devices, trains it, saves it, and goes on."""
     import numpy as np
 
     import kformer
-    from kformer.saving import TrainingState, load_checkpoint, save_checkpoint
+    from benchmarks.trimming import LANGUAGES, write_folder
+    from kformer.saving import TrainingState, load_checkpoint, load_run, save_checkpoint
+
+    folder = pathlib.Path(folder)
+    pairs = kformer.examples.generate_pairs(400, categories="time")
+    text = folder / "text"
+    text.write_text("".join(f"{pair.source}\n{pair.target}\n" for pair in pairs))
+    (folder / "published").mkdir()
+    write_folder(argparse.Namespace(text=[text], hidden=512, layers=6), folder / "published")
+    languages = {"source_language": LANGUAGES[1], "target_language": LANGUAGES[3]}
+    run = kformer.interop.import_checkpoint(folder / "published", folder / "run", **languages)
 
     numbers = np.random.default_rng(0)
     ids = numbers.integers(4, _NLLB_VOCABULARY, (6, 2, 2, 8)).astype("int32")
     found = {}
     with _scope(devices, devices):
-        model = kformer.Transformer.from_preset("base", _NLLB_VOCABULARY, dropout=0.0)
+        model, *_ = load_run(run)
+        assert model.vocabulary_size == _NLLB_VOCABULARY
         model.compile(**kformer.training.paper_recipe(model, warmup_steps=10))
 
         def train(model, batches):
@@ -424,11 +435,11 @@ def _large(devices, folder):
         found["parameters"] = model.count_params()
         found["share"] = largest_share(model)
         start = time.perf_counter()
-        save_checkpoint(pathlib.Path(folder) / "large", model, TrainingState(3))
+        save_checkpoint(folder / "large", model, TrainingState(3))
         found["save"] = time.perf_counter() - start
         expected = train(model, ids[3:])
         start = time.perf_counter()
-        model, _ = load_checkpoint(pathlib.Path(folder) / "large")
+        model, _ = load_checkpoint(folder / "large")
         found["load"] = time.perf_counter() - start
         found["resumed"] = train(model, ids[3:])
         np.testing.assert_allclose(found["resumed"], expected, atol=1e-5)

@@ -232,8 +232,8 @@ def join_hosts(hosts, index):
     import jax
 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    # Programs that run side by side may wait for the other hosts in different orders, for ever
-    # (https://github.com/jax-ml/jax/issues/25861).
+    # Programs that run side by side may wait for the other hosts in different orders, for ever.
+    # This runs one after the other within a process; `fit` waits for each step besides.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     try:
         # Not by `keras.distribution.initialize`, which has no times; it does the same.
