@@ -1,5 +1,6 @@
 """How the parts of `kformer train --effort 2` and 3 are made."""
 
+import csv
 import pathlib
 import shutil
 
@@ -9,6 +10,7 @@ from kformer.evaluation.scores import corpus_bleu, suitable_tokenizer
 from kformer.saving.run_directory import copy_run, read_config, save_run
 from kformer.text import Tokenizer
 from kformer.trainer.data import count_pairs, validation_lines
+from kformer.trainer.result import TrainResult
 from kformer.trainer.resume import read_plan
 from kformer.trainer.search import REASON, settle_search
 from kformer.trainer.speed import measure_speed
@@ -193,10 +195,12 @@ class PartMaker:
 
     def result(self):
         """The `TrainResult` of the last training, with the path of the run directory."""
-        if self._result is None:  # All parts were made before.
-            last = sorted(self._folder.glob("last-*"))
-            self.last(len(last), len(last))
-        return self._result._replace(path=self._path)
+        if self._result is not None:
+            return self._result._replace(path=self._path)
+        # All parts were made before.
+        with open(self._path / "history.csv", encoding="utf-8", newline="") as file:
+            steps = max(int(row["step"]) for row in csv.DictReader(file))
+        return TrainResult(self._path, steps, {}, None)
 
     def _shared(self):
         """The options of every part."""

@@ -35,6 +35,7 @@ from kformer.trainer.data import (
 from kformer.trainer.effort import has_parts, train_parts
 from kformer.trainer.interruption import Interruption
 from kformer.trainer.made_for import check_made_for
+from kformer.trainer.result import TrainResult
 from kformer.trainer.resume import (
     inherited,
     past_validations,
@@ -63,23 +64,6 @@ from kformer.utils import files
 from kformer.utils.types import Path
 from kformer_cli.declarations import TRAINING, default_of
 from kformer_cli.option_names import named
-
-
-class TrainResult(NamedTuple):
-    """The result of `train_run`.
-
-    Attributes:
-        path: `pathlib.Path`. The run directory.
-        steps: int. The steps of the training so far.
-        history: dict of str to list. The metrics at the end of each epoch trained in this call.
-        best: dict or `None`. The `epoch` of the saved model, and the `nll`, `mixed_nll` or `bleu`
-            by which it was chosen; `None` without a validation set.
-    """
-
-    path: pathlib.Path
-    steps: int
-    history: dict[str, list[float]]
-    best: dict[str, float] | None
 
 
 def train_run(
