@@ -19,8 +19,8 @@ that other work on the machine counts for none:
 With `--longer` each is also trained for so many times the seconds, Joey NMT in the sizes of its
 published configuration.
 
-Each peer is tried with each of its rates and each of `--dropouts`, for a share `--trial` of the
-time. The best negative log-likelihood of the validation set chooses; the validation set's BLEU then
+Each peer is tried with each of its rates and each of `--dropouts`, if these are several, for a
+share `--trial` of the time. The best negative log-likelihood of the validation set chooses; the validation set's BLEU then
 chooses torch's length penalty, while Joey NMT keeps its published one. The test set is opened once,
 for what they chose. BLEU is sacreBLEU's (`--tokenize`, by default `none` if a folder's name is
 `tok`, `zh` for Chinese, else `13a`). Joey NMT's likelihood is that of smoothed labels.
@@ -169,8 +169,13 @@ def joey_result(options, job, name):
 
 
 def tuned(options, system, job, rates):
-    """The job with the rate and the dropout of the best trial; prints a row of each."""
+    """The job with the rate and the dropout of the best trial; prints a row of each.
+
+    Where there is one choice alone, it needs no trial.
+    """
     train, trials = RESULTS[system], []
+    if len(rates) == len(options.dropouts) == 1:
+        return {**job, "rate": rates[0], "dropout": options.dropouts[0]}
     for rate in rates:
         for dropout in options.dropouts:
             name = f"{system}-trial-{rate}-{dropout}"
