@@ -20,10 +20,11 @@ With `--longer` each is also trained for so many times the seconds, Joey NMT in 
 published configuration.
 
 Each peer is tried with each of its rates and each of `--dropouts`, if these are several, for a
-share `--trial` of the time. The best negative log-likelihood of the validation set chooses; the validation set's BLEU then
-chooses torch's length penalty, while Joey NMT keeps its published one. The test set is opened once,
-for what they chose. BLEU is sacreBLEU's (`--tokenize`, by default `none` if a folder's name is
-`tok`, `zh` for Chinese, else `13a`). Joey NMT's likelihood is that of smoothed labels.
+share `--trial` of the time. The best negative log-likelihood of the validation set chooses; the
+validation set's BLEU then chooses torch's length penalty, while Joey NMT keeps its published one.
+The test set is opened once, for what they chose. BLEU is sacreBLEU's (`--tokenize`, by default
+`none` if a folder's name is `tok`, `zh` for Chinese, else `13a`). Joey NMT's likelihood is that of
+smoothed labels.
 
 Finished parts in DIR are used again, so it belongs to one folder of data and one set of options. An
 interrupted training starts again, since its time counts.
