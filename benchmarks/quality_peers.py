@@ -2,8 +2,8 @@
 
     python benchmarks/quality_peers.py DATA --from en --to de --work DIR [--pairs N] [--seeds 1]
         [--systems kformer,torch,joeynmt] [--joey-python FILE] [--threads N] [--backend NAME]
-        [--rates 0.002,0.005] [--joey-rates 0.001,0.002] [--dropouts 0.2,0.3] [--trial 0.25]
-        [--longer 2] [--tokenize NAME] [--train-options "--preset small ..."]
+        [--rates 0.002,0.005] [--joey-rates 0.001,0.002] [--dropouts 0.2,0.3] [--trial 0.3]
+        [--finalists 2] [--longer 2] [--tokenize NAME] [--train-options "--preset small ..."]
 
 DATA is a folder with `train`, `val` and `test` (or `test2016`) in both languages (`train.en`, ...);
 `--pairs` takes the first pairs of `train` alone. kformer is `kformer train` with the four files, a
@@ -20,11 +20,12 @@ With `--longer` each is also trained for so many times the seconds, Joey NMT in 
 published configuration.
 
 Each peer is tried with each of its rates and each of `--dropouts`, if these are several, for a
-share `--trial` of the time. The best negative log-likelihood of the validation set chooses; the
-validation set's BLEU then chooses torch's length penalty, while Joey NMT keeps its published one.
-The test set is opened once, for what they chose. BLEU is sacreBLEU's (`--tokenize`, by default
-`none` if a folder's name is `tok`, `zh` for Chinese, else `13a`). Joey NMT's likelihood is that of
-smoothed labels.
+share `--trial` of the time. The negative log-likelihood of the validation set chooses a rate for
+each dropout. The `--finalists` best of these are trained for the whole time, since a dropout shows
+its worth in the end, and the validation set's BLEU chooses. It chooses torch's length penalty, too,
+while Joey NMT keeps its published one. What it chose alone is scored on the test set. BLEU is
+sacreBLEU's (`--tokenize`, by default `none` if a folder's name is `tok`, `zh` for Chinese, else
+`13a`). Joey NMT's likelihood is that of smoothed labels.
 
 Finished parts in DIR are used again, so it belongs to one folder of data and one set of options. An
 interrupted training starts again, since its time counts.
@@ -34,6 +35,7 @@ import argparse
 import csv
 import importlib.metadata
 import json
+import math
 import os
 import pathlib
 import shlex
@@ -161,48 +163,42 @@ def joey_result(options, job, name):
     job["pace"] = once(pace, lambda: quality_joey.pace_of(job))
     result = quality_joey.train(job)
     if not job["is_trial"]:
-        found = {}
-        for part in ("val", job["test"]):
-            texts = quality_joey.translations(job, f"{job['data']}/{part}.{job['source']}")
-            found[part] = scores(job, part, texts)
-        result |= {"val": found["val"]["bleu"], "penalty": quality_joey.ALPHA, **found[job["test"]]}
+        val, texts = (
+            quality_joey.translations(job, f"{job['data']}/{part}.{job['source']}")
+            for part in ("val", job["test"])
+        )
+        result |= {"penalty": quality_joey.ALPHA, "val": scores(job, "val", val)["bleu"]}
+        result["texts"] = texts
     return result
 
 
-def tuned(options, system, job, rates):
-    """The job with the rate and the dropout of the best trial; prints a row of each.
-
-    Where there is one choice alone, it needs no trial.
-    """
-    train, trials = RESULTS[system], []
-    if len(rates) == len(options.dropouts) == 1:
-        return {**job, "rate": rates[0], "dropout": options.dropouts[0]}
-    for rate in rates:
-        for dropout in options.dropouts:
-            name = f"{system}-trial-{rate}-{dropout}"
-            trial = {**job, "rate": rate, "dropout": dropout, "is_trial": True}
-            trial["seconds"] *= options.trial
-            found = once(
-                options.work / f"{name}.json",
-                lambda trial=trial, name=name: train(options, trial, name),
-            )
-            trials.append((found["nll"], rate, dropout))
-            print_row(
-                f"{system}, trial", job["seed"], rate, dropout, "", *spent_cells(found), "", "", ""
-            )
-    _, rate, dropout = min(trials)
-    return {**job, "rate": rate, "dropout": dropout}
+def finalists(options, system, job, rates):
+    """The rate and the dropout of each training at full length; prints a row of each trial."""
+    choices = [(rate, dropout) for rate in rates for dropout in options.dropouts]
+    if len(choices) == 1:
+        return choices
+    best = {}
+    for rate, dropout in choices:
+        trial = {**job, "rate": rate, "dropout": dropout, "is_trial": True}
+        trial["seconds"] *= options.trial
+        found = result_of(options, system, f"{system}-trial-{rate}-{dropout}", trial)
+        best[dropout] = min(best.get(dropout, (math.inf,)), (found["nll"], rate, dropout))
+        print_found(f"{system}, trial", {**trial, **found})
+    return [choice for _, *choice in sorted(best.values())[: options.finalists]]
 
 
-def spent_cells(found):
-    cells = f"{found['seconds']:,.0f}", f"{found['epochs']:.1f}", f"{found['nll']:.3f}"
-    return [*cells, *([""] if "bleu" not in found else [])]
+def result_of(options, system, name, job):
+    path = options.work / f"{name}.json"
+    return once(path, lambda: RESULTS[system](options, job, name))
 
 
-def print_full(system, seed, found):
-    row = [system, seed, f"{found['rate']:.3g}", found["dropout"], f"{found['parameters']:,}"]
-    row += [*spent_cells(found), found["penalty"]]
-    print_row(*row, *(f"{found[name]:.2f}" for name in ("val", "bleu", "chrf")))
+def print_found(system, found):
+    """Prints the row of a training, with what is known of it."""
+    row = [system, found["seed"], f"{found['rate']:.3g}", found["dropout"]]
+    row += [f"{found['parameters']:,}", f"{found['seconds']:,.0f}", f"{found['epochs']:.1f}"]
+    row += [f"{found['nll']:.3f}", found.get("penalty", "")]
+    measures = [found.get(name) for name in ("val", "bleu", "chrf")]
+    print_row(*row, *("" if score is None else f"{score:.2f}" for score in measures))
 
 
 RESULTS = {"torch": torch_result, "joeynmt": joey_result}
@@ -224,8 +220,8 @@ def report(options):
     runs = []
     for seed in options.seeds:
         run, seconds = train_kformer(options, job, seed)
-        found = {"seconds": seconds, **score_kformer(options, job, run)}
-        print_full("kformer", seed, found)
+        found = {"seed": seed, "seconds": seconds, **score_kformer(options, job, run)}
+        print_found("kformer", found)
         runs.append({"run": str(run.resolve()), "seed": seed, "seconds": seconds})
     for system, rates in (("torch", options.rates), ("joeynmt", options.joey_rates)):
         if system in options.systems:
@@ -235,27 +231,32 @@ def report(options):
 
 def train_peer(options, system, job, runs, rates):
     """Tunes a peer on the first seed, and trains it on all."""
-    chosen = {}
+    chosen = None
     for run in runs:
         settings = {**job, **run}
         if system == "joeynmt":
             settings["sizes"] = quality_joey.sizes_of(pathlib.Path(run["run"]))
-        if not chosen:
-            best = tuned(options, system, settings, rates)
-            chosen = {"rate": best["rate"], "dropout": best["dropout"]}
-        full_training(options, system, system, {**settings, **chosen})
+        trained = []
+        for rate, dropout in chosen or finalists(options, system, settings, rates):
+            full = {**settings, "rate": rate, "dropout": dropout}
+            name = f"{system}-{rate}-{dropout}-{run['seed']}"
+            trained.append({**full, **result_of(options, system, name, full)})
+        *others, best = sorted(trained, key=lambda found: found["val"])
+        chosen = [(best["rate"], best["dropout"])]
+        for other in others:
+            print_found(system, other)
+        print_found(system, tested(job, best))
     if options.longer:
-        settings = {**settings, **runs[0], **chosen}
-        settings["seconds"] *= options.longer
+        settings = {**best, **runs[0], "seconds": options.longer * runs[0]["seconds"]}
         if system == "joeynmt":
             settings |= quality_joey.PUBLISHED
-        full_training(options, system, f"{system}, longer", settings)
+        found = result_of(options, system, f"{system}-longer", settings)
+        print_found(f"{system}, longer", tested(job, {**settings, **found}))
 
 
-def full_training(options, system, name, job):
-    file = f"{name.replace(', ', '-').replace(' ', '-')}-{job['seed']}"
-    found = once(options.work / f"{file}.json", lambda: RESULTS[system](options, job, file))
-    print_full(name, job["seed"], {**job, **found})
+def tested(job, found):
+    """A result with the scores of its translations of the test set."""
+    return {**found, **scores(job, job["test"], found["texts"])}
 
 
 def numbers(kind):
@@ -279,7 +280,8 @@ def main():
     parser.add_argument("--rates", type=numbers(float), default=[0.002, 0.005])
     parser.add_argument("--joey-rates", type=numbers(float), default=[0.001, 0.002])
     parser.add_argument("--dropouts", type=numbers(float), default=[0.2, 0.3])
-    parser.add_argument("--trial", type=float, default=0.25, help="share of the time")
+    parser.add_argument("--trial", type=float, default=0.3, help="share of the time")
+    parser.add_argument("--finalists", type=int, default=2, help="trainings at full length")
     parser.add_argument("--longer", type=float, help="times the seconds, of one training more")
     parser.add_argument("--tokenize", help="sacreBLEU's tokenizer")
     parser.add_argument("--train-options", default="", help="of `kformer train`, in one string")

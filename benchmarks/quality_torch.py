@@ -221,7 +221,7 @@ def main():
         }
         penalty = max(val, key=val.get)
         texts = peer.texts(peer.search(lines(job, job["test"], "source")), penalty)
-        result |= {"penalty": penalty, "val": val[penalty], **scores(job, job["test"], texts)}
+        result |= {"penalty": penalty, "val": val[penalty], "texts": texts}
     write_json(result_file, result)
 
 

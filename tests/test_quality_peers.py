@@ -1,6 +1,5 @@
 """The peer of benchmarks/quality_torch.py: its masks, its search, its rates; Joey NMT's log."""
 
-import json
 import pathlib
 import subprocess
 import sys
@@ -148,13 +147,10 @@ def test_a_comparison(tmp_path, backend):
     assert first.returncode == 0, first.stderr[-3000:]
     assert first.stdout == again.stdout, "a second call finds everything done"
     rows = [line.split(" | ") for line in first.stdout.splitlines() if line.startswith("| ")][1:]
-    names = ["kformer", "torch, trial", "torch, trial", "torch", "torch, longer"]
+    names = ["kformer", *["torch, trial"] * 2, "torch", "torch", "torch, longer"]
     assert [row[0].strip("| ") for row in rows] == names
-    assert rows[0][4] == rows[3][4], "as many parameters"
+    assert len({row[4] for row in rows}) == 1, "as many parameters"
     assert "tok:zh" in first.stdout
-    job = json.loads((tmp_path / "work" / "torch-1.job").read_text(encoding="utf-8"))
-    trials = {
-        name: json.loads((tmp_path / "work" / f"torch-trial-0.005-{name}.json").read_text())["nll"]
-        for name in (0.2, 0.3)
-    }
-    assert job["dropout"] == min(trials, key=trials.get)
+    # The validation set's BLEU chooses; that one alone is scored on the test set.
+    assert float(rows[3][9]) <= float(rows[4][9]) and rows[3][10] == "" != rows[4][10]
+    assert rows[4][2:4] == rows[5][2:4]
