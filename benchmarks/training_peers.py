@@ -246,14 +246,25 @@ def torch_model(config, vocabulary_size, pad_id):
         def embed(self, ids):
             return self.dropout(self.embedding(ids) * hidden**0.5 + self.positions[: ids.shape[1]])
 
-        def forward(self, source, target):
+        def encode(self, source):
+            """The encoder's output `[B, S, D]`, and which of its positions are padding."""
             padding = source == pad_id
             padding[:, 0] = False  # A row of padding alone would have no key, and give NaN.
-            masks = {"src_key_padding_mask": padding, "memory_key_padding_mask": padding}
+            encoder = self.transformer.encoder
+            return encoder(self.embed(source), src_key_padding_mask=padding), padding
+
+        def decode(self, target, memory, padding):
             later = self.later[: target.shape[1], : target.shape[1]]
-            return self.transformer(
-                self.embed(source), self.embed(target), tgt_mask=later, tgt_is_causal=True, **masks
+            return self.transformer.decoder(
+                self.embed(target),
+                memory,
+                tgt_mask=later,
+                tgt_is_causal=True,
+                memory_key_padding_mask=padding,
             )
+
+        def forward(self, source, target):
+            return self.decode(target, *self.encode(source))
 
     return Model()
 
