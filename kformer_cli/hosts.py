@@ -24,7 +24,9 @@ _KEPT_LINES = 200
 # What JAX writes before it ends a process: hosts that sent no sign of life, the first host, hosts
 # that did not come to the end, and hosts that did not come at all.
 _SILENT = re.compile(r"(?:unhealthy|timed out task names)[^\n]*:\s*((?:\d+\s)+)")
-_FIRST_IS_LOST = re.compile(r"Failed to send RPC to coordination service|Socket closed")
+_FIRST_IS_LOST = re.compile(
+    r"Failed to send RPC to coordination service|Socket closed|CoordinationService/Heartbeat"
+)
 _NOBODY_CAME = re.compile(r"RegisterTask")
 
 

@@ -3,6 +3,7 @@ than its weights justify. They are checked before Keras reads the file.
 """
 
 import contextlib
+import io
 import json
 import math
 import threading
@@ -141,12 +142,14 @@ def _stored_numbers(archive, member, path):
         if isinstance(item, h5py.Dataset) and item.dtype.itemsize:
             sizes.append((math.prod(item.shape or ()), item.dtype.itemsize))
 
-    with archive.open(member) as file:
-        try:
-            with h5py.File(file, "r") as weights:
-                weights.visititems(visit)
-        except (OSError, RuntimeError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} has no readable {member.filename} ({error}).") from None
+    # In memory, as Keras reads it afterwards: h5py jumps to and fro, and at each jump back a member
+    # of an archive is read again from its beginning.
+    content = io.BytesIO(archive.read(member))
+    try:
+        with h5py.File(content, "r") as weights:
+            weights.visititems(visit)
+    except (OSError, RuntimeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} has no readable {member.filename} ({error}).") from None
     if sum(count * width for count, width in sizes) > member.file_size:
         raise ValueError(
             f"{path} has weights that claim more bytes than the {member.file_size:,} of the file: "

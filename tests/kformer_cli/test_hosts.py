@@ -95,6 +95,10 @@ def test_what_is_said_when_a_host_is_lost(tmp_path):
     sentence = explanation("Failed to send RPC to coordination service.", signal.SIGABRT, arguments)
     assert sentence.startswith("Host 0 no longer answers")
     assert sentence.endswith(f"the training goes on from step 10 of {tmp_path}.")
+    hung = (
+        "DEADLINE_EXCEEDED: Deadline Exceeded\nRPC: /xla.coordination.CoordinationService/Heartbeat"
+    )
+    assert explanation(hung, signal.SIGABRT, arguments).startswith("Host 0 no longer answers")
     assert "within 300 seconds" in explanation(
         "DEADLINE_EXCEEDED\n\nRPC: /xla.coordination.CoordinationService/RegisterTask", 6, arguments
     )

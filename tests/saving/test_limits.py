@@ -17,7 +17,7 @@ import keras
 import numpy as np
 import pytest
 
-from kformer.saving.limits import no_more_weights_than
+from kformer.saving.limits import check_archive, no_more_weights_than
 from kformer.saving.model_files import load_model
 
 FROZEN = pathlib.Path(__file__).parents[1] / "frozen_run"
@@ -236,3 +236,21 @@ def test_a_file_without_a_compile_configuration(tmp_path):
         for name, content in members.items():
             new.writestr(name, content)
     assert load_model(tmp_path / "null.keras", compiled=False).count_params() == 8
+
+
+@pytest.mark.any_backend
+def test_a_large_file_is_read_about_once(tmp_path, monkeypatch):
+    """A member of an archive is read again from its beginning at each jump back."""
+    path = tmp_path / "model.keras"
+    with h5py.File(tmp_path / "weights.h5", "w") as file:
+        for index in range(100):
+            file.create_dataset(f"layers/{index}/vars/0", data=np.ones((100, 100), "float32"))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("config.json", "{}")
+        archive.write(tmp_path / "weights.h5", "model.weights.h5")
+    read, done = zipfile._SharedFile.read, []
+    monkeypatch.setattr(
+        zipfile._SharedFile, "read", lambda file, n=-1: done.append(read(file, n)) or done[-1]
+    )
+    assert check_archive(path) == 100 * 100 * 100
+    assert sum(map(len, done)) < 2 * path.stat().st_size
