@@ -4,6 +4,7 @@ import signal
 
 import pytest
 
+from kformer.training.hosts import Hosts
 from kformer_cli.host_addresses import DEFAULT_PORT, HostPlace, first_node, place_of_host
 from kformer_cli.hosts import explanation, runs_as_child
 from kformer_cli.main import main
@@ -118,3 +119,11 @@ def test_a_wrong_place_is_one_sentence(capfd, tmp_path):
     error = capfd.readouterr().err
     assert error.startswith("error: This host has no index among 2 hosts: give --host-index 0")
     assert error.count("\n") == 1 and not (tmp_path / "run").exists()
+
+
+def test_an_effort_is_refused_on_several_hosts():
+    with pytest.raises(
+        ValueError, match="^An effort of 2 or 3 trains on one host: leave hosts out"
+    ):
+        Hosts(1, 2).check_alone("An effort of 2 or 3")
+    Hosts().check_alone("An effort of 2 or 3")
