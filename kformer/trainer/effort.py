@@ -222,8 +222,8 @@ class _Parts:
             average = functools.partial(make.average, effort.last)
             parts.append(Part("average", "the mean of the last trainings", 0, average))
         if options.valid_source is not None and options.choose_search is not False:
-            whole = sum(part.cost for part in parts) / epoch
-            parts.append(Part("search", "its search", 0, functools.partial(make.search, whole)))
+            search = functools.partial(make.search, sum(part.cost for part in parts) / epoch)
+            parts.append(Part("search", "choice of the search", 0, search))
         return parts
 
     def _seconds(self, parts):

@@ -2,6 +2,7 @@
 
 import csv
 import shutil
+import statistics
 
 from kformer.data import ParallelDataset
 from kformer.data.preparation import prepare_cached
@@ -33,9 +34,8 @@ def measure_speed(run, options, train):
     train(run, **given, report=lambda sentence: None, show_progress=False)
     with open(run / "history.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))[-_COUNTED:]
-    tokens, seconds = (
-        sum(float(row[name]) for row in rows) for name in ("target_tokens", "seconds")
-    )
+    # The median, since a step whose shape is new compiles.
+    seconds = statistics.median(float(row["seconds"]) / int(row["target_tokens"]) for row in rows)
     settled = read_config(run)["training"]
     corpus = prepare_cached(
         str(options["train_source"]),
@@ -53,7 +53,7 @@ def measure_speed(run, options, train):
     ).steps_per_epoch
     shutil.rmtree(run, ignore_errors=True)
     return {
-        "tokens_per_second": round(tokens / seconds, 1),
+        "tokens_per_second": round(1 / max(seconds, 1e-9), 1),
         "epoch_tokens": corpus.num_target_tokens,
         "steps_per_epoch": steps,
         "batch_tokens": settled["batch_tokens"],

@@ -69,7 +69,7 @@ def test_effort_2_makes_a_run_and_goes_on_where_it_was_interrupted(tmp_path, mon
         "effort: part 4 of 6, student",
         "effort: part 4 of 6, student",
         "effort: part 5 of 6, last training on the given pairs",
-        "effort: part 6 of 6, its search",
+        "effort: part 6 of 6, choice of the search",
     ]
     assert len([sentence for sentence in said if "measuring" in sentence]) == 1
     assert (run / "parts" / "text" / "student.target").read_bytes() == taught
