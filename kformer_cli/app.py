@@ -51,8 +51,8 @@ def _root(
 
 # The options that `--help` shows where there are many; `--help-all` shows all.
 _FIRST = {
-    train: "train_source train_target valid_source valid_target preset start_from epochs effort "
-    "made_for output backend",
+    train: "train_source train_target valid_source valid_target preset start_from effort made_for "
+    "output backend",
     translate: "input output beam_size n_best scores length_penalty target_language batch_size "
     "backend",
     evaluate: "source reference tokenize output as_json beam_size length_penalty batch_size "
