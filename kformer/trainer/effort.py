@@ -220,11 +220,10 @@ class _Parts:
         parts.append(Part("text", "translations", translated * epoch * BEAM_SIZE, text))
         student = functools.partial(make.student, learning)
         parts.append(Part("student", "student", learning * one, student))
-        last = functools.partial(make.last, effort.last)
-        add("last", "last training on the given pairs", effort.last, LAST_EPOCHS * one, last)
-        if effort.last > 1:
-            average = functools.partial(make.average, effort.last)
-            parts.append(Part("average", "the mean of the last trainings", 0, average))
+        what = "last training on the given pairs"
+        add("last", what, effort.last, LAST_EPOCHS * one, make.last)
+        choose = functools.partial(make.choose, effort.last)
+        parts.append(Part("choice", "choice of the model", 0, choose))
         if options.valid_source is not None and options.choose_search is not False:
             search = functools.partial(make.search, sum(part.cost for part in parts) / epoch)
             parts.append(Part("search", "choice of the search", 0, search))

@@ -124,12 +124,11 @@ class PartMaker:
         options["epochs"] = max(1, round(share * self.measured["epochs"] * self._num_pairs / own))
         self._publish(self._train_part("student", options))
 
-    def last(self, count, number):
+    def last(self, number):
         """Trains the student on the given pairs alone, since models wrote most of the others.
 
         Args:
-            count: int. The number of such trainings.
-            number: int from 1. They differ in their seeds.
+            number: int from 1. Such trainings differ in their seeds.
         """
         options = self._shared()
         learnt = read_config(self._folder / "student")["training"]
@@ -144,23 +143,29 @@ class PartMaker:
             options["ema"] = choose_ema(min(steps, options["steps"] or steps))
         options["guided_alignment"] = self._options.guided_alignment
         options["choose_search"] = False  # The last part does that, with the time of all parts.
-        run = self._train_part(f"last-{number}", options)
-        if count == 1:
-            self._publish(run)
+        self._train_part(f"last-{number}", options)
 
-    def average(self, count):
-        """Averages the last trainings, and takes what translates the validation set best.
+    def choose(self, count):
+        """Takes the part that translates the validation set best, for the run directory.
+
+        Asked are the last trainings and their mean, the student, and the first teacher, which is
+        what effort 1 would be. Without a validation set it is the mean, or the last training if
+        there is one alone.
 
         Args:
-            count: int. The number of these trainings.
+            count: int. The number of last trainings.
         """
         runs = [self._folder / f"last-{number}" for number in range(1, count + 1)]
-        model, tokenizer, config = average_runs(runs)
-        average = save_run(self._folder / "average", model, tokenizer, without_calibration(config))
-        shutil.copyfile(runs[0] / "history.csv", average / "history.csv")
-        best = average
+        if count > 1:
+            model, tokenizer, config = average_runs(runs)
+            config = without_calibration(config)
+            average = save_run(self._folder / "average", model, tokenizer, config)
+            shutil.copyfile(runs[0] / "history.csv", average / "history.csv")
+            runs.insert(0, average)
+        best = runs[0]
         if self._options.valid_source is not None:
-            scores = {run: self._bleu(run) for run in (average, *runs)}
+            runs += [self._folder / name for name in ("student", "forward-1")]
+            scores = {run: self._bleu(run) for run in runs}
             best = max(scores, key=scores.get)
             parts = ", ".join(f"{run.name} {score:.2f}" for run, score in scores.items())
             self._report(f"effort: BLEU on the validation set: {parts}; the run has {best.name}")

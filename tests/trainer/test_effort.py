@@ -63,20 +63,23 @@ def test_effort_2_makes_a_run_and_goes_on_where_it_was_interrupted(tmp_path, mon
     parts = [sentence for sentence in said if sentence.startswith("effort: part ")]
     assert said.index(forecast) < said.index(parts[0])
     assert [part.split(";")[0] for part in parts] == [
-        "effort: part 1 of 6, teacher",
-        "effort: part 2 of 6, teacher of the other direction",
-        "effort: part 3 of 6, translations",
-        "effort: part 4 of 6, student",
-        "effort: part 4 of 6, student",
-        "effort: part 5 of 6, last training on the given pairs",
-        "effort: part 6 of 6, choice of the search",
+        "effort: part 1 of 7, teacher",
+        "effort: part 2 of 7, teacher of the other direction",
+        "effort: part 3 of 7, translations",
+        "effort: part 4 of 7, student",
+        "effort: part 4 of 7, student",
+        "effort: part 5 of 7, last training on the given pairs",
+        "effort: part 6 of 7, choice of the model",
+        "effort: part 7 of 7, choice of the search",
     ]
     assert len([sentence for sentence in said if "measuring" in sentence]) == 1
     assert (run / "parts" / "text" / "student.target").read_bytes() == taught
     config = read_config(run)
-    assert config["part"] == "last-1" and config["training"]["effort"] == 2
+    assert (
+        config["part"] in ("last-1", "student", "forward-1") and config["training"]["effort"] == 2
+    )
     assert config["training"]["train_source"] == "train.source"
-    for one, other in zip(weights_of(run), weights_of(run / "parts" / "last-1"), strict=True):
+    for one, other in zip(weights_of(run), weights_of(run / "parts" / config["part"]), strict=True):
         np.testing.assert_array_equal(one, other)
     assert len(kformer.Translator.load(run)(["half past four"])) == 1
     again = train_run(run, resume=True, report=said.append, show_progress=False)
@@ -139,6 +142,8 @@ def trainings(tmp_path, monkeypatch):
         report("search: chosen")
 
     monkeypatch.setattr(effort_parts, "settle_search", settle_search)
+    scores = {"student": 10.0, "last-1": 11.0, "forward-1": 9.0}
+    monkeypatch.setattr(PartMaker, "_bleu", lambda self, run: scores[run.name])
     monkeypatch.setattr(taught_text.Translator, "load", Teacher)
     trainings.texts, trainings.train, trainings.parts = texts, train, tmp_path / "run" / "parts"
     return trainings
@@ -171,7 +176,7 @@ def test_the_parts_have_the_texts_and_settings_that_they_need(trainings):
     assert (last["epochs"], last["learning_rate"], last["cooldown"]) == (8, 0.6 * 0.01, 0.5)
     assert last["start_from"] == trainings.parts / "student" and "tokenizer" not in last
     assert last["guided_alignment"] == "auto" and "guided_alignment" not in student
-    assert [sentence for sentence in said if "part 1 of 6" in sentence]
+    assert [sentence for sentence in said if "part 1 of 7" in sentence]
     path, _, *counts, steps = trainings.searched
     assert "search" not in read_config(path) and counts == [160, 20]
     # The translations of three texts and two lines, by a beam of five, and the trainings.
@@ -193,8 +198,8 @@ def test_sides_with_vocabularies_of_their_own_are_swapped(trainings):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("best", ["average", "last-2"])
-def test_effort_3_takes_the_mean_if_it_translates_best(trainings, monkeypatch, best):
+@pytest.mark.parametrize("best", ["average", "last-2", "student", "forward-1"])
+def test_effort_3_takes_what_translates_best(trainings, monkeypatch, best):
     means = []
 
     def average(runs):
@@ -202,7 +207,8 @@ def test_effort_3_takes_the_mean_if_it_translates_best(trainings, monkeypatch, b
         return load_run(runs[0])
 
     monkeypatch.setattr(effort_parts, "average_runs", average)
-    scores = {"average": 20.0, "last-1": 10.0, "last-2": 20.0, "last-3": 15.0, best: 30.0}
+    names = ("average", "last-1", "last-2", "last-3", "student", "forward-1")
+    scores = dict.fromkeys(names, 20.0) | {best: 30.0}
     monkeypatch.setattr(PartMaker, "_bleu", lambda self, run: scores[run.name])
     result, said = trainings.train(3)
     assert means == ["last-1", "last-2", "last-3"]
@@ -212,7 +218,7 @@ def test_effort_3_takes_the_mean_if_it_translates_best(trainings, monkeypatch, b
     assert said[-1] == "search: chosen"
     assert [name for name in files.read_json(trainings.parts / "done.json") if name != "speed"] == [
         *("forward-1", "forward-2", "forward-3", "backward-1", "backward-2", "text", "student"),
-        *("last-1", "last-2", "last-3", "average", "search"),
+        *("last-1", "last-2", "last-3", "choice", "search"),
     ]
     seeds = [trainings.options[f"{name}"]["seed"] for name in ("forward-1", "forward-2", "last-3")]
     assert seeds == [0, 1, 3]
