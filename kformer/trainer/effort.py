@@ -92,7 +92,8 @@ def has_parts(path, given):
 def train_parts(path, given, resume, report, show_progress, train):
     """Trains by an effort of 2 or 3, or goes on with such a training.
 
-    From the first teacher on, the run directory can be used: it has the best model so far.
+    From the first teacher on, the run directory can be used: it has that teacher, then the student,
+    and in the end the part that translates the validation set best.
 
     Args:
         path: `pathlib.Path` of the run directory.
@@ -120,14 +121,14 @@ def train_parts(path, given, resume, report, show_progress, train):
         options = _resumed(read_plan(parts), given, path)
     options.check_whole()
     training = _Parts(path, options, count_pairs(options), report, show_progress, train)
-    if is_new:
-        try:
+    try:
+        if is_new:
             write_plan(parts, options)
-            training.prepare()
-        except Exception:
-            # So that the same command works once the error is corrected.
+        training.prepare()
+    except Exception:
+        if is_new:  # So that the same command works once the error is corrected.
             shutil.rmtree(parts, ignore_errors=True)
-            raise
+        raise
     return training.run()
 
 
@@ -165,8 +166,7 @@ class _Parts:
         self._maker.measured = self._done()["speed"]
 
     def run(self):
-        """Makes each part that is not made yet. Returns the `TrainResult`."""
-        self.prepare()
+        """After `prepare`: makes each part that is not made yet. Returns the `TrainResult`."""
         parts, done = self._parts, self._done()
         if len(done) == 1:
             self._report(self._forecast())

@@ -134,6 +134,7 @@ def trainings(tmp_path, monkeypatch):
         )
         said = []
         work = effort_module._Parts(tmp_path / "run", options, 160, said.append, False, trainings)
+        work.prepare()
         return work.run(), said
 
     def settle_search(path, options, train, valid, steps, report):
