@@ -28,6 +28,7 @@ from kformer.trainer.resume import PLAN_FILE, read_plan, resume_options, stored_
 from kformer.trainer.taught_text import BEAM_SIZE
 from kformer.training.options import TrainOptions
 from kformer.utils import files
+from kformer.utils.lines import read_lines
 from kformer_cli.model_folders import PARTS, training_exists
 from kformer_cli.text_files import count_lines
 from kformer_cli.wording import counted
@@ -120,6 +121,9 @@ def train_parts(path, given, resume, report, show_progress, train):
     else:
         options = _resumed(read_plan(parts), given, path)
     options.check_whole()
+    for text in (options.monolingual_source, options.monolingual_target):
+        if text is not None:
+            read_lines(text, "monolingual")  # Now, and not after the teachers' trainings.
     training = _Parts(path, options, count_pairs(options), report, show_progress, train)
     try:
         if is_new:

@@ -230,6 +230,18 @@ def test_a_mistake_is_told_before_the_work_and_leaves_nothing(tmp_path):
     texts = write_pairs(tmp_path)
     with pytest.raises(ValueError, match="vocabulary_size=200000"):
         train(tmp_path / "run", texts, effort=2, vocabulary_size=200_000)
+    alone = tmp_path / "alone"
+    for content, message in (
+        (b"", "is empty"),
+        (b"\xc3\n", "not valid UTF-8"),
+        (None, "not exist"),
+    ):
+        alone.unlink(missing_ok=True)
+        if content is not None:
+            alone.write_bytes(content)
+        for side in ("source", "target"):
+            with pytest.raises((ValueError, FileNotFoundError), match=message):
+                train(tmp_path / "run", texts, effort=2, **{f"monolingual_{side}": str(alone)})
     assert not (tmp_path / "run").exists()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "notes").touch()
