@@ -155,7 +155,7 @@ def test_help_needs_no_keras_and_the_backend_is_set_before_it_is_imported():
         "score",
         "export",
         "--resume",
-        "Passes over the",
+        "1 is one training",
     ):
         assert command in process.stdout
     assert "error: The --source file 'x' does not exist" in process.stderr
