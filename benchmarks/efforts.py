@@ -1,7 +1,7 @@
 """Measures what the efforts of `kformer train` bring: BLEU on a test set, and their time.
 
     python benchmarks/efforts.py DATA --work DIR [--effort 2] [--seeds 1,2,3] [--from en] [--to de]
-        [--test test2016] [--tokenize none] [--pairs N] [--threads N] [--backend NAME]
+        [--test test2016] [--tokenize none] [--pairs N] [--threads N] [--jobs N] [--backend NAME]
         [--option "--preset tiny"]
 
 DATA is a folder with `train`, `val` and the test set in both languages (`train.en`, ...). Each seed
@@ -50,6 +50,7 @@ def train(options, seed):
     name = f"{options.source}-{options.target}-{options.pairs or 'all'}"
     run = options.work / f"{name}-effort-{options.effort}-seed-{seed}"
     effort = ["--effort", options.effort] if options.effort > 1 else []
+    effort += ["--jobs", options.jobs] if options.jobs else []
     own = [*effort, "--seed", seed, *shlex.split(options.option)]
     kformer(options, "train", "--output", run, "--resume", *texts_of(options), *own)
     return run
@@ -70,7 +71,7 @@ def evaluate(options, run, part):
 
 
 def wall_seconds(run):
-    """The seconds of all parts with validation and translation; of effort 1 those of its steps."""
+    """The sum of the parts' seconds with validation and translation; of effort 1 its steps'."""
     done = run / "parts" / "done.json"
     if not done.exists():
         return spent_on(run)[0]
@@ -94,7 +95,7 @@ def report(options):
     (options.work / f"chosen-{digest}.json").write_text(text + "\n", encoding="utf-8")
     found = [evaluate(options, run, "val") for run in runs]
     head = ["effort", "seed", "the run has", "length penalty", "val BLEU", f"{options.test} BLEU"]
-    print_head([*head, "±", "chrF", "target tokens seen", "training, s", "in all, s"])
+    print_head([*head, "±", "chrF", "target tokens seen", "training, s", "parts, s"])
     scores = []
     for seed, run, config, (valid, _) in zip(options.seeds, runs, configs, found, strict=True):
         result, output = evaluate(options, run, options.test)
@@ -130,6 +131,7 @@ def main():
     parser.add_argument("--pairs", type=int, help="the first pairs alone")
     parser.add_argument("--option", default="", help="more options of `kformer train`")
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--jobs", type=int, help="of `kformer train`")
     parser.add_argument("--backend", default=os.environ.get("KERAS_BACKEND", "tensorflow"))
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)

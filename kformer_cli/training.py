@@ -135,6 +135,16 @@ def _machine_parameters():
                 **panel,
             ),
         ],
+        "jobs": Annotated[
+            int | None,
+            option(
+                "--jobs",
+                min=1,
+                help="Trainings of an --effort of 2 or 3 that run at once, each with an equal "
+                "share of the cores: a tiny model keeps one busy, hardly more. Default: 1.",
+                **panel,
+            ),
+        ],
         "matmul_precision": Annotated[
             str | None,
             option(
@@ -229,7 +239,7 @@ def train(
     print(machine, file=sys.stderr, flush=True)
     try:
         shared = {name: options[name] for name in ("model_parallel", "hosts", "host_index")}
-        shared["devices"] = devices
+        shared |= {"devices": devices, "jobs": options["jobs"] or 1}
         result = train_run(output, resume=options["resume"], **shared, **settings)
     except KeyboardInterrupt as error:
         raise _interrupted(output, error, place) from None

@@ -17,6 +17,7 @@ References:
 """
 
 import functools
+import itertools
 import shutil
 import time
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from typing import NamedTuple
 
 from kformer.trainer.data import count_pairs
 from kformer.trainer.effort_parts import LAST_EPOCHS, PartMaker
+from kformer.trainer.jobs import Jobs
 from kformer.trainer.resume import PLAN_FILE, read_plan, resume_options, stored_config, write_plan
 from kformer.trainer.taught_text import BEAM_SIZE
 from kformer.training.options import TrainOptions
@@ -33,6 +35,8 @@ from kformer_cli.model_folders import PARTS, training_exists
 from kformer_cli.text_files import count_lines
 from kformer_cli.wording import counted
 
+# The stages whose parts are trainings.
+_TRAININGS = ("teachers", "student", "last")
 # The epochs of text in one language alone, as a share of those of effort 1.
 _ALONE_EPOCHS = 1 / 3
 
@@ -67,12 +71,14 @@ class Part(NamedTuple):
     Attributes:
         name: str. That of its folder.
         what: str. What it is, in words.
+        stage: str. Parts of one stage do not need each other.
         cost: float. The target tokens that a training sees in the time that the part takes.
         make: function without arguments, which makes it.
     """
 
     name: str
     what: str
+    stage: str
     cost: float
     make: Callable[[], object]
 
@@ -90,7 +96,7 @@ def has_parts(path, given):
     return (given.get("effort") or 1) != 1 or (path / PARTS / PLAN_FILE).exists()
 
 
-def train_parts(path, given, resume, report, show_progress, train):
+def train_parts(path, given, resume, report, show_progress, train, jobs=1):
     """Trains by an effort of 2 or 3, or goes on with such a training.
 
     From the first teacher on, the run directory can be used: it has that teacher, then the student,
@@ -103,6 +109,7 @@ def train_parts(path, given, resume, report, show_progress, train):
         report: function that takes a sentence.
         show_progress: bool. As for `train_run`.
         train: `train_run`.
+        jobs: int, default 1. As for `train_run`.
 
     Returns:
         `TrainResult` of the last training, with the path of the run directory.
@@ -124,7 +131,7 @@ def train_parts(path, given, resume, report, show_progress, train):
     for text in (options.monolingual_source, options.monolingual_target):
         if text is not None:
             read_lines(text, "monolingual")  # Now, and not after the teachers' trainings.
-    training = _Parts(path, options, count_pairs(options), report, show_progress, train)
+    training = _Parts(path, options, count_pairs(options), report, show_progress, train, jobs)
     try:
         if is_new:
             write_plan(parts, options)
@@ -153,13 +160,16 @@ class _Parts:
         path: `pathlib.Path` of the run directory.
         options: `TrainOptions`.
         num_pairs: int. The lines of the training text.
-        report, show_progress, train: as for `train_parts`.
+        report, show_progress, train, jobs: as for `train_parts`.
     """
 
-    def __init__(self, path, options, num_pairs, report, show_progress, train):
+    def __init__(self, path, options, num_pairs, report, show_progress, train, jobs=1):
         self._folder, self._options, self._num_pairs = path / PARTS, options, num_pairs
         self._effort, self._report = EFFORTS[options.effort], report
-        self._maker = PartMaker(path, options, num_pairs, report, show_progress, train)
+        self._num_jobs, self._jobs = jobs, Jobs(jobs)
+        train = train if jobs == 1 else self._jobs.train
+        settings = report, show_progress, train, jobs > 1
+        self._maker = PartMaker(path, options, num_pairs, *settings)
 
     def prepare(self):
         """Trains the tokenizer and measures the speed, unless that was done before."""
@@ -174,15 +184,34 @@ class _Parts:
         parts, done = self._parts, self._done()
         if len(done) == 1:
             self._report(self._forecast())
-        for number, part in enumerate(parts, 1):
-            if part.name in done:
-                continue
-            left = _duration(self._seconds(parts[number - 1 :]))
-            self._report(f"effort: part {number} of {len(parts)}, {part.what}; {left} left")
-            began = time.perf_counter()
-            part.make()
-            self._note(part.name, round(time.perf_counter() - began, 1))
+        for stage, group in itertools.groupby(parts, lambda part: part.stage):
+            missing = [part for part in group if part.name not in done]
+            if self._num_jobs == 1 or stage not in _TRAININGS:
+                for part in missing:
+                    self._announce([part])
+                    began = time.perf_counter()
+                    part.make()
+                    self._note(part.name, round(time.perf_counter() - began, 1))
+            elif missing:
+                self._announce(missing)
+                for part, seconds in self._jobs.make(missing):
+                    self._note(part.name, round(seconds, 1))
+                    self._report(f"effort: {part.name} is done")
         return self._maker.result()
+
+    def _announce(self, parts):
+        """Says which parts are made now, and how much time is left."""
+        numbers = {part.name: number for number, part in enumerate(self._parts, 1)}
+        first = numbers[parts[0].name]
+        left = _duration(self._seconds(self._parts[first - 1 :]))
+        if parts[1:]:
+            which = ", ".join(part.name for part in parts)
+            self._report(
+                f"effort: {len(parts)} of {len(numbers)} parts ({which}), {self._num_jobs} at "
+                f"once; {left} left"
+            )
+        else:
+            self._report(f"effort: part {first} of {len(numbers)}, {parts[0].what}; {left} left")
 
     def _forecast(self):
         speed = self._maker.measured["tokens_per_second"]
@@ -208,29 +237,29 @@ class _Parts:
         epoch = self._maker.measured["epoch_tokens"]
         parts = []
 
-        def add(name, what, count, cost, function):
+        def add(name, what, stage, count, cost, function):
             for number in range(1, count + 1):
                 which = f"{what} {number} of {count}" if count > 1 else what
                 part = functools.partial(function, number)
-                parts.append(Part(f"{name}-{number}", which, cost, part))
+                parts.append(Part(f"{name}-{number}", which, stage, cost, part))
 
         for direction, what, count, share in (
             ("forward", "teacher", effort.forward, effort.forward_share),
             ("backward", "teacher of the other direction", effort.backward, effort.backward_share),
         ):
             teacher = functools.partial(make.teacher, share, direction)
-            add(direction, what, count, share * one, teacher)
+            add(direction, what, "teachers", count, share * one, teacher)
         text = functools.partial(make.text, effort.forward, effort.backward)
-        parts.append(Part("text", "translations", translated * epoch * BEAM_SIZE, text))
+        parts.append(Part("text", "translations", "text", translated * epoch * BEAM_SIZE, text))
         student = functools.partial(make.student, learning)
-        parts.append(Part("student", "student", learning * one, student))
+        parts.append(Part("student", "student", "student", learning * one, student))
         what = "last training on the given pairs"
-        add("last", what, effort.last, LAST_EPOCHS * one, make.last)
+        add("last", what, "last", effort.last, LAST_EPOCHS * one, make.last)
         choose = functools.partial(make.choose, effort.last)
-        parts.append(Part("choice", "choice of the model", 0, choose))
+        parts.append(Part("choice", "choice of the model", "choice", 0, choose))
         if options.valid_source is not None and options.choose_search is not False:
             search = functools.partial(make.search, sum(part.cost for part in parts) / epoch)
-            parts.append(Part("search", "choice of the search", 0, search))
+            parts.append(Part("search", "choice of the search", "search", 0, search))
         return parts
 
     def _seconds(self, parts):
@@ -240,7 +269,17 @@ class _Parts:
         known = [part for part in self._parts if part.name in done and part.cost]
         expected = sum(part.cost for part in known) / speed
         factor = sum(done[part.name] for part in known) / expected if known else 1.0
-        return sum(part.cost for part in parts) / speed * factor
+        missing = [part for part in parts if part.name not in done]
+        stages = itertools.groupby(missing, lambda part: part.stage)
+        return sum(self._cost(stage, list(group)) for stage, group in stages) / speed * factor
+
+    def _cost(self, stage, parts):
+        """The cost of a stage, of which some parts are made at once."""
+        jobs = self._num_jobs if stage in _TRAININGS else 1
+        busy = [0.0] * jobs
+        for part in parts:  # Each begins as soon as another has ended.
+            busy[busy.index(min(busy))] += part.cost
+        return max(busy)
 
     def _done(self):
         path = self._folder / "done.json"

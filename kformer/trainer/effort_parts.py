@@ -1,6 +1,7 @@
 """How the parts of `kformer train --effort 2` and 3 are made."""
 
 import csv
+import functools
 import pathlib
 import shutil
 
@@ -10,6 +11,7 @@ from kformer.evaluation.scores import corpus_bleu, suitable_tokenizer
 from kformer.saving.run_directory import copy_run, read_config, save_run
 from kformer.text import Tokenizer
 from kformer.trainer.data import count_pairs, validation_lines
+from kformer.trainer.jobs import PROGRESS
 from kformer.trainer.result import TrainResult
 from kformer.trainer.resume import read_plan
 from kformer.trainer.search import REASON, settle_search
@@ -32,7 +34,7 @@ LAST_EPOCHS, _LAST_RATE, _LAST_COOLDOWN = 8 / 28, 0.6, 0.5
 # A student sees more texts than its teachers did, so it needs less dropout.
 _LESS_DROPOUT, _LEAST_DROPOUT = 0.2, 0.1
 # How the sentences begin that tell what became of a training.
-_OUTCOMES = ("data:", "resume:", "stopped", "best:", "search:", "Ctrl-C", "SIGTERM")
+_OUTCOMES = ("data:", "resume:", "stopped", "best:", "search:", "Ctrl-C", "SIGTERM", *PROGRESS)
 _VOCABULARY = ("tokenizer_type", "vocabulary_size", "separate_vocabularies")
 
 
@@ -44,15 +46,18 @@ class PartMaker:
         options: `TrainOptions`.
         num_pairs: int. The lines of the training text.
         report, show_progress, train: as for `kformer.trainer.effort.train_parts`.
+        with_names: bool, default `False`. Whether what a training says begins with the name of its
+            part, since several say something at once.
 
     Attributes:
         measured: dict. What `measure_speed` returned, which the parts need.
     """
 
-    def __init__(self, path, options, num_pairs, report, show_progress, train):
+    def __init__(self, path, options, num_pairs, report, show_progress, train, with_names=False):
         self._path, self._folder = path, path / PARTS
         self._options, self._num_pairs = options, num_pairs
         self._report, self._show_progress, self._train = report, show_progress, train
+        self._with_names = with_names
         self._result, self.measured = None, None
 
     def provide_tokenizer(self):
@@ -230,16 +235,16 @@ class PartMaker:
             # teachers do.
             options["select"] = "bleu"
         given = {key: value for key, value in options.items() if value is not None}
-        report = self._report if name == "forward-1" else self._report_outcome
+        report = functools.partial(self._report_of, name)
         settings = {"report": report, "show_progress": self._show_progress}
         resume = (run / "config.json").exists()
         self._result = self._train(run, resume=resume, **given, **settings)
         return run
 
-    def _report_outcome(self, sentence):
+    def _report_of(self, name, sentence):
         # The settings of further parts are those of the first.
-        if sentence.startswith(_OUTCOMES):
-            self._report(sentence)
+        if name == "forward-1" or sentence.startswith(_OUTCOMES):
+            self._report(f"{name}: {sentence}" if self._with_names else sentence)
 
     def _publish(self, run):
         """Copies the run of a part to the run directory, so that it can be used from then on."""

@@ -34,6 +34,7 @@ from kformer.trainer.data import (
 )
 from kformer.trainer.effort import has_parts, train_parts
 from kformer.trainer.interruption import Interruption
+from kformer.trainer.jobs import check_jobs
 from kformer.trainer.made_for import check_made_for
 from kformer.trainer.result import TrainResult
 from kformer.trainer.resume import (
@@ -74,6 +75,7 @@ def train_run(
     model_parallel: int | None = None,
     hosts: Sequence[str] | str | None = None,
     host_index: int | None = None,
+    jobs: int = 1,
     report: Callable[[str], object] | None = None,
     show_progress: bool = True,
     **options,
@@ -104,6 +106,8 @@ def train_run(
             first host writes `output`, which all must see.
         host_index: int or `None`, default `None`. The number of this host among `hosts`, from 0;
             `None` with "auto".
+        jobs: int, default 1. The trainings of an effort of 2 or 3 that run at once on a CPU, each
+            in a process of its own with an equal share of the cores.
         report: function or `None`, default `None`. Takes each sentence about the set-up; `None`
             prints them on standard error.
         show_progress: bool, default True. Whether to show steps, rate and time left on standard
@@ -143,6 +147,8 @@ def train_run(
             "lists them."
         )
     check_devices_of_hosts(hosts, devices, model_parallel)
+    others = {"devices": devices, "model_parallel": model_parallel, "hosts": hosts}
+    check_jobs(jobs, has_parts(path, given), others)
     joined = join_hosts(hosts, host_index)
     if not joined.is_first:
         report, show_progress = (lambda sentence: None), False
@@ -154,7 +160,7 @@ def train_run(
         check_shared(path, joined)
         if has_parts(path, given):
             joined.check_alone("An effort of 2 or 3")
-            return train_parts(path, given, resume, report, show_progress, train_run)
+            return train_parts(path, given, resume, report, show_progress, train_run, jobs)
         ready = _prepared(path, given, resume, joined, report)
         own_folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         return _fit(path, ready, joined, own_folder, report, show_progress)

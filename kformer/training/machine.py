@@ -15,6 +15,13 @@ PRECISIONS = ("highest", "high", "medium")
 # Of glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 
+_configuration = {}
+
+
+def configuration():
+    """Returns the arguments of the latest call of `configure_machine` (dict)."""
+    return dict(_configuration)
+
 
 def configure_machine(matmul_precision=None, keep_memory=False):
     """Sets the precision of float32 products, and whether the process keeps freed memory.
@@ -42,15 +49,16 @@ def configure_machine(matmul_precision=None, keep_memory=False):
     # Machine: torch on 2 CPU cores; float32 products: default precision.
     ```
     """
+    global _configuration
     backend = keras.backend.backend()
-    parts = [f"{backend} on {counted(_cpu_cores(), 'CPU core')}"]
+    parts = [f"{backend} on {counted(count_cores(), 'CPU core')}"]
     if matmul_precision is not None:
         check_choice("matmul_precision", matmul_precision, PRECISIONS)
         _set_precision(backend, matmul_precision)
     rounds = (
         backend != "jax"
         and matmul_precision == "medium"
-        and not _has_gpu(backend)
+        and not has_gpu()
         and has_bfloat16_products()
     )
     set_training_products("bfloat16" if rounds else None)
@@ -63,6 +71,7 @@ def configure_machine(matmul_precision=None, keep_memory=False):
     if backend == "tensorflow":
         is_off = os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "0"
         parts.append(f"oneDNN {'off' if is_off else 'as TensorFlow chooses'}")
+    _configuration = {"matmul_precision": matmul_precision, "keep_memory": keep_memory}
     return f"Machine: {'; '.join(parts)}."
 
 
@@ -78,7 +87,13 @@ def has_bfloat16_products():
     return not words.isdisjoint({"avx512_bf16", "amx_bf16", "bf16"})
 
 
-def _has_gpu(backend):
+def has_gpu():
+    """Whether the backend computes on a GPU."""
+    backend = keras.backend.backend()
+    if backend == "jax":
+        import jax
+
+        return jax.default_backend() == "gpu"
     if backend == "torch":
         import torch
 
@@ -88,7 +103,8 @@ def _has_gpu(backend):
     return bool(tf.config.list_physical_devices("GPU"))
 
 
-def _cpu_cores():
+def count_cores():
+    """Returns the CPU cores that this process may use (int)."""
     threads = os.environ.get("OMP_NUM_THREADS", "")
     if threads.isdecimal():
         return int(threads)
