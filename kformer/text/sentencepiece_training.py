@@ -165,7 +165,8 @@ def open_corpus(files, texts, files_name, texts_name):
 
     Raises:
         FileNotFoundError: if a file is not there.
-        ValueError: if both ways or neither are used, or one string stands for an iterable.
+        ValueError: if both ways or neither are used, one string stands for an iterable, or a path
+            is of another type.
     """
     if (files is None) == (texts is None):
         raise ValueError(f"Pass either {files_name} or {texts_name} to train a tokenizer.")
@@ -175,8 +176,14 @@ def open_corpus(files, texts, files_name, texts_name):
                 f"{texts_name} must be an iterable of texts, not one {type(texts).__name__}."
             )
         return texts, texts_name
-    paths = [files] if isinstance(files, str | os.PathLike) else list(files)
+    is_one = isinstance(files, str | bytes) or not hasattr(files, "__iter__")
+    paths = [files] if is_one else list(files)
     for path in paths:
+        if not isinstance(path, str | os.PathLike):
+            raise ValueError(
+                f"{files_name} takes paths of text files, but it has a {type(path).__name__}: give "
+                f"texts themselves as {texts_name}."
+            )
         if not os.path.isfile(path):
             raise FileNotFoundError(f"There is no text file {os.fspath(path)!r}; check the path.")
     names = ", ".join(repr(os.fspath(path)) for path in itertools.islice(paths, 3))

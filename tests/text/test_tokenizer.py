@@ -348,6 +348,8 @@ def test_long_and_odd_training_texts_are_used():
         ({"texts": ["a"], "character_coverage": 1.5}, "character_coverage=1.5"),
         ({}, "Pass either files or texts"),
         ({"target_texts": ["a"]}, "Pass either files or texts"),
+        ({"files": [["a b"]]}, "files takes paths .* a list: give texts themselves as texts"),
+        ({"texts": ["a"], "target_files": 5}, "target_files takes paths .* target_texts"),
         ({"texts": ["a", 5]}, "A text must be str or bytes, not int"),
     ],
 )

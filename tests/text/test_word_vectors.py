@@ -94,7 +94,7 @@ def test_of_a_word_that_stands_twice_the_first_counts(tmp_path):
             r"line 2: there must be a word and 2 numbers, but there are 2 parts",
         ),
         (b"dog 1 x\n", {}, "line 1: '1 x' are not numbers"),
-        (b"cat 1 2\n", {}, "for none of the 1 tokens"),
+        (b"cat 1 2\n", {}, "no vector for any token of the vocabulary"),
         (b"dog 1 nan\n", {}, "'dog' holds numbers that are not finite"),
         (
             b"dog 1 2\n",
