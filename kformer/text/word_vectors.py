@@ -90,8 +90,8 @@ def load_word_vectors(path, tokens, *, format="auto", lowercase=False, std=None,
     found = [label for label, row in zip(labels, rows, strict=True) if row is not None]
     if not found:
         raise ValueError(
-            f"{path} has no vector for any token of the vocabulary; is it of the same language, and "
-            "written in the same way?"
+            f"{path} has no vector for any token of the vocabulary; is it of the same language, "
+            "and written in the same way?"
         )
     known = np.stack([row for row in rows if row is not None])
     spread = float(known.std()) or 1.0
