@@ -13,7 +13,7 @@ from kformer.text import Tokenizer
 from kformer.trainer.data import count_pairs, validation_lines
 from kformer.trainer.jobs import PROGRESS
 from kformer.trainer.result import TrainResult
-from kformer.trainer.resume import read_plan
+from kformer.trainer.resume import read_plan, write_paths
 from kformer.trainer.search import REASON, settle_search
 from kformer.trainer.speed import measure_speed
 from kformer.trainer.taught_text import TaughtText
@@ -238,6 +238,8 @@ class PartMaker:
         report = functools.partial(self._report_of, name)
         settings = {"report": report, "show_progress": self._show_progress}
         resume = (run / "config.json").exists()
+        if resume:
+            write_paths(run, given)  # The whole folder may have been moved since.
         self._result = self._train(run, resume=resume, **given, **settings)
         return run
 

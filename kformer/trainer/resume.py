@@ -92,9 +92,20 @@ def write_config(path, options, kept):
         kept: dict, from `inherited`. Written too.
     """
     training = {name: getattr(options, name) for name in TRAINING}
-    paths = {name: training[name] for name in PATH_OPTIONS if training[name] is not None}
-    files.write_json(path / PATHS_FILE, with_checksum(paths))
+    write_paths(path, training)
     run_directory.write_config(path, {**kept, "training": training})
+
+
+def write_paths(path, options):
+    """Writes the paths of the files that a training reads, which it needs to go on.
+
+    Args:
+        path: `pathlib.Path` of the run directory.
+        options: dict of str to value. The options of the training; `None` means unset.
+    """
+    paths = {name: plain(options.get(name)) for name in PATH_OPTIONS}
+    paths = {name: value for name, value in paths.items() if value is not None}
+    files.write_json(path / PATHS_FILE, with_checksum(paths))
 
 
 def _stored_paths(path):

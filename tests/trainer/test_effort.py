@@ -84,6 +84,13 @@ def test_effort_2_makes_a_run_and_goes_on_where_it_was_interrupted(tmp_path, mon
     assert len(kformer.Translator.load(run)(["half past four"])) == 1
     again = train_run(run, resume=True, report=said.append, show_progress=False)
     assert again.path == run and again.steps == 2
+    # As if it had been interrupted in the student's training, and was moved.
+    moved = run.rename(tmp_path / "moved")
+    done = files.read_json(moved / "parts" / "done.json")
+    for name in ("student", "last-1", "choice", "search"):
+        del done[name]
+    files.write_json(moved / "parts" / "done.json", done)
+    assert train_run(moved, resume=True, report=said.append, show_progress=False).path == moved
 
 
 class Trainings:
