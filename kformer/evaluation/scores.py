@@ -7,6 +7,8 @@ from kformer.utils.checks import check_choice
 from kformer.utils.types import Progress
 from kformer_cli.text_files import check_same_length
 
+_SIGNIFICANT = 0.05
+
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationResult:
@@ -122,6 +124,29 @@ def corpus_bleu(hypotheses, references, tokenize="13a"):
     """
     bleu, _ = _metrics(tokenize, lowercase=False)
     return float(bleu.corpus_score(hypotheses, [references]).score)
+
+
+def is_better(hypotheses, others, references, tokenize="13a"):
+    """Whether translations have a higher BLEU than others, by more than chance.
+
+    Args:
+        hypotheses, others, references: lists of str of one length.
+        tokenize: str, default `"13a"`. As for `evaluate`.
+
+    Returns:
+        bool: whether BLEU is higher, and a paired bootstrap over the sentences has a p-value below
+        0.05.
+
+    References:
+        Koehn 2004, "Statistical significance tests for machine translation evaluation".
+    """
+    from sacrebleu.significance import PairedTest
+
+    bleu, _ = _metrics(tokenize, lowercase=False)
+    systems = [("others", others), ("hypotheses", hypotheses)]
+    _, results = PairedTest(systems, {"BLEU": bleu}, [references], test_type="bs")()
+    before, after = results["BLEU"]
+    return bool(after.score > before.score and after.p_value < _SIGNIFICANT)
 
 
 def bleu_tokenizers():

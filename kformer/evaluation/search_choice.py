@@ -5,15 +5,15 @@ import dataclasses
 import numpy as np
 
 from kformer.decoding.options import SearchOptions
-from kformer.evaluation.scores import corpus_bleu, evaluate, suitable_tokenizer
+from kformer.evaluation.scores import corpus_bleu, is_better, suitable_tokenizer
 from kformer_cli.text_files import check_same_length
 
 # The length penalties that are compared. The first search is made with the middle one, so that its
 # hypotheses are good ones for all.
 LENGTH_PENALTIES = tuple(round(0.2 * i, 1) for i in range(11))
 _MIDDLE = 1.0
-# A search that is so much worse than the hypotheses of the first promised has found others.
-_SHORTFALL = 0.3
+# The penalty nearest to the middle is taken that has this share of the greatest gain.
+_SHARE_OF_GAIN = 0.5
 # The limits let this share of the training pairs through.
 _SHARE = 0.999
 _LENGTH_RATIOS = tuple(round(0.5 + 0.1 * i, 1) for i in range(36))
@@ -75,14 +75,14 @@ def choose_search(
 ):
     """Chooses length penalty and limits of a translator's search on a validation set, by BLEU.
 
-    One search keeps the hypotheses of the whole beam, of which each length penalty of a grid
-    chooses its best; the penalty counts whose BLEU, in the mean with its two neighbours, is
-    highest. Then the set is translated with that penalty and the limits of `length_limits`. What
-    follows depends on its BLEU. If it is as good as the hypotheses promised, the set is translated
-    with that penalty and the translator's limits. If not, since a search with a high penalty finds
-    hypotheses that the first did not, the set is translated with a penalty halfway to that of the
-    first search. Of all searches that were made, the one with the highest BLEU wins, and the lower
-    limits a tie.
+    The penalty is 1.0 unless another is better by more than chance. One search keeps the hypotheses
+    of the whole beam, of which each length penalty of a grid chooses its best. Of the penalties
+    with half of the greatest gain over 1.0, in the mean with their neighbours, the nearest to 1.0
+    is tried, if its gain is no chance: the set is translated with it, and it is taken if that is
+    better, too. A high penalty finds hypotheses that the first search did not, and where these
+    repeat themselves without end it has only the limits to thank for its BLEU. So the
+    translator's own, wide limits apply until then. Last, the set is translated with the limits of
+    `length_limits`, which are taken unless they cost BLEU.
 
     Args:
         translator: a `kformer.Translator` whose search has the mode "kformer".
@@ -118,65 +118,58 @@ def choose_search(
         )
     tokenize = tokenize or suitable_tokenizer(references)
 
-    def measure(options):
-        return evaluate(
-            translator,
-            sources,
-            references,
-            tokenize=tokenize,
-            batch_size=batch_size,
-            progress=progress,
-            **_changed(options, before),
-        ).bleu
+    def search(**options):
+        return translator.translate(sources, batch_size=batch_size, progress=progress, **options)
 
-    first = dataclasses.replace(before, length_penalty=_MIDDLE, n_best=before.beam_size)
-    found = translator.translate(
-        sources, batch_size=batch_size, progress=progress, **_changed(first, before)
-    )
-    by_penalty = _by_penalty(found, references, tokenize)
-    penalty = LENGTH_PENALTIES[int(np.argmax(_smooth(by_penalty)))]
-    promised = by_penalty[LENGTH_PENALTIES.index(penalty)]
-    limits = {}
+    n_best = {"n_best": before.beam_size} if before.beam_size > 1 else {}
+    by_penalty = _by_penalty(search(length_penalty=_MIDDLE, **n_best))
+    scores = [corpus_bleu(texts, references, tokenize) for texts in by_penalty]
+    middle = LENGTH_PENALTIES.index(_MIDDLE)
+    penalty, texts, bleu = _MIDDLE, by_penalty[middle], scores[middle]
+    candidate = _candidate(scores)
+    if is_better(by_penalty[candidate], texts, references, tokenize):
+        found = _texts(search(length_penalty=LENGTH_PENALTIES[candidate]))
+        if is_better(found, texts, references, tokenize):
+            penalty, bleu = LENGTH_PENALTIES[candidate], corpus_bleu(found, references, tokenize)
+    options = dataclasses.replace(before, length_penalty=penalty)
     if lengths is not None:
         limits = dict(zip(("length_ratio", "length_offset"), length_limits(*lengths), strict=True))
-    chosen = dataclasses.replace(before, length_penalty=penalty, **limits)
-    measured = {chosen: measure(chosen)}
-    if measured[chosen] < promised - _SHORTFALL:
-        other = dataclasses.replace(chosen, length_penalty=round((penalty + _MIDDLE) / 2, 2))
-    else:
-        other = dataclasses.replace(before, length_penalty=penalty)
-    middle = dataclasses.replace(before, length_penalty=_MIDDLE)
-    if other not in (chosen, middle):
-        measured[other] = measure(other)
-    measured.setdefault(middle, by_penalty[LENGTH_PENALTIES.index(_MIDDLE)])
-    options = max(measured, key=measured.get)  # Of equal ones the first.
-    default_bleu = float(np.interp(before.length_penalty, LENGTH_PENALTIES, by_penalty))
+        found = _texts(search(length_penalty=penalty, **limits))
+        limited = corpus_bleu(found, references, tokenize)
+        if limited >= bleu:
+            options, bleu = dataclasses.replace(options, **limits), limited
+    default_bleu = float(np.interp(before.length_penalty, LENGTH_PENALTIES, scores))
+    why = "no other is better by more than chance" if penalty == _MIDDLE else "better than 1"
     reason = (
-        f"search: length penalty {options.length_penalty:g}, at most {options.length_ratio:g} "
-        f"times the source's tokens and {options.length_offset}, with which the BLEU of "
-        f"{len(sources):,} validation sentences is highest ({measured[options]:.2f}; about "
-        f"{default_bleu:.2f} with a length penalty of {before.length_penalty:g})"
+        f"search: length penalty {penalty:g} ({why}), at most {options.length_ratio:g} times the "
+        f"source's tokens and {options.length_offset}: a BLEU of {bleu:.2f} on {len(sources):,} "
+        f"validation sentences (about {default_bleu:.2f} with a length penalty of "
+        f"{before.length_penalty:g})"
     )
-    return SearchChoice(options, measured[options], default_bleu, reason)
+    return SearchChoice(options, bleu, default_bleu, reason)
 
 
-def _changed(options, before):
-    """The fields of `options` that differ from those of `before`."""
-    names = [field.name for field in dataclasses.fields(options)]
-    values = {name: getattr(options, name) for name in names}
-    return {name: value for name, value in values.items() if value != getattr(before, name)}
+def _texts(translations):
+    return [translation.text for translation in translations]
 
 
-def _by_penalty(translations, references, tokenize):
-    """BLEU of the hypotheses that each length penalty ranks first: a list of floats."""
-    scores = []
-    for penalty in LENGTH_PENALTIES:
-        best = [
+def _by_penalty(translations):
+    """The hypotheses that each length penalty ranks first: a list of lists of str."""
+    return [
+        [
             max(translation.hypotheses, key=lambda each: _rank(each, penalty)).text  # noqa: B023
             for translation in translations
         ]
-        scores.append(corpus_bleu(best, references, tokenize))
-    return scores
+        for penalty in LENGTH_PENALTIES
+    ]
+
+
+def _candidate(scores):
+    """The index of the penalty to try, by the BLEU of all."""
+    middle = LENGTH_PENALTIES.index(_MIDDLE)
+    gains = _smooth(scores) - _smooth(scores)[middle]
+    high = [i for i, gain in enumerate(gains) if gain >= _SHARE_OF_GAIN * max(gains)]
+    return min(high, key=lambda i: abs(i - middle))
 
 
 def _rank(hypothesis, penalty):

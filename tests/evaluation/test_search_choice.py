@@ -5,6 +5,7 @@ import pytest
 
 from kformer.decoding import SearchOptions
 from kformer.evaluation import choose_search, length_limits
+from kformer.evaluation.scores import corpus_bleu, is_better
 from kformer.translation import Hypothesis, Translation
 
 pytestmark = pytest.mark.any_backend
@@ -39,18 +40,29 @@ class BeamOfTwo:
 
 
 @pytest.mark.parametrize(
-    "references, at_least, at_most",
-    [([LONG] * 3, 1.2, 2.0), ([SHORT] * 3, 0.0, 1.0)],
+    "references, penalty, words",
+    [([LONG] * 3, 1.2, "better than 1"), ([SHORT] * 3, 1.0, "no other is better by more than")],
 )
-def test_the_penalty_is_that_of_the_highest_bleu(references, at_least, at_most):
+def test_the_penalty_is_1_or_the_nearest_that_is_better(references, penalty, words):
     translator = BeamOfTwo()
     choice = choose_search(translator, ["x"] * 3, references, tokenize="none")
-    assert at_least <= choice.options.length_penalty <= at_most
+    assert choice.options.length_penalty == penalty
     assert choice.bleu == pytest.approx(100)
-    assert f"length penalty {choice.options.length_penalty:g}" in choice.reason
-    first, second = translator.asked  # one search of the beam, one of the choice
-    assert first["n_best"] == 2
+    assert f"length penalty {penalty:g} ({words}" in choice.reason
+    first, *second = translator.asked  # one search of the beam, one of another penalty
+    assert first["n_best"] == 2 and len(second) == (penalty != 1.0)
     assert translator.options == SearchOptions(beam_size=2)  # The caller decides.
+
+
+def test_a_gain_that_may_be_chance_is_not_taken():
+    references = [SHORT] * 20 + [LONG] * 20
+    scores = [corpus_bleu([text] * 40, references, "none") for text in (SHORT, LONG)]
+    assert scores[0] + 5 < scores[1]
+    choice = choose_search(BeamOfTwo(), ["x"] * 40, references, tokenize="none")
+    assert choice.options.length_penalty == 1.0 and choice.bleu == pytest.approx(scores[0])
+    assert not is_better([LONG] * 40, [SHORT] * 40, references, "none")
+    assert not is_better([SHORT] * 40, [LONG] * 40, references, "none")
+    assert is_better([LONG] * 40, [SHORT] * 40, [SHORT] * 8 + [LONG] * 32, "none")
 
 
 def test_the_default_is_told_beside_the_choice():
@@ -65,7 +77,7 @@ def test_limits_are_taken_unless_they_cost_bleu(cut_short):
     options = choose_search(
         translator, ["x"] * 3, [SHORT] * 3, lengths=lengths, tokenize="none"
     ).options
-    assert len(translator.asked) == 3
+    assert len(translator.asked) == 2
     expected = (2.0, 32) if cut_short else length_limits(*lengths)
     assert (options.length_ratio, options.length_offset) == expected
 
