@@ -178,8 +178,8 @@ def test_the_parts_have_the_texts_and_settings_that_they_need(trainings):
     lines = [path.read_text(encoding="utf-8").split("\n")[:-1] for path in (source, target)]
     pairs = list(zip(*lines, strict=True))
     assert ("<bt> backward-1 五点", "五点") in pairs
-    # Four fifths of the pairs that effort 1 sees, and a third of them for text of one language.
-    assert student["epochs"] == round(28 * (0.8 * 160 + 2 / 3) / len(pairs))
+    # Six fifths of the pairs that effort 1 sees, and a third of them for text of one language.
+    assert student["epochs"] == round(28 * (1.2 * 160 + 2 / 3) / len(pairs))
     assert last["train_source"] == texts["train_source"] and last["seed"] == 4
     assert (last["epochs"], last["learning_rate"], last["cooldown"]) == (8, 0.6 * 0.01, 0.5)
     assert last["start_from"] == trainings.parts / "student" and "tokenizer" not in last
@@ -188,7 +188,7 @@ def test_the_parts_have_the_texts_and_settings_that_they_need(trainings):
     path, _, *counts, steps = trainings.searched
     assert "search" not in read_config(path) and counts == [160, 20]
     # The translations of three texts and two lines, by a beam of five, and the trainings.
-    epochs = (1 + 0.5 + 0.8 + 2 / 160 / 3 + 8 / 28) * 28 + (3 + 2 / 160) * 5
+    epochs = (1 + 0.5 + 1.2 + 2 / 160 / 3 + 8 / 28) * 28 + (3 + 2 / 160) * 5
     assert steps == round(epochs * trainings.steps_per_epoch)
 
 
