@@ -70,7 +70,7 @@ def evaluate(options, run, part):
     return json.loads(kformer(options, "evaluate", run, *arguments, capture=True)), output
 
 
-def wall_seconds(run):
+def parts_seconds(run):
     """The sum of the parts' seconds with validation and translation; of effort 1 its steps'."""
     done = run / "parts" / "done.json"
     if not done.exists():
@@ -105,7 +105,7 @@ def report(options):
         penalty = (config.get("search") or {}).get("length_penalty", 0.6)
         cells = [config.get("part", "its training"), penalty, f"{valid['bleu']:.2f}"]
         cells += [f"{result['bleu']:.2f}", f"{width:.2f}", f"{result['chrf']:.2f}"]
-        cells += [f"{spent[1]:,}", f"{spent[0]:,.0f}", f"{wall_seconds(run):,.0f}"]
+        cells += [f"{spent[1]:,}", f"{spent[0]:,.0f}", f"{parts_seconds(run):,.0f}"]
         print_row(options.effort, seed, *cells)
     mean = statistics.mean(scores)
     spread = f", {min(scores):.2f} to {max(scores):.2f}" if len(scores) > 1 else ""

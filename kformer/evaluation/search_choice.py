@@ -12,7 +12,7 @@ from kformer_cli.text_files import check_same_length
 # hypotheses are good ones for all.
 LENGTH_PENALTIES = tuple(round(0.2 * i, 1) for i in range(11))
 _MIDDLE = 1.0
-# The penalty nearest to the middle is taken that has this share of the greatest gain.
+# The penalty that is tried has at least this share of the greatest gain.
 _SHARE_OF_GAIN = 0.5
 # The limits let this share of the training pairs through.
 _SHARE = 0.999
@@ -75,14 +75,18 @@ def choose_search(
 ):
     """Chooses length penalty and limits of a translator's search on a validation set, by BLEU.
 
-    The penalty is 1.0 unless another is better by more than chance. One search keeps the hypotheses
-    of the whole beam, of which each length penalty of a grid chooses its best. Of the penalties
-    with half of the greatest gain over 1.0, in the mean with their neighbours, the nearest to 1.0
-    is tried, if its gain is no chance: the set is translated with it, and it is taken if that is
-    better, too. A high penalty finds hypotheses that the first search did not, and where these
-    repeat themselves without end it has only the limits to thank for its BLEU. So the
-    translator's own, wide limits apply until then. Last, the set is translated with the limits of
-    `length_limits`, which are taken unless they cost BLEU.
+    The penalty is 1.0 unless another is better by more than chance:
+
+    1. A search with 1.0 keeps all hypotheses of the beam. Each length penalty of a grid ranks them,
+       which gives its BLEU; the mean with its two neighbours counts.
+    2. The penalty nearest to 1.0 with at least half of the greatest gain is the candidate.
+    3. If its BLEU is better than that of 1.0 by more than chance, the set is translated with it. If
+       that BLEU is better by more than chance, too, the candidate is taken.
+    4. The set is translated with the limits of `length_limits`, which are taken unless they cost
+       BLEU.
+
+    Step 3 keeps the translator's own limits, which are wide. A high penalty finds hypotheses that
+    the first search did not, some of which repeat themselves; low limits would hide that.
 
     Args:
         translator: a `kformer.Translator` whose search has the mode "kformer".
@@ -127,7 +131,7 @@ def choose_search(
     middle = LENGTH_PENALTIES.index(_MIDDLE)
     penalty, texts, bleu = _MIDDLE, by_penalty[middle], scores[middle]
     candidate = _candidate(scores)
-    if is_better(by_penalty[candidate], texts, references, tokenize):
+    if candidate != middle and is_better(by_penalty[candidate], texts, references, tokenize):
         found = _texts(search(length_penalty=LENGTH_PENALTIES[candidate]))
         if is_better(found, texts, references, tokenize):
             penalty, bleu = LENGTH_PENALTIES[candidate], corpus_bleu(found, references, tokenize)
@@ -165,7 +169,7 @@ def _by_penalty(translations):
 
 
 def _candidate(scores):
-    """The index of the penalty to try, by the BLEU of all."""
+    """The index of the penalty to try, by the BLEU of each penalty."""
     middle = LENGTH_PENALTIES.index(_MIDDLE)
     gains = _smooth(scores) - _smooth(scores)[middle]
     high = [i for i, gain in enumerate(gains) if gain >= _SHARE_OF_GAIN * max(gains)]
