@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 
+from kformer_cli.child_process import environment
 from kformer_cli.environment import value_of
 from kformer_cli.host_addresses import seconds_to_meet
 
@@ -61,11 +62,7 @@ def run_as_child(arguments):
     passed = *streams, life_of_child
     child = subprocess.Popen(
         [sys.executable, "-m", "kformer_cli", *arguments],
-        env={
-            **os.environ,
-            _DESCRIPTORS: ",".join(map(str, passed)),
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        },
+        env=environment(**{_DESCRIPTORS: ",".join(map(str, passed))}),
         stdout=log_of_child,
         stderr=log_of_child,
         pass_fds=passed,

@@ -15,6 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 ORDER = [
     "kformer_cli.banner",
     "kformer_cli.wording",
+    "kformer_cli.child_process",
     "kformer_cli.declared_option",
     "kformer_cli.effort_options",
     "kformer_cli.fine_tuning_options",

@@ -7,7 +7,6 @@ import importlib
 import importlib.util
 import logging
 import math
-import os
 import pathlib
 import signal
 import socket
@@ -18,6 +17,7 @@ import time
 
 from kformer.serving.ingress.ingress import Ingress
 from kformer.serving.interface import AVAILABLE
+from kformer_cli.child_process import environment
 
 # Module and class of each engine. They are made with the settings.
 ENGINES = {
@@ -118,10 +118,9 @@ def with_exported_runs(settings, report=print):
 def _export(run, folder, dtype):
     """Exports a run in a process of its own, whose memory is free afterwards."""
     command = [sys.executable, "-m", "kformer_cli", "export", str(run), "--output", str(folder)]
-    path = os.pathsep.join(filter(None, sys.path))
     result = subprocess.run(
         command + (["--dtype", dtype] if dtype else []),
-        env={**os.environ, "KERAS_BACKEND": "tensorflow", "PYTHONPATH": path},
+        env=environment(KERAS_BACKEND="tensorflow"),
         capture_output=True,
         text=True,
     )

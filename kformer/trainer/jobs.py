@@ -19,6 +19,7 @@ import keras
 
 from kformer.trainer.result import TrainResult
 from kformer.training.machine import configuration, count_cores, has_gpu
+from kformer_cli.child_process import environment
 from kformer_cli.declarations import THREAD_VARIABLES
 from kformer_cli.option_names import named
 
@@ -153,16 +154,10 @@ class Jobs:
 
 def _start(work, threads):
     """Starts a process, and tells it its work."""
-    environment = {
-        **os.environ,
-        **dict.fromkeys(THREAD_VARIABLES, str(threads)),
-        "KERAS_BACKEND": keras.backend.backend(),
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        "PYTHONUNBUFFERED": "1",
-    }
+    own = {**dict.fromkeys(THREAD_VARIABLES, str(threads)), "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
         [sys.executable, "-m", "kformer_cli.job_process"],
-        env=environment,
+        env=environment(KERAS_BACKEND=keras.backend.backend(), **own),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

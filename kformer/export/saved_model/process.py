@@ -3,12 +3,13 @@ backends. `__main__.py` is what runs in it.
 """
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 from importlib.util import find_spec
+
+from kformer_cli.child_process import environment
 
 # The exit code after an error of a file; the last line has its number, reason and file, as JSON.
 FILE_ERROR = 74
@@ -42,12 +43,7 @@ def export_in_tensorflow(kind, save, path, options, packages=("tensorflow", "ten
         output, options = str(pathlib.Path(path).absolute()), json.dumps(options)
         process = subprocess.run(
             [sys.executable, "-m", "kformer.export.saved_model", kind, folder, output, options],
-            # With this process's path, so that it can import the same modules.
-            env={
-                **os.environ,
-                "KERAS_BACKEND": "tensorflow",
-                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            },
+            env=environment(KERAS_BACKEND="tensorflow"),
             capture_output=True,
             text=True,
         )
