@@ -12,6 +12,7 @@ import threading
 
 from kformer_cli.environment import prepare_environment, quiet_imports
 from kformer_cli.main import describe
+from kformer_cli.option_names import command_line_names
 
 
 def _end_with_parent():
@@ -32,14 +33,11 @@ def main():
         from kformer.training.machine import configure_machine
 
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    settings = {name: work[name] for name in ("resume", "show_progress")}
     try:
-        configure_machine(**work["machine"])
-        result = train_run(
-            work["path"],
-            resume=work["resume"],
-            show_progress=work["show_progress"],
-            **work["options"],
-        )
+        with command_line_names(work["is_command"]):
+            configure_machine(**work["machine"])
+            result = train_run(work["path"], **settings, **work["options"])
     except (Exception, KeyboardInterrupt) as error:
         message, code = describe(error)
         print(f"{ERROR}{message}", flush=True)

@@ -16,7 +16,7 @@ _OTHERS = (
     "max_text_bytes n_best early_stopping shortlist temperature top_k top_p source_language "
     "target_language ensemble dtype tokenize batch_size signatures revision "
     "workers field output_field mbr scores backend threads document format language_pair glossary "
-    "split strict resume devices model_parallel hosts host_index"
+    "split strict resume devices model_parallel hosts host_index jobs"
 )
 FLAGS = {name: f"--{name.replace('_', '-')}" for name in _OTHERS.split()}
 FLAGS |= {"sampling": "--sample"}
@@ -36,6 +36,11 @@ def command_line_names(are_used=True):
         yield
     finally:
         _on_command_line.reset(token)
+
+
+def on_command_line():
+    """Whether messages name options as the command line does (bool)."""
+    return _on_command_line.get()
 
 
 def in_python(text):

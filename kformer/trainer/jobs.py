@@ -21,7 +21,7 @@ from kformer.trainer.result import TrainResult
 from kformer.training.machine import configuration, count_cores, has_gpu
 from kformer_cli.child_process import environment
 from kformer_cli.declarations import THREAD_VARIABLES
-from kformer_cli.option_names import named
+from kformer_cli.option_names import named, on_command_line
 
 # How the last line of a process begins: with what its training returned, or with why it failed.
 RESULT, ERROR = "result: ", "error: "
@@ -75,6 +75,7 @@ class Jobs:
         self._jobs = jobs
         self._lock, self._own = threading.Lock(), threading.local()
         self._running, self._is_stopped = set(), False
+        self._is_command = on_command_line()  # Now, since the threads of `make` do not know.
 
     def make(self, parts):
         """Makes parts. Each training has an equal share of the cores.
@@ -121,11 +122,12 @@ class Jobs:
             `TrainResult`.
         """
         work = {"path": path, "resume": resume, "options": options, "machine": configuration()}
+        work |= {"show_progress": show_progress, "is_command": self._is_command}
         threads = getattr(self._own, "threads", max(1, count_cores() // self._jobs))
         with self._lock:
             if self._is_stopped:
                 raise ValueError("The training was stopped.")
-            process = _start({**work, "show_progress": show_progress}, threads)
+            process = _start(work, threads)
             self._running.add(process)
         try:
             last = _follow(process, report)

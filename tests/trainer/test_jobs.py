@@ -14,6 +14,7 @@ from kformer.trainer.effort_parts import PartMaker
 from kformer.trainer.jobs import Jobs, check_jobs
 from kformer.training.machine import configuration, configure_machine
 from kformer.utils import files
+from kformer_cli.option_names import command_line_names
 from tests.trainer.test_effort import SIZES, few_steps, train  # noqa: F401
 from tests.trainer.test_run import losses_of, write_pairs
 
@@ -152,6 +153,18 @@ def _is_locked(folder):
             return False
     except files.LockedError:
         return True
+
+
+@pytest.mark.any_backend(quickest="torch")
+def test_on_the_command_line_a_process_names_options_as_the_command_does(tmp_path):
+    texts = write_pairs(tmp_path)
+    with command_line_names():
+        work = Jobs(1)
+        wrong = Part(work, tmp_path / "wrong", vocabulary_size=200_000, **texts)
+        with pytest.raises(ValueError, match="^--vocabulary-size=200000 is too large"):
+            list(work.make([wrong]))
+        with pytest.raises(ValueError, match="^--jobs=2 is for .* or leave --jobs out"):
+            check_jobs(2, False, {})
 
 
 @pytest.mark.any_backend
