@@ -81,12 +81,11 @@ References = Annotated[
     ),
 ]
 Tokenize = Annotated[
-    str,
+    str | None,
     option(
         "--tokenize",
-        show_default=True,
-        help="How BLEU splits words: 13a for languages with spaces, zh, ja-mecab, char, ...; none "
-        "for text that is tokenized.",
+        help="How BLEU splits words: 13a, zh, ja-mecab, char, ...; none for text that is "
+        "tokenized. Default: what suits the script of the references.",
     ),
 ]
 Dtype = Annotated[
@@ -342,7 +341,7 @@ def evaluate(
     model: Model,
     source: Annotated[pathlib.Path, option("--source", metavar="FILE", help="Text to translate.")],
     reference: References,
-    tokenize: Tokenize = "13a",
+    tokenize: Tokenize = None,
     lowercase: Annotated[
         bool, option("--lowercase", help="Compare without regard to case.")
     ] = False,

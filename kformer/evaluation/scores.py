@@ -48,7 +48,7 @@ def evaluate(
     sources: Sequence[str],
     references: Sequence[str] | Sequence[Sequence[str]],
     *,
-    tokenize: str = "13a",
+    tokenize: str | None = None,
     lowercase: bool = False,
     batch_size: int = 64,
     progress: Progress | None = None,
@@ -61,9 +61,10 @@ def evaluate(
         sources: list of str.
         references: list of str, one for each source; or a list of such lists, where every source
             has several references.
-        tokenize: str, default `"13a"`. How BLEU splits sentences into words, one of
+        tokenize: str, default `None`. How BLEU splits sentences into words, one of
             `bleu_tokenizers()`: `"13a"` for European languages as they are written, `"zh"` for
-            Chinese, `"none"` for text that is tokenized already. (chrF needs no words.)
+            Chinese, `"none"` for text that is tokenized already. `None` takes what suits the script
+            of the references (`suitable_tokenizer`). (chrF needs no words.)
         lowercase: bool, default `False`. Whether upper and lower case count as equal.
         batch_size: int, default 64. As in `Translator.translate`.
         progress: function, default `None`. As in `Translator.translate`.
@@ -97,6 +98,7 @@ def evaluate(
         raise ValueError("There is nothing to evaluate: the test set has no sentences.")
     for texts in references or [[]]:
         check_same_length("the sources", len(sources), "the references", len(texts))
+    tokenize = tokenize or suitable_tokenizer(references[0])
     metrics = _metrics(tokenize, lowercase)  # An unknown name must fail before the long work.
     results = translator.translate(sources, batch_size=batch_size, progress=progress, **options)
     hypotheses = [result.text for result in results]
@@ -117,7 +119,7 @@ def corpus_bleu(hypotheses, references, tokenize="13a"):
 
     Args:
         hypotheses, references: lists of str of one length.
-        tokenize: str, default `"13a"`. As for `evaluate`.
+        tokenize: str, default `"13a"`. One of `bleu_tokenizers()`.
 
     Returns:
         float, from 0 to 100.
@@ -131,7 +133,7 @@ def is_better(hypotheses, others, references, tokenize="13a"):
 
     Args:
         hypotheses, others, references: lists of str of one length.
-        tokenize: str, default `"13a"`. As for `evaluate`.
+        tokenize: str, default `"13a"`. One of `bleu_tokenizers()`.
 
     Returns:
         bool: whether BLEU is higher, and a paired bootstrap over the sentences has a p-value below

@@ -69,6 +69,7 @@ def sacrebleu_command(folder, hypotheses, references, *options):
         (HYPOTHESES, [REFERENCES], {}, []),
         (HYPOTHESES, [REFERENCES, OTHERS], {"lowercase": True}, ["-lc", "--chrf-lowercase"]),
         (CHINESE[0], [CHINESE[1]], {"tokenize": "zh"}, ["-tok", "zh"]),
+        (CHINESE[0], [CHINESE[1]], {}, ["-tok", "zh"]),  # It suits the references.
     ],
 )
 def test_scores_are_those_of_the_sacrebleu_command(
@@ -81,8 +82,9 @@ def test_scores_are_those_of_the_sacrebleu_command(
         sacrebleu_command(tmp_path, hypotheses, references, *flags), abs=1e-6
     )
     assert 10 < found.bleu < 90 and 10 < found.chrf < 100
+    tokenize = flags[1] if "-tok" in flags else "13a"
     assert (
-        f"tok:{options.get('tokenize', '13a')}" in found.bleu_signature
+        f"tok:{tokenize}" in found.bleu_signature
         and f"nrefs:{len(references)}" in found.bleu_signature
     )
     assert (
