@@ -19,6 +19,7 @@ OF_THE_MODEL = (
     "tokenizer",
     *_VOCABULARY,
 )
+_OF_TEACHERS = ("teachers_from", "monolingual_source", "monolingual_target", "back_translation")
 OF_THE_VALIDATION = ("select", "patience", "valid_every", "quality_every")
 
 
@@ -123,7 +124,7 @@ def _check_teachers(options):
 def _check_effort(options):
     efforts = f"{named('effort')} 2 or 3"
     if (options.effort or 1) == 1:
-        for name in ("monolingual_source", "monolingual_target", "back_translation"):
+        for name in _OF_TEACHERS:
             if getattr(options, name) is not None:
                 raise ValueError(
                     f"{named(name)} is for teachers, which a training has with {efforts}: give "
@@ -134,6 +135,12 @@ def _check_effort(options):
         raise ValueError(
             f"{named('back_translation')} is about text in the target language: give "
             f"{named('monolingual_target')}, or leave it out."
+        )
+    vocabulary = [name for name in ("tokenizer", *_VOCABULARY) if getattr(options, name)]
+    if options.teachers_from is not None and vocabulary:
+        raise ValueError(
+            f"The tokenizer is that of {named('teachers_from')}, as teachers and student need "
+            f"one: leave out {named(vocabulary[0])}."
         )
     for name in ("start_from", "teachers"):
         if getattr(options, name):

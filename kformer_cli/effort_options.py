@@ -23,6 +23,14 @@ EFFORT = [
         most=3,
     ),
     Option(
+        "teachers_from",
+        PATH,
+        "Take the teachers, their tokenizer and their translations from this training with an "
+        "effort of 2 or 3 on the same two files, in either direction.",
+        unset="teachers are trained",
+        metavar="RUN",
+    ),
+    Option(
         "monolingual_target",
         PATH,
         "Text in the target language alone, one sentence per line. Teachers of the other "

@@ -263,7 +263,8 @@ def _check_files(output, settings, resume):
     if settings["guided_alignment"] not in (None, "auto"):
         flag = flags["guided_alignment"]
         check_text(pathlib.Path(settings["guided_alignment"]), flag)
-    for run in filter(None, [settings["start_from"], *(settings["teachers"] or ())]):
+    runs = [settings["start_from"], settings["teachers_from"], *(settings["teachers"] or ())]
+    for run in filter(None, runs):
         check_run(run)
     if not resume:
         check_new_run(output)

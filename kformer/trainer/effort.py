@@ -230,11 +230,18 @@ class _Parts:
     @functools.cached_property
     def _parts(self):
         effort, make, one = self._effort, self._maker, self._one
+        taken = self._options.teachers_from is not None
+        if taken:
+            forward, backward = (
+                len(list(self._folder.glob(f"{name}-*"))) for name in ("forward", "backward")
+            )
+            effort = effort._replace(forward=forward, backward=backward)
         options = self._options
         texts = [options.monolingual_source, options.monolingual_target]
         alone = sum(count_lines(str(path)) for path in texts if path is not None) / self._num_pairs
         learning = effort.learning + _ALONE_EPOCHS * alone
-        translated = effort.forward + 2 * effort.backward + alone
+        round_trips = effort.backward
+        translated = round_trips + alone + (0 if taken else effort.forward + effort.backward)
         epoch = self._maker.measured["epoch_tokens"]
         parts = []
 
@@ -244,10 +251,11 @@ class _Parts:
                 part = functools.partial(function, number)
                 parts.append(Part(f"{name}-{number}", which, stage, cost, part))
 
-        for direction, what, count, share in (
+        teachers = (
             ("forward", "teacher", effort.forward, effort.forward_share),
             ("backward", "teacher of the other direction", effort.backward, effort.backward_share),
-        ):
+        )
+        for direction, what, count, share in () if taken else teachers:
             teacher = functools.partial(make.teacher, share, direction)
             add(direction, what, "teachers", count, share * one, teacher)
         text = functools.partial(make.text, effort.forward, effort.backward)
@@ -264,10 +272,10 @@ class _Parts:
         return parts
 
     def _seconds(self, parts):
-        """The seconds that parts take: by the measured speed, corrected by the parts before."""
+        """The seconds that parts take: by the measured speed, corrected by the trainings before."""
         done = self._done()
         speed = self._maker.measured["tokens_per_second"]
-        known = [part for part in self._parts if part.name in done and part.cost]
+        known = [part for part in self._parts if part.name in done and part.stage in _TRAININGS]
         expected = sum(part.cost for part in known) / speed
         factor = sum(done[part.name] for part in known) / expected if known else 1.0
         missing = [part for part in parts if part.name not in done]

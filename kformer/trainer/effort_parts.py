@@ -16,6 +16,7 @@ from kformer.trainer.result import TrainResult
 from kformer.trainer.resume import read_plan, write_paths
 from kformer.trainer.search import REASON, settle_search
 from kformer.trainer.speed import measure_speed
+from kformer.trainer.taken_teachers import take_teachers
 from kformer.trainer.taught_text import TaughtText
 from kformer.trainer.tokenizer import provide_tokenizer
 from kformer.training.averages import average_runs
@@ -61,7 +62,12 @@ class PartMaker:
         self._result, self.measured = None, None
 
     def provide_tokenizer(self):
-        """Trains the tokenizer of all models, or finds it."""
+        """Trains the tokenizer of all models, finds it, or takes it with the teachers of a run."""
+        tokenizer, run = self._folder / "tokenizer", self._options.teachers_from
+        if run is not None and not (tokenizer / "tokenizer.json").exists():
+            taken = take_teachers(run, self._folder, self._options)
+            self._publish(self._folder / "forward-1")
+            taken.save(tokenizer)  # Last, since it tells that all is taken.
         tokenizer = provide_tokenizer(
             self._folder, self._options, None, True, self._num_pairs, self._report
         )
@@ -245,7 +251,8 @@ class PartMaker:
 
     def _report_of(self, name, sentence):
         # The settings of further parts are those of the first.
-        if name == "forward-1" or sentence.startswith(_OUTCOMES):
+        first = "forward-1" if self._options.teachers_from is None else "student"
+        if name == first or sentence.startswith(_OUTCOMES):
             self._report(f"{name}: {sentence}" if self._with_names else sentence)
 
     def _publish(self, run):

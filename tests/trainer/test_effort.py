@@ -16,6 +16,7 @@ from kformer.trainer.resume import write_plan
 from kformer.training.options import TrainOptions
 from kformer.translation import Hypothesis, Translation
 from kformer.utils import files
+from kformer.utils.lines import read_lines
 from kformer_cli.main import main
 from tests.peers import to_numpy
 from tests.trainer.test_run import write_pairs, write_small_run
@@ -27,6 +28,7 @@ SIZES = {
     "intermediate_dim": 16,
     "num_heads": 2,
 }
+SIDES = ("source", "target")
 SHORT = {"model_options": SIZES, "epochs": 2, "steps": 2, "show_progress": False}
 
 
@@ -123,9 +125,11 @@ def trainings(tmp_path, monkeypatch):
             words = [Hypothesis(f"{self.name} {text}", 0.0, 0.0, []) for text in texts]
             return [Translation([word], False) for word in words]
 
-    def train(effort, **options):
-        options = TrainOptions(**texts, effort=effort, vocabulary_size=380, **options)
-        parts = tmp_path / "run" / "parts"
+    def train(effort, name="run", **options):
+        if "teachers_from" not in options:
+            options["vocabulary_size"] = 380
+        options = TrainOptions(**{**texts, "effort": effort, **options})
+        parts = tmp_path / name / "parts"
         write_plan(parts, options)
         files.write_json(
             parts / "done.json",
@@ -140,7 +144,7 @@ def trainings(tmp_path, monkeypatch):
             },
         )
         said = []
-        work = effort_module._Parts(tmp_path / "run", options, 160, said.append, False, trainings)
+        work = effort_module._Parts(tmp_path / name, options, 160, said.append, False, trainings)
         work.prepare()
         return work.run(), said
 
@@ -203,6 +207,61 @@ def test_sides_with_vocabularies_of_their_own_are_swapped(trainings):
     for text in ("half past four", "四点半"):
         assert forward.tokenize([text]) == backward.tokenize([text], side="target")
         assert forward.tokenize([text], side="target") == backward.tokenize([text])
+
+
+def pairs_of(texts):
+    return zip(*(read_lines(texts[f"train_{side}"], side) for side in SIDES), strict=True)
+
+
+def swapped(texts):
+    sides = {"source": "target", "target": "source"}
+    return {
+        f"{split}_{side}": texts[f"{split}_{other}"]
+        for split in ("train", "valid")
+        for side, other in sides.items()
+    }
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_teachers_and_their_translations_are_taken_from_another_training(
+    trainings, tmp_path, is_turned
+):
+    trainings.train(2, separate_vocabularies=True)
+    texts = swapped(trainings.texts) if is_turned else trainings.texts
+    trainings.options.clear()
+    run, student = tmp_path / "run", tmp_path / "student"
+    result, said = trainings.train(2, "student", teachers_from=str(run), **texts)
+    assert list(trainings.options) == ["student", "last-1"]
+    assert "effort: part 1 of 5, translations" in [part.split(";")[0] for part in said]
+    assert read_config(result.path)["part"] == "last-1"
+    # The names of the teachers of the other training stand in what they translated there.
+    own, other = ("backward-1", "forward-1") if is_turned else ("forward-1", "backward-1")
+    pairs = set(pairs_of(trainings.options["student"]))
+    for source, target in pairs_of(texts):
+        assert {(source, f"{own} {source}"), (f"{other} {target}", target)} <= pairs
+        # What had not been translated yet: the round trips of a direction that has been turned.
+        assert (f"{other} {target}", f"forward-1 {other} {target}") in pairs
+    theirs, taken = (Tokenizer.load(folder / "parts" / "tokenizer") for folder in (run, student))
+    side = "target" if is_turned else "source"
+    assert taken.tokenize(["half past four"]) == theirs.tokenize(["half past four"], side=side)
+
+
+@pytest.mark.any_backend
+def test_a_training_without_teachers_or_of_other_text_has_none_to_take(trainings, tmp_path):
+    trainings.train(2)
+    run, small = tmp_path / "run", tmp_path / "small"
+    with pytest.raises(ValueError, match=f"^{small} has no teachers to take: give a training with"):
+        trainings.train(2, "student", teachers_from=str(small))
+    path = trainings.texts["train_source"]
+    with open(path, "a", encoding="utf-8") as file:
+        file.write("one more\n")
+    other = tmp_path / "other"
+    other.write_bytes(b"other\n")
+    with pytest.raises(ValueError, match=f"^The teachers of {run} learned from {path} and"):
+        trainings.train(2, "student", teachers_from=str(run), train_target=str(other))
+    with pytest.raises(FileNotFoundError, match="There is no run directory"):
+        trainings.train(2, "student", teachers_from=str(tmp_path / "none"))
 
 
 @pytest.mark.any_backend
@@ -297,6 +356,11 @@ def test_a_training_of_parts_keeps_its_options(tmp_path, monkeypatch):
         (
             {"back_translation": "beam", "effort": 2},
             "^back_translation is about text in",
+        ),
+        ({"teachers_from": "r"}, "^teachers_from is for teachers, which a training has"),
+        (
+            {"effort": 2, "teachers_from": "r", "vocabulary_size": 9},
+            "^The tokenizer is that of teachers_from, .* leave out vocabulary_size",
         ),
         ({"effort": 2, "start_from": "r"}, "^effort 2 trains its own teachers .* out start_from"),
         (

@@ -1,0 +1,72 @@
+"""`kformer train --teachers-from RUN`: the teachers of another training, for a further student."""
+
+import filecmp
+import shutil
+
+from kformer.saving.run_directory import copy_run, read_config, without_paths
+from kformer.text import Tokenizer
+from kformer.trainer.resume import read_plan
+from kformer.utils import files
+from kformer_cli.model_folders import PARTS, check_run
+
+_SAME = {"forward": "forward", "backward": "backward"}
+_TURNED = {"forward": "backward", "backward": "forward"}
+
+
+def take_teachers(run, folder, options):
+    """Copies the teachers of another training, and what they translated.
+
+    Args:
+        run: path of the run directory of a training with an effort of 2 or 3. It had the same text,
+            in this direction or in the other one.
+        folder: `pathlib.Path`. The parts of the new training.
+        options: `TrainOptions` of the new training.
+
+    Returns:
+        `Tokenizer` of the teachers, for the direction of the new training.
+
+    Raises:
+        ValueError: the other training has no teachers that are trained, or had other text.
+        FileNotFoundError: there is no such run directory.
+    """
+    parts = check_run(run) / PARTS
+    done = parts / "done.json"
+    if not done.exists() or "text" not in files.read_json(done):
+        raise ValueError(
+            f"{run} has no teachers to take: give a training with an effort of 2 or 3 that has "
+            "come to its student, and still has its folder parts."
+        )
+    names = _names(run, parts, options)
+    for direction, own in names.items():
+        for teacher in parts.glob(f"{direction}-*"):
+            config = without_paths(read_config(teacher))
+            copy_run(teacher, folder / teacher.name.replace(direction, own), config)
+    text = folder / "text"
+    text.mkdir(exist_ok=True)
+    for path in (parts / "text").glob("*-*-*.txt"):
+        direction, _, rest = path.name.partition("-")
+        with files.replacing(text / f"{names[direction]}-{rest}") as aside:
+            shutil.copyfile(path, aside)
+    tokenizer = Tokenizer.load(parts / "tokenizer")
+    return tokenizer.swapped() if names is _TURNED else tokenizer
+
+
+def _names(run, parts, options):
+    """What the directions of the other training are called in the new one."""
+    plan = read_plan(parts)
+    theirs = [plan["train_source"], plan["train_target"]]
+    own = [options.train_source, options.train_target]
+    for order, names in ((1, _SAME), (-1, _TURNED)):
+        if all(_same_content(*pair) for pair in zip(theirs[::order], own, strict=True)):
+            return names
+    raise ValueError(
+        f"The teachers of {run} learned from {theirs[0]} and {theirs[1]}: give these two files, in "
+        "one order or the other, and leave them as they were."
+    )
+
+
+def _same_content(one, other):
+    try:
+        return filecmp.cmp(one, other, shallow=False)
+    except FileNotFoundError:
+        return False
