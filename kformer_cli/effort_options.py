@@ -16,7 +16,7 @@ EFFORT = [
         int,
         "1 is one training. 2 takes about three times as long for more BLEU: a teacher for "
         "each direction, a student on what they translate, and a last training on the given "
-        "pairs. 3 takes some eight times as long: three teachers, two of the other direction, "
+        "pairs. 3 takes some nine times as long: three teachers, two of the other direction, "
         "and the mean of three last trainings.",
         unset="1",
         least=1,
