@@ -98,6 +98,29 @@ def check_run(path):
     return path
 
 
+def check_teachers(path):
+    """Checks that a run directory has teachers that are trained, and what they translated.
+
+    Args:
+        path: path of the run directory.
+
+    Returns:
+        `pathlib.Path` of its parts.
+
+    Raises:
+        FileNotFoundError: as `check_run`.
+        ValueError: it has none.
+    """
+    parts = check_run(path) / PARTS
+    done = parts / "done.json"
+    if not done.is_file() or '"text"' not in done.read_text(encoding="utf-8", errors="replace"):
+        raise ValueError(
+            f"{path} has no teachers to take: give a training with an effort of 2 or 3 that has "
+            "come to its student, and still has its folder parts."
+        )
+    return parts
+
+
 def check_trained(path):
     """Checks that a run directory has a model.
 

@@ -16,7 +16,7 @@ from kformer_cli.declarations import TRAINING
 from kformer_cli.environment import Interrupted, quiet_imports
 from kformer_cli.fine_tuning_options import TEXTS
 from kformer_cli.host_addresses import place_of_host
-from kformer_cli.model_folders import PARTS, check_new_run
+from kformer_cli.model_folders import PARTS, check_new_run, check_teachers
 from kformer_cli.options import (
     BACKEND_HELP,
     MACHINE,
@@ -263,8 +263,9 @@ def _check_files(output, settings, resume):
     if settings["guided_alignment"] not in (None, "auto"):
         flag = flags["guided_alignment"]
         check_text(pathlib.Path(settings["guided_alignment"]), flag)
-    runs = [settings["start_from"], settings["teachers_from"], *(settings["teachers"] or ())]
-    for run in filter(None, runs):
+    if settings["teachers_from"] and not resume:
+        check_teachers(settings["teachers_from"])
+    for run in filter(None, [settings["start_from"], *(settings["teachers"] or ())]):
         check_run(run)
     if not resume:
         check_new_run(output)

@@ -7,7 +7,7 @@ from kformer.saving.run_directory import copy_run, read_config, without_paths
 from kformer.text import Tokenizer
 from kformer.trainer.resume import read_plan
 from kformer.utils import files
-from kformer_cli.model_folders import PARTS, check_run
+from kformer_cli.model_folders import check_teachers
 
 _SAME = {"forward": "forward", "backward": "backward"}
 _TURNED = {"forward": "backward", "backward": "forward"}
@@ -29,13 +29,7 @@ def take_teachers(run, folder, options):
         ValueError: the other training has no teachers that are trained, or had other text.
         FileNotFoundError: there is no such run directory.
     """
-    parts = check_run(run) / PARTS
-    done = parts / "done.json"
-    if not done.exists() or "text" not in files.read_json(done):
-        raise ValueError(
-            f"{run} has no teachers to take: give a training with an effort of 2 or 3 that has "
-            "come to its student, and still has its folder parts."
-        )
+    parts = check_teachers(run)
     names = _names(run, parts, options)
     for direction, own in names.items():
         for teacher in parts.glob(f"{direction}-*"):

@@ -41,6 +41,9 @@ def folder(tmp_path, monkeypatch):
          "run holds a training already: go on with it by --resume, or choose another folder."),
         ("train --train-source {0}/utf16.en --train-target {0}/train.en --output {0}/new",
          "is UTF-16, not UTF-8: convert it first (iconv -f UTF-16 -t UTF-8)."),
+        ("train --train-source {0}/train.en --train-target {0}/train.en --output {0}/new "
+         "--effort 2 --teachers-from {0}/run",
+         "run has no teachers to take: give a training with an effort"),
         (f"plot attention {RUN} --source noon --output {{0}}/a.bmp",
          "ends in .png, .svg, .pdf, but"),
         (f"plot attention {RUN} --source= --output {{0}}/a.png",
