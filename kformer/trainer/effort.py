@@ -231,18 +231,10 @@ class _Parts:
     @functools.cached_property
     def _parts(self):
         effort, make, one = self._effort, self._maker, self._one
-        taken = self._options.teachers_from is not None
-        if taken:
-            forward, backward = (
-                len(list(self._folder.glob(f"{name}-*"))) for name in ("forward", "backward")
-            )
-            effort = effort._replace(forward=forward, backward=backward)
         options = self._options
         texts = [options.monolingual_source, options.monolingual_target]
         alone = sum(count_lines(str(path)) for path in texts if path is not None) / self._num_pairs
         learning = effort.learning + _ALONE_EPOCHS * alone
-        round_trips = effort.backward
-        translated = round_trips + alone + (0 if taken else effort.forward + effort.backward)
         epoch = self._maker.measured["epoch_tokens"]
         parts = []
 
@@ -252,13 +244,19 @@ class _Parts:
                 part = functools.partial(function, number)
                 parts.append(Part(f"{name}-{number}", which, stage, cost, part))
 
-        teachers = (
-            ("forward", "teacher", effort.forward, effort.forward_share),
-            ("backward", "teacher of the other direction", effort.backward, effort.backward_share),
-        )
-        for direction, what, count, share in () if taken else teachers:
-            teacher = functools.partial(make.teacher, share, direction)
-            add(direction, what, "teachers", count, share * one, teacher)
+        if options.teachers_from is not None:
+            counts = {
+                name: len(list(self._folder.glob(f"{name}-*"))) for name in ("forward", "backward")
+            }
+            effort, translated = effort._replace(**counts), 0  # They have translated the text.
+        else:
+            translated = effort.forward + effort.backward
+            teachers = ("forward", "teacher"), ("backward", "teacher of the other direction")
+            for direction, what in teachers:
+                count, share = getattr(effort, direction), getattr(effort, f"{direction}_share")
+                teacher = functools.partial(make.teacher, share, direction)
+                add(direction, what, "teachers", count, share * one, teacher)
+        translated += effort.backward + alone  # The round trips, and text in one language.
         text = functools.partial(make.text, effort.forward, effort.backward)
         parts.append(Part("text", "translations", "text", translated * epoch * BEAM_SIZE, text))
         student = functools.partial(make.student, learning)
