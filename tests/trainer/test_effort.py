@@ -245,6 +245,9 @@ def test_teachers_and_their_translations_are_taken_from_another_training(
     theirs, taken = (Tokenizer.load(folder / "parts" / "tokenizer") for folder in (run, student))
     side = "target" if is_turned else "source"
     assert taken.tokenize(["half past four"]) == theirs.tokenize(["half past four"], side=side)
+    # The time: the student and a last training, and the round trips, by a beam of five.
+    epochs = (1.2 + 8 / 28) * 28 + 5
+    assert trainings.searched[-1] == round(epochs * trainings.steps_per_epoch)
 
 
 @pytest.mark.any_backend
