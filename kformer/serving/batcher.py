@@ -78,11 +78,6 @@ class _Job:
         if not self.left and not self.computing and not self.future.done():
             self.future.set_result(_in_order(self.parts, len(self.texts)))
 
-    def fail(self, error):
-        self.left = []
-        if not self.future.done():
-            self.future.set_exception(error)
-
 
 def _in_order(parts, count):
     """The outputs of parts of a request, as one array each; shorter rows are padded."""
@@ -93,7 +88,8 @@ def _in_order(parts, count):
         arrays = [outputs[name] for _, outputs in parts]
         shape = (count, *np.max([array.shape[1:] for array in arrays], axis=0, initial=0))
         shape = tuple(map(int, shape))
-        fill = b"" if first.dtype == object else 0
+        # In integers, which are places in a text, 0 is a place.
+        fill = b"" if first.dtype == object else -1 if first.dtype.kind == "i" else 0
         merged[name] = np.full(shape, fill, first.dtype)
         for (indices, _), array in zip(parts, arrays, strict=True):
             within = tuple(slice(size) for size in array.shape[1:])
@@ -119,9 +115,9 @@ class Batcher:
     def __init__(self, call, limits, executor, replicas=1, observe=None):
         self._call, self._limits, self._executor = call, limits, executor
         self._observe = observe
-        self._jobs = collections.OrderedDict()  # Those with texts left, served longest ago first.
+        # The keys are those with texts left, served longest ago first.
+        self._jobs = collections.OrderedDict()
         self._open = set()  # All whose future is not done.
-        self._numbers = itertools.count()
         self._arrived, self._idle = asyncio.Event(), asyncio.Event()
         self._idle.set()
         self._is_ended = False
@@ -130,7 +126,7 @@ class Batcher:
     @property
     def waiting(self):
         """Texts that wait."""
-        return sum(len(job.left) for job in self._jobs.values())
+        return sum(len(job.left) for job in self._jobs)
 
     async def run(self, signature, texts, *, joins=True, max_texts=None, deadline=None):
         """Computes texts.
@@ -156,8 +152,8 @@ class Batcher:
         if max_texts is not None:
             limits = dataclasses.replace(limits, max_texts=min(max_texts, limits.max_texts))
         future = asyncio.get_running_loop().create_future()
-        job, number = _Job(signature, texts, joins, limits, future), next(self._numbers)
-        self._jobs[number] = job
+        job = _Job(signature, texts, joins, limits, future)
+        self._jobs[job] = None
         self._open.add(job)
         self._idle.clear()
         self._arrived.set()
@@ -168,11 +164,15 @@ class Batcher:
             raise DeadlineExceeded("The reply was not ready by the deadline.") from None
         finally:
             # Whoever leaves takes along what has not begun.
-            job.left = []
-            self._jobs.pop(number, None)
+            self._drop(job)
             self._open.discard(job)
             if not self._open:
                 self._idle.set()
+
+    def _drop(self, job):
+        """Takes a request from those that wait."""
+        job.left = []
+        self._jobs.pop(job, None)
 
     async def drain(self, seconds=None):
         """Returns when all texts are computed; after `seconds` the rest gets `Draining`.
@@ -189,7 +189,12 @@ class Batcher:
         """Takes nothing more, and ends what waits."""
         self._is_ended = True
         for job in list(self._open):
-            job.fail(_draining())
+            self._fail(job, _draining())
+
+    def _fail(self, job, error):
+        self._drop(job)
+        if not job.future.done():
+            job.future.set_exception(error)
 
     async def close(self):
         """Ends the workers, once the batches in computation are done."""
@@ -231,7 +236,7 @@ class Batcher:
 
     def _is_full(self):
         texts = tokens = 0
-        for job in self._jobs.values():
+        for job in self._jobs:
             texts += len(job.left)
             tokens += len(job.left) * job.next_length
             if texts >= self._limits.max_texts or tokens >= self._limits.max_tokens:
@@ -243,51 +248,46 @@ class Batcher:
         if not self._jobs:
             return []
         window = self._limits.max_texts * _WINDOW
-        numbers = list(itertools.islice(self._jobs, window))
-        head = self._jobs[numbers[0]]
+        jobs = list(itertools.islice(self._jobs, window))
+        head = jobs[0]
         if head.joins and head.max_texts > 1:
-            numbers = [
-                number for number in numbers if self._jobs[number].signature == head.signature
-            ]
+            jobs = [job for job in jobs if job.signature == head.signature]
         else:
-            numbers = numbers[:1]
-        numbers = self._similar_first(numbers, head)
-        taken, size, longest = {number: [] for number in numbers}, 0, 0
-        candidates = numbers
+            jobs = jobs[:1]
+        jobs = self._similar_first(jobs, head)
+        taken, size, longest = {job: [] for job in jobs}, 0, 0
+        candidates = jobs
         while candidates:
             further = []
-            for number in candidates:
-                job = self._jobs[number]
+            for job in candidates:
                 length = max(longest, job.next_length)
                 if size and (
                     size >= head.max_texts or (size + 1) * length > self._limits.max_tokens
                 ):
                     continue
-                taken[number].append(job.left.pop())
+                taken[job].append(job.left.pop())
                 size, longest = size + 1, length
                 if job.left:
-                    further.append(number)
+                    further.append(job)
             candidates = further
         return self._take_out(taken)
 
-    def _similar_first(self, numbers, head):
+    def _similar_first(self, jobs, head):
         """The head, requests that were passed over often enough, then those of similar length."""
-        if len(numbers) <= head.max_texts:
-            return numbers
+        if len(jobs) <= head.max_texts:
+            return jobs
         length = head.next_length
 
-        def key(number):
-            job = self._jobs[number]
+        def key(job):
             must = job is head or job.passed_over >= _MOST_PASSED_OVER
             return (0, 0) if must else (1, abs(job.next_length - length))
 
-        return sorted(numbers, key=key)
+        return sorted(jobs, key=key)
 
     def _take_out(self, taken):
         """Moves jobs that were served to the end, or out; returns the batch."""
         batch = []
-        for number, indices in taken.items():
-            job = self._jobs[number]
+        for job, indices in taken.items():
             if not indices:
                 job.passed_over += 1
                 continue
@@ -295,9 +295,9 @@ class Batcher:
             job.passed_over = 0
             batch.append((job, indices))
             if job.left:
-                self._jobs.move_to_end(number)
+                self._jobs.move_to_end(job)
             else:
-                del self._jobs[number]
+                del self._jobs[job]
         return batch
 
     async def _compute_apart(self, batch):
@@ -314,7 +314,7 @@ class Batcher:
                 )
                 self._deal_out([(job, indices)], texts, outputs, time.monotonic() - start)
             except Exception:
-                job.fail(ModelFailed("The model failed; the server's log says why."))
+                self._fail(job, ModelFailed("The model failed; the server's log says why."))
 
     def _deal_out(self, batch, texts, outputs, seconds):
         if self._observe is not None:

@@ -146,6 +146,15 @@ def test_a_failure_harms_its_own_request_alone():
     run(scenario, model, wait=0.05)
 
 
+def test_a_request_of_several_batches_that_fails_leaves_the_worker_alive():
+    async def scenario(batcher):
+        with pytest.raises(ModelFailed):
+            await batcher.run("s", [b"poison"] * 9, max_texts=4)
+        return await batcher.run("s", [b"good"])
+
+    assert run(scenario, Model(), max_texts=4)["translation"][0] == b"doog"
+
+
 def test_whoever_leaves_takes_along_what_has_not_begun():
     model = Model(is_held=True)
 
@@ -201,7 +210,8 @@ def test_rows_of_different_widths_are_padded():
         width = max(map(len, texts))
         tokens = [[bytes([byte]) for byte in text] + [b""] * (width - len(text)) for text in texts]
         numbers = np.array([[len(text)] * width for text in texts], np.float32)
-        return {"tokens": np.array(tokens, object), "numbers": numbers}
+        places = numbers.astype(np.int32)
+        return {"tokens": np.array(tokens, object), "numbers": numbers, "places": places}
 
     class Wide(Model):
         __call__ = staticmethod(call)
@@ -212,3 +222,5 @@ def test_rows_of_different_widths_are_padded():
     outputs = run(scenario, Wide(), max_texts=1)
     assert outputs["tokens"].tolist() == [[b"a", b"b", b"c"], [b"a", b"", b""], [b"a", b"b", b""]]
     assert outputs["numbers"].tolist() == [[3, 3, 3], [1, 0, 0], [2, 2, 0]]
+    # As in the graph, -1 is no place.
+    assert outputs["places"].tolist() == [[3, 3, 3], [1, -1, -1], [2, 2, -1]]
