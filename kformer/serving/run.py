@@ -61,7 +61,7 @@ def _check_packages(settings):
 
 
 def bind(host, port):
-    """Binds a socket for HTTP.
+    """Binds a socket for HTTP, and listens: before that another process could bind the port, too.
 
     Args:
         host: str.
@@ -80,6 +80,7 @@ def bind(host, port):
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
+        bound.listen(_BACKLOG)
     except OSError as error:
         bound.close()
         raise OSError(error.errno, error.strerror, f"{host}:{port}") from error
@@ -180,12 +181,14 @@ class Server:
         ending = asyncio.create_task(self._ending.wait())
         try:
             await self._until_one_is_done(starting, serving, ending)
+            self._check_http(serving)
             if starting.done():
                 starting.result()
                 grpc_server = await self._start_grpc()
                 self.ingress.is_started = True
                 self._report_ready(engine)
                 await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
+                self._check_http(serving)
             await self._drain(engine, grpc_server)
         finally:
             for task in (ending, starting):
@@ -193,6 +196,11 @@ class Server:
             http.should_exit = True
             await asyncio.gather(serving, starting, ending, return_exceptions=True)
             await engine.close()
+
+    def _check_http(self, serving):
+        """Raises what ended HTTP, if it has ended."""
+        if serving.done():
+            serving.result()
 
     async def _until_one_is_done(self, *tasks):
         """Waits, and has signals again and again: Ray takes SIGTERM for itself as it starts."""

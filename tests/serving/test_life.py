@@ -16,6 +16,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kformer.serving import run
+from kformer.serving.ingress.grpc_server import make_server
+from kformer.serving.ingress.ingress import Ingress
 from kformer.serving.settings import ServerSettings
 from tests.serving.conftest import FROZEN, KEY, MODEL, TEXTS, copy_version, running, wait_until
 from tests.serving.page.engines import ToldEngine
@@ -95,6 +97,32 @@ def test_sigterm_is_heard_where_an_engine_took_it_for_itself(monkeypatch):
     finally:
         signal.signal(signal.SIGTERM, before)
     assert not taken
+
+
+def test_a_port_has_one_server():
+    with run.bind("127.0.0.1", 0) as first, pytest.raises(OSError, match="in use"):
+        run.bind(*first.getsockname())
+    ingress = Ingress(ToldEngine([]), ServerSettings(["m=path"]))
+
+    async def both():
+        first, second = make_server(ingress), make_server(ingress)
+        port = first.add_insecure_port("127.0.0.1:0")
+        with pytest.raises(RuntimeError):
+            second.add_insecure_port(f"127.0.0.1:{port}")
+
+    asyncio.run(both())
+
+
+def test_a_server_whose_http_ends_says_why(monkeypatch):
+    class Http:
+        async def serve(self, sockets):
+            raise OSError("no more files")
+
+    monkeypatch.setattr(run, "make_engine", lambda settings: ToldEngine([]))
+    monkeypatch.setattr(run.Server, "_http_server", lambda self: Http())
+    with run.bind("127.0.0.1", 0) as bound, pytest.raises(OSError, match="no more files"):
+        server = run.Server(ServerSettings(["m=path"]), [bound], print)
+        asyncio.run(asyncio.wait_for(server.run(), 30))
 
 
 # ---- a server in a process of its own: with keys, a queue of 12 texts, and an end ----

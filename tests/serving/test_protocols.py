@@ -282,6 +282,7 @@ def test_libretranslate_has_html_and_glossaries(client, frozen):
         ({"format": "html", "alternatives": 1}, 400),
         ({"glossary": "absent"}, 400),
         ({"format": "html", "q": "<p>" + "a " * 1000}, 413),
+        ({"format": "html", "q": [""] * 10_000}, 413),
         ({"alternatives": 4}, 413),
         ({"alternatives": -1}, 400),
     ],

@@ -7,6 +7,7 @@ from kformer.documents.job import Answer
 from kformer.documents.model import one_line
 from kformer.documents.sentences import two_letters
 from kformer.documents.work import translated
+from kformer.serving.ingress.ingress import check_count
 from kformer.serving.interface import TooLarge
 
 
@@ -22,11 +23,12 @@ class Documents:
 
     Args:
         ask: coroutine function of a list of bytes to a `Reply`.
-        max_text_bytes: int. The most bytes of a document.
+        settings: `ServerSettings`, of which the limits of texts count.
     """
 
-    def __init__(self, ask, max_text_bytes):
-        self._ask, self._max_text_bytes = ask, max_text_bytes
+    def __init__(self, ask, settings):
+        self._ask, self._max_texts = ask, settings.max_texts
+        self._max_text_bytes = settings.max_text_bytes
 
     async def translate(self, texts, format, languages, glossary=None):
         """Translates documents.
@@ -41,8 +43,9 @@ class Documents:
             List of pairs of a translation, str, and its `kformer.documents.Report`.
 
         Raises:
-            TooLarge: a document is too long.
+            TooLarge: there are too many documents, or one is too long.
         """
+        check_count(len(texts), self._max_texts)
         for text in texts:
             size = len(text.encode("utf-8", "surrogatepass"))
             if size > self._max_text_bytes:

@@ -36,7 +36,10 @@ def make_server(ingress):
 
     service = _Service(ingress)
     most = ingress.settings.max_body_bytes
-    server = grpc.aio.server(options=[("grpc.max_receive_message_length", most)])
+    # Without the second option another server could take the same port, and half of the requests.
+    server = grpc.aio.server(
+        options=[("grpc.max_receive_message_length", most), ("grpc.so_reuseport", 0)]
+    )
 
     # Messages come as bytes: one that cannot be read is the client's error, not an internal one.
     def handlers(**methods):

@@ -128,14 +128,19 @@ class Ingress:
         most = self.settings.max_texts
         if signature is not None and any(o.name == "source_tokens" for o in signature.outputs):
             most = self.settings.max_attention_texts
-        if len(texts) > most:
-            raise TooLarge(f"The request has {len(texts)} texts, but at most {most} are allowed.")
+        check_count(len(texts), most)
         longest = max(map(len, texts))
         if longest > self.settings.max_text_bytes:
             raise TooLarge(
                 f"A text has {longest} bytes, but at most {self.settings.max_text_bytes} are "
                 "allowed."
             )
+
+
+def check_count(count, most):
+    """Raises `TooLarge` if a request has more than `most` texts."""
+    if count > most:
+        raise TooLarge(f"The request has {count} texts, but at most {most} are allowed.")
 
 
 # The status of each error in HTTP, and its code in gRPC.

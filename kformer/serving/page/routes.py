@@ -7,6 +7,7 @@ from starlette.routing import Route
 
 from kformer.serving.ingress.bodies import as_text, parse_json, read_body, while_connected
 from kformer.serving.ingress.documents import Documents
+from kformer.serving.ingress.ingress import check_count
 from kformer.serving.interface import DEFAULT_SIGNATURE, InvalidRequest, ServingError
 from kformer.serving.page.content import attention_entry, line_entry, model_entry
 from kformer.serving.page.document import POLICY, asset, asset_names
@@ -113,6 +114,7 @@ class _Page:
         start = time.monotonic()
         version = self._engine.metadata(model)
         lines = text.replace("\r\n", "\n").split("\n")
+        check_count(len(lines), self._ingress.settings.max_texts)  # Of empty ones, too.
         numbers = [number for number, line in enumerate(lines) if line.strip()]
         entries = [line_entry(line, [], []) for line in lines]
         if numbers:
@@ -140,7 +142,7 @@ class _Page:
             texts = [text.decode("utf-8", "replace") for text in texts]
             return await self._answer(version.name, DEFAULT_SIGNATURE, texts, start=start)
 
-        documents = Documents(ask, self._ingress.settings.max_text_bytes)
+        documents = Documents(ask, self._ingress.settings)
         languages = version.languages or ("", "")
         found = await documents.translate(lines, "text", languages, glossary)
         entries = [

@@ -60,6 +60,12 @@ def test_translations(client, engine):
     assert translate(client, "\n").json()["lines"][0]["source"] == ""
 
 
+def test_empty_lines_count_as_texts(client, engine):
+    reply = translate(client, "a\n\n\n")
+    assert reply.status_code == 413 and "4 texts, but at most 3" in reply.text
+    assert not engine.requests
+
+
 def test_a_glossary(told_ingress, engine):
     client = TestClient(make_app(told_ingress), "http://localhost")
     assert client.get("/page/models").json()["glossaries"] == ["winter"]
