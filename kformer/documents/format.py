@@ -82,13 +82,10 @@ class Format(abc.ABC):
     Attributes:
         name: str. What users call it.
         endings: tuple of str. The endings of its files' names.
-        unwritable: str. What is done with a character that the document's encoding lacks, as
-            `str.encode` names it.
     """
 
     name: str
     endings: tuple
-    unwritable = "strict"
 
     @abc.abstractmethod
     def segments(self, text: str) -> Iterator[Segment]:
@@ -107,6 +104,10 @@ class Format(abc.ABC):
     def encoding(self, content: bytes) -> str | None:
         """The encoding that a document says it has; `None` if it says nothing."""
         return None
+
+    def encoded(self, text: str, encoding: str) -> bytes:
+        """A document in the encoding that it says it has; characters may be missing there."""
+        return text.encode(encoding)
 
     def language_edits(self, text: str, target: str | None) -> Iterable[Edit]:
         """What else changes in a document, such as the name of its language.

@@ -41,6 +41,13 @@ class Catalogue(Format):
         found = _CHARSET.search(content[:10_000])
         return found and found[1].decode("ascii")
 
+    def encoded(self, text, encoding):
+        try:
+            return text.encode(encoding)
+        except UnicodeEncodeError:
+            # The header is the first place with a name of an encoding.
+            return _CHARSET.sub(b"charset=UTF-8", text.encode(), count=1)
+
     def language_edits(self, text, target):
         found = _LANGUAGE.search(text)
         if target is not None and found:

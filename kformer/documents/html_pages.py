@@ -111,6 +111,15 @@ class _Parser(html.parser.HTMLParser):
     def handle_comment(self, data):
         self._add("other")
 
+    def parse_marked_section(self, i, report=1):
+        """In HTML, what looks like a section of another kind is a comment."""
+        place = self.lineno, self.offset
+        try:
+            return super().parse_marked_section(i, report)
+        except AssertionError:
+            self.lineno, self.offset = place  # What failed had gone on.
+            return self.parse_bogus_comment(i)
+
     handle_decl = handle_pi = unknown_decl = handle_comment
 
 
@@ -119,13 +128,15 @@ class HTML(Format):
 
     name = "html"
     endings = (".html", ".htm", ".xhtml")
-    unwritable = "xmlcharrefreplace"
 
     def segments(self, text):
         return segments_of(text)
 
     def escapes(self):
         return (lambda text: html.escape(text, quote=False),)
+
+    def encoded(self, text, encoding):
+        return text.encode(encoding, "xmlcharrefreplace")
 
     def encoding(self, content):
         found = _XML_ENCODING.match(content[:200]) or _CHARSET.search(content[:4096])

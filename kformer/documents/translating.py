@@ -95,27 +95,21 @@ def _decoded(text, format):
     """A document as str, and a function from its translation to what its reader gets."""
     if isinstance(text, str):
         return text, str
-    encoding, bom, errors = _encoding(text, format)
-    body = text[len(bom) :].decode(encoding, "surrogateescape")
+    for bom, encoding in _BOMS:
+        if text.startswith(bom):
+            break
+    else:
+        encoding, bom = format.encoding(text) or "utf-8", b""
+        with contextlib.suppress(LookupError, UnicodeDecodeError):
+            if codecs.lookup(encoding).name != "utf-8":
+                return text.decode(encoding), lambda found: format.encoded(found, encoding)
+        encoding = "utf-8"
 
     def write(found):
-        return bom + found.encode(encoding, errors)
+        return bom + found.encode(encoding, "surrogateescape")
 
-    return body, write
-
-
-def _encoding(content, format):
-    """The encoding of a document, its byte order mark, and what is done with other characters."""
-    for bom, encoding in _BOMS:
-        if content.startswith(bom):
-            return encoding, bom, "surrogateescape"
-    encoding = format.encoding(content) or "utf-8"
-    with contextlib.suppress(LookupError, UnicodeDecodeError):
-        content.decode(encoding)
-        if codecs.lookup(encoding).name != "utf-8":
-            return encoding, b"", format.unwritable
     # Bytes that cannot be read stay as they are.
-    return "utf-8", b"", "surrogateescape"
+    return text[len(bom) :].decode(encoding, "surrogateescape"), write
 
 
 class DocumentMethods:

@@ -77,6 +77,14 @@ def test_html():
     assert structure("html", found) == structure("html", HTML)
 
 
+@pytest.mark.parametrize("mark", ["<![x]>", "<![foo[x]]>", "<![", "<![&]> b", "<![if x]> b"])
+def test_html_that_is_broken(mark):
+    for name in ("html", "markdown"):
+        found = translated(f"<p>house</p>\n{mark}", name)
+        assert found == f"<p>HOUSE</p>\n{mark}".replace(" b", " B")
+    assert translated(f"{mark}<p>house</p>", "html").endswith(">HOUSE</p>") or mark == "<!["
+
+
 def test_a_pair_of_tags_without_words():
     text = "<p>See <a>it</a> and <a href=2>\n <svg>x</svg>\n </a> more, <a>@me</a>'s</p>"
     found = translated(text, "html", reverse)
@@ -161,6 +169,15 @@ def test_po():
     assert by_id["One line.\n\n  * item\n"].msgstr == "ONE LINE.\n\n  * ITEM\n"
     assert by_id["%d file"].msgstr_plural == {0: "%d FILE", 1: "%d FILES"}
     assert by_id["old"].msgstr == "" and polib.pofile(found).metadata["Language"] == "fr"
+
+
+def test_po_in_an_encoding_that_lacks_a_letter():
+    source = PO.replace("UTF-8", "US-ASCII").encode("ascii")
+    for function, encoding in ((str.upper, "US-ASCII"), (lambda text: f"Schön: {text}", "UTF-8")):
+        found = translated(source, "po", function).decode(encoding)
+        assert f"charset={encoding}\\n" in found
+        by_id = {entry.msgid: entry.msgstr for entry in polib.pofile(found)}
+        assert by_id["One line.\n\n  * item\n"].startswith(function("One line."))
 
 
 MARKDOWN = """---
