@@ -95,21 +95,17 @@ def _decoded(text, format):
     """A document as str, and a function from its translation to what its reader gets."""
     if isinstance(text, str):
         return text, str
-    for bom, encoding in _BOMS:
-        if text.startswith(bom):
-            break
-    else:
-        encoding, bom = format.encoding(text) or "utf-8", b""
-        with contextlib.suppress(LookupError, UnicodeDecodeError):
-            if codecs.lookup(encoding).name != "utf-8":
-                return text.decode(encoding), lambda found: format.encoded(found, encoding)
-        encoding = "utf-8"
+    bom, unicode = next((pair for pair in _BOMS if text.startswith(pair[0])), (b"", "utf-8"))
+    named = None if bom else format.encoding(text)
+    with contextlib.suppress(LookupError, UnicodeDecodeError):
+        if named and codecs.lookup(named).name != "utf-8":
+            return text.decode(named), lambda found: format.encoded(found, named)
 
     def write(found):
-        return bom + found.encode(encoding, "surrogateescape")
+        return bom + found.encode(unicode, "surrogateescape")
 
     # Bytes that cannot be read stay as they are.
-    return text[len(bom) :].decode(encoding, "surrogateescape"), write
+    return text[len(bom) :].decode(unicode, "surrogateescape"), write
 
 
 class DocumentMethods:

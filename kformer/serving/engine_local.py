@@ -215,7 +215,7 @@ class LocalEngine(Engine):
         while True:
             await asyncio.sleep(self._settings.poll_s)
             try:
-                found = await self._in_loader(watch.look)
+                found = await self._in_loader(watch.look, set(served))
                 for number in watch.forgotten():
                     self._others[model.name].pop(number, None)
                 if found is not None and found[0] not in served:

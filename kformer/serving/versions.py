@@ -77,19 +77,25 @@ class VersionWatch:
             del self._refused[version]
         return gone
 
-    def look(self):
+    def look(self, served=()):
         """Looks at the folders.
+
+        Args:
+            served: collection of int, default none. The versions that are loaded. While the folder
+                of one is there, no lower version takes its place, whatever happens to its files.
 
         Returns:
             The highest version that is whole and was not refused, as (version, `pathlib.Path`,
             fingerprint), or `None`.
         """
         before, self._seen = self._seen, {}
+        folders = version_folders(self._path)
+        least = max((version for version in served if version in folders), default=0)
         best = None
-        for version, folder in sorted(version_folders(self._path).items()):
+        for version, folder in sorted(folders.items()):
             found = fingerprint(folder)
             self._seen[version] = found
             is_whole = found is not None and before.get(version) == found
-            if is_whole and self._refused.get(version) != found:
+            if version >= least and is_whole and self._refused.get(version) != found:
                 best = version, folder, found
         return best

@@ -10,7 +10,7 @@ import pytest
 from kformer.serving import engine_local
 from kformer.serving.interface import Request, SignatureInfo, TensorInfo, UnknownModel
 from kformer.serving.settings import ModelSettings, ServerSettings
-from kformer.serving.versions import _NEEDED
+from kformer.serving.versions import _NEEDED, VersionWatch
 
 pytestmark = pytest.mark.any_backend
 
@@ -109,6 +109,22 @@ def test_pinned_versions_are_served_and_no_other(serve):
     serve(scenario, a=(1, 2))
     with pytest.raises(FileNotFoundError, match="models.a: there is no version 9"):
         serve(scenario, a=(9,))
+
+
+def test_a_file_that_changes_brings_no_lower_version_back(tmp_path):
+    for number in (2, 3):
+        add_version(tmp_path, number)
+    watch = VersionWatch(tmp_path)
+    watch.look()
+    assert watch.look()[0] == 3
+    (tmp_path / "3" / "more").write_bytes(b"a new file")
+    assert watch.look({3}) is None and watch.look({3})[0] == 3
+    add_version(tmp_path, 4)
+    watch.look({3})
+    assert watch.look({3})[0] == 4
+    for number in (3, 4):
+        (tmp_path / str(number)).rename(tmp_path / f"away-{number}")
+    assert watch.look({3})[0] == 2
 
 
 def test_five_versions_under_load_and_a_broken_one(serve):
