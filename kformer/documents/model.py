@@ -71,6 +71,8 @@ class Model:
         more = {}
         if has_terms:
             more["terms"] = [self._terms(request.terms) for request in requests]
+            if self._tokenizer is None:
+                more["require_terms"] = False  # What is missing is put in later, and reported.
         texts = [request.text for request in requests]
         results = self._translator.translate(texts, **more, **self._options)
         pairs = zip(results, texts, strict=True)

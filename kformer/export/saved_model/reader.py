@@ -5,7 +5,7 @@ from kformer.decoding.fast.ops_stored import has_int8_products
 from kformer.documents.translating import DocumentMethods
 from kformer.export.saved_model.folder import find_version, load_module, read_metadata
 from kformer.translation import Hypothesis, Translation
-from kformer.utils.checks import shown
+from kformer.utils.checks import check_texts, shown
 from kformer_cli.text_files import check_same_length
 
 # The signatures that have one more input, by that input.
@@ -57,11 +57,11 @@ class SavedModelTranslator(DocumentMethods):
         options: dict. The search options that the model was exported with.
 
     Call arguments:
-        texts: list of str.
+        texts: list of str, or one str.
         batch_size: int, default 64. The number of texts of similar length in one call of the graph.
 
     Returns:
-        List of str: translations, in the order of the texts.
+        List of str: translations, in the order of the texts. For one str, one str.
 
     Raises:
         FileNotFoundError: there is no SavedModel.
@@ -105,6 +105,8 @@ class SavedModelTranslator(DocumentMethods):
         return "constrained" in self._module.signatures
 
     def __call__(self, texts, *, batch_size=64):
+        if isinstance(texts, str | bytes):
+            return self([texts])[0]
         return [result.text for result in self.translate(texts, batch_size=batch_size)]
 
     def translate(
@@ -117,6 +119,7 @@ class SavedModelTranslator(DocumentMethods):
         n_best=1,
         first_index=0,
         progress=None,
+        require_terms=True,
     ):
         """Translates with scores.
 
@@ -129,18 +132,22 @@ class SavedModelTranslator(DocumentMethods):
             batch_size: int, default 64. The number of texts in one call of the graph.
             n_best: int, default 1. Hypotheses per text; at most the number that the model was
                 exported with.
-            first_index: int, default 0. Changes nothing; `Translator.translate`, which may sample,
-                has it, too.
+            first_index: int, default 0. The index of the first text in a longer input, for what an
+                error says.
             progress: function, default `None`. Called after each batch with the number of texts
                 that are done.
+            require_terms: bool, default `True`. With `False` a translation may lack terms that the
+                vocabulary cannot write or that do not fit.
 
         Returns:
             List of `kformer.translation.Translation`, in the order of the texts.
 
         Raises:
-            ValueError: `n_best` is more than the model was exported with, or it has no signature
-                for what is asked.
+            ValueError: `n_best` is more than the model was exported with, it has no signature for
+                what is asked, or a translation cannot have its terms.
+            TypeError: `texts` is one text.
         """
+        texts = check_texts(texts)
         if n_best > self.options["n_best"]:
             raise ValueError(
                 f"{self.path} was exported with the {self.options['n_best']} best; export it again "
@@ -165,7 +172,13 @@ class SavedModelTranslator(DocumentMethods):
         for batch in batches_by_length([1 + len(text) for text in texts], batch_size):
             asked = {key: [row[index] for index in batch] for key, row in rows.items()}
             found = self._run(name, [texts[index] for index in batch], n_best, asked)
-            for index, translation in zip(batch, found, strict=True):
+            for index, (translation, has_terms) in zip(batch, found, strict=True):
+                if require_terms and not has_terms:
+                    raise ValueError(
+                        f"The terms of text {first_index + index + 1} cannot be written: the "
+                        "vocabulary lacks one of their characters, or they are longer than the "
+                        "longest translation; leave some out."
+                    )
                 results[index] = translation
             done += len(batch)
             if progress is not None:
@@ -195,7 +208,7 @@ class SavedModelTranslator(DocumentMethods):
         return rows
 
     def _run(self, name, texts, n_best, asked):
-        """One call of a signature: a `Translation` of each text."""
+        """One call of a signature: of each text a `Translation`, and whether it has its terms."""
         import tensorflow as tf
 
         if "terms" in asked:
@@ -208,16 +221,21 @@ class SavedModelTranslator(DocumentMethods):
         if n_best == 1:
             found["translations"] = found["translation"][:, None]
             found["scores"] = found["score"][:, None]
-        rows = zip(found["translations"], found["scores"], found["truncated"], strict=True)
+        has_terms = found.get("has_terms", [True] * len(texts))
+        names = ("translations", "scores", "truncated")
+        rows = zip(*(found[name] for name in names), has_terms, strict=True)
         return [
-            Translation(
-                [
-                    Hypothesis(text.decode("utf-8"), float(score), None, None)
-                    for text, score in zip(translations[:n_best], scores[:n_best], strict=True)
-                ],
-                bool(truncated),
+            (
+                Translation(
+                    [
+                        Hypothesis(text.decode("utf-8"), float(score), None, None)
+                        for text, score in zip(translations[:n_best], scores[:n_best], strict=True)
+                    ],
+                    bool(truncated),
+                ),
+                bool(is_whole),
             )
-            for translations, scores, truncated in rows
+            for translations, scores, truncated, is_whole in rows
         ]
 
 

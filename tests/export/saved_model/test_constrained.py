@@ -20,16 +20,20 @@ def translator():
 
 
 @pytest.fixture(scope="module")
-def signatures(translator, tmp_path_factory):
+def folder(translator, tmp_path_factory):
     if keras.backend.backend() != "tensorflow":
         pytest.skip("a SavedModel is made by TensorFlow")
+    path = tmp_path_factory.mktemp("times") / "times"
+    return translator.export(path, signatures=["serving_default", "constrained", "prefix"])
+
+
+@pytest.fixture(scope="module")
+def signatures(folder):
     import tensorflow as tf
 
-    names = ["serving_default", "constrained", "prefix"]
-    path = translator.export(tmp_path_factory.mktemp("times") / "times", signatures=names)
-    module = tf.saved_model.load(str(path))
-    assert set(module.signatures) == set(names)
-    return module.signatures
+    found = tf.saved_model.load(str(folder)).signatures
+    assert set(found) == {"serving_default", "constrained", "prefix"}
+    return found
 
 
 def texts(outputs):
@@ -78,6 +82,21 @@ def test_no_rows_no_terms_and_more_than_fit(translator, signatures):
     assert not many["has_terms"].numpy()[0] and "四点" in texts(many)[0]
     long = signatures["prefix"](text=tf.constant(["noon"]), prefix=tf.constant(["九点 " * 400]))
     assert texts(long)[0].startswith("九点 九点")
+
+
+def test_a_saved_model_refuses_terms_that_it_cannot_write(translator, folder):
+    saved = kformer.export.SavedModelTranslator(folder)
+    assert [one.text for one in saved.translate(SOURCES, terms=TERMS)] == translator(
+        SOURCES, terms=TERMS
+    )
+    terms = [["四点"], ["九点 " * 400]]
+    with pytest.raises(ValueError, match="terms of text 2"):
+        saved.translate(["half past four", "noon"], terms=terms, batch_size=1)
+    with pytest.raises(ValueError, match="terms of text 2"):
+        translator.translate(["half past four", "noon"], terms=terms)
+    # A document is translated all the same, and has the term.
+    glossary = kformer.documents.Glossary([("noon", "九点 " * 400)])
+    assert "九点" in saved.document("noon", glossary=glossary)
 
 
 @pytest.mark.any_backend

@@ -185,6 +185,9 @@ def test_attention(translator, outputs, texts):
 @pytest.mark.any_backend(quickest="tensorflow")
 def test_batches_of_any_size(exported, outputs, texts):
     module = SavedModelTranslator(exported)
+    assert module("noon") == module(["noon"])[0]
+    with pytest.raises(TypeError, match="not one text"):
+        module.translate("noon")
     assert module([]) == []
     empty = run_bare(exported / "1", [])
     assert {
