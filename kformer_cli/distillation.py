@@ -108,9 +108,15 @@ def distill(
     Example: [bold]kformer distill runs/1 runs/2 runs/3 --source train.en --reference train.de
     --closest --output-source kd.en --output-target kd.de[/bold]
     """
-    if backward and reference is None:
+    needs = {"--backward": backward, "--closest": closest, "--keep-original": keep_original}
+    for flag, is_given in needs.items():
+        if is_given and reference is None:
+            raise UsageError(
+                f"{flag} needs the target side of the training text: give it by --reference."
+            )
+    if output_source.resolve() == output_target.resolve():
         raise UsageError(
-            "--backward translates the target side of the training text: give it by --reference."
+            f"--output-source and --output-target name one file, '{output_source}': give two."
         )
     if round_trips and not backward:
         raise UsageError(

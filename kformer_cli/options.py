@@ -93,11 +93,12 @@ LengthRatio = Annotated[
         "--length-ratio",
         help="With --length-offset: most tokens of a translation as RATIO * source tokens + "
         "OFFSET. A high length penalty needs a low limit, or it favours sentences that repeat "
-        "themselves. Default: 2.",
+        "themselves. Default: the run's, which its training chose, or else 2.",
     ),
 ]
 LengthOffset = Annotated[
-    int | None, option("--length-offset", help="See --length-ratio. Default: 32.")
+    int | None,
+    option("--length-offset", help="See --length-ratio. Default: the run's, or 32."),
 ]
 RepetitionPenalty = Annotated[
     float | None,

@@ -37,19 +37,19 @@ def alignment_layer(model):
     return layers - (1 if layers < 4 else 2)
 
 
-def check_guidable(model):
+def check_guidable(attention_kind):
     """Checks that a model can be trained with alignments.
 
     Args:
-        model: `Transformer`.
+        attention_kind: str. The model's kind of attention.
 
     Raises:
-        ValueError: its attention is of a kind that computes no probabilities of all pairs.
+        ValueError: it computes no probabilities of all pairs.
     """
-    if model.config.attention_kind != "full":
+    if attention_kind != "full":
         raise ValueError(
             "Guided alignment needs the probabilities of full attention, but the model has "
-            f"attention_kind={model.config.attention_kind!r}: train without alignments, or without "
+            f"attention_kind={attention_kind!r}: train without alignments, or without "
             "that option."
         )
 
@@ -76,7 +76,7 @@ def guided_recording(model):
     record = _RECORD.get()
     if record is None:
         return {}
-    check_guidable(model)
+    check_guidable(model.config.attention_kind)
     return {"record": record, "recorded_layer": alignment_layer(model)}
 
 

@@ -56,7 +56,7 @@ def model_card(
             "if a training follows."
         )
     if isinstance(training := config.get("training"), dict):
-        parts += _training(run, training)
+        parts += _training(run, training, config.get("part"))
     if scores:
         parts.append("## Scores\n\n" + _table(scores))
     return "\n\n".join(parts) + "\n"
@@ -69,10 +69,10 @@ def _header(languages, license):
     return "\n".join(["---", *lines, "---"])
 
 
-def _training(run, training):
+def _training(run, training, part):
     files = [
         f"- {name.replace('_', ' ')}: `{training[name]}`"
-        for names in reversed(TEXTS)
+        for names in (*reversed(TEXTS), ("monolingual_source", "monolingual_target"))
         for name in names
         if training.get(name)
     ]
@@ -82,17 +82,24 @@ def _training(run, training):
         with open(history, encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         if rows:
-            facts = [*_efforts(training), *_facts(rows)]
+            facts = [*(_effort(training["effort"], part) if part else ()), *_facts(rows)]
             yield "## Training\n\n" + "\n".join(facts)
     yield f"Made again by:\n\n```sh\n{_command(training)}\n```"
 
 
-def _efforts(training):
-    if (training.get("effort") or 1) != 1:
-        yield (
-            f"- a student of teachers that were trained on the same text (effort "
-            f"{training['effort']}); the numbers are those of its last training"
-        )
+def _effort(number, part):
+    """What a run of several parts has, and of which part the numbers are."""
+    student = "a student of teachers that were trained on the same text"
+    kinds = {
+        "forward": "a single training, which translated the validation set better than students of "
+        "its translations",
+        "student": student,
+        "last": f"{student}, then trained on that text alone",
+        "average": f"the mean of several last trainings of {student}",
+    }
+    kind = kinds[part.partition("-")[0]]
+    numbers = "the first of them" if part == "average" else "its last training"
+    yield f"- effort {number}: {kind}; the numbers are those of {numbers}"
 
 
 def _facts(rows):

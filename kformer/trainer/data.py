@@ -13,6 +13,7 @@ from kformer.data.corpus import PreparedCorpus
 from kformer.data.preparation import prepare_cached, prepared_name
 from kformer.data.word_alignment import pharaoh, read_pharaoh
 from kformer.distillation.soft_targets import soft_targets
+from kformer.models.guided_alignment import check_guidable
 from kformer.saving.run_directory import load_run
 from kformer.utils.backend import devices_in_use
 from kformer.utils.files import replacing
@@ -137,6 +138,27 @@ def check_same_batches(train, state, path):
             )
 
 
+def check_alignments(options):
+    """Checks the words and the attention of a training with guided alignment, before long work.
+
+    Args:
+        options: `TrainOptions` with `guided_alignment`.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: the alignments do not fit the training text, or the new model's kind of
+            attention has none.
+    """
+    check_guidable((options.model_options or {}).get("attention_kind", "full"))
+    if options.guided_alignment != "auto":
+        read_pharaoh(options.guided_alignment, *_sides(options))
+
+
+def _sides(options):
+    names = ("source", "target")
+    return [read_lines(getattr(options, f"train_{name}"), name) for name in names]
+
+
 class TextOfTraining:
     """The prepared text of a training, from which its datasets are made.
 
@@ -244,8 +266,7 @@ class TextOfTraining:
         """The aligned tokens of the training text. Its aligned words are kept in the run, so that
         a resumed training has the same.
         """
-        sides = [read_lines(options.train_source, "source")]
-        sides.append(read_lines(options.train_target, "target"))
+        sides = _sides(options)
         path, given = self._path / _ALIGNMENTS, str(options.guided_alignment)
 
         def align():

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kformer.trainer.data import count_pairs
+from kformer.trainer.data import check_alignments, count_pairs
 from kformer.trainer.effort_parts import LAST_EPOCHS, PartMaker
 from kformer.trainer.jobs import Jobs
 from kformer.trainer.resume import PLAN_FILE, read_plan, resume_options, stored_config, write_plan
@@ -133,6 +133,8 @@ def train_parts(path, given, resume, report, show_progress, train, jobs=1):
     for text in (options.monolingual_source, options.monolingual_target):
         if text is not None:
             read_lines(text, "monolingual")  # Now, and not after the teachers' trainings.
+    if options.guided_alignment is not None:
+        check_alignments(options)
     training = _Parts(path, options, count_pairs(options), report, show_progress, train, jobs)
     try:
         if is_new:
@@ -180,6 +182,7 @@ class _Parts:
             self._report("effort: measuring the speed of a training ...")
             self._note("speed", self._maker.measure_speed())
         self._maker.measured = self._done()["speed"]
+        self._maker.publish_taken()  # Now that nothing is wrong with the text and the options.
 
     def run(self):
         """After `prepare`: makes each part that is not made yet. Returns the `TrainResult`."""

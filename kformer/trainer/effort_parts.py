@@ -66,13 +66,17 @@ class PartMaker:
         tokenizer, run = self._folder / "tokenizer", self._options.teachers_from
         if run is not None and not (tokenizer / "tokenizer.json").exists():
             taken = take_teachers(run, self._folder, self._options)
-            self._publish(self._folder / "forward-1")
             taken.save(tokenizer)  # Last, since it tells that all is taken.
         tokenizer = provide_tokenizer(
             self._folder, self._options, None, True, self._num_pairs, self._report
         )
         if not tokenizer.joint:
             tokenizer.swapped().save(self._folder / "swapped-tokenizer")
+
+    def publish_taken(self):
+        """Makes the run directory usable where its teachers were taken."""
+        if self._options.teachers_from is not None and not (self._path / "config.json").exists():
+            self._publish(self._folder / "forward-1")
 
     def measure_speed(self):
         """Returns what a few steps of effort 1 say about it, as `kformer.trainer.speed` does."""
@@ -90,7 +94,7 @@ class PartMaker:
             number: int from 1. The teachers differ in their seeds.
         """
         options = self._shared()
-        options["seed"] = (self._options.seed or 0) + number - 1
+        options["seed"] = self._seed(number - 1)
         options["epochs"] = self._epochs(share)
         swapped = self._folder / "swapped-tokenizer"
         if direction == "backward":
@@ -145,7 +149,7 @@ class PartMaker:
         learnt = read_config(self._folder / "student")["training"]
         options |= dict.fromkeys((*OF_THE_MODEL, "precision", "dropout", "warmup_steps"))
         options["start_from"] = self._folder / "student"
-        options["seed"] = (self._options.seed or 0) + number
+        options["seed"] = self._seed(number)
         options["epochs"] = self._epochs(LAST_EPOCHS)
         options["learning_rate"] = _LAST_RATE * learnt["learning_rate"]
         options["cooldown"] = _LAST_COOLDOWN
@@ -160,8 +164,8 @@ class PartMaker:
         """Takes the part that translates the validation set best, for the run directory.
 
         Asked are the last trainings and their mean, the student, and the first teacher, which is
-        what effort 1 would be. Without a validation set it is the mean, or the last training if
-        there is one alone.
+        what effort 1 would be; with guided alignment the last trainings alone. Without a validation
+        set it is the mean, or the last training if there is one alone.
 
         Args:
             count: int. The number of last trainings.
@@ -175,7 +179,8 @@ class PartMaker:
             runs.insert(0, average)
         best = runs[0]
         if self._options.valid_source is not None:
-            runs += [self._folder / name for name in ("student", "forward-1")]
+            if self._options.guided_alignment is None:  # Only last trainings learn it.
+                runs += [self._folder / name for name in ("student", "forward-1")]
             scores = {run: self._bleu(run) for run in runs}
             best = max(scores, key=scores.get)
             parts = ", ".join(f"{run.name} {score:.2f}" for run, score in scores.items())
@@ -227,6 +232,9 @@ class PartMaker:
         if self.measured is not None:
             options["batch_tokens"] = self.measured["batch_tokens"]
         return options
+
+    def _seed(self, number):
+        return ((self._options.seed or 0) + number) % 2**31
 
     def _epochs(self, share):
         return max(1, round(share * self.measured["epochs"]))

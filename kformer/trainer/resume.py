@@ -16,7 +16,7 @@ from kformer.training.options import TrainOptions, plain
 from kformer.utils import files
 from kformer.utils.checksums import is_damaged, with_checksum, without_checksum
 from kformer_cli.declarations import CHANGEABLE, TRAINING, default_of
-from kformer_cli.model_folders import training_exists
+from kformer_cli.model_folders import PARTS, training_exists
 from kformer_cli.option_names import named
 
 # The options of a training of several parts.
@@ -56,6 +56,11 @@ def stored_config(path, resume):
             )
         if not resume:
             raise training_exists(path)
+        if "part" in config and not (path / PARTS / PLAN_FILE).exists():
+            raise ValueError(
+                f"The training in {path} has no folder {PARTS} any more, so it cannot go on: use "
+                "its model as it is, or train in another folder."
+            )
         return {**config, "training": {**config["training"], **_stored_paths(path)}}
     others = [name for name in files.entries(path) if name != PATHS_FILE]
     if others:
@@ -212,9 +217,14 @@ def resume_options(stored, given, path):
 
 
 def _with_positions(model_options, options):
-    """The model options with the preset's positions, which only some configs name."""
-    preset = preset_config(options.get("preset") or default_of("preset"))
-    return {"position_encoding": preset["position_encoding"], **(model_options or {})}
+    """The model options with the positions of a new model, which only some configs name."""
+    if options.get("made_for") == "transformers":
+        positions = "sinusoidal"
+    else:
+        positions = preset_config(options.get("preset") or default_of("preset"))[
+            "position_encoding"
+        ]
+    return {"position_encoding": positions, **(model_options or {})}
 
 
 def _check_end(stored, given, path):

@@ -46,6 +46,7 @@ from kformer.trainer.resume import (
 )
 from kformer.trainer.search import REASON, settle_search
 from kformer.trainer.tokenizer import provide_tokenizer
+from kformer.training.averages import averaged_weights
 from kformer.training.callbacks.progress import TrainingProgress
 from kformer.training.defaults import (
     CourseFacts,
@@ -220,7 +221,7 @@ def _facts(options):
 
 
 class _Ready(NamedTuple):
-    """A prepared training."""
+    """A prepared training; `kept` has the further entries of its `config.json`."""
 
     options: TrainOptions
     model: keras.Model
@@ -229,6 +230,7 @@ class _Ready(NamedTuple):
     general: ParallelDataset | None
     state: TrainingState | None
     total_steps: int
+    kept: dict
 
 
 class _Setup:
@@ -250,7 +252,7 @@ class _Setup:
         self._hosts, self._report = hosts, report
 
     def prepare(self):
-        """Prepares the training, and writes its settings to `config.json`. Returns `_Ready`."""
+        """Returns `_Ready`."""
         path, options, hosts = self._path, self._options, self._hosts
         model = state = start = shared = None
         if checkpoint := hosts.each(self._checkpoint):
@@ -291,8 +293,7 @@ class _Setup:
             step = 0 if state is None else state.step
             facts = {"step to begin at": step, "end": total_steps, "model": fingerprint(model)}
             hosts.check_same(_facts(options) | facts)
-        hosts.first(lambda: write_config(path, options, self._kept))
-        return _Ready(options, model, *datasets, state, total_steps)
+        return _Ready(options, model, *datasets, state, total_steps, self._kept)
 
     def _checkpoint(self):
         """The checkpoint to resume from, or `None`."""
@@ -350,11 +351,12 @@ class _Setup:
 
 
 def _fit(path, ready, hosts, own_folder, report, show_progress):
-    options, model, train, valid, general, state, total_steps = ready
+    options, model, train, valid, general, state, total_steps, kept = ready
     measure = "mixed_nll" if general else options.select or default_of("select")
     validations = past_validations(path, measure, state)
     best = best_model(path, hosts, measure, options.patience or None, validations)
-    if state is not None and state.step >= total_steps:
+    is_over = state is not None and state.step >= total_steps
+    if is_over:
         report(
             f"The training has reached its end, step {total_steps:,}, already: give more epochs or "
             "steps to go on."
@@ -362,6 +364,8 @@ def _fit(path, ready, hosts, own_folder, report, show_progress):
     steps = options.steps
     if best.has_waited:
         steps = total_steps = state.step
+    elif not is_over:
+        hosts.first(lambda: write_config(path, options, kept))
     batches, validation = train, valid
     if hosts.count > 1:
         batches, validation, general = (
@@ -388,8 +392,9 @@ def _fit(path, ready, hosts, own_folder, report, show_progress):
     if best.has_waited:
         waited = f"{options.patience} validations in a row were no better"
         report(f"stopped at step {history.step:,}: {waited}")
-    hosts.first(lambda: _keep_model(best, model))
-    if best.best is not None:
+    if hosts.first(lambda: _restored(best, model)):
+        report("model.keras was missing: it is now that of the latest checkpoint")
+    elif best.best is not None:
         value = f"a validation {measure} of {best.value:.4f}"
         report(f"best: epoch {best.best['epoch']}, with {value}, is in model.keras")
     hosts.part()
@@ -399,12 +404,15 @@ def _fit(path, ready, hosts, own_folder, report, show_progress):
     return TrainResult(path, history.step, metrics, best.best)
 
 
-def _keep_model(best, model):
-    """Sees to it that the run has a whole model."""
+def _restored(best, model):
+    """Sees to it that the run has a whole model. Returns whether it was lost."""
     if not best.path.exists():
-        best.save(model)
-    elif fault := zip_fault(best.path):
+        with averaged_weights(model):
+            best.save(model)
+        return True
+    if fault := zip_fault(best.path):
         raise ValueError(
             f"{best.path} is damaged: {fault}. Restore it, or remove it and resume again, which "
             "writes the model of the latest checkpoint."
         )
+    return False

@@ -1,6 +1,7 @@
 """`kformer train --teachers-from RUN`: the teachers of another training, for a further student."""
 
 import filecmp
+import pathlib
 import shutil
 
 from kformer.saving.run_directory import copy_run, read_config, without_paths
@@ -27,7 +28,7 @@ def take_teachers(run, folder, options):
 
     Raises:
         ValueError: the other training has no teachers that are trained, or had other text.
-        FileNotFoundError: there is no such run directory.
+        FileNotFoundError: there is no such run directory, or its text is not where it was.
     """
     parts = check_teachers(run)
     names = _names(run, parts, options)
@@ -49,18 +50,18 @@ def _names(run, parts, options):
     """What the directions of the other training are called in the new one."""
     plan = read_plan(parts)
     theirs = [plan["train_source"], plan["train_target"]]
+    for path in theirs:
+        if not pathlib.Path(path).exists():
+            raise FileNotFoundError(
+                f"The teachers of {run} learned from {theirs[0]} and {theirs[1]}, and {path} is "
+                "not there: put it back, or go to the folder from which this path leads to it."
+            )
     own = [options.train_source, options.train_target]
     for order, names in ((1, _SAME), (-1, _TURNED)):
-        if all(_same_content(*pair) for pair in zip(theirs[::order], own, strict=True)):
+        pairs = zip(theirs[::order], own, strict=True)
+        if all(filecmp.cmp(*pair, shallow=False) for pair in pairs):
             return names
     raise ValueError(
         f"The teachers of {run} learned from {theirs[0]} and {theirs[1]}: give these two files, in "
         "one order or the other, and leave them as they were."
     )
-
-
-def _same_content(one, other):
-    try:
-        return filecmp.cmp(one, other, shallow=False)
-    except FileNotFoundError:
-        return False

@@ -39,7 +39,7 @@ def default_source(model):
 
 def guided_source(model):
     """The entry `alignment` of the config of a run whose training guides a head."""
-    check_guidable(model)
+    check_guidable(model.config.attention_kind)
     return AlignmentSource(alignment_layer(model), ALIGNMENT_HEAD, True)._asdict()
 
 

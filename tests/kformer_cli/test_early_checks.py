@@ -23,7 +23,7 @@ def folder(tmp_path, monkeypatch):
     def imported():
         raise AssertionError("it was to answer before it imports anything")
 
-    for name in ("training", "plotting", "formats"):
+    for name in ("training", "plotting", "formats", "distillation"):
         monkeypatch.setattr(
             importlib.import_module(f"kformer_cli.{name}"), "quiet_imports", imported
         )
@@ -44,6 +44,10 @@ def folder(tmp_path, monkeypatch):
         ("train --train-source {0}/train.en --train-target {0}/train.en --output {0}/new "
          "--effort 2 --teachers-from {0}/run",
          "run has no teachers to take: give a training with an effort"),
+        (f"distill {RUN} --source {{0}}/train.en --output-source {{0}}/a --output-target {{0}}/a",
+         "--output-source and --output-target name one file"),
+        (f"distill {RUN} --source {{0}}/train.en --output-source {{0}}/a --output-target {{0}}/b "
+         "--keep-original", "--keep-original needs the target side of the training text: give it"),
         (f"plot attention {RUN} --source noon --output {{0}}/a.bmp",
          "ends in .png, .svg, .pdf, but"),
         (f"plot attention {RUN} --source= --output {{0}}/a.png",

@@ -77,11 +77,24 @@ def test_the_card_of_an_imported_model_has_its_origin(run):
     assert "kformer train" not in card and "language" not in card.split("---")[1]
 
 
-def test_the_card_of_an_effort_says_that_its_numbers_are_those_of_the_last_training(run):
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        (
+            "forward-1",
+            "a single training, which translated the validation set better",
+        ),
+        ("student", "a student of teachers that were trained on the same text"),
+        ("last-2", "a student of teachers that were trained on the same text, then trained on"),
+        ("average", "the mean of several last trainings"),
+    ],
+)
+def test_the_card_of_an_effort_says_what_the_run_has(run, part, words):
     assert "effort" not in model_card(run).replace("--effort", "")
     config = kformer.saving.read_config(run)
-    config["training"] = {**config["training"], "effort": 2}
+    own = {"effort": 2, "monolingual_target": "news.de"}
+    config |= {"training": {**config["training"], **own}, "part": part}
     kformer.saving.run_directory.write_config(run, config)
     card = model_card(run)
-    assert "- a student of teachers that were trained on the same text (effort 2)" in card
+    assert f"- effort 2: {words}" in card and "- monolingual target: `news.de`" in card
     assert "--effort 2" in card

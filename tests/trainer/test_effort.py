@@ -18,8 +18,7 @@ from kformer.translation import Hypothesis, Translation
 from kformer.utils import files
 from kformer.utils.lines import read_lines
 from kformer_cli.main import main
-from tests.peers import to_numpy
-from tests.trainer.test_run import write_pairs, write_small_run
+from tests.trainer.test_run import weights_of, write_pairs, write_small_run
 
 SIZES = {
     "num_encoder_layers": 1,
@@ -35,10 +34,6 @@ SHORT = {"model_options": SIZES, "epochs": 2, "steps": 2, "show_progress": False
 def train(path, texts, said=None, **options):
     report = (lambda sentence: None) if said is None else said.append
     return train_run(path, **{**SHORT, "vocabulary_size": 380, **texts, **options}, report=report)
-
-
-def weights_of(run):
-    return [to_numpy(variable) for variable in load_run(run)[0].trainable_variables]
 
 
 @pytest.fixture(autouse=True)
@@ -263,6 +258,9 @@ def test_a_training_without_teachers_or_of_other_text_has_none_to_take(trainings
     other.write_bytes(b"other\n")
     with pytest.raises(ValueError, match=f"^The teachers of {run} learned from {path} and"):
         trainings.train(2, "student", teachers_from=str(run), train_target=str(other))
+    (tmp_path / "train.source").unlink()
+    with pytest.raises(FileNotFoundError, match="train.source.* not there"):
+        trainings.train(2, "student", teachers_from=str(run), train_source=str(other))
     with pytest.raises(FileNotFoundError, match="There is no run directory"):
         trainings.train(2, "student", teachers_from=str(tmp_path / "none"))
 
@@ -316,6 +314,61 @@ def test_a_mistake_is_told_before_the_work_and_leaves_nothing(tmp_path):
     (tmp_path / "run" / "notes").touch()
     with pytest.raises(ValueError, match="is not empty and holds no training"):
         train(tmp_path / "run", texts, effort=2)
+
+
+@pytest.mark.any_backend
+def test_a_result_without_its_parts_is_not_trained_over(tmp_path):
+    texts, run = write_pairs(tmp_path), tmp_path / "run"
+    write_small_run(run, [texts["train_source"], texts["train_target"]])
+    training = {"train_source": texts["train_source"], "train_target": texts["train_target"]}
+    update_config(run, {"training": {**training, "effort": 2}, "part": "student"})
+    (run / "history.csv").write_text("step,epoch,loss\n1,1,3.0\n")
+    model = (run / "model.keras").read_bytes()
+    for given in ({}, {"effort": 2}):
+        with pytest.raises(ValueError, match="has no folder parts any more"):
+            train_run(run, resume=True, **training, **given)
+    assert (run / "model.keras").read_bytes() == model
+
+
+@pytest.mark.any_backend
+def test_a_start_with_taken_teachers_that_fails_leaves_nothing(trainings, tmp_path, monkeypatch):
+    trainings.train(2)
+    options = {**trainings.texts, "effort": 2, "teachers_from": str(tmp_path / "run")}
+    with monkeypatch.context() as patch, pytest.raises(ValueError, match="no pair"):
+
+        def fails(self):
+            raise ValueError("no pair")
+
+        patch.setattr(PartMaker, "measure_speed", fails)
+        train_run(tmp_path / "back", **options, report=print, show_progress=False)
+    assert not (tmp_path / "back" / "config.json").exists()
+    trainings.train(2, "back", teachers_from=options["teachers_from"])
+    assert read_config(tmp_path / "back")["part"] == "last-1"
+
+
+@pytest.mark.any_backend
+def test_alignments_that_cannot_be_used_are_told_before_the_work(tmp_path):
+    texts, path = write_pairs(tmp_path), tmp_path / "words"
+    path.write_text("0-0\n")
+    with pytest.raises(ValueError, match="160 lines in the text, but 1 in"):
+        train(tmp_path / "run", texts, effort=2, guided_alignment=str(path))
+    sizes = {**SIZES, "attention_kind": "linear"}
+    with pytest.raises(ValueError, match="attention_kind='linear'"):
+        train(tmp_path / "run", texts, effort=2, guided_alignment="auto", model_options=sizes)
+
+
+@pytest.mark.any_backend
+def test_guided_alignment_chooses_among_the_parts_that_have_it(trainings, monkeypatch):
+    scores = {"student": 30.0, "last-1": 11.0, "forward-1": 9.0}
+    monkeypatch.setattr(PartMaker, "_bleu", lambda self, run: scores[run.name])
+    result, _ = trainings.train(2, guided_alignment="auto")
+    assert read_config(result.path)["part"] == "last-1"
+
+
+@pytest.mark.any_backend
+def test_the_last_seed_is_followed_by_the_first(trainings):
+    trainings.train(2, seed=2**31 - 1)
+    assert [trainings.options[name]["seed"] for name in ("forward-1", "last-1")] == [2**31 - 1, 0]
 
 
 @pytest.mark.any_backend

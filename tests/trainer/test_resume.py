@@ -71,6 +71,13 @@ def test_the_same_model_options_are_known_in_a_config_that_names_the_positions()
     ):
         options = resume_options({**files, "model_options": stored}, {"model_options": given}, "r")
         assert options.model_options == stored
+    # A model for transformers has sinusoidal ones.
+    made_for = {**files, "made_for": "transformers"}
+    stored = {"gated": True, "position_encoding": "sinusoidal"}
+    options = resume_options(
+        {**made_for, "model_options": stored}, {"model_options": {"gated": True}}, "r"
+    )
+    assert options.model_options == stored
     with pytest.raises(ValueError, match="began with model_options={'position_encoding': 'rope'}"):
         stored = {**files, "model_options": {"position_encoding": "rope"}}
         resume_options(stored, {"model_options": {"position_encoding": "alibi"}}, "run")

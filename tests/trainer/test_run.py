@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import kformer
-from kformer.saving import load_run
+from kformer.saving import load_run, read_config
+from kformer.saving.run_directory import update_config
 from kformer.trainer import train_run
 from kformer.training import paper_recipe
 from kformer.utils import files
@@ -264,6 +265,24 @@ def test_the_average_of_the_weights_is_validated_and_kept_and_resumed(tmp_path):
     assert rest.steps == whole.steps
     assert losses_of(tmp_path / "parts") == losses_of(tmp_path / "whole")
     assert rest.best == whole.best
+
+    # With no steps left what is known of the model stays, and a lost model comes back averaged.
+    update_config(tmp_path / "whole", {"confidence": {"a": 1}})
+    arguments = {"resume": True, "report": said.append, "show_progress": False}
+    train_run(tmp_path / "whole", **arguments)
+    assert read_config(tmp_path / "whole")["confidence"] == {"a": 1}
+    before = weights_of(tmp_path / "whole")
+    (tmp_path / "whole" / "model.keras").unlink()
+    train_run(tmp_path / "whole", **arguments)
+    for one, other in zip(weights_of(tmp_path / "whole"), before, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    assert said[-2] == "model.keras was missing: it is now that of the latest checkpoint"
+    train_run(tmp_path / "whole", **{**arguments, "steps": None, "epochs": 3})
+    assert "confidence" not in read_config(tmp_path / "whole")
+
+
+def weights_of(run):
+    return [to_numpy(variable) for variable in load_run(run)[0].trainable_variables]
 
 
 @pytest.mark.any_backend
