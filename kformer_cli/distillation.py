@@ -109,19 +109,7 @@ def distill(
     --closest --output-source kd.en --output-target kd.de[/bold]
     """
     needs = {"--backward": backward, "--closest": closest, "--keep-original": keep_original}
-    for flag, is_given in needs.items():
-        if is_given and reference is None:
-            raise UsageError(
-                f"{flag} needs the target side of the training text: give it by --reference."
-            )
-    if output_source.resolve() == output_target.resolve():
-        raise UsageError(
-            f"--output-source and --output-target name one file, '{output_source}': give two."
-        )
-    if round_trips and not backward:
-        raise UsageError(
-            "--round-trips go back and forth: give a run of the other direction by --backward."
-        )
+    _check(output_source, output_target, {} if reference else needs, round_trips and not backward)
     check_values(options)
     check_sides([(source, "--source"), (reference, "--reference")])
     for run in (*teachers, *(backward or ())):
@@ -157,6 +145,28 @@ def distill(
         f"{text.num_truncated:,} too long for a teacher left out)",
         file=sys.stderr,
     )
+
+
+def _check(output_source, output_target, without_reference, has_no_way_back):
+    """Refuses options that do not fit together.
+
+    Args:
+        output_source, output_target: paths.
+        without_reference: dict of options that need `--reference`, which is not given, and values.
+        has_no_way_back: bool. Whether there are to be round trips, and nobody to go back.
+    """
+    for flag in filter(without_reference.get, without_reference):
+        raise UsageError(
+            f"{flag} needs the target side of the training text: give it by --reference."
+        )
+    if output_source.resolve() == output_target.resolve():
+        raise UsageError(
+            f"--output-source and --output-target name one file, '{output_source}': give two."
+        )
+    if has_no_way_back:
+        raise UsageError(
+            "--round-trips go back and forth: give a run of the other direction by --backward."
+        )
 
 
 def _load(runs, separately):
