@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kformer.layers.counter_hash import settled_seed
 from kformer.layers.positional_embedding import POSITION_ENCODINGS
 from kformer.models.config_fields import NOT_DEFAULT, option, other_default
-from kformer.utils.checks import check_choice, check_whole
+from kformer.utils.checks import check_choice, check_rate, check_whole
 
 # Positions that act within attention; the others are added to the embeddings.
 RELATIVE_POSITIONS = ("rope", "alibi", "t5")
@@ -21,7 +21,7 @@ RELATIVE_POSITIONS = ("rope", "alibi", "t5")
 _SIZES = ("intermediate_dim", "num_heads")
 
 
-def _whole_or_none(name, value):
+def whole_or_none(name, value):
     return None if value is None else check_whole(name, value)
 
 
@@ -89,7 +89,11 @@ class Architecture:
         variant=NOT_DEFAULT,
     )
     head_dim: int | None = option(
-        None, "H, the size of a head; `None` for D / N.", later=True, variant=NOT_DEFAULT
+        None,
+        "H, the size of a head; `None` for D / N.",
+        check=whole_or_none,
+        later=True,
+        variant=NOT_DEFAULT,
     )
     num_key_value_heads: int | None = option(
         None,
@@ -160,10 +164,15 @@ class Architecture:
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
-            check = field.metadata["check"]
+            check = check_rate if field.metadata["is_rate"] else field.metadata["check"]
             if check is not None:
                 self._set(field.name, check(field.name, getattr(self, field.name)))
         self._check_heads("num_heads", self.num_heads)
+        if self.attention_window is not None and self.attention_kind != "local":
+            raise ValueError(
+                f"attention_window={self.attention_window} is for attention_kind='local', but it "
+                f"is {self.attention_kind!r}: change that, or leave the window out."
+            )
         if self.position_encoding in ("alibi", "t5"):
             self._check_scores()
         self._set("seed", settled_seed(self.seed))
@@ -256,6 +265,18 @@ class GeneratorConfig(TokenConfig):
     start_id: int = option(2, "The id of the start token.")
     end_id: int = option(3, "The id of the end token.")
 
+    def __post_init__(self):
+        super().__post_init__()
+        size = getattr(self, "target_vocabulary_size", None) or self.vocabulary_size
+        for name in ("pad_id", "start_id", "end_id"):
+            if not 0 <= (value := getattr(self, name)) < size:
+                raise ValueError(f"{name} must be an id below {size}, but {value} was given.")
+        if self.end_id == self.pad_id:
+            raise ValueError(
+                f"end_id and pad_id are both {self.end_id}, and a model does not learn to write "
+                "padding, so it would never end: give the end token an id of its own."
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerConfig(GeneratorConfig):
@@ -269,7 +290,7 @@ class TransformerConfig(GeneratorConfig):
         None,
         "V of the target if it differs from the source's; then nothing is shared between the "
         "sides. Two vocabularies of one size need `share_embeddings=False`.",
-        check=_whole_or_none,
+        check=whole_or_none,
     )
     share_embeddings: bool = option(
         True, "Whether source and target use one embedding table (a joint vocabulary)."
@@ -289,10 +310,10 @@ class TransformerConfig(GeneratorConfig):
     )
     output_bias: bool = option(False, "Whether logits have a bias, as Marian's.")
     decoder_intermediate_dim: int | None = option(
-        None, "`intermediate_dim` of the decoder if it differs.", check=_whole_or_none, later=True
+        None, "`intermediate_dim` of the decoder if it differs.", check=whole_or_none, later=True
     )
     decoder_num_heads: int | None = option(
-        None, "`num_heads` of the decoder if it differs.", check=_whole_or_none, later=True
+        None, "`num_heads` of the decoder if it differs.", check=whole_or_none, later=True
     )
 
     def __post_init__(self):
@@ -321,6 +342,11 @@ class DecoderConfig(GeneratorConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.start_id == self.pad_id:
+            raise ValueError(
+                f"start_id and pad_id are both {self.pad_id}, and a language model does not read "
+                "padding: give the start token an id of its own."
+            )
         if self.global_tokens:
             raise ValueError(
                 "A language model cannot have global_tokens: prompts of a batch begin at different "
@@ -349,6 +375,7 @@ class EncoderConfig(TokenConfig):
     def __post_init__(self):
         super().__post_init__()
         check_choice("head", self.head, (*HEADS, None))
+        check_choice("pooling", self.pooling, ("mean", "first"))
         if self.head == "regression" and self.num_outputs is None:
             self._set("num_outputs", 1)
         if self.head in ("classification", "labelling") or (
@@ -358,33 +385,6 @@ class EncoderConfig(TokenConfig):
         elif self.num_outputs is not None:
             raise ValueError(
                 f"num_outputs={self.num_outputs} needs a head: choose one of {', '.join(HEADS)}."
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ForecasterConfig(Architecture):
-    """The options of `kformer.Forecaster`."""
-
-    num_features: int = option(
-        dataclasses.MISSING, "F, numbers of a step of the past.", check=check_whole
-    )
-    num_targets: int | None = option(
-        None,
-        "G, numbers of a step to be forecast, which are the first G features of the past; `None` "
-        "for F.",
-        check=_whole_or_none,
-    )
-    num_encoder_layers: int = option(2, "Layers of the encoder.", check=check_whole)
-    num_decoder_layers: int = option(2, "Layers of the decoder.", check=check_whole)
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.num_targets is None:
-            self._set("num_targets", self.num_features)
-        if self.num_targets > self.num_features:
-            raise ValueError(
-                f"The past has {self.num_features} features, of which no {self.num_targets} can be "
-                "the targets; lower num_targets."
             )
 
 

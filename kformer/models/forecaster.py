@@ -1,5 +1,7 @@
 """The encoder-decoder Transformer over numbers, which forecasts series."""
 
+import dataclasses
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import keras
@@ -8,11 +10,39 @@ from keras import ops
 
 from kformer.layers.counter_hash import derive_seed
 from kformer.layers.feature_embedding import FeatureEmbedding
-from kformer.models.config import ForecasterConfig
-from kformer.models.config_fields import takes
+from kformer.models.config import Architecture, whole_or_none
+from kformer.models.config_fields import option, takes
+from kformer.models.frozen import freeze_layers, frozen_layers
 from kformer.models.sequence_model import checked_inputs
 from kformer.models.stacks import DecoderStack, EncoderStack
 from kformer.utils.checks import check_whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForecasterConfig(Architecture):
+    """The options of `kformer.Forecaster`."""
+
+    num_features: int = option(
+        dataclasses.MISSING, "F, numbers of a step of the past.", check=check_whole
+    )
+    num_targets: int | None = option(
+        None,
+        "G, numbers of a step to be forecast, which are the first G features of the past; `None` "
+        "for F.",
+        check=whole_or_none,
+    )
+    num_encoder_layers: int = option(2, "Layers of the encoder.", check=check_whole)
+    num_decoder_layers: int = option(2, "Layers of the decoder.", check=check_whole)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.num_targets is None:
+            self._set("num_targets", self.num_features)
+        if self.num_targets > self.num_features:
+            raise ValueError(
+                f"The past has {self.num_features} features, of which no {self.num_targets} can be "
+                "the targets; lower num_targets."
+            )
 
 
 class _Forecast(NamedTuple):
@@ -226,23 +256,29 @@ class Forecaster(keras.Model):
         return {"outputs": found, **record}
 
     def get_config(self):
+        frozen = frozen_layers(self)
         return {
             **self.config.to_dict(),
             "name": self.name,
             "trainable": self.trainable,
             "dtype": self.policy_name,
+            **({"frozen_layers": frozen} if frozen else {}),
         }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        return cls(**config)
+        config = dict(config)
+        frozen = config.pop("frozen_layers", ())
+        model = cls(**config)
+        freeze_layers(model, frozen)
+        return model
 
 
 class ForecastNetwork:
     """The layers of a `Forecaster`, in a plain object like `kformer.models.network.Network`.
 
     Args:
-        config: `kformer.models.config.ForecasterConfig`.
+        config: `ForecasterConfig`.
         policy: Keras dtype policy. Of the layers.
     """
 

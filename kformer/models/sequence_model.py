@@ -6,6 +6,7 @@ from keras import ops
 from kformer.layers.inputs import check_rank, of_list
 from kformer.layers.products import training_products
 from kformer.models.config import check_packing
+from kformer.models.frozen import freeze_layers, frozen_layers
 from kformer.models.guided_alignment import alignment_loss, recording_attention
 from kformer.models.lora import enable_lora
 from kformer.models.loss_without_logits import ProjectingModel
@@ -251,21 +252,24 @@ class SequenceModel(ProjectingModel):
         return copy
 
     def get_config(self):
+        frozen = frozen_layers(self)
         return {
             **self.config.to_dict(),
             "name": self.name,
             "trainable": self.trainable,
             "dtype": self.policy_name,
             **({} if self.lora is None else {"lora": list(self.lora)}),
+            **({"frozen_layers": frozen} if frozen else {}),
         }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
         config = dict(config)
-        lora = config.pop("lora", None)
+        lora, frozen = config.pop("lora", None), config.pop("frozen_layers", ())
         model = cls(**config)
         if lora is not None:
             enable_lora(model, *lora)
+        freeze_layers(model, frozen)
         return model
 
 

@@ -96,6 +96,9 @@ def test_a_sine_is_learnt_and_saved(tmp_path):
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     assert again.get_config() == model.get_config()
+    again.get_layer("past_embedding").trainable = False
+    copy = Forecaster.from_config(again.get_config())
+    assert not copy.get_layer("past_embedding").trainable
     np.testing.assert_allclose(again.forecast(past, 8), model.forecast(past, 8), atol=1e-6)
     # What was compiled reads the weights of the moment.
     again.network.output.bias.assign([1.0])

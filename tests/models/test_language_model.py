@@ -318,6 +318,10 @@ def test_errors(language_model):
         model.generate([[5, 29]])
     with pytest.raises(ValueError, match="Unknown option 'heads': the options are hidden_dim"):
         TransformerDecoder(V, heads=3)
+    with pytest.raises(ValueError, match="start_id and pad_id are both 0"):
+        kformer.TransformerDecoder(20, start_id=0)
+    with pytest.raises(ValueError, match="end_id and pad_id are both 0"):
+        kformer.TransformerDecoder(20, end_id=0)
     with pytest.raises(ValueError, match="cannot have global_tokens"):
         TransformerDecoder(V, attention_kind="local", attention_window=2, global_tokens=1)
     assert model.generate([]) == []

@@ -323,7 +323,15 @@ def test_config_round_trip(tiny_transformer, random_batch):
         ({"num_decoder_layers": -2}, "num_decoder_layers must be a whole number of at least 1"),
         ({"intermediate_dim": 0}, "intermediate_dim must be a whole number of at least 1"),
         ({"max_length": 0}, "max_length must be a whole number of at least 1"),
-        ({"dropout": 1.0}, "dropout rate must be in"),
+        ({"dropout": 1.0}, r"^dropout must be in \[0, 1\), but 1.0"),
+        ({"attention_dropout": 1.5}, "^attention_dropout must be in"),
+        ({"stochastic_depth": 3.0}, "^stochastic_depth must be in .* but 3.0 was given"),
+        ({"start_id": 50}, "^start_id must be an id below .*, but 50 was given"),
+        ({"target_vocabulary_size": 4, "end_id": 4}, "^end_id must be an id below 4, but 4"),
+        ({"pad_id": -1}, "^pad_id must be an id below .*, but -1"),
+        ({"pad_id": 3}, "^end_id and pad_id are both 3"),
+        ({"head_dim": 0}, "^head_dim must be"),
+        ({"attention_window": 4}, "^attention_window=4 is for attention_kind='local'"),
         ({"activation": "tanh"}, "activation must be one of .* 'tanh'"),
         (
             {"position_encoding": "alibis"},
@@ -343,3 +351,9 @@ def test_config_round_trip(tiny_transformer, random_batch):
 def test_errors(tiny_transformer, arguments, message):
     with pytest.raises(ValueError, match=message):
         tiny_transformer(**arguments)
+
+
+@pytest.mark.any_backend
+def test_an_encoder_pools_in_two_ways():
+    with pytest.raises(ValueError, match="^pooling must be"):
+        kformer.TransformerEncoder(20, pooling="max", head="labelling", num_outputs=2)

@@ -59,6 +59,25 @@ def test_save_and_load(tiny_transformer, random_batch, tmp_path, options):
     )
 
 
+def test_frozen_layers_stay_frozen(tiny_transformer, random_batch, tmp_path):
+    model = tiny_transformer(dropout=0.1)
+    model.get_layer("encoder_layer_0").trainable = False
+    model.get_layer("decoder_layer_0").feed_forward.trainable = False
+    names = [variable.path for variable in model.trainable_variables]
+    assert 0 < len(names) < len(tiny_transformer().trainable_variables)
+    model.compile(keras.optimizers.Adam(0.01), MaskedCrossentropy())
+    batch = random_batch()
+    model.train_on_batch(batch, batch["target_ids"])
+    model.save(tmp_path / "model.keras")
+    assert int(keras.saving.load_model(tmp_path / "model.keras").optimizer.iterations) == 1
+    for copy in (keras.saving.load_model(tmp_path / "model.keras"), model.with_dropout(dropout=0)):
+        assert [variable.path for variable in copy.trainable_variables] == names
+        assert copy.get_config()["frozen_layers"] == [
+            "encoder_layer_0",
+            "decoder_layer_0/feed_forward",
+        ]
+
+
 def test_a_trained_model_goes_on_where_it_was(
     tiny_transformer, random_batch, tmp_path, quick_compile
 ):
