@@ -75,7 +75,13 @@ class NoisyReader:
         self.corpus, self.noise = corpus, noise
         self.samples = bool(noise.samplers)
         self._unknown_id = noise.tokenizer.unknown_id if noise.word_dropout else None
-        self._special = np.array([corpus.pad_id, corpus.start_id, corpus.end_id])
+        self._special = {}
+        if noise.word_dropout:
+            own = [corpus.pad_id, corpus.start_id, corpus.end_id]
+            self._special = {
+                side: np.array([*own, *noise.tokenizer.vocabulary(side).control_ids])
+                for side in ("source", "target")
+            }
         # By side: how much longer the text becomes, and how much longer most sentences become.
         self._growth, self._stretch = {"source": 1.0, "target": 1.0}, {}
         for side, sampler in noise.samplers.items():
@@ -145,9 +151,9 @@ class NoisyReader:
         rate = self.noise.word_dropout
         if rate:
             bits = np.random.PCG64(np.random.SeedSequence([self.noise.seed, number, 0x77D]))
-            for name in ("source_ids", "target_ids"):
-                ids = inputs[name]
+            for side, special in self._special.items():
+                ids = inputs[f"{side}_ids"]
                 threshold = math.floor(rate * 2.0**64)
                 is_hidden = bits.random_raw(ids.size).reshape(ids.shape) < threshold
-                ids[is_hidden & ~np.isin(ids, self._special)] = self._unknown_id
+                ids[is_hidden & ~np.isin(ids, special)] = self._unknown_id
         return inputs

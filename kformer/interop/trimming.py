@@ -19,6 +19,7 @@ from kformer.text.normalization import SPACE_SIGN, replace_all, valid_text
 from kformer.text.unigram_scores import message_fields
 from kformer.translating.given import without_calibration
 from kformer.translator import Translator
+from kformer.utils.checks import check_texts
 
 # Field numbers of SentencePiece's ModelProto, and of the messages inside it.
 _PIECES_FIELD, _TRAINER_FIELD = 1, 2
@@ -61,7 +62,7 @@ def trim_vocabulary(translator, texts):
     """
     if isinstance(translator.model, Ensemble):
         raise ValueError("An ensemble cannot be trimmed: trim each of its runs by the same text.")
-    texts = [str(text) for text in texts]
+    texts = [valid_text(text) for text in check_texts(texts)]
     if not any(text.strip() for text in texts):
         raise ValueError("There is no text to trim a vocabulary by: give some of both languages.")
     tokenizer, config = translator.tokenizer, translator.model.config

@@ -296,7 +296,7 @@ class PositionalEmbedding(PositionMixin, ReadsLists):
         return self.embedding_dropout(hidden, training=training)
 
     def compute_mask(self, inputs, mask=None):
-        is_ids = "int" in keras.backend.standardize_dtype(inputs.dtype)
+        is_ids = len(inputs.shape) == 2  # Hidden states, which `reverse` takes, have a third axis.
         return ops.not_equal(inputs, self.pad_id) if self.pad_id is not None and is_ids else None
 
     def compute_output_spec(

@@ -7,6 +7,7 @@ import pytest
 
 import kformer
 from kformer.data import ParallelDataset
+from kformer.text import Tokenizer
 from kformer.text.subword_sampling import BPE, model_type
 
 pytestmark = pytest.mark.any_backend
@@ -121,6 +122,20 @@ def test_hidden_words(pairs, tokenizer):
         again = dataset.batch_at(step)[0]
         assert all((again[name] == inputs[name]).all() for name in inputs)
     assert abs(hidden / real - 0.2) < 0.02
+
+
+def test_languages_are_not_hidden(pairs, tokenizer, tmp_path):
+    tokenizer.save(tmp_path / "tokenizer")
+    (model,) = (tmp_path / "tokenizer").glob("*.model")
+    language = tokenizer.vocabulary_size - 1
+    ids = {"pad_id": 0, "unknown_id": 1, "start_id": 2, "end_id": 3, "control_ids": (language,)}
+    places = {"source_prefix": (language,), "target_prefix": (language,)}
+    multilingual = Tokenizer.from_sentencepiece(model, **ids, **places)
+    dataset = ParallelDataset(*pairs, multilingual, batch_tokens=2000, word_dropout=0.9)
+    inputs, _ = dataset.batch_at(0)
+    for name, place in (("source_ids", 0), ("target_ids", 1)):
+        rows = inputs[name][(inputs[name] != 0).any(axis=1)]
+        assert (rows[:, place] == language).all() and (rows == 1).mean() > 0.3
 
 
 def test_wrong_settings(pairs, tokenizer):

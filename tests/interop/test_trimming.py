@@ -135,6 +135,11 @@ def test_nothing_to_trim_by(runs):
     for texts in ([], ["", "  "]):
         with pytest.raises(ValueError, match="no text to trim a vocabulary by"):
             trim_vocabulary(translator, texts)
+    with pytest.raises(TypeError, match="not one text"):
+        trim_vocabulary(translator, "noon")
+    assert len(trim_vocabulary(translator, [b"noon"]).tokenizer.vocabulary()) == len(
+        trim_vocabulary(translator, ["noon"]).tokenizer.vocabulary()
+    )
 
 
 def test_a_graph_segments_as_python_does(texts, tmp_path):

@@ -144,6 +144,10 @@ def test_implicit_mask():
     mask = PositionalEmbedding(11, 8, pad_id=1).compute_mask(ids)
     assert to_numpy(mask).tolist() == [[1, 1, 0], [1, 0, 0]]
     assert PositionalEmbedding(11, 8).compute_mask(ids) is None
+    # Keras makes inputs, and arrays of floats, of float32 unless told otherwise.
+    numbers = ops.cast(ids, "float32")
+    mask = PositionalEmbedding(11, 8, pad_id=1).compute_mask(numbers)
+    assert to_numpy(mask).tolist() == [[1, 1, 0], [1, 0, 0]]
     hidden = PositionalEmbedding(11, 8, pad_id=1)(ids)
     assert to_numpy(keras.src.backend.get_keras_mask(hidden)).tolist() == [[1, 1, 0], [1, 0, 0]]
 
