@@ -117,6 +117,12 @@ def test_weights_of_an_old_preset_name_the_remedy(tmp_path):
     again.load_weights(path)
     for weight, expected in zip(again.get_weights(), old.get_weights(), strict=True):
         np.testing.assert_array_equal(weight, expected)
+    # Weights of other sizes or norms need another remedy.
+    kformer.Transformer.from_preset("tiny", 50).save_weights(path)
+    for options in ({"num_encoder_layers": 5}, {"hidden_dim": 64}, {"normalization": "rms_norm"}):
+        with pytest.raises(ValueError, match="could not be loaded") as error:
+            kformer.Transformer.from_preset("tiny", 50, **options).load_weights(path)
+        assert remedy not in str(error.value)
 
 
 @pytest.mark.any_backend
