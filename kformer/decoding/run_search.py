@@ -162,12 +162,9 @@ def check_rows(rows, options):
         ValueError: see `search`.
     """
     if not is_empty(rows.phrases) and (options.sampling or options.beam_size < 2):
-        is_so = f"{named('beam_size')} is {options.beam_size}"
-        raise ValueError(
-            "Terms that must occur need a beam, but "
-            f"{'the search samples' if options.sampling else is_so}: give "
-            f"{named('beam_size')}, at least 2."
-        )
+        is_so = f"{named('beam_size')} is {options.beam_size}: give at least 2"
+        is_so = "the search samples: search by a beam" if options.sampling else is_so
+        raise ValueError(f"Terms that must occur need a beam, but {is_so}.")
     if options.shortlist:
         raise ValueError(
             "A search over a shortlist knows no other token, so it takes no terms and no prefixes: "

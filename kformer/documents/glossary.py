@@ -69,8 +69,10 @@ class Glossary:
                     f"The term {form!r} of a glossary has no word: give a term, or leave it out."
                 )
             rows = self._by_word.setdefault(words[0].casefold(), [])
-            same = [w for w, e in rows if w == words and e.matches_case == entry.matches_case]
-            if same:
+            alike = [w for w, e in rows if e.matches_case == entry.matches_case]
+            if not entry.matches_case:
+                alike = [[word.casefold() for word in each] for each in alike]
+            if (words if entry.matches_case else [word.casefold() for word in words]) in alike:
                 raise ValueError(
                     f"The glossary has two entries for {form!r}: join them, with | between the "
                     "forms."

@@ -5,6 +5,8 @@ import keras
 from kformer.layers.cache import DecoderLayerCache
 from kformer.layers.encoder_layer import ResidualLayer
 
+_NO_SOURCE = "A decoder layer needs `encoded`, the encoder's output, or a `cache` made from it."
+
 
 @keras.saving.register_keras_serializable(package="kformer")
 class DecoderLayer(ResidualLayer):
@@ -68,6 +70,8 @@ class DecoderLayer(ResidualLayer):
         self.cross_attention = self._add_attention("cross_attention") if cross_attention else None
 
     def build(self, x_shape, encoded_shape=None):
+        if self.cross_attention is not None and encoded_shape is None:
+            raise ValueError(_NO_SOURCE)
         self.self_attention.build(x_shape)
         if self.cross_attention is not None:
             self.cross_attention.build(x_shape, encoded_shape)
@@ -120,9 +124,7 @@ class DecoderLayer(ResidualLayer):
         encoded_mask=None,
     ):
         if encoded is None and cache is None and self.cross_attention is not None:
-            raise ValueError(
-                "A decoder layer needs `encoded`, the encoder's output, or a `cache` made from it."
-            )
+            raise ValueError(_NO_SOURCE)
         shared = {"return_attention_scores": return_attention_scores, "training": training}
         x, scores, self_cache = self._attend(
             "self_attention",

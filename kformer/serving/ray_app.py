@@ -9,6 +9,7 @@ import os
 
 from kformer.serving.engine_ray import APPLICATION, RayEngine, models_deployment
 from kformer.serving.settings import ModelSettings, ServerSettings
+from kformer_cli.model_folders import name_and_path
 
 INGRESS = "ingress"
 # Ray finds out within so long that an ingress died, and starts another one.
@@ -56,6 +57,11 @@ def ray_config(settings):
         for name, value in values.items()
         if value not in (None, [])
     }
+    if settings.api_keys is not None:
+        arguments["api_keys"] = os.path.abspath(settings.api_keys)
+    named = map(name_and_path, settings.glossaries)
+    if glossaries := [f"{name}={os.path.abspath(path)}" for name, path in named]:
+        arguments["glossaries"] = glossaries
     arguments["models"] = [
         {
             "name": model.name,

@@ -114,6 +114,11 @@ class _Checks:
         for name in {model.name for model in models}:
             if sum(model.name == name for model in models) > 1:
                 raise ValueError(f"models: two models are named {name}: name them NAME=PATH.")
+        if self.ray_address is not None and self.engine != "ray":
+            raise ValueError(
+                f"{named('ray_address')} is for {named('engine')} ray, but that is {self.engine}: "
+                "change it, or leave the address out."
+            )
         if self.max_batch_texts > self.max_queue:
             raise ValueError(
                 f"{named('max_queue')} must be at least {named('max_batch_texts')}, which is "
@@ -140,6 +145,11 @@ class _Checks:
         """
         for text in self.glossaries:
             Glossary.load(name_and_path(text)[1])
+        if self.dtype is not None and not any(model.is_run for model in self.models):
+            raise ValueError(
+                f"{named('dtype')} is for runs, which are exported first; that of a SavedModel "
+                "is fixed at its export: leave it out."
+            )
         for model in self.models:
             path = model.path
             if not path.is_dir():

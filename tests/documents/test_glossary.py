@@ -42,6 +42,7 @@ def test_the_longest_term_counts():
         ("a\tb\tnoun", "Line 2 of the glossary '.*': expected a source, a target and perhaps case"),
         ("\tb", "Line 2 .*has no source"),
         ("ok\tagain", "Line 2 .*two entries for 'ok'"),
+        ("OK\tagain", "Line 2 .*two entries for 'OK'"),
     ],
 )
 def test_a_line_that_is_no_term(tmp_path, line, message):

@@ -338,6 +338,7 @@ def test_errors(source, target):
     with pytest.raises(ValueError, match="activation must be one of .* 'tanh'"):
         EncoderLayer(F, N, activation="tanh")
     layer = DecoderLayer(F, N)
-    layer.build((B, T, D), (B, S, D))
-    with pytest.raises(ValueError, match="needs `encoded`.*or a `cache`"):
-        layer(target)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="needs `encoded`.*or a `cache`"):
+            layer(target)
+        layer(target, source)  # It can be called rightly afterwards.

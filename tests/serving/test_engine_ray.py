@@ -28,7 +28,7 @@ from kformer.serving.interface import (
     UnknownSignature,
 )
 from kformer.serving.settings import ServerSettings
-from tests.serving.conftest import copy_version
+from tests.serving.conftest import TERMS, copy_version
 from tests.serving.shared_ray import shared_ray
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -244,12 +244,18 @@ def test_print_ray_config(capfd):
     from kformer_cli.main import main
 
     command = ["serve", f"m={SAVED}", "--replicas", "3", "--port", "8600", "--print-ray-config"]
-    assert main(command) == 0
+    terms = os.path.relpath(TERMS)
+    assert main([*command, "--glossary", f"times={terms}", "--api-keys", terms]) == 0
     config = yaml.safe_load(capfd.readouterr().out)
     ServeDeploySchema.model_validate(config)
     assert config["http_options"] == {"host": "127.0.0.1", "port": 8600}
     (application,) = config["applications"]
     assert application["args"]["models"] == [{"name": "m", "path": str(SAVED)}]
+    # The replicas run in folders of their own.
+    assert application["args"]["glossaries"] == [f"times={os.path.abspath(terms)}"]
+    assert application["args"]["api_keys"] == os.path.abspath(terms)
+    assert main(command) == 0
+    (application,) = yaml.safe_load(capfd.readouterr().out)["applications"]
     ingress = build(application["args"])._bound_deployment
     models = ingress.init_args[1]._bound_deployment
     assert (ingress.name, models.name, models.num_replicas) == ("ingress", "models", 3)

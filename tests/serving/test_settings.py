@@ -96,6 +96,7 @@ def test_a_wrong_configuration_is_one_sentence(tmp_path, capsys, text, message):
         ([str(FROZEN), "--max-texts", "0"], "--max-texts must be"),
         ([f"m={FROZEN.parent.parent / 'tests'}"], "is neither a run directory"),
         ([], "models: a server needs at least one model"),
+        ([str(FROZEN), "--ray-address", "auto"], "--ray-address is for --engine ray"),
     ],
 )
 def test_errors_of_the_command(capsys, arguments, message):
@@ -107,6 +108,13 @@ def test_help_names_every_option(capsys):
     assert main(["serve", "--help"]) == 0
     shown = capsys.readouterr().out
     assert all(f"--{option.flag}"[:20] in shown for option in SERVING.values())
+
+
+def test_the_dtype_of_a_saved_model_is_fixed(tmp_path):
+    (tmp_path / "saved_model.pb").touch()
+    settings = ServerSettings([f"m={tmp_path}"], dtype="int8")
+    with pytest.raises(ValueError, match="^dtype is for runs, which are exported first"):
+        settings.check_files()
 
 
 # ---- small parts ----
