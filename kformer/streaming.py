@@ -7,11 +7,12 @@ changes its own translation alone, and no other line moves. A byte order mark at
 
 import codecs
 import contextlib
+import io
+import os
 import pathlib
 import queue
 import sys
 import threading
-import time
 
 from kformer.data.word_alignment import pharaoh
 from kformer.decoding import SearchOptions
@@ -26,6 +27,9 @@ from kformer_cli.option_names import named
 _PATIENCE = 0.2
 # A chunk ends after this many characters, and as many more are read ahead.
 _MOST_CHARACTERS = 2**25
+_MOST_LINKS = 8
+# Options of a search that no export has.
+_OF_RUNS = ("sampling", "temperature", "top_k", "top_p", "seed")
 
 
 def open_translator(
@@ -117,10 +121,11 @@ def search_options(translator, **options):
         # An older SavedModel has nothing about newer options, and was exported with their defaults.
         fixed = translator.options.get(name, getattr(SearchOptions, name))
         if name != "n_best" and value != fixed:
+            again = f"export the run again with {named(name)}={value}"
             raise ValueError(
                 f"{translator.path} was exported with {named(name)}={fixed}, and a SavedModel's "
-                f"search is fixed: leave {named(name)} out, or export the run again with "
-                f"{named(name)}={value}."
+                f"search is fixed: leave {named(name)} out, or "
+                f"{'translate with the run' if name in _OF_RUNS else again}."
             )
     n_best = options.get("n_best", 1)
     if n_best > translator.options["n_best"]:
@@ -171,6 +176,25 @@ def translate_lines(lines, translate, write, *, chunk_lines=512, progress=None):
         if progress is not None:
             progress(done)
     return truncated
+
+
+def lines_of(path):
+    """Yields the lines of a file, or of standard input, as bytes.
+
+    Whoever reads a pipe holds its file, so that another thread which closed it would wait for what
+    comes. That is why whoever reads the lines closes it, and standard input has a reader of its
+    own.
+
+    Args:
+        path: path of the file; `None` for standard input.
+    """
+    try:
+        source = sys.stdin.fileno() if path is None else path
+    except io.UnsupportedOperation:  # It is no file of the system.
+        yield from sys.stdin.buffer
+        return
+    with open(source, "rb", closefd=path is not None) as file:
+        yield from file
 
 
 def chunks_of_lines(lines, chunk_lines):
@@ -300,6 +324,12 @@ def open_output(path):
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
         return
+    if (number := _descriptor_of(path)) is not None:
+        if sys.stdout is not None:
+            sys.stdout.flush()  # What was printed before comes before.
+        with files.naming_full_disk(path), open(os.dup(number), "wb") as file:
+            yield file
+        return
     path = pathlib.Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(
@@ -314,6 +344,25 @@ def open_output(path):
         if path.exists():
             aside.chmod(path.stat().st_mode & 0o7777)
         yield file
+
+
+def _descriptor_of(path):
+    """The number of the open file that a path such as /dev/stdout stands for, or `None`.
+
+    What /dev/stdout leads to in the end may be a file, which belongs to whoever began the process:
+    it is written on from where it is, and never replaced.
+    """
+    folders = {os.path.realpath(folder) for folder in ("/dev/fd", "/proc/self/fd")}
+    for _ in range(_MOST_LINKS):
+        folder, name = os.path.split(os.path.abspath(path))
+        folder = os.path.realpath(folder)
+        if folder in folders and name.isdecimal():
+            return int(name)
+        try:
+            path = os.path.join(folder, os.readlink(os.path.join(folder, name)))
+        except OSError:  # It is no link.
+            return None
+    return None
 
 
 class TruncatedLines:
@@ -353,46 +402,3 @@ def warn_truncated(lines, stream=None):
             f"(line{'s' if lines.count > 1 else ''} {shown}).",
             file=stream or sys.stderr,
         )
-
-
-def time_by_length(translator, texts, lengths=None, repeats=3, **options):
-    """Measures how long a translator needs for one sentence, by the tokens of its source.
-
-    Args:
-        translator: `kformer.Translator`.
-        texts: list of str. Their words make the sentences.
-        lengths: list of int or `None`, default `None`. Numbers of source tokens; `None` for 8, 16,
-            32, 64 and 128, as far as the model's limit allows.
-        repeats: int, default 3. The shortest of so many times counts.
-        **options: options of the search, such as `beam_size`.
-
-    Returns:
-        dict of the number of source tokens to seconds.
-
-    Raises:
-        ValueError: a length is above the model's limit, or the texts have no words.
-    """
-    most = translator.model.max_length
-    lengths = lengths or [length for length in (8, 16, 32, 64, 128) if length <= most]
-    if max(lengths) > most:
-        raise ValueError(
-            f"The model reads at most {most} tokens, but {max(lengths)} were asked for."
-        )
-    words = " ".join(texts[:1000]).split() or list("".join(texts))
-    if not words:
-        raise ValueError("The text has no words to make sentences of.")
-    found = {}
-    for wanted in lengths:
-        chosen, size = [], 0
-        while size < wanted:
-            chosen.append(words[len(chosen) % len(words)])
-            text = " ".join(chosen)
-            size = len(translator.tokenizer.tokenize([text], special_tokens=True)[0])
-        translator([text], **options)  # What is compiled is compiled before.
-        seconds = []
-        for _ in range(repeats):
-            start = time.perf_counter()
-            translator([text], **options)
-            seconds.append(time.perf_counter() - start)
-        found[min(size, most)] = min(seconds)
-    return found

@@ -107,7 +107,7 @@ def check_documents(options, input, n_best, scores):
         return
     if input is not None or options["split"]:
         raise typer.BadParameter("--document is a file of its own: leave --input and --split out.")
-    check_readable(str(options["document"]), "--document")
+    check_readable(str(options["document"]), "--document", is_document=True)
 
 
 def translate_file(translator, output, options, search):

@@ -43,7 +43,7 @@ def prepare_environment(arguments):
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     given = value_of("--backend", arguments)
     backend = given or os.environ.get("KERAS_BACKEND")
-    if backend is not None:
+    if backend:  # Keras, too, takes an empty value for none.
         where = "--backend" if given else "KERAS_BACKEND"
         if backend not in BACKENDS:
             raise UsageError(f"{where} is '{backend}', but must be one of {', '.join(BACKENDS)}.")

@@ -212,7 +212,7 @@ def lengths(
     check_text(source, "--source")
     with quiet_imports():
         from kformer import plots
-        from kformer.streaming import time_by_length
+        from kformer.evaluation.timing import time_by_length
         from kformer.translator import Translator
         from kformer.utils.lines import read_lines
     translator = Translator.load(run)

@@ -17,6 +17,8 @@ _COMPRESSED = {
     "xz": (b"\xfd7zXZ\x00", "unxz"),
     "zstd": (b"\x28\xb5\x2f\xfd", "unzstd"),
 }
+# The first bytes of documents whose text cannot be read.
+_NO_TEXT = {"a ZIP archive, as docx and odt are": b"PK\x03\x04", "a PDF": b"%PDF-"}
 
 
 def is_path(texts):
@@ -24,12 +26,13 @@ def is_path(texts):
     return isinstance(texts, (str, os.PathLike))
 
 
-def check_readable(texts, side):
+def check_readable(texts, side, is_document=False):
     """Checks that `texts` is a file or an iterable of strings.
 
     Args:
         texts: path of a file, or an iterable of strings.
         side: str. What the texts are, for messages, such as "source".
+        is_document: bool, default `False`. Whether it is a document, which may be UTF-16.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -63,7 +66,13 @@ def check_readable(texts, side):
                     f"The {side} file '{path}' is compressed by {name}: decompress it first "
                     f"({command})."
                 )
-        if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        for name, mark in _NO_TEXT.items() if is_document else ():
+            if start.startswith(mark):
+                raise ValueError(
+                    f"The {side} file '{path}' is {name}, not text: save it as HTML, Markdown or "
+                    "plain text first."
+                )
+        if start.startswith((b"\xff\xfe", b"\xfe\xff")) and not is_document:
             raise ValueError(
                 f"The {side} file '{path}' is UTF-16, not UTF-8: convert it first (iconv -f UTF-16 "
                 "-t UTF-8)."

@@ -347,8 +347,9 @@ def card(
         check_text(path, "--scores")
     check_output(output)
     with quiet_imports():
+        from kformer.streaming import open_output
         from kformer.trainer import model_card
-        from kformer.utils.files import read_json, replacing
+        from kformer.utils.files import read_json
     text = model_card(
         run,
         scores=[read_json(path) for path in scores or ()],
@@ -356,8 +357,8 @@ def card(
         license=license,
     )
     output = output or pathlib.Path(run) / "README.md"
-    with replacing(output) as aside:
-        aside.write_text(text, encoding="utf-8")
+    with open_output(output) as out:
+        out.write(text.encode())
     print(output)
 
 

@@ -232,9 +232,9 @@ def translate(
         if is_typed:
             _converse(translated, write)
             return
-        with open(input, "rb") if input is not None else sys.stdin.buffer as lines:
-            chunks = {"chunk_lines": 16 * batch_size, "progress": progress}
-            truncated = streaming.translate_lines(lines, translated, write, **chunks)
+        chunks = {"chunk_lines": 16 * batch_size, "progress": progress}
+        lines = streaming.lines_of(input)
+        truncated = streaming.translate_lines(lines, translated, write, **chunks)
     end_lines(translator, truncated, options)
 
 

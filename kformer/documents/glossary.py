@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+from collections.abc import Mapping
 
 from kformer.documents.words import tokens
 
@@ -32,9 +33,10 @@ class Glossary:
     spaces between words it may stand anywhere.
 
     Args:
-        entries: iterable of `Entry`, or of tuples of a source, a target and, as a third, whether
-            the case of letters counts. A source or target is a str, or a tuple of forms; a target
-            of `None` or `""` keeps the term untranslated.
+        entries: dict of source to target; or iterable of `Entry`, or of tuples of a source, a
+            target and, as a third, whether the case of letters counts. A source or target is a str,
+            or a tuple of forms; a target of `None` or `""`, or a str in place of a tuple, keeps the
+            term untranslated.
 
     Raises:
         ValueError: a term is empty, or has two entries.
@@ -52,7 +54,9 @@ class Glossary:
     def __init__(self, entries):
         self._by_word = {}
         self._count = 0
-        for entry in entries:
+        for entry in entries.items() if isinstance(entries, Mapping) else entries:
+            if isinstance(entry, str):
+                entry = (entry,)
             self._add(entry if isinstance(entry, Entry) else _entry(*entry))
 
     def __len__(self):

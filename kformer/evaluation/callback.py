@@ -3,7 +3,7 @@
 from kformer.training.averages import averaged_weights
 from kformer.training.callbacks.step_counter import StepCounter
 from kformer.training.callbacks.tensorboard import Board
-from kformer.utils.checks import check_whole
+from kformer.utils.checks import check_texts, check_whole
 from kformer_cli.text_files import check_same_length
 
 # The sentences that TensorBoard shows.
@@ -74,7 +74,8 @@ class TranslationQuality(StepCounter):
         for name, value in (("every", every), ("epochs", epochs)):
             if value is not None:
                 check_whole(name, value)
-        self.tokenizer, self.sources, self.references = tokenizer, list(sources), list(references)
+        self.tokenizer = tokenizer
+        self.sources, self.references = check_texts(sources), check_texts(references)
         check_same_length("the sources", len(self.sources), "the references", len(self.references))
         if not self.sources:
             raise ValueError("There is nothing to evaluate: the validation set has no sentences.")

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from kformer.utils.checks import check_choice
+from kformer.utils.checks import check_choice, check_texts
 from kformer.utils.types import Progress
 from kformer_cli.text_files import check_same_length
 
@@ -90,8 +90,9 @@ def evaluate(
         Popović 2015, "chrF: character n-gram F-score for automatic MT evaluation".
         Post 2018, "A call for clarity in reporting BLEU scores" (sacreBLEU and its signatures).
     """
-    sources = list(sources)
-    references = list(references)
+    if isinstance(references, str | bytes):
+        check_texts(references)  # It says that one text is no list.
+    sources, references = check_texts(sources), list(references)
     if references and isinstance(references[0], str):
         references = [references]
     if not sources:

@@ -6,6 +6,7 @@ import numpy as np
 
 from kformer.decoding.options import SearchOptions
 from kformer.evaluation.scores import corpus_bleu, is_better, suitable_tokenizer
+from kformer.utils.checks import check_texts
 from kformer_cli.text_files import check_same_length
 
 # The length penalties that are compared. The first search is made with the middle one, so that its
@@ -113,7 +114,10 @@ def choose_search(
     translator.options = choice.options
     ```
     """
+    sources, references = check_texts(sources), check_texts(references)
     check_same_length("the sources", len(sources), "the references", len(references))
+    if not sources:
+        raise ValueError("There is nothing to choose a search on: the text has no sentences.")
     before = translator.options
     if before.mode != "kformer":
         raise ValueError(

@@ -8,6 +8,7 @@ from keras import ops
 
 from kformer.plots.style import SEQUENTIAL, font_families, matplotlib_figure
 from kformer.utils.checks import check_choice
+from kformer_cli.option_names import on_command_line
 
 KINDS = ("cross", "encoder", "decoder")
 # The names of the rows and of the columns of a map.
@@ -263,8 +264,10 @@ def _chosen(numbers, size, what):
         return list(range(size))
     for number in numbers:
         if not -size <= number < size:
+            first = 1 if on_command_line() else 0
             raise ValueError(
-                f"There is no {what} {number}: they are numbered from 0 to {size - 1}."
+                f"There is no {what} {number + first}: they are numbered from {first} to "
+                f"{size - 1 + first}."
             )
     return [number % size for number in numbers]
 

@@ -70,7 +70,7 @@ def save(figure, path):
     """
     path = pathlib.Path(path)
     check_suffix(path)
-    with replacing(path) as part:
+    with replacing(path.resolve()) as part:  # A link stays one.
         figure.savefig(part, dpi=_DPI, format=path.suffix[1:].lower())
     return path
 
@@ -82,7 +82,7 @@ def write_text(path, text):
         path: `pathlib.Path`.
         text: str.
     """
-    with replacing(path) as part:
+    with replacing(path.resolve()) as part:
         part.write_text(text, encoding="utf-8")
 
 

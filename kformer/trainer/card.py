@@ -2,15 +2,19 @@
 
 import csv
 import json
+import numbers
 import pathlib
 import shlex
 from collections.abc import Sequence
 
 from kformer.saving.run_directory import read_config
+from kformer.utils.checks import shown
 from kformer.utils.types import Path
 from kformer_cli.declarations import TRAINING
 from kformer_cli.fine_tuning_options import TEXTS
 from kformer_cli.wording import counted
+
+_MEASURES = ("bleu", "chrf", "bleu_signature", "chrf_signature")
 
 
 def model_card(
@@ -137,6 +141,14 @@ def _command(training):
 
 
 def _table(scores):
+    for score in scores:
+        found = [score.get(name) for name in _MEASURES] if isinstance(score, dict) else []
+        kinds = (numbers.Real, numbers.Real, str, str)
+        if not found or not all(map(isinstance, found, kinds)):
+            raise ValueError(
+                "Scores must be what `kformer evaluate --json` printed, but "
+                f"{shown(score)} was given."
+            )
     rows = ["| BLEU | chrF | signatures |", "|---|---|---|"]
     rows += [
         f"| {score['bleu']:.2f} | {score['chrf']:.2f} | `{score['bleu_signature']}`, "

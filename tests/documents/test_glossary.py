@@ -26,6 +26,11 @@ def test_a_file(tmp_path):
     assert found(glossary, "我学机器学习吗") == [("机器学习", ("machine learning",))]
 
 
+def test_terms_of_a_dict_and_terms_that_stay():
+    assert found(Glossary({"USA": "美国"}), "The USA and U.") == [("USA", ("美国",))]
+    assert found(Glossary(["IBM"]), "I and IBM") == [("IBM", ())]
+
+
 def test_the_longest_term_counts():
     glossary = Glossary([("a b", "1"), ("a", "2"), Entry(("a b c",), ("3",)), ("A", "4", True)])
     assert found(glossary, "a b c a b A x a") == [

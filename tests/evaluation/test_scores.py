@@ -117,6 +117,9 @@ def test_bad_input_is_refused_before_anything_is_translated(sources, references,
     translator = FixedTranslator(HYPOTHESES)
     with pytest.raises(ValueError, match=words):
         evaluate(translator, sources, references, **options)
+    for sides in (("test.en", ["x"]), (["x"], "test.de")):
+        with pytest.raises(TypeError, match="Give a list of texts, not one text"):
+            evaluate(translator, *sides)
     assert translator.asked is None
 
 

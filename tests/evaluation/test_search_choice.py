@@ -110,5 +110,9 @@ def test_what_cannot_be_chosen_is_one_sentence():
         choose_search(BeamOfTwo(mode="huggingface"), ["x"], ["y"])
     with pytest.raises(ValueError, match="the sources.*the references"):
         choose_search(BeamOfTwo(), ["x"], [])
+    with pytest.raises(ValueError, match="no sentences"):
+        choose_search(BeamOfTwo(), [], [])
+    with pytest.raises(TypeError, match="not one text"):
+        choose_search(BeamOfTwo(), "val.en", "val.de")
     with pytest.raises(ValueError, match="no pairs"):
         length_limits([], [])
