@@ -225,8 +225,13 @@ def _generation_config(search, model):
         else search.early_stopping,
         # The start token and the end token are counted there.
         "max_length": search.max_length + 2,
-        "min_length": search.min_length + 1 if search.min_length else 0,
-        "bad_words_ids": [[token_id] for token_id in forbidden_ids(model, search)] or None,
+        # That library never forbids the end token, but it can put it off.
+        "min_length": search.max_length + 1
+        if model.end_id in search.forbidden_ids
+        else search.min_length + 1
+        if search.min_length
+        else 0,
+        "bad_words_ids": [[i] for i in forbidden_ids(model, search) if i != model.end_id] or None,
         # A shortlist's probabilities are normalised over its tokens.
         "renormalize_logits": search.renormalize or bool(search.shortlist) or None,
         "forced_bos_token_id": search.prefix_ids[0] if search.prefix_ids else None,

@@ -130,6 +130,8 @@ def _t5_arguments(config, where):
     }
     activation, is_gated = _t5_activation(config, where)
     tied = bool(config.get("tie_word_embeddings", True))
+    version = str(config.get("transformers_version", "")).partition(".")[0]
+    is_newer_mt5 = config["model_type"] == "mt5" and version.isdecimal() and int(version) >= 5
     numbers = {
         "relative_attention_num_buckets": 32,
         "relative_attention_max_distance": 128,
@@ -163,8 +165,8 @@ def _t5_arguments(config, where):
         "relative_max_distance": numbers["relative_attention_max_distance"],
         "scale_embeddings": False,
         # Models with an output projection of their own do not scale; newer configurations have an
-        # option for it.
-        "scale_output": bool(config.get("scale_decoder_outputs", tied)),
+        # option for it, but not those of mT5, which that library has not scaled since version 5.
+        "scale_output": bool(config.get("scale_decoder_outputs", tied and not is_newer_mt5)),
         "share_output": tied,
         **_special_ids(
             {"decoder_start_token_id": config.get("pad_token_id"), **given},

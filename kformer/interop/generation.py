@@ -81,9 +81,8 @@ def search_options(generation, config, model, where="generation_config.json"):
     """
     if generation is None:
         # The defaults of that library's configurations.
-        usual = (
-            {} if config.get("model_type") == "m2m_100" else {"forced_eos_token_id": model.end_id}
-        )
+        forces_no_end = config.get("model_type") in ("m2m_100", "t5", "mt5")
+        usual = {} if forces_no_end else {"forced_eos_token_id": model.end_id}
         generation = {**usual, **{name: config[name] for name in config if name in _IN_CONFIG}}
     settings = _Settings(generation, where)
     left_out = _not_followed(generation)

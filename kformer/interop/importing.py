@@ -75,6 +75,11 @@ def load_checkpoint(
     folder.check_links()
     # Quick checks come first.
     arguments = model_arguments(folder.config, str(folder.path / "config.json"))
+    if dtype == "float16" and arguments["position_encoding"] == "t5":
+        raise ValueError(
+            f"{path} is a T5, whose sums are too large for float16: import it with "
+            f"{named('dtype')} bfloat16."
+        )
     generation = folder.read_json("generation_config.json")
     weights = folder.open_weights()
     # Before the tokenizer, whose ids are compared with the number of embeddings.

@@ -68,7 +68,8 @@ def linear_attention(
         context = ops.einsum("bnth,bnhk->bntk", rotated_query, sums)
         total = ops.einsum("bnth,bnh->bnt", query, keys)
         return _divided(context, total, dtype), LinearAttentionCache(sums, keys, state.length + 1)
-    chunks = (length + _CHUNK - 1) // _CHUNK
+    # One at least, also for no tokens: a prompt may be empty.
+    chunks = (max if isinstance(length, int) else ops.maximum)((length + _CHUNK - 1) // _CHUNK, 1)
     parts = [
         _chunked(x, chunks, length) for x in (rotated_query, rotated_key, value, query, key)
     ]  # [B, N, chunks, C, H]

@@ -27,7 +27,7 @@ def confidence_of_rows(translator, targets, rows, labels, batch_size, progress=N
     found = [Confidence(0.0, 1.0, [], []) for _ in rows]
     for i, part in _statistics(translator, rows, labels, 1 / temperature, batch_size, progress):
         values = part["log_probability"]
-        counted = values[counted_part(translator, len(values))]
+        counted = values[counted_part(translator, labels[i])]
         words = split_words(targets[i])
         sums = np.zeros(len(words))
         for value, indices in zip(values, find(labels[i], words), strict=True):
@@ -97,9 +97,10 @@ def token_statistics(translator, rows, labels, beta=1.0, batch_size=32):
         derivative of the log-probability by `beta` and the second one's opposite.
     """
     parts = {name: [np.zeros(0)] for name in _STATISTICS}
-    for _, part in _statistics(translator, rows, labels, beta, batch_size):
+    for i, part in _statistics(translator, rows, labels, beta, batch_size):
+        counted = counted_part(translator, labels[i])
         for name, values in part.items():
-            parts[name].append(values[counted_part(translator, len(values))])
+            parts[name].append(values[counted])
     return {name: np.concatenate(values).astype("float64") for name, values in parts.items()}
 
 

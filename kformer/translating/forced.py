@@ -39,7 +39,7 @@ def pairs_of_texts(translator, sources, targets):
     return rows, truncated, labels
 
 
-def counted_part(translator, length):
+def counted_part(translator, labels):
     """The tokens of a target that a search chooses and whose probabilities count, as a slice.
 
     Forced tokens at the beginning do not count, nor do tokens after the end token, which some
@@ -47,13 +47,12 @@ def counted_part(translator, length):
 
     Args:
         translator: `kformer.Translator`.
-        length: int. The tokens of the target.
+        labels: list of int. The tokens of the target.
     """
     prefix, tokenizer = translator.options.prefix_ids, translator.tokenizer
-    suffix = tokenizer.target_suffix
     begin = len(prefix) if prefix == tokenizer.target_prefix else 0
-    behind = suffix[::-1].index(tokenizer.end_id) if tokenizer.end_id in suffix else 0
-    return slice(begin, length - behind)
+    ends = [i for i in range(begin, len(labels)) if labels[i] == tokenizer.end_id]
+    return slice(begin, ends[0] + 1 if ends else len(labels))
 
 
 def forced_batches(model, rows, labels, batch_size, progress=None):

@@ -17,7 +17,7 @@ def score_texts(translator, sources, targets, batch_size, progress):
     order = sorted(range(len(rows)), key=lambda i: -len(rows[i]) - len(labels[i]))
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
-        parts = [counted_part(translator, len(labels[i])) for i in batch]
+        parts = [counted_part(translator, labels[i]) for i in batch]
         lengths = np.array([part.stop for part in parts])
         sides = [padded([side[i] for i in batch], model.pad_id) for side in (rows, labels)]
         found = translator._scorer(*sides, lengths, parts[0].start)

@@ -231,15 +231,20 @@ def compile_function(function, model, static_argnames=()):
     Returns:
         A function that takes NumPy arrays and returns the same structure of NumPy arrays.
     """
-    backend = keras.backend.backend()
-    if backend == "jax":
-        run = _compile_jax(function, model, static_argnames)
-    elif backend == "tensorflow":
-        run = _compile_tensorflow(function)
-    else:
-        run = _wrap_torch(function)
+    backend, compiled = keras.backend.backend(), {}
+
+    def compile_now():
+        if backend == "jax":
+            return _compile_jax(function, model, static_argnames)
+        return _compile_tensorflow(function) if backend == "tensorflow" else _wrap_torch(function)
 
     def call(*arrays, **static):
+        # Adapters are variables that were not there before.
+        adapters = tuple(getattr(one, "lora", None) for one in getattr(model, "models", [model]))
+        if adapters not in compiled:
+            compiled.clear()
+            compiled[adapters] = compile_now()
+        run = compiled[adapters]
         outputs = run(*(ops.convert_to_tensor(array) for array in arrays), **static)
         return keras.tree.map_structure(ops.convert_to_numpy, outputs)
 

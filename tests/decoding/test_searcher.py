@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+import kformer
 from kformer.decoding import (
     Constraints,
     LayerDecoder,
@@ -392,6 +393,22 @@ def test_later_training_counts(model, searcher, scorer, result, source_ids):
         for weight, values in zip(model.trainable_weights, before, strict=True):
             weight.assign(values)
     assert_same(searcher(source_ids), result, atol=0)
+
+
+def test_adapters_count_after_a_first_search(source_ids):
+    """What is compiled is compiled again with the variables that were not there."""
+    tuned = transformer()
+    searcher, scorer = Searcher(tuned, BEAM), Scorer(tuned)
+    before = searcher(source_ids)
+    scores_of(scorer, source_ids, before)
+    kformer.training.enable_lora(tuned, 2)
+    rng = np.random.default_rng(0)
+    for weight in tuned.trainable_weights:
+        weight.assign(rng.normal(0, 0.3, weight.shape))
+    after = searcher(source_ids)
+    assert (after.ids[:, 0, :3] != before.ids[:, 0, :3]).any()
+    assert_same(after, Searcher(tuned, BEAM)(source_ids))
+    np.testing.assert_allclose(scores_of(scorer, source_ids, after), after.scores, atol=1e-4)
 
 
 def test_mixed_bfloat16(result, source_ids):

@@ -184,6 +184,20 @@ def test_the_search_goes_along(make_translator, tmp_path):
 
 
 @pytest.mark.any_backend
+def test_a_forbidden_end_token_is_put_off(make_translator, tmp_path):
+    """That library leaves the end token out of the words that it forbids."""
+    end = make_translator().tokenizer.end_id
+    options = kformer.decoding.SearchOptions(beam_size=2, max_length=6, forbidden_ids=(7, end))
+    path = make_translator(options=options).export(tmp_path / "folder", format="hf")
+    content = json.loads((path / "generation_config.json").read_text())
+    assert [end] not in content["bad_words_ids"] and [7] in content["bad_words_ids"]
+    torch = pytest.importorskip("torch")
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(path).eval()
+    (found,) = theirs.generate(torch.tensor([[5, 6, end]])).tolist()
+    assert len(found) == 8 and found[-1] == end and end not in found[1:-1]
+
+
+@pytest.mark.any_backend
 def test_a_frozen_model(make_translator, tmp_path):
     translator = make_translator()
     translator.model.trainable = False

@@ -19,6 +19,7 @@ from kformer.trainer import train_run
 from kformer_cli.main import main
 from tests.interop.published import published_model
 from tests.interop.tokenizer_folders import marian, nllb, t5, tokenizer_json, trained_models
+from tests.peers import to_numpy
 from tests.text_samples import corpus
 
 transformers = pytest.importorskip("transformers")
@@ -580,6 +581,38 @@ def test_a_folder_without_generation_config(copy):
         (7,),
         True,
     )
+
+
+@pytest.mark.any_backend
+def test_the_usual_search_of_a_t5_forces_no_end(folders, tmp_path):
+    folder = shutil.copytree(folders["t5"], tmp_path / "t5")
+    (folder / "generation_config.json").unlink()
+    config = transformers.AutoConfig.from_pretrained(folder)
+    assert getattr(config, "forced_eos_token_id", None) is None
+    assert load_checkpoint(folder).options.forced_end is False
+    with pytest.raises(ValueError, match="is a T5, whose sums are too large for float16"):
+        load_checkpoint(folder, dtype="float16")
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("version", ["4.57.1", "5.24.0"])
+def test_an_mt5_with_one_table_is_scaled_by_older_versions_alone(folders, tmp_path, version):
+    torch = pytest.importorskip("torch")
+    folder = shutil.copytree(folders["t5"], tmp_path / "mt5")
+    config = json.loads((folder / "config.json").read_text())
+    config.pop("scale_decoder_outputs", None)
+    names = {"model_type": "mt5", "architectures": ["MT5ForConditionalGeneration"]}
+    changes = {"tie_word_embeddings": True, "transformers_version": version}
+    (folder / "config.json").write_text(json.dumps({**config, **names, **changes}))
+    theirs = transformers.MT5ForConditionalGeneration.from_pretrained(folder).eval()
+    model = load_checkpoint(folder).model
+    ids = np.array([[5, 6, 7], [8, 9, 5]])
+    expected = theirs(
+        input_ids=torch.tensor(ids), decoder_input_ids=torch.tensor(ids)
+    ).logits.detach()
+    found = to_numpy(model({"source_ids": ids, "target_ids": ids}))
+    scale = 1 if version.startswith("5") else model.hidden_dim**-0.5
+    np.testing.assert_allclose(found, scale * expected.numpy(), atol=1e-3)
 
 
 @pytest.mark.any_backend

@@ -325,3 +325,10 @@ def test_errors(language_model):
     with pytest.raises(ValueError, match="cannot have global_tokens"):
         TransformerDecoder(V, attention_kind="local", attention_window=2, global_tokens=1)
     assert model.generate([]) == []
+
+
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_prompts_that_are_all_empty(language_model, kind):
+    model = language_model(**OPTIONS[kind])
+    longer = model.generate([[], [5]], max_new_tokens=4)
+    assert model.generate([[]], max_new_tokens=4) == longer[:1]

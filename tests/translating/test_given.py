@@ -2,6 +2,7 @@
 
 import math
 import pathlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from keras import ops
 import kformer
 from kformer.data import alignment_error_rate
 from kformer.translating.confidence import calibration_error
+from kformer.translating.forced import counted_part
 from kformer.translating.word_alignment import AlignmentSource, default_source
 
 # Each function is compiled for each shape on JAX, so one test is enough there.
@@ -183,3 +185,12 @@ def test_an_ensemble_has_confidence_but_no_alignment(texts):
     np.testing.assert_allclose(sure, expected, atol=1e-3)
     with pytest.raises(ValueError, match="An ensemble cannot be asked for alignments"):
         pair(sources, alignment=True)
+
+
+@pytest.mark.any_backend
+def test_the_end_token_counts_and_what_a_model_writes_behind_it_does_not():
+    """A target of mBART ends with the end token and its language."""
+    tokenizer = SimpleNamespace(target_prefix=(9,), end_id=3)
+    translator = SimpleNamespace(tokenizer=tokenizer, options=SimpleNamespace(prefix_ids=(9,)))
+    for labels, end in (([9, 5, 6, 3], 4), ([9, 5, 6, 3, 9], 4), ([9, 5], 2)):
+        assert counted_part(translator, labels) == slice(1, end)

@@ -1,4 +1,4 @@
-"""`python -m kformer.export.saved_model KIND FOLDER OUTPUT OPTIONS`: makes a SavedModel under the
+"""`python -m kformer.export.saved_model KIND FOLDER OUTPUT < OPTIONS`: makes a SavedModel under the
 TensorFlow backend, for a process with another one (see `process.py`).
 
 KIND is "translator" or "model", FOLDER holds what is exported, OUTPUT is the model's folder, and
@@ -17,8 +17,8 @@ from kformer.export.saved_model.process import FILE_ERROR
 
 
 def main():
-    kind, folder, output, options = sys.argv[1:]
-    options = json.loads(options)
+    kind, folder, output = sys.argv[1:]
+    options = json.load(sys.stdin)
     # They register layers that the export then loads.
     for module in options.pop("imports"):
         importlib.import_module(module)

@@ -40,9 +40,10 @@ def export_in_tensorflow(kind, save, path, options, packages=("tensorflow", "ten
             )
     with tempfile.TemporaryDirectory() as folder:
         save(folder)
-        output, options = str(pathlib.Path(path).absolute()), json.dumps(options)
+        output = str(pathlib.Path(path).absolute())
         process = subprocess.run(
-            [sys.executable, "-m", "kformer.export.saved_model", kind, folder, output, options],
+            [sys.executable, "-m", "kformer.export.saved_model", kind, folder, output],
+            input=json.dumps(options),  # A shortlist is too long for an argument.
             env=environment(KERAS_BACKEND="tensorflow"),
             capture_output=True,
             text=True,

@@ -16,6 +16,7 @@ import pytest
 
 import kformer
 from kformer.export import SavedModelTranslator
+from kformer.export.saved_model import process
 from tests.hiding import hiding
 from tests.utils.disk_calls import DiskCalls
 
@@ -359,3 +360,19 @@ def test_bad_dtypes(translator, tmp_path):
     ):
         kformer.Translator(own, translator.tokenizer).export(tmp_path / "x", dtype="bfloat16")
     assert not list((tmp_path / "x").glob("[0-9]*"))
+
+
+@pytest.mark.any_backend
+def test_options_of_any_length_reach_the_process_that_exports(tmp_path, monkeypatch):
+    """Linux allows 131,072 bytes for an argument, and a shortlist is longer."""
+    calls = []
+
+    def run(command, *, input, **options):
+        calls.append((command, json.loads(input)))
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(process.subprocess, "run", run)
+    options = {"shortlist": list(range(30_000)), "imports": []}
+    process.export_in_tensorflow("translator", lambda folder: None, tmp_path, options)
+    ((command, found),) = calls
+    assert found == options and max(map(len, command)) < 1000
