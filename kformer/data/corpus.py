@@ -291,12 +291,16 @@ class FlatFile:
     process."""
 
     def __init__(self, path, dtype):
-        self.dtype = dtype
+        self._path, self.dtype = path, dtype
         if hasattr(os, "pread"):
             self._file = os.open(path, os.O_RDONLY)
             weakref.finalize(self, os.close, self._file)
         else:  # Windows
             self._map = np.memmap(path, dtype, mode="r")
+
+    def __reduce__(self):
+        # A copy opens the file anew: the number of the open one may be another file's by then.
+        return type(self), (self._path, self.dtype)
 
     def read(self, spans):
         """The numbers of some spans, one span after the other: `spans` has pairs (begin, count)."""

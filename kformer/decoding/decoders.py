@@ -12,7 +12,8 @@ from keras import ops
 from kformer.decoding.constraints import SpecialTokens
 from kformer.decoding.repetition import right_aligned
 from kformer.models.ensemble import mean_log_probabilities
-from kformer.utils.backend import take, uses_static_shapes
+from kformer.utils import backend
+from kformer.utils.backend import take
 
 
 class Decoder(abc.ABC):
@@ -130,7 +131,7 @@ class LayerDecoder(Decoder):
             encoded,
             source_mask,
             rows=ops.shape(source_ids)[0] * width,
-            max_length=steps if uses_static_shapes() else None,
+            max_length=steps if backend.uses_static_shapes() else None,
             shortlist=shortlist,
         )
         return self.step, DecoderState(cache, ops.zeros((), dtype="int32"))

@@ -62,6 +62,14 @@ class SequenceModel(ProjectingModel):
                 every shape of batch.
             **kwargs: further arguments of `keras.Model.compile`.
         """
+        (only,) = loss if isinstance(loss, list | tuple) and len(loss) == 1 else (loss,)
+        loss = only if getattr(only, "consistency", 0) > 0 else loss
+        if loss_weights is not None and getattr(loss, "consistency", 0) > 0:
+            raise ValueError(
+                "A loss with consistency (R-Drop) takes no loss_weights: leave them out, and scale "
+                "the learning rate."
+            )
+        self._weighs_losses = loss_weights is not None
         loss, metrics, weighted_metrics = _with_pad_id(
             [loss, metrics, weighted_metrics], self._ignored_label
         )
@@ -117,8 +125,14 @@ class SequenceModel(ProjectingModel):
         Raises:
             ValueError: packed data with a model that cannot read it, or with sequences longer than
                 the model's learned positions; data or an optimizer that the devices of a
-                `kformer.training.distribution` cannot share.
+                `kformer.training.distribution` cannot share; or `class_weight` for a model with a
+                label for each token.
         """
+        if kwargs.get("class_weight") is not None and len(self.output_shape) == 3:
+            raise ValueError(
+                "class_weight is for one label a row, and this model has one for each token: give "
+                "weights of tokens by sample_weight."
+            )
         if getattr(x, "is_ordered", False):
             kwargs["shuffle"] = False
         data = getattr(x, "dataset", x)
@@ -163,10 +177,12 @@ class SequenceModel(ProjectingModel):
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         soft_targets = _soft_targets(x) if training else None
-        if soft_targets is not None and not hasattr(self.loss, "in_training"):
+        if soft_targets is not None and (
+            self._weighs_losses or not hasattr(self.loss, "in_training")
+        ):
             raise ValueError(
                 "A batch with soft targets needs kformer.training.MaskedCrossentropy as the "
-                "model's loss."
+                "model's loss, without loss_weights."
             )
         if self.skips_logits:
             loss = self._add_layer_losses(self.projected_loss(y, y_pred, training, soft_targets))
@@ -331,6 +347,16 @@ def _with_public_optimizers(config):
     return config
 
 
+def _has_own_arguments(metric):
+    """Whether a metric's class takes arguments of which its `get_config` does not know."""
+    for base in type(metric).__mro__:
+        if "get_config" in vars(base) or base.__module__.startswith("kformer."):
+            return False
+        if "__init__" in vars(base):
+            return True
+    return False
+
+
 def _with_pad_id(parts, pad_id):
     """Losses and metrics, nested, with a copy that has the `pad_id` for each whose own is `None`.
 
@@ -342,9 +368,11 @@ def _with_pad_id(parts, pad_id):
         if getattr(part, "pad_id", 0) is not None:
             return part
         if id(part) not in copies:
-            if isinstance(part, keras.metrics.Metric):
+            if isinstance(part, keras.metrics.Metric) and not _has_own_arguments(part):
                 copies[id(part)] = copy = type(part).from_config(part.get_config())
                 copy.pad_id = pad_id
+            elif isinstance(part, keras.metrics.Metric):
+                part.pad_id, copies[id(part)] = pad_id, part
             else:
                 # Not by copy.copy: Keras overrides it to save and load the object.
                 copies[id(part)] = copy = object.__new__(type(part))

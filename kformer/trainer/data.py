@@ -27,8 +27,6 @@ from kformer_cli.wording import counted
 
 # The folder of the teachers' predictions for the training text, within a run directory.
 _SOFT_TARGETS = pathlib.Path("data", "soft-targets")
-# The aligned words of the training text, in Pharaoh's format, within a run directory.
-_ALIGNMENTS = pathlib.Path("data", "alignments.txt")
 # A validation set is small, so few shapes of batches are enough.
 _VALIDATION_SHAPES = 4
 
@@ -267,7 +265,9 @@ class TextOfTraining:
         a resumed training has the same.
         """
         sides = _sides(options)
-        path, given = self._path / _ALIGNMENTS, str(options.guided_alignment)
+        # In Pharaoh's format. The name of the prepared text is a digest of its content.
+        path = self._path / "data" / f"alignments-{self.corpus.folder.name}.txt"
+        given = str(options.guided_alignment)
 
         def align():
             if path.exists():

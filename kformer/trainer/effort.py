@@ -30,6 +30,7 @@ from kformer.trainer.resume import PLAN_FILE, read_plan, resume_options, stored_
 from kformer.trainer.taught_text import BEAM_SIZE
 from kformer.training.options import TrainOptions
 from kformer.utils import files
+from kformer.utils.checksums import file_checksum
 from kformer.utils.lines import read_lines
 from kformer_cli.model_folders import PARTS, training_exists
 from kformer_cli.text_files import count_lines
@@ -177,12 +178,24 @@ class _Parts:
 
     def prepare(self):
         """Trains the tokenizer and measures the speed, unless that was done before."""
+        texts = self._checksums()
         self._maker.provide_tokenizer()
         if "speed" not in self._done():
             self._report("effort: measuring the speed of a training ...")
-            self._note("speed", self._maker.measure_speed())
+            self._note("speed", {**self._maker.measure_speed(), "checksums": texts})
+        elif self._done()["speed"].get("checksums", texts) != texts:  # Older ones have none.
+            raise ValueError(
+                f"The text is not that which the training in {self._folder.parent} began with: put "
+                "it back, or begin a new training in another folder."
+            )
         self._maker.measured = self._done()["speed"]
         self._maker.publish_taken()  # Now that nothing is wrong with the text and the options.
+
+    def _checksums(self):
+        """Those of the training's texts: of each file's option the checksum."""
+        names = ("train_source", "train_target", "monolingual_source", "monolingual_target")
+        paths = {name: getattr(self._options, name) for name in names}
+        return {name: file_checksum(path) for name, path in paths.items() if path is not None}
 
     def run(self):
         """After `prepare`: makes each part that is not made yet. Returns the `TrainResult`."""

@@ -3,6 +3,8 @@
 import csv
 import pathlib
 
+import numpy as np
+
 from kformer.saving import run_directory
 from kformer.saving.run_directory import (
     PATH_OPTIONS,
@@ -268,7 +270,8 @@ def past_validations(path, measure, state):
     return [
         {
             "epoch": number_in(path, row, "epoch", int),
-            measure: number_in(path, row, name, float),
+            # As `BestModel` has it, which compares it with the next ones.
+            measure: float(np.float32(number_in(path, row, name, float))),
         }
         for row in rows
     ]

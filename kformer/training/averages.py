@@ -127,6 +127,12 @@ def average_runs(runs):
     return _mean(models()), tokenizer, config
 
 
+def _kind(model):
+    """What a model computes: its configuration without what matters in a training alone."""
+    own = {"name", "seed", "dtype", "trainable", "frozen_layers", *model.config.rates}
+    return {name: value for name, value in model.get_config().items() if name not in own}
+
+
 def _mean(models):
     """The last of some models, with the mean of their weights.
 
@@ -141,10 +147,10 @@ def _mean(models):
             keras.ops.convert_to_numpy(variable).astype("float64")
             for variable in model.trainable_variables
         ]
-        shapes = [value.shape for value in values]
+        kind = _kind(model), [value.shape for value in values]
         if sums is None:
-            sums, first = values, path
-        elif shapes != [value.shape for value in sums]:
+            sums, first, wanted = values, path, kind
+        elif kind != wanted:
             raise ValueError(f"{path} has another model than {first}, so they have no mean.")
         else:
             sums = [total + value for total, value in zip(sums, values, strict=True)]

@@ -45,8 +45,9 @@ def fit_from(
         empty if nothing is left to do.
 
     Raises:
-        ValueError: neither `epochs` nor `steps` is given, or the epochs of the data have another
-            length than those of `state`.
+        ValueError: neither `epochs` nor `steps` is given; the epochs of the data have another
+            length than those of `state`; or the model's `steps_per_execution` does not divide the
+            steps.
 
     Example:
     ```python
@@ -70,6 +71,7 @@ def fit_from(
             f"{counted(state.step_in_epoch, 'step')}, but with this data an epoch has "
             f"{counted(steps_per_epoch, 'step')}: resume with the data that it began with."
         )
+    at_once = model.steps_per_execution or 1
     limits = [] if steps is None else [steps]
     limits += [] if epochs is None else [epochs * steps_per_epoch]
     for callback in callbacks or []:
@@ -77,8 +79,15 @@ def fit_from(
             callback.steps_per_epoch = steps_per_epoch
     history = {}
     calls = plan_fits(state.step, min(limits), steps_per_epoch)
+    for *_, length in calls:
+        if length % at_once:
+            raise ValueError(
+                f"steps_per_execution={at_once} does not divide the {counted(length, 'step')} of "
+                "an epoch or of a part of one, so that more would be done: compile the model with "
+                "steps_per_execution=1."
+            )
     for number, (first_epoch, end_epoch, length) in enumerate(calls):
-        keeper = _TrainedWeights()
+        keeper = _TrainedWeights(is_needed=number + 1 < len(calls))
         result = model.fit(
             dataset.from_step(state.step if number == 0 else first_epoch * steps_per_epoch),
             initial_epoch=first_epoch,
@@ -91,8 +100,7 @@ def fit_from(
             history.setdefault(name, []).extend(values)
         if model.stop_training:
             break
-        if number + 1 < len(calls):
-            keeper.restore()
+        keeper.restore()
     return history
 
 
@@ -125,14 +133,19 @@ def plan_fits(start, end, steps_per_epoch):
 
 
 class _TrainedWeights(keras.callbacks.Callback):
-    """Keeps the weights that `fit` replaces by their moving average when it ends.
+    """Keeps the weights that `fit` replaces when it ends: Keras by their moving average, and a
+    `BestModel` by the best ones.
 
-    The next call of `fit` must start from these weights."""
+    Args:
+        is_needed: bool. Whether another call of `fit` follows, which must start from these weights.
+    """
+
+    def __init__(self, is_needed):
+        super().__init__()
+        self._is_needed, self._values = is_needed, []
 
     def on_epoch_end(self, epoch, logs=None):
-        optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
-        self._values = []
-        if optimizer.use_ema and epoch + 1 == self.params["epochs"]:
+        if self._is_needed and epoch + 1 == self.params["epochs"]:
             self._values = [
                 keras.ops.convert_to_numpy(v).copy() for v in self.model.trainable_variables
             ]

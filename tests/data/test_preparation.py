@@ -1,11 +1,14 @@
+import copy
 import json
 import pathlib
+import pickle
 import warnings
 
 import numpy as np
 import pytest
 
 from kformer.data import PreparedCorpus, prepare
+from kformer.data.corpus import FlatFile
 from kformer.data.preparation import prepare_cached
 from kformer.text import Tokenizer
 from kformer.utils.lines import read_chunks
@@ -390,3 +393,13 @@ def test_cache_is_found_by_content(toy, tmp_path):
     assert len(list(cache.iterdir())) == 6
     with pytest.raises(ValueError, match="cache_dir needs the source texts twice"):
         seen(iter(["a"]), ["b"])
+
+
+def test_a_copy_reads_its_own_files(toy, tmp_path):
+    """The number of the original's open file may be another file's by then."""
+    path = tmp_path / "numbers"
+    np.arange(5, dtype="int32").tofile(path)
+    file = FlatFile(path, np.dtype("int32"))
+    for copied in (copy.deepcopy(file), pickle.loads(pickle.dumps(file))):
+        assert copied._file != file._file
+        assert copied.read([(1, 2), (4, 1)]).tolist() == [1, 2, 4]

@@ -240,6 +240,16 @@ def test_both_cache_layouts_find_the_same(model, monkeypatch):
     """The layout that the backend does not use finds what its own finds."""
     source = sentences(2, length=3)
     options = SearchOptions(beam_size=2, n_best=2, max_length=3)
+    lengths, init_cache = [], model.init_cache
+    # The fast decoder has caches of its own.
+    monkeypatch.setattr(Searcher, "decoder", property(lambda self: LayerDecoder(self.model)))
+    monkeypatch.setattr(
+        model,
+        "init_cache",
+        lambda *args, max_length=None, **options: (
+            lengths.append(max_length) or init_cache(*args, max_length=max_length, **options)
+        ),
+    )
     expected = Searcher(model, options)(source)
     static = backend.uses_static_shapes()
     monkeypatch.setattr(backend, "uses_static_shapes", lambda: not static)
@@ -268,6 +278,7 @@ def test_both_cache_layouts_find_the_same(model, monkeypatch):
     else:
         found = Searcher(model, options)(source)
     assert_same(found, expected)
+    assert sorted({length is None for length in lengths}) == [False, True]
 
 
 def test_samples_depend_on_seed_and_row_number(model, scorer, source_ids):

@@ -205,3 +205,32 @@ def test_keras_callbacks_work_on_it(tiny_transformer, quick_compile, tmp_path):
         inputs, labels, verbose=0, return_dict=True
     )
     assert abs(best["nll"] - min(history.history["val_nll"])) < 1e-4
+
+
+class Constant(NegativeLogLikelihood):
+    """A metric with an argument that its `get_config` does not have."""
+
+    def __init__(self, value=1.0, name="constant"):
+        super().__init__(name=name)
+        self.value = value
+
+    def result(self):
+        return keras.ops.convert_to_tensor(self.value)
+
+
+def test_a_metric_keeps_arguments_that_its_config_lacks(tiny_transformer):
+    model, (inputs, labels) = tiny_transformer(), reversal_task()
+    model.compile("adam", MaskedCrossentropy(), metrics=[Constant(5.0)])
+    found = model.evaluate(inputs, labels, verbose=0, return_dict=True)
+    assert float(found["constant"]) == 5.0
+
+
+@pytest.mark.any_backend
+def test_what_keras_would_do_wrongly_is_refused(tiny_transformer):
+    model, (inputs, labels) = tiny_transformer(), reversal_task()
+    with pytest.raises(ValueError, match="takes no loss_weights"):
+        model.compile("adam", MaskedCrossentropy(consistency=1.0), loss_weights=10.0)
+    model.compile("adam", [MaskedCrossentropy(consistency=1.0)])
+    assert model._runs_twice
+    with pytest.raises(ValueError, match="give weights of tokens by sample_weight"):
+        model.fit(inputs, labels, class_weight={2: 0.0}, verbose=0)

@@ -258,11 +258,11 @@ def test_a_training_without_teachers_or_of_other_text_has_none_to_take(trainings
     other.write_bytes(b"other\n")
     with pytest.raises(ValueError, match=f"^The teachers of {run} learned from {path} and"):
         trainings.train(2, "student", teachers_from=str(run), train_target=str(other))
+    with pytest.raises(FileNotFoundError, match="There is no run directory"):
+        trainings.train(2, "student", teachers_from=str(tmp_path / "none"))
     (tmp_path / "train.source").unlink()
     with pytest.raises(FileNotFoundError, match="train.source.* not there"):
         trainings.train(2, "student", teachers_from=str(run), train_source=str(other))
-    with pytest.raises(FileNotFoundError, match="There is no run directory"):
-        trainings.train(2, "student", teachers_from=str(tmp_path / "none"))
 
 
 @pytest.mark.any_backend
@@ -344,6 +344,21 @@ def test_a_start_with_taken_teachers_that_fails_leaves_nothing(trainings, tmp_pa
     assert not (tmp_path / "back" / "config.json").exists()
     trainings.train(2, "back", teachers_from=options["teachers_from"])
     assert read_config(tmp_path / "back")["part"] == "last-1"
+
+
+@pytest.mark.any_backend
+def test_another_text_is_not_gone_on_with(tmp_path, monkeypatch):
+    texts, run = write_pairs(tmp_path), tmp_path / "run"
+    monkeypatch.setattr(PartMaker, "provide_tokenizer", lambda self: None)
+    monkeypatch.setattr(PartMaker, "measure_speed", lambda self: {"epochs": 28})
+    monkeypatch.setattr(effort_module._Parts, "run", lambda self: self._maker.measured["epochs"])
+    assert train(run, texts, effort=2) == 28
+    assert train_run(run, resume=True, show_progress=False, report=print) == 28
+    for name in ("train_source", "train_target"):
+        with open(texts[name], "a", encoding="utf-8") as file:
+            file.write("noon\n")
+    with pytest.raises(ValueError, match="The text is not that which the training in .*run began"):
+        train_run(run, resume=True, show_progress=False, report=print)
 
 
 @pytest.mark.any_backend

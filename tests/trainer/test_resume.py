@@ -4,6 +4,7 @@ import dataclasses
 import os
 import pathlib
 
+import numpy as np
 import pytest
 
 from kformer.saving import TrainingState
@@ -57,6 +58,15 @@ def test_a_training_that_is_no_object_is_one_sentence(tmp_path, value):
     files.write_json(tmp_path / "config.json", {"format_version": 1, "training": value})
     with pytest.raises(ValueError, match="config.json is damaged: its training is no JSON object"):
         stored_config(tmp_path, resume=True)
+
+
+@pytest.mark.any_backend
+def test_a_past_validation_is_the_number_that_it_was(tmp_path):
+    """Else an equal one behind it would count as better."""
+    value = float(np.float32(6.1185904))
+    (tmp_path / "history.csv").write_text("step,epoch,loss,val_nll\n1,1,6.1185904,6.1185904\n")
+    (found,) = past_validations(tmp_path, "nll", TrainingState(step=5))
+    assert found == {"epoch": 1, "nll": value}
 
 
 @pytest.mark.any_backend

@@ -55,10 +55,13 @@ def test_runs_without_a_mean_are_refused(runs, tmp_path, capfd):
     model, tokenizer, _ = load_run(RUN)
     wide = kformer.Transformer(tokenizer.vocabulary_size, **{**SIZES, "hidden_dim": 32})
     save_run(tmp_path / "wide", wide, tokenizer)
+    shapes = model.get_config() | {"activation": "gelu"}
+    save_run(tmp_path / "gelu", type(model).from_config(shapes), tokenizer)
     other = kformer.Tokenizer.train(texts=["a b c d e"] * 5, vocabulary_size=266)
     save_run(tmp_path / "other", model, other)
     for extra, message in (
         (["wide"], "has another model than"),
+        (["gelu"], "has another model than"),
         (["other"], "has another tokenizer than"),
         (["absent"], "absent"),
         (["b", "--last", "2"], "checkpoints of one run"),

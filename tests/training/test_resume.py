@@ -13,6 +13,7 @@ import pytest
 from kformer import saving, training
 from kformer.data import ParallelDataset
 from kformer.saving.checkpoints import fingerprint
+from kformer.training.callbacks.step_counter import StepCounter
 from kformer.training.fitting import plan_fits
 from tests.training.toy import ToyData, compiled_toy, train
 
@@ -133,3 +134,17 @@ def test_other_data_than_before_is_refused():
         training.fit_from(None, ToyData(5), saving.TrainingState(9, 1, 2), epochs=3)
     with pytest.raises(ValueError, match="give epochs, steps or both"):
         training.fit_from(None, ToyData(5))
+
+
+@pytest.mark.any_backend
+def test_several_steps_at_once_are_counted_as_they_are():
+    counter = StepCounter()
+    counter.set_params({"steps": 5})
+    counter.on_epoch_begin(0)
+    for last in (1, 3, 5):  # As Keras reports calls of two steps, of which the last has one.
+        counter.on_train_batch_end(last)
+    assert (counter.step, counter.step_in_epoch, counter.is_last_batch()) == (5, 5, True)
+    model = compiled_toy()
+    model.steps_per_execution = 2
+    with pytest.raises(ValueError, match="steps_per_execution=2 does not divide the 7 steps"):
+        training.fit_from(model, ToyData(7), epochs=1, verbose=0)

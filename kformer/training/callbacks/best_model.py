@@ -56,7 +56,7 @@ class BestModel(keras.callbacks.Callback):
         if patience is not None:
             check_whole("patience", patience)
         self.path = None if run_dir is None else pathlib.Path(run_dir) / "model.keras"
-        self._weights = None
+        self._weights, self._shows_average = None, False
         self.measure, self.patience = measure, patience
         self.best, self._waited = None, 0
         for validation in validations:
@@ -86,15 +86,24 @@ class BestModel(keras.callbacks.Callback):
         return is_better
 
     def on_train_begin(self, logs=None):
-        self._weights = None
+        self._hide_average()  # Where an exception ended a validation.
         if self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def on_test_begin(self, logs=None):
-        swap_average(self.model)
+        # Of several such callbacks one does it, since two would undo it.
+        if not getattr(self.model.optimizer, "shows_average", False):
+            swap_average(self.model)
+            self.model.optimizer.shows_average = self._shows_average = True
 
     def on_test_end(self, logs=None):
-        swap_average(self.model)
+        if self._shows_average:
+            self._hide_average()
+
+    def _hide_average(self):
+        if getattr(self.model.optimizer, "shows_average", False):
+            swap_average(self.model)
+            self.model.optimizer.shows_average = self._shows_average = False
 
     def on_epoch_end(self, epoch, logs=None):
         value = (logs or {}).get(f"val_{self.measure}")

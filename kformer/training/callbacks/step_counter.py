@@ -41,8 +41,10 @@ class StepCounter(keras.callbacks.Callback):
         self._skipped = self.step_in_epoch
 
     def on_train_batch_end(self, batch, logs=None):
-        self.step = self._steps_before + batch + 1
-        self.step_in_epoch = self._skipped + batch + 1
+        # With several steps at once Keras counts those of the last call as if they were complete.
+        done = min(batch + 1, (self.params or {}).get("steps") or batch + 1)
+        self.step = self._steps_before + done
+        self.step_in_epoch = self._skipped + done
 
     def is_last_batch(self):
         """Whether this call of `fit` ends the epoch, or its part of one, after the latest batch."""
