@@ -29,6 +29,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from benchmarks.inference import cpu_name  # noqa: E402
 from benchmarks.multi30k import interval, kformer, read, spent_on, write  # noqa: E402
 from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
+from kformer_cli.wording import counted  # noqa: E402
 
 CHOICES = ("search", "search_reason", "part")
 
@@ -109,7 +110,7 @@ def report(options):
         print_row(options.effort, seed, *cells)
     mean = statistics.mean(scores)
     spread = f", {min(scores):.2f} to {max(scores):.2f}" if len(scores) > 1 else ""
-    print(f"\nmean of {len(scores)} seeds on {options.test}: {mean:.2f} BLEU{spread}")
+    print(f"\nmean of {counted(len(scores), 'seed')} on {options.test}: {mean:.2f} BLEU{spread}")
     signatures = ", ".join(result[f"{metric}_signature"] for metric in ("bleu", "chrf"))
     print(f"chosen on the validation set before: {digest}; {signatures}")
 

@@ -78,10 +78,10 @@ class NoisyReader:
         self._special = {}
         if noise.word_dropout:
             own = [corpus.pad_id, corpus.start_id, corpus.end_id]
-            self._special = {
-                side: np.array([*own, *noise.tokenizer.vocabulary(side).control_ids])
-                for side in ("source", "target")
-            }
+            for side in ("source", "target"):
+                # A tokenizer of another package has no `vocabulary`.
+                of_side = getattr(noise.tokenizer, "vocabulary", lambda side: None)(side)
+                self._special[side] = np.array([*own, *getattr(of_side, "control_ids", ())])
         # By side: how much longer the text becomes, and how much longer most sentences become.
         self._growth, self._stretch = {"source": 1.0, "target": 1.0}, {}
         for side, sampler in noise.samplers.items():
