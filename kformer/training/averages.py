@@ -129,7 +129,8 @@ def average_runs(runs):
 
 def _kind(model):
     """What a model computes: its configuration without what matters in a training alone."""
-    own = {"name", "seed", "dtype", "trainable", "frozen_layers", *model.config.rates}
+    rates = getattr(getattr(model, "config", None), "rates", ())  # A model may be the user's own.
+    own = {"name", "seed", "dtype", "trainable", "frozen_layers", *rates}
     return {name: value for name, value in model.get_config().items() if name not in own}
 
 
