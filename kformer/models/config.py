@@ -271,11 +271,6 @@ class GeneratorConfig(TokenConfig):
         for name in ("pad_id", "start_id", "end_id"):
             if not 0 <= (value := getattr(self, name)) < size:
                 raise ValueError(f"{name} must be an id below {size}, but {value} was given.")
-        if self.end_id == self.pad_id:
-            raise ValueError(
-                f"end_id and pad_id are both {self.end_id}, and a model does not learn to write "
-                "padding, so it would never end: give the end token an id of its own."
-            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,7 @@
 """The base class of models that are trained on sequences of tokens."""
 
+import warnings
+
 import keras
 from keras import ops
 
@@ -70,6 +72,13 @@ class SequenceModel(ProjectingModel):
                 "the learning rate."
             )
         self._weighs_losses = loss_weights is not None
+        end_id = getattr(self.config, "end_id", None)
+        if loss is not None and end_id is not None and end_id == self._ignored_label:
+            warnings.warn(
+                f"end_id and pad_id are both {end_id}, and no loss counts padding, so the model "
+                "does not learn to end: give the end token an id of its own.",
+                stacklevel=2,
+            )
         loss, metrics, weighted_metrics = _with_pad_id(
             [loss, metrics, weighted_metrics], self._ignored_label
         )

@@ -320,8 +320,8 @@ def test_errors(language_model):
         TransformerDecoder(V, heads=3)
     with pytest.raises(ValueError, match="start_id and pad_id are both 0"):
         kformer.TransformerDecoder(20, start_id=0)
-    with pytest.raises(ValueError, match="end_id and pad_id are both 0"):
-        kformer.TransformerDecoder(20, end_id=0)
+    with pytest.warns(UserWarning, match="end_id and pad_id are both 0"):
+        kformer.TransformerDecoder(20, end_id=0).compile("adam", "mean_squared_error")
     with pytest.raises(ValueError, match="cannot have global_tokens"):
         TransformerDecoder(V, attention_kind="local", attention_window=2, global_tokens=1)
     assert model.generate([]) == []
