@@ -73,10 +73,8 @@ class Glossary:
                     f"The term {form!r} of a glossary has no word: give a term, or leave it out."
                 )
             rows = self._by_word.setdefault(words[0].casefold(), [])
-            alike = [w for w, e in rows if e.matches_case == entry.matches_case]
-            if not entry.matches_case:
-                alike = [[word.casefold() for word in each] for each in alike]
-            if (words if entry.matches_case else [word.casefold() for word in words]) in alike:
+            alike = [_compared(w, e) for w, e in rows if e.matches_case == entry.matches_case]
+            if _compared(words, entry) in alike:
                 raise ValueError(
                     f"The glossary has two entries for {form!r}: join them, with | between the "
                     "forms."
@@ -111,11 +109,8 @@ class Glossary:
     def _match(self, words, folded, i):
         for term, entry in self._by_word.get(folded[i], ()):
             size = len(term)
-            if entry.matches_case:
-                is_found = words[i : i + size] == term
-            else:
-                is_found = folded[i : i + size] == [word.casefold() for word in term]
-            if is_found:
+            text = words if entry.matches_case else folded
+            if text[i : i + size] == _compared(term, entry):
                 return size, entry
         return None
 
@@ -167,6 +162,11 @@ def _entry_of_line(line):
         )
     source, target, case = [*columns, "", ""][:3]
     return Entry(_forms(source), _forms(target), case == _CASE)
+
+
+def _compared(words, entry):
+    """The words of a term, as they are compared with those of a text."""
+    return words if entry.matches_case else [word.casefold() for word in words]
 
 
 def _entry(source, target=None, matches_case=False):

@@ -12,7 +12,7 @@ from kformer.layers.counter_hash import derive_seed
 from kformer.layers.feature_embedding import FeatureEmbedding
 from kformer.models.config import Architecture, whole_or_none
 from kformer.models.config_fields import option, takes
-from kformer.models.frozen import freeze_layers, frozen_layers
+from kformer.models.frozen import freeze_layers, frozen_config
 from kformer.models.sequence_model import checked_inputs
 from kformer.models.stacks import DecoderStack, EncoderStack
 from kformer.utils.checks import check_whole
@@ -256,13 +256,12 @@ class Forecaster(keras.Model):
         return {"outputs": found, **record}
 
     def get_config(self):
-        frozen = frozen_layers(self)
         return {
             **self.config.to_dict(),
             "name": self.name,
             "trainable": self.trainable,
             "dtype": self.policy_name,
-            **({"frozen_layers": frozen} if frozen else {}),
+            **frozen_config(self),
         }
 
     @classmethod

@@ -17,6 +17,12 @@ def frozen_layers(model):
     return found
 
 
+def frozen_config(model):
+    """What a model's `get_config` has of them: nothing where all layers train."""
+    frozen = frozen_layers(model)
+    return {"frozen_layers": frozen} if frozen else {}
+
+
 def freeze_layers(model, paths):
     """Sets `trainable=False` for layers.
 

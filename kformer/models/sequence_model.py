@@ -8,7 +8,7 @@ from keras import ops
 from kformer.layers.inputs import check_rank, of_list
 from kformer.layers.products import training_products
 from kformer.models.config import check_packing
-from kformer.models.frozen import freeze_layers, frozen_layers
+from kformer.models.frozen import freeze_layers, frozen_config
 from kformer.models.guided_alignment import alignment_loss, recording_attention
 from kformer.models.lora import enable_lora
 from kformer.models.loss_without_logits import ProjectingModel
@@ -277,14 +277,13 @@ class SequenceModel(ProjectingModel):
         return copy
 
     def get_config(self):
-        frozen = frozen_layers(self)
         return {
             **self.config.to_dict(),
             "name": self.name,
             "trainable": self.trainable,
             "dtype": self.policy_name,
             **({} if self.lora is None else {"lora": list(self.lora)}),
-            **({"frozen_layers": frozen} if frozen else {}),
+            **frozen_config(self),
         }
 
     @classmethod

@@ -102,8 +102,8 @@ def _effort(number, part):
         "average": f"the mean of several last trainings of {student}",
     }
     kind = kinds[part.partition("-")[0]]
-    numbers = "the first of them" if part == "average" else "its last training"
-    yield f"- effort {number}: {kind}; the numbers are those of {numbers}"
+    training = "the first of them" if part == "average" else "its last training"
+    yield f"- effort {number}: {kind}; the numbers are those of {training}"
 
 
 def _facts(rows):

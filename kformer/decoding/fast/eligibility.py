@@ -48,7 +48,7 @@ def why_not_fast(model):
         return f"the model computes in {model.policy_name}"
     if model.lora is not None:
         return "the model has LoRA adapters"
-    variants = variants_of(model.get_config(), known=("rope",))
+    variants = variants_of(model.config.to_dict(), known=("rope",))
     if variants:
         return f"the model has {', '.join(variants)}"
     return _foreign_part(model.network)
