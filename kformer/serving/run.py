@@ -113,7 +113,8 @@ def with_exported_runs(settings, report=print):
                 _export(model.path, folder, dtype)
                 model = dataclasses.replace(model, path=folder, dtype=None)
             models.append(model)
-        yield settings.with_models(models)
+        # The exports have the dtype now, and a SavedModel takes none.
+        yield dataclasses.replace(settings, models=tuple(models), dtype=None)
 
 
 def _export(run, folder, dtype):

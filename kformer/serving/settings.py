@@ -170,14 +170,6 @@ class _Checks:
                     "config.json) nor a SavedModel (it lacks saved_model.pb)."
                 )
 
-    def with_models(self, models):
-        """The same settings with other models.
-
-        Args:
-            models: list of `ModelSettings`.
-        """
-        return dataclasses.replace(self, models=tuple(models))
-
 
 def _attributes():
     """Yields the entries of the docstring's `Attributes`."""
