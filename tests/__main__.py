@@ -19,15 +19,15 @@ import time
 BACKENDS = ("tensorflow", "jax", "torch")
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 _ANY = "any"  # The process of the tests that need no particular backend.
-# TensorFlow's and JAX's tests take the longest. Each is two processes, so that no core waits for
-# the other at the end; those of JAX fill the gap that the longer ones leave.
+# The longest come first, so that no core waits long for the other at the end; for the same reason
+# those of TensorFlow and JAX are two processes each.
 _PROCESSES = (
+    ("torch", ""),
     ("tensorflow", "1/2"),
     ("tensorflow", "2/2"),
-    ("torch", ""),
     (_ANY, ""),
-    ("jax", "1/2"),
     ("jax", "2/2"),
+    ("jax", "1/2"),
 )
 _NO_TESTS = 5  # pytest's exit code when all were deselected
 
