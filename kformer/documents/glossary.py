@@ -73,13 +73,14 @@ class Glossary:
                     f"The term {form!r} of a glossary has no word: give a term, or leave it out."
                 )
             rows = self._by_word.setdefault(words[0].casefold(), [])
-            alike = [_compared(w, e) for w, e in rows if e.matches_case == entry.matches_case]
-            if _compared(words, entry) in alike:
+            # As they are compared with the words of a text.
+            term = words if entry.matches_case else [word.casefold() for word in words]
+            if any(row[0] == term and row[1].matches_case == entry.matches_case for row in rows):
                 raise ValueError(
                     f"The glossary has two entries for {form!r}: join them, with | between the "
                     "forms."
                 )
-            rows.append((words, entry))
+            rows.append((term, entry))
             # The longest first, and of one length the exact ones.
             rows.sort(key=lambda row: (-len(row[0]), not row[1].matches_case))
 
@@ -110,7 +111,7 @@ class Glossary:
         for term, entry in self._by_word.get(folded[i], ()):
             size = len(term)
             text = words if entry.matches_case else folded
-            if text[i : i + size] == _compared(term, entry):
+            if text[i : i + size] == term:
                 return size, entry
         return None
 
@@ -162,11 +163,6 @@ def _entry_of_line(line):
         )
     source, target, case = [*columns, "", ""][:3]
     return Entry(_forms(source), _forms(target), case == _CASE)
-
-
-def _compared(words, entry):
-    """The words of a term, as they are compared with those of a text."""
-    return words if entry.matches_case else [word.casefold() for word in words]
 
 
 def _entry(source, target=None, matches_case=False):
