@@ -57,7 +57,7 @@ def check_layers(model, format, known=()):
             f"The model has LoRA adapters, which {format} does not know here; export what "
             "kformer.training.merge_lora makes of it."
         )
-    variants = variants_of(model.get_config(), known)
+    variants = variants_of(model.config.to_dict(), known)
     if variants:
         raise ValueError(
             f"The model has {', '.join(variants)}, which {format} does not know here; export a "

@@ -390,7 +390,7 @@ def variants_of(config, known=()):
     empty.
 
     Args:
-        config: dict. The result of `Transformer.get_config`.
+        config: dict. The options of a `Transformer`, as `TransformerConfig.to_dict` returns them.
         known: tuple, default `()`. Values of options that the caller supports, such as `("rope",)`.
 
     Returns:
