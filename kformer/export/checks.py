@@ -37,7 +37,7 @@ def check_installed(format):
         )
 
 
-def check_layers(model, format, known=()):
+def check_layers(model, format, known=(), remedy="Export a SavedModel."):
     """Refuses a model that other programs cannot run: of an architecture that they do not know, or
     with layers whose weights are not plain numbers.
 
@@ -46,6 +46,7 @@ def check_layers(model, format, known=()):
         format: str. The format's name in error messages.
         known: tuple of str, default empty. Position encodings beyond the paper's that the format
             has, as in `variants_of`.
+        remedy: str. The sentence that ends the refusal of an architecture.
 
     Raises:
         ValueError: an option of the model is not one of the paper's Transformer, the model has
@@ -60,8 +61,7 @@ def check_layers(model, format, known=()):
     variants = variants_of(model.config.to_dict(), known)
     if variants:
         raise ValueError(
-            f"The model has {', '.join(variants)}, which {format} does not know here; export a "
-            "SavedModel."
+            f"The model has {', '.join(variants)}, which {format} does not know here. {remedy}"
         )
     for layer in layers_inside(model):
         if getattr(layer, "quantization_mode", None):

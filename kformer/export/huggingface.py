@@ -110,7 +110,7 @@ def check_model(model):
             "The format hf holds kformer's Transformer alone, but the model is a "
             f"{type(model).__name__}."
         )
-    check_layers(model, "the format hf")
+    check_layers(model, "the format hf", remedy=_remedy())
     config = model.get_config()
     reasons = {
         "position_encoding": config["position_encoding"] not in ("sinusoidal", "sinusoidal_halves"),
@@ -135,8 +135,8 @@ def check_model(model):
 
 def _remedy():
     return (
-        f"A training with {named('made_for')}=transformers chooses a model that fits; this one "
-        "goes to saved_model, ctranslate2 and onnx."
+        f"A training with {named('made_for')}=transformers chooses a model that fits; export this "
+        "one as a SavedModel."
     )
 
 

@@ -234,11 +234,12 @@ def _check_end(stored, given, path):
     for name in ("epochs", "steps"):
         began = stored.get(name)
         if given.get(name, began) != began:
-            stays = f"there is no limit of {name}" if began is None else f"{name} stays {began}"
+            former = f"with {named(name)}={began}" if began else f"without {named(name)}"
             raise ValueError(
-                f"The learning rate of the training in {path} falls to 0 at its end, so {stays}: "
-                "leave the option out, or train the finished model further by "
-                f"{named('start_from')}. (With {named('cooldown')} 0 the length can be changed.)"
+                f"The training in {path} began {former}, and its learning rate falls to 0 at its "
+                f"end, so {named(name)}={given[name]} cannot move that: leave the option out, or "
+                f"train the finished model further with {named('start_from')}. (A training with "
+                f"{named('cooldown')} 0 can be made longer.)"
             )
 
 

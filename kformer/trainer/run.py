@@ -357,10 +357,13 @@ def _fit(path, ready, hosts, own_folder, report, show_progress):
     best = best_model(path, hosts, measure, options.patience or None, validations)
     is_over = state is not None and state.step >= total_steps
     if is_over:
-        report(
-            f"The training has reached its end, step {total_steps:,}, already: give more epochs or "
-            "steps to go on."
+        # The learning rate of a cooldown has come to 0, so no more steps can follow.
+        remedy = (
+            f"train the model further in another folder, with {named('start_from')}={path}"
+            if options.cooldown
+            else "give more epochs or steps to go on"
         )
+        report(f"The training has reached its end, step {total_steps:,}, already: {remedy}.")
     steps = options.steps
     if best.has_waited:
         steps = total_steps = state.step

@@ -214,6 +214,7 @@ class Sub(kformer.Transformer):
     ("settings", "message"),
     [
         ({"position_encoding": "learned"}, "position_encoding='learned'"),
+        ({"position_encoding": "rope"}, "position_encoding='rope'"),
         ({"position_encoding": None}, "position_encoding=None"),
         ({"normalize_embeddings": True}, "normalize_embeddings=True"),
         ({"layer_norm_epsilon": 1e-6}, "layer_norm_epsilon=1e-06"),
@@ -227,6 +228,7 @@ class Sub(kformer.Transformer):
 def test_what_the_format_cannot_hold(make_translator, tmp_path, settings, message):
     with pytest.raises(ValueError, match=message) as caught:
         make_translator(**settings).export(tmp_path / "folder", format="hf")
+    assert "made_for=transformers chooses a model that fits" in str(caught.value)
     assert "\n" not in str(caught.value) and not list(tmp_path.iterdir())
 
 

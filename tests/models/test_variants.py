@@ -135,7 +135,7 @@ def test_programs_that_do_not_know_it_refuse_it(tiny_transformer, name):
     model = tiny_transformer(**VARIANTS[name])
     # The fast decoder, CTranslate2 and ONNX know rotary positions; Marian and BART do not.
     assert (why_not_fast(model) is None) == (name == "rope" and has_fast_ops())
-    with pytest.raises(ValueError, match="does not know here; export a SavedModel") as error:
+    with pytest.raises(ValueError, match="does not know here. Export a SavedModel") as error:
         check_layers(model, "ONNX")
     option, value = list(VARIANTS[name].items())[0]
     assert f"{option}={value!r}" in str(error.value)

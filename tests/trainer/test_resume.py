@@ -34,7 +34,7 @@ def test_only_the_end_may_change_when_a_training_goes_on():
         )
     with pytest.raises(
         ValueError,
-        match="falls to 0 at its end, so there is no limit of epochs: leave the option out",
+        match="began without epochs, .* so epochs=5 cannot move that: leave the option out",
     ):
         resume_options({**settled, "epochs": None}, {"epochs": 5}, "run")
     with pytest.raises(
