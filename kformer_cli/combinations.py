@@ -64,7 +64,7 @@ def _check_files(options):
         unused = None if name != "valid_every" else default_of(name)
         if options.valid_source is None and getattr(options, name) not in (None, unused):
             raise ValueError(
-                f"{named(name)} is about the validation: give {named('valid_source')} and "
+                f"{named(name)} needs a validation set: give {named('valid_source')} and "
                 f"{named('valid_target')}, or leave it out."
             )
     if options.log_dir is not None and importlib.util.find_spec("tensorboard") is None:

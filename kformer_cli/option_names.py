@@ -9,8 +9,7 @@ import contextvars
 from kformer_cli.declarations import TRAINING
 from kformer_cli.serving_options import SERVING
 
-# Name in Python: name on the command line. Of the options that are no options of a training, those
-# that messages name; a test compares them with the commands.
+# Options beside those of a training that messages name; a test compares them with the commands.
 _OTHERS = (
     "beam_size length_penalty length_ratio length_offset repetition_penalty no_repeat_ngram_size "
     "max_text_bytes n_best early_stopping shortlist temperature top_k top_p source_language "

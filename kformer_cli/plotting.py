@@ -17,7 +17,7 @@ plot = typer.Typer(
     cls=Group,
     no_args_is_help=True,
     help="Plot attention maps, training curves, positions, or time against length. Needs "
-    "Matplotlib: pip install kformer\\[plots].",
+    'Matplotlib: pip install "kformer\\[plots]".',
 )
 Output = Annotated[
     pathlib.Path, option("--output", metavar="FILE", help="The picture: .png, .svg or .pdf.")

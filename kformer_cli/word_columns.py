@@ -24,7 +24,8 @@ WORDS = {
         ),
     ],
 }
-# With these a line has several translations, is taken apart, or is translated elsewhere.
+# Options that exclude columns about words: a line has several translations with them, is split, or
+# is translated in another process.
 _WITHOUT_WORDS = ("alternatives", "workers", "document", "split", "glossary")
 
 

@@ -12,8 +12,10 @@ import urllib.parse
 
 import nbformat
 import pytest
+import typer
 
 import kformer
+from kformer_cli.app import app
 from kformer_cli.main import describe
 from tests.prepared import add_what_is_mentioned, prepare
 
@@ -153,6 +155,12 @@ def built(name):
     if not (SITE / name).exists():
         pytest.skip("the site is not built: pip install '.[docs]' && python -m docs")
     return SITE / name
+
+
+@pytest.mark.any_backend
+def test_the_page_of_the_command_line_lists_every_command():
+    listed = re.findall(r"^\| `kformer (\w+)` \|", text_of(DOCS / "command-line.md"), re.MULTILINE)
+    assert sorted(listed) == sorted(typer.main.get_command(app).commands)
 
 
 @pytest.mark.any_backend

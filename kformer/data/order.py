@@ -37,7 +37,7 @@ def choose_batch_tokens(num_tokens):
         return tokens, "as is usual"
     less = f"less than the usual {USUAL_BATCH_TOKENS:,}"
     if num_tokens / tokens < 200:
-        return tokens, f"{less} and the least chosen, as the text is short"
+        return tokens, f"the minimum, and {less}, as the text is short"
     return tokens, f"{less}, so that an epoch still has at least 200 steps"
 
 

@@ -109,8 +109,8 @@ def _allocate(scores, left, fits, beam_size, most):
     exists = scores > IMPOSSIBLE
     is_in = ops.cast(ops.logical_and(is_in, exists[..., None]), "int32")
     rank = ops.sum(ops.cumsum(is_in, axis=1) * is_in, axis=2) - 1  # within the bank
-    # There may be more banks than beams: a candidate goes first that will score best, if the tokens
-    # that it lacks cost what they usually do, and if it has few betters in its bank.
+    # There may be more banks than beams. So candidates are ordered by their score, less the usual
+    # cost of the tokens that they lack and a cost of their rank within the bank.
     cost = _COST * ops.cast(left, "float32") - scores
     cost = cost + _NEXT_RANK * ops.cast(rank, "float32")
     cost = ops.where(fits, cost, cost + _NO_FIT)

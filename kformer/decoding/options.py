@@ -174,7 +174,7 @@ class SearchOptions:
         """Checks options that depend on each other."""
         if self.shortlist and not set(self.shortlist) - set(self.forbidden_ids):
             raise ValueError(
-                "The shortlist holds forbidden tokens alone; give tokens that may be generated."
+                "All tokens of the shortlist are forbidden: give some that may be generated."
             )
         most = self.max_length + (self.mode == "huggingface" and not self.forced_end)
         if self.min_length > most:

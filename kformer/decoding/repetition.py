@@ -86,7 +86,7 @@ class Repetition:
         """
         others = self.ngram_size - 1
         windows = ops.shape(history)[1]
-        # So that each token ends a window, and a history of few tokens has the last ones, too.
+        # Padded on the left, so that every token ends a window, also in a short history.
         padded = ops.pad(history, ((0, 0), (others, 0)), constant_values=NO_TOKEN)
         last = take(padded, length + ops.arange(others, dtype="int32"), axis=1)  # [R, n - 1]
         is_repeated = ops.ones_like(history, dtype="bool")
@@ -126,8 +126,7 @@ def _change(scores, tokens, is_meant, change):
     """
     rows, size = ops.shape(tokens)
     is_meant = ops.logical_and(is_meant, ops.logical_and(tokens >= 0, tokens < scores.shape[-1]))
-    # What is not meant writes to token 0 what that gets anyway, so that all that write to a score
-    # write the same.
+    # Masked entries write token 0's own value, so that all writes to one score agree.
     tokens = ops.where(is_meant, tokens, 0)
     is_first = ops.logical_and(is_meant, tokens == 0)
     is_meant = ops.logical_or(is_meant, ops.any(is_first, axis=1, keepdims=True))

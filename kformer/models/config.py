@@ -412,8 +412,8 @@ def check_packing(options):
     """
     for name, value in _fields_with("unpackable", Architecture, options):
         raise ValueError(
-            f"A model with {name}={value!r} cannot keep apart the sequences of packed rows: give "
-            "it rows of one, or other attention."
+            f"A model with {name}={value!r} cannot keep apart the sequences of packed rows: use "
+            "packed=False, or full attention."
         )
 
 

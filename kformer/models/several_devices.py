@@ -34,10 +34,10 @@ def check_devices(model, datasets):
     if any(getattr(optimizer, name) for name in ("clipnorm", "global_clipnorm", "clipvalue")):
         raise ValueError(
             f"On TensorFlow Keras clips the gradient of each of the {count} devices by itself, "
-            "which is another training: train without clipping, on one device or on JAX."
+            "which changes the result: train without clipping, on one device, or on JAX."
         )
     if optimizer.gradient_accumulation_steps:
         raise ValueError(
             "On TensorFlow Keras cannot accumulate gradients on several devices: train without "
-            "accumulation, on one device or on JAX."
+            "accumulation, on one device, or on JAX."
         )

@@ -1,6 +1,6 @@
 """Plots: attention maps, position encodings, training curves, time against length.
 
-They need Matplotlib (`pip install kformer[plots]`). Every function whose name begins with `plot`
+They need Matplotlib (`pip install "kformer[plots]"`). Every function whose name begins with `plot`
 returns a `matplotlib.figure.Figure`, which notebooks show and `save` writes. Matplotlib's global
 state does not change.
 """

@@ -34,7 +34,7 @@ def matplotlib_figure(width, height):
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ImportError("Plots need Matplotlib: pip install kformer[plots].") from None
+        raise ImportError('Plots need Matplotlib: pip install "kformer[plots]".') from None
     figure = Figure(figsize=(width, height), layout="constrained")
     # IPython draws figures by itself only after pyplot has made one.
     figure._repr_png_ = functools.partial(_png, figure)
@@ -114,7 +114,7 @@ def font_families(texts):
     if missing:
         signs = "".join(sorted(map(chr, missing))[:8])
         warnings.warn(
-            f"No font here has {signs!r}, which become boxes: pip install kformer[cjk].",
+            f'No font here has {signs!r}, which become boxes: pip install "kformer[cjk]".',
             stacklevel=3,
         )
     return families

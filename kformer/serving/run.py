@@ -57,7 +57,9 @@ def _check_packages(settings):
         needed |= {"grpc", "tensorflow_serving"}
     missing = [name for name in sorted(needed) if importlib.util.find_spec(name) is None]
     if missing:
-        raise ImportError(f"A server needs {', '.join(missing)}: run `pip install kformer[serve]`.")
+        raise ImportError(
+            f'A server needs {", ".join(missing)}: run `pip install "kformer[serve]"`.'
+        )
 
 
 def bind(host, port):

@@ -227,7 +227,7 @@ def read_config(path):
     try:
         import yaml
     except ImportError as error:
-        raise ImportError("A configuration needs PyYAML: pip install kformer[serve].") from error
+        raise ImportError('A configuration needs PyYAML: pip install "kformer[serve]".') from error
     path = pathlib.Path(path)
     with open(path, "rb") as file:
         content = file.read(_MOST_CONFIG_BYTES)

@@ -24,7 +24,8 @@ from kformer_cli.declared_option import (
 from kformer_cli.wording import counted
 
 FEW_PAIRS, MANY_PAIRS = 200_000, 2_000_000
-# From fewer pairs a new model does not learn to translate other sentences.
+# From fewer pairs a new model does not learn to translate other sentences at all; for usable
+# translations it needs ten times as many.
 FEWEST_PAIRS = 1000
 # After so many validations without improvement a better one is unlikely. With a small corpus the
 # validations follow each other quickly, so they must span a number of steps too.
@@ -204,8 +205,8 @@ def settle_course(options, facts):
         what = "BLEU" if options.select == "bleu" else "negative log-likelihood"
         what = f"mean {what} of both sets" if options.general_valid_source else what
         patience, reason = choose_patience(facts.steps_per_epoch, options.valid_every)
-        sentence = f"stopping: before that end, if {patience} validations in a row bring no better "
-        settings.choose("patience", patience, f"{sentence}{what}{reason}")
+        sentence = f"stopping: early, after {patience} validations in a row without a better {what}"
+        settings.choose("patience", patience, f"{sentence}{reason}")
     total_steps = count_steps(settings["steps"], settings["epochs"], facts.steps_per_epoch)
     _choose_average(settings, facts.is_new, total_steps)
     total_updates = max(1, total_steps // options.accumulate)
@@ -298,8 +299,8 @@ def warn_of_few_pairs(num_pairs):
         return None
     pairs = f"{num_pairs:,} pairs" if num_pairs > 1 else "one pair"
     return (
-        f"warning: {pairs} teach a new model to translate nothing else: some 10,000 are the fewest "
-        "that do"
+        f"warning: {pairs} {'are' if num_pairs > 1 else 'is'} too little for a new model, which "
+        "will know these by heart and translate nothing else: it needs some 10,000"
     )
 
 
@@ -365,7 +366,7 @@ def choose_patience(steps_per_epoch, valid_every):
     patience = max(PATIENCE, math.ceil(PATIENT_STEPS / (steps_per_epoch * valid_every)))
     if patience == PATIENCE:
         return patience, ""
-    return patience, f": those of {PATIENT_STEPS:,} steps, as an epoch has so few"
+    return patience, f" (at least {PATIENT_STEPS:,} steps, as an epoch has few)"
 
 
 def choose_warmup(total_steps):

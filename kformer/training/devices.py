@@ -171,7 +171,7 @@ def check_updates(options):
     if default_of("clip_norm") if options.clip_norm is None else options.clip_norm:
         raise ValueError(
             f"On TensorFlow Keras clips the gradient of each of the {count} devices by itself, "
-            f"which is another training: give {named('clip_norm')}=0, or train on one device or "
+            f"which changes the result: give {named('clip_norm')}=0, or train on one device or "
             "with the backend jax."
         )
     if (options.accumulate or 1) > 1:

@@ -9,7 +9,7 @@
 # on every backend" goes.
 #
 # **Time.** About a minute on a CPU core. It needs all three libraries:
-# `pip install "kformer[jax,torch,plots]"`.
+# `pip install ".[jax,torch,plots]"`.
 
 # %% [markdown] lang="zh"
 # # 一个模型，三种后端
@@ -19,7 +19,7 @@
 #
 # **适合谁。** 训练用一种框架、部署用另一种的人；想知道“各后端结果一致”到底能一致到什么程度的人。
 #
-# **用时。** 一个 CPU 核上约一分钟。三个库都要装：`pip install "kformer[jax,torch,plots]"`。
+# **用时。** 一个 CPU 核上约一分钟。三个库都要装：`pip install ".[jax,torch,plots]"`。
 
 # %%
 import json

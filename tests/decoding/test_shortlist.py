@@ -187,7 +187,7 @@ def test_errors_name_the_wrong_list():
         (lambda: SearchOptions(shortlist=[5, -1]), "shortlist must be a list of token ids"),
         (
             lambda: SearchOptions(shortlist=[5], forbidden_ids=[5]),
-            "shortlist holds forbidden tokens alone",
+            "All tokens of the shortlist are forbidden",
         ),
     ):
         with pytest.raises((TypeError, ValueError), match=words):

@@ -405,7 +405,7 @@ def test_a_mistake_leaves_nothing_behind(tmp_path):
         ),
         (
             {"valid_source": None, "valid_target": None, "valid_every": 2},
-            "valid_every is about the validation",
+            "valid_every needs a validation set",
         ),
     ):
         with pytest.raises(ValueError, match=message):

@@ -139,7 +139,7 @@ def test_the_course_is_settled_by_the_steps_of_an_epoch():
     }
     beginnings = {
         "epochs": "length: 30 epochs, 7,620 steps: more",
-        "patience": "stopping: before that end, if 10",
+        "patience": "stopping: early, after 10",
         "ema": "average: ",
         "learning_rate": "learning rate: up to 0.005 at step 1,524",
     }
@@ -159,7 +159,7 @@ def test_the_course_is_settled_by_the_steps_of_an_epoch():
     few = settle_course(
         dataclasses.replace(options, valid_every=2), CourseFacts(8, 128, is_validated=True)
     )
-    assert few.options.patience == 63 and "those of 1,000 steps" in few.reasons["patience"]
+    assert few.options.patience == 63 and "at least 1,000 steps" in few.reasons["patience"]
     # What is given is neither changed nor explained.
     given = {"steps": 40, "patience": 0, "ema": 0.0, "warmup_steps": 9, "learning_rate": 0.1}
     given = dataclasses.replace(options, **given)

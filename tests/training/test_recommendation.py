@@ -100,7 +100,7 @@ def test_what_is_given_is_kept_and_what_cannot_be_given_is_named(texts, tiny_tra
     settings = {"preset": "small", "epochs": 3, "dropout": 0.2, "batch_tokens": 256}
     assert {**recipe.settings, **settings, "word_dropout": 0.1} == recipe.settings
     assert "dropout" not in recipe.reasons and "validation_data" not in recipe.fit
-    assert str(recipe).startswith("warning: 600 pairs teach a new model to translate nothing else")
+    assert str(recipe).startswith("warning: 600 pairs are too little for a new model")
     further = kformer.training.recommend(train, model=tiny_transformer())
     assert further.model == {} and further.settings["ema"] == 0.0
     assert "a tenth of a new model's rate" in str(further)

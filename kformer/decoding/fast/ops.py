@@ -12,9 +12,9 @@ of a shortlist, P positions.
 
 import abc
 
-# int8 products: the integer that stands for the largest number of a matrix's column, and of a row
-# of activations where the CPU is exact with 8 bits; that of such a row on another CPU, in 7 bits;
-# and the length of the product that tries the CPU.
+# int8 products. The largest number of a matrix's column, or of a row of activations, becomes
+# HIGHEST. On a CPU whose products are not exact with 8 bits, that of activations becomes
+# HIGHEST_OF_7_BITS. A product of PROBE_LENGTH numbers finds out which CPU it is.
 HIGHEST, HIGHEST_OF_7_BITS, PROBE_LENGTH = 127, 63, 64
 
 

@@ -43,7 +43,7 @@ def _pyarrow():
         import pyarrow.parquet
     except ImportError as error:
         raise ImportError(
-            f"Parquet and .zst need pyarrow ({error}): run `pip install 'kformer[serve]'`."
+            f'Parquet and .zst need pyarrow ({error}): run `pip install "kformer[serve]"`.'
         ) from error
     return pyarrow
 
