@@ -62,3 +62,12 @@ def normalize(norm, x):
     variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
     scale = ops.rsqrt(variance + norm.epsilon) * ops.cast(norm.gamma, "float32")
     return ops.cast(centered * scale + ops.cast(norm.beta, "float32"), dtype)
+
+
+def unit_vectors(x):
+    """Float32 vectors of length 1 in the direction of `x`, of shape `[..., K]`.
+
+    A vector of zeros stays zeros, with a gradient of 0: that of `keras.ops.normalize` is NaN there.
+    """
+    x = ops.cast(x, "float32")
+    return x * ops.rsqrt(ops.maximum(ops.sum(ops.square(x), axis=-1, keepdims=True), 1e-12))

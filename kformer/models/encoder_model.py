@@ -5,6 +5,7 @@ from keras import ops
 
 from kformer.layers import Dropout, padding_mask
 from kformer.layers.counter_hash import derive_seed
+from kformer.layers.normalization import unit_vectors
 from kformer.models.config import EncoderConfig
 from kformer.models.config_fields import takes
 from kformer.models.sequence_model import SequenceModel
@@ -158,7 +159,7 @@ def _head(config, policy, x, mask):
             config.num_outputs, kernel_initializer=initializer, dtype="float32", name="head"
         )(x)
     if config.head == "embedding":
-        x = keras.layers.UnitNormalization(dtype="float32", name="unit_length")(x)
+        x = unit_vectors(x)
     return x
 
 
@@ -193,6 +194,12 @@ class EncoderNetwork:
         return self.stack(x, {"padding_mask": mask}, training=training, record=record), mask
 
 
+def _vectors_of_rows(encoder, ids):
+    """The embeddings `[B, K]` of rows `[B, S]`, with zeros for rows of padding."""
+    is_text = ops.any(padding_mask(ids, encoder.pad_id), axis=1, keepdims=True)
+    return encoder({"token_ids": ids}) * ops.cast(is_text, "float32")
+
+
 @keras.saving.register_keras_serializable(package="kformer")
 class DualEncoder(keras.Model):
     """Embeds both texts of each pair with one encoder, to train retrieval.
@@ -212,7 +219,8 @@ class DualEncoder(keras.Model):
         training: bool, default `None`. Whether dropout is applied.
 
     Returns:
-        Float tensor `[B, 2, K]`: vectors of length 1 for source and target.
+        Float tensor `[B, 2, K]`: vectors of length 1 for source and target. Those of a row of
+        padding are zeros, which `ContrastiveLoss` and `RetrievalAccuracy` do not count.
 
     Raises:
         ValueError: the encoder has another head.
@@ -235,9 +243,33 @@ class DualEncoder(keras.Model):
             side: keras.Input((None,), dtype="int32", name=side)
             for side in ("source_ids", "target_ids")
         }
-        vectors = [encoder({"token_ids": ids}) for ids in inputs.values()]
+        vectors = [_vectors_of_rows(encoder, ids) for ids in inputs.values()]
         super().__init__(inputs=inputs, outputs=ops.stack(vectors, axis=1), name=name, **kwargs)
         self.encoder = encoder
+
+    def fit(self, x=None, *args, **kwargs):
+        """Trains the model, as `keras.Model.fit` does.
+
+        A `ParallelDataset` is read in its own order, which is already shuffled and can be resumed.
+
+        Args:
+            x: `kformer.data.ParallelDataset`, or data as for `keras.Model.fit`, default `None`.
+            *args, **kwargs: further arguments of `keras.Model.fit`.
+
+        Returns:
+            `keras.callbacks.History`.
+
+        Raises:
+            ValueError: packed data, whose rows have several pairs.
+        """
+        if getattr(getattr(x, "dataset", x), "packed", False):
+            raise ValueError(
+                "A DualEncoder embeds each row as one text, but packed=True puts several pairs "
+                "into a row: make the data with packed=False."
+            )
+        if getattr(x, "is_ordered", False):
+            kwargs["shuffle"] = False
+        return super().fit(x, *args, **kwargs)
 
     def get_config(self):
         encoder = keras.saving.serialize_keras_object(self.encoder)

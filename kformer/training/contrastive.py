@@ -3,6 +3,11 @@
 import keras
 from keras import ops
 
+from kformer.layers.normalization import unit_vectors
+
+# Added to the cosines with rows of padding, which so have no part in a sum of exponentials.
+_HIDDEN = -1e9
+
 
 @keras.saving.register_keras_serializable(package="kformer")
 class ContrastiveLoss(keras.losses.Loss):
@@ -20,7 +25,8 @@ class ContrastiveLoss(keras.losses.Loss):
     Call arguments:
         y_true: ignored.
         y_pred: float tensor `[B, 2, K]`. The embeddings of both sides, as
-            `kformer.models.DualEncoder` returns them.
+            `kformer.models.DualEncoder` returns them. Zeros are a row of padding, which fills up a
+            batch: it is no wrong answer, and the mean is that of the other rows.
 
     Raises:
         ValueError: the temperature is not above 0.
@@ -45,9 +51,16 @@ class ContrastiveLoss(keras.losses.Loss):
         self.temperature = temperature
 
     def call(self, y_true, y_pred):
+        is_pair = real_pairs(y_pred)
         cosines = pair_cosines(y_pred) / self.temperature
         partners = ops.diagonal(cosines)
-        return 0.5 * (ops.logsumexp(cosines, axis=1) + ops.logsumexp(cosines, axis=0)) - partners
+        hidden = ops.where(is_pair, 0.0, _HIDDEN)
+        targets = ops.logsumexp(cosines + hidden[None, :], axis=1)
+        sources = ops.logsumexp(cosines + hidden[:, None], axis=0)
+        losses = ops.where(is_pair, 0.5 * (targets + sources) - partners, 0.0)
+        # Keras takes the mean over all rows.
+        is_pair = ops.cast(is_pair, "float32")
+        return losses / ops.maximum(ops.mean(is_pair), keras.config.epsilon())
 
     def get_config(self):
         return {**super().get_config(), "temperature": self.temperature}
@@ -63,7 +76,8 @@ class RetrievalAccuracy(keras.metrics.Mean):
 
     Call arguments:
         y_true: ignored.
-        y_pred: float tensor `[B, 2, K]`. The embeddings of both sides.
+        y_pred: float tensor `[B, 2, K]`. The embeddings of both sides. Zeros are a row of padding,
+            which is not counted.
 
     Example:
     ```python
@@ -77,7 +91,8 @@ class RetrievalAccuracy(keras.metrics.Mean):
         super().__init__(name=name, **kwargs)
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        cosines = pair_cosines(y_pred)
+        is_pair = real_pairs(y_pred)
+        cosines = ops.where(is_pair[None, :], pair_cosines(y_pred), -2.0)
         # Not with argmax, which would favour the first pair if all embeddings are equal.
         is_best = ops.equal(ops.diagonal(cosines), ops.max(cosines, axis=1))
         is_alone = ops.equal(
@@ -87,11 +102,18 @@ class RetrievalAccuracy(keras.metrics.Mean):
             ),
             1,
         )
-        super().update_state(ops.cast(ops.logical_and(is_best, is_alone), "float32"), sample_weight)
+        weight = ops.cast(is_pair, "float32")
+        if sample_weight is not None:
+            weight = weight * ops.cast(sample_weight, "float32")
+        super().update_state(ops.cast(ops.logical_and(is_best, is_alone), "float32"), weight)
 
 
 def pair_cosines(pairs):
     """The cosines of every source with every target: `[B, 2, K]` -> float32 `[B, B]`."""
-
-    pairs = ops.normalize(ops.cast(pairs, "float32"), axis=-1)
+    pairs = unit_vectors(pairs)
     return ops.matmul(pairs[:, 0], ops.transpose(pairs[:, 1]))
+
+
+def real_pairs(pairs):
+    """Which rows of `[B, 2, K]` are pairs, and not padding: boolean `[B]`."""
+    return ops.any(pairs != 0, axis=(1, 2))

@@ -10,6 +10,7 @@ import kformer
 from kformer.models import DualEncoder, Pooling, TransformerEncoder
 from kformer.training import ContrastiveLoss, RetrievalAccuracy
 from tests.peers import to_numpy, torch_encoder
+from tests.trainer.test_run import write_pairs
 
 SIZES = {
     "num_layers": 2,
@@ -145,6 +146,50 @@ def test_the_contrastive_loss_is_its_formula(rng):
     metric = RetrievalAccuracy()
     metric.update_state(None, ops.ones((4, 2, 3)))
     assert float(metric.result()) == 0
+
+
+def test_rows_of_padding_are_no_pairs(rng):
+    encoder = TransformerEncoder(V, **SIZES, head="embedding", num_outputs=8)
+    encoder.get_layer("head").bias.assign(rng.normal(size=8))
+    model = DualEncoder(encoder)
+    ids = rng.integers(4, V, (4, 2, 5)).astype("int32")
+    filled = np.concatenate([ids, np.zeros((2, 2, 5), "int32")])
+    pairs, more = (
+        run_pairs(model, {"source_ids": rows[:, 0], "target_ids": rows[:, 1]})
+        for rows in (ids, filled)
+    )
+    np.testing.assert_allclose(more[:4], pairs, atol=1e-6)
+    assert not more[4:].any()
+    loss = ContrastiveLoss(0.2)
+    np.testing.assert_allclose(
+        float(loss(np.zeros(6), more)), float(loss(np.zeros(4), pairs)), rtol=1e-5
+    )
+    metrics = [RetrievalAccuracy(), RetrievalAccuracy()]
+    metrics[0].update_state(None, pairs)
+    metrics[1].update_state(None, more)
+    assert float(metrics[0].result()) == float(metrics[1].result())
+
+
+def run_pairs(model, data):
+    return to_numpy(model({name: ops.convert_to_tensor(ids) for name, ids in data.items()}))
+
+
+def test_pairs_are_trained_in_the_order_of_their_data(tmp_path):
+    texts = write_pairs(tmp_path)
+    sides = texts["train_source"], texts["train_target"]
+    tokenizer = kformer.Tokenizer.train(sides, vocabulary_size=380)
+    encoder = TransformerEncoder(tokenizer.vocabulary_size, **SIZES, head="embedding")
+    model = DualEncoder(encoder)
+    model.compile("sgd", ContrastiveLoss())
+    with pytest.raises(ValueError, match="make the data with packed=False"):
+        model.fit(kformer.data.ParallelDataset(*sides, tokenizer, packed=True, batch_tokens=256))
+    # Each batch has rows of padding.
+    data = kformer.data.ParallelDataset(*sides, tokenizer, batch_tokens=256, num_devices=8)
+    seen, batch_at = [], data.batch_at
+    data.batch_at = lambda step: seen.append(step) or batch_at(step)
+    history = model.fit(data, verbose=0).history
+    assert np.isfinite(history["loss"]).all() and seen[-len(data) :] == sorted(seen[-len(data) :])
+    assert all(np.isfinite(to_numpy(weight)).all() for weight in model.trainable_weights)
 
 
 @pytest.mark.any_backend
