@@ -50,6 +50,22 @@ def test_the_mean_of_runs(runs, tmp_path, capfd):
     assert load_run(output)[2]["averaged_runs"] == ["a", "b"]
 
 
+def test_the_mean_has_the_weights_of_frozen_layers(tmp_path):
+    """Each run may have frozen other layers; the lists of trainable weights do not correspond."""
+    paths, found = [], []
+    for index in range(2):
+        model, tokenizer, _ = load_run(RUN)
+        for weight in model.trainable_variables:
+            weight.assign(weight + 0.1 * (index + 1))
+        found.append([ops.convert_to_numpy(weight) for weight in model.weights])
+        stack = (model.network.encoder_layers, model.network.decoder_layers)[index]
+        stack[0].trainable = False
+        paths.append(save_run(tmp_path / str(index), model, tokenizer))
+    model, *_ = average_runs(paths)
+    for weight, *parts in zip(model.weights, *found, strict=True):
+        np.testing.assert_allclose(ops.convert_to_numpy(weight), np.mean(parts, axis=0), atol=1e-6)
+
+
 def test_runs_without_a_mean_are_refused(runs, tmp_path, capfd):
     paths, _ = runs
     model, tokenizer, _ = load_run(RUN)
