@@ -3,6 +3,7 @@
 import shutil
 
 import keras
+import numpy as np
 
 from kformer.evaluation.callback import TranslationQuality
 from kformer.text import Tokenizer
@@ -13,6 +14,7 @@ from kformer.training.callbacks.general_validation import GeneralValidation
 from kformer.training.callbacks.history import StepHistory
 from kformer.training.callbacks.tensorboard import TensorBoardLog
 from kformer.utils.backend import devices_in_use
+from kformer_cli.option_names import named
 
 
 class _UnsavedCheckpoint(Checkpoint):
@@ -38,6 +40,40 @@ class _StepByStep(keras.callbacks.Callback):
 
     def on_test_batch_end(self, batch, logs=None):
         pass  # Keras looks whether there is such a method.
+
+
+class _Divergence(keras.callbacks.Callback):
+    """Ends a training whose weights are no numbers any more, before they are saved.
+
+    Args:
+        history: `StepHistory`. Its rows are written first.
+        options: `TrainOptions`, settled.
+
+    Raises:
+        ValueError: the weights have NaN or infinite values.
+    """
+
+    def __init__(self, history, options):
+        super().__init__()
+        self._history, self._options = history, options
+
+    def on_train_batch_end(self, batch, logs=None):
+        # The loss of one batch may be no number without harm: loss scaling leaves its update out.
+        if np.isfinite(logs["batch_loss"]) or _are_finite(self.model.trainable_variables):
+            return
+        self._history.write()
+        remedy = f"a {named('learning_rate')} below {self._options.learning_rate:g}"
+        if self._options.lora_rank:
+            remedy += f", or a {named('lora_alpha')} below {self._options.lora_alpha:g}"
+        raise ValueError(
+            f"The training diverged: at step {self._history.step:,} the loss is "
+            f"{float(logs['batch_loss'])}, and the weights are no numbers any more. Begin a new "
+            f"training with {remedy}."
+        )
+
+
+def _are_finite(variables):
+    return all(np.isfinite(keras.ops.convert_to_numpy(value)).all() for value in variables)
 
 
 def best_model(path, hosts, *arguments):
@@ -86,7 +122,7 @@ def training_callbacks(path, ready, best, hosts, own_folder, general):
             "seed": train.seed,
         },
     )
-    callbacks = [history, best, checkpoint]
+    callbacks = [history, _Divergence(history, options), best, checkpoint]
     if devices_in_use() > 1:
         callbacks.insert(0, _StepByStep())
     log_dir = options.log_dir if is_first else None

@@ -156,6 +156,20 @@ def test_the_length_of_a_training_with_a_cooldown_is_settled(tmp_path):
     assert sentence.endswith(f"train the model further in another folder, with start_from={path}.")
 
 
+def test_a_training_that_diverges_ends_with_a_sentence(tmp_path):
+    texts = write_pairs(tmp_path)
+    start = write_small_run(tmp_path / "small", [texts["train_source"], texts["train_target"]])
+    options = {**texts, "start_from": start, "batch_tokens": 512, "max_shapes": 1, "steps": 8}
+    for wrong, words in (
+        ({"learning_rate": 1e30}, r"with a learning_rate below 1e\+30\.$"),
+        ({"lora_rank": 2, "lora_alpha": 1e38}, r"or a lora_alpha below 1e\+38\.$"),
+    ):
+        run = tmp_path / next(iter(wrong))
+        with pytest.raises(ValueError, match=f"^The training diverged: at step .*{words}"):
+            train_run(run, **options, **wrong, **QUIET)
+        assert not np.isfinite(float(losses_of(run)[-1])) and not (run / "model.keras").exists()
+
+
 @pytest.mark.any_backend(quickest="torch")
 def test_a_training_further_may_have_another_dropout(tmp_path):
     options = {
