@@ -7,7 +7,7 @@ import numpy as np
 
 from kformer.evaluation.callback import TranslationQuality
 from kformer.text import Tokenizer
-from kformer.trainer.data import validation_lines
+from kformer.trainer.data import data_of, validation_lines
 from kformer.training.callbacks.best_model import BestModel
 from kformer.training.callbacks.checkpoint import Checkpoint
 from kformer.training.callbacks.general_validation import GeneralValidation
@@ -116,11 +116,7 @@ def training_callbacks(path, ready, best, hosts, own_folder, general):
         keep=options.keep,
         resume_from=state,
         history=history,
-        data={
-            "corpus": train.corpus.folder.name,
-            "batch_tokens": train.batch_tokens,
-            "seed": train.seed,
-        },
+        data=data_of(train, ready.valid, ready.general),
     )
     callbacks = [history, _Divergence(history, options), best, checkpoint]
     if devices_in_use() > 1:

@@ -116,24 +116,52 @@ def check_teachers(options, teachers, tokenizer):
             )
 
 
-def check_same_batches(train, state, path):
-    """Checks that the batches are the same as at the beginning of the training.
+def data_of(train, valid, general):
+    """What a checkpoint keeps of the data, so that a training goes on with the same.
+
+    The name of the folder of a prepared text is a digest of its content.
 
     Args:
-        train: `ParallelDataset` of the training text.
+        train, valid, general: `ParallelDataset` of training, validation and general validation; the
+            last two may be `None`.
+
+    Returns:
+        dict.
+    """
+    sets = {"corpus": train, "validation": valid, "general_validation": general}
+    return {
+        "batch_tokens": train.batch_tokens,
+        "seed": train.seed,
+        **{name: data and data.corpus.folder.name for name, data in sets.items()},
+    }
+
+
+def check_same_data(datasets, state, path):
+    """Checks that the data is the same as at the beginning of the training.
+
+    Args:
+        datasets: the arguments of `data_of`.
         state: `TrainingState` of the checkpoint.
         path: `pathlib.Path` of the run directory.
 
     Raises:
-        ValueError: the checkpoint has another seed or batch size than the config of the run.
+        ValueError: the checkpoint has another seed or batch size than the config of the run, or was
+            validated on another set.
     """
-    for name in ("batch_tokens", "seed"):
-        began, now = state.data.get(name), getattr(train, name)
-        if began not in (None, now):
+    for name, now in data_of(*datasets).items():
+        began = state.data.get(name)
+        if began in (None, now):
+            continue
+        if name in ("batch_tokens", "seed"):
             raise ValueError(
                 f"The training in {path} began with {name}={began}, but its config.json now leads "
                 f"to {now}: restore config.json."
             )
+        what = name.replace("_", " ")
+        raise ValueError(
+            f"The {what} set in the files of {path} is not the one that its training began with, "
+            "so their values cannot be compared: put it back, or begin anew."
+        )
 
 
 def check_alignments(options):

@@ -27,7 +27,7 @@ from kformer.text import Tokenizer
 from kformer.trainer.callbacks import best_model, training_callbacks
 from kformer.trainer.data import (
     TextOfTraining,
-    check_same_batches,
+    check_same_data,
     check_teachers,
     count_pairs,
     load_teachers,
@@ -332,7 +332,7 @@ class _Setup:
         )
         datasets = text.datasets(self._settle(settle_text(options, facts)), teachers)
         if state is not None:
-            check_same_batches(datasets[0], state, self._path)
+            check_same_data(datasets, state, self._path)
         return datasets
 
     def _facts(self, state):

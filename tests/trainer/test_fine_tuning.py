@@ -1,6 +1,7 @@
 """Trainings that begin with a trained model: adapters, and general text beside the new one."""
 
 import csv
+import pathlib
 
 import numpy as np
 import pytest
@@ -99,6 +100,12 @@ def test_general_text_alone_is_resumed_and_known_again(tmp_path, files):
     alone = {name: value for name, value in settings.items() if name not in text}
     plain = train_run(tmp_path / "plain", epochs=1, **alone, **QUIET)
     assert losses_of(plain.path) != losses_of(whole.path)[: plain.steps]
+    valid = pathlib.Path(files["valid_source"])
+    former = valid.read_text(encoding="utf-8")
+    valid.write_text(former.replace("a", "e"), encoding="utf-8")
+    with pytest.raises(ValueError, match="The validation set in the files of .* is not the one"):
+        train_run(tmp_path / "parts", resume=True, epochs=3, **QUIET)
+    valid.write_text(former, encoding="utf-8")
     with open(general["general_source"], "a", encoding="utf-8") as file:
         file.write("one more\n")
     with open(general["general_target"], "a", encoding="utf-8") as file:
