@@ -38,8 +38,9 @@ class Translator(GivenTranslations, DocumentMethods):
         config: dict of JSON values, default `None`. `save` writes it, too, such as how the model
             was trained.
         dtype: str, default `None`. How matrices are multiplied on TensorFlow and PyTorch:
-            "bfloat16" or "int8", with rounded copies of the weights, which are made once; `None` or
-            "float32" for the weights themselves, which `score` and `attention` always use.
+            "bfloat16" or "int8", with rounded copies of the matrices, which are made once: after a
+            change of the model's weights make a new translator. `None` or "float32" for the weights
+            themselves, which `score` and `attention` always use.
 
     Call arguments:
         texts: list of str, or one str. For one str, `terms` and `forbidden_terms` are its terms,

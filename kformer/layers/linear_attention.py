@@ -14,8 +14,8 @@ from kformer.layers.relative_positions import distances
 
 # Tokens per chunk: full attention within a chunk, sums for the chunks before it.
 _CHUNK = 64
-# Smaller than any sum over at least one key, since features are positive.
-_EPSILON = 1e-9
+# Features are positive, so the sum over at least one key is above 0, but it may be very small.
+_EPSILON = 1e-20
 
 
 def features(x):

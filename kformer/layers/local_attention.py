@@ -246,7 +246,7 @@ def _of_band(mask, query_positions, key_positions):
     queries = (
         ops.maximum(query_positions, 0) if mask.shape[2] != 1 else ops.zeros_like(query_positions)
     )
-    keys = ops.maximum(key_positions, 0)
+    keys = ops.maximum(key_positions, 0) if mask.shape[3] != 1 else ops.zeros_like(key_positions)
     lead, columns = list(ops.shape(mask)[:2]), ops.shape(mask)[3]
     flat = ops.reshape(mask, (*lead, -1))
     index = queries * columns + keys  # [C, W, X]

@@ -114,9 +114,10 @@ class PositionMixin:
 
     def position_vectors(self, length, hidden_dim, start_index, positions=None):
         """Position vectors `[T, D]`, or `[B, T, D]` for explicit positions."""
+        is_known = positions is None and isinstance(length, int) and isinstance(start_index, int)
         if positions is None:
             first = start_index + self.position_offset
-            end = first + length if isinstance(first, int) and isinstance(length, int) else 0
+            end = first + length if is_known else 0
             if self.position_encoding == "learned" and end > self.max_length:
                 raise ValueError(
                     f"A sequence of {end} tokens is longer than the {self.max_length} learned "
@@ -130,10 +131,10 @@ class PositionMixin:
             return sinusoidal_positions(
                 positions, hidden_dim, layout=_LAYOUTS[self.position_encoding]
             )
-        if len(positions.shape) == 1:
+        if is_known:
             return ops.take(self.position_embeddings, positions, axis=0)
-        # The values of explicit positions are known only inside a compiled step, which cannot
-        # raise an error: a position beyond the table gives NaN.
+        # A compiled step that alone knows the positions cannot raise an error: a position beyond
+        # the table gives NaN.
         vectors = ops.take(
             self.position_embeddings, ops.clip(positions, 0, self.max_length - 1), axis=0
         )

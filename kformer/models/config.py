@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kformer.layers.counter_hash import settled_seed
 from kformer.layers.positional_embedding import POSITION_ENCODINGS
 from kformer.models.config_fields import NOT_DEFAULT, option, other_default
-from kformer.utils.checks import check_choice, check_rate, check_whole
+from kformer.utils.checks import check_above_zero, check_choice, check_rate, check_whole
 
 # Positions that act within attention; the others are added to the embeddings.
 RELATIVE_POSITIONS = ("rope", "alibi", "t5")
@@ -118,7 +118,10 @@ class Architecture:
         variant=RELATIVE_POSITIONS,
     )
     rotary_base: float = option(
-        10_000.0, "`base` of `kformer.layers.rotate_positions`.", later=True
+        10_000.0,
+        "`base` of `kformer.layers.rotate_positions`.",
+        check=check_above_zero,
+        later=True,
     )
     rotary_interleaved: bool = option(
         False, "`interleaved` of `kformer.layers.rotate_positions`.", later=True

@@ -257,8 +257,7 @@ def _explained(message, corpus, vocabulary_size, side):
     if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         text = (
             f"{size} is too small for {corpus}, whose characters, bytes and special tokens need "
-            f"{match[1]} pieces; pass {name}={match[1]} or more, or a lower "
-            "character_coverage."
+            f"{match[1]} pieces; pass {name}={match[1]} or more."
         )
         return VocabularySizeError(text, int(match[1]), side)
     if "all_chars_count" in message:

@@ -205,10 +205,10 @@ def resume_options(stored, given, path):
         else:
             is_same = value == began
         if name not in CHANGEABLE and not is_same:
+            former = f"without {named(name)}" if began is None else f"with {named(name)}={began}"
             raise ValueError(
-                f"The training in {path} began with {named(name)}={began} and can only go on with "
-                f"that, not with {value}: leave the option out, or begin a new training in another "
-                "folder."
+                f"The training in {path} began {former} and can only go on like that, not with "
+                f"{value}: leave the option out, or begin a new training in another folder."
             )
     if stored.get("cooldown"):
         _check_end(stored, given, path)

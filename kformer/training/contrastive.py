@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from kformer.layers.normalization import unit_vectors
+from kformer.utils.checks import check_above_zero
 
 # Added to the cosines with rows of padding, which so have no part in a sum of exponentials.
 _HIDDEN = -1e9
@@ -46,9 +47,7 @@ class ContrastiveLoss(keras.losses.Loss):
 
     def __init__(self, temperature=0.05, name="contrastive_loss", **kwargs):
         super().__init__(name=name, **kwargs)
-        if not temperature > 0:
-            raise ValueError(f"The temperature must be above 0, but {temperature} was given.")
-        self.temperature = temperature
+        self.temperature = check_above_zero("temperature", temperature)
 
     def call(self, y_true, y_pred):
         is_pair = real_pairs(y_pred)

@@ -83,6 +83,24 @@ def check_rate(name, value):
     raise ValueError(f"{named(name)} must be in [0, 1), but {shown(value)} was given.")
 
 
+def check_above_zero(name, value):
+    """Checks that a number is above 0.
+
+    Args:
+        name: str. The option's name in the message.
+        value: number.
+
+    Returns:
+        The value.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not value > 0:
+        raise ValueError(f"{name} must be above 0, but {value} was given.")
+    return value
+
+
 def check_choice(name, value, choices):
     """Checks that a value is one of several.
 

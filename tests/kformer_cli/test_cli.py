@@ -1041,7 +1041,7 @@ def test_a_killed_training_resumes_with_the_same_losses(kformer_main, corpus, sm
         kformer_main(*arguments)
     )
     line = error_of(kformer_main("train", "--output", killed, "--resume", "--batch-tokens", "512"))
-    assert "began with --batch-tokens=256 and can only go on with that, not with 512" in line
+    assert "began with --batch-tokens=256 and can only go on like that, not with 512" in line
     # It goes on with the options that it began with; the length may change.
     code, _, err = kformer_main("train", "--output", killed, "--resume", "--epochs", "2")
     assert code == 0 and f"resume: at step {step} of {len(expected)}" in err

@@ -15,6 +15,7 @@ from kformer.layers import (
     rotate_positions,
     window_mask,
 )
+from kformer.layers.linear_attention import linear_attention
 from tests.peers import to_numpy
 
 D, N = 16, 2
@@ -91,6 +92,7 @@ def test_local_attention_is_full_attention_under_the_mask(dilation, global_token
         for masks, more in (
             ({"padding_mask": padding}, {}),
             ({"padding_mask": padding}, {"attention_mask": extra}),
+            ({"padding_mask": padding}, {"attention_mask": extra[..., :1]}),
         ):
             allowed = to_numpy(seen)[None, None] & more.get("attention_mask", True)
             expected = to_numpy(full(x, attention_mask=allowed, **masks))
@@ -190,6 +192,12 @@ def test_linear_attention_is_its_formula(is_causal, rotary):
         )
         np.testing.assert_allclose(to_numpy(scores).sum(-1), 1, atol=1e-5)
         np.testing.assert_allclose(to_numpy(scores)[1, :, :, 100:], 0)
+
+
+def test_linear_attention_with_very_small_features():
+    numbers = ops.full((1, 1, 2, 4), -13.0)
+    value = ops.reshape(ops.convert_to_tensor([1.0, 3.0]), (1, 1, 2, 1))
+    np.testing.assert_allclose(to_numpy(linear_attention(numbers, numbers, value)), 2, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,22 @@ def test_learned_positions():
     np.testing.assert_allclose(hidden, expected, atol=1e-6)
 
 
+def test_learned_positions_of_a_length_that_only_a_compiled_step_knows():
+    layer = PositionalEmbedding(11, 8, position_encoding="learned", max_length=4)
+    ids = np.array([[5, 6, 7, 8, 9]])
+    known = to_numpy(layer(ids[:, :4]))
+    if keras.backend.backend() == "tensorflow":
+        tf = pytest.importorskip("tensorflow")
+        shape = tf.TensorSpec((1, None), "int32")
+        compiled = tf.function(layer, input_signature=[shape], jit_compile=True)
+        found = to_numpy(compiled(tf.cast(ids, "int32")))
+    else:
+        positions = layer.position_vectors(5, 8, ops.convert_to_tensor(0))
+        found = to_numpy(layer.embeddings)[ids] * math.sqrt(8) + to_numpy(positions)
+    np.testing.assert_allclose(found[:, :4], known, atol=1e-6)
+    assert np.isnan(found[:, 4]).all()
+
+
 def test_a_sequence_longer_than_the_learned_positions_is_refused():
     layer = PositionalEmbedding(11, 8, position_encoding="learned", max_length=4)
     with pytest.raises(ValueError, match="5 tokens is longer than the 4 learned positions"):

@@ -201,6 +201,7 @@ def test_pairs_are_trained_in_the_order_of_their_data(tmp_path):
         ({"num_outputs": 3}, "num_outputs=3 needs a head"),
         ({"pooling": "max", "head": "regression"}, "pooling must be one of mean, first, but 'max'"),
         ({"position_encoding": "absolute"}, "position_encoding must be one of .*'absolute'"),
+        ({"position_encoding": "rope", "rotary_base": 0.0}, "rotary_base must be above 0, but 0"),
     ],
 )
 def test_errors(options, words):

@@ -412,7 +412,7 @@ def test_a_training_of_parts_keeps_its_options(tmp_path, monkeypatch):
     assert options.effort == 2
     with pytest.raises(ValueError, match="holds a training already: go on with it by resume=True"):
         train(tmp_path / "run", texts, effort=2)
-    with pytest.raises(ValueError, match="began with effort=2 and can only go on with that, not"):
+    with pytest.raises(ValueError, match="began with effort=2 and can only go on like that, not"):
         train(tmp_path / "run", texts, effort=3, resume=True)
     with pytest.raises(ValueError, match="as long as it began with: leave epochs out"):
         train_run(tmp_path / "run", epochs=7, resume=True)

@@ -38,9 +38,11 @@ def test_only_the_end_may_change_when_a_training_goes_on():
     ):
         resume_options({**settled, "epochs": None}, {"epochs": 5}, "run")
     with pytest.raises(
-        ValueError, match="began with seed=3 and can only go on with that, not with 4"
+        ValueError, match="began with seed=3 and can only go on like that, not with 4"
     ):
         resume_options(stored, {"seed": 4}, "run")
+    with pytest.raises(ValueError, match="began without effort and can only go on like that"):
+        resume_options(stored, {"effort": 2}, "run")
 
 
 @pytest.mark.any_backend

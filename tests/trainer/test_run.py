@@ -78,7 +78,7 @@ def test_a_packed_training_goes_on_through_the_same_losses(tmp_path):
     assert rest.steps == whole.steps == len(losses_of(tmp_path / "whole"))
     assert losses_of(tmp_path / "parts") == losses_of(tmp_path / "whole")
     with pytest.raises(
-        ValueError, match="began with packed=True and can only go on with that, not with False"
+        ValueError, match="began with packed=True and can only go on like that, not with False"
     ):
         train_run(tmp_path / "parts", resume=True, packed=False)
 
