@@ -198,7 +198,7 @@ class Peer:
 
     def texts(self, found, penalty):
         """The best texts of a search."""
-        return [self.tokenizer.detokenize(best_of(one, penalty)) for one in found]
+        return self.tokenizer.detokenize([best_of(one, penalty) for one in found])
 
 
 def main():

@@ -3,13 +3,14 @@
 import pathlib
 import subprocess
 import sys
+import types
 
 import pytest
 import torch
 
 import kformer
 from benchmarks import quality_joey
-from benchmarks.quality_torch import average_of, beam_search, best_of, rate_at
+from benchmarks.quality_torch import Peer, average_of, beam_search, best_of, rate_at
 from benchmarks.training_peers import torch_model
 
 PAD, START, END, VOCABULARY, LONGEST = 0, 2, 3, 13, 9
@@ -90,6 +91,14 @@ def test_a_beam_finds_what_no_greedy_search_finds(model, sources):
 def test_the_length_penalty_prefers_longer_hypotheses():
     hypotheses = [([5], -2.0), ([5, 6, 7], -2.6)]
     assert best_of(hypotheses, 0.0) == [5] and best_of(hypotheses, 1.0) == [5, 6, 7]
+
+
+def test_an_empty_hypothesis_is_an_empty_text():
+    tokenizer = kformer.Tokenizer.train(texts=["a b c"] * 5, vocabulary_size=266)
+    peer = types.SimpleNamespace(tokenizer=tokenizer)
+    ids = tokenizer.tokenize(["a b"], special_tokens=False)[0]
+    found = [[([], -1.0), (ids, -9.0)], [(ids, -1.0), ([], -9.0)]]
+    assert Peer.texts(peer, found, penalty=0.0) == ["", "a b"]
 
 
 def test_neither_padding_nor_later_tokens_are_seen(model, sources):
