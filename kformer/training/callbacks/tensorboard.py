@@ -53,7 +53,8 @@ class TensorBoardLog(StepCounter):
     Args:
         log_dir: path. The folder for TensorBoard.
         every: int, default 10. Steps from one entry to the next; the loss and the speed are means
-            over these steps.
+            over these steps. With `steps_per_execution` an entry comes after the first execution
+            that reaches its step, and of each execution only the last loss is known.
         resume_from: `TrainingState` or `None`, default `None`. The state that the training
             continues from.
         count_tokens: callable or `None`, default `None`. Maps the number of a step (from 1) to the
@@ -77,23 +78,25 @@ class TensorBoardLog(StepCounter):
         super().__init__(resume_from)
         self.every, self.count_tokens = every, count_tokens
         self._board = Board(log_dir)
-        self._forget()
+        self._losses = []
+        self._restart_clock()
 
-    def _forget(self):
-        self._losses, self._tokens, self._start = [], 0, time.perf_counter()
+    def _restart_clock(self):
+        self._tokens, self._start = 0, time.perf_counter()
 
     def on_epoch_begin(self, epoch, logs=None):
         super().on_epoch_begin(epoch, logs)
         self._learning_rate = learning_rate_function(self.model.optimizer)
-        self._forget()  # The time for a validation does not count.
+        self._restart_clock()  # The time for a validation does not count.
 
     def on_train_batch_end(self, batch, logs=None):
+        before = self.step
         super().on_train_batch_end(batch, logs)
         # Keras's loss is the mean of the epoch so far; a run's history asks for each batch's.
         self._losses.append(float(logs.get("batch_loss", logs.get("loss", float("nan")))))
         if self.count_tokens is not None:
-            self._tokens += self.count_tokens(self.step)
-        if self.step % self.every == 0:
+            self._tokens += sum(map(self.count_tokens, range(before + 1, self.step + 1)))
+        if before // self.every != self.step // self.every:
             self._write()
 
     def _write(self):
@@ -105,7 +108,8 @@ class TensorBoardLog(StepCounter):
             values["tokens_per_second"] = self._tokens / (time.perf_counter() - self._start)
         for name, value in values.items():
             self._board.number(name, value, self.step)
-        self._forget()
+        self._losses = []
+        self._restart_clock()
 
     def on_epoch_end(self, epoch, logs=None):
         for name, value in (logs or {}).items():

@@ -1,0 +1,75 @@
+"""What a training writes for TensorBoard, and at which steps."""
+
+import types
+
+import keras
+import pytest
+
+from kformer.training import TensorBoardLog, WarmupInverseSqrt
+from kformer.training.callbacks import tensorboard
+
+pytestmark = pytest.mark.any_backend
+
+
+class FakeBoard:
+    def __init__(self, log_dir):
+        self.numbers = {}
+
+    def number(self, name, value, step):
+        self.numbers.setdefault(name, []).append((float(value), step))
+
+    def flush(self):
+        pass
+
+
+@pytest.fixture
+def numbers_of(monkeypatch):
+    """A function that trains with a log and returns its entries by name.
+
+    The loss of a step is its number, each step takes a second, and so does all between epochs.
+    """
+    clock = types.SimpleNamespace(now=0.0)
+    monkeypatch.setattr(tensorboard, "Board", FakeBoard)
+    monkeypatch.setattr(tensorboard.time, "perf_counter", lambda: clock.now)
+    model = types.SimpleNamespace(optimizer=keras.optimizers.Adam(WarmupInverseSqrt(16, 20)))
+
+    def numbers_of(epochs, steps, at_once=1, **options):
+        log = TensorBoardLog("board", **options)
+        log.set_model(model)
+        log.set_params({"steps": steps})
+        for epoch in range(epochs):
+            clock.now += 1
+            log.on_epoch_begin(epoch)
+            for batch in range(at_once - 1, steps, at_once):
+                clock.now += at_once
+                log.on_train_batch_end(batch, {"batch_loss": epoch * steps + batch + 1})
+            log.on_epoch_end(epoch)
+        log.on_train_end()
+        return log._board.numbers
+
+    return numbers_of
+
+
+def test_a_loss_is_the_mean_over_all_steps_since_the_last_entry(numbers_of):
+    assert numbers_of(epochs=4, steps=7)["loss"] == [(5.5, 10), (15.5, 20), (24.5, 28)]
+
+
+def test_an_entry_is_written_where_several_steps_at_once_pass_its_step(numbers_of):
+    found = numbers_of(epochs=1, steps=24, at_once=4)["loss"]
+    assert found == [(8.0, 12), (18.0, 20), (24.0, 24)]
+
+
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_the_speed_counts_all_tokens_and_no_time_between_epochs(numbers_of, at_once):
+    found = numbers_of(epochs=2, steps=8, at_once=at_once, count_tokens=lambda step: 10 * step)
+    # The mean of the steps' numbers since the epoch's begin or the entry before.
+    means = {1: [9.5, 13.5], 4: [10.5, 14.5]}[at_once]
+    assert [value for value, _ in found["tokens_per_second"]] == [10 * mean for mean in means]
+
+
+def test_the_rate_is_that_of_the_entrys_own_step(numbers_of):
+    numbers = numbers_of(epochs=1, steps=30, every=1)
+    schedule = WarmupInverseSqrt(16, 20)
+    assert [step for _, step in numbers["learning_rate"]] == list(range(1, 31))
+    for (loss, step), (rate, _) in zip(numbers["loss"], numbers["learning_rate"], strict=True):
+        assert loss == step and rate == pytest.approx(float(schedule(step - 1)), rel=1e-6)
