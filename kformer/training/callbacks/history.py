@@ -29,6 +29,8 @@ class StepHistory(StepCounter):
     | `seconds` | wall time since the previous step, including the time for the data |
     | `val_*` | one column per validation metric, filled in the row of an epoch's last step |
 
+    With `steps_per_execution=k` only every k-th step has a row, whose `seconds` are those of all k.
+
     `pandas.read_csv("history.csv")` reads the file; `.dropna(subset=["val_nll"])` keeps the
     validations.
 

@@ -73,16 +73,13 @@ class TrainingProgress(StepCounter):
         self._clock = now
 
     def on_train_batch_end(self, batch, logs=None):
+        before = self.step
         super().on_train_batch_end(batch, logs)
         now = time.perf_counter()
         self._busy += now - self._clock
         self._clock = now
-        tokens = (
-            self.count_tokens(self.step) if self.count_tokens else (logs or {}).get("batch_tokens")
-        )
-        self._tokens = (
-            None if tokens is None or self._tokens is None else self._tokens + int(tokens)
-        )
+        tokens = self._tokens_since(before, logs or {})
+        self._tokens = None if tokens is None or self._tokens is None else self._tokens + tokens
         self._marks.append((self._busy, self.step, self._tokens))
         self._display.update(
             self.step,
@@ -90,6 +87,13 @@ class TrainingProgress(StepCounter):
             f"step {self.step}/{self.total_steps}  ",
             last=self.step >= self.total_steps,
         )
+
+    def _tokens_since(self, before, logs):
+        if self.count_tokens is not None:
+            return sum(map(self.count_tokens, range(before + 1, self.step + 1)))
+        # With `steps_per_execution` the logs have the last batch, which stands for the others.
+        tokens = logs.get("batch_tokens")
+        return None if tokens is None else int(tokens) * (self.step - before)
 
     def on_epoch_end(self, epoch, logs=None):
         shown = {

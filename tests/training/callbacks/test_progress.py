@@ -51,13 +51,15 @@ class Logs:
         )
         self.progress = None
 
-    def steps(self, count, fetch, work, first=0.0):
-        """So many batches; the first takes so much longer, since the step is compiled."""
-        for batch in range(count):
+    def steps(self, count, fetch, work, first=0.0, at_once=1, **logs):
+        """So many batches, some of them at once; the first takes so much longer, since the step is
+        compiled.
+        """
+        for batch in range(0, count, at_once):
             self.now += fetch + (0 if batch else first)
             self.progress.on_train_batch_begin(batch)
             self.now += work
-            self.progress.on_train_batch_end(batch, {"loss": 1.0})
+            self.progress.on_train_batch_end(batch + at_once - 1, {"loss": 1.0, **logs})
 
 
 @pytest.mark.any_backend
@@ -73,6 +75,17 @@ def test_rate_and_time_left_are_those_of_the_latest_steps(monkeypatch):
     progress.on_epoch_begin(1)
     logs.steps(100, fetch=0.0, work=3.0)
     assert progress.describe() == "100 target tokens/s  0:40:00 left"
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("logs", [{}, {"batch_tokens": 1000.0}])
+def test_several_steps_at_once_count_all_their_tokens(monkeypatch, logs):
+    clock = Logs(monkeypatch)
+    count = None if logs else lambda step: 1000
+    progress = clock.progress = TrainingProgress(160, count_tokens=count, console=plain_console())
+    progress.on_epoch_begin(0)
+    clock.steps(80, fetch=0.0, work=8.0, at_once=8, **logs)
+    assert progress.describe() == "1,000 target tokens/s  0:01:20 left"
 
 
 @pytest.mark.any_backend
