@@ -1,6 +1,7 @@
 """What TensorBoard shows of a training, on any backend and without TensorFlow."""
 
 import time
+import weakref
 
 from kformer.training.callbacks.history import learning_rate_function
 from kformer.training.callbacks.step_counter import StepCounter
@@ -20,6 +21,8 @@ class Board:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         self._writer = EventFileWriter(str(log_dir))
+        # A training may be continued with the same callback, so its end is too early to close.
+        weakref.finalize(self, self._writer.close)
 
     def number(self, name, value, step):
         """Adds a number at a step."""

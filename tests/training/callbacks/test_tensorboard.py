@@ -1,5 +1,7 @@
 """What a training writes for TensorBoard, and at which steps."""
 
+import gc
+import threading
 import types
 
 import keras
@@ -73,3 +75,17 @@ def test_the_rate_is_that_of_the_entrys_own_step(numbers_of):
     assert [step for _, step in numbers["learning_rate"]] == list(range(1, 31))
     for (loss, step), (rate, _) in zip(numbers["loss"], numbers["learning_rate"], strict=True):
         assert loss == step and rate == pytest.approx(float(schedule(step - 1)), rel=1e-6)
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_log_that_is_no_longer_used_leaves_no_thread(tmp_path, writes):
+    before = set(threading.enumerate())
+    log = TensorBoardLog(tmp_path)
+    if writes:
+        log._board.number("loss", 1.0, 1)
+    assert set(threading.enumerate()) > before
+    del log
+    gc.collect()
+    assert set(threading.enumerate()) == before
+    (path,) = tmp_path.iterdir()
+    assert (b"loss" in path.read_bytes()) == writes
