@@ -75,6 +75,21 @@ def test_sample_weights_are_token_weights(batch, rng, shape):
     np.testing.assert_allclose(keras.ops.convert_to_numpy(value), expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(8,), (8, 6)])
+def test_the_divergences_of_two_passes_are_weighted_as_their_tokens(batch, rng, shape):
+    labels = np.concatenate([batch[0]] * 2)
+    logits = np.concatenate([batch[1], batch[1] + rng.normal(0, 1, batch[1].shape)])
+    weights = np.concatenate([rng.uniform(0.1, 2, (4, *shape[1:]))] * 2).astype("float32")
+    per_token = np.broadcast_to(weights.reshape(8, -1), (8, 6)) * (labels != 0)
+    first, second = np.split(np.exp(logits) / np.exp(logits).sum(-1, keepdims=True), 2)
+    divergences = 0.5 * ((first - second) * np.log(first / second)).sum(-1)
+    expected = (smoothed_losses(labels, logits, 0.1) * per_token).sum() / per_token.sum()
+    expected += 5 / 2 * (divergences * per_token[:4]).sum() / per_token[:4].sum()
+    loss = MaskedCrossentropy(label_smoothing=0.1, consistency=5)
+    value = loss.in_training(labels, logits.astype("float32"), sample_weight=weights)
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(value), expected, rtol=1e-5)
+
+
 def test_every_token_counts_the_same_whatever_its_row(batch):
     labels, logits = batch
     losses = smoothed_losses(labels, logits, 0.0)
