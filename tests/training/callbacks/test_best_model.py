@@ -76,3 +76,16 @@ def test_a_training_in_several_calls_of_fit_ends_with_the_best_weights():
     for path, value in values(model).items():
         if "weight" in path or "kernel" in path or "bias" in path:
             np.testing.assert_array_equal(value, best[path])
+
+
+@pytest.mark.any_backend
+def test_a_difference_that_float32_does_not_have_is_no_improvement(tmp_path):
+    """A training that continues reads float32 from its history, and must judge as one that did not
+    stop.
+    """
+    best = BestModel(tmp_path, patience=1)
+    best.set_model(compiled_toy())
+    for epoch, value in enumerate([3.0, 3.0 - 1e-9]):
+        assert np.float32(value) == 3.0
+        best.on_epoch_end(epoch, {"val_nll": value})
+    assert best.best == {"epoch": 1, "nll": 3.0} and best.model.stop_training
