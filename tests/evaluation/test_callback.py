@@ -2,6 +2,7 @@
 
 import csv
 import pathlib
+import types
 
 import keras
 import numpy as np
@@ -57,6 +58,24 @@ def test_measures_while_the_model_is_trained(pairs, tmp_path):
         np.testing.assert_allclose(
             [make_ndarray(event.tensor_proto) for event in shown], value, rtol=1e-6
         )
+
+
+@pytest.mark.any_backend
+def test_an_epoch_without_a_measurement_has_no_value(monkeypatch):
+    """Not that of the epoch before, whose last step was measured."""
+    tokenizer = kformer.Tokenizer.load(FROZEN / "tokenizer")
+    quality = TranslationQuality(tokenizer, ["a"], ["b"], every=4)
+    result = types.SimpleNamespace(bleu=7.0, chrf=8.0)
+    monkeypatch.setattr(quality, "measure", lambda: quality.results.append((quality.step, result)))
+    quality.set_params({"steps": 2})
+    found = []
+    for epoch in range(3):
+        quality.on_epoch_begin(epoch)
+        for batch in range(2):
+            quality.on_train_batch_end(batch, {})
+        quality.on_epoch_end(epoch, logs := {})
+        found.append(logs)
+    assert found == [{}, {"val_bleu": 7.0, "val_chrf": 8.0}, {}]
 
 
 def test_the_average_of_the_weights_translates():
