@@ -188,26 +188,27 @@ class _WordPairs:
 
     def __init__(self, sentences, size):
         self._lengths = [(len(source), len(target)) for source, target in sentences]
-        keys, priors = [np.zeros(0, "int64")], [np.zeros(0, "float32")]
+        keys = [np.zeros(0, "int64")]
         for source, target in sentences:
             with_none = np.concatenate([[0], source])
             keys.append((with_none * size + target[:, None]).ravel())  # [N (M + 1)]
-            priors.append(_prior(len(source), len(target)).ravel())
-        self.keys, self._prior = np.concatenate(keys), np.concatenate(priors)
-        widths = np.concatenate([np.full(n, m + 1) for m, n in self._lengths])
-        self._starts = np.cumsum(widths) - widths  # where each target word begins
-        self._word = np.repeat(np.arange(len(widths)), widths)
+        self.keys = np.concatenate(keys)
+        self._widths = np.concatenate([np.full(n, m + 1) for m, n in self._lengths])
+        self._starts = np.cumsum(self._widths) - self._widths  # where each target word begins
 
     def number(self, keys):
         """Puts the indices of the pairs among all different ones in the place of their keys."""
         self.keys = np.searchsorted(keys, self.keys).astype("int32")
+        # Only now, so that a pair never takes more than 8 bytes.
+        priors = [_prior(*lengths).ravel() for lengths in self._lengths]
+        self._prior = np.concatenate(priors)
 
     def expected_counts(self, table):
         """How often each different pair is aligned, as the table expects."""
         if not len(self._starts):
             return 0
         values = self._prior * table[self.keys]
-        totals = np.add.reduceat(values, self._starts)[self._word]
+        totals = np.repeat(np.add.reduceat(values, self._starts), self._widths)
         return np.bincount(self.keys, values / np.maximum(totals, 1e-300), len(table))
 
     def best(self, table):
@@ -215,9 +216,10 @@ class _WordPairs:
         if not len(self._starts):
             return [[] for _ in self._lengths]
         values = self._prior * table[self.keys]
-        is_best = np.flatnonzero(values == np.maximum.reduceat(values, self._starts)[self._word])
-        _, first = np.unique(self._word[is_best], return_index=True)
-        chosen = (is_best[first] - self._starts).tolist()  # 0 is none
+        most = np.repeat(np.maximum.reduceat(values, self._starts), self._widths)
+        best = np.flatnonzero(values == most)
+        first = np.searchsorted(best, self._starts)  # of each target word
+        chosen = (best[first] - self._starts).tolist()  # 0 is none
         ends = np.cumsum([0] + [n for _, n in self._lengths])
         return [
             [(i - 1, j) for j, i in enumerate(chosen[start:end]) if i]

@@ -1,11 +1,12 @@
 """The statistical aligner, on generated pairs whose alignment is known."""
 
 import pathlib
+import tracemalloc
 
 import numpy as np
 import pytest
 
-from kformer.data import align_words, alignment_error_rate
+from kformer.data import align_words, alignment_error_rate, word_alignment
 from kformer.data.word_alignment import _combined
 from kformer_cli.main import main
 
@@ -55,6 +56,17 @@ def test_empty_sentences_and_lines_of_one_word():
     assert align_words(["a", "a b"], ["x", "x y"]) == [[(0, 0)], [(0, 0), (1, 1)]]
     with pytest.raises(ValueError, match="differ in length"):
         align_words(["a"], [])
+
+
+def test_memory_of_long_sentences(rng, monkeypatch):
+    """8 bytes for each pair of words, and a little for each word."""
+    monkeypatch.setattr(word_alignment, "_CHUNK", 2**12)
+    texts = [" ".join(map(str, rng.integers(0, 20, 100))) for _ in range(100)]
+    tracemalloc.start()
+    align_words(texts, texts, 1)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 11 * 100 * 100 * 100
 
 
 def test_combination_of_two_directions():
