@@ -72,16 +72,21 @@ class SequenceModel(ProjectingModel):
                 "the learning rate."
             )
         self._weighs_losses = loss_weights is not None
-        end_id = getattr(self.config, "end_id", None)
-        if loss is not None and end_id is not None and end_id == self._ignored_label:
-            warnings.warn(
-                f"end_id and pad_id are both {end_id}, and no loss counts padding, so the model "
-                "does not learn to end: give the end token an id of its own.",
-                stacklevel=2,
-            )
         loss, metrics, weighted_metrics = _with_pad_id(
             [loss, metrics, weighted_metrics], self._ignored_label
         )
+        end_id = getattr(self.config, "end_id", None)
+        # `ignore_class` is Keras's name of it.
+        ignored = [
+            getattr(each, "pad_id", getattr(each, "ignore_class", None))
+            for each in keras.tree.flatten(loss)
+        ]
+        if end_id is not None and ignored and all(label == end_id for label in ignored):
+            warnings.warn(
+                f"The loss ignores the label {end_id}, which is the model's end_id, so the model "
+                "does not learn to end: give the end token an id of its own.",
+                stacklevel=2,
+            )
         self._chooses_jit = jit_compile == "auto"
         if self._chooses_jit:
             jit_compile = keras.backend.backend() == "jax"

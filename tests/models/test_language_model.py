@@ -1,5 +1,7 @@
 """The decoder alone equals a published language model; what it generates has its own scores."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ from keras import ops
 
 import kformer
 from kformer.models import TransformerDecoder
+from kformer.training import MaskedCrossentropy
 from tests.peers import to_numpy
 
 SIZES = {
@@ -320,11 +323,31 @@ def test_errors(language_model):
         TransformerDecoder(V, heads=3)
     with pytest.raises(ValueError, match="start_id and pad_id are both 0"):
         kformer.TransformerDecoder(20, start_id=0)
-    with pytest.warns(UserWarning, match="end_id and pad_id are both 0"):
-        kformer.TransformerDecoder(20, end_id=0).compile("adam", "mean_squared_error")
     with pytest.raises(ValueError, match="cannot have global_tokens"):
         TransformerDecoder(V, attention_kind="local", attention_window=2, global_tokens=1)
     assert model.generate([]) == []
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("loss", "ignores_end"),
+    [
+        (MaskedCrossentropy(), True),
+        (MaskedCrossentropy(pad_id=0), True),
+        (MaskedCrossentropy(pad_id=-1), False),
+        (keras.losses.SparseCategoricalCrossentropy(ignore_class=0), True),
+        (keras.losses.SparseCategoricalCrossentropy(), False),
+        ("sparse_categorical_crossentropy", False),
+        (None, False),
+    ],
+)
+def test_a_loss_that_ignores_the_end_token_is_warned_of(loss, ignores_end):
+    model = kformer.TransformerDecoder(20, pad_id=0, end_id=0)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        model.compile("adam", loss)
+    warned = any("does not learn to end" in str(each.message) for each in found)
+    assert warned == ignores_end
 
 
 @pytest.mark.parametrize("kind", OPTIONS)
