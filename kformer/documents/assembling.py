@@ -6,7 +6,7 @@ import dataclasses
 from kformer.documents.flattened import TERM
 from kformer.documents.format import BREAK
 from kformer.documents.job import forms_of
-from kformer.documents.placing import Span, is_nested, placed
+from kformer.documents.placing import Span, is_nested, placed, with_children
 from kformer.documents.words import SPACELESS_SIGN, has_letters
 
 _FULL_STOPS = "。！？；，、：”」』）…"
@@ -49,7 +49,7 @@ class Assembly:
         """Yields the spans whose translation would tell where they stand, with their texts."""
         for chunk, inside in zip(self.chunks, self.inside, strict=True):
             if not inside.in_order:
-                for span in _all(inside.spans):
+                for span in with_children(inside.spans):
                     text = chunk.source[span.start : span.end].strip()
                     if has_letters(text):
                         yield span, text
@@ -217,10 +217,3 @@ class Assembly:
         self.used.append(item)
         forms = forms_of(item, self.flat.text)
         return self._escape(found if found in forms else forms[0])
-
-
-def _all(spans):
-    for span in spans:
-        if span.end > span.start:
-            yield span
-        yield from _all(span.children)

@@ -68,18 +68,18 @@ class Flattened:
         """Adds the items within the text. What a tag parts is none."""
         own = sorted((item.start, item.end) for item in self.items)
         found = [Item(start, end, kind) for start, end, kind in protected(self.text)]
-        taken = own + [(item.start, item.end) for item in found]
+        others = [(item.start, item.end) for item in found]
         if glossary is not None:
             for start, end, entry in glossary.find(self.text):
-                if not any(a < end and start < b for a, b in taken):
+                if not any(_overlaps(taken, start, end) for taken in (own, others)):
                     found.append(Item(start, end, TERM, None, entry))
         positions = sorted(position for position, _ in self.events)
         for item in found:
             inside = bisect.bisect_left(positions, item.end) > bisect.bisect_right(
                 positions, item.start
             )
-            overlaps = any(a < item.end and item.start < b for a, b in own)
-            if not inside and not overlaps and not self._is_virtual(item):
+            overlaps = inside or _overlaps(own, item.start, item.end)
+            if not overlaps and not self._is_virtual(item):
                 self.items.append(item)
         self.items.sort(key=lambda item: item.start)
         self._starts = [item.start for item in self.items]
@@ -128,3 +128,9 @@ class Flattened:
             cuts |= {item.start, item.end}
         pairs = (self.trimmed(*pair) for pair in itertools.pairwise(sorted(cuts)))
         return [pair for pair in pairs if pair[0] < pair[1]]
+
+
+def _overlaps(taken, start, end):
+    """Whether a slice overlaps one of a sorted list of slices that do not overlap each other."""
+    index = bisect.bisect_right(taken, start, key=lambda pair: pair[1])
+    return index < len(taken) and taken[index][0] < end

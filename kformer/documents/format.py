@@ -5,12 +5,15 @@ every other character stays.
 """
 
 import abc
+import collections
 import dataclasses
 from collections.abc import Iterable, Iterator
 
 # Kinds of `Mark`. At INLINE a sentence goes on, as around a picture; at BREAK a line ends within a
 # sentence, which stands there for a space; at BOUNDARY a sentence ends, whatever its signs are.
 INLINE, BREAK, BOUNDARY = "inline", "break", "boundary"
+# What is within more pairs of tags is no sentence of a writer.
+_MOST_NESTED = 50
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +137,7 @@ def edited(text, edits):
 
 
 def paired(parts, names):
-    """Parts whose tags know their partners; a tag without one is a boundary.
+    """Parts whose tags know their partners; a tag without one, or within too many, is a boundary.
 
     Args:
         parts: list of parts. Tags among them have any partner.
@@ -143,16 +146,19 @@ def paired(parts, names):
     Returns:
         Tuple of parts.
     """
-    partner, opened = {}, []
+    partner, opened, counts = {}, [], collections.Counter()
     for index in sorted(names):
         name, opens = names[index]
         if opens:
             opened.append(index)
-            continue
-        found = next((i for i in reversed(opened) if names[i][0] == name), None)
-        if found is not None:
-            partner |= {found: index, index: found}
-            del opened[opened.index(found) :]
+            counts[name] += 1
+        elif counts[name]:
+            found = None
+            while found is None or names[found][0] != name:
+                found = opened.pop()
+                counts[names[found][0]] -= 1
+            if len(opened) < _MOST_NESTED:
+                partner |= {found: index, index: found}
     return tuple(
         part
         if not isinstance(part, Tag)

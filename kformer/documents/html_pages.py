@@ -1,9 +1,7 @@
 """HTML, edited at offsets: tags, attributes, comments and spaces stay as they are."""
 
-import dataclasses
+import collections
 import html
-import html.parser
-import itertools
 import re
 
 from kformer.documents.format import (
@@ -18,6 +16,7 @@ from kformer.documents.format import (
     Text,
     paired,
 )
+from kformer.documents.html_tokens import Token, html_tokens, unescaped
 from kformer.documents.plain_text import reads_on
 from kformer.documents.words import has_letters
 
@@ -50,79 +49,6 @@ _XML_ENCODING = re.compile(rb"^\s*<\?xml[^>]{1,100}encoding\s*=\s*[\"']([A-Za-z0
 _LANGUAGE = re.compile(r"(\s(?:xml:)?lang\s*=\s*)(\"[^\"]*\"|'[^']*'|[^\s>\"']+)", re.I)
 
 
-@dataclasses.dataclass
-class _Token:
-    """A piece of a page.
-
-    Attributes:
-        kind: str. "start", "end", "text" or "other".
-        start, end: int. Its slice.
-        name: str. The element.
-        attributes: dict.
-    """
-
-    kind: str
-    start: int
-    end: int = 0
-    name: str = ""
-    attributes: dict = dataclasses.field(default_factory=dict)
-
-
-class _Parser(html.parser.HTMLParser):
-    """Notes where each piece begins. It ends where the next one does."""
-
-    def __init__(self, text):
-        super().__init__(convert_charrefs=False)
-        self._lines = [0, *(match.end() for match in re.finditer("\n", text))]
-        self.tokens = []
-        self.feed(text)
-        self.close()
-        for token, following in itertools.pairwise(self.tokens):
-            token.end = following.start
-        if self.tokens:
-            self.tokens[-1].end = len(text)
-
-    def _add(self, kind, name="", attributes=()):
-        line, column = self.getpos()
-        start = self._lines[line - 1] + column
-        if self.tokens and self.tokens[-1].start == start:
-            # An empty piece, which the parser makes of what it cannot read.
-            self.tokens.pop()
-        self.tokens.append(_Token(kind, start, 0, name, dict(attributes)))
-
-    def handle_starttag(self, tag, attrs):
-        self._add("start", tag, attrs)
-
-    def handle_startendtag(self, tag, attrs):
-        # In HTML the slash means nothing, but within SVG and MathML it ends the element.
-        self._add("start", tag, [*attrs, ("/", "")])
-
-    def handle_endtag(self, tag):
-        self._add("end", tag)
-
-    def handle_data(self, data):
-        self._add("text")
-
-    def handle_entityref(self, name):
-        self._add("text")
-
-    handle_charref = handle_entityref
-
-    def handle_comment(self, data):
-        self._add("other")
-
-    def parse_marked_section(self, i, report=1):
-        """In HTML, what looks like a section of another kind is a comment."""
-        place = self.lineno, self.offset
-        try:
-            return super().parse_marked_section(i, report)
-        except AssertionError:
-            self.lineno, self.offset = place  # What failed had gone on.
-            return self.parse_bogus_comment(i)
-
-    handle_decl = handle_pi = unknown_decl = handle_comment
-
-
 class HTML(Format):
     """HTML pages and fragments."""
 
@@ -145,7 +71,7 @@ class HTML(Format):
     def language_edits(self, text, target):
         if target is None:
             return
-        for token in _Parser(text).tokens:
+        for token in html_tokens(text):
             if token.kind == "start" and token.name == "html":
                 raw = text[token.start : token.end]
                 new = _LANGUAGE.sub(rf'\1"{target}"', raw)
@@ -162,18 +88,43 @@ def segments_of(text, offset=0):
         text: str.
         offset: int, default 0. Its position in a document of another format.
     """
-    for run in _runs(text, _Parser(text).tokens):
+    for run in _runs(text, list(html_tokens(text))):
         segment = _segment(text, run, offset)
         if segment is not None:
             yield segment
 
 
+class _Open:
+    """The elements that are open, and whether the text in them is translated."""
+
+    def __init__(self):
+        self._stack, self._counts = [], collections.Counter()
+
+    @property
+    def is_translated(self):
+        return self._stack[-1][1] if self._stack else True
+
+    def add(self, token):
+        self._stack.append((token.name, _is_translated(token, self.is_translated)))
+        self._counts[token.name] += 1
+
+    def close(self, names):
+        """Closes the innermost of some elements, and all in it."""
+        if not any(self._counts[name] for name in names):
+            return  # Known at once, however many elements are open.
+        while True:
+            name, _ = self._stack.pop()
+            self._counts[name] -= 1
+            if name in names:
+                return
+
+
 def _runs(text, tokens):
     """Lists of pairs of a slice and its kind, between the ends of sentences that elements make.
 
-    A kind is "text", "kept", "mark", "line", or a `_Token` of an inline element.
+    A kind is "text", "kept", "mark", "line", or a `Token` of an inline element.
     """
-    run, stack, position, ends = [], [], 0, _ends_of_elements(tokens)
+    run, opened, position, ends = [], _Open(), 0, _ends_of_elements(tokens)
     while position < len(tokens):
         token = tokens[position]
         end = position + 1
@@ -182,36 +133,26 @@ def _runs(text, tokens):
         stop = tokens[end - 1].end
         kind = _kind(token, end > position + 1)
         if token.kind == "start" and token.name in _IMPLIED:
-            _close(stack, _IMPLIED[token.name])
-        if kind is None:
+            opened.close(_IMPLIED[token.name])
+        if token.kind == "start" and token.name not in _VOID and end == position + 1:
+            opened.add(token)
+        if kind is not None and (opened.is_translated or end > position + 1):
+            run.append((token.start, stop, kind))
+        else:
             yield run
             run = []
-        if token.kind == "start" and token.name not in _VOID and end == position + 1:
-            stack.append((token.name, _is_translated(token, stack)))
-        if kind is not None and (not stack or stack[-1][1] or end > position + 1):
-            run.append((token.start, stop, kind))
         if token.kind == "end":
-            _close(stack, (token.name,))
+            opened.close((token.name,))
         position = end
     yield run
 
 
-def _is_translated(token, stack):
+def _is_translated(token, is_around):
     """Whether the text of an element is translated, by its attributes and those around it."""
     chosen = (token.attributes.get("translate") or "").lower()
     if chosen in ("yes", "no"):
         return chosen == "yes"
-    if _NOT_TRANSLATED.search(token.attributes.get("class") or ""):
-        return False
-    return stack[-1][1] if stack else True
-
-
-def _close(stack, names):
-    """Closes the innermost of some elements, and all in it."""
-    for index in range(len(stack) - 1, -1, -1):
-        if stack[index][0] in names:
-            del stack[index:]
-            return
+    return is_around and not _NOT_TRANSLATED.search(token.attributes.get("class") or "")
 
 
 def _is_opaque(token):
@@ -219,7 +160,7 @@ def _is_opaque(token):
     if token.kind != "start" or token.name in _VOID or "/" in token.attributes:
         return False
     is_inline = token.name in _INLINE
-    is_kept = is_inline and not _is_translated(token, [])
+    is_kept = is_inline and not _is_translated(token, True)
     return is_kept or token.name in _KEPT | _OPAQUE_INLINE | _OPAQUE
 
 
@@ -254,30 +195,27 @@ def _segment(text, run, offset):
     """The `Segment` of a run, without what stands around its text; `None` if it has none."""
     kinds = [kind for _, _, kind in run]
     texts = {i: text[slice(*run[i][:2])] for i, kind in enumerate(kinds) if kind == "text"}
-    if not any(has_letters(html.unescape(found)) for found in texts.values()):
+    if not any(has_letters(unescaped(found)) for found in texts.values()):
         return None
     shown = [i for i, kind in enumerate(kinds) if kind == "kept" or texts.get(i, "").strip()]
     first, last = _widened(kinds, shown[0], shown[-1])
     parts, names = [], {}
-    run = run[first : last + 1]
-    for index, (start, end, kind) in enumerate(run):
+    line_kinds = _line_kinds(kinds, texts, first, last)
+    for index in range(first, last + 1):
+        start, end, kind = run[index]
         raw = text[start:end]
         if kind == "text":
-            decoded = html.unescape(raw)
-            if parts and isinstance(parts[-1], Text):
-                parts[-1] = Text(parts[-1].text + decoded)
-            else:
-                parts.append(Text(decoded))
+            parts.append(Text(unescaped(raw)))
         elif kind == "kept":
             parts.append(Kept(raw))
         elif kind == "line":
-            parts.append(Mark(raw, _line_kind(text, run, index)))
+            parts.append(Mark(raw, line_kinds[index]))
         elif kind == "mark":
             parts.append(Mark(raw))
         else:
             names[len(parts)] = (kind.name, kind.kind == "start")
             parts.append(Tag(raw, -1))
-    return Segment(run[0][0] + offset, run[-1][1] + offset, paired(parts, names))
+    return Segment(run[first][0] + offset, run[last][1] + offset, paired(parts, names))
 
 
 def _widened(kinds, first, last):
@@ -285,22 +223,32 @@ def _widened(kinds, first, last):
     partners = {}
     opened = []
     for i, kind in enumerate(kinds):
-        if isinstance(kind, _Token) and kind.kind == "start":
+        if isinstance(kind, Token) and kind.kind == "start":
             opened.append(i)
-        elif isinstance(kind, _Token) and opened and kinds[opened[-1]].name == kind.name:
+        elif isinstance(kind, Token) and opened and kinds[opened[-1]].name == kind.name:
             partners[i] = opened.pop()
             partners[partners[i]] = i
-    while True:
-        inside = [partners.get(i, i) for i in range(first, last + 1)]
-        wider = min([first, *inside]), max([last, *inside])
-        if wider == (first, last):
-            return wider
-        first, last = wider
+    pending = list(range(first, last + 1))
+    while pending:
+        other = partners.get(pending.pop(), first)
+        pending += [*range(other, first), *range(last + 1, other + 1)]
+        first, last = min(first, other), max(last, other)
+    return first, last
 
 
-def _line_kind(text, run, index):
-    """Whether a sentence goes on behind `<br>`."""
-    before = next((text[a:b] for a, b, kind in reversed(run[:index]) if kind == "text"), "")
-    after = next((text[a:b] for a, b, kind in run[index + 1 :] if kind == "text"), "")
+def _line_kinds(kinds, texts, first, last):
+    """Whether a sentence goes on behind each `<br>`, by the texts around it."""
+    found, before, lines = {}, "", []
+    for index in range(first, last + 1):
+        if kinds[index] == "line":
+            lines.append((index, before))
+        elif kinds[index] == "text":
+            before = texts[index]
+            found |= {line: _line_kind(earlier, before) for line, earlier in lines}
+            lines = []
+    return found | {line: BOUNDARY for line, _ in lines}
+
+
+def _line_kind(before, after):
     goes_on = before.strip() and after.lstrip()[:1].islower() and reads_on(before, after)
     return BREAK if goes_on else BOUNDARY

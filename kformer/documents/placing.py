@@ -5,10 +5,15 @@ whose translation is known are anchors, between them the order is taken to be th
 alignment can take its place.
 """
 
+import bisect
+import collections
 import dataclasses
 import itertools
 
 from kformer.documents.words import tokens
+
+# Where a phrase may begin: of so many occurrences of its first word the nearest is taken.
+_MOST_TRIED = 100
 
 
 @dataclasses.dataclass
@@ -59,15 +64,24 @@ def is_nested(marks, spans, atoms, length):
         length: int. Characters of the translation.
     """
     offsets = dict(marks)
-    for span in spans:
-        if span.end > span.start:
-            first, last = offsets.get(span.opening, 0), offsets.get(span.closing, length)
-            for start, end, origin in atoms:
-                if (first <= start and end <= last) != _holds(span, origin):
-                    return False
-            if not is_nested(marks, span.children, atoms, length):
+    for span in with_children(spans):
+        first, last = offsets.get(span.opening, 0), offsets.get(span.closing, length)
+        for start, end, origin in atoms:
+            if (first <= start and end <= last) != _holds(span, origin):
                 return False
     return True
+
+
+def with_children(spans):
+    """Yields spans and all in them, but for marks.
+
+    Args:
+        spans: list of `Span`.
+    """
+    for span in spans:
+        if span.end > span.start:
+            yield span
+        yield from with_children(span.children)
 
 
 def word_ranges(source_words, target_words, phrases=()):
@@ -88,21 +102,33 @@ def word_ranges(source_words, target_words, phrases=()):
     ]
     lower_source = [word.casefold() for word in source_words]
     lower_target = [word.casefold() for word in target_words]
+    counts, found_at = collections.Counter(lower_source), {}
+    for j, word in enumerate(lower_target):
+        found_at.setdefault(word, []).append(j)
     for i, word in enumerate(lower_source):
-        if lower_source.count(word) == 1 and lower_target.count(word) == 1:
-            j = lower_target.index(word)
-            ranges[i] = (j, j + 1)
+        found = found_at.get(word, ())
+        if counts[word] == 1 and len(found) == 1:
+            ranges[i] = (found[0], found[0] + 1)
     for start, end, words in phrases:
-        found = _nearest(lower_target, [word.casefold() for word in words], ranges[start][0])
-        if found is not None:
-            ranges[start:end] = [(found, found + len(words))] * (end - start)
+        words = [word.casefold() for word in words]
+        first = _nearest(lower_target, words, ranges[start][0], found_at)
+        if first is not None:
+            ranges[start:end] = [(first, first + len(words))] * (end - start)
     return ranges
 
 
-def _nearest(words, phrase, expected):
-    size = len(phrase)
-    starts = [i for i in range(len(words) - size + 1) if size and words[i : i + size] == phrase]
-    return min(starts, key=lambda start: abs(start - expected), default=None)
+def _nearest(words, phrase, expected, found_at):
+    starts = found_at.get(phrase[0], ()) if phrase else ()
+    middle = bisect.bisect_left(starts, expected)
+    near = starts[max(0, middle - _MOST_TRIED) : middle + _MOST_TRIED]
+    return next(
+        (
+            start
+            for start in sorted(near, key=lambda start: abs(start - expected))
+            if words[start : start + len(phrase)] == phrase
+        ),
+        None,
+    )
 
 
 def _holds(span, origin):
@@ -119,6 +145,10 @@ class _Placing:
             for index, token in enumerate(self.there)
             if token[0] in origins
         ]
+        self._words_here, self._words_there = (
+            [i for i, (_, _, is_word) in enumerate(found) if is_word]
+            for found in (self.here, self.there)
+        )
         self._ranges = None
 
     def place(self, spans, low, high):
@@ -131,10 +161,11 @@ class _Placing:
         if not self.in_order:
             ranged.sort(key=lambda each: each[1] + each[2])
         found, position = [], low
-        for index, (span, start, end) in enumerate(ranged):
-            # Each of those that follow needs a token of its own.
-            left = high - sum(1 for other, _, _ in ranged[index + 1 :] if other.end > other.start)
+        # Each of those that follow needs a token of its own.
+        left = high - sum(span.end > span.start for span in spans)
+        for span, start, end in ranged:
             if span.end > span.start:
+                left += 1
                 start = max(position, min(start, left - 1))
                 end = max(start, min(max(end, start + 1), left), min(start + 1, high))
                 start, end = self._without_others(span, start, end, position, left)
@@ -164,8 +195,7 @@ class _Placing:
 
     def _token_ranges(self, spans):
         """For each source token that is a word, the range of target tokens."""
-        here = [i for i, token in enumerate(self.here) if token[2]]
-        there = [i for i, token in enumerate(self.there) if token[2]]
+        here, there = self._words_here, self._words_there
         if not here or not there:
             return {}
         number = {token: word for word, token in enumerate(here)}
@@ -191,9 +221,11 @@ class _Placing:
 
     def _inside(self, span):
         """The source's tokens of which most is within a span."""
+        low = bisect.bisect_right(self.here, span.start, key=lambda token: token[1])
+        high = bisect.bisect_left(self.here, span.end, key=lambda token: token[0])
         return [
             i
-            for i, (start, end, _) in enumerate(self.here)
+            for i, (start, end, _) in enumerate(self.here[low:high], low)
             if 2 * (min(end, span.end) - max(start, span.start)) > end - start
         ]
 
@@ -205,11 +237,9 @@ class _Placing:
             return self._gap(span, low, high)
         start, end = min(a for a, _ in ranges), max(b for _, b in ranges)
         if not self.here[inside[-1]][2]:
-            while end < high and not self.there[end][2]:
-                end += 1
+            end = self._next_word(end)
         if not self.here[inside[0]][2]:
-            while start > low and not self.there[start - 1][2]:
-                start -= 1
+            start = self._behind_word(start)
         start, end = max(low, min(start, high)), max(low, min(end, high))
         own = [k for k, origin in self._atoms if _holds(span, origin) and low <= k < high]
         return min([start, *own]), max([end, *(k + 1 for k in own)])
@@ -235,12 +265,23 @@ class _Placing:
 
     def _gap(self, span, low, high):
         """Where a span without words stands: behind the word before it."""
-        before = [i for i, token in enumerate(self.here) if token[1] <= span.start]
-        words = [i for i in before if i in self._ranges]
-        if not words:
+        before = bisect.bisect_right(self.here, span.start, key=lambda token: token[1])
+        number = bisect.bisect_left(self._words_here, before) - 1
+        if number < 0 or not self._ranges:
             return low, low
-        position = self._ranges[words[-1]][1]
-        if words[-1] != before[-1]:  # A sign stands between.
-            while position < high and not self.there[position][2]:
-                position += 1
+        word = self._words_here[number]
+        position = self._ranges[word][1]
+        if word != before - 1:  # A sign stands between.
+            position = self._next_word(position)
         return (max(low, min(position, high)),) * 2
+
+    def _next_word(self, index):
+        """The index of the next word in the target, which may be the one at `index`."""
+        number = bisect.bisect_left(self._words_there, index)
+        found = self._words_there[number : number + 1]
+        return found[0] if found else len(self.there)
+
+    def _behind_word(self, index):
+        """The index behind the last word of the target before `index`."""
+        number = bisect.bisect_left(self._words_there, index)
+        return self._words_there[number - 1] + 1 if number else 0

@@ -69,8 +69,11 @@ def protected(text):
 
 
 def _without_end(address):
-    while address and address[-1] in _BEHIND:
-        if address[-1] == ")" and address.count("(") >= address.count(")"):
-            break
-        address = address[:-1]
-    return address
+    end, closed = len(address), address.count(")") - address.count("(")
+    while end and address[end - 1] in _BEHIND:
+        if address[end - 1] == ")":
+            if closed <= 0:
+                break
+            closed -= 1
+        end -= 1
+    return address[:end]

@@ -4,6 +4,7 @@
 clients drive the same code.
 """
 
+import bisect
 import dataclasses
 import itertools
 
@@ -148,8 +149,10 @@ class _Window:
     def _runs(self, flat, slices):
         """The slices of sentences, parted where a tag or mark stands."""
         found = []
+        positions = sorted({position for position, _ in flat.events})
         for start, end in slices:
-            cuts = sorted({p for p, _ in flat.events if start < p < end})
+            low, high = bisect.bisect_right(positions, start), bisect.bisect_left(positions, end)
+            cuts = positions[low:high]
             for a, b in itertools.pairwise([start, *cuts, end]):
                 a, b = flat.trimmed(a, b)
                 if a < b:

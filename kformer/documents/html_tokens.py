@@ -1,0 +1,120 @@
+"""The pieces of an HTML page, in time that grows with its length alone.
+
+`html.parser` looks through the rest of a page again for each tag or comment that never ends, and
+its answers differ between versions of Python.
+"""
+
+import dataclasses
+import html
+import re
+
+# Quotes count behind "=" alone. Nothing here is tried twice, so a tag that never ends costs one
+# look at the rest of the page.
+_TAG = re.compile(
+    r"<(/?)([a-zA-Z][^\s/>]*+)"
+    r"""((?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+'|(?!["'])[^\s>]*+))*+)>""",
+    re.A,
+)
+_TAG_WITHOUT_QUOTES = re.compile(r"<(/?)([a-zA-Z][^\s/>]*+)([^>]*+)>", re.A)
+_TAG_START = re.compile(r"</?[a-zA-Z]")
+_ATTRIBUTE = re.compile(
+    r"""([^\s/][^\s/=]*+)(?:\s*+=\s*+("[^"]*+"|'[^']*+'|[^\s]*+))?+|/\Z""", re.A
+)
+_COMMENT = re.compile(r"<!--(?:-?>|.*?--!?>)", re.S)
+_LONG_NUMBER = re.compile(r"&#\d{1000,};?")
+_RAW_ENDS = {name: re.compile(rf"</{name}(?=[\s/>])", re.A | re.I) for name in ("script", "style")}
+
+
+@dataclasses.dataclass
+class Token:
+    """A piece of a page.
+
+    Attributes:
+        kind: str. "start", "end", "text" or "other".
+        start, end: int. Its slice.
+        name: str. The element.
+        attributes: dict. An attribute "/" stands for the slash at the end of a tag: in HTML it
+            means nothing, but within SVG and MathML it ends the element.
+    """
+
+    kind: str
+    start: int
+    end: int
+    name: str = ""
+    attributes: dict = dataclasses.field(default_factory=dict)
+
+
+def html_tokens(text):
+    """Yields the `Token` of a page or fragment, which together are all of it.
+
+    What never ends goes on to the end of the page, as in browsers, if it is a comment. A tag is
+    text where no `>` follows, and ends at the first `>` where a quote in it is never closed; then
+    the quotes of later tags do not count either.
+
+    Args:
+        text: str.
+    """
+    begin = position = 0
+    last, pattern = text.rfind(">"), _TAG
+    while (start := text.find("<", position)) >= 0:
+        if not _TAG_START.match(text, start):
+            stop = _end_of_other(text, start, last)
+            found = [] if stop is None else [Token("other", start, stop)]
+        elif start > last:
+            break
+        else:
+            tag = pattern.match(text, start)
+            if tag is None:
+                pattern = _TAG_WITHOUT_QUOTES
+                tag = pattern.match(text, start)
+            found = list(_of_tag(text, tag, last))
+        if found and start > begin:
+            yield Token("text", begin, start)
+        yield from found
+        position = found[-1].end if found else start + 1
+        begin = position if found else begin
+    if begin < len(text):
+        yield Token("text", begin, len(text))
+
+
+def _of_tag(text, tag, last):
+    """Yields the token of a tag, and what is text up to the end tag of its element."""
+    kind, name = "end" if tag[1] else "start", tag[2].lower()
+    attributes = {}
+    for match in _ATTRIBUTE.finditer(tag[3]):
+        value = match[2] or ""
+        if len(value) > 1 and value[0] in "\"'" and value[0] == value[-1]:
+            value = value[1:-1]
+        attributes[(match[1] or "/").lower()] = unescaped(value)
+    if kind == "end" or name not in _RAW_ENDS or "/" in attributes:
+        yield Token(kind, tag.start(), tag.end(), name, attributes)
+        return
+    stop = _RAW_ENDS[name].search(text, tag.end())
+    is_ended = stop is not None and stop.start() < last
+    yield Token(kind, tag.start(), tag.end() if is_ended else len(text), name, attributes)
+    if is_ended and stop.start() > tag.end():
+        yield Token("text", tag.end(), stop.start())
+
+
+def _end_of_other(text, start, last):
+    """Where a comment, declaration or instruction ends; `None` if it is none of these."""
+    if text.startswith("<!--", start):
+        match = _COMMENT.match(text, start)
+        return match.end() if match else len(text)
+    if text[start + 1 : start + 2] not in ("!", "?") and not (
+        text.startswith("</", start) and start < last
+    ):
+        return None
+    sign = "]]>" if text.startswith("<![CDATA[", start) else ">"
+    end = text.find(sign, start)
+    return end + len(sign) if end >= 0 else len(text)
+
+
+def unescaped(text):
+    """A text with the characters that its references stand for.
+
+    Args:
+        text: str.
+    """
+    # Python reads no number of thousands of digits.
+    return html.unescape(_LONG_NUMBER.sub("\ufffd", text))

@@ -1,0 +1,96 @@
+"""Pages that no writer meant: read in time that grows with their length, and nothing is lost."""
+
+import gc
+import time
+
+import pytest
+
+from kformer.documents import translate_document
+from kformer.documents.html_tokens import html_tokens
+from tests.documents.fakes import Fake
+
+pytestmark = pytest.mark.any_backend
+
+
+def translated(text, format="html"):
+    return translate_document(Fake(str.upper, 10**9), text, format).text
+
+
+def seconds(text, format):
+    """The CPU time of a translation, without what other processes and the collector add."""
+    times = []
+    for _ in range(2):
+        gc.collect()
+        gc.disable()
+        begin = time.process_time()
+        translated(text, format)
+        times.append(time.process_time() - begin)
+        gc.enable()
+    return min(times)
+
+
+@pytest.mark.parametrize(
+    ("format", "pattern"),
+    [
+        ("html", "<div>"),
+        ("html", "<b>a</i>"),
+        ("html", '<a href="'),
+        ("html", '<a b=">"'),
+        ("html", "<!--a>"),
+        ("html", "<br>a "),
+        ("html", "<table><tr><td>x"),
+        ("html", "a <b>b</b> "),
+        ("html", "a <code>b</code> "),
+        ("markdown", "a <b>b</b> "),
+        ("text", "http://a.b/))))))))))))))))))))"),
+    ],
+)
+def test_time_grows_with_the_text(format, pattern):
+    """Four times the text takes some four times as long; squared, it would be sixteen times."""
+    count = 6_000 // len(pattern)
+    translated("a <b>b</b>", format)  # Imports and tables that are made once.
+    assert seconds(pattern * 4 * count, format) < 8 * seconds(pattern * count, format) + 0.05
+
+
+def test_an_address_that_ends_in_brackets():
+    begin = time.process_time()
+    translated("See http://a.b/" + ")" * 100_000, "text")
+    assert time.process_time() - begin < 2
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ('<a href="x>y</a> <p>z</p>', '<a href="x>Y</a> <p>Z</p>'),
+        ("a <b", "A &lt;B"),
+        ("a<!-- b > c", "A<!-- b > c"),
+        ("a <!-- b > c --!> d", "A <!-- b > c --!> D"),
+        ("a <!--> b <!---> c", "A <!--> B <!---> C"),
+        ("<p>a </ b> c", "<p>A </ b> C"),
+        ("<p>a &#; b &#; c</p><p>d</p>", "<p>A &amp;#; B &amp;#; C</p><p>D</p>"),
+        ("a <script>b</p></script > c", "A <script>b</p></script > C"),
+        ("a<script>b</script", "A<script>b</script"),
+        (
+            "<p>a <b translate=no> b <i translate=yes>c",
+            "<p>A <b translate=no> b <i translate=yes>C",
+        ),
+        (f"a&#{'1' * 5000};b", "A\ufffdB"),
+    ],
+)
+def test_a_page_that_is_broken(page, expected):
+    assert translated(page) == expected
+    tokens = list(html_tokens(page))
+    assert [token.start for token in tokens] == [0, *(token.end for token in tokens[:-1])]
+    assert tokens[-1].end == len(page)
+
+
+def test_tags_within_a_thousand_others():
+    page = "<p>" + "<b>a " * 1000 + "</b>" * 1000 + "</p>"
+    assert translated(page) == page.replace("a", "A")
+
+
+def test_attributes():
+    tag = """<A href=x/ b='>' translate = "no" c="a&amp;b" d/>"""
+    (token,) = html_tokens(tag)
+    expected = {"href": "x/", "b": ">", "translate": "no", "c": "a&b", "d": "", "/": ""}
+    assert (token.name, token.attributes) == ("a", expected)
