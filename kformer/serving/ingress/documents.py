@@ -1,6 +1,7 @@
 """Documents and terms for clients of a server: many texts, one request to the model at a time."""
 
 import asyncio
+import time
 
 from kformer.documents.formats import format_named
 from kformer.documents.job import Answer
@@ -8,7 +9,7 @@ from kformer.documents.model import one_line
 from kformer.documents.sentences import two_letters
 from kformer.documents.work import translated
 from kformer.serving.ingress.ingress import check_count
-from kformer.serving.interface import TooLarge
+from kformer.serving.interface import DeadlineExceeded, TooLarge
 
 
 class _NoAbilities:
@@ -23,12 +24,14 @@ class Documents:
 
     Args:
         ask: coroutine function of a list of bytes to a `Reply`.
-        settings: `ServerSettings`, of which the limits of texts count.
+        settings: `ServerSettings`, of which the limits of texts and the deadline count.
+        start: float. `time.monotonic()` when the request began.
     """
 
-    def __init__(self, ask, settings):
+    def __init__(self, ask, settings, start):
         self._ask, self._max_texts = ask, settings.max_texts
         self._max_text_bytes = settings.max_text_bytes
+        self._deadline = start + settings.deadline_s
 
     async def translate(self, texts, format, languages, glossary=None):
         """Translates documents.
@@ -44,6 +47,7 @@ class Documents:
 
         Raises:
             TooLarge: there are too many documents, or one is too long.
+            DeadlineExceeded: the deadline came before all of them were read.
         """
         check_count(len(texts), self._max_texts)
         for text in texts:
@@ -63,10 +67,23 @@ class Documents:
         found = [None] * len(texts)
         answers = dict.fromkeys(range(len(works)))
         while answers:
-            # A thread: other requests are answered while a long page is read.
-            wanted = await asyncio.to_thread(_step, works, answers, found)
+            wanted = {}
+            for index, answer in answers.items():
+                requests, found[index] = await self._in_thread(_step, works[index], answer)
+                if requests is not None:
+                    wanted[index] = requests
             answers = await self._answers(wanted) if wanted else {}
         return found
+
+    async def _in_thread(self, *call):
+        """Other requests are answered while a page is read. A thread cannot be stopped: it reads
+        one page alone, so that little is done after the deadline or for a client that left.
+        """
+        try:
+            async with asyncio.timeout(self._deadline - time.monotonic()):
+                return await asyncio.to_thread(*call)
+        except TimeoutError:
+            raise DeadlineExceeded("The documents were not read by the deadline.") from None
 
     async def _answers(self, wanted):
         """For each document the list of `Answer` to what it wanted."""
@@ -81,12 +98,9 @@ class Documents:
         return {i: [known[r.text] for r in requests] for i, requests in wanted.items()}
 
 
-def _step(works, answers, found):
-    """Sends the answers; returns what is wanted next, and notes the documents that are done."""
-    wanted = {}
-    for index, answer in answers.items():
-        try:
-            wanted[index] = works[index].send(answer)
-        except StopIteration as end:
-            found[index] = end.value
-    return wanted
+def _step(work, answer):
+    """Sends an answer; returns what is wanted next, and what the document is once it is done."""
+    try:
+        return work.send(answer), None
+    except StopIteration as end:
+        return None, end.value

@@ -122,7 +122,7 @@ class _LibreTranslate:
         async def ask(sentences):
             return await self._ingress.answer(_PROTOCOL, name, sentences, start=start)
 
-        documents = Documents(ask, self._ingress.settings)
+        documents = Documents(ask, self._ingress.settings, start)
         texts = [text.decode("utf-8", "replace") for text in texts]
         found = await documents.translate(texts, kind, languages, glossary)
         return [text for text, _ in found]

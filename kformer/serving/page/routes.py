@@ -142,7 +142,7 @@ class _Page:
             texts = [text.decode("utf-8", "replace") for text in texts]
             return await self._answer(version.name, DEFAULT_SIGNATURE, texts, start=start)
 
-        documents = Documents(ask, self._ingress.settings)
+        documents = Documents(ask, self._ingress.settings, start)
         languages = version.languages or ("", "")
         found = await documents.translate(lines, "text", languages, glossary)
         entries = [
