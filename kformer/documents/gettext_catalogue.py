@@ -7,12 +7,14 @@ from kformer.documents.plain_text import PlainText
 from kformer.documents.words import has_letters
 
 _QUOTED = r'"(?:[^"\\\n]|\\.)*"'
-_VALUE = re.compile(rf"^(msgstr(?:\[\d+\])?)[ \t]+({_QUOTED}(?:[ \t]*\r?\n[ \t]*{_QUOTED})*)", re.M)
-_STARTS_ENTRY = re.compile(r"^(?:msgid|msgctxt)[ \t]", re.M)
+_VALUE = re.compile(
+    rf"^[ \t]*(msgstr(?:\[\d+\])?)[ \t]+({_QUOTED}(?:[ \t]*\r?\n[ \t]*{_QUOTED})*)", re.M
+)
+_STARTS_ENTRY = re.compile(r"^[ \t]*(?:msgid|msgctxt)[ \t]", re.M)
 _TAG = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)(?:\s[^<>]*)?/?>")
 _VOID = ("br", "img", "hr", "wbr", "input")
 _CHARSET = re.compile(rb"charset=([A-Za-z0-9_.:-]{2,40})")
-_LANGUAGE = re.compile(r'^"Language:[^"\n]*\\n"', re.M)
+_LANGUAGE = re.compile(r'^([ \t]*)"Language:[^"\n]*\\n"', re.M)
 
 
 class Catalogue(Format):
@@ -51,7 +53,7 @@ class Catalogue(Format):
     def language_edits(self, text, target):
         found = _LANGUAGE.search(text)
         if target is not None and found:
-            yield Edit(found.start(), found.end(), f'"Language: {target}\\n"')
+            yield Edit(found.start(), found.end(), f'{found[1]}"Language: {target}\\n"')
 
 
 def _empty_values(text):

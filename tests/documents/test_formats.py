@@ -171,6 +171,16 @@ def test_po():
     assert by_id["old"].msgstr == "" and polib.pofile(found).metadata["Language"] == "fr"
 
 
+def test_po_that_is_indented():
+    text = "".join(f"\t {line}\n" for line in PO.splitlines())
+    found = polib.pofile(translated(text, "po", target_language="fr"))
+    plain = polib.pofile(translated(PO, "po", target_language="fr"))
+    assert [(entry.msgid, entry.msgstr) for entry in found] == [
+        (entry.msgid, entry.msgstr) for entry in plain
+    ]
+    assert found.metadata == plain.metadata
+
+
 def test_po_in_an_encoding_that_lacks_a_letter():
     source = PO.replace("UTF-8", "US-ASCII").encode("ascii")
     for function, encoding in ((str.upper, "US-ASCII"), (lambda text: f"Schön: {text}", "UTF-8")):
