@@ -4,7 +4,7 @@ import bisect
 import dataclasses
 
 from kformer.documents.flattened import TERM
-from kformer.documents.format import BREAK
+from kformer.documents.format import BREAK, INLINE, Text
 from kformer.documents.job import forms_of
 from kformer.documents.placing import Span, is_nested, placed, with_children
 from kformer.documents.words import SPACELESS_SIGN, has_letters
@@ -175,6 +175,11 @@ class Assembly:
 
     def _write_chunk(self, chunk, inside):
         target, spans = chunk.target, chunk.kept
+        if target == chunk.source and all(item.kind != TERM for _, _, item in spans):
+            # What was not translated stays as it is, with tags within words and wide spaces.
+            events = [(self._position[index], index) for index in sorted(inside.keys)]
+            self._write_source(chunk.start, chunk.end, events, 0, None)
+            return
         atoms = [(*span[:2], chunk.offsets[span[2].start - chunk.start]) for span in spans]
         marks = placed(chunk.source, target, inside.spans, atoms, inside.in_order)
         self._is_nested &= is_nested(marks, inside.spans, atoms, len(target))
@@ -198,6 +203,19 @@ class Assembly:
                 while position < len(target) and target[position] == " ":
                     position += 1
             self._part(key)
+            is_behind_space = target[max(0, offset - 1) : offset].isspace()
+            if is_behind_space and target[position : position + 1].strip() and self._is_spaced(key):
+                self._out.append(" ")  # Without the mark, the two spaces were one.
+
+    def _is_spaced(self, index):
+        """Whether a mark within a sentence has white space on both sides."""
+        mark, behind = self._parts[index], self._parts[index + 1 : index + 2]
+        where = self._position[index]
+        return (
+            getattr(mark, "kind", None) == INLINE
+            and self.flat.text[max(0, where - 1) : where].isspace()
+            and all(isinstance(part, Text) and part.text[:1].isspace() for part in behind)
+        )
 
     def _part(self, index):
         self._written.append(index)

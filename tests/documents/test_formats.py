@@ -100,6 +100,28 @@ def test_tags_follow_their_words():
     assert found == "<p>la <i>maison</i> <b>rouge</b></p>"
 
 
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("markdown", "**a**b\n"),
+        ("markdown", "a_b_c *d*e*\n"),
+        ("markdown", "a![p](q)b ![p](q) c  d\n"),
+        ("html", "<p>a<!-- b -->c</p>"),
+        ("html", '<p>a <img alt="foo"> b</p>'),
+        ("html", "<p>a  <b>b</b>c<i>d</i> <b></b>\n  <u>e</u><br>f <code>g</code>h</p>"),
+        ("html", "<p>12 km <b>3</b> km a{x}<b>b</b>{y}c</p>"),
+        ("srt", "1\n00:00:01,000 --> 00:00:02,000\na<i>b</i>c\n{\\an8}d\n"),
+    ],
+)
+def test_what_is_not_translated_stays_where_it_is(format, text):
+    assert translated(text, format, str) == text
+
+
+def test_spaces_around_a_mark():
+    text = '<p>a <img alt="foo"> <!-- x --> b<img><img> c <img></p>'
+    assert translated(text, "html") == '<p>A <img alt="foo"> <!-- x --> B<img><img> C <img></p>'
+
+
 def test_a_page_in_another_encoding():
     page = '<meta charset="iso-8859-1"><p>ä house</p>'.encode("latin-1")
     found = translate_document(Fake(lambda text: "ä → b"), page, "html").text
