@@ -5,10 +5,7 @@ directions.
 import functools
 from typing import NamedTuple
 
-from kformer.distillation.soft_targets import soft_targets
 from kformer_cli.text_files import check_same_length
-
-__all__ = ["DistilledText", "distill", "soft_targets"]
 
 
 class DistilledText(NamedTuple):

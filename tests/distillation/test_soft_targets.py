@@ -9,7 +9,7 @@ import pytest
 from keras import ops
 
 import kformer
-from kformer.distillation.text import soft_targets
+from kformer.distillation.soft_targets import soft_targets
 from kformer.models.ensemble import Ensemble
 from kformer.trainer import train_run
 from kformer.training import MaskedCrossentropy, paper_recipe
