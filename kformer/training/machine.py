@@ -19,7 +19,7 @@ _configuration = {}
 
 
 def configuration():
-    """Returns the arguments of the latest call of `configure_machine` (dict)."""
+    """Returns the arguments of `configure_machine` for what is in force (dict)."""
     return dict(_configuration)
 
 
@@ -31,11 +31,12 @@ def configure_machine(matmul_precision=None, keep_memory=False):
             training. "highest" multiplies in float32; "high" and "medium" allow TensorFloat-32 and
             bfloat16 on GPUs (TensorFlow has only TensorFloat-32). On a CPU with bfloat16
             instructions "medium" rounds the matrices of a training step to bfloat16 on TensorFlow
-            and PyTorch; JAX would not be faster. `None` keeps the backend's default.
+            and PyTorch; JAX would not be faster. `None` leaves what an earlier call set, or else
+            the backend's default.
         keep_memory: bool, default False. Whether malloc keeps freed memory. Otherwise large arrays
             are requested from the system in each step and cleared page by page, which takes PyTorch
             a tenth of a step of the tiny preset on a CPU. (JAX has its own allocator.) The memory
-            of the process then stays at its peak. Needs glibc.
+            of the process then stays at its peak. Needs glibc. A later call does not undo it.
 
     Returns:
         str, a sentence that describes the settings.
@@ -51,6 +52,9 @@ def configure_machine(matmul_precision=None, keep_memory=False):
     """
     global _configuration
     backend = keras.backend.backend()
+    if matmul_precision is None:
+        matmul_precision = _configuration.get("matmul_precision")
+    keep_memory = keep_memory or _configuration.get("keep_memory", False)
     parts = [f"{backend} on {counted(count_cores(), 'CPU core')}"]
     if matmul_precision is not None:
         check_choice("matmul_precision", matmul_precision, PRECISIONS)

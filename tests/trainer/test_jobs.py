@@ -87,6 +87,7 @@ def test_what_a_process_returns_and_the_settings_that_it_has(tmp_path, monkeypat
     monkeypatch.setattr(jobs, "_start", recorded)
     monkeypatch.setattr(jobs, "count_cores", lambda: 2)
     configure_machine(matmul_precision="highest")
+    chosen = configuration()
     try:
         part = Part(
             work, tmp_path / "run", model_options=SIZES, vocabulary_size=380, steps=2, **texts
@@ -95,7 +96,7 @@ def test_what_a_process_returns_and_the_settings_that_it_has(tmp_path, monkeypat
     finally:
         configure_machine(**former)
     assert made is part and seconds > 0
-    assert begun == [({"matmul_precision": "highest", "keep_memory": False}, 2)]
+    assert begun == [(chosen, 2)] and chosen["matmul_precision"] == "highest"
     assert part.result.path == part.path and part.result.steps == 2
     assert part.result.best["nll"] == part.result.history["val_nll"][-1]
 

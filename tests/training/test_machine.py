@@ -24,6 +24,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 PRECISION = """
 import keras
 from kformer.training import configure_machine
+print(configure_machine())
 print(configure_machine("medium"))
 if keras.backend.backend() == "torch":
     import torch
@@ -34,6 +35,7 @@ elif keras.backend.backend() == "jax":
 else:
     import tensorflow as tf
     print(tf.config.experimental.tensor_float_32_execution_enabled())
+print(configure_machine())
 """
 
 
@@ -60,7 +62,19 @@ def test_freed_memory_is_kept():
 def test_precision_of_products():
     rounds = keras.backend.backend() != "jax" and has_bfloat16_products()
     precision = "medium precision, bfloat16 in training steps" if rounds else "medium precision"
-    assert run(PRECISION) == [configure_machine().replace("default precision", precision), "True"]
+    before, sentence, is_medium, after = run(PRECISION)
+    assert sentence == before.replace("default precision", precision) != before
+    assert is_medium == "True" and after == sentence
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only glibc can keep memory")
+@pytest.mark.any_backend
+def test_what_is_in_force_is_said_again():
+    program = "import kformer.training as t; t.configure_machine('high', keep_memory=True)\n"
+    (sentence,) = run(program + "print(t.configure_machine())")
+    assert "high precision; freed memory is kept" in sentence
+    (sentence,) = run(program + "print(t.configure_machine('highest'))")
+    assert "highest precision; freed memory is kept" in sentence
 
 
 @pytest.mark.any_backend
