@@ -14,8 +14,9 @@ from kformer.layers.relative_positions import distances
 
 # Tokens per chunk: full attention within a chunk, sums for the chunks before it.
 _CHUNK = 64
-# Features are positive, so the sum over at least one key is above 0, but it may be very small.
-_EPSILON = 1e-20
+# Features are positive, so the sum over at least one key is above 0, but it may be very small. The
+# square of this number, by which a gradient is divided, is a float32, too.
+_EPSILON = 1e-15
 
 
 def features(x):

@@ -24,6 +24,14 @@ class FakeCheckpoint:
         self.saved += 1
 
 
+@pytest.fixture(autouse=True)
+def pythons_own_handler():
+    """A shell may have started the tests in the background, where it lets SIGINT be ignored."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, former)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_waits_for_the_step_and_a_second_ctrl_c_does_not(number, capsys):
     former = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
