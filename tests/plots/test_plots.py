@@ -101,7 +101,7 @@ def test_chinese_labels_have_a_font(tmp_path):
         plots.save(figure, tmp_path / "cjk.png")
     assert (tmp_path / "cjk.png").read_bytes()[:4] == PNG
     # No font has a private character: boxes, and a word about it.
-    with pytest.warns(UserWarning, match="pip install kformer"):
+    with pytest.warns(UserWarning, match=r'pip install "kformer\[cjk\]"'):
         plots.plot_attention(np.eye(1), ["\U000f1234"], ["a"])
 
 
