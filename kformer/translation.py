@@ -11,14 +11,15 @@ class Hypothesis(NamedTuple):
     Attributes:
         text: str. The translation.
         score: float. The sum of the log-probabilities of its tokens, the end token included.
-        rank: float. The score after the length penalty; n-best lists are ordered by it.
-        ids: list of int. Its tokens, the end token included.
+        rank: float. The score after the length penalty; n-best lists are ordered by it. `None` from
+            a SavedModel.
+        ids: list of int. Its tokens, the end token included. `None` from a SavedModel.
     """
 
     text: str
     score: float
-    rank: float
-    ids: list[int]
+    rank: float | None
+    ids: list[int] | None
 
 
 class Score(float):

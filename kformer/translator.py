@@ -56,8 +56,8 @@ class Translator(GivenTranslations, DocumentMethods):
         translation.
 
     Raises:
-        ValueError: the tokenizer has more tokens than the model, or the model cannot translate in
-            the dtype.
+        ValueError: the tokenizer has more tokens than the model, or other special tokens, or the
+            model cannot translate in the dtype.
 
     Example:
     ```python
@@ -76,10 +76,17 @@ class Translator(GivenTranslations, DocumentMethods):
                     f"The tokenizer has {theirs} {name} tokens, but the model only {ours}: "
                     "this is not the tokenizer that the model was made for."
                 )
+        for name in ("pad", "end"):
+            theirs, ours = (getattr(each, f"{name}_id") for each in (tokenizer, model))
+            if theirs != ours:
+                raise ValueError(
+                    f"The {name} token of the tokenizer has the id {theirs}, but that of the model "
+                    f"{ours}: this is not the tokenizer that the model was made for."
+                )
         self.model, self.tokenizer = model, tokenizer
         if options is None:
             options = SearchOptions(max_length=max(1, model.max_length - 1))
-        if tokenizer.target_language is not None:
+        if tokenizer.target_language is not None and tokenizer.target_prefix:
             # The search must not choose the language.
             options = dataclasses.replace(options, prefix_ids=tokenizer.target_prefix)
         self.options = options

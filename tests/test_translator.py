@@ -1,5 +1,6 @@
 """The translator, on a real trained model: the frozen run."""
 
+import copy
 import json
 import pathlib
 import pickle
@@ -31,6 +32,23 @@ def test_frozen_run_returns_its_exact_text(translator):
     assert translator(expected["texts"], beam_size=4) == expected["beam_4"]
     found = translator.translate(expected["texts"], beam_size=4)
     assert np.allclose([result.score for result in found], expected["scores"], atol=1e-3)
+
+
+@pytest.mark.any_backend
+def test_a_tokenizer_of_another_model_is_refused(translator):
+    config = {**translator.model.get_config(), "pad_id": 3, "end_id": 0}
+    other = kformer.Transformer.from_config(config)
+    with pytest.raises(ValueError, match="pad token of the tokenizer has the id 0, but .* 3"):
+        kformer.Translator(other, translator.tokenizer)
+
+
+@pytest.mark.any_backend
+def test_a_first_token_stays_where_the_language_has_none(translator, monkeypatch):
+    tokenizer = copy.copy(translator.tokenizer)
+    monkeypatch.setattr(type(tokenizer), "target_language", "de")
+    options = SearchOptions(prefix_ids=(7,))
+    assert tokenizer.target_prefix == ()
+    assert kformer.Translator(translator.model, tokenizer, options).options.prefix_ids == (7,)
 
 
 def test_one_text_or_many(translator, pairs):

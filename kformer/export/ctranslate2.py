@@ -12,7 +12,7 @@ from kformer.decoding import SearchOptions
 from kformer.export.checks import check_free, check_installed, check_layers, forbidden_ids
 from kformer.models import Transformer
 from kformer.saving.run_directory import without_paths
-from kformer.utils.checks import check_choice
+from kformer.utils.checks import check_choice, check_float16
 from kformer.utils.files import new_folder
 from kformer_cli.export_formats import FORMATS
 
@@ -91,6 +91,11 @@ def export_ctranslate2(translator, path, *, quantization="float32"):
     _check(translator, path, quantization)
     spec = build_spec(translator)
     spec.validate()
+    if quantization == "float16":
+        for name, variable in spec.variables(ordered=True):
+            array = variable.numpy()
+            if array.dtype == np.float32:
+                check_float16(f"The weight {name!r}", array, "export it in bfloat16 or float32")
     spec.optimize(quantization=quantization)
     with new_folder(path) as folder:
         spec.save(str(folder))

@@ -10,7 +10,7 @@ from kformer.export.checks import check_free, check_installed, check_layers, for
 from kformer.interop.slots import slots
 from kformer.layers import sinusoidal_positions
 from kformer.models import Transformer
-from kformer.utils.checks import check_choice
+from kformer.utils.checks import check_choice, check_float16
 from kformer.utils.files import new_folder
 from kformer_cli.export_formats import FORMATS
 from kformer_cli.option_names import named
@@ -289,6 +289,8 @@ def _write_weights(model, search, number_type, folder, save_file):
         tensors = {}
         for slot in shard:
             array = _permuted(ops.convert_to_numpy(ops.cast(slot.variable, "float32")), slot, order)
+            if number_type == np.float16:
+                check_float16(f"The weight {slot.names[0]!r}", array, "export it in bfloat16")
             parts = slot.split(array)
             tensors |= {
                 key: np.ascontiguousarray(part).astype(number_type)

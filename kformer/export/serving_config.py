@@ -10,6 +10,8 @@ CONFIG_FILES = ("models.config", "batching_parameters.txt", "compose.yaml")
 # Where the container finds the folder of models.
 _MOUNT = "/models"
 _IMAGE = "tensorflow/serving:latest"
+# The most texts of a request, which is computed in batches.
+_MOST_TEXTS = 4096
 
 _COMPOSE = """\
 # Starts TensorFlow Serving: docker compose up
@@ -38,9 +40,14 @@ def write_serving_config(folder, *, max_batch_size=64, threads=1):
     the same time, and `compose.yaml` starts the server by `docker compose up`. Files of these names
     that stand there are replaced.
 
+    That server batches the calls of each signature, and refuses a batch whose inputs differ in
+    another size than the first. So call the signatures `constrained` and `single`, and those that
+    take ids, on a server without `--enable_batching`.
+
     Args:
         folder: path. The exported model's folder, such as `saved_models/en-de`.
-        max_batch_size: int, default 64. Most texts of a batch.
+        max_batch_size: int, default 64. Most texts of a batch. A request of more, up to 4,096, is
+            computed in several.
         threads: int, default 1. Batches that are computed at the same time.
 
     Returns:
@@ -88,7 +95,9 @@ def _batching_parameters(max_batch_size, threads):
     """`BatchingParameters` as text."""
     sizes = [2**power for power in range(max_batch_size.bit_length()) if 2**power < max_batch_size]
     lines = [
-        f"max_batch_size {{ value: {max_batch_size} }}",
+        f"max_batch_size {{ value: {max(_MOST_TEXTS, max_batch_size)} }}",
+        "enable_large_batch_splitting { value: true }",
+        f"max_execution_batch_size {{ value: {max_batch_size} }}",
         "batch_timeout_micros { value: 2000 }",
         # A full queue answers UNAVAILABLE at once, instead of after the client's deadline.
         "max_enqueued_batches { value: 100 }",

@@ -56,6 +56,17 @@ _STYLES = {
         "output_bias": True,
     },
 }
+# What `transformers` takes for a key that is missing.
+_DEFAULTS = {
+    "activation_function": "gelu",
+    "scale_embedding": False,
+    "dropout": 0.1,
+    "attention_dropout": 0.0,
+    "activation_dropout": 0.0,
+}
+_OWN_DEFAULTS = {
+    "m2m_100": {"activation_function": "relu", "scale_embedding": True, "attention_dropout": 0.1},
+}
 _T5 = ("t5", "mt5")
 MODEL_TYPES = (*_T5, *_STYLES)
 
@@ -82,11 +93,12 @@ def model_arguments(config, where="config.json"):
             f"{where} has the model_type {model_type!r}; kformer imports "
             f"{', '.join(MODEL_TYPES[:-1])}."
         )
+    config = {**_DEFAULTS, **_OWN_DEFAULTS.get(model_type, {}), **config}
     sizes = {
         name: _size(config, name, where)
         for name in ("d_model", "encoder_layers", "decoder_layers", "vocab_size")
     }
-    activation = config.get("activation_function", "gelu")
+    activation = config["activation_function"]
     if activation not in _ACTIVATIONS:
         raise ValueError(
             f"{where} has the activation_function {activation!r}; kformer has "
@@ -115,7 +127,7 @@ def model_arguments(config, where="config.json"):
             name: _rate(config, name, where)
             for name in ("dropout", "attention_dropout", "activation_dropout")
         },
-        "scale_embeddings": bool(config.get("scale_embedding", False)),
+        "scale_embeddings": bool(config["scale_embedding"]),
         "share_embeddings": bool(shared),
         "share_output": bool(config.get("tie_word_embeddings", True)),
         **_special_ids(config, max(sizes["vocab_size"], target_size), where),
@@ -178,7 +190,8 @@ def _t5_arguments(config, where):
 
 def _t5_activation(config, where):
     """The name of the activation, and whether it is gated."""
-    name = config.get("feed_forward_proj", "relu")
+    usual = "gated-gelu" if config["model_type"] == "mt5" else "relu"
+    name = config.get("feed_forward_proj", usual)
     gate, _, activation = name.rpartition("-")
     # In T5's files "gated-gelu" has always meant the tanh approximation.
     if (gate, activation) == ("gated", "gelu"):
@@ -213,4 +226,4 @@ def _size(config, name, where):
 
 
 def _rate(config, name, where):
-    return check_rate(f"{name} of {where}", config.get(name, 0.0))
+    return check_rate(f"{name} of {where}", config[name])

@@ -219,12 +219,13 @@ def _multilingual(checkpoint, read, pattern, positions, given):
     return tokenizer
 
 
-def _tokenizer(checkpoint, read, *, prefix=(), languages=None, language_places=None):
+def _tokenizer(checkpoint, read, *, start="end", prefix=(), languages=None, language_places=None):
+    """The tokenizer of a folder that names no start token begins with the token `start`."""
     special_ids = {
         name: id_of(read.pieces, token, "The tokenizer")
         for name, token in (("pad", "<pad>"), ("unknown", read.unknown), ("end", "</s>"))
     }
-    special_ids["start"] = checkpoint.start_id(special_ids["end"])
+    special_ids["start"] = checkpoint.start_id(special_ids[start])
     vocabulary, gaps = piece_list(read.pieces, checkpoint.config.get("vocab_size"))
     controls = {
         *gaps,
@@ -296,7 +297,7 @@ def _read_t5(checkpoint, given):
                 f"{side}_language={code!r}."
             )
     if not checkpoint.has(_T5_MODEL_NAME) and checkpoint.has("tokenizer.json"):
-        return _tokenizer(checkpoint, converted_pieces(checkpoint))
+        return _tokenizer(checkpoint, converted_pieces(checkpoint), start="pad")
     model = checkpoint.model(_T5_MODEL_NAME)
     own = model_pieces(load_sentencepiece(model))
     added = checkpoint.added_tokens()
@@ -310,7 +311,8 @@ def _read_t5(checkpoint, given):
             if f"<extra_id_{number}>" not in own
         ]
         added |= {token: len(own) + i for i, token in enumerate(missing)}
-    return _tokenizer(checkpoint, with_added(checkpoint, model, dict(enumerate(own)), added))
+    read = with_added(checkpoint, model, dict(enumerate(own)), added)
+    return _tokenizer(checkpoint, read, start="pad")
 
 
 def _unknown_class(checkpoint, choices):

@@ -87,6 +87,7 @@ def trim_vocabulary(translator, texts):
         _trimmed_tokenizer(tokenizer, kept, numbers, names),
         options,
         config=without_calibration(translator.config),
+        dtype=translator.dtype,
     )
 
 

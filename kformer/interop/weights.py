@@ -7,10 +7,10 @@ from kformer.interop.architectures import UNUSED_POSITIONS
 from kformer.interop.limits import least_bytes
 from kformer.interop.slots import slots
 from kformer.layers import sinusoidal_positions
+from kformer.utils.checks import check_float16
 
 # The number of rows of a table that are compared at once, so that a large one is not copied whole.
 _ROWS = 4096
-_LARGEST_FLOAT16 = 65504
 
 
 def check_sizes(arguments, weights, where):
@@ -135,15 +135,9 @@ def load_weights(model, weights, where):
                 array.dtype.name == "bfloat16"
             ):  # which NumPy itself does not know, nor every backend from NumPy
                 array = array.astype("float32")
-            if (
-                slot.variable.dtype == "float16"
-                and array.dtype.name != "float16"
-                and np.abs(array).max(initial=0) > _LARGEST_FLOAT16
-            ):
-                raise ValueError(
-                    f"{where}: the tensor {slot.names[0]!r} holds numbers too large for float16; "
-                    "import it as bfloat16."
-                )
+            if slot.variable.dtype == "float16":
+                name = f"{where}: the tensor {slot.names[0]!r}"
+                check_float16(name, array, "import it as bfloat16")
             slot.variable.assign(ops.convert_to_tensor(array, dtype=slot.variable.dtype))
     for name, kind in copies.items():
         if kind != "unused":

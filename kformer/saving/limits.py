@@ -139,14 +139,21 @@ def _stored_numbers(archive, member, path):
     sizes = []
 
     def visit(name, item):
-        if isinstance(item, h5py.Dataset) and item.dtype.itemsize:
+        if isinstance(item, h5py.Group):
+            # Each is in this file itself: a link may lead to another file of the machine.
+            is_own = all(type(item.get(key, getlink=True)) is h5py.HardLink for key in item)
+        else:
+            is_own = not item.external and not item.is_virtual
             sizes.append((math.prod(item.shape or ()), item.dtype.itemsize))
+        if not is_own:
+            raise ValueError(f"{path} has weights that are stored elsewhere: it is not loaded.")
 
     # In memory, as Keras reads it afterwards: h5py jumps to and fro, and at each jump back a member
     # of an archive is read again from its beginning.
     content = io.BytesIO(archive.read(member))
     try:
         with h5py.File(content, "r") as weights:
+            visit("", weights)
             weights.visititems(visit)
     except (OSError, RuntimeError, KeyError, TypeError) as error:
         raise ValueError(f"{path} has no readable {member.filename} ({error}).") from None

@@ -29,6 +29,8 @@ PATH_OPTIONS = tuple(name for name, option in TRAINING.items() if option.type in
 # New parts of a run directory, all written, that wait to be moved.
 _NEW_PARTS = ".replacing"
 _OWN_KEYS = ("format_version", "checksum")
+# How often a run is read that is replaced meanwhile.
+_MOST_READS = 3
 
 
 def save_run(path, model, tokenizer, config=None):
@@ -36,7 +38,8 @@ def save_run(path, model, tokenizer, config=None):
 
     A reader finds the old run or the new one, never a mixture, also after the process was killed:
     the new parts are written to `RUN/.replacing/`, synced, and then moved one by one, and a reader
-    takes a part from there as long as it exists. The optimizer's state is not saved: a training is
+    takes a part from there as long as it exists, and reads all again if a part was replaced
+    meanwhile. The optimizer's state is not saved: a training is
     resumed from `checkpoints/`.
 
     Args:
@@ -197,8 +200,38 @@ def load_run(path):
             message names them.
         ValueError: a part is damaged, its format is newer than this code, or a link leads out of
             the folder.
+        RuntimeError: the run is replaced again and again while it is read.
     """
     path = pathlib.Path(path)
+    for number in range(_MOST_READS):
+        found, before = None, _descriptions(path)
+        try:
+            found = _load_parts(path)
+        except FileNotFoundError:  # Moved, or missing.
+            if number == _MOST_READS - 1:
+                raise
+        if found is not None and _descriptions(path) == before:
+            return found
+    raise RuntimeError(
+        f"{path} was replaced {_MOST_READS} times while it was read: load it again when nothing "
+        "writes to it."
+    )
+
+
+def _descriptions(path):
+    """What tells a run from another one, with other weights of the same form: the bytes of its
+    config and of its tokenizer's; `None` for what is missing.
+    """
+    found = []
+    for name in ("config.json", "tokenizer/tokenizer.json"):
+        try:
+            found.append(_part(path, name).read_bytes())
+        except (OSError, ValueError):  # _load_parts says what is wrong.
+            found.append(None)
+    return found
+
+
+def _load_parts(path):
     config = read_config(path)
     needed = ("model.keras", "tokenizer/tokenizer.json")
     missing = [name for name in needed if not _part(path, name).is_file()]

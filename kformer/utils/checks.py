@@ -6,6 +6,8 @@ Each function returns the value, so that a constructor can check and assign in o
 import numbers
 import reprlib
 
+import numpy as np
+
 from kformer_cli.option_names import named
 from kformer_cli.text_files import check_same_length  # noqa: F401
 
@@ -120,6 +122,21 @@ def check_choice(name, value, choices):
         return value
     listed = ", ".join(map(str, choices))
     raise ValueError(f"{named(name)} must be one of {listed}, but {shown(value)} was given.")
+
+
+def check_float16(name, array, remedy):
+    """Checks that the numbers of an array fit into float16.
+
+    Args:
+        name: str. What the message calls the array.
+        array: NumPy array.
+        remedy: str, for the message.
+
+    Raises:
+        ValueError: a number would become infinite.
+    """
+    if array.dtype.name != "float16" and np.abs(array).max(initial=0) > np.finfo("float16").max:
+        raise ValueError(f"{name} holds numbers too large for float16; {remedy}.")
 
 
 def check_texts(texts):

@@ -235,6 +235,11 @@ def test_the_frozen_run_translates_the_same(frozen, texts, tmp_path):
         assert (tmp_path / quantization / "model.bin").stat().st_size < 0.6 * (
             path / "model.bin"
         ).stat().st_size
+    large = kformer.Translator.load(FROZEN_RUN)
+    weight = large.model.trainable_weights[3]
+    weight.assign(np.full(weight.shape, 1e5, "float32"))
+    with pytest.raises(ValueError, match="too large for float16; export it in bfloat16 or float32"):
+        export_ctranslate2(large, tmp_path / "large", quantization="float16")
     # Quantizing works in place; the model must not be what it works on.
     assert all(
         np.array_equal(a, keras.ops.convert_to_numpy(b))

@@ -19,8 +19,8 @@ from kformer_cli.main import main
 ROOT = pathlib.Path(__file__).parent.parent.parent
 SAVED = ROOT / "saved_models" / "frozen"
 # Name: (number, type) of the fields of `BatchingParameters`, as TensorFlow Serving's
-# servables/tensorflow/session_bundle_config.proto publishes them. Its Python package leaves that
-# file out.
+# servables/tensorflow/session_bundle_config.proto publishes them (text has no numbers). Its Python
+# package leaves that file out.
 BATCHING = {
     "max_batch_size": (1, "google.protobuf.Int64Value"),
     "batch_timeout_micros": (2, "google.protobuf.Int64Value"),
@@ -29,6 +29,8 @@ BATCHING = {
     "thread_pool_name": (5, "google.protobuf.StringValue"),
     "allowed_batch_sizes": (6, "repeated int64"),
     "pad_variable_length_inputs": (7, "bool"),
+    "enable_large_batch_splitting": (8, "google.protobuf.BoolValue"),
+    "max_execution_batch_size": (9, "google.protobuf.Int64Value"),
 }
 
 pytestmark = pytest.mark.any_backend(quickest="torch")
@@ -87,8 +89,10 @@ def test_models_config(folder):
 def test_batching_parameters(folder, size, sizes):
     path = write_serving_config(folder / "en-de", max_batch_size=size, threads=3)[1]
     found = text_format.Parse(path.read_text(encoding="utf-8"), batching_message())
-    assert found.max_batch_size.value == size and found.num_batch_threads.value == 3
+    assert found.max_execution_batch_size.value == size and found.num_batch_threads.value == 3
     assert list(found.allowed_batch_sizes) == sizes, "the last one must be the largest"
+    # A request of more texts is split, instead of refused.
+    assert found.enable_large_batch_splitting.value and found.max_batch_size.value >= 1000
     assert found.max_enqueued_batches.value > 0 and found.batch_timeout_micros.value > 0
 
 

@@ -9,7 +9,7 @@ import pytest
 from keras import ops
 
 from kformer.decoding import Searcher
-from kformer.interop.architectures import model_arguments
+from kformer.interop.architectures import MODEL_TYPES, model_arguments
 from kformer.interop.checkpoint import CheckpointFolder
 from kformer.interop.generation import search_options
 from kformer.interop.weights import check_sizes, load_weights, settle_output
@@ -66,6 +66,18 @@ def test_encoder_output_and_logits(pair):
         relative_difference(ours({"source_ids": source_ids, "target_ids": target_ids}), logits)
         < CLOSE
     )
+
+
+@pytest.mark.any_backend(quickest="torch")
+@pytest.mark.parametrize("kind", [*MODEL_TYPES])
+def test_a_missing_key_means_what_it_means_to_transformers(kind):
+    transformers = pytest.importorskip("transformers")
+    whole = transformers.AutoConfig.for_model(kind).to_dict() | {"decoder_start_token_id": 2}
+    names = ("activation_function", "scale_embedding", "feed_forward_proj", "dropout_rate")
+    names += ("dropout", "attention_dropout", "activation_dropout", "tie_word_embeddings")
+    missing = {key: value for key, value in whole.items() if key not in names}
+    assert len(missing) < len(whole) - 2
+    assert model_arguments(missing) == model_arguments(whole)
 
 
 SETTINGS = [{"num_beams": 1}, {"num_beams": 4}]

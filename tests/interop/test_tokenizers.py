@@ -652,6 +652,13 @@ def test_m2m100_of_wmt21(models, tmp_path):
     assert each.for_languages(target="__zh__").target_language == "zh"
 
 
+def test_t5_starts_with_padding_where_no_start_is_named(models, tmp_path):
+    config = t5(tmp_path, models)
+    config.pop("decoder_start_token_id", None)
+    tokenizer = read_tokenizer(tmp_path, config)
+    assert tokenizer.start_id == tokenizer.pad_id != tokenizer.end_id
+
+
 def test_bart(models, tmp_path):
     config = {"model_type": "bart", "vocab_size": 600, "decoder_start_token_id": 2}
     write(tmp_path, vocab__json={"<s>": 0}, tokenizer_config__json={})

@@ -97,8 +97,9 @@ def test_other_text_of_the_languages_can_be_read(runs):
 
 @quick
 def test_languages_and_search_options_are_kept(runs, texts):
-    whole = kformer.Translator.load(runs["nllb"])
+    whole = kformer.Translator.load(runs["nllb"], dtype="bfloat16")
     small = trim_vocabulary(whole, texts)
+    assert small.dtype == "bfloat16"
     assert list(small.tokenizer.languages) == list(whole.tokenizer.languages)
     pieces = [each.tokenizer.vocabulary("target").pieces for each in (whole, small)]
     for name in ("prefix_ids", "forbidden_ids"):

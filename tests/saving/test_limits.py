@@ -88,6 +88,26 @@ def empty_dataset(members):
     members["model.weights.h5"] = file.getvalue()
 
 
+def elsewhere(kind):
+    """Weights that HDF5 would read from another file of the machine."""
+
+    def change(members):
+        file, other = io.BytesIO(members["model.weights.h5"]), "/etc/hostname"
+        with h5py.File(file, "r+") as weights:
+            if kind == "dataset":
+                weights.create_dataset("far", (4,), "u1", external=[(other, 0, 4)])
+            elif kind == "virtual":
+                layout = h5py.VirtualLayout((4,), "u1")
+                layout[:] = h5py.VirtualSource(other, "weights", (4,))
+                weights["layers"].create_virtual_dataset("far", layout)
+            else:
+                weights["layers/far"] = h5py.ExternalLink(other, "/weights")
+        members["model.weights.h5"] = file.getvalue()
+
+    change.__qualname__ = f"options of HDF5, {kind}"
+    return change
+
+
 def tokenizer_json(**changes):
     def change(run):
         path = run / "tokenizer" / "tokenizer.json"
@@ -124,6 +144,9 @@ ATTACKS = {
         "a metric with num_classes=100000",
     ),
     "empty dataset": (empty_dataset, "claim more bytes than"),
+    "external data": (elsewhere("dataset"), "stored elsewhere"),
+    "virtual data": (elsewhere("virtual"), "stored elsewhere"),
+    "an external link": (elsewhere("link"), "stored elsewhere"),
     "10^6 ids after a text": (tokenizer_json(suffix=[3] * 10**6), "has 1,000,000 ids"),
     "10^6 control ids": (tokenizer_json(control_ids=list(range(10**6))), "outside of the vocab"),
     "deep tokenizer.json": (write("tokenizer/tokenizer.json", b"[" * 10**6), "nested too deeply"),

@@ -166,6 +166,44 @@ def test_a_run_is_replaced_as_a_whole_or_not_at_all(run, tokenizer, monkeypatch)
 
 
 @pytest.mark.any_backend
+def test_a_run_that_is_replaced_while_it_is_read(run, tokenizer, tiny_transformer, monkeypatch):
+    """A model of one run with the tokenizer of another would translate nonsense."""
+    other = Tokenizer.train(
+        texts=["drei Katzen"] * 20, vocabulary_size=15, byte_fallback=False, model_type="unigram"
+    )
+    load, times = run_directory.load_model, []
+
+    def replaced(path, **settings):
+        model = load(path, **settings)
+        if len(times) < most:
+            times.append(save_run(run, tiny_transformer(), other, {"number": len(times)}))
+        return model
+
+    monkeypatch.setattr(run_directory, "load_model", replaced)
+    most = 1
+    _, found, config = load_run(run)
+    assert config == {"number": 0} and found.vocabulary_size == other.vocabulary_size
+    most = 9
+    with pytest.raises(RuntimeError, match="was replaced 3 times while it was read: load it again"):
+        load_run(run)
+
+
+@pytest.mark.any_backend
+def test_a_part_that_is_moved_while_it_is_read(run, monkeypatch):
+    part, times = run_directory._part, []
+
+    def moved(path, name):
+        if not times and name == "model.keras":
+            times.append(name)
+            return path / ".replacing" / name
+        return part(path, name)
+
+    monkeypatch.setattr(run_directory, "_part", moved)
+    load_run(run)
+    assert times == ["model.keras"]
+
+
+@pytest.mark.any_backend
 def test_missing_pieces_are_named(run, tmp_path):
     with pytest.raises(FileNotFoundError, match="no run directory .*nowhere"):
         load_run(tmp_path / "nowhere")

@@ -7,6 +7,8 @@ import onnx
 from keras import ops
 from onnx import TensorProto, helper, numpy_helper
 
+from kformer.utils.checks import check_float16
+
 # The lowest opset that has LayerNormalization, and the file format of its time, so that old
 # runtimes read them.
 _OPSET = 17
@@ -65,7 +67,10 @@ class WeightStore:
 
     def _array(self, variable):
         # By way of float32: NumPy has no bfloat16.
-        return ops.convert_to_numpy(ops.cast(variable.value, "float32")).astype(self.dtype)
+        array = ops.convert_to_numpy(ops.cast(variable.value, "float32"))
+        if self.dtype == "float16":
+            check_float16(f"The weight {variable.path!r}", array, "export it in float32")
+        return array.astype(self.dtype)
 
     def _append(self, array):
         self._file.write(bytes(-self._file.tell() % _ALIGNMENT))

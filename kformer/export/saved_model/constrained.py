@@ -5,6 +5,7 @@ TensorFlow only."""
 from kformer.decoding import RowConstraints
 from kformer.decoding import search as run_search
 from kformer.decoding.repetition import NO_TOKEN
+from kformer.export.saved_model.graph import cut_texts, with_a_row
 from kformer.text.word_pieces import without_space_sign, word_joins, word_starts
 from kformer_cli.option_names import named
 
@@ -63,8 +64,8 @@ class RowSignatures:
         import tensorflow as tf
 
         batch = tf.shape(text)[0]
-        terms = _with_a_row(terms, tf.fill([1, tf.shape(terms)[1]], ""))
-        phrases, is_whole = self._phrases(terms)
+        terms = _one_for_each(text, terms, "terms")
+        phrases, is_whole = self._phrases(with_a_row(terms))
         rows = RowConstraints(phrases=phrases)
         least = tf.reduce_sum(_lengths(phrases[:, :, 0]), axis=1)
         found = self.graph.translate(
@@ -84,7 +85,8 @@ class RowSignatures:
         """
         import tensorflow as tf
 
-        prefix = _with_a_row(prefix, tf.constant([""]))
+        prefix = with_a_row(_one_for_each(text, prefix, "prefix"))
+        prefix, _ = cut_texts(prefix, self.graph.max_text_bytes)
         ids = self.graph.tokenizer.tokenize(prefix, side="target", special_tokens=False)
         options = self.graph.options
         ids = ids[:, : options.max_length - len(options.prefix_ids)]
@@ -117,25 +119,27 @@ class RowSignatures:
         return found
 
     def _phrases(self, terms):
-        """Ids `[B, K, 2, P]` of terms `[B, K]`, in the second form without the space sign in front;
-        and boolean `[B]`, whether all terms of a row have ids. Those that do not fit the longest
-        translation are left out.
+        """Ids `[B, K, 2, P]` of terms `[B, (K)]`, in the second form without the space sign in
+        front; and boolean `[B]`, whether all terms of a row have ids. Those that do not fit the
+        longest translation are left out, and cost no more than those that fit.
         """
         import tensorflow as tf
 
         options = self.graph.options
+        most = options.max_length - len(options.prefix_ids)
+        # A term has one token at least, so that more terms than tokens do not fit.
+        terms = tf.ragged.boolean_mask(terms, terms != "")[:, : most + 1].to_tensor("")
         batch, count = tf.unstack(tf.shape(terms))
-        rows = self.graph.tokenizer.tokenize(
-            tf.reshape(terms, [-1]), side="target", special_tokens=False
-        )
-        ids = rows.to_tensor(default_value=NO_TOKEN)
+        texts, was_cut = cut_texts(tf.reshape(terms, [-1]), self.graph.max_text_bytes)
+        rows = self.graph.tokenizer.tokenize(texts, side="target", special_tokens=False)
+        ids = rows[:, : most + 1].to_tensor(default_value=NO_TOKEN)
         ids = tf.pad(ids, [[0, 0], [0, 2]], constant_values=NO_TOKEN)  # [B K, P]
-        is_known = ~tf.reduce_any(ids == self._unknown_id, axis=1)
+        is_known = ~was_cut & ~tf.reduce_any(ids == self._unknown_id, axis=1)
         ids = tf.where(is_known[:, None], ids, NO_TOKEN)
         lengths = tf.reshape(_lengths(ids), [batch, count])
-        most = options.max_length - len(options.prefix_ids)
         fits = tf.reshape(tf.cumsum(lengths, axis=1) <= most, [-1, 1])
         ids = tf.where(fits, ids, NO_TOKEN)
+        ids = ids[:, : tf.maximum(0, tf.reduce_max(_lengths(ids))) + 2]
         is_there = (ids[:, 0] != NO_TOKEN) | (rows.row_lengths() < 1)
         is_whole = tf.reduce_all(tf.reshape(is_there, [batch, count]), axis=1)
         forms = tf.stack([ids, self._unsigned(ids)], axis=1)
@@ -163,8 +167,11 @@ def _lengths(ids):
     return tf.reduce_sum(tf.cast(ids != NO_TOKEN, tf.int32), axis=-1)
 
 
-def _with_a_row(batch, row):
-    """A batch, with a row where it has none, since a search needs one."""
+def _one_for_each(text, rows, name):
+    """The rows of an input of a signature, if there are as many as texts."""
     import tensorflow as tf
 
-    return tf.concat([batch, row[: tf.cast(tf.shape(batch)[0] < 1, tf.int32)]], axis=0)
+    counts = tf.shape(text)[0], tf.shape(rows)[0]
+    message = f"{name} needs one row for each text"
+    with tf.control_dependencies([tf.debugging.assert_equal(*counts, message=message)]):
+        return tf.identity(rows)

@@ -112,6 +112,8 @@ def export_saved_model(
         search = dataclasses.replace(search, n_best=search.beam_size)
     if dtype is not None:
         check_choice("A SavedModel's dtype", dtype, FORMATS["saved_model"].dtypes)
+    if signatures is not None and not isinstance(signatures, str):
+        signatures = list(signatures)
     check_signatures(signatures, dtype or translator.model.policy_name, translator.model, search)
     target = version_folder(path, version)
     if keras.backend.backend() != "tensorflow":
@@ -120,7 +122,7 @@ def export_saved_model(
             "imports": list(imports),
             "dtype": dtype,
             "single": single,
-            "signatures": None if signatures is None else list(signatures),
+            "signatures": signatures,
         }
         settings = {**dataclasses.asdict(search), **others}
         export_in_tensorflow(

@@ -4,6 +4,9 @@ import hashlib
 import json
 import pathlib
 
+from kformer.utils.checks import check_whole
+from kformer.utils.files import check_format_version
+
 METADATA_FILE = "assets.extra/kformer.json"
 GRAPH_FILE = "saved_model.pb"
 CHECKSUM = "graph_blake2b"
@@ -21,12 +24,13 @@ def version_folder(path, version=None):
         `pathlib.Path`.
 
     Raises:
-        ValueError: the version exists.
+        ValueError: the version exists, or is no whole number.
     """
     path = pathlib.Path(path)
     if version is None:
-        folders = [folder for folder in path.glob("*") if folder.name.isdigit() and folder.is_dir()]
+        folders = [folder for folder in _version_folders(path) if folder.is_dir()]
         version = 1 + max((int(folder.name) for folder in folders), default=0)
+    check_whole("version", version, least=0)
     target = path / str(version)
     if target.exists():
         raise ValueError(f"{target} exists already: give another version, or remove it first.")
@@ -46,19 +50,20 @@ def find_version(path):
         FileNotFoundError: there is none.
     """
     path = pathlib.Path(path)
-    if (path / "saved_model.pb").is_file():
+    if (path / GRAPH_FILE).is_file():
         return path
-    versions = [
-        folder
-        for folder in path.glob("*")
-        if folder.name.isdigit() and (folder / "saved_model.pb").is_file()
-    ]
+    versions = [folder for folder in _version_folders(path) if (folder / GRAPH_FILE).is_file()]
     if not versions:
         raise FileNotFoundError(
-            f"There is no SavedModel in {path}: neither saved_model.pb nor a folder named by a "
+            f"There is no SavedModel in {path}: neither {GRAPH_FILE} nor a folder named by a "
             "version number."
         )
     return max(versions, key=lambda folder: int(folder.name))
+
+
+def _version_folders(path):
+    """What is named by a number; other digits than 0 to 9 name no version."""
+    return [entry for entry in path.glob("*") if entry.name.isascii() and entry.name.isdecimal()]
 
 
 def write_metadata(folder, metadata):
@@ -122,17 +127,12 @@ def read_metadata(folder):
             translate.
     """
     try:
-        metadata = json.loads((folder / METADATA_FILE).read_text(encoding="utf-8"))
-        version = metadata["format_version"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        metadata = dict(json.loads((folder / METADATA_FILE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
         raise ValueError(
             f"{folder} was not exported by kformer: it has no readable {METADATA_FILE}."
         ) from error
-    if version > FORMAT_VERSION:
-        raise ValueError(
-            f"{folder} was exported by a newer kformer (format {version}, this one reads up to "
-            f"{FORMAT_VERSION}): install a newer one."
-        )
+    check_format_version(metadata, FORMAT_VERSION, folder / METADATA_FILE, "SavedModel")
     if "search" not in metadata:
         raise ValueError(
             f"{folder} holds a {metadata.get('model')}, which translates nothing: load it with "

@@ -48,12 +48,23 @@ def cut_texts(texts, bound, from_end=False):
     first = tf.where(was_cut, first, 0)
     around = tf.strings.substr(texts, first, tf.fill(tf.shape(texts), 4))
     around = tf.strings.substr(tf.strings.join([around, "\0\0\0\0"]), 0, 4)
-    values = tf.io.decode_raw(around, tf.uint8)  # [B, 4]
+    values = tf.reshape(tf.io.decode_raw(around, tf.uint8), [-1, 4])  # [B, 4], also for B = 0
     begins = tf.cast((values < 0x80) | (values >= 0xC0), tf.int32)
     steps = tf.argmax(begins if from_end else begins[:, ::-1], axis=1, output_type=tf.int32)
     starts = tf.where(was_cut, first + steps, 0) if from_end else tf.zeros_like(lengths)
     sizes = lengths - starts if from_end else tf.where(was_cut, bound - steps, lengths)
     return tf.strings.substr(texts, starts, sizes), was_cut
+
+
+def with_a_row(batch):
+    """A batch of strings `[B, ...]`, with an empty row where it has none.
+
+    A search needs one, also where there is no text.
+    """
+    import tensorflow as tf
+
+    is_empty = tf.cast(tf.shape(batch)[:1] < 1, tf.int32)
+    return tf.concat([batch, tf.fill(tf.concat([is_empty, tf.shape(batch)[1:]], axis=0), "")], 0)
 
 
 def signature(function, name, shape, dtype):

@@ -26,6 +26,7 @@ from kformer.export.saved_model.graph import (
     padded_rows,
     signature,
     string_signature,
+    with_a_row,
 )
 from kformer.models import Ensemble
 from kformer.text.text_bound import byte_bound
@@ -258,10 +259,8 @@ class TranslationGraph:
         import tensorflow as tf
 
         batch = tf.shape(text)[0]
-        # The search needs at least one row, also where there is no text.
-        text = tf.concat([text, tf.fill([tf.cast(batch < 1, tf.int32)], "")], axis=0)
         # Before the text is tokenized: that takes time and memory in proportion to its length.
-        text, was_cut = cut_texts(text, self.max_text_bytes)
+        text, was_cut = cut_texts(with_a_row(text), self.max_text_bytes)
         source_ids, lengths, truncated, is_empty = self._source_rows(text)
         # An empty text gets no steps: the others must not wait for what will be thrown away.
         limits = tf.where(is_empty, 0, self._limits(lengths))

@@ -336,6 +336,12 @@ def test_refusals_leave_everything_as_it_was(make_translator, tmp_path, monkeypa
         onnx_export.export_onnx(translator, taken)
     with pytest.raises(ValueError, match="float32, float16"):
         onnx_export.export_onnx(translator, tmp_path / "out", dtype="int8")
+    large = make_translator()
+    weight = large.model.trainable_weights[3]
+    weight.assign(np.full(weight.shape, 1e5, "float32"))
+    for form, remedy in (("onnx", "float32"), ("hf", "bfloat16")):
+        with pytest.raises(ValueError, match=f"too large for float16; export it in {remedy}"):
+            large.export(tmp_path / "out", format=form, dtype="float16")
     with pytest.raises(TypeError, match="beam_width"):
         onnx_export.export_onnx(translator, tmp_path / "out", beam_width=3)
     with pytest.raises(ValueError, match="learned positions"):

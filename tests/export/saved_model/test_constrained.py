@@ -1,6 +1,7 @@
 """The signatures `constrained` and `prefix`: what the translator finds in Python, in a graph."""
 
 import pathlib
+import time
 
 import keras
 import numpy as np
@@ -82,6 +83,36 @@ def test_no_rows_no_terms_and_more_than_fit(translator, signatures):
     assert not many["has_terms"].numpy()[0] and "四点" in texts(many)[0]
     long = signatures["prefix"](text=tf.constant(["noon"]), prefix=tf.constant(["九点 " * 400]))
     assert texts(long)[0].startswith("九点 九点")
+
+
+def test_long_and_many_terms_and_prefixes_cost_little(signatures):
+    """Without a bound one megabyte took 20 s, and ten would take memory without end."""
+    import tensorflow as tf
+
+    text, long = tf.constant(["noon"]), "九点 " * 400_000
+    # The first call of each takes seconds.
+    signatures["constrained"](text=text, terms=tf.constant([["四点"]]))
+    signatures["prefix"](text=text, prefix=tf.constant(["四点"]))
+    begin = time.perf_counter()
+    for terms in ([["四点", long]], [["四点", *["九点"] * 20_000]]):
+        found = signatures["constrained"](text=text, terms=tf.constant(terms))
+        assert not found["has_terms"].numpy()[0] and "四点" in texts(found)[0]
+    found = signatures["prefix"](text=text, prefix=tf.constant([long]))
+    assert texts(found)[0].startswith("九点 九点")
+    assert time.perf_counter() - begin < 10
+    # Terms behind many empty places count all the same.
+    found = signatures["constrained"](text=text, terms=tf.constant([[""] * 20_000 + ["四点"]]))
+    assert found["has_terms"].numpy()[0] and "四点" in texts(found)[0]
+
+
+def test_each_text_needs_a_row(signatures):
+    import tensorflow as tf
+
+    text = tf.constant(["noon", "noon"])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="terms needs one row for each text"):
+        signatures["constrained"](text=text, terms=tf.constant([["四点"]]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="prefix needs one row for each text"):
+        signatures["prefix"](text=text, prefix=tf.constant(["四点"] * 3))
 
 
 def test_a_saved_model_refuses_terms_that_it_cannot_write(translator, folder):

@@ -235,9 +235,13 @@ def test_weights_are_variables(exported, translator):
 def test_versions_and_refusals(exported, translator, tmp_path):
     with pytest.raises(ValueError, match="exists already"):
         translator.export(exported, version=1)
+    for version in ("latest", -1, True, 1.5):
+        with pytest.raises(ValueError, match="version must be a whole number of at least 0"):
+            translator.export(tmp_path / "x", version=version)
     with pytest.raises(ValueError, match="sampling"):
         translator.export(tmp_path / "x", sampling=True)
     assert not (tmp_path / "x").exists()
+    (tmp_path / "\u00b2").mkdir()  # A digit, and no number.
     with pytest.raises(FileNotFoundError, match="no SavedModel"):
         SavedModelTranslator(tmp_path)
     with pytest.raises(ValueError, match="n_best=5"):
