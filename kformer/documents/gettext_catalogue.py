@@ -56,6 +56,13 @@ class Catalogue(Format):
             yield Edit(found.start(), found.end(), f'{found[1]}"Language: {target}\\n"')
 
 
+class _Content(str):
+    """A catalogue whose lines end at "\\n" alone, as those of gettext do."""
+
+    def splitlines(self, keepends=False):
+        return self.split("\n")
+
+
 def _empty_values(text):
     """Yields the slices of the empty values of a catalogue, and the text to translate for each."""
     try:
@@ -66,7 +73,7 @@ def _empty_values(text):
         ) from error
     # polib takes a text that looks like no path for the content of a file.
     try:
-        entries = polib.pofile(text + "\n", check_for_duplicates=False)
+        entries = polib.pofile(_Content(text + "\n"), check_for_duplicates=False)
     except (OSError, ValueError, AttributeError, IndexError) as error:
         raise ValueError(f"The document is no valid PO file: {error}.") from error
     starts = [0, *(match.end() for match in re.finditer("\n", text))]

@@ -203,6 +203,14 @@ def test_po_that_is_indented():
     assert found.metadata == plain.metadata
 
 
+@pytest.mark.parametrize("sign", ["\f", "\x0b", "\x1c", "\x85", "\u2028", "\u2029", "\r"])
+def test_po_with_a_sign_that_ends_lines_elsewhere(sign):
+    text = f'# a\n{sign}\n# b{sign}c\nmsgid "one"\nmsgstr ""\n\nmsgid "two{sign}2"\nmsgstr ""\n'
+    head, *values = translated(text, "po").split("msgstr ")
+    assert head == text.split("msgstr")[0]
+    assert values[0].startswith('"ONE"\n') and "TWO" in values[1]
+
+
 def test_po_in_an_encoding_that_lacks_a_letter():
     source = PO.replace("UTF-8", "US-ASCII").encode("ascii")
     for function, encoding in ((str.upper, "US-ASCII"), (lambda text: f"Schön: {text}", "UTF-8")):
