@@ -109,8 +109,10 @@ class Format(abc.ABC):
         return None
 
     def encoded(self, text: str, encoding: str) -> bytes:
-        """A document in the encoding that it says it has; characters may be missing there."""
-        return text.encode(encoding)
+        """A document in the encoding that it says it has; characters may be missing there. A byte
+        that could not be read is a lone surrogate.
+        """
+        return text.encode(encoding, "surrogateescape")
 
     def language_edits(self, text: str, target: str | None) -> Iterable[Edit]:
         """What else changes in a document, such as the name of its language.

@@ -45,10 +45,10 @@ class Catalogue(Format):
 
     def encoded(self, text, encoding):
         try:
-            return text.encode(encoding)
+            return super().encoded(text, encoding)
         except UnicodeEncodeError:
             # The header is the first place with a name of an encoding.
-            return _CHARSET.sub(b"charset=UTF-8", text.encode(), count=1)
+            return _CHARSET.sub(b"charset=UTF-8", text.encode("utf-8", "surrogateescape"), count=1)
 
     def language_edits(self, text, target):
         found = _LANGUAGE.search(text)

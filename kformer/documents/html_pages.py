@@ -1,6 +1,8 @@
 """HTML, edited at offsets: tags, attributes, comments and spaces stay as they are."""
 
+import codecs
 import collections
+import contextlib
 import html
 import re
 
@@ -47,6 +49,20 @@ _NOT_TRANSLATED = re.compile(r"\bnotranslate\b")
 _CHARSET = re.compile(rb"<meta[^>]{1,300}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{2,40})", re.I)
 _XML_ENCODING = re.compile(rb"^\s*<\?xml[^>]{1,100}encoding\s*=\s*[\"']([A-Za-z0-9_.:-]{2,40})")
 _LANGUAGE = re.compile(r"(\s(?:xml:)?lang\s*=\s*)(\"[^\"]*\"|'[^']*'|[^\s>\"']+)", re.I)
+# Browsers take these labels for a larger encoding: Python's codec for a label that Python lacks, or
+# for that of the label.
+_WEB = {
+    **dict.fromkeys(("ascii", "iso8859-1"), "cp1252"),
+    **dict.fromkeys(("iso8859-9", "iso88599"), "cp1254"),
+    **dict.fromkeys(("iso8859-11", "tis-620", "windows-874", "dos-874"), "cp874"),
+    **dict.fromkeys(("gb2312", "gbk", "gb_2312", "gb_2312-80", "csgb2312"), "gb18030"),
+    **dict.fromkeys(("shift_jis", "sjis", "windows-31j"), "cp932"),
+    **dict.fromkeys(("euc_kr", "windows-949", "ks_c_5601-1989", "ksc_5601"), "cp949"),
+    **dict.fromkeys(("big5", "cn-big5"), "cp950"),
+    **dict.fromkeys(("iso-8859-8-i", "logical", "visual"), "iso8859-8"),
+    "koi8-ru": "koi8_u",
+}
+_REFERENCES = "kformer.references"
 
 
 class HTML(Format):
@@ -62,11 +78,11 @@ class HTML(Format):
         return (lambda text: html.escape(text, quote=False),)
 
     def encoded(self, text, encoding):
-        return text.encode(encoding, "xmlcharrefreplace")
+        return text.encode(encoding, _REFERENCES)
 
     def encoding(self, content):
         found = _XML_ENCODING.match(content[:200]) or _CHARSET.search(content[:4096])
-        return found and found[1].decode("ascii")
+        return found and _web_codec(found[1].decode("ascii").lower())
 
     def language_edits(self, text, target):
         if target is None:
@@ -79,6 +95,24 @@ class HTML(Format):
                     new = f'{raw[:5]} lang="{target}"{raw[5:]}'
                 yield Edit(token.start, token.end, new)
                 return
+
+
+def _web_codec(label):
+    label = label.removeprefix("x-")
+    with contextlib.suppress(LookupError):
+        name = codecs.lookup(_WEB.get(label, label)).name
+        return _WEB.get(name, name)
+    return None
+
+
+def _reference(error):
+    """A reference for what an encoding lacks, and its byte for what could not be read."""
+    is_byte = "\udc80" <= error.object[error.start] <= "\udcff"
+    error.end = error.start + 1
+    return codecs.lookup_error("surrogateescape" if is_byte else "xmlcharrefreplace")(error)
+
+
+codecs.register_error(_REFERENCES, _reference)
 
 
 def segments_of(text, offset=0):

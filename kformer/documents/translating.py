@@ -14,6 +14,8 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+# An encoding that reads it otherwise is not the one of a document that names it in ASCII.
+_ASCII = r"<+AGE-\u0041~~>"
 
 
 class DocumentTranslation(NamedTuple):
@@ -96,16 +98,31 @@ def _decoded(text, format):
     if isinstance(text, str):
         return text, str
     bom, unicode = next((pair for pair in _BOMS if text.startswith(pair[0])), (b"", "utf-8"))
-    named = None if bom else format.encoding(text)
-    with contextlib.suppress(LookupError, UnicodeDecodeError):
-        if named and codecs.lookup(named).name != "utf-8":
-            return text.decode(named), lambda found: format.encoded(found, named)
+    named = None if bom else _codec(format.encoding(text))
+    # Bytes that cannot be read stay as they are, unless the document is UTF-8 after all.
+    for errors in ("strict", "surrogateescape") if named else ():
+        with contextlib.suppress(UnicodeError):
+            return text.decode(named, errors), lambda found: format.encoded(found, named)
+        with contextlib.suppress(UnicodeError):
+            return text.decode(), str.encode
+    errors, end = "surrogateescape", len(text)
+    if unicode != "utf-8":
+        # Half a character, or the half of a pair, stays too.
+        errors, end = "surrogatepass", end - (end - len(bom)) % 2
 
     def write(found):
-        return bom + found.encode(unicode, "surrogateescape")
+        return bom + found.encode(unicode, errors) + text[end:]
 
-    # Bytes that cannot be read stay as they are.
-    return text[len(bom) :].decode(unicode, "surrogateescape"), write
+    return text[len(bom) : end].decode(unicode, errors), write
+
+
+def _codec(name):
+    """The codec of an encoding that a document names; `None` for UTF-8, and if it cannot be."""
+    with contextlib.suppress(LookupError, UnicodeError):
+        if name and _ASCII.encode().decode(name) == _ASCII:
+            found = codecs.lookup(name).name
+            return None if found == "utf-8" else found
+    return None
 
 
 class DocumentMethods:

@@ -129,6 +129,33 @@ def test_a_page_in_another_encoding():
     assert html5lib.parse(found, namespaceHTMLElements=False).find(".//p").text == "ä → b"
 
 
+@pytest.mark.parametrize(
+    ("label", "encoding", "text"),
+    [
+        ("gb2312", "gbk", "朱镕基 visited 北京"),
+        ("x-sjis", "cp932", "①ア house"),
+        ("euc-kr", "cp949", "똠방 house"),
+        ("Latin1", "cp1252", "“ä” house"),
+        ("utf-16", "utf-8", "ä house"),
+        ("undefined", "utf-8", "ä house"),
+        ("utf-7", "utf-8", "ä +AGE- house"),
+        ("gb2312", "utf-8", "中 house"),
+    ],
+)
+def test_an_encoding_is_that_of_browsers(label, encoding, text):
+    page = f'<meta charset="{label}"><p>{text}</p>'
+    fake = Fake(str.upper)
+    found = translate_document(fake, page.encode(encoding), "html").text
+    assert found == page.replace(text, text.upper()).encode(encoding)
+    assert fake.asked == [text]
+
+
+def test_bytes_that_an_encoding_lacks_stay():
+    page = '<meta charset="euc-kr"><p>가 a</p><p>%s</p>'.encode("cp949")
+    found = translated(page % b"\xff 1", "html", lambda text: text.upper() + " ä")
+    assert found == page.replace(b" a", b" A &#228;") % b"\xff 1"
+
+
 SRT = """1\r
 00:00:01,000 --> 00:00:02,500\r
 <i>Hello, my</i>\r

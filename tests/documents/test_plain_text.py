@@ -62,6 +62,8 @@ def test_bytes_that_are_no_utf8_stay():
     assert translate_document(Fake(str), text).text == text
     utf16 = "\ufeffeinmal\n".encode("utf-16-le")
     assert translate_document(Fake(str.upper), utf16).text == "\ufeffEINMAL\n".encode("utf-16-le")
+    for more in (b"\n", b"\x80", b"\x00\xd8\n\x00"):
+        assert translate_document(Fake(str), utf16 + more).text == utf16 + more
 
 
 def test_terms_of_a_glossary():
