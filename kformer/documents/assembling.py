@@ -115,6 +115,7 @@ class Assembly:
         """
         self._out, self._escape, self.used = [], escape, []
         self._written, self._num_items, self._is_nested = [], 0, True
+        self._line = 0  # Where the last line begins that ended within a sentence.
         taken = set().union(*(inside.keys for inside in self.inside))
         outside = [event for event in self.flat.events if event[1] not in taken]
         position, number = 0, 0
@@ -196,10 +197,11 @@ class Assembly:
                 return
             part = self._parts[key]
             if getattr(part, "kind", None) == BREAK:
-                while self._out and self._out[-1].isspace():
+                while len(self._out) > self._line and self._out[-1].isspace():
                     self._out.pop()
-                if self._out:
+                if len(self._out) > self._line:
                     self._out[-1] = self._out[-1].rstrip(" ")
+                self._line = len(self._out) + 1
                 while position < len(target) and target[position] == " ":
                     position += 1
             self._part(key)

@@ -42,6 +42,10 @@ class PlainText(Format):
         if pending:
             yield joined(text, pending)
 
+    def is_sound(self, source, target):
+        """Whether there are as many lines, and none is empty that was not."""
+        return _shape(source) == _shape(target)
+
 
 class Lines(Format):
     """Lines that stand for themselves: each is one segment."""
@@ -54,6 +58,10 @@ class Lines(Format):
             start, end = trimmed(text, *match.span())
             if start < end:
                 yield joined(text, [(start, end)])
+
+
+def _shape(text):
+    return [not line.strip("> \t") for line in re.split(r"\r\n|\r|\n", text)]
 
 
 def goes_on(text, pending, start, prefix, line):

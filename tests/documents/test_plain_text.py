@@ -1,5 +1,7 @@
 """Plain text, sentence by sentence: nothing is lost, and lines stay."""
 
+import re
+
 import pytest
 
 from kformer.documents import Glossary, translate_document
@@ -50,6 +52,13 @@ def test_what_the_model_loses_is_put_back():
     fake = Fake(lambda text: " ".join(w for w in text.lower().split() if w.isalpha()))
     found = translate_document(fake, "Open %(file)s or `code` and wait 5 min now").text
     assert found == "open %(file)s or `code` and wait 5 min now"
+
+
+def test_a_translation_with_fewer_words_than_lines():
+    for text in ("apple\nbanana\ncherry\n", "> apple\n> banana\n> cherry\n"):
+        for format in ("text", "markdown"):
+            found = translate_document(Fake(lambda text: "Obst"), text, format).text
+            assert found == re.sub(r"\w+", "Obst", text)
 
 
 def test_nothing_stands_for_nothing():
