@@ -62,12 +62,15 @@ class Segment:
 
     Attributes:
         start, end: int. The slice of the document that its translation replaces.
-        parts: tuple of `Text`, `Tag`, `Mark` and `Kept`, in their order.
+        parts: tuple of `Text`, `Tag`, `Mark` and `Kept`, in their order. It is empty for text that
+            is not translated since it could not be read.
+        format: `Format`, default `None`. That of the slice, if it is another than the document's.
     """
 
     start: int
     end: int
     parts: tuple
+    format: "Format | None" = None
 
 
 @dataclasses.dataclass(frozen=True)

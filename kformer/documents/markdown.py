@@ -5,12 +5,15 @@ so the source is walked along its tokens. A segment whose translation has anothe
 refused, and translated in smaller pieces.
 """
 
+import dataclasses
 import re
 
 from kformer.documents.format import BOUNDARY, BREAK, Format, Kept, Mark, Segment, Tag, Text, paired
-from kformer.documents.html_pages import segments_of
+from kformer.documents.html_pages import HTML, segments_of
 from kformer.documents.words import has_letters
 
+# The ends of lines, as the parser counts them.
+_LINE_END = re.compile(r"\r\n?|\n")
 _FRONT = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n.*?^\1[ \t]*\r?$\n?", re.M | re.S)
 _TASK = re.compile(r"\[[ xX]\][ \t]+")
 _NOTE = re.compile(r"\[\^[^\]\s]{1,80}\]:?|\[!(?:NOTE|TIP|WARNING|IMPORTANT|CAUTION)\]")
@@ -19,6 +22,8 @@ _HTML_NAME = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)[^>]*?(/?)>")
 _HTML_VOID = ("br", "img", "hr", "wbr", "input")
 _SPECIAL = re.compile(r"[\\`*\[\]<>|~]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)")
 _BLOCK_START = re.compile(r"^(\s*)([#+\-=>]|\d{1,9}(?=[.)]))", re.M)
+# What would be read as another text: an escape, and a reference to a character.
+_REFERENCE = re.compile(r"\\(?=[!-/:-@\[-`{-~])|&(?=#?\w+;)")
 
 # The destination and title of a link.
 _DESTINATION = re.compile(
@@ -33,7 +38,7 @@ class Markdown(Format):
     name = "markdown"
     endings = (".md", ".markdown")
 
-    def __init__(self):
+    def __init__(self, references=None):
         try:
             import markdown_it
         except ImportError as error:
@@ -43,30 +48,34 @@ class Markdown(Format):
         # What stands in the source as an escape must be told from text.
         self._parser = markdown_it.MarkdownIt("commonmark").enable(["table", "strikethrough"])
         self._parser.disable("text_join")
-        self._references = {}
+        self._references = {} if references is None else references
 
     def segments(self, text):
         front = _FRONT.match(text)
-        skipped = text[: front.end()].count("\n") if front else 0
-        starts = [0, *(match.end() for match in re.finditer("\n", text)), len(text)]
+        skipped = len(_LINE_END.findall(text, 0, front.end())) if front else 0
+        starts = [0, *(match.end() for match in _LINE_END.finditer(text)), len(text)]
         body = "\n" * skipped + text[front.end() if front else 0 :]
         tokens = self._parser.parse(body, self._references)
-        row = None
+        row, block, cell = None, _Block(), _Cell(self._references)
         for token in tokens:
             if token.type == "tr_open":
                 row = starts[token.map[0]] if token.map else None
             if token.type == "html_block":
                 begin, end = starts[token.map[0]], starts[min(token.map[1], len(starts) - 1)]
-                yield from segments_of(text[begin:end], begin)
+                for segment in segments_of(text[begin:end], begin):
+                    yield dataclasses.replace(segment, format=block)
+            elif token.type == "table_close":
+                row = None
             elif token.type == "inline" and has_letters(token.content):
                 walk = _Walk(text, starts, token, row)
-                row = walk.end if walk.is_cell else row
-                segment = walk.segment()
-                if segment is not None:
-                    yield segment
+                start = starts[token.map[0]]
+                segment = walk.segment() or Segment(start, start, ())
+                if row is not None:
+                    segment, row = dataclasses.replace(segment, format=cell), walk.end
+                yield segment
 
     def escapes(self):
-        return str, escaped
+        return _literal, escaped
 
     def is_sound(self, source, target):
         return self._signature(source) == self._signature(target)
@@ -89,6 +98,25 @@ class Markdown(Format):
         return self._references.get("references", {})
 
 
+class _Cell(Markdown):
+    """A cell of a table, which a pipe would end."""
+
+    def escapes(self):
+        return lambda text: _literal(text).replace("|", "\\|"), escaped
+
+
+class _Block(HTML):
+    """A block of HTML, which may stand in a quotation: its signs `>` stay."""
+
+    def escapes(self):
+        return (lambda text: text.replace("&", "&amp;").replace("<", "&lt;"),)
+
+
+def _literal(text):
+    """A text whose signs make markup at most, which is looked for."""
+    return _REFERENCE.sub(r"\\\g<0>", text)
+
+
 def escaped(text):
     """A text whose signs mean nothing in Markdown."""
     text = _SPECIAL.sub(lambda match: "\\" + match[0], text)
@@ -97,7 +125,7 @@ def escaped(text):
 
 def _lines_alone(text):
     """The lines of a segment without what its quotation or list puts before them."""
-    return re.sub(r"(\r?\n)[ \t>]+", r"\1", text)
+    return re.sub(rf"({_LINE_END.pattern})[ \t>]+", r"\1", text)
 
 
 class _Walk:
@@ -107,12 +135,11 @@ class _Walk:
         text: str. The document.
         starts: list of int. Where its lines begin.
         token: the block's token.
-        row: int or `None`. Where the rest of a table's row begins.
+        row: int. Where the rest of a table's row begins; `None` outside of tables.
     """
 
     def __init__(self, text, starts, token, row):
         self.text, self.token = text, token
-        self.is_cell = token.level >= 4 and row is not None and "\n" not in token.content
         self.positions = self._positions(starts, row)
         self.end = row
         if self.positions:
@@ -128,13 +155,21 @@ class _Walk:
             if first + number >= len(starts) - 1:
                 return None
             begin, stop = starts[first + number], starts[first + number + 1]
-            low = row if row is not None and begin <= row < stop and len(lines) == 1 else begin
-            at = self.text.find(line, low, stop)
+            at = self._find(line, begin if row is None else row, stop, row is not None)
             if at < 0:
                 return None
-            found += range(at, at + len(line))
-            found.append(at + len(line))  # The end of the line.
+            for sign in line:
+                found.append(at)
+                at += 1 + (self.text[at] != sign)  # The parser takes the escapes of pipes off.
+            found.append(at)  # The end of the line.
         return found
+
+    def _find(self, line, begin, stop, is_cell):
+        if not is_cell or "|" not in line:
+            return self.text.find(line, begin, stop)
+        pattern = re.compile(re.escape(line).replace(r"\|", r"\\\|"))
+        match = pattern.search(self.text, begin, stop)
+        return match.start() if match else -1
 
     def segment(self):
         """The `Segment`; `None` if the walk does not come to the end."""
@@ -214,7 +249,8 @@ class _Walk:
             if match.start() > start:
                 self.parts.append(Text(text[start : match.start()]))
             is_note = match[0].startswith("[")
-            self.parts.append(Mark(match[0]) if is_note else Kept(match[0]))
+            raw = self._raw(position + match.start(), position + match.end())
+            self.parts.append(Mark(raw) if is_note else Kept(raw))
             start = match.end()
         if text[start:]:
             self.parts.append(Text(text[start:]))
@@ -250,7 +286,7 @@ class _Walk:
         if child.markup in ("autolink", "linkify"):
             if child.type == "link_open":
                 end = content.find(">", position)
-                self.parts.append(Kept(content[position : end + 1]))
+                self.parts.append(Kept(self._raw(position, end + 1)))
                 self._address = end + 1
                 return position if end > 0 else None
             end, self._address = self._address, None

@@ -45,7 +45,8 @@ class Report:
         cut: int. Parts that the model cut, as nothing shorter could be asked for.
         cut_at: list of int. Where the segments of such parts begin in the document.
         untranslated: int. Parts for which the model returned nothing, and segments whose
-            translation would have broken the document; they stand as they were.
+            translation would have broken the document or that could not be read; they stand as they
+            were.
         terms: list of `TermUse`, in the order in which they were found.
     """
 
@@ -109,6 +110,8 @@ class _Window:
 
     def run(self, segments):
         """Translates segments; returns a list of `Edit`."""
+        self.report.untranslated += sum(not segment.parts for segment in segments)
+        segments = [segment for segment in segments if segment.parts]
         flats = [Flattened(segment, self.glossary) for segment in segments]
         slices = [flat.sentences(self.language) for flat in flats]
         jobs = [self._jobs(*each) for each in zip(flats, slices, strict=True)]
@@ -181,9 +184,10 @@ class _Window:
         """The `Edit` of a segment; `None` if its translation would break the document."""
         segment = work.flat.segment
         source = self.text[segment.start : segment.end]
-        for escape in self.format.escapes():
+        format = segment.format or self.format
+        for escape in format.escapes():
             target = work.write(escape)
-            if work.is_complete and self.format.is_sound(source, target):
+            if work.is_complete and format.is_sound(source, target):
                 return Edit(segment.start, segment.end, target)
         return None
 

@@ -285,6 +285,34 @@ def test_markdown():
     assert found == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<div>\na &lt;b&gt; &amp;lt; *c\n</div>\n", "<div>\nA &lt;B> &amp;LT; *C\n</div>\n"),
+        ("> <p>a > b\n", "> <p>A > B\n"),
+        ("Use &amp;lt; or \\\\* or &copy;\n", "USE \\&LT; OR \\\\* OR ©\n"),
+        ("|a|\n|-|\n|b &#124; `c\\|d` $e\\|f$|\n", "|A|\n|-|\n|B \\| `c\\|d` $e\\|f$|\n"),
+        ("|a|b|\n|-|-|\n|c \\| d|c | d|\n\na | b\n", "|A|B|\n|-|-|\n|C \\| D|C | d|\n\nA | B\n"),
+        ("---\r---\ra\rb *d\re*\r\r\nsame\n\nx same", "---\r---\rA\rB *D\rE*\r\r\nSAME\n\nX SAME"),
+    ],
+)
+def test_markdown_that_is_read_as_it_is_written(text, expected):
+    found = translate_document(Fake(str.upper), text, "markdown")
+    assert (found.text, found.report.untranslated) == (expected, 0)
+
+
+def test_a_model_that_writes_pipes():
+    text = "|a|b|\n|-|-|\n|c|d|\n"
+    assert (
+        translated(text, "markdown", lambda text: text + "|") == "|a\\||b\\||\n|-|-|\n|c\\||d\\||\n"
+    )
+
+
+def test_text_that_cannot_be_read_is_counted():
+    found = translate_document(Fake(str.upper), "a\0b\n\nc\n", "markdown")
+    assert (found.text, found.report.untranslated) == ("a\0b\n\nC\n", 1)
+
+
 def test_terms_within_tags():
     glossary = Glossary([("horse", "Pferd"), ("big dog", "Hündchen")])
     found = translate_document(
