@@ -18,7 +18,7 @@ from kformer.documents.format import (
     Text,
     paired,
 )
-from kformer.documents.html_tokens import Token, html_tokens, unescaped
+from kformer.documents.html_tokens import ATTRIBUTE, Token, html_tokens, unescaped
 from kformer.documents.plain_text import reads_on
 from kformer.documents.words import has_letters
 
@@ -36,19 +36,28 @@ _VOID = frozenset(
     "area base br col embed hr img input link meta param source track wbr basefont frame".split()
 )
 _VOID_INLINE = frozenset("img wbr input embed".split())
-# The start of one of these ends an open element of the same group, whose end tag may be missing.
+_BLOCKS = frozenset(
+    "article aside blockquote center details dialog dl fieldset figcaption figure footer form h1 "
+    "h2 h3 h4 h5 h6 header hgroup main menu nav ol pre section summary table ul".split()
+)
+_GROUPS = ("tbody", "thead", "tfoot")
+# The start of one of these ends an open element of each group, whose end tag may be missing.
 _IMPLIED = {
-    **{name: ("p",) for name in "p div ul ol dl table h1 h2 h3 h4 h5 h6 pre form section".split()},
-    "li": ("li",),
-    **{name: ("dt", "dd") for name in ("dt", "dd")},
-    **{name: ("td", "th") for name in ("td", "th")},
-    "tr": ("tr", "td", "th"),
-    "option": ("option",),
+    **dict.fromkeys([*_BLOCKS, "address", "div", "hr", "p"], [("p",)]),
+    "li": [("li",)],
+    **dict.fromkeys(("dt", "dd"), [("dt", "dd")]),
+    **dict.fromkeys(("td", "th"), [("td", "th")]),
+    "tr": [("tr",)],
+    **dict.fromkeys(_GROUPS, [("tr",), _GROUPS]),
+    "option": [("option",)],
 }
+# What is open around one of these stays open: around a table for its parts, around a block for all
+# others.
+_TABLE_PARTS = frozenset(("td", "th", "tr", *_GROUPS))
+_BARRIERS = _BLOCKS | {"td", "th", "caption", "button"}
 _NOT_TRANSLATED = re.compile(r"\bnotranslate\b")
 _CHARSET = re.compile(rb"<meta[^>]{1,300}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{2,40})", re.I)
 _XML_ENCODING = re.compile(rb"^\s*<\?xml[^>]{1,100}encoding\s*=\s*[\"']([A-Za-z0-9_.:-]{2,40})")
-_LANGUAGE = re.compile(r"(\s(?:xml:)?lang\s*=\s*)(\"[^\"]*\"|'[^']*'|[^\s>\"']+)", re.I)
 # Browsers take these labels for a larger encoding: Python's codec for a label that Python lacks, or
 # for that of the label.
 _WEB = {
@@ -89,11 +98,13 @@ class HTML(Format):
             return
         for token in html_tokens(text):
             if token.kind == "start" and token.name == "html":
-                raw = text[token.start : token.end]
-                new = _LANGUAGE.sub(rf'\1"{target}"', raw)
-                if new == raw and not _LANGUAGE.search(raw):
-                    new = f'{raw[:5]} lang="{target}"{raw[5:]}'
-                yield Edit(token.start, token.end, new)
+                start = token.start + len("<html")
+                names = {"lang", "xml:lang"} & set(token.attributes)
+                if not names:
+                    yield Edit(start, start, f' lang="{target}"')
+                for match in ATTRIBUTE.finditer(text, start, token.end - 1):
+                    if (match[1] or "").lower() in names:
+                        yield Edit(*match.span(), f'{match[1]}="{target}"')
                 return
 
 
@@ -133,6 +144,7 @@ class _Open:
 
     def __init__(self):
         self._stack, self._counts = [], collections.Counter()
+        self._tables = self._barriers = 0
 
     @property
     def is_translated(self):
@@ -140,15 +152,29 @@ class _Open:
 
     def add(self, token):
         self._stack.append((token.name, _is_translated(token, self.is_translated)))
-        self._counts[token.name] += 1
+        self._count(token.name, 1)
+        self._enter(token.name, 1)
 
-    def close(self, names):
+    def _count(self, name, by):
+        self._counts[name] += by
+        self._counts[self._key(name)] += by
+
+    def _enter(self, name, by):
+        self._tables += by * (name == "table")
+        self._barriers += by * (name in _BARRIERS)
+
+    def _key(self, name):
+        return name, self._tables if name in _TABLE_PARTS else self._barriers
+
+    def close(self, names, is_implied=False):
         """Closes the innermost of some elements, and all in it."""
-        if not any(self._counts[name] for name in names):
+        keys = map(self._key, names) if is_implied else names
+        if not any(self._counts[key] for key in keys):
             return  # Known at once, however many elements are open.
         while True:
             name, _ = self._stack.pop()
-            self._counts[name] -= 1
+            self._enter(name, -1)
+            self._count(name, -1)
             if name in names:
                 return
 
@@ -166,8 +192,8 @@ def _runs(text, tokens):
             end = ends.get(position, len(tokens) if token.name in _OPAQUE else end)
         stop = tokens[end - 1].end
         kind = _kind(token, end > position + 1)
-        if token.kind == "start" and token.name in _IMPLIED:
-            opened.close(_IMPLIED[token.name])
+        for names in _IMPLIED.get(token.name, ()) if token.kind == "start" else ():
+            opened.close(names, is_implied=True)
         if token.kind == "start" and token.name not in _VOID and end == position + 1:
             opened.add(token)
         if kind is not None and (opened.is_translated or end > position + 1):

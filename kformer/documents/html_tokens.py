@@ -17,10 +17,10 @@ _TAG = re.compile(
 )
 _TAG_WITHOUT_QUOTES = re.compile(r"<(/?)([a-zA-Z][^\s/>]*+)([^>]*+)>", re.A)
 _TAG_START = re.compile(r"</?[a-zA-Z]")
-_ATTRIBUTE = re.compile(
-    r"""([^\s/][^\s/=]*+)(?:\s*+=\s*+("[^"]*+"|'[^']*+'|[^\s]*+))?+|/\Z""", re.A
-)
+ATTRIBUTE = re.compile(r"""([^\s/][^\s/=]*+)(?:\s*+=\s*+("[^"]*+"|'[^']*+'|[^\s]*+))?+|/\Z""", re.A)
 _COMMENT = re.compile(r"<!--(?:-?>|.*?--!?>)", re.S)
+_XML = re.compile(r"<\?xml\b|xhtml", re.I)
+_FOREIGN = ("svg", "math")
 _LONG_NUMBER = re.compile(r"&#\d{1000,};?")
 _RAW_ENDS = {name: re.compile(rf"</{name}(?=[\s/>])", re.A | re.I) for name in ("script", "style")}
 
@@ -34,7 +34,7 @@ class Token:
         start, end: int. Its slice.
         name: str. The element.
         attributes: dict. An attribute "/" stands for the slash at the end of a tag: in HTML it
-            means nothing, but within SVG and MathML it ends the element.
+            means nothing, but within SVG, MathML and XHTML it ends the element.
     """
 
     kind: str
@@ -54,7 +54,8 @@ def html_tokens(text):
     Args:
         text: str.
     """
-    begin = position = 0
+    begin = position = num_foreign = 0
+    is_xml = _XML.search(text, 0, 1000) is not None
     last, pattern = text.rfind(">"), _TAG
     while (start := text.find("<", position)) >= 0:
         if not _TAG_START.match(text, start):
@@ -67,7 +68,10 @@ def html_tokens(text):
             if tag is None:
                 pattern = _TAG_WITHOUT_QUOTES
                 tag = pattern.match(text, start)
-            found = list(_of_tag(text, tag, last))
+            ends = bool(num_foreign) or is_xml
+            found = list(_of_tag(text, tag, last, ends))
+            if found[0].name in _FOREIGN and "/" not in found[0].attributes:
+                num_foreign = max(0, num_foreign + (1 if found[0].kind == "start" else -1))
         if found and start > begin:
             yield Token("text", begin, start)
         yield from found
@@ -77,15 +81,17 @@ def html_tokens(text):
         yield Token("text", begin, len(text))
 
 
-def _of_tag(text, tag, last):
+def _of_tag(text, tag, last, slash_ends):
     """Yields the token of a tag, and what is text up to the end tag of its element."""
     kind, name = "end" if tag[1] else "start", tag[2].lower()
     attributes = {}
-    for match in _ATTRIBUTE.finditer(tag[3]):
+    for match in ATTRIBUTE.finditer(tag[3]):
         value = match[2] or ""
         if len(value) > 1 and value[0] in "\"'" and value[0] == value[-1]:
             value = value[1:-1]
         attributes[(match[1] or "/").lower()] = unescaped(value)
+    if not slash_ends and name in _RAW_ENDS:
+        attributes.pop("/", None)
     if kind == "end" or name not in _RAW_ENDS or "/" in attributes:
         yield Token(kind, tag.start(), tag.end(), name, attributes)
         return

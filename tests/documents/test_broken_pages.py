@@ -39,6 +39,7 @@ def seconds(text, format):
         ("html", "<!--a>"),
         ("html", "<br>a "),
         ("html", "<table><tr><td>x"),
+        ("html", "<p><li><table><div>x"),
         ("html", "a <b>b</b> "),
         ("html", "a <code>b</code> "),
         ("markdown", "a <b>b</b> "),
@@ -70,6 +71,9 @@ def test_an_address_that_ends_in_brackets():
         ("<p>a &#; b &#; c</p><p>d</p>", "<p>A &amp;#; B &amp;#; C</p><p>D</p>"),
         ("a<p><script>b</p></script ><p>c", "A<p><script>b</p></script ><p>C"),
         ("a<script>b</script", "A<script>b</script"),
+        ("a<p><script src='b'/>c</script>d", "A<p><script src='b'/>c</script>D"),
+        ("<svg><style/></svg><p>a", "<svg><style/></svg><p>A"),
+        ("<?xml?><script/><p>a", "<?xml?><script/><p>A"),
         (
             "<p>a <b translate=no> b <i translate=yes>c",
             "<p>A <b translate=no> b <i translate=yes>C",
@@ -82,6 +86,23 @@ def test_a_page_that_is_broken(page, expected):
     tokens = list(html_tokens(page))
     assert [token.start for token in tokens] == [0, *(token.end for token in tokens[:-1])]
     assert tokens[-1].end == len(page)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        '<ul><li>x<ul translate="no"><li>Not me</li></ul></li></ul>',
+        "<table><tr><td>x<table translate=no><tr><td>Not me</td></tr></table></td></tr></table>",
+        "<dl><dd>x<dl translate=no><dt>Not me</dl><dd>x</dl>",
+        "<p>x<blockquote translate=no><p>Not me</p></blockquote><p>x",
+        "<p>x<table translate=no><tr><td><p>Not me</table>x",
+        "<ul><li translate=no>Not me<li>x<li translate=no><ul><li>Not me</ul>Not me</ul>x",
+        "<table><tr translate=no><td>Not me<tr><td>x<tbody translate=no><tr><td>Not me<tbody>x",
+    ],
+)
+def test_elements_without_end_tags(page):
+    """An element ends where another begins, but not beyond the list or table around it."""
+    assert translated(page) == page.replace("x", "X")
 
 
 def test_tags_within_a_thousand_others():
