@@ -29,8 +29,8 @@ class Entry:
 class Glossary:
     """Terms, and how they are translated.
 
-    Where terms overlap, the longest counts. A term is found as whole words; in scripts without
-    spaces between words it may stand anywhere.
+    Of terms that begin at one word the longest counts, and the search goes on behind it. A term is
+    found as whole words; in scripts without spaces between words it may stand anywhere.
 
     Args:
         entries: dict of source to target; or iterable of `Entry`, or of tuples of a source, a
@@ -52,7 +52,7 @@ class Glossary:
     """
 
     def __init__(self, entries):
-        self._by_word = {}
+        self._entries, self._sizes = {}, {}
         self._count = 0
         for entry in entries.items() if isinstance(entries, Mapping) else entries:
             if isinstance(entry, str):
@@ -72,17 +72,18 @@ class Glossary:
                 raise ValueError(
                     f"The term {form!r} of a glossary has no word: give a term, or leave it out."
                 )
-            rows = self._by_word.setdefault(words[0].casefold(), [])
             # As they are compared with the words of a text.
-            term = words if entry.matches_case else [word.casefold() for word in words]
-            if any(row[0] == term and row[1].matches_case == entry.matches_case for row in rows):
+            term = tuple(words if entry.matches_case else map(str.casefold, words))
+            if (term, entry.matches_case) in self._entries:
                 raise ValueError(
                     f"The glossary has two entries for {form!r}: join them, with | between the "
                     "forms."
                 )
-            rows.append((term, entry))
-            # The longest first, and of one length the exact ones.
-            rows.sort(key=lambda row: (-len(row[0]), not row[1].matches_case))
+            self._entries[term, entry.matches_case] = entry
+            sizes = self._sizes.setdefault(words[0].casefold(), [])
+            if len(term) not in sizes:
+                sizes.append(len(term))
+                sizes.sort(reverse=True)
 
     def find(self, text):
         """Finds terms in a text.
@@ -108,11 +109,11 @@ class Glossary:
         return found
 
     def _match(self, words, folded, i):
-        for term, entry in self._by_word.get(folded[i], ()):
-            size = len(term)
-            text = words if entry.matches_case else folded
-            if text[i : i + size] == term:
-                return size, entry
+        for size in self._sizes.get(folded[i], ()):
+            for text, matches_case in ((words, True), (folded, False)):
+                term = tuple(text[i : i + size])
+                if (term, matches_case) in self._entries:
+                    return len(term), self._entries[term, matches_case]
         return None
 
     @classmethod

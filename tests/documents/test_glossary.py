@@ -1,5 +1,7 @@
 """Files of terms, and where terms occur."""
 
+import time
+
 import pytest
 
 from kformer.documents import Entry, Glossary
@@ -39,6 +41,14 @@ def test_the_longest_term_counts():
         ("A", ("4",)),
         ("a", ("2",)),
     ]
+    assert found(Glossary([("a b", "1"), ("b c d", "2")]), "a b c d") == [("a b", ("1",))]
+
+
+def test_many_terms_that_begin_with_one_word():
+    begin = time.process_time()
+    glossary = Glossary([(f"the word{number}", "x") for number in range(10_000)])
+    assert len(found(glossary, "the word9 " * 1000)) == 1000
+    assert time.process_time() - begin < 2
 
 
 @pytest.mark.parametrize(
