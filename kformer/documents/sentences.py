@@ -8,6 +8,8 @@ from kformer.documents.words import SPACELESS_SIGN, valid
 
 # So many characters around an end are looked at.
 _CONTEXT = 400
+# The splitter's time grows with the square of a text without spaces.
+_MOST_AT_ONCE = 4000
 _CLOSERS = "\"'”’»›)]}」』）】》"
 _LAST_WORD = re.compile(
     r"(?:(?<![^\W\d_])[A-Za-zÀ-ʯ]{1,2}\.[- \u00a0]?){0,4}[A-Za-zÀ-ʯ\u0370-\u052f]*°?\.?$"
@@ -70,7 +72,10 @@ def sentence_ends(text, language="en"):
     if not text:
         return []
     language = two_letters(language)
-    found = {b["end_index"] for b in _boundaries(language, text)}
+    found, start = set(), 0
+    for stop in [*_cuts(text), len(text)]:
+        found |= {start + b["end_index"] for b in _boundaries(language, text[start:stop])}
+        start = stop
     found |= _missed(text, language)
     begin = len(text) - len(text.lstrip())
     ends = [end for end in sorted(found) if begin < end < len(text)]
@@ -92,6 +97,15 @@ _TWO_LETTERS = dict(
         "hin:hi ukr:uk"
     ).split()
 )
+
+
+def _cuts(text):
+    """Where a long text is parted before the splitter reads it."""
+    start = 0
+    for match in _CHINESE_END.finditer(text):
+        if match.end() - start >= _MOST_AT_ONCE:
+            start = match.end()
+            yield start
 
 
 def _boundaries(language, text):

@@ -3,6 +3,8 @@
 The exceptions were made with these sentences in view, so other text has more errors.
 """
 
+import time
+
 import pytest
 
 from kformer.documents import split_sentences
@@ -45,6 +47,12 @@ def test_any_text_comes_out_whole():
     for text in ("", " ", ".", "\n\n", "A. \udcff B.", "x" * 10_000, ". . . ! ?\u00a0a", "e.g."):
         for language in ("en", "de", "fr", "zh", "xx"):
             assert "".join(split_sentences(text, language)) == text
+
+
+def test_a_long_text_without_spaces():
+    begin = time.process_time()
+    assert split_sentences("我们今天去学校。" * 40_000, "zh") == ["我们今天去学校。"] * 40_000
+    assert time.process_time() - begin < 4
 
 
 def test_codes_of_languages():
