@@ -5,7 +5,11 @@ import re
 from kformer.documents.format import BREAK, Format, Mark, Segment, Text
 from kformer.documents.words import SPACELESS_SIGN, has_letters
 
-_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
+_ENDING = "\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029"
+# A new page at the begin of a line is no line of its own.
+_LINE_END = re.compile(f"(?:\r\n|[{_ENDING}])\x0c?")
+_LINE = re.compile(f"[^{_ENDING}]*(?:{_LINE_END.pattern}|$)")
+_PIECE = re.compile(f"[^{_ENDING}]+")
 # What stands before the text of a line: white space, signs of quotations and lists.
 _PREFIX = re.compile(r"\s*(?:>\s*)*(?:(?:[-*+•‣◦▪–—]|\(?(?:\d{1,3}|[A-Za-z])[.)])(?=\s)\s*)?")
 _CELL = re.compile(r"[^\t]+")
@@ -26,17 +30,20 @@ class PlainText(Format):
 
     def segments(self, text):
         lines = [match.span() for match in _LINE.finditer(text) if match.end() > match.start()]
-        pending = []
+        pending, indent = [], ""
         for start, end in lines:
-            line = text[start:end].rstrip("\r\n")
+            line = _LINE_END.sub("", text[start:end])
             prefix = _PREFIX.match(line).end()
             cells = [m.span() for m in _CELL.finditer(line, prefix) if has_letters(m[0])]
-            if pending and not (len(cells) == 1 and goes_on(text, pending, start, prefix, line)):
+            if pending and not (
+                len(cells) == 1 and goes_on(text, pending, indent, start, prefix, line)
+            ):
                 yield joined(text, pending)
                 pending = []
             slices = [trimmed(text, start + a, start + b) for a, b in cells]
             if len(slices) == 1:
                 pending.append(slices[0])
+                indent = text[start : slices[0][0]]
             else:
                 yield from (joined(text, [each]) for each in slices)
         if pending:
@@ -55,23 +62,25 @@ class Lines(Format):
 
     def segments(self, text):
         for match in re.finditer(r"[^\n]+", text):
-            start, end = trimmed(text, *match.span())
-            if start < end:
-                yield joined(text, [(start, end)])
+            pieces = _PIECE.finditer(text, *match.span())
+            slices = [trimmed(text, *piece.span()) for piece in pieces]
+            slices = [(start, end) for start, end in slices if start < end]
+            if slices:
+                yield joined(text, slices)
 
 
 def _shape(text):
-    return [not line.strip("> \t") for line in re.split(r"\r\n|\r|\n", text)]
+    return [not line.strip("> \t") for line in _LINE_END.split(text)]
 
 
-def goes_on(text, pending, start, prefix, line):
-    """Whether the sentence of the lines before goes on in a line."""
+def goes_on(text, pending, indent, start, prefix, line):
+    """Whether the sentence of the lines before goes on in a line; `indent` is what stands before
+    the last of them.
+    """
     first, last = pending[-1]
     between = text[last:start]
-    if between.count("\n") + between.replace("\r\n", "").count("\r") != 1 or between.strip():
+    if len(_LINE_END.findall(between)) != 1 or between.strip():
         return False
-    begin = text.rfind("\n", 0, first) + 1
-    indent = text[begin:first]
     if line[:prefix] != indent and (len(pending) > 1 or line[:prefix].strip() or prefix > 3):
         # The signs of a list stand in its first line; what follows is indented as far.
         if not (line[:prefix].isspace() and prefix == len(indent) and indent.strip()):

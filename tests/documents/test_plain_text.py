@@ -61,6 +61,13 @@ def test_a_translation_with_fewer_words_than_lines():
             assert found == re.sub(r"\w+", "Obst", text)
 
 
+@pytest.mark.parametrize("sign", ["\f", "\x0b", "\x1c", "\x85", "\u2028", "\u2029", "\r"])
+def test_signs_that_end_lines_stay(sign):
+    text = f"one{sign}two, {sign} Three\nand\n{sign}four"
+    for format in ("text", "lines"):
+        assert translate_document(Fake(str.upper), text, format).text == text.upper()
+
+
 def test_nothing_stands_for_nothing():
     found = translate_document(Fake(lambda text: ""), "A sentence.\n\n%d\n")
     assert found.text == "A sentence.\n\n%d\n" and found.report.untranslated == 1
