@@ -14,6 +14,7 @@ _STARTS_ENTRY = re.compile(r"^[ \t]*(?:msgid|msgctxt)[ \t]", re.M)
 _TAG = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)(?:\s[^<>]*)?/?>")
 _VOID = ("br", "img", "hr", "wbr", "input")
 _CHARSET = re.compile(rb"charset=([A-Za-z0-9_.:-]{2,40})")
+_HEADER = re.compile(r'^[ \t]*msgid[ \t]+""[ \t]*\r?\n(?=[ \t]*msgstr)', re.M)
 _LANGUAGE = re.compile(r'^([ \t]*)"Language:[^"\n]*\\n"', re.M)
 
 
@@ -29,9 +30,10 @@ class Catalogue(Format):
     endings = (".po", ".pot")
 
     def segments(self, text):
+        line_end = "\r\n" if "\r\n" in text else "\n"
         for start, end, source in _empty_values(text):
             if has_letters(source):
-                yield _segment(source, start, end)
+                yield _segment(source, start, end, line_end)
 
     def escapes(self):
         return (_escaped,)
@@ -51,7 +53,9 @@ class Catalogue(Format):
             return _CHARSET.sub(b"charset=UTF-8", text.encode("utf-8", "surrogateescape"), count=1)
 
     def language_edits(self, text, target):
-        found = _LANGUAGE.search(text)
+        header = _HEADER.search(text)
+        value = header and _VALUE.match(text, header.end())
+        found = value and _LANGUAGE.search(text, value.start(), value.end())
         if target is not None and found:
             yield Edit(found.start(), found.end(), f'{found[1]}"Language: {target}\\n"')
 
@@ -102,30 +106,30 @@ def _values_of(text, begin, entry, unescape):
         yield match.start(2), match.end(2), source
 
 
-def _segment(source, start, end):
+def _segment(source, start, end, line_end):
     """The segment of an entry: lines of its text are parted as in plain text."""
+    between = f'"{line_end}"'
     parts, names, position = [Mark('"', BOUNDARY)], {}, 0
     if "\n" in source.rstrip("\n"):
-        parts[0] = Mark('""\n"', BOUNDARY)
+        parts[0] = Mark(f'"{between}', BOUNDARY)
+
+    def add_raw(text, kind=BOUNDARY):
+        if text:
+            parts.append(Mark(_escaped(text).replace("\\n", "\\n" + between), kind))
+
     for piece in PlainText().segments(source):
-        _add_raw(parts, source[position : piece.start])
+        add_raw(source[position : piece.start])
         for part in piece.parts:
             if isinstance(part, Mark):
-                parts.append(Mark(_broken(part.raw), BREAK))
+                add_raw(part.raw, BREAK)
             else:
                 _add_text(parts, names, part.text)
         position = piece.end
-    _add_raw(parts, source[position:])
-    if len(parts) > 1 and isinstance(parts[-1], Mark) and parts[-1].raw.endswith('\\n"\n"'):
-        parts[-1] = Mark(parts[-1].raw[:-3], BOUNDARY)
+    add_raw(source[position:])
+    if len(parts) > 1 and isinstance(parts[-1], Mark) and parts[-1].raw.endswith("\\n" + between):
+        parts[-1] = Mark(parts[-1].raw.removesuffix(between), BOUNDARY)
     parts.append(Mark('"', BOUNDARY))
     return Segment(start, end, paired(parts, names))
-
-
-def _add_raw(parts, text):
-    """Adds what stands between the texts: white space and signs of lists."""
-    if text:
-        parts.append(Mark(_broken(text), BOUNDARY))
 
 
 def _add_text(parts, names, text):
@@ -142,11 +146,6 @@ def _add_text(parts, names, text):
             names[len(parts)] = (match[1].lower(), not match[0].startswith("</"))
             parts.append(Tag(_escaped(match[0]), -1))
         position = match.end()
-
-
-def _broken(text):
-    """A text as it is written, with a new line behind each end of a line."""
-    return _escaped(text).replace("\\n", '\\n"\n"')
 
 
 def _escaped(text):

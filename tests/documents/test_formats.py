@@ -129,6 +129,16 @@ def test_a_page_in_another_encoding():
     assert html5lib.parse(found, namespaceHTMLElements=False).find(".//p").text == "ä → b"
 
 
+def test_the_language_of_a_page():
+    page = '<html data-x="a lang=b" {}><p>c</p></html>'
+    for before, after in (
+        ("LANG=en xml:lang = 'en'", 'LANG="de" xml:lang="de"'),
+        ("lang", 'lang="de"'),
+    ):
+        found = translated(page.format(before), "html", target_language="de")
+        assert found == page.format(after).replace("c<", "C<")
+
+
 @pytest.mark.parametrize(
     ("label", "encoding", "text"),
     [
@@ -235,7 +245,8 @@ def test_po_with_a_sign_that_ends_lines_elsewhere(sign):
     text = f'# a\n{sign}\n# b{sign}c\nmsgid "one"\nmsgstr ""\n\nmsgid "two{sign}2"\nmsgstr ""\n'
     head, *values = translated(text, "po").split("msgstr ")
     assert head == text.split("msgstr")[0]
-    assert values[0].startswith('"ONE"\n') and "TWO" in values[1]
+    assert values[0].startswith('"ONE"\n')
+    assert values[1].replace("\\r", "\r") == f'"TWO{sign}2"\n'
 
 
 def test_po_in_an_encoding_that_lacks_a_letter():
@@ -245,6 +256,13 @@ def test_po_in_an_encoding_that_lacks_a_letter():
         assert f"charset={encoding}\\n" in found
         by_id = {entry.msgid: entry.msgstr for entry in polib.pofile(found)}
         assert by_id["One line.\n\n  * item\n"].startswith(function("One line."))
+
+
+def test_po_with_a_message_that_looks_like_the_header():
+    text = 'msgid ""\nmsgstr ""\n"Project: a\\n"\n\nmsgid ""\n"Language: x\\n"\n"b\\n"\nmsgstr ""\n'
+    text = text.replace("\n", "\r\n")
+    expected = text[:-2] + '\r\n"LANGUAGE: X\\n"\r\n"B\\n"\r\n'
+    assert translated(text, "po", target_language="de") == expected
 
 
 MARKDOWN = """---
