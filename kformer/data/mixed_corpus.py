@@ -52,7 +52,8 @@ class MixedCorpus(PreparedCorpus):
         if not 0 < share < 1:
             raise ValueError(f"share must be above 0 and below 1, but {share} was given.")
         check_whole("seed", seed, least=0)
-        names = ("_vocabulary", "pad_id", "start_id", "end_id", "vocabulary_size")
+        sizes = ("vocabulary_size", "target_vocabulary_size")
+        names = ("_vocabulary", "pad_id", "start_id", "end_id", *sizes)
         if any(getattr(domain, name) != getattr(general, name) for name in names):
             raise ValueError(
                 f"'{general.folder}' was prepared with another tokenizer than '{domain.folder}': "

@@ -150,3 +150,6 @@ def test_what_cannot_be_mixed(toy, corpora, tmp_path):
     other = prepare(["half"], ["past"], tokenizer, tmp_path / "other")
     with pytest.raises(ValueError, match="prepared with another tokenizer"):
         MixedCorpus(domain, other)
+    general.target_vocabulary_size += 1
+    with pytest.raises(ValueError, match="prepared with another tokenizer"):
+        MixedCorpus(domain, general)
