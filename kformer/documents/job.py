@@ -73,8 +73,7 @@ class Job:
     Args:
         flat: `Flattened`.
         start, end: int. The slice, which begins and ends with no white space.
-        abilities: object with `forces(terms)`, whether a search can be told to write all of them,
-            and `fits(text)`, whether the model takes a text of that length, as far as is known.
+        abilities: object with `forces(terms)`, whether a search can be told to write all of them.
         level: int, default 0. The first attempt.
 
     Attributes:
