@@ -288,7 +288,7 @@ _GROUPS = {
         Option(
             "valid_every",
             int,
-            "Epochs from one validation to the next.",
+            "Epochs from one validation to the next; the last epoch is validated, too.",
             1,
             changeable=True,
             **_SIZE,

@@ -24,8 +24,8 @@ class TranslationQuality(StepCounter):
         tokenizer: the model's `kformer.Tokenizer`.
         sources, references: lists of str. The validation set.
         every: int, default `None`. Steps between two measurements; `None` for none within epochs.
-        epochs: int, default `None`. Epochs between two measurements at the end of one; `None` for
-            each epoch, or for none where `every` is given.
+        epochs: int, default `None`. Epochs between two measurements at the end of one; the last
+            epoch is measured, too. `None` for each epoch, or for none where `every` is given.
         tokenize: str, default `None`. As for `kformer.evaluation.evaluate`; `None` for the one that
             suits the references' script.
         lowercase: bool, default `False`. As for `kformer.evaluation.evaluate`.
@@ -98,7 +98,8 @@ class TranslationQuality(StepCounter):
 
     def on_epoch_end(self, epoch, logs=None):
         latest = self.results[-1][0] if self.results else 0
-        is_due = self.epochs is not None and (epoch + 1) % self.epochs == 0
+        last = self.last_epoch or (self.params or {}).get("epochs")
+        is_due = self.epochs is not None and (epoch + 1 == last or (epoch + 1) % self.epochs == 0)
         if is_due and latest != self.step:
             self.measure()
         # With `epochs`, a measurement within an epoch is not the epoch's value.

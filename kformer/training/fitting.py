@@ -1,5 +1,7 @@
 """`model.fit` from any step, including the middle of an epoch."""
 
+import math
+
 import keras
 
 from kformer.saving.checkpoints import TrainingState
@@ -39,6 +41,7 @@ def fit_from(
         callbacks: list of Keras callbacks or `None`, default `None`. `StepHistory` and `Checkpoint`
             need `resume_from=state`.
         **fit_arguments: further arguments of `model.fit`, such as `validation_data` or `verbose`.
+            With a whole number as `validation_freq` the last epoch is validated, too.
 
     Returns:
         dict of lists: the metrics at the end of each epoch, as in Keras's `History.history`. It is
@@ -74,9 +77,12 @@ def fit_from(
     at_once = model.steps_per_execution or 1
     limits = [] if steps is None else [steps]
     limits += [] if epochs is None else [epochs * steps_per_epoch]
+    last_epoch = math.ceil(min(limits) / steps_per_epoch)
     for callback in callbacks or []:
         if isinstance(callback, StepCounter):
-            callback.steps_per_epoch = steps_per_epoch
+            callback.steps_per_epoch, callback.last_epoch = steps_per_epoch, last_epoch
+    if isinstance(every := fit_arguments.get("validation_freq"), int):
+        fit_arguments["validation_freq"] = validated_epochs(every, last_epoch)
     history = {}
     calls = plan_fits(state.step, min(limits), steps_per_epoch)
     for *_, length in calls:
@@ -102,6 +108,19 @@ def fit_from(
             break
         keeper.restore()
     return history
+
+
+def validated_epochs(every, last):
+    """The epochs after which a training is validated: each `every`-th, and the last.
+
+    Args:
+        every: int. The epochs from one validation to the next.
+        last: int. The last epoch, from 1.
+
+    Returns:
+        list of int, for Keras's `validation_freq`, which as a number leaves the last epoch out.
+    """
+    return sorted({*range(every, last, every), last})
 
 
 def plan_fits(start, end, steps_per_epoch):

@@ -17,6 +17,7 @@ from kformer.training.defaults import (
     settle_text,
     warn_of_few_pairs,
 )
+from kformer.training.fitting import validated_epochs
 from kformer.training.new_model import (
     check_model_options,
     compile_model,
@@ -90,7 +91,7 @@ class Recipe:
             arguments["callbacks"].append(BestModel(None, patience=options.patience or None))
             arguments |= {
                 "validation_data": self._valid,
-                "validation_freq": options.valid_every,
+                "validation_freq": validated_epochs(options.valid_every, arguments["epochs"]),
             }
         return arguments
 

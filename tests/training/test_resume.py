@@ -87,6 +87,29 @@ def test_steps_end_a_training_in_mid_epoch_and_it_goes_on_from_there(tmp_path):
     assert fit(model, saving.TrainingState(14, 2), epochs=2) == {}
 
 
+def test_the_end_of_a_training_is_validated(tmp_path):
+    """Whatever the epochs between two validations; also where it goes on with another length."""
+    model, last_epochs = compiled_toy(), []
+
+    class Seen(StepCounter):
+        def on_epoch_end(self, epoch, logs=None):
+            seen.extend([epoch + 1] if "val_loss" in logs else [])
+            last_epochs.append(self.last_epoch)
+
+    state = None
+    for limits, validated in (
+        ({"steps": 10}, [2]),
+        ({"epochs": 5}, [3, 5]),
+        ({"epochs": 6}, [6]),
+    ):
+        seen, counter = [], Seen(resume_from=state)
+        arguments = {"validation_data": ToyData()[0], "validation_freq": 3, "verbose": 0}
+        training.fit_from(model, ToyData(), state, callbacks=[counter], **limits, **arguments)
+        assert seen == validated
+        state = saving.TrainingState(counter.step, *counter.next_batch())
+    assert last_epochs == [2, 2, 5, 5, 5, 5, 6]
+
+
 def test_a_transformer_resumes_bit_for_bit(tmp_path, tiny_transformer):
     """With the package's own model, data and dropout."""
     texts = ["abcdefghijkl"[i % 7 :][: 1 + i % 5] for i in range(48)]

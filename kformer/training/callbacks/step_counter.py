@@ -22,9 +22,11 @@ class StepCounter(keras.callbacks.Callback):
         step_in_epoch: int. The number of batches of the epoch that are done.
         steps_per_epoch: int or `None`. The length of a whole epoch, if a call of `fit` has only a
             part of one; `fit_from` sets it.
+        last_epoch: int or `None`. The last epoch of the whole training, from 1, if a call of `fit`
+            has only some of them; `fit_from` sets it.
     """
 
-    steps_per_epoch = None
+    steps_per_epoch = last_epoch = None
 
     def __init__(self, resume_from=None):
         super().__init__()
