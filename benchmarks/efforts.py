@@ -19,6 +19,7 @@ import argparse
 import hashlib
 import importlib.metadata
 import json
+import math
 import os
 import pathlib
 import shlex
@@ -72,12 +73,17 @@ def evaluate(options, run, part):
 
 
 def parts_seconds(run):
-    """The sum of the parts' seconds with validation and translation; of effort 1 its steps'."""
+    """The sum of the parts' seconds with validation and translation; of effort 1 its steps'.
+
+    NaN where a part was interrupted, whose whole time is not known.
+    """
     done = run / "parts" / "done.json"
     if not done.exists():
         return spent_on(run)[0]
     parts = json.loads(done.read_text(encoding="utf-8"))
-    return sum(value for name, value in parts.items() if name != "speed")
+    return sum(
+        math.nan if value is None else value for name, value in parts.items() if name != "speed"
+    )
 
 
 def report(options):

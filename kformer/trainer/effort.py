@@ -3,7 +3,8 @@
 RUN/parts/ has what is made on the way to RUN:
 
     plan.json        the options that the training began with
-    done.json        the measured speed, and the seconds of each part that was made
+    done.json        the measured speed, and the seconds of each part that was made; null for a part
+                     that several processes made
     tokenizer/       that of all models
     forward-N/       the run of a teacher
     backward-N/      the run of a teacher of the other direction
@@ -18,6 +19,7 @@ References:
 
 import functools
 import itertools
+import math
 import shutil
 import time
 from collections.abc import Callable
@@ -28,6 +30,7 @@ from kformer.trainer.effort_parts import LAST_EPOCHS, PartMaker
 from kformer.trainer.jobs import Jobs
 from kformer.trainer.resume import PLAN_FILE, read_plan, resume_options, stored_config, write_plan
 from kformer.trainer.taught_text import BEAM_SIZE
+from kformer.training.defaults import count_steps
 from kformer.training.options import TrainOptions
 from kformer.utils import files
 from kformer.utils.checksums import file_checksum
@@ -204,16 +207,17 @@ class _Parts:
             self._report(self._forecast())
         for stage, group in itertools.groupby(parts, lambda part: part.stage):
             missing = [part for part in group if part.name not in done]
+            begun = {part.name for part in missing if (self._folder / part.name).exists()}
             if self._at_once(stage) == 1:
                 for part in missing:
                     self._announce([part])
                     began = time.perf_counter()
                     part.make()
-                    self._note(part.name, round(time.perf_counter() - began, 1))
+                    self._note_time(part, time.perf_counter() - began, begun)
             elif missing:
                 self._announce(missing)
                 for part, seconds in self._jobs.make(missing):
-                    self._note(part.name, round(seconds, 1))
+                    self._note_time(part, seconds, begun)
                     self._report(f"effort: {part.name} is done")
         return self._maker.result()
 
@@ -242,23 +246,30 @@ class _Parts:
     @property
     def _one(self):
         """The target tokens that effort 1 sees."""
-        return self._maker.measured["epochs"] * self._maker.measured["epoch_tokens"]
+        options, measured = self._options, self._maker.measured
+        epochs = options.epochs if options.steps else measured["epochs"]
+        steps = count_steps(options.steps, epochs, measured["steps_per_epoch"])
+        return steps * self._step_tokens
+
+    @property
+    def _step_tokens(self):
+        return self._maker.measured["epoch_tokens"] / self._maker.measured["steps_per_epoch"]
 
     @functools.cached_property
     def _parts(self):
-        effort, make, one = self._effort, self._maker, self._one
-        options = self._options
+        effort, make, options = self._effort, self._maker, self._options
         texts = [options.monolingual_source, options.monolingual_target]
         alone = sum(count_lines(str(path)) for path in texts if path is not None) / self._num_pairs
         learning = effort.learning + _ALONE_EPOCHS * alone
         epoch = self._maker.measured["epoch_tokens"]
+        whole, most = make.measured["epochs"] * epoch, (options.steps or math.inf) * self._step_tokens
         parts = []
 
         def add(name, what, stage, count, cost, function):
             for number in range(1, count + 1):
                 which = f"{what} {number} of {count}" if count > 1 else what
                 part = functools.partial(function, number)
-                parts.append(Part(f"{name}-{number}", which, stage, cost, part))
+                parts.append(Part(f"{name}-{number}", which, stage, min(cost, most), part))
 
         if options.teachers_from is not None:
             counts = {
@@ -271,14 +282,15 @@ class _Parts:
             for direction, what in teachers:
                 count, share = getattr(effort, direction), getattr(effort, f"{direction}_share")
                 teacher = functools.partial(make.teacher, share, direction)
-                add(direction, what, "teachers", count, share * one, teacher)
+                add(direction, what, "teachers", count, share * whole, teacher)
         translated += effort.backward + alone  # The round trips, and text in one language.
         text = functools.partial(make.text, effort.forward, effort.backward)
         parts.append(Part("text", "translations", "text", translated * epoch * BEAM_SIZE, text))
         student = functools.partial(make.student, learning)
-        parts.append(Part("student", "student", "student", learning * one, student))
+        cost = min(learning * whole, most)
+        parts.append(Part("student", "student", "student", cost, student))
         what = "last training on the given pairs"
-        add("last", what, "last", effort.last, LAST_EPOCHS * one, make.last)
+        add("last", what, "last", effort.last, LAST_EPOCHS * whole, make.last)
         choose = functools.partial(make.choose, effort.last)
         parts.append(Part("choice", "choice of the model", "choice", 0, choose))
         if options.valid_source is not None and options.choose_search is not False:
@@ -290,7 +302,9 @@ class _Parts:
         """The seconds that parts take: by the measured speed, corrected by the trainings before."""
         done = self._done()
         speed = self._maker.measured["tokens_per_second"]
-        known = [part for part in self._parts if part.name in done and part.stage in _TRAININGS]
+        known = [
+            part for part in self._parts if part.stage in _TRAININGS and done.get(part.name)
+        ]
         expected = sum(part.cost for part in known) / speed
         factor = sum(done[part.name] for part in known) / expected if known else 1.0
         missing = [part for part in parts if part.name not in done]
@@ -311,6 +325,10 @@ class _Parts:
     def _done(self):
         path = self._folder / "done.json"
         return files.read_json(path) if path.exists() else {}
+
+    def _note_time(self, part, seconds, begun):
+        # What an earlier process had begun took this one less than a whole part.
+        self._note(part.name, None if part.name in begun else round(seconds, 1))
 
     def _note(self, name, value):
         files.write_json(self._folder / "done.json", {**self._done(), name: value})

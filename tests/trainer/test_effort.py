@@ -88,6 +88,9 @@ def test_effort_2_makes_a_run_and_goes_on_where_it_was_interrupted(tmp_path, mon
         del done[name]
     files.write_json(moved / "parts" / "done.json", done)
     assert train_run(moved, resume=True, report=said.append, show_progress=False).path == moved
+    # The time of a process that made the rest of a part says nothing about the whole part.
+    done = files.read_json(moved / "parts" / "done.json")
+    assert done["student"] is done["last-1"] is None and done["forward-1"] > 0 < done["text"]
 
 
 class Trainings:
@@ -189,6 +192,19 @@ def test_the_parts_have_the_texts_and_settings_that_they_need(trainings):
     # The translations of three texts and two lines, by a beam of five, and the trainings.
     epochs = (1 + 0.5 + 1.2 + 2 / 160 / 3 + 8 / 28) * 28 + (3 + 2 / 160) * 5
     assert steps == round(epochs * trainings.steps_per_epoch)
+
+
+@pytest.mark.any_backend
+def test_steps_that_end_each_training_count_in_the_forecast(trainings):
+    _, said = trainings.train(2, steps=10)
+    # Four trainings of two epochs of 900 tokens, of which 100 take a second, and translations.
+    epochs = 4 * 2 + 3 * 5
+    assert trainings.searched[-1] == epochs * trainings.steps_per_epoch
+    (forecast,) = [sentence for sentence in said if "on this machine" in sentence]
+    times = "about 3 minutes on this machine, where effort 1 takes less than a minute"
+    assert forecast.startswith(f"effort: 7 parts, {times} ")
+    _, said = trainings.train(2, "long", steps=1_000)
+    assert any("where effort 1 takes about 30 minutes" in sentence for sentence in said)
 
 
 @pytest.mark.any_backend
