@@ -98,7 +98,7 @@ class TaughtText:
         aside = path.with_suffix(".partial")
         translator = self._load(run)
         progress = Progress(len(texts), name=run.name, seconds=_SECONDS, report=self._report)
-        with open(aside, "a+b") as file:
+        with files.naming_full_disk(path), open(aside, "a+b") as file:
             done = progress.before = _whole_lines(file)
             while done < len(texts):
                 chunk = texts[done : done + _CHUNK]

@@ -1,5 +1,7 @@
 """The student's text: what teachers of both directions translate, in files that are found again."""
 
+import errno
+import os
 import pathlib
 
 import pytest
@@ -58,6 +60,17 @@ def write(tmp_path, monkeypatch):
         return pairs
 
     return write
+
+
+def test_a_full_disk_is_named(write, tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="free some, or write elsewhere") as raised:
+        write(["a b"], ["A B"])
+    path = pathlib.Path(raised.value.filename)
+    assert path.parent == tmp_path / "text" and path.name.startswith("forward-1-")
 
 
 def test_each_teacher_translates_and_round_trips_come_along(write):
