@@ -154,7 +154,9 @@ def train_run(
     if not joined.is_first:
         report, show_progress = (lambda sentence: None), False
     scope = contextlib.nullcontext()
-    if joined.count > 1 or devices not in (None, 1) or model_parallel not in (None, 1):
+    if hosts:
+        devices = "all"
+    if devices not in (None, 1) or model_parallel not in (None, 1):
         scope = distribution(devices or "all", model_parallel or 1).scope()
     with joined.together(), scope, contextlib.ExitStack() as stack:
         joined.first(lambda: _take(path, stack))

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from benchmarks.devices import free_port
+from kformer.trainer import run as run_module
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -114,6 +115,15 @@ def test_another_text_on_one_host_is_refused(text, tmp_path):
         assert code == 1
         assert error.startswith("error: Host 1 has another training text than host 0: give all")
     assert not run.exists()
+
+
+def test_all_devices_of_one_host_alone_train(tmp_path, monkeypatch):
+    def chosen(*arguments):
+        raise ValueError(f"chosen: {arguments}")
+
+    monkeypatch.setattr(run_module, "distribution", chosen)
+    with pytest.raises(ValueError, match=r"^chosen: \('all', 1\)$"):
+        run_module.train_run(tmp_path / "run", hosts=["localhost"], host_index=0)
 
 
 @pytest.mark.slow
