@@ -213,8 +213,17 @@ def _prepared(path, given, resume, hosts, report):
     except Exception:
         # So that the same command works once the error is corrected.
         if hosts.is_first:
-            shutil.rmtree(path, ignore_errors=True)
+            _remove_entries(path)
         raise
+
+
+def _remove_entries(path):
+    """Removes what is in a run directory but its lock; the directory may be a link."""
+    for entry in path.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)
+        elif entry.name != files.LOCK_FILE:
+            entry.unlink()
 
 
 def _facts(options):

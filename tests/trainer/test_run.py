@@ -402,6 +402,11 @@ def test_a_mistake_leaves_nothing_behind(tmp_path):
     with pytest.raises(ValueError, match="vocabulary_size=100000 is too large"):
         train_run(tmp_path / "run", **options, vocabulary_size=100_000)
     assert not (tmp_path / "run").exists()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to("elsewhere")
+    with pytest.raises(ValueError, match="vocabulary_size=100000 is too large"):
+        train_run(tmp_path / "link", **options, vocabulary_size=100_000)
+    assert os.listdir(tmp_path / "link") == []
     # What can be known is known before the tokenizer is trained.
     for wrong, message in (
         (
