@@ -278,16 +278,18 @@ class _Setup:
             shared = teachers[0][1]
         tokenizer = self._tokenizer(shared)
         check_teachers(options, teachers, tokenizer)
-        teachers = [teacher for teacher, *_ in teachers]
-        datasets = self._read_text(tokenizer, model or start, teachers, state)
-        train = datasets[0]
-        del teachers
-        if model is None:
+        text = self._read_text(tokenizer, model or start, state)
+        if model is None:  # Before the teachers are asked, since it may be refused.
             model = make_model(self._options, tokenizer, start)
             self._report(describe_model(model, self._options))
             if model.lora is not None:
                 self._report(describe_lora(model))
             check_made_for(self._options.made_for, model, tokenizer)
+        datasets = text.datasets(self._options, [teacher for teacher, *_ in teachers])
+        train = datasets[0]
+        del teachers
+        if state is not None:
+            check_same_data(datasets, state, path)
         if options.guided_alignment:
             self._kept[ALIGNMENT] = guided_source(model)
         facts = CourseFacts(train.steps_per_epoch, model.hidden_dim, **self._facts(state))
@@ -324,8 +326,8 @@ class _Setup:
         tokenizer = self._hosts.first(lambda: provide_tokenizer(*settings))
         return self._hosts.each(lambda: tokenizer or Tokenizer.load(self._path / "tokenizer"))
 
-    def _read_text(self, tokenizer, trained, teachers, state):
-        """Settles the options for the text, and makes the datasets."""
+    def _read_text(self, tokenizer, trained, state):
+        """Prepares the text, and settles the options for it."""
         options = self._options
         max_length = options.max_length or default_of("max_length")
         if trained is not None:
@@ -341,10 +343,8 @@ class _Setup:
             is_joint=tokenizer.joint,
             **self._facts(state),
         )
-        datasets = text.datasets(self._settle(settle_text(options, facts)), teachers)
-        if state is not None:
-            check_same_data(datasets, state, self._path)
-        return datasets
+        self._settle(settle_text(options, facts))
+        return text
 
     def _facts(self, state):
         options = self._options

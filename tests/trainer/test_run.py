@@ -407,6 +407,14 @@ def test_a_mistake_leaves_nothing_behind(tmp_path):
     with pytest.raises(ValueError, match="vocabulary_size=100000 is too large"):
         train_run(tmp_path / "link", **options, vocabulary_size=100_000)
     assert os.listdir(tmp_path / "link") == []
+    # What the teachers were asked would go with the rest.
+    teacher = write_small_run(tmp_path / "teacher", list(options.values())[:2])
+    wrong = {"teachers": [teacher], "made_for": "ctranslate2"}
+    wrong["model_options"] = {"attention_kind": "linear", "num_encoder_layers": 1}
+    said = []
+    with pytest.raises(ValueError, match="attention_kind='linear', which ctranslate2 does not know"):
+        train_run(tmp_path / "run", **options, **wrong, report=said.append)
+    assert not any(sentence.startswith("teachers:") for sentence in said)
     # What can be known is known before the tokenizer is trained.
     for wrong, message in (
         (
