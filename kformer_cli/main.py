@@ -18,6 +18,8 @@ from kformer_cli.option_names import command_line_names
 
 # Of a message. The sentences of this package are shorter, unless they quote something.
 _MOST_CHARACTERS = 2000
+# What the errors of backends say that have no class of their own.
+_OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "out of memory", "can't allocate memory")
 
 
 def main(arguments=None):
@@ -87,12 +89,19 @@ def describe(error):
         return f"{error.strerror}: '{os.fspath(error.filename)}'.", 1
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:  # The files name theirs.
         return f"{error.strerror}: standard output.", 1
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or _is_out_of_memory(error):
         return "there is not enough memory: try a smaller --batch-tokens or --batch-size.", 1
     if isinstance(error, ValueError | OSError | ImportError | RuntimeError) and str(error):
         return _one_line(str(error)), 1
     what = f"{type(error).__name__}: {_one_line(str(error))}"
     return f"{what} (Run again with KFORMER_TRACEBACK=1 to see where.)", 1
+
+
+def _is_out_of_memory(error):
+    """Whether it is a backend's error about the memory of its device."""
+    if type(error).__name__ in ("OutOfMemoryError", "ResourceExhaustedError"):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _OUT_OF_MEMORY)
 
 
 def _one_line(text):

@@ -227,6 +227,9 @@ def test_a_backend_that_is_not_installed_is_an_error(kformer_main, monkeypatch):
     [
         (KeyboardInterrupt(), 130, "interrupted."),
         (MemoryError(), 1, "there is not enough memory"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), 1, "there is not enough"),
+        (RuntimeError("RESOURCE_EXHAUSTED: Failed to allocate 9"), 1, "there is not enough"),
+        (type("ResourceExhaustedError", (Exception,), {})("OOM"), 1, "there is not enough memory"),
         (PermissionError(13, "Permission denied", "/there/x"), 1, "Permission denied: '/there/x'."),
         (
             ZeroDivisionError("a\nb"),
