@@ -42,7 +42,7 @@ _MAPS = {
         option(
             "--layer",
             help="A layer to plot, from 1. Give it again for more. Default: the last one; with "
-            "--mean or --head all.",
+            "--mean or --head all. A page has all.",
         ),
     ],
     "head": Annotated[
@@ -53,7 +53,8 @@ _MAPS = {
         ),
     ],
     "mean": Annotated[
-        bool, option("--mean", help="Plot the mean of a layer's heads instead of each.")
+        bool,
+        option("--mean", help="Plot the mean of a layer's heads, or of those given by --head."),
     ],
     "beam_size": BeamSize,
 }
@@ -84,6 +85,9 @@ def attention(
     is_page = output.suffix.lower() in (".html", ".htm")
     if not is_page:
         check_suffix(output)
+    elif of_a_picture := [f"--{name}" for name in ("layer", "head", "mean") if options[name]]:
+        flags = ", ".join(of_a_picture)
+        raise UsageError(f"A page has all layers and heads: leave out {flags}, or write a .png.")
     check_output(output)
     if not source.strip():
         raise UsageError("--source is empty, so there is no attention: give a sentence.")

@@ -10,7 +10,7 @@ def time_by_length(translator, texts, lengths=None, repeats=3, **options):
         translator: `kformer.Translator`.
         texts: list of str. Their words make the sentences.
         lengths: list of int or `None`, default `None`. Numbers of source tokens; `None` for 8, 16,
-            32, 64 and 128, as far as the model's limit allows.
+            32, 64 and 128, as far as the model's limit allows, or for a limit below 8 itself.
         repeats: int, default 3. The shortest of so many times counts.
         **options: options of the search, such as `beam_size`.
 
@@ -21,7 +21,7 @@ def time_by_length(translator, texts, lengths=None, repeats=3, **options):
         ValueError: a length is above the model's limit, or the texts have no words.
     """
     most = translator.model.max_length
-    lengths = lengths or [length for length in (8, 16, 32, 64, 128) if length <= most]
+    lengths = lengths or [length for length in (8, 16, 32, 64, 128) if length <= most] or [most]
     if max(lengths) > most:
         raise ValueError(
             f"The model reads at most {most} tokens, but {max(lengths)} were asked for."

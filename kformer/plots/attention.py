@@ -158,7 +158,7 @@ def plot_attention(
         layers: list of int or `None`, default `None`. The layers to plot, counted from 0, negative
             numbers from the end; `None` for all.
         heads: list of int or `None`, default `None`. The heads to plot, likewise.
-        mean: bool or `None`, default `None`. Whether to plot the mean over the heads instead of
+        mean: bool or `None`, default `None`. Whether to plot the mean over these heads instead of
             each; `None` for means if there are several layers and neither `layers` nor `heads` is
             given.
         title: str or `None`, default `None`. A text above the plot.
@@ -168,7 +168,7 @@ def plot_attention(
 
     Raises:
         ValueError: the array has another rank, the number of labels is wrong, or there is no such
-            kind, layer or head.
+            kind, layer or head, or none is chosen.
 
     Example:
 
@@ -187,12 +187,13 @@ def plot_attention(
     scores = _checked_scores(scores, queries, keys)
     is_overview = layers is None and heads is None
     layer_numbers = _chosen(layers, scores.shape[0], "layer")
+    head_numbers = _chosen(heads, scores.shape[1], "head")
     if mean if mean is not None else is_overview and scores.shape[0] > 1:
-        names = ", mean of heads" if scores.shape[1] > 1 or mean else ""
-        scores, names = scores.mean(axis=1, keepdims=True), [names]
-        head_numbers = [0]
+        names = [", mean of heads" if scores.shape[1] > 1 or mean else ""]
+        if heads is not None:
+            names[0] += f" {', '.join(str(head + 1) for head in head_numbers)}"
+        scores, head_numbers = scores[:, head_numbers].mean(axis=1, keepdims=True), [0]
     else:
-        head_numbers = _chosen(heads, scores.shape[1], "head")
         names = [f", head {head + 1}" if scores.shape[1] > 1 else "" for head in head_numbers]
     panels = [
         (scores[layer, head], f"layer {layer + 1}{name}")
@@ -262,6 +263,8 @@ def _plot_panels(panels, columns, labels, axis_names, fits_screen, title):
 def _chosen(numbers, size, what):
     if numbers is None:
         return list(range(size))
+    if not len(numbers):
+        raise ValueError(f"{what}s has no number: give one, or leave it out for all.")
     for number in numbers:
         if not -size <= number < size:
             first = 1 if on_command_line() else 0

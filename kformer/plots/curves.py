@@ -137,9 +137,9 @@ def _history(run):
 
 
 def _thinned(steps, numbers):
-    """Reduces a line to some hundred points, each the mean of consecutive ones."""
-    size = max(1, len(steps) // _POINTS)
-    count = len(steps) // size * size
+    """Reduces a line to few points, each the mean of consecutive ones."""
+    count = max(1, min(len(steps), _POINTS))
     return tuple(
-        np.asarray(part[:count], float).reshape(-1, size).mean(axis=1) for part in (steps, numbers)
+        np.array([part.mean() for part in np.array_split(np.asarray(values, float), count)])
+        for values in (steps, numbers)
     )

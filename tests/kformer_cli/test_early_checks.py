@@ -52,6 +52,8 @@ def folder(tmp_path, monkeypatch):
          "ends in .png, .svg, .pdf, but"),
         (f"plot attention {RUN} --source= --output {{0}}/a.png",
          "--source is empty, so there is no attention: give a sentence."),
+        (f"plot attention {RUN} --source noon --head 1 --mean --output {{0}}/a.html",
+         "A page has all layers and heads: leave out --head, --mean, or write a .png."),
         (f"plot positions {RUN} --output {{0}}/nowhere/a.png", "does not exist; make it first."),
         (f"plot training {RUN} --output {{0}}/a.txt", "ends in .png, .svg, .pdf, but"),
         (f"plot lengths {RUN} --source {{0}}/train.en --output {{0}}/a.txt",

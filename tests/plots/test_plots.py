@@ -6,12 +6,14 @@ import json
 import pathlib
 import pickle
 import re
+import types
 import warnings
 
 import numpy as np
 import pytest
 
 import kformer
+from kformer.evaluation.timing import time_by_length
 from kformer.layers import sinusoidal_positions
 from tests.peers import to_numpy
 
@@ -67,6 +69,9 @@ def test_every_head_has_its_picture(maps):
     one = plots.plot_attention(*maps.of("encoder"), layers=[-1], mean=True)
     np.testing.assert_allclose(images(one)[0], maps.encoder[-1].mean(0), atol=1e-6)
     assert one.axes[0].get_title() == f"layer {layers}, mean of heads"
+    some = plots.plot_attention(maps, heads=[0, -1], mean=True)
+    np.testing.assert_allclose(images(some)[0], maps.cross[0, [0, -1]].mean(0), atol=1e-6)
+    assert some.axes[0].get_title() == f"layer 1, mean of heads 1, {heads}"
 
 
 def test_a_row_is_the_token_that_is_predicted(translator, maps):
@@ -167,7 +172,7 @@ def test_curves(tmp_path):
         "step,loss,val_loss,val_bleu",
         *(f"{step},{9 - step / 500},," for step in range(1, 1000)),
         "1000,7,6.5,12.5",
-    ]
+    ]  # More than twice as many as are shown, and less than three times.
     (run / "history.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     figure = plots.plot_training(
         [run, {"loss": [3.0, 2.0], "val_loss": [3.5, 2.5]}], names=["one", "other"]
@@ -176,9 +181,11 @@ def test_curves(tmp_path):
     lines = figure.axes[0].lines
     assert (
         len(lines) == 4
-        and lines[0].get_xdata()[0] == 1.5
-        and lines[0].get_ydata()[0] == pytest.approx(9 - 1.5 / 500)
+        and lines[0].get_xdata()[0] == 2
+        and lines[0].get_ydata()[0] == pytest.approx(9 - 2 / 500)
     )
+    # The last of 400 points has the last steps.
+    assert len(lines[0].get_xdata()) == 400 and lines[0].get_xdata()[-1] == 999.5
     assert figure.axes[1].lines[0].get_ydata().tolist() == [12.5]
     lengths = plots.plot_lengths(
         {"full": {256: 1.0, 512: 4.0}, "local": {256: 1.0, 512: 2.0}}, title="time"
@@ -191,6 +198,21 @@ def test_curves(tmp_path):
 
 
 @pytest.mark.any_backend
+def test_a_model_that_reads_few_tokens_is_measured_at_its_limit():
+    words = types.SimpleNamespace(
+        tokenize=lambda texts, **options: [text.split() for text in texts]
+    )
+
+    class Small:
+        model, tokenizer = types.SimpleNamespace(max_length=6), words
+
+        def __call__(self, texts, **options):
+            return texts
+
+    assert list(time_by_length(Small(), ["a b"])) == [6]
+
+
+@pytest.mark.any_backend
 def test_errors(translator, maps, tmp_path):
     for call, words in (
         (lambda: plots.attention_maps(translator, " "), "The source is empty"),
@@ -198,6 +220,8 @@ def test_errors(translator, maps, tmp_path):
         (lambda: plots.plot_attention(np.ones(3)), r"but \[3\] was given"),
         (lambda: plots.plot_attention(np.eye(3), ["a"]), "1 labels for 3 queries"),
         (lambda: plots.plot_attention(np.eye(3), layers=[1]), "no layer 1"),
+        (lambda: plots.plot_attention(np.eye(3), heads=[1], mean=True), "no head 1"),
+        (lambda: plots.plot_attention(np.eye(3), layers=[]), "^layers has no number: give one"),
         (lambda: plots.save(None, tmp_path / "a.txt"), "ends in .png, .svg, .pdf"),
         (lambda: plots.plot_positions(np.ones(3)), r"\[positions, D\]"),
         (lambda: plots.plot_training([{"accuracy": [1.0]}]), "No run has loss"),
