@@ -21,12 +21,12 @@ class StepHistory(StepCounter):
 
     | Column | |
     |---|---|
-    | `step` | number of the update, from 1 |
+    | `step` | number of the batch, from 1; with gradient accumulation several make an update |
     | `epoch` | number of the epoch, from 1 |
     | `loss` | loss of this batch, with all digits of its float32 |
-    | `learning_rate` | rate of this update (with loss scaling, skipped updates are steps too) |
+    | `learning_rate` | rate at this step (with loss scaling, skipped updates are steps too) |
     | `target_tokens` | real target tokens in the batch; blank if they are not counted |
-    | `seconds` | wall time since the previous step, including the time for the data |
+    | `seconds` | wall time since the previous step, with the data, and with checkpoints between |
     | `val_*` | one column per validation metric, filled in the row of an epoch's last step |
 
     With `steps_per_execution=k` only every k-th step has a row, whose `seconds` are those of all k.

@@ -12,8 +12,9 @@ class TrainingProgress(StepCounter):
 
     On a terminal or in a notebook the bar stays at the bottom, and a line is printed at the end of
     each epoch. Anywhere else, such as in a log file, a plain line is printed every `seconds`
-    seconds. The speed is that of the last 100 steps. It includes the time for the data, but not
-    for validation and checkpoints.
+    seconds. The speed is that of the last 100 steps. It includes the time for the data, and for
+    checkpoints and measurements within an epoch, but not for what is done between two epochs, such
+    as a validation.
 
     Args:
         total_steps: int. The last step of the training, counted from its beginning.

@@ -56,8 +56,10 @@ class TensorBoardLog(StepCounter):
     Args:
         log_dir: path. The folder for TensorBoard.
         every: int, default 10. Steps from one entry to the next; the loss and the speed are means
-            over these steps. With `steps_per_execution` an entry comes after the first execution
-            that reaches its step, and of each execution only the last loss is known.
+            over these steps. The speed includes the time for checkpoints and measurements within an
+            epoch, but not for what is done between two epochs. With `steps_per_execution` an entry
+            comes after the first execution that reaches its step, and of each execution only the
+            last loss is known.
         resume_from: `TrainingState` or `None`, default `None`. The state that the training
             continues from.
         count_tokens: callable or `None`, default `None`. Maps the number of a step (from 1) to the
