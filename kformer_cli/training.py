@@ -121,7 +121,7 @@ def _machine_parameters():
                 "--devices",
                 metavar="N|all",
                 help="Devices of this machine that share each batch, as several GPUs (JAX, "
-                "TensorFlow). The losses are those of one. Default: 1.",
+                "TensorFlow). The losses are those of one. Default: 1; with --model-parallel all.",
                 **panel,
             ),
         ],
@@ -395,7 +395,8 @@ def average(
     if last is not None and len(runs) > 1:
         raise typer.BadParameter("is about the checkpoints of one run", param_hint="'--last'")
     with quiet_imports():
-        from kformer.saving import load_run, read_config, save_run
+        from kformer.saving import read_config, save_run
+        from kformer.saving.run_directory import load_tokenizer
         from kformer.training import average_checkpoints, average_runs
         from kformer.translating.given import without_calibration
         from kformer.utils.files import entries
@@ -414,7 +415,7 @@ def average(
         model, tokenizer, config = average_runs(runs)
         found = {"averaged_runs": [pathlib.Path(run).name for run in runs]}
     else:
-        _, tokenizer, config = load_run(runs[0])
+        tokenizer, config = load_tokenizer(runs[0]), read_config(runs[0])
         model, steps = average_checkpoints(runs[0], last or 10)
         found = {"averaged_steps": steps}
     print(save_run(output, model, tokenizer, {**without_calibration(config), **found}))

@@ -239,11 +239,26 @@ def _load_parts(path):
         raise FileNotFoundError(
             f"{path} is no whole run directory: it lacks {' and '.join(missing)}."
         )
-    model = load_model(_part(path, "model.keras"), compiled=False)
+    return load_model(_part(path, "model.keras"), compiled=False), load_tokenizer(path), config
+
+
+def load_tokenizer(path):
+    """Loads the tokenizer of a run directory, without its model.
+
+    Args:
+        path: path of the run directory.
+
+    Returns:
+        `Tokenizer`.
+
+    Raises:
+        FileNotFoundError, ValueError: as `load_run`.
+    """
+    path = pathlib.Path(path)
     tokenizer = _part(path, "tokenizer")
     for part in sorted(tokenizer.rglob("*")):
         files.inside(path, part.relative_to(path))
-    return model, Tokenizer.load(tokenizer), config
+    return Tokenizer.load(tokenizer)
 
 
 def read_config(path):

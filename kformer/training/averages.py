@@ -28,9 +28,14 @@ def averaged_weights(model):
 
 
 def swap_average(model):
-    """Swaps the weights and their moving average, if the optimizer keeps one."""
+    """Swaps the weights and their moving average, if the optimizer keeps one.
+
+    Before the first step there is none: Keras begins it with zeros.
+    """
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    if not optimizer.use_ema:
+    if not (optimizer.use_ema and optimizer.built):
+        return
+    if not keras.ops.convert_to_numpy(optimizer.iterations):
         return
     for variable, average in zip(
         model.trainable_variables, optimizer._model_variables_moving_average, strict=True
@@ -113,18 +118,19 @@ def average_runs(runs):
         raise ValueError(
             "An average of runs needs two at least; one run has checkpoints to average."
         )
-    _, tokenizer, config = load_run(runs[0])
+    first = []
 
     def models():
         for run in runs:
-            model, other, _ = load_run(run)
-            if not tokenizer.writes_like(other):
+            model, tokenizer, config = load_run(run)
+            first.extend([] if first else [tokenizer, config])
+            if not first[0].writes_like(tokenizer):
                 raise ValueError(
                     f"{run} has another tokenizer than {runs[0]}, so their models have no mean."
                 )
             yield run, model
 
-    return _mean(models()), tokenizer, config
+    return _mean(models()), *first
 
 
 def _kind(model):

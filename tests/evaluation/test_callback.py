@@ -82,6 +82,10 @@ def test_an_epoch_without_a_measurement_has_no_value(monkeypatch):
 def test_the_average_of_the_weights_translates():
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.compile(keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.5), "mse")
+    for build in (lambda variables: None, model.optimizer.build):  # Before the first step.
+        build(model.trainable_variables)
+        with averaged_weights(model):
+            assert ops.convert_to_numpy(model.trainable_variables[0]).all()
     model.train_on_batch(np.ones((4, 2)), np.ones((4, 1)))
     values = [ops.convert_to_numpy(variable).copy() for variable in model.trainable_variables]
     averages = [
