@@ -40,12 +40,16 @@ class HostPlace(NamedTuple):
 
 def seconds_of_silence():
     """The seconds after which a host that answers no more is given up."""
-    return int(os.environ.get("KFORMER_HEARTBEAT_SECONDS", 60))
+    return _seconds("KFORMER_HEARTBEAT_SECONDS", 60)
 
 
 def seconds_to_meet():
     """The seconds in which all hosts must have come."""
-    return int(os.environ.get("KFORMER_MEETING_SECONDS", 300))
+    return _seconds("KFORMER_MEETING_SECONDS", 300)
+
+
+def _seconds(name, default):
+    return _number(name, os.environ.get(name, default))
 
 
 def place_of_host(hosts, index, environment=None):

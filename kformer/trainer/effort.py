@@ -262,7 +262,8 @@ class _Parts:
         alone = sum(count_lines(str(path)) for path in texts if path is not None) / self._num_pairs
         learning = effort.learning + _ALONE_EPOCHS * alone
         epoch = self._maker.measured["epoch_tokens"]
-        whole, most = make.measured["epochs"] * epoch, (options.steps or math.inf) * self._step_tokens
+        whole = make.measured["epochs"] * epoch
+        most = (options.steps or math.inf) * self._step_tokens  # Of each training.
         parts = []
 
         def add(name, what, stage, count, cost, function):
@@ -302,9 +303,7 @@ class _Parts:
         """The seconds that parts take: by the measured speed, corrected by the trainings before."""
         done = self._done()
         speed = self._maker.measured["tokens_per_second"]
-        known = [
-            part for part in self._parts if part.stage in _TRAININGS and done.get(part.name)
-        ]
+        known = [part for part in self._parts if part.stage in _TRAININGS and done.get(part.name)]
         expected = sum(part.cost for part in known) / speed
         factor = sum(done[part.name] for part in known) / expected if known else 1.0
         missing = [part for part in parts if part.name not in done]

@@ -96,7 +96,8 @@ def train_run(
         resume: bool, default False. Whether to resume the training in `output`. If there is none
             yet, a new one begins.
         devices: int, "all" or `None`, default `None`. The devices that share each batch, as of
-            `kformer.training.distribution`; `None` for one. A resumed training may have others.
+            `kformer.training.distribution`; `None` for one, or for all with `model_parallel`. A
+            resumed training may have others.
         model_parallel: int or `None`, default `None`. The devices that share a model, as there;
             `None` for one.
         hosts: list of str, str or `None`, default `None`. The addresses of all hosts that train
@@ -213,17 +214,12 @@ def _prepared(path, given, resume, hosts, report):
     except Exception:
         # So that the same command works once the error is corrected.
         if hosts.is_first:
-            _remove_entries(path)
+            for entry in path.iterdir():  # Not the folder itself, which may be a link.
+                if entry.is_dir():
+                    shutil.rmtree(entry, ignore_errors=True)
+                elif entry.name != files.LOCK_FILE:
+                    entry.unlink()
         raise
-
-
-def _remove_entries(path):
-    """Removes what is in a run directory but its lock; the directory may be a link."""
-    for entry in path.iterdir():
-        if entry.is_dir():
-            shutil.rmtree(entry, ignore_errors=True)
-        elif entry.name != files.LOCK_FILE:
-            entry.unlink()
 
 
 def _facts(options):

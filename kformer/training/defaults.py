@@ -266,8 +266,9 @@ def describe_schedule(options, peak, warmup, facts, total_updates):
     step = "step" if options.accumulate == 1 else "update"
     cooldown = math.ceil(options.cooldown * total_updates)
     reasons = []
-    if warmup >= total_updates:
-        never = f"that peak is never reached, as the training ends after {total_updates:,} {step}s"
+    if warmup > (last := total_updates - cooldown):
+        ends = "the fall to 0 begins" if cooldown else "the training ends"
+        never = f"that peak is never reached, as {ends} after {last:,} {step}s"
         reasons.append(f"{never}: give fewer warm-up steps, or train longer")
     if options.learning_rate is None and options.lora_rank:
         reasons.append("a new model's rate, as the adapters are new")

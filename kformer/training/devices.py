@@ -120,7 +120,7 @@ def _split_model(names, parts):
     if len(names) % parts:
         raise ValueError(
             f"{counted(len(names), 'device')} cannot hold whole models of {parts} devices each: "
-            f"give devices={len(names) // parts * parts or parts}."
+            f"give {named('devices')}={len(names) // parts * parts or parts}."
         )
     mesh = keras.distribution.DeviceMesh((len(names) // parts, parts), ("batch", "model"), names)
     layouts = keras.distribution.LayoutMap(mesh)

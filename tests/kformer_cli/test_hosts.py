@@ -5,7 +5,14 @@ import signal
 import pytest
 
 from kformer.training.hosts import Hosts
-from kformer_cli.host_addresses import DEFAULT_PORT, HostPlace, first_node, place_of_host
+from kformer_cli.host_addresses import (
+    DEFAULT_PORT,
+    HostPlace,
+    first_node,
+    place_of_host,
+    seconds_of_silence,
+    seconds_to_meet,
+)
 from kformer_cli.hosts import explanation, runs_as_child
 from kformer_cli.main import main
 
@@ -83,6 +90,19 @@ def test_places_that_launchers_describe():
 def test_environments_that_describe_no_hosts(environment, words):
     with pytest.raises(ValueError, match=words):
         place_of_host("auto", None, environment)
+
+
+@pytest.mark.parametrize(
+    "seconds, name",
+    [
+        (seconds_of_silence, "KFORMER_HEARTBEAT_SECONDS"),
+        (seconds_to_meet, "KFORMER_MEETING_SECONDS"),
+    ],
+)
+def test_a_variable_that_is_no_number_is_named(seconds, name, monkeypatch):
+    monkeypatch.setenv(name, "1m")
+    with pytest.raises(ValueError, match=f"^{name} must be a whole number, but it is '1m'"):
+        seconds()
 
 
 def test_what_is_said_when_a_host_is_lost(tmp_path):

@@ -412,7 +412,9 @@ def test_a_mistake_leaves_nothing_behind(tmp_path):
     wrong = {"teachers": [teacher], "made_for": "ctranslate2"}
     wrong["model_options"] = {"attention_kind": "linear", "num_encoder_layers": 1}
     said = []
-    with pytest.raises(ValueError, match="attention_kind='linear', which ctranslate2 does not know"):
+    with pytest.raises(
+        ValueError, match="attention_kind='linear', which ctranslate2 does not know"
+    ):
         train_run(tmp_path / "run", **options, **wrong, report=said.append)
     assert not any(sentence.startswith("teachers:") for sentence in said)
     # What can be known is known before the tokenizer is trained.

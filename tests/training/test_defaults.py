@@ -187,11 +187,16 @@ def test_the_learning_rate_in_a_sentence():
     sentence = defaults.describe_schedule(given, 0.01, 9, CourseFacts(1, 128), 100)
     assert sentence.endswith("and to 0 over the last 50")
     given = dataclasses.replace(given, accumulate=2, cooldown=0.0)
-    assert defaults.describe_schedule(given, 0.01, 9, CourseFacts(1, 128), 9) == (
+    whole = defaults.describe_schedule(given, 0.01, 9, CourseFacts(1, 128), 9)
+    assert whole.endswith("falling with the root of the update")
+    assert defaults.describe_schedule(given, 0.01, 9, CourseFacts(1, 128), 8) == (
         "learning rate: up to 0.01 at update 9, then falling with the root of the update; that "
-        "peak is never reached, as the training ends after 9 updates: give fewer warm-up steps, or "
+        "peak is never reached, as the training ends after 8 updates: give fewer warm-up steps, or "
         "train longer"
     )
+    given = dataclasses.replace(given, cooldown=0.5)
+    sentence = defaults.describe_schedule(given, 0.01, 6, CourseFacts(1, 128), 10)
+    assert "is never reached, as the fall to 0 begins after 5 updates" in sentence
 
 
 @pytest.mark.any_backend
