@@ -208,7 +208,9 @@ class LocalEngine(Engine):
     def _refuse(self, model, number, found, error):
         _logger.error("model %s, version %d is refused: %s", model.name, number, error)
         self._watches[model.name].refuse(number, found)
-        self._others[model.name][number] = ModelVersion(model.name, number, END, _REFUSED)
+        self._others[model.name][number] = ModelVersion(
+            model.name, number, END, _REFUSED, languages=model.languages
+        )
 
     async def _watch(self, model):
         watch, served = self._watches[model.name], self._versions[model.name]

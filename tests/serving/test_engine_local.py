@@ -156,3 +156,21 @@ def test_five_versions_under_load_and_a_broken_one(serve):
 
     serve(scenario)
     assert {answer.split()[0] for answer in answers} == {f"a/{n}" for n in range(1, 7)}
+
+
+def test_a_refused_version_has_the_languages_of_its_model(tmp_path, monkeypatch):
+    """LibreTranslate's protocol finds a model by them, whichever version is the newest."""
+    monkeypatch.setattr(engine_local, "ServedModel", Model)
+    add_version(tmp_path, 1)
+    add_version(tmp_path, 2, b"broken")
+    engine = engine_local.LocalEngine(ServerSettings([ModelSettings("en-de", tmp_path)]))
+
+    async def inside():
+        await engine.start()
+        try:
+            return engine.models()["en-de"]
+        finally:
+            await engine.close()
+
+    found = [(one.state, one.languages) for one in asyncio.run(inside())]
+    assert found == [("END", ("en", "de")), ("AVAILABLE", ("en", "de"))]
