@@ -1,4 +1,4 @@
-"""Documents that take long to read: the deadline, clients that leave, and the end of a server."""
+"""Texts of LibreTranslate's protocol, and documents that take long to read."""
 
 import asyncio
 import dataclasses
@@ -6,11 +6,15 @@ import threading
 import time
 
 import pytest
+from starlette.testclient import TestClient
 
 from kformer.serving.ingress import documents
+from kformer.serving.ingress.app import make_app
 from kformer.serving.ingress.documents import Documents
+from kformer.serving.ingress.ingress import Ingress
 from kformer.serving.interface import DeadlineExceeded
 from kformer.serving.settings import ServerSettings
+from tests.serving.page.engines import ToldEngine, version_of
 
 pytestmark = pytest.mark.any_backend
 PAGES = ["<p>page</p>"] * 400
@@ -61,3 +65,34 @@ def test_the_deadline_over_http(read, server, client, monkeypatch):
     answered = client.post("/translate", json=body)
     assert answered.status_code == 504 and "deadline" in answered.json()["error"]
     assert 0 < len(read) < 10
+
+
+@pytest.fixture
+def told():
+    """An engine that answers in capital letters, and a client of its server."""
+    outputs = {"serving_default": ["translation"], "n_best": ["translations"]}
+    version = version_of("en-de", outputs, languages=("en", "de"), search={"n_best": 2})
+    engine = ToldEngine([version])
+    engine.client = TestClient(make_app(Ingress(engine, ServerSettings(["m=p"]))), "http://localhost")
+    return engine
+
+
+def ask(told, q, **fields):
+    fields = {"q": q, "source": "en", "target": "de", **fields}
+    return told.client.post("/translate", json=fields)
+
+
+def test_a_text_is_parted_into_sentences_and_its_lines_stay(told):
+    text = "It snows. It is cold!\r\n\nA new line.\n"
+    assert ask(told, text).json() == {"translatedText": text.upper()}
+    assert ask(told, [text, ""]).json() == {"translatedText": [text.upper(), ""]}
+    assert told.requests[0].texts == [b"It snows.", b"It is cold!", b"A new line."]
+
+
+def test_alternatives_are_of_one_line_that_the_model_reads_whole(told):
+    found = ask(told, "It snows.", alternatives=1).json()
+    assert found["translatedText"] == "IT SNOWS." and "alternatives" in found
+    reply = ask(told, ["one", "two\nlines"], alternatives=1)
+    assert reply.status_code == 400 and "one line" in reply.json()["error"]
+    reply = ask(told, "long " * 300, alternatives=1)
+    assert reply.status_code == 413 and "longer than the model reads" in reply.json()["error"]

@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from kformer.serving.ingress.bodies import as_text, parse_json, read_body, while_connected
 from kformer.serving.ingress.documents import Documents
-from kformer.serving.interface import DEFAULT_SIGNATURE, InvalidRequest, TooLarge
+from kformer.serving.interface import InvalidRequest, TooLarge
 
 _PROTOCOL = "libretranslate"
 _MOST_FIELDS = 10_000
@@ -87,23 +87,31 @@ class _LibreTranslate:
         if alternatives > most:
             raise TooLarge(f"This model has at most {most} alternatives.")
         texts = [as_text(text) for text in (q if isinstance(q, list) else [q])]
-        if kind != "text" or glossary is not None:
-            if alternatives:
-                raise InvalidRequest("With format html or a glossary there are no alternatives.")
+        if not alternatives:
             found = await self._documents(name, texts, kind, glossary, info.languages)
             return JSONResponse({"translatedText": found if isinstance(q, list) else found[0]})
-        reply = await self._ingress.answer(
-            _PROTOCOL, name, texts, signature=_N_BEST if alternatives else DEFAULT_SIGNATURE
-        )
-        found = [text.decode("utf-8", "replace") for text in reply.outputs["translation"]]
-        shown = {"translatedText": found if isinstance(q, list) else found[0]}
-        if alternatives:
-            others = [
-                [text.decode("utf-8", "replace") for text in row[1 : 1 + alternatives]]
-                for row in reply.outputs["translations"]
-            ]
-            shown["alternatives"] = others if isinstance(q, list) else others[0]
-        return JSONResponse(shown)
+        if kind != "text" or glossary is not None:
+            raise InvalidRequest("With format html or a glossary there are no alternatives.")
+        found, others = await self._with_alternatives(name, texts, alternatives)
+        if not isinstance(q, list):
+            found, others = found[0], others[0]
+        return JSONResponse({"translatedText": found, "alternatives": others})
+
+    async def _with_alternatives(self, name, texts, alternatives):
+        """The translations, and the alternatives to each: of a text that the model reads whole."""
+        if any(len(text.splitlines()) > 1 for text in texts):
+            raise InvalidRequest("With alternatives a text has one line: leave alternatives out.")
+        reply = await self._ingress.answer(_PROTOCOL, name, texts, signature=_N_BEST)
+        if reply.outputs["truncated"].any():
+            raise TooLarge(
+                "A text is longer than the model reads at once: leave alternatives out, or "
+                "shorten it."
+            )
+        rows = [
+            [text.decode("utf-8", "replace") for text in row[: 1 + alternatives]]
+            for row in reply.outputs["translations"]
+        ]
+        return [row[0] for row in rows], [row[1:] for row in rows]
 
     def _document_options(self, fields):
         """The format, and the `Glossary` or `None`."""
