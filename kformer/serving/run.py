@@ -27,7 +27,10 @@ ENGINES = {
 # After a signal the server still takes what is on its way for a moment.
 _LINGER_S, _MOST_LINGER_S = 0.3, 2.0
 _SIGNALS_S = 0.2
-_BACKLOG = 2048
+# Where no file is left, the event loop logs as many errors at once.
+_BACKLOG = 100
+# The time for a request's head, and the most bytes that are neither a whole head nor of a body.
+_SECONDS_FOR_HEAD, _MOST_HEAD_BYTES = 10.0, 2**16
 _logger = logging.getLogger(__name__)
 
 
@@ -52,7 +55,7 @@ def serve(settings, report=print):
 
 
 def _check_packages(settings):
-    needed = {"starlette", "uvicorn", "prometheus_client"}
+    needed = {"starlette", "uvicorn", "httptools", "prometheus_client"}
     if settings.grpc_port is not None:
         needed |= {"grpc", "tensorflow_serving"}
     missing = [name for name in sorted(needed) if importlib.util.find_spec(name) is None]
@@ -146,6 +149,58 @@ def make_engine(settings):
     return getattr(importlib.import_module(module), name)(settings)
 
 
+def _http_protocol():
+    """The class of a connection, which is closed where a client asks nothing, or without an end."""
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+    class Connection(HttpToolsProtocol):
+        """uvicorn itself waits for heads as long as the client likes, and keeps all their bytes."""
+
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            self._closing, self._head_bytes = None, 0
+
+        def _expect_head(self):
+            is_answered = self.cycle is None or self.cycle.response_complete
+            if is_answered and self._closing is None:
+                self._closing = self.loop.call_later(_SECONDS_FOR_HEAD, self.transport.close)
+
+        def _has_head(self):
+            self._head_bytes = 0
+            if self._closing is not None:
+                self._closing.cancel()
+                self._closing = None
+
+        def connection_made(self, transport):
+            super().connection_made(transport)
+            self._expect_head()
+
+        def connection_lost(self, exc):
+            self._has_head()
+            super().connection_lost(exc)
+
+        def data_received(self, data):
+            self._head_bytes += len(data)
+            super().data_received(data)
+            self._expect_head()
+            if self._head_bytes > _MOST_HEAD_BYTES and not self.transport.is_closing():
+                self.send_400_response("The head of the request is too long.")
+
+        def on_headers_complete(self):
+            self._has_head()
+            super().on_headers_complete()
+
+        def on_body(self, body):
+            self._head_bytes = 0
+            super().on_body(body)
+
+        def on_message_complete(self):
+            self._head_bytes = 0
+            super().on_message_complete()
+
+    return Connection
+
+
 class Server:
     """One server: HTTP listens at once, and is ready when the models are.
 
@@ -237,6 +292,7 @@ class Server:
             server_header=False,
             proxy_headers=False,
             ws="none",
+            http=_http_protocol(),
             backlog=_BACKLOG,
             timeout_graceful_shutdown=math.ceil(self._settings.drain_s),
         )

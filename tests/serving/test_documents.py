@@ -73,7 +73,9 @@ def told():
     outputs = {"serving_default": ["translation"], "n_best": ["translations"]}
     version = version_of("en-de", outputs, languages=("en", "de"), search={"n_best": 2})
     engine = ToldEngine([version])
-    engine.client = TestClient(make_app(Ingress(engine, ServerSettings(["m=p"]))), "http://localhost")
+    engine.client = TestClient(
+        make_app(Ingress(engine, ServerSettings(["m=p"]))), "http://localhost"
+    )
     return engine
 
 

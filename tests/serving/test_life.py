@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import http.client
 import json
 import os
@@ -20,7 +21,7 @@ from kformer.serving.ingress.grpc_server import make_server
 from kformer.serving.ingress.ingress import Ingress
 from kformer.serving.settings import ServerSettings
 from tests.serving.conftest import FROZEN, KEY, MODEL, TEXTS, copy_version, running, wait_until
-from tests.serving.page.engines import ToldEngine
+from tests.serving.page.engines import ToldEngine, version_of
 
 pytestmark = pytest.mark.any_backend
 
@@ -123,6 +124,48 @@ def test_a_server_whose_http_ends_says_why(monkeypatch):
     with run.bind("127.0.0.1", 0) as bound, pytest.raises(OSError, match="no more files"):
         server = run.Server(ServerSettings(["m=path"]), [bound], print)
         asyncio.run(asyncio.wait_for(server.run(), 30))
+
+
+def test_connections_that_ask_nothing_are_closed(monkeypatch):
+    """Whoever has no key must not hold sockets and memory."""
+    monkeypatch.setattr(run, "_SECONDS_FOR_HEAD", 0.4)
+    engine = ToldEngine([version_of("m", {"serving_default": ["translation"]})])
+    engine.before = lambda request: asyncio.sleep(0.8)
+    monkeypatch.setattr(run, "make_engine", lambda settings: engine)
+    bound = run.bind("127.0.0.1", 0)
+    head = "POST /page/translate HTTP/1.1\r\nHost: localhost\r\ncontent-type: application/json\r\n"
+    body = json.dumps({"model": "m", "text": f"{'a' * 9000}\n" * 20})
+
+    async def reply(*parts, after=0.0):
+        """What comes until the server closes the connection."""
+        reader, writer = await asyncio.open_connection(*bound.getsockname())
+        found = asyncio.create_task(asyncio.wait_for(reader.read(), 20))
+        with contextlib.suppress(ConnectionError):
+            for part in parts:
+                writer.write(part.encode())
+                await asyncio.sleep(after)
+            return await found
+        return b""  # It was closed while something was written.
+
+    async def scenario():
+        server = run.Server(ServerSettings(["m=path"]), [bound], [].append)
+        running = asyncio.create_task(server.run())
+        while server.ingress is None or not server.ingress.is_ready:
+            await asyncio.sleep(0.01)
+        assert await reply() == b""
+        assert await reply(*f"{head}x-slow: {'a' * 50}", after=0.02) == b""
+        # A request that takes longer than a head may is answered, and its body may be long.
+        whole = f"{head}content-length: {len(body)}\r\n\r\n{body}"
+        found = await reply(whole, "\r\n", after=1.5)
+        assert found.startswith(b"HTTP/1.1 200 ") and b"A" * 9000 in found
+        chunked = f"{head}transfer-encoding: chunked\r\n\r\n0\r\n"
+        for start in ("GET /", head + "x-long: ", chunked + "x-long: "):
+            found = await reply(start, *["a" * 10_000] * 7, after=0.03)
+            assert found.startswith(b"HTTP/1.1 400 ") and b"too long" in found
+        server.end()
+        await running
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
 # ---- a server in a process of its own: with keys, a queue of 12 texts, and an end ----
