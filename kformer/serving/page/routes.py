@@ -1,5 +1,6 @@
 """The page's side of the server: its files, and the little interface that its script calls."""
 
+import dataclasses
 import time
 
 from starlette.responses import JSONResponse, Response
@@ -132,7 +133,8 @@ class _Page:
         reply = await self._answer(version.name, name, lines)
         rows = zip(lines, _hypotheses(reply.outputs), strict=True)
         entries = [line_entry(line, *row) for line, row in rows]
-        return self._engine.metadata(version.name, reply.version), entries
+        # Another version may have taken over since: the one that answered is not served any more.
+        return dataclasses.replace(version, version=reply.version), entries
 
     async def _found_with_terms(self, version, lines, glossary):
         """As `_found`; the model may be asked several times for a line."""

@@ -1,6 +1,7 @@
 """What the page's script asks the server for, without a browser."""
 
 import base64
+import dataclasses
 import json
 
 import numpy as np
@@ -40,8 +41,6 @@ def test_models(client):
 
 
 def test_a_model_that_is_not_ready_is_not_offered(engine, client, monkeypatch):
-    import dataclasses
-
     loading = [dataclasses.replace(one, state=interface.LOADING) for one in engine.versions]
     monkeypatch.setattr(engine, "versions", loading)
     assert client.get("/page/models").json()["models"] == []
@@ -58,6 +57,19 @@ def test_translations(client, engine):
     (request,) = engine.requests
     assert request.signature == "n_best" and 0 < request.seconds_left <= SETTINGS.deadline_s
     assert translate(client, "\n").json()["lines"][0]["source"] == ""
+
+
+def test_a_version_that_takes_over_harms_no_request(client, engine, monkeypatch):
+    """What is in flight is answered by the former version, which is gone by then."""
+    newer = [dataclasses.replace(one, version=one.version + 1) for one in engine.versions]
+
+    async def take_over(request):
+        monkeypatch.setattr(engine, "versions", newer)
+
+    engine.before = take_over
+    reply = translate(client, "a")
+    assert reply.status_code == 200 and reply.json()["model"]["version"] == 3
+    assert translate(client, "a").json()["model"]["version"] == 4
 
 
 def test_empty_lines_count_as_texts(client, engine):
