@@ -138,8 +138,8 @@ _GROUPS = {
         Option(
             "max_queue",
             int,
-            "Most texts that are accepted and not yet answered; what comes beyond is asked to come "
-            "again (429).",
+            "Most texts of a model that are accepted and not yet answered; what comes beyond is "
+            "asked to come again (429).",
             20_000,
             **_COUNT,
         ),

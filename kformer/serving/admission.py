@@ -6,8 +6,6 @@ from kformer.serving.interface import Overloaded
 
 # Of the time to the deadline, the part that the expected wait may take.
 _SAFE_SHARE = 0.7
-# Batches of at least so many texts show the rate of a busy model.
-_BUSY_BATCH = 8
 _MOST_RETRY_AFTER = 60.0
 
 
@@ -15,17 +13,17 @@ class _Line:
     """The requests of one model: how many texts of each are not answered, and the model's rate."""
 
     def __init__(self):
-        self.requests, self.rate, self._seen = {}, 0.0, (0, 0, 0.0)
+        self.requests, self.rate, self._seen = {}, 0.0, (0, 0.0)
 
     def ahead_of(self, count):
         """Texts that are computed before a request of `count` is done: the model takes turns."""
         return count + sum(min(waiting, count) for waiting in self.requests.values())
 
     def observe(self, *totals):
-        """Takes texts, batches and seconds since the start; what they grew by shows the rate."""
-        texts, batches, seconds = (new - old for new, old in zip(totals, self._seen, strict=True))
+        """Takes the texts and seconds of a busy model; what they grew by shows the rate."""
+        texts, seconds = (new - old for new, old in zip(totals, self._seen, strict=True))
         self._seen = totals
-        if seconds > 0 and texts >= _BUSY_BATCH * batches:
+        if seconds > 0 and texts > 0:
             rate = texts / seconds
             self.rate = (self.rate + rate) / 2 if self.rate else rate
 
@@ -33,11 +31,16 @@ class _Line:
 class Admission:
     """The texts that are accepted and not yet answered.
 
-    A request is refused where the queue is full, or where the texts before it take longer than it
-    has. So a server under any load answers what it accepts in time, and refuses the rest at once.
+    A request is refused where the queue of its model is full, or where the texts before it take
+    longer than it has, by the rate that is known. Then most of what is accepted is answered in
+    time, and the rest is refused at once. A request that is alone with its model is always tried,
+    so that one is never refused for its own size.
 
     Args:
-        max_queue: int. Most texts that are accepted and not yet answered.
+        max_queue: int. Most texts of a model that are accepted and not yet answered.
+
+    Attributes:
+        texts: int. Those of all models that are accepted and not yet answered.
     """
 
     def __init__(self, max_queue):
@@ -62,7 +65,7 @@ class Admission:
         line = self._lines.setdefault(model, _Line())
         rate = line.rate or texts_per_second
         ahead = line.ahead_of(count) / rate if rate else 0.0
-        if line.requests and self.texts + count > self._max_queue:
+        if line.requests and sum(line.requests.values()) + count > self._max_queue:
             raise Overloaded(
                 f"The queue of {self._max_queue} texts is full: ask again later.", _retry(ahead)
             )
@@ -88,10 +91,9 @@ class Admission:
         """
         for name in {one.name for one in stats}:
             ours = [one for one in stats if one.name == name]
-            texts = sum(one.texts for one in ours)
-            batches = sum(sum(one.batches.values()) for one in ours)
-            seconds = sum(one.seconds for one in ours) / replicas
-            self._lines.setdefault(name, _Line()).observe(texts, batches, seconds)
+            texts = sum(one.busy_texts for one in ours)
+            seconds = sum(one.busy_seconds for one in ours) / replicas
+            self._lines.setdefault(name, _Line()).observe(texts, seconds)
 
 
 def _retry(seconds):

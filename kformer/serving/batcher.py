@@ -3,7 +3,7 @@
 A request has its texts sorted by length. Each batch begins with the request that has waited longest
 since it was served last, has one text of each waiting request as far as they fit, and is filled up
 in further rounds. Where more requests wait than fit, those with texts of similar length go first,
-but none is passed over more than twice.
+but one that was passed over twice comes before them, if it fits beside the first.
 """
 
 import asyncio
@@ -108,8 +108,8 @@ class Batcher:
         limits: `BatchLimits`.
         executor: executor with a thread for each of `replicas`.
         replicas: int, default 1. Batches computed at the same time.
-        observe: function of the number of texts, the texts, the outputs and the seconds of a batch,
-            default `None`.
+        observe: function of the texts, the outputs and the seconds of a batch, and of whether texts
+            that may share it had no place, default `None`.
     """
 
     def __init__(self, call, limits, executor, replicas=1, observe=None):
@@ -208,7 +208,7 @@ class Batcher:
         loop = asyncio.get_running_loop()
         while not self._is_ended:
             await self._wait_for_texts()
-            batch = self._next_batch()
+            batch, is_full = self._next_batch()
             if not batch:
                 continue
             texts = [job.texts[index] for job, indices in batch for index in indices]
@@ -217,7 +217,7 @@ class Batcher:
                 outputs = await loop.run_in_executor(
                     self._executor, self._call, batch[0][0].signature, texts
                 )
-                self._deal_out(batch, texts, outputs, time.monotonic() - start)
+                self._deal_out(batch, texts, outputs, time.monotonic() - start, is_full)
             except Exception:
                 _logger.exception("a batch of %d texts failed", len(texts))
                 await self._compute_apart(batch)
@@ -244,9 +244,11 @@ class Batcher:
         return False
 
     def _next_batch(self):
-        """List of (job, indices of its texts), which are taken from what waits."""
+        """List of (job, indices of its texts), which are taken from what waits; and whether texts
+        that may share a batch had no place.
+        """
         if not self._jobs:
-            return []
+            return [], False
         window = self._limits.max_texts * _WINDOW
         jobs = list(itertools.islice(self._jobs, window))
         head = jobs[0]
@@ -255,7 +257,7 @@ class Batcher:
         else:
             jobs = jobs[:1]
         jobs = self._similar_first(jobs, head)
-        taken, size, longest = {job: [] for job in jobs}, 0, 0
+        taken, size, longest, is_full = {job: [] for job in jobs}, 0, 0, False
         candidates = jobs
         while candidates:
             further = []
@@ -264,13 +266,14 @@ class Batcher:
                 if size and (
                     size >= head.max_texts or (size + 1) * length > self._limits.max_tokens
                 ):
+                    is_full = head.joins
                     continue
                 taken[job].append(job.left.pop())
                 size, longest = size + 1, length
                 if job.left:
                     further.append(job)
             candidates = further
-        return self._take_out(taken)
+        return self._take_out(taken), is_full
 
     def _similar_first(self, jobs, head):
         """The head, requests that were passed over often enough, then those of similar length."""
@@ -316,9 +319,9 @@ class Batcher:
             except Exception:
                 self._fail(job, ModelFailed("The model failed; the server's log says why."))
 
-    def _deal_out(self, batch, texts, outputs, seconds):
+    def _deal_out(self, batch, texts, outputs, seconds, is_full=False):
         if self._observe is not None:
-            self._observe(texts, outputs, seconds)
+            self._observe(texts, outputs, seconds, is_full)
         start = 0
         for job, indices in batch:
             end = start + len(indices)

@@ -26,6 +26,9 @@ from kformer.serving.served_model import ServedModel, joins_requests, most_texts
 from kformer.serving.versions import VersionWatch, fingerprint, version_folders
 
 _REFUSED = "It could not be loaded; the server's log says why."
+# Batches of so many texts, and those that had no place for a further one, show the rate of a busy
+# model: one text alone takes almost as long.
+_BUSY_BATCH = 8
 _logger = logging.getLogger(__name__)
 
 
@@ -47,11 +50,14 @@ class _Version:
             served.call, limits, self._executor, settings.replicas, self._observe
         )
 
-    def _observe(self, texts, outputs, seconds):
+    def _observe(self, texts, outputs, seconds, is_full):
         stats = self.stats
         stats.batches[len(texts)] = stats.batches.get(len(texts), 0) + 1
         stats.texts += len(texts)
         stats.seconds += seconds
+        if is_full or len(texts) >= _BUSY_BATCH:
+            stats.busy_texts += len(texts)
+            stats.busy_seconds += seconds
         stats.tokens += sum(map(estimated_tokens, texts))
         stats.tokens += sum(map(estimated_tokens, outputs.get("translation", ())))
 

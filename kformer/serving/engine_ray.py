@@ -176,6 +176,8 @@ class RayEngine(Engine):
                 total.texts += stats.texts
                 total.tokens += stats.tokens
                 total.seconds += stats.seconds
+                total.busy_texts += stats.busy_texts
+                total.busy_seconds += stats.busy_seconds
                 total.waiting += stats.waiting
         return list(totals.values())
 

@@ -135,6 +135,8 @@ class ModelStats:
         texts: int. Texts that were translated.
         tokens: int. Their tokens and those of the translations, estimated from their bytes.
         seconds: float. Time in which a batch was computed, added up.
+        busy_texts: int. Texts of the batches that show how fast a busy model is.
+        busy_seconds: float. The time of these batches.
         waiting: int. Texts in the queue.
     """
 
@@ -144,6 +146,8 @@ class ModelStats:
     texts: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    busy_texts: int = 0
+    busy_seconds: float = 0.0
     waiting: int = 0
 
 

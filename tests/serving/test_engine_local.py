@@ -96,6 +96,19 @@ def test_each_of_several_models_answers_its_own_requests(serve):
     serve(scenario)
 
 
+def test_batches_of_few_long_texts_show_the_rate(serve):
+    """Without a rate, what is asked for is accepted until the deadline."""
+
+    async def scenario(engine):
+        for count in (1, 6):  # Two fit into a batch.
+            await engine.run(Request("a", [b"x" * 8000] * count))
+        (stats,) = (one for one in await engine.stats() if one.name == "a")
+        assert stats.texts == 7 and stats.busy_texts == 4
+        assert 0 < stats.busy_seconds < stats.seconds
+
+    serve(scenario)
+
+
 def test_pinned_versions_are_served_and_no_other(serve):
     for number in (2, 3):
         add_version(serve.folder / "a", number)

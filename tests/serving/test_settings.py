@@ -142,6 +142,10 @@ def test_admission_by_queue_and_by_time():
             admission.admitted("m", 1, 60).__enter__()
         assert error.value.retry_after >= 1
     assert admission.texts == 0
+    # Who fills the queue of one model shuts nobody out of another.
+    first, *others = (admission.admitted(*asked, 60) for asked in (("m", 100), ("n", 1), ("n", 1)))
+    with first, others[0], others[1], pytest.raises(Overloaded):
+        admission.admitted("m", 1, 60).__enter__()
     # The model translates 10 texts a second: after 400 one text is in time, as it takes turns.
     admission = Admission(10_000)
     with admission.admitted("m", 400, 60, 10), admission.admitted("m", 1, 60, 10):
@@ -149,7 +153,7 @@ def test_admission_by_queue_and_by_time():
             admission.admitted("m", 400, 60, 10).__enter__()
         assert admission.texts == 401
         # Seen at work it does 100 a second.
-        admission.observe([ModelStats("m", 1, {10: 20}, texts=200, seconds=2.0)], 1)
+        admission.observe([ModelStats("m", 1, busy_texts=200, busy_seconds=2.0)], 1)
         with admission.admitted("m", 400, 60, 10):
             assert admission.texts == 801
 
