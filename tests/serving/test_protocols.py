@@ -1,6 +1,7 @@
 """Every protocol returns what the SavedModel returns, to clients that no one here wrote."""
 
 import base64
+import json
 
 import grpc
 import libretranslatepy
@@ -10,6 +11,7 @@ import tritonclient.http as triton
 import tritonclient.utils
 
 from kformer.documents import Glossary
+from kformer.serving.ingress import tensorflow_serving
 from tests.serving.conftest import MODEL, TERMS, TEXTS
 
 pytestmark = pytest.mark.any_backend
@@ -61,6 +63,24 @@ def test_n_best_and_attention(client, expected):
     assert weights.shape[3:] == np.shape(outputs["target_tokens"])[1:] + (
         len(outputs["source_tokens"][0]),
     )
+
+
+def test_json_is_limited(client, inference, monkeypatch):
+    """To write an attention of many long texts as JSON would hold all other requests."""
+    monkeypatch.setattr(tensorflow_serving, "_MOST_VALUES", 500)
+    body = {"signature_name": "attention", "inputs": TEXTS[:2]}
+    answered = client.post(PREDICT, json=body)
+    assert answered.status_code == 413 and "or by gRPC or for binary" in answered.json()["error"]
+    text = triton.InferInput("text", [2], "BYTES")
+    text.set_data_from_numpy(np.array(TEXTS[:2], object))
+    for is_binary in (True, False):
+        attention = [triton.InferRequestedOutput("attention", binary_data=is_binary)]
+        options = {"outputs": attention, "parameters": {"signature_name": "attention"}}
+        if is_binary:
+            assert inference.infer(MODEL, [text], **options).as_numpy("attention").size > 500
+        else:
+            with pytest.raises(tritonclient.utils.InferenceServerException, match="at most 500"):
+                inference.infer(MODEL, [text], **options)
 
 
 def test_status_and_metadata(client):
@@ -230,6 +250,14 @@ def test_open_inference(inference, best, expected, is_binary):
         assert not found.as_numpy("truncated").any()
     found = inference.infer(MODEL, [text], parameters={"signature_name": "n_best"})
     assert found.as_numpy("translations").shape == (len(TEXTS), 4)
+
+
+def test_an_id_is_any_string_of_json(client):
+    """Half of a surrogate pair is one, which no UTF-8 has."""
+    inputs = [{"name": "text", "datatype": "BYTES", "shape": [1], "data": ["noon"]}]
+    body = json.dumps({"id": "\ud800", "inputs": inputs})
+    answered = client.post(f"/v2/models/{MODEL}/infer", content=body)
+    assert answered.status_code == 200 and answered.json()["id"] == "\ud800"
 
 
 def test_errors_in_open_inference(inference):

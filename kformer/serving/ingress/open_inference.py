@@ -215,7 +215,8 @@ def _response(shown, outputs, wanted):
         else:
             tensor["data"] = plain(rows.ravel())
         tensors.append(tensor)
-    content = json.dumps({**shown, "outputs": tensors}, ensure_ascii=False).encode()
+    # All but ASCII is escaped, since an id may have half of a surrogate pair.
+    content = json.dumps({**shown, "outputs": tensors}).encode()
     if not parts:
         return Response(content, media_type="application/json")
     headers = {_HEADER_LENGTH: str(len(content))}

@@ -17,12 +17,16 @@ from kformer.serving.ingress.bodies import (
 from kformer.serving.interface import (
     DEFAULT_SIGNATURE,
     InvalidRequest,
+    TooLarge,
     UnknownModel,
     UnknownSignature,
 )
 
 _PROTOCOL = "tensorflow_rest"
 _TYPES = {"string": "DT_STRING", "float32": "DT_FLOAT", "bool": "DT_BOOL", "int32": "DT_INT32"}
+# The values of an output in JSON. To write so many takes about a second, in which nothing else is
+# answered.
+_MOST_VALUES = 2**20
 
 
 def routes(ingress):
@@ -163,7 +167,19 @@ def _text(value):
 
 
 def plain(rows):
-    """An array as JSON has it: lists of strings, numbers and booleans."""
+    """An array as JSON has it: lists of strings, numbers and booleans.
+
+    Args:
+        rows: array.
+
+    Raises:
+        TooLarge: it is too large for JSON.
+    """
+    if rows.size > _MOST_VALUES:
+        raise TooLarge(
+            f"An output has {rows.size} values, but JSON at most {_MOST_VALUES}: ask for fewer "
+            "texts, or by gRPC or for binary tensors."
+        )
     if rows.dtype == object:
         flat = [value.decode("utf-8", "replace") for value in rows.ravel()]
         return flat if rows.ndim == 1 else _nested(flat, rows.shape)
