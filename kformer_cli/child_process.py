@@ -1,10 +1,13 @@
-"""The environment of a process that this one starts.
+"""What a program that starts processes needs: their environment, and SIGTERM that ends them, too.
 
 This module needs the standard library alone, as `kformer_cli.declarations` does.
 """
 
+import contextlib
 import os
+import signal
 import sys
+import threading
 
 
 def environment(**own):
@@ -17,3 +20,22 @@ def environment(**own):
         dict of str to str.
     """
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **own}
+
+
+@contextlib.contextmanager
+def sigterm_as_interruption():
+    """Makes SIGTERM a `KeyboardInterrupt` with a `signal_number`, in the main thread."""
+
+    def interrupt(number, frame):
+        error = KeyboardInterrupt("interrupted by SIGTERM")
+        error.signal_number = number
+        raise error
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if former is None else former)

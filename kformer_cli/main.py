@@ -1,7 +1,7 @@
 """The entry point of the `kformer` command: runs it, and prints one line for any error.
 
-The exit code is 2 for a wrong command line, 130 for Ctrl-C, 143 for SIGTERM in a training, and 1
-for any other error.
+The exit code is 2 for a wrong command line, 130 for Ctrl-C, 143 for SIGTERM in a training or while
+a run is exported to be served, and 1 for any other error.
 `KFORMER_TRACEBACK=1` shows the traceback as well.
 """
 

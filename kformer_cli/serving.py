@@ -2,12 +2,13 @@
 
 import logging
 import pathlib
+import signal
 import sys
 from typing import Annotated
 
 import typer
 
-from kformer_cli.environment import quiet_imports
+from kformer_cli.environment import Interrupted, quiet_imports
 from kformer_cli.model_folders import check_served
 from kformer_cli.options import MACHINE, option, with_options
 from kformer_cli.serving_options import SERVING
@@ -86,4 +87,8 @@ def serve(
 
         print(yaml.safe_dump(ray_config(settings), sort_keys=False), end="")
         return
-    run(settings, report=lambda line: print(line, flush=True))
+    try:
+        run(settings, report=lambda line: print(line, flush=True))
+    except KeyboardInterrupt as error:
+        code = 128 + getattr(error, "signal_number", signal.SIGINT)
+        raise Interrupted("interrupted before the server began.", code) from None

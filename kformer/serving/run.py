@@ -17,7 +17,7 @@ import time
 
 from kformer.serving.ingress.ingress import Ingress
 from kformer.serving.interface import AVAILABLE
-from kformer_cli.child_process import environment
+from kformer_cli.child_process import environment, sigterm_as_interruption
 
 # Module and class of each engine. They are made with the settings.
 ENGINES = {
@@ -31,6 +31,7 @@ _SIGNALS_S = 0.2
 _BACKLOG = 100
 # The time for a request's head, and the most bytes that are neither a whole head nor of a body.
 _SECONDS_FOR_HEAD, _MOST_HEAD_BYTES = 10.0, 2**16
+_SECONDS_TO_CLEAN_UP = 5.0
 _logger = logging.getLogger(__name__)
 
 
@@ -45,10 +46,11 @@ def serve(settings, report=print):
         OSError: a port is taken, or a file cannot be read.
         ValueError: a model cannot be loaded, or a setting is wrong.
         RuntimeError: a run cannot be exported.
+        KeyboardInterrupt: a signal came while one was exported.
     """
     settings.check_files()
     _check_packages(settings)
-    with contextlib.ExitStack() as stack:
+    with sigterm_as_interruption(), contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(bind(settings.host, settings.port))]
         settings = stack.enter_context(with_exported_runs(settings, report))
         asyncio.run(Server(settings, sockets, report).run())
@@ -125,14 +127,24 @@ def with_exported_runs(settings, report=print):
 def _export(run, folder, dtype):
     """Exports a run in a process of its own, whose memory is free afterwards."""
     command = [sys.executable, "-m", "kformer_cli", "export", str(run), "--output", str(folder)]
-    result = subprocess.run(
+    with subprocess.Popen(
         command + (["--dtype", dtype] if dtype else []),
         env=environment(KERAS_BACKEND="tensorflow"),
-        capture_output=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
-    )
-    if result.returncode:
-        lines = result.stderr.strip().splitlines() or [f"exit code {result.returncode}"]
+        start_new_session=True,  # So that Ctrl-C comes once, from here.
+    ) as process:
+        try:
+            _, errors = process.communicate()
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)  # It removes its own files.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_SECONDS_TO_CLEAN_UP)
+            process.kill()
+            raise
+    if process.returncode:
+        lines = errors.strip().splitlines() or [f"exit code {process.returncode}"]
         raise RuntimeError(f"{run} cannot be exported: {lines[-1].removeprefix('error: ')}")
 
 

@@ -19,7 +19,7 @@ import keras
 
 from kformer.trainer.result import TrainResult
 from kformer.training.machine import configuration, count_cores, has_gpu
-from kformer_cli.child_process import environment
+from kformer_cli.child_process import environment, sigterm_as_interruption
 from kformer_cli.declarations import THREAD_VARIABLES
 from kformer_cli.option_names import named, on_command_line
 
@@ -92,7 +92,7 @@ class Jobs:
         """
         self._left = len(parts)
         with (
-            _sigterm_as_interruption(),
+            sigterm_as_interruption(),
             concurrent.futures.ThreadPoolExecutor(self._jobs) as pool,
         ):
             made = {pool.submit(self._make, part): part for part in parts}
@@ -186,22 +186,3 @@ def _follow(process, report):
             shown = time.perf_counter()
         report(line)
     return last
-
-
-@contextlib.contextmanager
-def _sigterm_as_interruption():
-    """Makes SIGTERM a `KeyboardInterrupt` with a `signal_number`, in the main thread."""
-
-    def interrupt(number, frame):
-        error = KeyboardInterrupt("interrupted by SIGTERM")
-        error.signal_number = number
-        raise error
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    former = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if former is None else former)

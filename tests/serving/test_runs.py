@@ -1,16 +1,23 @@
 """A run as PATH: it is exported first, and the command says so."""
 
+import contextlib
+import os
 import pathlib
 import shutil
+import signal
 import subprocess
+import sys
+import threading
 import types
 
 import httpx
+import psutil
 import pytest
 
 from kformer.serving import run
 from kformer.serving.settings import ModelSettings, ServerSettings
-from tests.serving.conftest import FROZEN, TEXTS, running
+from kformer_cli.main import main
+from tests.serving.conftest import FROZEN, TEXTS, running, wait_until
 
 pytestmark = pytest.mark.any_backend
 
@@ -22,14 +29,16 @@ def exports(monkeypatch):
     """The commands of exports, which copy the frozen SavedModel; a run named `broken` fails."""
     commands = []
 
+    @contextlib.contextmanager
     def export(command, **options):
         commands.append(command[2:])
-        if "broken" in command[4]:
-            return types.SimpleNamespace(returncode=1, stderr="a line\nerror: it is damaged.\n")
-        shutil.copytree(FROZEN, command[command.index("--output") + 1])
-        return types.SimpleNamespace(returncode=0, stderr="")
+        is_broken = "broken" in command[4]
+        if not is_broken:
+            shutil.copytree(FROZEN, command[command.index("--output") + 1])
+        errors = "a line\nerror: it is damaged.\n" if is_broken else ""
+        yield types.SimpleNamespace(returncode=int(is_broken), communicate=lambda: ("", errors))
 
-    monkeypatch.setattr(subprocess, "run", export)
+    monkeypatch.setattr(subprocess, "Popen", export)
     return commands
 
 
@@ -60,6 +69,25 @@ def test_a_run_that_cannot_be_exported_is_one_sentence(exports, tmp_path):
         pass
     assert str(error.value) == f"{broken} cannot be exported: it is damaged."
     assert len(exports) == 2 and not pathlib.Path(exports[0][4]).exists()
+
+
+def test_sigterm_during_an_export_leaves_nothing(tmp_path, monkeypatch):
+    export, noted = tmp_path / "export", tmp_path / "noted"
+    lines = ["#!/bin/sh", f'echo "$$" "$6" > {noted}.part', f"mv {noted}.part {noted}", "sleep 60"]
+    export.write_text("\n".join(lines))
+    export.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(export))
+
+    def end():
+        wait_until(noted.exists)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    assert main(["serve", str(RUN), "--port", "0"]) == 143
+    thread.join()
+    process, folder = noted.read_text().split()
+    assert not pathlib.Path(folder).parent.exists() and not psutil.pid_exists(int(process))
 
 
 @pytest.mark.slow
