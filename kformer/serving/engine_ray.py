@@ -22,7 +22,8 @@ _UNLIMITED = 1_000_000
 # How often a request goes to another replica after one died or is ending.
 _TRIES = 5
 _SECONDS_BETWEEN_TRIES = 0.2
-# What a replica that is ending may still answer; the ingress waits no longer for it.
+# What a replica that is ending may still answer; the ingress waits no longer for it, nor for a
+# deployment that is under way.
 _SECONDS_TO_END = 30.0
 _SECONDS_TO_LOOK = 2.0
 # Ray finds out within so long that a replica died, and starts another one.
@@ -73,7 +74,8 @@ class RayEngine(Engine):
     def __init__(self, settings, handle=None):
         self._settings, self._handle = settings, handle
         self._stack = contextlib.ExitStack()
-        self._states, self._models = {}, {}
+        self._deploying = None
+        self._states, self._seen, self._models = {}, set(), {}
         self._poll, self._is_draining = None, False
         # The requests in flight, and what is done when nobody waits for them any longer.
         self._open, self._is_over = set(), None
@@ -82,7 +84,8 @@ class RayEngine(Engine):
         self._is_over = asyncio.get_running_loop().create_future()
         try:
             if self._handle is None:
-                self._handle = await asyncio.to_thread(self._deploy)
+                self._deploying = asyncio.ensure_future(asyncio.to_thread(self._deploy))
+                self._handle = await asyncio.shield(self._deploying)
             await self._look()
         except BaseException:
             await self.close()
@@ -107,6 +110,8 @@ class RayEngine(Engine):
             self._stack.callback(serve.shutdown)
         else:
             self._stack.callback(serve.delete, name)
+        if self._is_draining:
+            raise interface.Draining("The server is ending: ask again in a moment.")
         return serve.run(models_deployment(self._settings), name=name, route_prefix=None)
 
     async def run(self, request):
@@ -167,7 +172,7 @@ class RayEngine(Engine):
         with contextlib.suppress(Exception):
             await asyncio.wait_for(self._look(), _SECONDS_TO_LOOK)
         totals = {}
-        for _, each in self._states.values():
+        for replica, (_, each) in self._states.items():
             for stats in each:
                 key = stats.name, stats.version
                 total = totals.setdefault(key, interface.ModelStats(*key))
@@ -178,7 +183,8 @@ class RayEngine(Engine):
                 total.seconds += stats.seconds
                 total.busy_texts += stats.busy_texts
                 total.busy_seconds += stats.busy_seconds
-                total.waiting += stats.waiting
+                # Nothing waits for a replica that is gone.
+                total.waiting += stats.waiting if replica in self._seen else 0
         return list(totals.values())
 
     async def _look(self):
@@ -188,6 +194,7 @@ class RayEngine(Engine):
         states = [each for each in found if not isinstance(each, BaseException)]
         if not states:
             raise found[0]
+        self._seen = {name for name, _, _ in states}
         for name, models, stats in states:
             self._states[name] = models, stats
         # The newest version that any of them serves.
@@ -212,6 +219,9 @@ class RayEngine(Engine):
         self._is_draining = True
         if self._poll is not None:
             self._poll.cancel()
+        if self._deploying is not None:
+            # Its thread cannot be stopped: what it starts after the end would stay.
+            await asyncio.wait({self._deploying}, timeout=_SECONDS_TO_END)
         await asyncio.to_thread(self._stack.close)
 
 
@@ -247,7 +257,11 @@ async def _awaited(response):
 
 
 def _newest(models):
-    return sum(versions[0].version for versions in models.values() if versions)
+    """A number that grows with the versions that are served."""
+    return sum(
+        max((one.version for one in versions if one.state == interface.AVAILABLE), default=0)
+        for versions in models.values()
+    )
 
 
 def _is_serving(ray):

@@ -21,8 +21,12 @@ import pytest
 from kformer.export import SavedModelTranslator
 from kformer.serving.engine_ray import MODELS, RayEngine
 from kformer.serving.interface import (
+    AVAILABLE,
+    END,
     DeadlineExceeded,
     Draining,
+    ModelStats,
+    ModelVersion,
     Request,
     UnknownModel,
     UnknownSignature,
@@ -99,6 +103,58 @@ def test_answers_errors_and_a_killed_replica(expected):
                 await engine.run(Request("m", TEXTS))
         finally:
             await engine.close()
+
+    asyncio.run(test())
+
+
+def test_what_is_deployed_after_the_end_is_deleted(monkeypatch):
+    """SIGTERM comes while a thread starts Ray and the deployment: the thread cannot be stopped."""
+    may_deploy, done = threading.Event(), []
+
+    def deploy(engine):
+        assert may_deploy.wait(20)
+        engine._stack.callback(done.append, "deleted")
+        done.append("deployed")
+
+    monkeypatch.setattr(RayEngine, "_deploy", deploy)
+
+    async def test():
+        starting = asyncio.create_task(RayEngine(ServerSettings(["m=path"])).start())
+        await asyncio.sleep(0.05)
+        starting.cancel()
+        asyncio.get_running_loop().call_later(0.2, may_deploy.set)
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+
+    asyncio.run(test())
+    assert done == ["deployed", "deleted"]
+
+
+def test_what_replicas_tell_of_themselves():
+    """A dead replica has computed what it has, and nothing waits for it; a refused version is
+    not newer than one that is served."""
+    refused = {"m": [ModelVersion("m", 9, END), ModelVersion("m", 1, AVAILABLE)]}
+    newest = {"m": [ModelVersion("m", 2, AVAILABLE)]}
+    told = [
+        ("a", refused, [ModelStats("m", 1, texts=5, waiting=7)]),
+        ("b", newest, [ModelStats("m", 1, texts=3, waiting=1)]),
+    ]
+
+    class Handle:
+        async def remote(self):
+            told.append(told.pop(0))
+            return told[-1]
+
+    Handle.state = Handle()
+
+    async def test():
+        engine = RayEngine(ServerSettings(["m=path"]), Handle)
+        (stats,) = await engine.stats()
+        assert (stats.texts, stats.waiting) == (8, 8)
+        assert engine.metadata("m").version == 2
+        del told[0]
+        (stats,) = await engine.stats()
+        assert (stats.texts, stats.waiting) == (8, 1)
 
     asyncio.run(test())
 
