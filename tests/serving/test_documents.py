@@ -36,8 +36,9 @@ def read(monkeypatch):
 
 
 def translate(pages, deadline_s):
-    settings = dataclasses.replace(ServerSettings(["m=path"]), deadline_s=deadline_s)
-    return Documents(None, settings, time.monotonic()).translate(pages, "html", ("en", "de"))
+    version = version_of("en-de", {}, languages=("en", "de"))
+    ingress = Ingress(ToldEngine([version]), ServerSettings(["m=p"], deadline_s=deadline_s))
+    return Documents(ingress, "", version, time.monotonic()).translate(pages, "html")
 
 
 def test_the_event_loop_goes_on(read):
@@ -89,6 +90,16 @@ def test_a_text_is_parted_into_sentences_and_its_lines_stay(told):
     assert ask(told, text).json() == {"translatedText": text.upper()}
     assert ask(told, [text, ""]).json() == {"translatedText": [text.upper(), ""]}
     assert told.requests[0].texts == [b"It snows.", b"It is cold!", b"A new line."]
+
+
+def test_a_document_is_one_request_in_the_metrics(told):
+    """The model is asked again for what stands within tags."""
+    assert ask(told, "<p>It is <b>very cold</b> here.</p>", format="html").status_code == 200
+    assert len(told.requests) == 2
+    counted = told.client.get("/metrics").text
+    for name, count in (("requests_total", 1), ("texts_total", 2), ("request_seconds_count", 1)):
+        (line,) = (line for line in counted.splitlines() if line.startswith(f"kformer_{name}{{"))
+        assert line.endswith(f" {count}.0")
 
 
 def test_alternatives_are_of_one_line_that_the_model_reads_whole(told):

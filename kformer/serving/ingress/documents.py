@@ -23,23 +23,26 @@ class Documents:
     """Translates documents in step: what all of them need next is one request to the model.
 
     Args:
-        ask: coroutine function of a list of bytes to a `Reply`.
-        settings: `ServerSettings`, of which the limits of texts and the deadline count.
+        ingress: `Ingress`, whose limits of texts and deadline hold.
+        protocol: str. Its name in the metrics, which count one request of the client.
+        version: `ModelVersion`. The model, by its name, and its languages.
         start: float. `time.monotonic()` when the request began.
     """
 
-    def __init__(self, ask, settings, start):
-        self._ask, self._max_texts = ask, settings.max_texts
-        self._max_text_bytes = settings.max_text_bytes
-        self._deadline = start + settings.deadline_s
+    def __init__(self, ingress, protocol, version, start):
+        self._ingress, self._protocol, self._start = ingress, protocol, start
+        self._model, self._languages = version.name, version.languages or ("", "")
+        self._version, self._count = version.version, 0
+        self._max_texts = ingress.settings.max_texts
+        self._max_text_bytes = ingress.settings.max_text_bytes
+        self._deadline = start + ingress.settings.deadline_s
 
-    async def translate(self, texts, format, languages, glossary=None):
+    async def translate(self, texts, format, glossary=None):
         """Translates documents.
 
         Args:
             texts: list of str.
             format: str. Its name, such as "html".
-            languages: pair of str. Codes of source and target.
             glossary: `kformer.documents.Glossary`, default `None`.
 
         Returns:
@@ -57,8 +60,8 @@ class Documents:
                     f"A text has {size} bytes, but at most {self._max_text_bytes} are allowed."
                 )
         options = {
-            "source_language": two_letters(languages[0]),
-            "target_language": languages[1].replace("_", "-"),
+            "source_language": two_letters(self._languages[0]),
+            "target_language": self._languages[1].replace("_", "-"),
             "glossary": glossary,
         }
         works = [
@@ -73,6 +76,9 @@ class Documents:
                 if requests is not None:
                     wanted[index] = requests
             answers = await self._answers(wanted) if wanted else {}
+        self._ingress.metrics.answered(
+            self._protocol, self._model, self._version, self._count, self._start
+        )
         return found
 
     async def _in_thread(self, *call):
@@ -88,7 +94,14 @@ class Documents:
     async def _answers(self, wanted):
         """For each document the list of `Answer` to what it wanted."""
         texts = {request.text: None for requests in wanted.values() for request in requests}
-        reply = await self._ask([text.encode("utf-8", "replace") for text in texts])
+        reply = await self._ingress.answer(
+            self._protocol,
+            self._model,
+            [text.encode("utf-8", "replace") for text in texts],
+            start=self._start,
+            is_part=True,
+        )
+        self._version, self._count = reply.version, self._count + len(texts)
         translations, cut = reply.outputs["translation"], reply.outputs["truncated"]
         found = (text.decode("utf-8", "replace") for text in translations)
         known = {

@@ -65,6 +65,7 @@ class Ingress:
         version=None,
         start=None,
         seconds_left=None,
+        is_part=False,
     ):
         """Answers a request, or raises a `ServingError`.
 
@@ -76,6 +77,8 @@ class Ingress:
             version: int, default `None`, for the newest.
             start: float, default now. `time.monotonic()` when the request began.
             seconds_left: float, default `None`. The client's own deadline, if it is earlier.
+            is_part: bool, default `False`. Whether the client's request has more texts, so that
+                whoever asks counts it once all are answered.
 
         Returns:
             `Reply`.
@@ -98,7 +101,8 @@ class Ingress:
             self.metrics.failed(protocol, model, "ModelFailed")
             _logger.exception("a request failed")
             raise ModelFailed("The model failed; the server's log says why.") from error
-        self.metrics.answered(protocol, model, reply.version, len(texts), start)
+        if not is_part:
+            self.metrics.answered(protocol, model, reply.version, len(texts), start)
         return reply
 
     async def _answer(self, model, version, signature, texts, deadline):

@@ -88,7 +88,7 @@ class _LibreTranslate:
             raise TooLarge(f"This model has at most {most} alternatives.")
         texts = [as_text(text) for text in (q if isinstance(q, list) else [q])]
         if not alternatives:
-            found = await self._documents(name, texts, kind, glossary, info.languages)
+            found = await self._documents(info, texts, kind, glossary)
             return JSONResponse({"translatedText": found if isinstance(q, list) else found[0]})
         if kind != "text" or glossary is not None:
             raise InvalidRequest("With format html or a glossary there are no alternatives.")
@@ -124,16 +124,10 @@ class _LibreTranslate:
             raise InvalidRequest("There is no glossary of that name.")
         return kind, self._ingress.glossaries[name]
 
-    async def _documents(self, name, texts, kind, glossary, languages):
-        start = time.monotonic()
-
-        async def ask(sentences):
-            return await self._ingress.answer(_PROTOCOL, name, sentences, start=start)
-
-        documents = Documents(ask, self._ingress.settings, start)
+    async def _documents(self, info, texts, kind, glossary):
+        documents = Documents(self._ingress, _PROTOCOL, info, time.monotonic())
         texts = [text.decode("utf-8", "replace") for text in texts]
-        found = await documents.translate(texts, kind, languages, glossary)
-        return [text for text, _ in found]
+        return [text for text, _ in await documents.translate(texts, kind, glossary)]
 
     def _model_for(self, source, target):
         if not isinstance(source, str) or not isinstance(target, str):

@@ -107,9 +107,9 @@ class _Page:
         text = as_text(text).decode("utf-8", "replace")
         return model, text, name and self._ingress.glossaries[name]
 
-    async def _answer(self, model, signature, texts, **options):
+    async def _answer(self, model, signature, texts):
         texts = [text.encode("utf-8") for text in texts]
-        return await self._ingress.answer(_PROTOCOL, model, texts, signature=signature, **options)
+        return await self._ingress.answer(_PROTOCOL, model, texts, signature=signature)
 
     async def _translate(self, model, text, glossary):
         start = time.monotonic()
@@ -138,15 +138,8 @@ class _Page:
 
     async def _found_with_terms(self, version, lines, glossary):
         """As `_found`; the model may be asked several times for a line."""
-        start = time.monotonic()
-
-        async def ask(texts):
-            texts = [text.decode("utf-8", "replace") for text in texts]
-            return await self._answer(version.name, DEFAULT_SIGNATURE, texts, start=start)
-
-        documents = Documents(ask, self._ingress.settings, start)
-        languages = version.languages or ("", "")
-        found = await documents.translate(lines, "text", languages, glossary)
+        documents = Documents(self._ingress, _PROTOCOL, version, time.monotonic())
+        found = await documents.translate(lines, "text", glossary)
         entries = [
             line_entry(line, [text], [None], report.cut > 0, report.terms)
             for line, (text, report) in zip(lines, found, strict=True)
