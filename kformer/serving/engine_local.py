@@ -102,7 +102,6 @@ class LocalEngine(Engine):
                 self._begin(self._watch(model))
 
     async def run(self, request):
-        start = time.monotonic()
         if self._is_draining:
             raise interface.Draining("The server is ending: ask again in a moment.")
         info = self.metadata(request.model, request.version)
@@ -120,7 +119,7 @@ class LocalEngine(Engine):
             max_texts=most_texts(signature),
             deadline=request.deadline,
         )
-        return Reply(outputs, info.version, time.monotonic() - start)
+        return Reply(outputs, info.version)
 
     def models(self):
         found = {}

@@ -57,12 +57,10 @@ class Reply:
             `source_tokens` `[B, S]`, `target_tokens` `[B, T]` and `attention` `[B, layers, heads,
             T, S]`. Padding is an empty token.
         version: int. The version that answered.
-        seconds: float. From the engine's receipt of the request to the reply.
     """
 
     outputs: dict
     version: int
-    seconds: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +106,7 @@ class ModelVersion:
         dtype: str, default empty. How its matrices are stored.
         languages: pair of str, default `None`. Source and target code, of a model named by its
             pair, such as "en-de".
-        texts_per_second: float, default 0. What the largest batch of the warm-up reached.
+        texts_per_second: float, default 0. What the fastest call of the warm-up reached.
         example: str, default empty. A text to try, from what the SavedModel was made from.
     """
 

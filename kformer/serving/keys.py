@@ -1,5 +1,6 @@
 """API keys, from a file."""
 
+import codecs
 import hashlib
 import hmac
 import pathlib
@@ -21,15 +22,20 @@ def read_keys(path):
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: a key is short, or there is none.
+        ValueError: a key is short or has other characters than ASCII, or there is none.
     """
     with open(path, "rb") as file:
         content = file.read(_MOST_BYTES)
-    lines = [line.strip() for line in content.splitlines()]
+    lines = [line.strip() for line in content.removeprefix(codecs.BOM_UTF8).splitlines()]
     keys = [line for line in lines if line and not line.startswith(b"#")]
     if not keys:
         raise ValueError(f"{pathlib.Path(path)} has no API key: write one in each line.")
     for number, line in enumerate(lines, 1):
+        if line in keys and not line.isascii():
+            raise ValueError(
+                f"{pathlib.Path(path)}, line {number}: an API key has ASCII characters alone, as "
+                "headers of HTTP do: make another one."
+            )
         if line in keys and len(line) < _LEAST_CHARACTERS:
             raise ValueError(
                 f"{pathlib.Path(path)}, line {number}: an API key has at least "

@@ -50,7 +50,7 @@ def ray_config(settings):
     values = {
         field.name: getattr(settings, field.name)
         for field in dataclasses.fields(settings)
-        if field.name not in ("models", "host", "port", "engine", "ray_address", "grpc_port")
+        if field.name not in ("models", "port", "engine", "ray_address", "grpc_port")
     }
     arguments = {
         name: os.path.abspath(value) if isinstance(value, os.PathLike) else value

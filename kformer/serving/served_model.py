@@ -24,7 +24,7 @@ class ServedModel:
     Attributes:
         signatures: dict of name to `SignatureInfo`: those that take texts alone.
         metadata: dict. What the export wrote beside the graph.
-        texts_per_second: float. What the largest batch of the warm-up reached; 0 before it.
+        texts_per_second: float. What the fastest call of the warm-up reached; 0 before it.
 
     Raises:
         ValueError: the SavedModel is damaged, no translator, or was not exported by kformer.

@@ -20,6 +20,19 @@ _MOST_CONFIG_BYTES = 2**20
 _THREADS = "threads"
 
 
+def languages_of_name(name):
+    """The languages that the name of a model tells.
+
+    Args:
+        name: str. Such as "en-de" or "pt_BR-en".
+
+    Returns:
+        Pair of str, or `None` where the name is another.
+    """
+    match = _PAIR.fullmatch(name)
+    return match and match.groups()
+
+
 @dataclasses.dataclass(frozen=True)
 class ModelSettings:
     """One model to serve.
@@ -63,8 +76,7 @@ class ModelSettings:
     @property
     def languages(self):
         """Source and target code of a model that is named by its pair, or `None`."""
-        found = _PAIR.fullmatch(self.name)
-        return found and found.groups()
+        return languages_of_name(self.name)
 
     @property
     def is_run(self):

@@ -88,6 +88,7 @@ def ask(told, q, **fields):
 def test_a_text_is_parted_into_sentences_and_its_lines_stay(told):
     text = "It snows. It is cold!\r\n\nA new line.\n"
     assert ask(told, text).json() == {"translatedText": text.upper()}
+    assert ask(told, text, format=None).json() == ask(told, text, format="").json()
     assert ask(told, [text, ""]).json() == {"translatedText": [text.upper(), ""]}
     assert told.requests[0].texts == [b"It snows.", b"It is cold!", b"A new line."]
 

@@ -300,11 +300,12 @@ def test_print_ray_config(capfd):
     from kformer_cli.main import main
 
     command = ["serve", f"m={SAVED}", "--replicas", "3", "--port", "8600", "--print-ray-config"]
+    command += ["--host", "translate.example"]
     terms = os.path.relpath(TERMS)
     assert main([*command, "--glossary", f"times={terms}", "--api-keys", terms]) == 0
     config = yaml.safe_load(capfd.readouterr().out)
     ServeDeploySchema.model_validate(config)
-    assert config["http_options"] == {"host": "127.0.0.1", "port": 8600}
+    assert config["http_options"] == {"host": "translate.example", "port": 8600}
     (application,) = config["applications"]
     assert application["args"]["models"] == [{"name": "m", "path": str(SAVED)}]
     # The replicas run in folders of their own.
@@ -313,6 +314,8 @@ def test_print_ray_config(capfd):
     assert main(command) == 0
     (application,) = yaml.safe_load(capfd.readouterr().out)["applications"]
     ingress = build(application["args"])._bound_deployment
+    # The ingress answers requests for its host.
+    assert ingress.init_args[0].host == "translate.example"
     models = ingress.init_args[1]._bound_deployment
     assert (ingress.name, models.name, models.num_replicas) == ("ingress", "models", 3)
     run = ROOT / "tests" / "frozen_run"

@@ -213,6 +213,19 @@ def test_errors_in_grpc(channel, texts, spec, code):
     assert error.value.code().name == code and error.value.details()
 
 
+def test_an_error_of_the_server_keeps_its_text(channel, server, monkeypatch):
+    """As in HTTP: the log has what happened."""
+    from tensorflow_serving.apis import prediction_service_pb2_grpc
+
+    def metadata(*_):
+        raise RuntimeError("/a/path")
+
+    monkeypatch.setattr(server.server.ingress.engine, "metadata", metadata)
+    with pytest.raises(grpc.RpcError) as error:
+        prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request_of(["a"]))
+    assert error.value.code().name == "INTERNAL" and "path" not in error.value.details()
+
+
 def test_a_message_that_cannot_be_read(channel):
     call = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
     with pytest.raises(grpc.RpcError) as error:

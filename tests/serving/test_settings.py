@@ -1,5 +1,6 @@
 """Settings: from a command line, from YAML, checked whole, with messages that name the key."""
 
+import codecs
 import shutil
 
 import pytest
@@ -122,15 +123,20 @@ def test_the_dtype_of_a_saved_model_is_fixed(tmp_path):
 
 def test_keys(tmp_path):
     path = tmp_path / "keys"
-    path.write_text("# comment\n\nsixteen-characters\nanother-key-of-some\n")
+    path.write_bytes(codecs.BOM_UTF8 + b"sixteen-characters\n\n# comment\nanother-key-of-some\n")
     keys = read_keys(path)
     for given in ("sixteen-characters", "Bearer another-key-of-some"):
         keys.check(None, given)
     for given in ("", "sixteen-character", "# comment", None, 7, "ü"):
         with pytest.raises(Unauthorized):
             keys.check(given)
-    for text, message in (("short", "line 1"), ("# nothing", "no API key")):
-        path.write_text(text)
+    accents = "# \u00e9\n" + "\u00e9" * 16
+    for text, message in (
+        ("short", "line 1"),
+        ("# nothing", "no API key"),
+        (accents, "line 2: an API key has ASCII"),
+    ):
+        path.write_text(text, encoding="utf-8")
         with pytest.raises(ValueError, match=message):
             read_keys(path)
 

@@ -2,6 +2,7 @@
 
 The messages are those of the package tensorflow-serving-api."""
 
+import logging
 import math
 
 import numpy as np
@@ -10,6 +11,7 @@ from kformer.serving.ingress.ingress import CODES
 from kformer.serving.interface import (
     DEFAULT_SIGNATURE,
     InvalidRequest,
+    ModelFailed,
     ServingError,
     UnknownModel,
     UnknownSignature,
@@ -18,6 +20,7 @@ from kformer.serving.interface import (
 _PROTOCOL = "grpc"
 _METHOD = "tensorflow/serving/predict"
 _STATES = {"LOADING": 20, "AVAILABLE": 30, "UNLOADING": 40, "END": 50}
+_logger = logging.getLogger(__name__)
 
 
 def make_server(ingress):
@@ -95,7 +98,10 @@ class _Service:
                 except google.protobuf.message.DecodeError:
                     raise InvalidRequest("The message cannot be read.") from None
                 return (await method(message, context)).SerializeToString()
-            except ServingError as error:
+            except Exception as error:
+                if not isinstance(error, ServingError):
+                    _logger.exception("a request failed")
+                    error = ModelFailed("The server failed; its log says why.")
                 self._ingress.metrics.refused(_PROTOCOL, "", error)
                 _, code = CODES.get(type(error), (500, "INTERNAL"))
                 if hasattr(error, "retry_after"):

@@ -115,7 +115,9 @@ class _LibreTranslate:
 
     def _document_options(self, fields):
         """The format, and the `Glossary` or `None`."""
-        kind, name = fields.get("format", "text"), fields.get("glossary")
+        kind, name = fields.get("format"), fields.get("glossary")
+        if kind is None or kind == "":
+            kind = "text"
         if kind not in ("text", "html"):
             raise InvalidRequest("format must be text or html.")
         if name is None or name == "":

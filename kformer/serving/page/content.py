@@ -1,17 +1,16 @@
 """What the page shows, as JSON values: of a server's answer or of a stand-alone file."""
 
 import base64
-import re
 
 import numpy as np
 
 from kformer.serving.page.words import tree_of, words_of
+from kformer.serving.settings import languages_of_name
 
 # The numbers of one map of attention, above which heads are averaged, then left out: 2 MB.
 MOST_WEIGHTS = 2**20
 # Below it lies no probability: beams that found nothing have such scores.
 _LEAST_SCORE = -1e6
-_PAIR = re.compile(r"([a-z]{2,3}(?:_[A-Za-z]{2,4})?)-([a-z]{2,3}(?:_[A-Za-z]{2,4})?)")
 _RIGHT_TO_LEFT = ("ar", "dv", "fa", "he", "ku", "ps", "sd", "ug", "ur", "yi")
 
 
@@ -29,7 +28,7 @@ def model_entry(name, languages=None, *, version=None, example="", attention=Tru
     Returns:
         Dict of JSON values.
     """
-    source, target = languages or languages_of_name(name)
+    source, target = languages or languages_of_name(name) or (None, None)
     return {
         "name": name,
         "version": version,
@@ -38,19 +37,6 @@ def model_entry(name, languages=None, *, version=None, example="", attention=Tru
         "source": language_entry(source),
         "target": language_entry(target),
     }
-
-
-def languages_of_name(name):
-    """The languages that the name of a model tells.
-
-    Args:
-        name: str. Such as "en-de" or "pt_BR-en".
-
-    Returns:
-        Pair of str, or of `None` where the name is another.
-    """
-    match = _PAIR.fullmatch(name)
-    return match.groups() if match else (None, None)
 
 
 def language_entry(code):

@@ -37,6 +37,7 @@ def test_models(client):
     assert models.keys() == {"en-de", "en-ar", "plain"}
     assert models["en-ar"]["example"] == "Hello" and "snow" in models["en-de"]["example"]
     assert models["en-ar"]["target"] == {"lang": "ar", "dir": "rtl"}
+    assert content.model_entry("es_419-en")["source"]["lang"] == "es-419"
     assert models["plain"]["attention"] is False and models["plain"]["source"]["lang"] == ""
 
 
