@@ -6,6 +6,7 @@ from keras import ops
 from kformer.layers import Dropout, padding_mask
 from kformer.layers.counter_hash import derive_seed
 from kformer.layers.normalization import unit_vectors
+from kformer.models.base_model import BaseModel
 from kformer.models.config import EncoderConfig
 from kformer.models.config_fields import takes
 from kformer.models.sequence_model import SequenceModel
@@ -121,7 +122,7 @@ class TransformerEncoder(SequenceModel):
         self.config, self.network = config, network
         self.pad_id, self.head = config.pad_id, config.head
         self.vocabulary_size, self.hidden_dim = config.vocabulary_size, config.hidden_dim
-        self.max_length, self.policy_name = config.max_length, policy.name
+        self.max_length, self.dtype_policy = config.max_length, policy
 
     def inspect(self, inputs):
         """Runs one forward pass and returns the hidden states and attention of every layer.
@@ -201,7 +202,7 @@ def _vectors_of_rows(encoder, ids):
 
 
 @keras.saving.register_keras_serializable(package="kformer")
-class DualEncoder(keras.Model):
+class DualEncoder(BaseModel):
     """Embeds both texts of each pair with one encoder, to train retrieval.
 
     A functional model over `{"source_ids": [B, S], "target_ids": [B, T]}`, as
@@ -245,7 +246,7 @@ class DualEncoder(keras.Model):
         }
         vectors = [_vectors_of_rows(encoder, ids) for ids in inputs.values()]
         super().__init__(inputs=inputs, outputs=ops.stack(vectors, axis=1), name=name, **kwargs)
-        self.encoder = encoder
+        self.encoder, self.dtype_policy = encoder, encoder.dtype_policy
 
     def fit(self, x=None, *args, **kwargs):
         """Trains the model, as `keras.Model.fit` does.

@@ -10,6 +10,7 @@ from keras import ops
 
 from kformer.layers.counter_hash import derive_seed
 from kformer.layers.feature_embedding import FeatureEmbedding
+from kformer.models.base_model import BaseModel
 from kformer.models.config import Architecture, whole_or_none
 from kformer.models.config_fields import option, takes
 from kformer.models.frozen import freeze_layers, frozen_config
@@ -56,7 +57,7 @@ class _Forecast(NamedTuple):
 
 @takes(ForecasterConfig)
 @keras.saving.register_keras_serializable(package="kformer")
-class Forecaster(keras.Model):
+class Forecaster(BaseModel):
     """A Transformer that forecasts series of numbers, with linear maps instead of embeddings.
 
     A functional Keras model over `{"past": [B, S, F], "previous": [B, T, G]}` with the output
@@ -123,7 +124,7 @@ class Forecaster(keras.Model):
         self._compiled_forecasts = {}
         self.num_features, self.num_targets = config.num_features, config.num_targets
         self.hidden_dim, self.max_length = config.hidden_dim, config.max_length
-        self.policy_name = policy.name
+        self.dtype_policy = policy
 
     def __call__(self, inputs, *args, **kwargs):
         return super().__call__(checked_inputs(self, inputs, "[B, T, F]"), *args, **kwargs)

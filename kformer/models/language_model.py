@@ -102,7 +102,7 @@ class TransformerDecoder(SequenceModel):
         self.pad_id, self.start_id, self.end_id = config.pad_id, config.start_id, config.end_id
         self.vocabulary_size = self.target_vocabulary_size = config.vocabulary_size
         self.hidden_dim, self.max_length = config.hidden_dim, config.max_length
-        self.policy_name = policy.name
+        self.dtype_policy = policy
         is_learned = config.position_encoding == "learned"
         self._last_position = config.max_length - 1 if is_learned else 2**31 - 1
         self._searchers = {}

@@ -37,6 +37,8 @@ from typing import Any, NamedTuple
 
 import keras
 
+from kformer.models.base_model import BaseModel
+
 # The model whose current step skips the logits. It is per thread, since a strategy with several
 # devices runs the steps in one thread per device.
 _SKIPPING = contextvars.ContextVar("kformer_skips_logits", default=None)
@@ -119,7 +121,7 @@ class SummedMetric:
         raise NotImplementedError
 
 
-class ProjectingModel(keras.Model):
+class ProjectingModel(BaseModel):
     """The model's side of the protocol.
 
     A subclass whose last operation is a projection to the vocabulary sets `token_inputs`, defines

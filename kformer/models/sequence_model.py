@@ -19,7 +19,7 @@ from kformer.utils.backend import num_replicas
 class SequenceModel(ProjectingModel):
     """Base class of the models that read tokens: compiling, training steps and copies.
 
-    A subclass sets `pad_id`, `max_length`, `policy_name` and `config`, a
+    A subclass sets `pad_id`, `max_length`, `dtype_policy` and `config`, a
     `kformer.models.config.Architecture`. `kformer.models.loss_without_logits` describes how a step
     avoids logits.
     """
@@ -111,15 +111,6 @@ class SequenceModel(ProjectingModel):
         if config and self._chooses_jit:
             config["jit_compile"] = "auto"
         return config
-
-    def compile_from_config(self, config):
-        """Compiles a model that is being loaded; Keras itself skips models that override `compile`.
-
-        Args:
-            config: dict, from `get_compile_config`.
-        """
-        self.compile(**keras.saving.deserialize_keras_object(_with_public_optimizers(config)))
-        self.optimizer.build(self.trainable_variables)
 
     def __call__(self, inputs, *args, **kwargs):
         return super().__call__(checked_inputs(self, inputs, "[B, T]"), *args, **kwargs)
@@ -343,21 +334,6 @@ def _twice(data):
     return keras.tree.map_structure(
         lambda part: None if part is None else ops.concatenate([part, part]), data
     )
-
-
-def _with_public_optimizers(config):
-    """A compile configuration whose optimizers are those that `keras.optimizers` has.
-
-    On PyTorch, Keras saves an optimizer under the name of a class that works on PyTorch alone.
-    """
-    if isinstance(config, list):
-        return [_with_public_optimizers(value) for value in config]
-    if not isinstance(config, dict):
-        return config
-    config = {name: _with_public_optimizers(value) for name, value in config.items()}
-    if str(config.get("module")).startswith("keras.src.backend.torch.optimizers."):
-        config.update(module="keras.optimizers", registered_name=None)
-    return config
 
 
 def _has_own_arguments(metric):

@@ -90,7 +90,7 @@ class Transformer(SequenceModel):
         self.hidden_dim, self.max_length = config.hidden_dim, config.max_length
         self.vocabulary_size = config.vocabulary_size
         self.target_vocabulary_size = config.target_vocabulary_size or config.vocabulary_size
-        self.policy_name = policy.name
+        self.dtype_policy = policy
         self.config, self.network = config, network
 
     @classmethod

@@ -11,6 +11,9 @@ import keras
 import numpy as np
 import pytest
 
+import kformer
+from kformer.models import DualEncoder
+from kformer.saving import TrainingState, load_checkpoint, save_checkpoint
 from kformer.training import MaskedAccuracy, MaskedCrossentropy, WarmupInverseSqrt
 from tests.peers import to_numpy
 
@@ -110,6 +113,79 @@ def test_a_trained_model_goes_on_where_it_was(
     assert again.loss.pad_id == 0 and again.jit_compile == model.jit_compile
     np.testing.assert_allclose(train(again, 2), expected, rtol=1e-6)
     assert len(set(expected)) == 2
+
+
+@pytest.mark.parametrize("given", ["globally", "as an option", "to a copy"])
+def test_the_loss_of_mixed_float16_is_scaled_and_its_scale_is_saved(
+    tiny_transformer, random_batch, tmp_path, given
+):
+    """Wherever the precision comes from, and whatever the global one is later."""
+    keras.config.set_dtype_policy("mixed_float16" if given == "globally" else "float32")
+    model = tiny_transformer(**({"dtype": "mixed_float16"} if given == "as an option" else {}))
+    model = model.with_precision("mixed_float16") if given == "to a copy" else model
+    batch = random_batch()
+    model.compile(keras.optimizers.Adam(0.01), MaskedCrossentropy())
+    model.train_on_batch(batch, batch["target_ids"])
+    assert type(model.optimizer) is keras.optimizers.LossScaleOptimizer
+    save_checkpoint(tmp_path, model, TrainingState(1))
+    keras.config.set_dtype_policy("float32" if given == "globally" else "mixed_float16")
+    again, _ = load_checkpoint(tmp_path)  # It compares the optimizer's state.
+    losses = [float(each.train_on_batch(batch, batch["target_ids"])) for each in (model, again)]
+    assert int(again.optimizer.iterations) == 2 and losses[0] == losses[1]
+    other = tiny_transformer(dtype="float32")
+    other.compile("adam", MaskedCrossentropy())
+    assert not isinstance(other.optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+def test_other_models_scale_the_loss_of_mixed_float16(tmp_path, rng):
+    sizes = {"hidden_dim": 8, "intermediate_dim": 16, "num_heads": 2, "dtype": "mixed_float16"}
+    forecaster = kformer.Forecaster(1, num_encoder_layers=1, num_decoder_layers=1, **sizes)
+    series = rng.normal(size=(2, 9, 1)).astype("float32")
+    pairs = DualEncoder(kformer.TransformerEncoder(11, num_layers=1, head="embedding", **sizes))
+    ids = rng.integers(4, 11, (2, 5)).astype("int32")
+    for model, inputs, labels in (
+        (forecaster, forecaster.teacher_forcing(series[:, :5], series[:, 5:]), series[:, 5:]),
+        (pairs, {"source_ids": ids, "target_ids": ids}, np.zeros((2, 2, 8))),
+    ):
+        model.compile(keras.optimizers.Adam(0.01), "mean_squared_error")
+        assert type(model.optimizer) is keras.optimizers.LossScaleOptimizer
+        model.train_on_batch(inputs, labels)
+        model.save(tmp_path / "model.keras")
+        again = keras.saving.load_model(tmp_path / "model.keras")
+        # After one step the scale or the count of steps is another than at first.
+        for saved, loaded in zip(model.optimizer.variables, again.optimizer.variables, strict=True):
+            np.testing.assert_array_equal(to_numpy(saved), to_numpy(loaded))
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_older_files_of_mixed_float16_go_on_as_they_were_trained(
+    tiny_transformer, random_batch, tmp_path, monkeypatch, scaled
+):
+    """They do not say whether the loss was scaled, which the global policy decided."""
+    model, batch = tiny_transformer(dtype="mixed_float16"), random_batch()
+    model.compile(keras.optimizers.Adam(0.01), MaskedCrossentropy(), auto_scale_loss=scaled)
+    model.train_on_batch(batch, batch["target_ids"])
+    of_now = type(model).get_compile_config
+
+    def of_then(self):
+        return {key: part for key, part in of_now(self).items() if key != "auto_scale_loss"}
+
+    monkeypatch.setattr(type(model), "get_compile_config", of_then)
+    save_checkpoint(tmp_path, model, TrainingState(1))
+    if scaled:
+        keras.config.set_dtype_policy("mixed_float16")
+        again, _ = load_checkpoint(tmp_path)
+    else:
+        with pytest.warns(UserWarning, match="compile it anew to scale the loss"):
+            again, _ = load_checkpoint(tmp_path)
+    assert int(again.optimizer.iterations) == 1
+    assert isinstance(again.optimizer, keras.optimizers.LossScaleOptimizer) == scaled
+
+
+@pytest.mark.any_backend
+def test_a_model_is_not_quantized_in_place(tiny_transformer):
+    with pytest.raises(ValueError, match=r"kformer.Translator\(model, tokenizer, dtype='int8'\)"):
+        tiny_transformer(share_output=False).quantize("int8")
 
 
 def test_weights_alone(tiny_transformer, random_batch, tmp_path):

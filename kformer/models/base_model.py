@@ -1,0 +1,84 @@
+"""The base class of this package's models: one precision for a model and its layers."""
+
+import warnings
+
+import keras
+
+
+class BaseModel(keras.Model):
+    """A Keras model whose own dtype policy is that of its layers.
+
+    A functional Keras model takes the global policy. A subclass sets `dtype_policy` to the policy
+    of its layers, by which Keras decides in `compile` about the scaling of the loss.
+    """
+
+    @property
+    def policy_name(self):
+        """Str: the name of the model's dtype policy."""
+        return self.dtype_policy.name
+
+    def get_compile_config(self):
+        """Returns the arguments of `compile` for saving.
+
+        Whether the loss is scaled is part of them: it decides which variables the optimizer has.
+        """
+        config = super().get_compile_config()
+        if config and self.policy_name == "mixed_float16":
+            config["auto_scale_loss"] = _scales_loss(self.optimizer)
+        return config
+
+    def compile_from_config(self, config):
+        """Compiles a model that is being loaded; Keras itself skips models that override `compile`.
+
+        Args:
+            config: dict, from `get_compile_config`.
+        """
+        is_old = self.policy_name == "mixed_float16" and "auto_scale_loss" not in config
+        if is_old:
+            # The loss was scaled only where the global policy asked for it.
+            is_global = keras.config.dtype_policy().name == "mixed_float16"
+            config = {**config, "auto_scale_loss": is_global}
+        self.compile(**keras.saving.deserialize_keras_object(_with_public_optimizers(config)))
+        if is_old and not _scales_loss(self.optimizer):
+            warnings.warn(
+                "This mixed_float16 model was trained without a scaled loss, by an older version, "
+                "and goes on so: compile it anew to scale the loss. If its optimizer's state does "
+                "not fit, the loss was scaled: load it after "
+                "keras.config.set_dtype_policy('mixed_float16').",
+                stacklevel=2,
+            )
+        self.optimizer.build(self.trainable_variables)
+
+    def quantize(self, mode=None, config=None, filters=None, **kwargs):
+        """Raises a `ValueError`: these models are not quantized in place.
+
+        Args:
+            mode, config, filters, **kwargs: as in `keras.Model.quantize`.
+
+        Raises:
+            ValueError: always. It names what computes in int8.
+        """
+        raise ValueError(
+            f"A {type(self).__name__} cannot be quantized in place: its numbers would be wrong, "
+            "and its file could not be loaded. A Transformer translates in int8 by "
+            "kformer.Translator(model, tokenizer, dtype='int8'), and in exports with dtype='int8'."
+        )
+
+
+def _scales_loss(optimizer):
+    return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+def _with_public_optimizers(config):
+    """A compile configuration whose optimizers are those that `keras.optimizers` has.
+
+    On PyTorch, Keras saves an optimizer under the name of a class that works on PyTorch alone.
+    """
+    if isinstance(config, list):
+        return [_with_public_optimizers(value) for value in config]
+    if not isinstance(config, dict):
+        return config
+    config = {name: _with_public_optimizers(value) for name, value in config.items()}
+    if str(config.get("module")).startswith("keras.src.backend.torch.optimizers."):
+        config.update(module="keras.optimizers", registered_name=None)
+    return config
