@@ -262,14 +262,23 @@ class SequenceModel(ProjectingModel):
 
         Returns:
             A model of the same class with the same weights, not compiled.
+
+        Raises:
+            ValueError: a weight of the copy has no counterpart, such as that of a subclass's layer
+                without a name.
         """
         copy = type(self).from_config({**self.get_config(), **changes})
         own = {weight.path: weight for weight in self.weights}
         for weight in copy.weights:
-            # A dropout layer has a counter only if its rate is above 0.
             if weight.path in own:
                 # A copy: on JAX a training deletes the arrays that it begins with.
                 weight.assign(ops.copy(own[weight.path]))
+            # A dropout layer has a counter only if its rate is above 0.
+            elif not keras.backend.is_int_dtype(weight.dtype):
+                raise ValueError(
+                    f"The model has no weight {weight.path}, which its copy has: a layer without a "
+                    "name is called otherwise in each model, so name the layers of a subclass."
+                )
         return copy
 
     def get_config(self):

@@ -250,6 +250,26 @@ def test_a_copy_with_other_dropout_has_the_same_weights(
         model.with_dropout(hidden_dim=8)
 
 
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", [None, "own"])
+def test_a_copy_never_keeps_random_weights(tiny_transformer, name):
+    """A layer without a name is called otherwise in the copy, so its weights are not found."""
+
+    class WithLayer(kformer.Transformer):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **{**tiny_transformer().get_config(), **kwargs})
+            self.own = keras.layers.Dense(3, name=name)
+            self.own.build((None, D))
+
+    model = WithLayer()
+    if name is None:
+        with pytest.raises(ValueError, match=r"no weight dense\w*/kernel, .* name the layers"):
+            model.with_dropout(dropout=0.3)
+    else:
+        copy = model.with_dropout(dropout=0.3)
+        np.testing.assert_array_equal(to_numpy(copy.own.kernel), to_numpy(model.own.kernel))
+
+
 def test_initial_logits_have_about_unit_variance(random_batch):
     """So training begins near the loss of a uniform guess."""
     sizes = {
