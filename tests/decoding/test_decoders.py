@@ -86,11 +86,14 @@ def test_other_reasons():
     )
     adapted = transformer(num_decoder_layers=1)
     adapted.network.encoder_layers[0].feed_forward.intermediate.enable_lora(2)
+    projecting = transformer(num_decoder_layers=1, share_output=False)
+    projecting.network.output_projection.enable_lora(2)
     reasons = {
         "a TransformerDecoder is no Transformer": language_model,
         "OwnEncoder has its own encode": own,
         "the model has gated=True": gated,
         "encoder_layer_0/feed_forward/intermediate has an adapter": adapted,
+        "output_projection has an adapter": projecting,
     }
     for reason, model in reasons.items():
         decoder = decoder_for(model)

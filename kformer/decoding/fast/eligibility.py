@@ -60,12 +60,14 @@ def _foreign_part(network):
         if layer is not None and type(layer) is not kind:
             return f"{layer.path} is of the class {type(layer).__name__}"
     # A quantized or adapted Dense is one of Keras's own, but has more to it than its kernel.
-    for layer in (*network.encoder_layers, *network.decoder_layers):
-        for dense in (layer.feed_forward.intermediate, layer.feed_forward.output_projection):
-            if dense.quantization_mode is not None:
-                return f"{dense.path} is quantized"
-            if dense.lora_enabled:
-                return f"{dense.path} has an adapter"
+    stacks = (*network.encoder_layers, *network.decoder_layers)
+    forward = [layer.feed_forward for layer in stacks]
+    dense = [part for each in forward for part in (each.intermediate, each.output_projection)]
+    for part in filter(None, (*dense, network.output_projection)):
+        if part.quantization_mode is not None:
+            return f"{part.path} is quantized"
+        if part.lora_enabled:
+            return f"{part.path} has an adapter"
     return None
 
 
