@@ -130,10 +130,10 @@ class SearchOptions:
                 f"{named('early_stopping')} must be True, False or 'never', but "
                 f"{self.early_stopping!r} was given."
             )
-        for name in ("forced_end", "renormalize"):
+        for name in ("sampling", "forced_end", "renormalize"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(
-                    f"{name} must be True or False, but {getattr(self, name)!r} was given."
+                    f"{named(name)} must be True or False, but {getattr(self, name)!r} was given."
                 )
         for name in ("beam_size", "n_best"):
             check_whole(name, getattr(self, name))

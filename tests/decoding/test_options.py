@@ -77,6 +77,7 @@ pytestmark = pytest.mark.any_backend
         ),
         ({"early_stopping": 1}, "early_stopping must be True, False or 'never', but 1 was given."),
         ({"forced_end": None}, "forced_end must be True or False, but None was given."),
+        ({"sampling": "no"}, "sampling must be True or False, but 'no' was given."),
         ({"forbidden_ids": 5}, "forbidden_ids must be a list of token ids, but 5 was given."),
         ({"prefix_ids": [-1]}, "prefix_ids must be a list of token ids, but [-1] was given."),
     ],
