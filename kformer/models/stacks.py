@@ -11,6 +11,8 @@ from kformer.layers import (
     PositionalEmbedding,
     RelativePositionBias,
     alibi_bias,
+    band_distances,
+    distances,
 )
 from kformer.layers.counter_hash import derive_seed
 from kformer.layers.encoder_layer import LAYER_OPTIONS
@@ -126,12 +128,22 @@ class Stack:
         if cache is not None:
             distance = cache.distances(keras.ops.shape(x)[1])
         else:
-            distance = Distances(**({} if self._band is None or scores else self._band))(x)
+            distance = self._distances(x, {} if self._band is None or scores else self._band)
         return (
             alibi_bias(self._alibi_heads, distance)
             if self.relative_bias is None
             else self.relative_bias(distance)
         )
+
+    def _distances(self, x, band):
+        """The distances of `attention_bias` without a cache."""
+        if isinstance(x, keras.KerasTensor):
+            return Distances(**band)(x)
+        # A layer takes twenty times as long for a small tensor.
+        if band:
+            return band_distances(**band)
+        length = keras.ops.shape(x)[1]
+        return distances(length, length)
 
     def _finish(self, x):
         return x if self.norm is None else normalize(self.norm, x)

@@ -63,6 +63,14 @@ def test_cached_equals_uncached(tiny_transformer, random_batch, name, max_length
     assert np.abs(plainer - expected).max() > 0.01
 
 
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", [name for name in VARIANTS if "alibi" in name or "t5" in name])
+def test_a_call_makes_no_layer(tiny_transformer, random_batch, monkeypatch, name):
+    model, batch = tiny_transformer(**VARIANTS[name]), random_batch()
+    monkeypatch.setattr("kformer.models.stacks.Distances", None)
+    model(batch)
+
+
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name not in ("global", "linear")])
 def test_packed_pairs_have_the_logits_that_they_have_alone(tiny_transformer, rng, name):
     model = tiny_transformer(**VARIANTS[name])
