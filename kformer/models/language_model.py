@@ -346,7 +346,8 @@ class TransformerDecoder(SequenceModel):
         )
         if rows is None:
             return cache
-        return cache.reorder(ops.arange(rows, dtype="int32") // (rows // sentences))
+        width = rows // ops.maximum(sentences, 1)  # A batch may be empty.
+        return cache.reorder(ops.arange(rows, dtype="int32") // width)
 
     def decode_step(self, target_ids, cache, index):
         """Runs the decoder over new tokens.

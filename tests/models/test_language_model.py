@@ -8,6 +8,7 @@ import pytest
 from keras import ops
 
 import kformer
+from kformer.decoding import SearchOptions, decoder_for, search
 from kformer.models import TransformerDecoder
 from kformer.training import MaskedCrossentropy
 from tests.peers import to_numpy
@@ -309,8 +310,8 @@ def test_a_prompt_that_is_too_long_loses_its_beginning(language_model):
 
 def test_a_single_new_token(language_model):
     model = language_model()
-    for search in ({}, {"mode": "huggingface"}, {"mode": "huggingface", "beam_size": 2}):
-        found = model.generate([[5], [6, 7]], max_new_tokens=1, forced_end=False, **search)
+    for options in ({}, {"mode": "huggingface"}, {"mode": "huggingface", "beam_size": 2}):
+        found = model.generate([[5], [6, 7]], max_new_tokens=1, forced_end=False, **options)
         assert all(len(row) <= 1 for row in found) and any(found)
 
 
@@ -348,6 +349,21 @@ def test_a_loss_that_ignores_the_end_token_is_warned_of(loss, ignores_end):
         model.compile("adam", loss)
     warned = any("does not learn to end" in str(each.message) for each in found)
     assert warned == ignores_end
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="other rows are integers")
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_a_graph_searches_an_empty_batch(language_model, beam_size):
+    import tensorflow as tf
+
+    model, options = language_model(), SearchOptions(beam_size=beam_size, max_length=4)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
+    def found(ids):
+        limits = tf.fill(tf.shape(ids)[:1], 4)
+        return search(decoder_for(model), ids, limits, limits, options=options, steps=5)[0].ids
+
+    assert [found(np.full((rows, 3), 5, "int32")).shape[0] for rows in (2, 0)] == [2, 0]
 
 
 @pytest.mark.parametrize("kind", OPTIONS)
