@@ -5,11 +5,11 @@ import functools
 import pathlib
 from collections.abc import Sequence
 
-from kformer.decoding import Searcher, SearchOptions
+from kformer.decoding import SearchOptions
 from kformer.decoding.batching import batches_by_length
 from kformer.decoding.fast.decoder import ops_in
 from kformer.decoding.options import read_options
-from kformer.decoding.searcher import check_options
+from kformer.decoding.searcher import Searchers
 from kformer.documents.translating import DocumentMethods
 from kformer.models import Ensemble
 from kformer.saving import load_run, save_run
@@ -93,7 +93,8 @@ class Translator(GivenTranslations, DocumentMethods):
         self.config = dict(config or {})
         self.dtype = dtype
         self._fast_ops = ops_in(model, dtype)
-        self._searchers, self._compiled = {}, {}
+        # A search is compiled once for all options of one `compiled_part`.
+        self._searcher, self._compiled = Searchers(model, self._fast_ops), {}
         # Compiled when they are first needed.
         self._scorer = self._next = None
 
@@ -391,13 +392,6 @@ class Translator(GivenTranslations, DocumentMethods):
                 "kformer.decoding.SearchOptions lists them."
             )
         return dataclasses.replace(self.options, **changes) if changes else self.options
-
-    def _searcher(self, options):
-        """The `Searcher` of some options, compiled once for all options of one `compiled_part`."""
-        check_options(self.model, options)
-        if (part := options.compiled_part) not in self._searchers:
-            self._searchers[part] = Searcher(self.model, part, self._fast_ops)
-        return self._searchers[part]
 
     @functools.cached_property
     def _joins(self):

@@ -1,5 +1,6 @@
 """`Searcher`: a model and search options, compiled where the backend compiles."""
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -11,6 +12,7 @@ from kformer.decoding.repetition import NO_TOKEN
 from kformer.decoding.row_constraints import RowConstraints, is_empty
 from kformer.decoding.run_search import SearchResult, check_rows, decoder_for, search
 from kformer.utils import backend
+from kformer.utils.recent import Recent
 
 # Where shapes are static, the first search has this many more steps than the source has tokens. Few
 # translations need more.
@@ -38,7 +40,8 @@ def check_options(model, options):
             )
     # Beyond its table a learned position has no vector: the backends would fail with an obscure
     # error, or go on with NaN.
-    learned = model.get_config()["position_encoding"] == "learned"
+    models = getattr(model, "models", [model])
+    learned = any(each.config.position_encoding == "learned" for each in models)
     if learned and options.max_length >= model.max_length:
         raise ValueError(
             f"The model has {model.max_length} learned positions, which hold the start token and "
@@ -74,7 +77,7 @@ class Searcher:
 
     Raises:
         ValueError: the options do not suit the model, see `check_options`, or the rows, see
-            `search`.
+            `search`; or those of a call have another `compiled_part`.
 
     Example:
         ```python
@@ -90,7 +93,7 @@ class Searcher:
     def __init__(self, model, options, fast_ops=None, joins=None):
         check_options(model, options)
         self.model = model
-        self.options = options
+        self.options, self._part = options, options.compiled_part
         self._fast_ops = fast_ops
         self.joins = joins
         # One compiled function for each kind of constraints of rows.
@@ -133,7 +136,7 @@ class Searcher:
         )
 
     def __call__(self, source_ids, row_numbers=None, options=None, limits=None, rows=None):
-        options = self.options if options is None else options
+        options = self.options if options is None else self._checked(options)
         source_ids = np.asarray(source_ids, dtype="int32")
         if row_numbers is None:
             row_numbers = np.arange(len(source_ids))
@@ -180,6 +183,18 @@ class Searcher:
             part[left] = theirs
         return result
 
+    def _checked(self, options):
+        """The options of a call, which must suit what is compiled."""
+        check_options(self.model, options)
+        part, names = options.compiled_part, [each.name for each in dataclasses.fields(options)]
+        if part != self._part:
+            changed = [name for name in names if getattr(part, name) != getattr(self._part, name)]
+            raise ValueError(
+                f"A call cannot change {', '.join(changed)}, which a search is compiled for: make "
+                "a Searcher with these options."
+            )
+        return options
+
     def _search_padded(self, source_ids, limits, row_numbers, rows, seed, steps):
         """A search with the number of rows padded to a power of two.
 
@@ -196,6 +211,27 @@ class Searcher:
         )
         result, is_done = self._run(source_ids, limits, row_numbers, seed, rows, steps=steps)
         return SearchResult(*(part[:count] for part in result)), is_done[:count]
+
+
+class Searchers:
+    """The searchers of a model for the options that were searched with last.
+
+    Args:
+        model, fast_ops: as for `Searcher`.
+
+    Call arguments:
+        options: `SearchOptions`.
+
+    Returns:
+        The `Searcher` of the options' `compiled_part`.
+    """
+
+    def __init__(self, model, fast_ops=None):
+        self._model, self._fast_ops, self._kept = model, fast_ops, Recent()
+
+    def __call__(self, options):
+        part = options.compiled_part
+        return self._kept.get_or_make(part, lambda: Searcher(self._model, part, self._fast_ops))
 
 
 def _padded_sizes(part):

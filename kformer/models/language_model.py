@@ -105,7 +105,7 @@ class TransformerDecoder(SequenceModel):
         self.dtype_policy = policy
         is_learned = config.position_encoding == "learned"
         self._last_position = config.max_length - 1 if is_learned else 2**31 - 1
-        self._searchers = {}
+        self._searchers = None  # Made when they are first needed.
 
     def call(self, inputs, training=None, mask=None):
         if not isinstance(inputs, dict) or "token_ids" not in inputs:
@@ -177,17 +177,16 @@ class TransformerDecoder(SequenceModel):
         ```
         """
         # Not at the top of the module: kformer.decoding imports kformer.models.
-        from kformer.decoding import Searcher
+        from kformer.decoding.searcher import Searchers
 
         check_whole("max_new_tokens", max_new_tokens)
         settings = self.continuation_options(min(max_new_tokens, self.max_length - 1), options)
         prompts = self._checked_prompts(prompts, settings)
         limits = self.continuation_limits(np.array([len(row) for row in prompts]), settings)
-        key = settings.compiled_part
-        if key not in self._searchers:
-            self._searchers[key] = Searcher(self, settings)
+        if self._searchers is None:
+            self._searchers = Searchers(self)
         ids = self._padded([[self.start_id, *prompt] for prompt in prompts])
-        ids = self._searchers[key](ids, options=settings, limits=limits).ids
+        ids = self._searchers(settings)(ids, options=settings, limits=limits).ids
         found = [[_until_end(row, self.end_id, self.pad_id) for row in rows] for rows in ids]
         return [rows[0] for rows in found] if settings.n_best == 1 else found
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from kformer.decoding.fast.ops import HIGHEST, HIGHEST_OF_7_BITS, PROBE_LENGTH
 from kformer.decoding.fast.ops_torch import TorchOps
 from kformer.decoding.fast.smoothing import SmoothedOps
+from kformer.utils.recent import Recent
 
 
 class StoredTorchOps(TorchOps):
@@ -16,7 +17,8 @@ class StoredTorchOps(TorchOps):
 
     def __init__(self):
         super().__init__()
-        self._stored = {}  # by variable, or shortlist of a variable
+        self._stored = {}  # by variable
+        self._shortlists = Recent()  # the same of each shortlist
 
     @abc.abstractmethod
     def convert(self, matrix):
@@ -41,8 +43,11 @@ class StoredTorchOps(TorchOps):
             table = variable.value if is_table else self._rows_times(variable.value, factors).T
             return table if tokens is None else table[tokens]
 
-        key = is_table if tokens is None else tokens.tobytes()
-        return self._store((id(variable), key), lambda: self.convert(matrix().contiguous()))
+        stored = self._stored
+        if tokens is not None:
+            stored = self._shortlists.get_or_make(tokens.tobytes(), dict)
+        key = (id(variable), is_table)
+        return self._store(key, lambda: self.convert(matrix().contiguous()), stored)
 
     def _rows_times(self, matrix, factors):
         return matrix if factors is None else matrix * self._tensor(factors)[:, None]
@@ -50,11 +55,12 @@ class StoredTorchOps(TorchOps):
     def _tensor(self, factors):
         return self._torch.from_numpy(factors)
 
-    def _store(self, key, make):
-        if key not in self._stored:
+    def _store(self, key, make, stored=None):
+        stored = self._stored if stored is None else stored
+        if key not in stored:
             with self._torch.no_grad():
-                self._stored[key] = make()
-        return self._stored[key]
+                stored[key] = make()
+        return stored[key]
 
 
 class Bfloat16TorchOps(StoredTorchOps):
