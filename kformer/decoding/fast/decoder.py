@@ -60,22 +60,39 @@ def ops_in(model, dtype):
 
     Raises:
         ValueError: the dtype is unknown, or the model does not run by `FastDecoder`.
-        RuntimeError: this build of TensorFlow has no int8 products.
+        RuntimeError: this build of TensorFlow or PyTorch has no int8 products, or PyTorch has the
+            weights on another device than the CPU.
     """
     if dtype is None:
         return None
     check_choice("The dtype of a translation", dtype, DTYPES)
     if dtype == "float32":
         return None
-    for each in getattr(model, "models", [model]):
+    models = getattr(model, "models", [model])
+    for each in models:
         reason = why_not_fast(each)
         if reason is not None:
             raise ValueError(
                 f"The model cannot translate in {dtype}: {reason}. Translate without a dtype."
             )
-    if dtype == "int8" and keras.backend.backend() == "tensorflow" and not has_int8_products():
-        raise RuntimeError(NO_INT8_PRODUCTS + " translate with the dtype float32 or bfloat16.")
+    missing = _why_no_int8(models) if dtype == "int8" else None
+    if missing is not None:
+        raise RuntimeError(missing + " translate with the dtype float32 or bfloat16.")
     return backend_ops(dtype)
+
+
+def _why_no_int8(models):
+    """Why there are no int8 products, in words that end in a colon, or `None`."""
+    if keras.backend.backend() == "tensorflow":
+        return None if has_int8_products() else NO_INT8_PRODUCTS
+    devices = {weight.value.device.type for model in models for weight in model.weights} - {"cpu"}
+    if devices:
+        return f"PyTorch's int8 products are for the CPU, but weights are on {min(devices)}:"
+    try:
+        backend_ops("int8")  # It computes a product.
+    except (AttributeError, RuntimeError):
+        return "This build of PyTorch has no int8 products, which its builds with oneDNN have:"
+    return None
 
 
 class FastDecoder(Decoder):

@@ -11,8 +11,9 @@ import pytest
 from keras import ops
 
 import kformer
-from kformer.decoding.fast.decoder import FastNetwork, backend_ops
+from kformer.decoding.fast.decoder import FastNetwork, backend_ops, ops_in
 from kformer.decoding.fast.ops_stored import stored_ops
+from kformer.decoding.fast.ops_torch_stored import Int8TorchOps
 from kformer.translation import padded
 from tests.export.saved_model.test_export import FROZEN_RUN
 
@@ -44,6 +45,35 @@ if keras.backend.backend() == "tensorflow":
     products = tf.function(products)
 print(json.dumps([ops.convert_to_numpy(y).tolist() for y in products(x)]))
 """
+
+
+torch_alone = pytest.mark.skipif(keras.backend.backend() != "torch", reason="PyTorch alone")
+
+
+@torch_alone
+def test_where_pytorch_has_no_int8_products(monkeypatch):
+    sizes = {"hidden_dim": 8, "intermediate_dim": 8, "num_heads": 2}
+    model = kformer.Transformer(11, num_encoder_layers=1, num_decoder_layers=1, **sizes)
+    assert ops_in(model, "int8") is not None
+    with keras.device("meta"):
+        elsewhere = kformer.Transformer.from_config(model.get_config())
+    with pytest.raises(RuntimeError, match="weights are on meta: translate with the dtype float32"):
+        ops_in(elsewhere, "int8")
+
+    def missing(self, matrix):
+        raise AttributeError("'_OpNamespace' 'onednn' object has no attribute 'qlinear_prepack'")
+
+    monkeypatch.setattr(Int8TorchOps, "convert", missing)
+    with pytest.raises(RuntimeError, match="build of PyTorch has no int8 products.* float32"):
+        ops_in(model, "int8")
+
+
+@torch_alone
+def test_only_the_last_shortlists_are_kept(inputs):
+    fast, table = backend_ops("bfloat16"), keras.Variable(inputs[1]["table"])
+    for first in range(30):
+        fast.bind_projection(table, True, np.arange(first, 35, dtype="int32"))
+    assert len(fast._shortlists) == fast._shortlists.most < 30
 
 
 def quantize(x, highest):
