@@ -117,14 +117,14 @@ def test_a_trained_model_goes_on_where_it_was(
 
 @pytest.mark.parametrize("given", ["globally", "as an option", "to a copy"])
 def test_the_loss_of_mixed_float16_is_scaled_and_its_scale_is_saved(
-    tiny_transformer, random_batch, tmp_path, given
+    tiny_transformer, random_batch, tmp_path, quick_compile, given
 ):
     """Wherever the precision comes from, and whatever the global one is later."""
     keras.config.set_dtype_policy("mixed_float16" if given == "globally" else "float32")
     model = tiny_transformer(**({"dtype": "mixed_float16"} if given == "as an option" else {}))
     model = model.with_precision("mixed_float16") if given == "to a copy" else model
     batch = random_batch()
-    model.compile(keras.optimizers.Adam(0.01), MaskedCrossentropy())
+    model.compile(keras.optimizers.Adam(0.01), MaskedCrossentropy(), **quick_compile)
     model.train_on_batch(batch, batch["target_ids"])
     assert type(model.optimizer) is keras.optimizers.LossScaleOptimizer
     save_checkpoint(tmp_path, model, TrainingState(1))
@@ -137,7 +137,7 @@ def test_the_loss_of_mixed_float16_is_scaled_and_its_scale_is_saved(
     assert not isinstance(other.optimizer, keras.optimizers.LossScaleOptimizer)
 
 
-def test_other_models_scale_the_loss_of_mixed_float16(tmp_path, rng):
+def test_other_models_scale_the_loss_of_mixed_float16(tmp_path, rng, quick_compile):
     sizes = {"hidden_dim": 8, "intermediate_dim": 16, "num_heads": 2, "dtype": "mixed_float16"}
     forecaster = kformer.Forecaster(1, num_encoder_layers=1, num_decoder_layers=1, **sizes)
     series = rng.normal(size=(2, 9, 1)).astype("float32")
@@ -147,7 +147,7 @@ def test_other_models_scale_the_loss_of_mixed_float16(tmp_path, rng):
         (forecaster, forecaster.teacher_forcing(series[:, :5], series[:, 5:]), series[:, 5:]),
         (pairs, {"source_ids": ids, "target_ids": ids}, np.zeros((2, 2, 8))),
     ):
-        model.compile(keras.optimizers.Adam(0.01), "mean_squared_error")
+        model.compile(keras.optimizers.Adam(0.01), "mean_squared_error", **quick_compile)
         assert type(model.optimizer) is keras.optimizers.LossScaleOptimizer
         model.train_on_batch(inputs, labels)
         model.save(tmp_path / "model.keras")
@@ -159,11 +159,13 @@ def test_other_models_scale_the_loss_of_mixed_float16(tmp_path, rng):
 
 @pytest.mark.parametrize("scaled", [False, True])
 def test_older_files_of_mixed_float16_go_on_as_they_were_trained(
-    tiny_transformer, random_batch, tmp_path, monkeypatch, scaled
+    tiny_transformer, random_batch, tmp_path, monkeypatch, quick_compile, scaled
 ):
     """They do not say whether the loss was scaled, which the global policy decided."""
     model, batch = tiny_transformer(dtype="mixed_float16"), random_batch()
-    model.compile(keras.optimizers.Adam(0.01), MaskedCrossentropy(), auto_scale_loss=scaled)
+    model.compile(
+        keras.optimizers.Adam(0.01), MaskedCrossentropy(), auto_scale_loss=scaled, **quick_compile
+    )
     model.train_on_batch(batch, batch["target_ids"])
     of_now = type(model).get_compile_config
 
