@@ -5,11 +5,10 @@ import functools
 import pathlib
 from collections.abc import Sequence
 
-from kformer.decoding import SearchOptions
+from kformer.decoding import Searcher, SearchOptions
 from kformer.decoding.batching import batches_by_length
 from kformer.decoding.fast.decoder import ops_in
 from kformer.decoding.options import read_options
-from kformer.decoding.searcher import Searchers
 from kformer.documents.translating import DocumentMethods
 from kformer.models import Ensemble
 from kformer.saving import load_run, save_run
@@ -24,6 +23,7 @@ from kformer.translating.given import GivenTranslations
 from kformer.translating.minimum_risk import least_risk_translations
 from kformer.translation import Hypothesis, Translation, hypotheses_of, padded
 from kformer.utils.checks import check_texts, check_whole
+from kformer.utils.recent import Recent
 from kformer.utils.types import Path, Progress, Texts
 
 
@@ -93,8 +93,7 @@ class Translator(GivenTranslations, DocumentMethods):
         self.config = dict(config or {})
         self.dtype = dtype
         self._fast_ops = ops_in(model, dtype)
-        # A search is compiled once for all options of one `compiled_part`.
-        self._searcher, self._compiled = Searchers(model, self._fast_ops), {}
+        self._searchers, self._compiled = Recent(), {}
         # Compiled when they are first needed.
         self._scorer = self._next = None
 
@@ -392,6 +391,11 @@ class Translator(GivenTranslations, DocumentMethods):
                 "kformer.decoding.SearchOptions lists them."
             )
         return dataclasses.replace(self.options, **changes) if changes else self.options
+
+    def _searcher(self, options):
+        """The `Searcher` of some options, compiled once for all options of one `compiled_part`."""
+        part = options.compiled_part
+        return self._searchers.get_or_make(part, lambda: Searcher(self.model, part, self._fast_ops))
 
     @functools.cached_property
     def _joins(self):

@@ -221,6 +221,14 @@ def test_rounded_matrices(translator, dtype, backend):
     assert [rounded(text) for text in texts[:3]] == [result.text for result in found[:3]]
 
 
+@pytest.mark.any_backend
+def test_only_the_searches_of_the_last_options_are_kept(translator):
+    own = kformer.Translator(translator.model, translator.tokenizer)
+    for way in range(10):
+        own(["7:30 p.m."], beam_size=1, length_penalty=way / 10, max_length=2)
+    assert len(own._searchers) == 8
+
+
 def test_unknown_dtypes(translator):
     with pytest.raises(ValueError, match="must be one of float32, bfloat16, int8, but 'int4'"):
         kformer.Translator(translator.model, translator.tokenizer, dtype="int4")

@@ -12,7 +12,6 @@ from kformer.decoding.repetition import NO_TOKEN
 from kformer.decoding.row_constraints import RowConstraints, is_empty
 from kformer.decoding.run_search import SearchResult, check_rows, decoder_for, search
 from kformer.utils import backend
-from kformer.utils.recent import Recent
 
 # Where shapes are static, the first search has this many more steps than the source has tokens. Few
 # translations need more.
@@ -211,27 +210,6 @@ class Searcher:
         )
         result, is_done = self._run(source_ids, limits, row_numbers, seed, rows, steps=steps)
         return SearchResult(*(part[:count] for part in result)), is_done[:count]
-
-
-class Searchers:
-    """The searchers of a model for the options that were searched with last.
-
-    Args:
-        model, fast_ops: as for `Searcher`.
-
-    Call arguments:
-        options: `SearchOptions`.
-
-    Returns:
-        The `Searcher` of the options' `compiled_part`.
-    """
-
-    def __init__(self, model, fast_ops=None):
-        self._model, self._fast_ops, self._kept = model, fast_ops, Recent()
-
-    def __call__(self, options):
-        part = options.compiled_part
-        return self._kept.get_or_make(part, lambda: Searcher(self._model, part, self._fast_ops))
 
 
 def _padded_sizes(part):

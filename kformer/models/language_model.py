@@ -17,6 +17,7 @@ from kformer.models.output import TokenOutput
 from kformer.models.sequence_model import SequenceModel
 from kformer.models.stacks import DecoderStack, token_embedding
 from kformer.utils.checks import check_whole
+from kformer.utils.recent import Recent
 
 
 class PromptCache(NamedTuple):
@@ -105,7 +106,7 @@ class TransformerDecoder(SequenceModel):
         self.dtype_policy = policy
         is_learned = config.position_encoding == "learned"
         self._last_position = config.max_length - 1 if is_learned else 2**31 - 1
-        self._searchers = None  # Made when they are first needed.
+        self._searchers = Recent()
 
     def call(self, inputs, training=None, mask=None):
         if not isinstance(inputs, dict) or "token_ids" not in inputs:
@@ -177,16 +178,16 @@ class TransformerDecoder(SequenceModel):
         ```
         """
         # Not at the top of the module: kformer.decoding imports kformer.models.
-        from kformer.decoding.searcher import Searchers
+        from kformer.decoding import Searcher
 
         check_whole("max_new_tokens", max_new_tokens)
         settings = self.continuation_options(min(max_new_tokens, self.max_length - 1), options)
         prompts = self._checked_prompts(prompts, settings)
         limits = self.continuation_limits(np.array([len(row) for row in prompts]), settings)
-        if self._searchers is None:
-            self._searchers = Searchers(self)
+        part = settings.compiled_part
+        searcher = self._searchers.get_or_make(part, lambda: Searcher(self, part))
         ids = self._padded([[self.start_id, *prompt] for prompt in prompts])
-        ids = self._searchers(settings)(ids, options=settings, limits=limits).ids
+        ids = searcher(ids, options=settings, limits=limits).ids
         found = [[_until_end(row, self.end_id, self.pad_id) for row in rows] for rows in ids]
         return [rows[0] for rows in found] if settings.n_best == 1 else found
 

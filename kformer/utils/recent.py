@@ -1,16 +1,19 @@
-"""A dictionary of what was used last."""
+"""What was used last, of values that take long to make."""
 
 import collections
 import contextlib
 
 
-class Recent(collections.OrderedDict):
-    """A dictionary that keeps the last few values that `get_or_make` returned.
-
-    For values that take long to make, and whose keys come from a caller who may have many.
-    """
+class Recent:
+    """Keeps the last few values that were used, whose keys come from a caller who may have many."""
 
     most = 8
+
+    def __init__(self):
+        self._values = collections.OrderedDict()
+
+    def __len__(self):
+        return len(self._values)
 
     def get_or_make(self, key, make):
         """Returns the value of a key, and forgets the value that was not used for longest.
@@ -22,12 +25,12 @@ class Recent(collections.OrderedDict):
         Returns:
             The value.
         """
-        value = self.get(key)
+        value = self._values.get(key)
         if value is None:
             value = make()
-        self[key] = value
+        self._values[key] = value
         with contextlib.suppress(KeyError):  # Another thread may have removed it.
-            self.move_to_end(key)
-        while len(self) > self.most:
-            self.popitem(last=False)
+            self._values.move_to_end(key)
+        while len(self._values) > self.most:
+            self._values.popitem(last=False)
         return value

@@ -1,9 +1,7 @@
 """Searches with a real Transformer: cache, compiled searchers, scores."""
 
 import dataclasses
-import gc
 import importlib
-import weakref
 from typing import Any, NamedTuple
 
 import keras
@@ -24,7 +22,6 @@ from kformer.decoding import (
 )
 from kformer.decoding.constraints import best_tokens
 from kformer.decoding.decoders import reorder
-from kformer.decoding.searcher import Searchers
 from kformer.utils import backend
 from tests.decoding.small_models import (
     BEAM,
@@ -463,19 +460,6 @@ def test_a_call_cannot_change_what_is_compiled(searcher, source_ids):
     with pytest.raises(ValueError, match="cannot change beam_size, length_penalty, which a search"):
         searcher(source_ids, options=other)
     searcher(source_ids, options=dataclasses.replace(BEAM, seed=4, length_offset=1))
-
-
-def test_only_the_searchers_of_the_last_options_are_kept(model):
-    searchers = Searchers(model)
-    options = [dataclasses.replace(BEAM, length_penalty=0.1 * i) for i in range(30)]
-    first = weakref.ref(searchers(options[0]))
-    for each in options[1:]:
-        searchers(each)
-        often = searchers(options[1])
-    gc.collect()
-    assert first() is None and searchers(options[1]) is often
-    # Limits and the seed are those of a call.
-    assert searchers(dataclasses.replace(options[1], seed=3, length_offset=9)) is often
 
 
 @pytest.mark.parametrize("name", ["forbidden_ids", "prefix_ids"])

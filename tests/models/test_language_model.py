@@ -366,6 +366,15 @@ def test_a_graph_searches_an_empty_batch(language_model, beam_size):
     assert [found(np.full((rows, 3), 5, "int32")).shape[0] for rows in (2, 0)] == [2, 0]
 
 
+@pytest.mark.any_backend
+def test_only_the_searches_of_the_last_options_are_kept(language_model):
+    model, ways = language_model(), [0.5 + 0.1 * i for i in range(10)]
+    options = {"max_new_tokens": 2, "sampling": True}
+    found = [model.generate([[5]], temperature=way, **options) for way in ways]
+    assert len(model._searchers) == 8
+    assert [model.generate([[5]], temperature=way, **options) for way in ways] == found
+
+
 @pytest.mark.parametrize("kind", OPTIONS)
 def test_prompts_that_are_all_empty(language_model, kind):
     model = language_model(**OPTIONS[kind])
