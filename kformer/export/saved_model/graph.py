@@ -48,7 +48,8 @@ def cut_texts(texts, bound, from_end=False):
     first = tf.where(was_cut, first, 0)
     around = tf.strings.substr(texts, first, tf.fill(tf.shape(texts), 4))
     around = tf.strings.substr(tf.strings.join([around, "\0\0\0\0"]), 0, 4)
-    values = tf.reshape(tf.io.decode_raw(around, tf.uint8), [-1, 4])  # [B, 4], also for B = 0
+    values = tf.io.decode_raw(around, tf.uint8)  # [B, 4], but [0, 0] for no text
+    values = tf.reshape(values, tf.concat([tf.shape(texts), [4]], axis=0))
     begins = tf.cast((values < 0x80) | (values >= 0xC0), tf.int32)
     steps = tf.argmax(begins if from_end else begins[:, ::-1], axis=1, output_type=tf.int32)
     starts = tf.where(was_cut, first + steps, 0) if from_end else tf.zeros_like(lengths)
