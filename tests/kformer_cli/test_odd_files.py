@@ -21,7 +21,12 @@ def begin(*arguments, **options):
     """A command in a process of its own, whose standard input is a pipe that stays open."""
     command = [sys.executable, "-m", "kformer_cli", *map(str, arguments)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, cwd=ROOT, **{**pipes, **options})
+    # A shell may have started the tests in the background, where it lets SIGINT be ignored.
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(command, cwd=ROOT, **{**pipes, **options})
+    finally:
+        signal.signal(signal.SIGINT, former)
 
 
 def test_ctrl_c_ends_a_translation_whose_pipe_is_open():

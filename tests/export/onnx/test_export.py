@@ -1,5 +1,6 @@
 """The ONNX graphs compute what the model computes, from every backend."""
 
+import copy
 import json
 import pathlib
 import re
@@ -97,8 +98,11 @@ def make_translator(tiny_transformer, tokenizer):
         }
         model = tiny_transformer(**{**size, "start_id": tokenizer.start_id, **overrides})
         offset = overrides.get("position_offset", 0)
+        own = copy.copy(tokenizer)
+        ids = {name: getattr(model, f"{name}_id") for name in ("pad", "start", "end")}
+        own.special_ids = {**tokenizer.special_ids, **ids}
         return kformer.Translator(
-            model, tokenizer, kformer.decoding.SearchOptions(max_length=15 - offset, beam_size=1)
+            model, own, kformer.decoding.SearchOptions(max_length=15 - offset, beam_size=1)
         )
 
     return make
