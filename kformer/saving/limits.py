@@ -139,12 +139,14 @@ def _stored_numbers(archive, member, path):
     sizes = []
 
     def visit(name, item):
+        is_own = True
         if isinstance(item, h5py.Group):
             # Each is in this file itself: a link may lead to another file of the machine.
             is_own = all(type(item.get(key, getlink=True)) is h5py.HardLink for key in item)
-        else:
+        elif isinstance(item, h5py.Dataset):
             is_own = not item.external and not item.is_virtual
-            sizes.append((math.prod(item.shape or ()), item.dtype.itemsize))
+            if item.dtype.itemsize:
+                sizes.append((math.prod(item.shape or ()), item.dtype.itemsize))
         if not is_own:
             raise ValueError(f"{path} has weights that are stored elsewhere: it is not loaded.")
 

@@ -39,8 +39,7 @@ def save_run(path, model, tokenizer, config=None):
     A reader finds the old run or the new one, never a mixture, also after the process was killed:
     the new parts are written to `RUN/.replacing/`, synced, and then moved one by one, and a reader
     takes a part from there as long as it exists, and reads all again if a part was replaced
-    meanwhile. The optimizer's state is not saved: a training is
-    resumed from `checkpoints/`.
+    meanwhile. The optimizer's state is not saved: a training is resumed from `checkpoints/`.
 
     Args:
         path: path of the run directory. It is made if it is missing.
@@ -219,8 +218,8 @@ def load_run(path):
 
 
 def _descriptions(path):
-    """What tells a run from another one, with other weights of the same form: the bytes of its
-    config and of its tokenizer's; `None` for what is missing.
+    """The bytes of a run's config and of its tokenizer's, which differ if another run took its
+    place; `None` for what is missing.
     """
     found = []
     for name in ("config.json", "tokenizer/tokenizer.json"):

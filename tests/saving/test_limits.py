@@ -248,6 +248,20 @@ def test_shapes_that_keras_takes():
         assert layer.add_weight(shape=()).shape == layer.add_weight().shape == ()
 
 
+def test_a_stored_type_holds_no_numbers(tmp_path):
+    """HDF5 may keep a type by a name, which is neither a group nor a dataset."""
+    shutil.copytree(FROZEN, run := tmp_path / "run")
+
+    def add_type(members):
+        file = io.BytesIO(members["model.weights.h5"])
+        with h5py.File(file, "r+") as weights:
+            weights["number"] = np.dtype("f4")
+        members["model.weights.h5"] = file.getvalue()
+
+    rewrite(run, add_type)
+    check_archive(run / "model.keras")
+
+
 def test_a_file_without_a_compile_configuration(tmp_path):
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2)])
     model.save(tmp_path / "model.keras")

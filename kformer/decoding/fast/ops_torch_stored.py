@@ -18,7 +18,7 @@ class StoredTorchOps(TorchOps):
     def __init__(self):
         super().__init__()
         self._stored = {}  # by variable
-        self._shortlists = Recent()  # the same of each shortlist
+        self._shortlists = Recent()  # by shortlist, then by variable
 
     @abc.abstractmethod
     def convert(self, matrix):
