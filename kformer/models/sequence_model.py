@@ -112,6 +112,14 @@ class SequenceModel(ProjectingModel):
             config["jit_compile"] = "auto"
         return config
 
+    def __setattr__(self, name, value):
+        if name == "_jax_state":
+            # Keras sets it in each step of JAX, and would look for layers among its arrays, which
+            # takes longer than a small model's step on a GPU.
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
     def __call__(self, inputs, *args, **kwargs):
         return super().__call__(checked_inputs(self, inputs, "[B, T]"), *args, **kwargs)
 

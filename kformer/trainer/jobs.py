@@ -1,7 +1,7 @@
 """Several trainings at once on one machine, each in a process of its own.
 
 A small model keeps few cores busy, so two trainings of one thread each are faster than two of two
-threads after each other.
+threads after each other. It does not fill a GPU either.
 """
 
 import concurrent.futures
@@ -18,13 +18,15 @@ import time
 import keras
 
 from kformer.trainer.result import TrainResult
-from kformer.training.machine import configuration, count_cores, has_gpu
+from kformer.training.machine import configuration, count_cores
 from kformer_cli.child_process import environment, sigterm_as_interruption
 from kformer_cli.declarations import THREAD_VARIABLES
 from kformer_cli.option_names import named, on_command_line
 
 # How the last line of a process begins: with what its training returned, or with why it failed.
 RESULT, ERROR = "result: ", "error: "
+# JAX and TensorFlow take most of a GPU's memory at their start, unless these say otherwise.
+_SHARED_GPU = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 # How the lines of a training's progress begin, and the seconds between two of the first kind.
 _STEPS = "step "
 PROGRESS = (_STEPS, "epoch ")
@@ -57,11 +59,6 @@ def check_jobs(jobs, is_effort, others):
                 f"{named('jobs')} trains several models at once, and {named(name)} one model on "
                 "several devices: leave one of them out."
             )
-    if has_gpu():
-        raise ValueError(
-            f"{named('jobs')}={jobs} shares the cores of a CPU, but this training is on a GPU: "
-            f"leave {named('jobs')} out."
-        )
 
 
 class Jobs:
@@ -76,6 +73,9 @@ class Jobs:
         self._lock, self._own = threading.Lock(), threading.local()
         self._running, self._is_stopped = set(), False
         self._is_command = on_command_line()  # Now, since the threads of `make` do not know.
+        if jobs > 1:
+            for name, value in _SHARED_GPU.items():
+                os.environ.setdefault(name, value)
 
     def make(self, parts):
         """Makes parts. Each training has an equal share of the cores.

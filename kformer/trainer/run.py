@@ -108,8 +108,9 @@ def train_run(
             first host writes `output`, which all must see.
         host_index: int or `None`, default `None`. The number of this host among `hosts`, from 0;
             `None` with "auto".
-        jobs: int, default 1. The trainings of an effort of 2 or 3 that run at once on a CPU, each
-            in a process of its own with an equal share of the cores.
+        jobs: int, default 1. The trainings of an effort of 2 or 3 that run at once, each in a
+            process of its own with an equal share of the cores, and on the same GPU if there is
+            one.
         report: function or `None`, default `None`. Takes each sentence about the set-up; `None`
             prints them on standard error.
         show_progress: bool, default True. Whether to show steps, rate and time left on standard

@@ -161,6 +161,14 @@ class _Batches(keras.utils.PyDataset):
         return reversal_task(rows=2)
 
 
+def test_keras_does_not_look_for_layers_in_the_state_of_a_jax_step(tiny_transformer):
+    model, state = tiny_transformer(), {"trainable_variables": [np.zeros(2)]}
+    model._jax_state = state
+    assert model._jax_state is state  # Keras would have made a copy of it, list by list.
+    model.others = others = [keras.layers.Dense(2)]
+    assert model.others is not others  # As ever.
+
+
 def test_an_ordered_dataset_is_read_in_its_order(tiny_transformer, quick_compile):
     model = tiny_transformer(num_encoder_layers=1, num_decoder_layers=1)
     model.compile("sgd", MaskedCrossentropy(), **quick_compile)

@@ -1,5 +1,6 @@
 """Several trainings at once: `train_run` with an effort and jobs."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -169,7 +170,7 @@ def test_on_the_command_line_a_process_names_options_as_the_command_does(tmp_pat
 
 
 @pytest.mark.any_backend
-def test_jobs_that_cannot_be(tmp_path, monkeypatch):
+def test_jobs_that_cannot_be(tmp_path):
     run, texts = tmp_path / "run", {"train_source": "a", "train_target": "b"}
     for options, words in (
         ({"jobs": 2}, "^jobs=2 is for the parts of effort 2 or 3"),
@@ -179,7 +180,17 @@ def test_jobs_that_cannot_be(tmp_path, monkeypatch):
     ):
         with pytest.raises(ValueError, match=words):
             train_run(run, **texts, **options)
-    monkeypatch.setattr(jobs, "has_gpu", lambda: True)
-    with pytest.raises(ValueError, match="^jobs=2 shares the cores of a CPU, but this training is"):
-        check_jobs(2, True, {})
     assert not run.exists()
+
+
+@pytest.mark.any_backend
+def test_jobs_leave_each_other_room_on_a_gpu(monkeypatch):
+    preallocate, grow = "XLA_PYTHON_CLIENT_PREALLOCATE", "TF_FORCE_GPU_ALLOW_GROWTH"
+    for name in (preallocate, grow):
+        monkeypatch.setenv(name, "")  # So that it is taken back in the end.
+        monkeypatch.delenv(name)
+    Jobs(1)
+    assert preallocate not in os.environ
+    monkeypatch.setenv(grow, "false")  # The user's own wish stays.
+    Jobs(2)
+    assert (os.environ[preallocate], os.environ[grow]) == ("false", "false")

@@ -8,12 +8,15 @@ import time
 import keras
 import numpy as np
 
+from kformer.data.batching import multiple_of
 from kformer.training.callbacks.step_counter import StepCounter
 from kformer.training.metrics import LatestValue
+from kformer.training.schedules import WarmupInverseSqrt
 from kformer.utils import files
 
 # Values that a model reports of each batch only for the history.
 _NO_METRICS = ("batch_loss", "batch_tokens")
+_STEPS_AT_ONCE = 128
 
 
 class StepHistory(StepCounter):
@@ -98,7 +101,7 @@ class StepHistory(StepCounter):
 
     def on_epoch_begin(self, epoch, logs=None):
         super().on_epoch_begin(epoch, logs)
-        self._learning_rate = learning_rate_function(self.model.optimizer)
+        self._learning_rates = learning_rate_function(self.model.optimizer)
         self._clock = time.perf_counter()
 
     def on_train_batch_end(self, batch, logs=None):
@@ -160,8 +163,9 @@ class StepHistory(StepCounter):
         if not rows:
             return
         with files.naming_full_disk(self.path), open(self.path, "ab") as file:
-            for row in rows:
-                row["learning_rate"] = self._learning_rate(row["step"] - 1)
+            rates = self._learning_rates([row["step"] - 1 for row in rows])
+            for row, rate in zip(rows, rates, strict=True):
+                row["learning_rate"] = rate
                 file.write(_csv_line([row.get(column, "") for column in self._columns]))
         files.sync_to_disk(self.path)
 
@@ -239,10 +243,20 @@ def _read_rows(path):
 
 
 def learning_rate_function(optimizer):
-    """A function that maps the number of updates so far to the next learning rate, as text."""
+    """A function that maps numbers of updates so far to the next learning rates, as texts."""
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     rate = optimizer.get_config()["learning_rate"]
-    if isinstance(rate, dict):
-        schedule = keras.optimizers.schedules.deserialize(rate)
-        return lambda step: _shortest(keras.ops.convert_to_numpy(schedule(step)))
-    return lambda step: _shortest(rate)
+    if not isinstance(rate, dict):
+        return lambda steps: [_shortest(rate)] * len(steps)
+    schedule = keras.optimizers.schedules.deserialize(rate)
+
+    def rates(steps):
+        if isinstance(schedule, WarmupInverseSqrt):
+            # A call for each step would take milliseconds. Few lengths: JAX compiles for each.
+            padded = np.resize(steps, multiple_of(_STEPS_AT_ONCE, len(steps)))
+            values = keras.ops.convert_to_numpy(schedule(padded))[: len(steps)]
+        else:  # It may take one step alone.
+            values = [keras.ops.convert_to_numpy(schedule(step)) for step in steps]
+        return [_shortest(value) for value in values]
+
+    return rates

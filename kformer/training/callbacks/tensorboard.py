@@ -91,7 +91,7 @@ class TensorBoardLog(StepCounter):
 
     def on_epoch_begin(self, epoch, logs=None):
         super().on_epoch_begin(epoch, logs)
-        self._learning_rate = learning_rate_function(self.model.optimizer)
+        self._learning_rates = learning_rate_function(self.model.optimizer)
         self._restart_clock()  # The time for a validation does not count.
 
     def on_train_batch_end(self, batch, logs=None):
@@ -107,7 +107,7 @@ class TensorBoardLog(StepCounter):
     def _write(self):
         values = {
             "loss": sum(self._losses) / len(self._losses),
-            "learning_rate": self._learning_rate(self.step - 1),
+            "learning_rate": self._learning_rates([self.step - 1])[0],
         }
         if self._tokens:
             values["tokens_per_second"] = self._tokens / (time.perf_counter() - self._start)

@@ -11,6 +11,7 @@ import pytest
 
 from kformer.saving import TrainingState, load_checkpoint
 from kformer.training import Checkpoint, MaskedCrossentropy, StepHistory, WarmupInverseSqrt
+from kformer.training.callbacks.history import learning_rate_function
 from tests.training.toy import ToyData, compiled_toy, train
 
 
@@ -52,6 +53,25 @@ def test_the_history_has_each_step_once_with_its_own_loss(run):
     rates = [float(schedule(step)) for step in range(21)]
     np.testing.assert_allclose([float(row["learning_rate"]) for row in rows], rates, rtol=1e-6)
     assert all(float(row["seconds"]) > 0 for row in rows)
+
+
+def test_a_schedule_is_asked_for_many_steps_at_once_unless_it_is_someone_elses(monkeypatch):
+    calls, call = [], WarmupInverseSqrt.__call__
+
+    def counted(self, step):
+        calls.append(step)
+        return call(self, step)
+
+    monkeypatch.setattr(WarmupInverseSqrt, "__call__", counted)
+    others = keras.optimizers.schedules.PiecewiseConstantDecay([3, 7], [1.0, 0.5, 0.1])
+    for schedule, expected in ((WarmupInverseSqrt(16, 20, 2.0), 2), (others, 0)):
+        rates = learning_rate_function(keras.optimizers.Adam(schedule))
+        calls.clear()
+        # A number of steps that fills a call and begins another, and one step.
+        several, one = rates(list(range(9, 139))), rates([5])
+        assert len(calls) == expected
+        singly = [float(schedule(step)) for step in (*range(9, 139), 5)]
+        np.testing.assert_allclose([float(rate) for rate in (*several, *one)], singly, 1e-6)
 
 
 def test_validation_stands_in_the_row_of_the_epochs_last_step(run):
