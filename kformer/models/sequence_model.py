@@ -115,7 +115,7 @@ class SequenceModel(ProjectingModel):
     def __setattr__(self, name, value):
         if name == "_jax_state":
             # Keras sets it in each step of JAX, and would look for layers among its arrays, which
-            # takes longer than a small model's step on a GPU.
+            # takes a millisecond or more.
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)

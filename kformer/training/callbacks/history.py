@@ -251,11 +251,11 @@ def learning_rate_function(optimizer):
     schedule = keras.optimizers.schedules.deserialize(rate)
 
     def rates(steps):
-        if isinstance(schedule, WarmupInverseSqrt):
+        if type(schedule) is WarmupInverseSqrt:
             # A call for each step would take milliseconds. Few lengths: JAX compiles for each.
             padded = np.resize(steps, multiple_of(_STEPS_AT_ONCE, len(steps)))
             values = keras.ops.convert_to_numpy(schedule(padded))[: len(steps)]
-        else:  # It may take one step alone.
+        else:  # One of the user, a subclass too, may take one step alone.
             values = [keras.ops.convert_to_numpy(schedule(step)) for step in steps]
         return [_shortest(value) for value in values]
 
