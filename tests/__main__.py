@@ -20,14 +20,16 @@ BACKENDS = ("tensorflow", "jax", "torch")
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 _ANY = "any"  # The process of the tests that need no particular backend.
 # The longest come first, so that no core waits long for the other at the end; for the same reason
-# those of TensorFlow and JAX are two processes each.
+# those of TensorFlow and JAX are several processes each, and the last ones are short.
 _PROCESSES = (
     ("torch", ""),
     ("tensorflow", "1/2"),
     ("tensorflow", "2/2"),
     (_ANY, ""),
-    ("jax", "2/2"),
-    ("jax", "1/2"),
+    ("jax", "1/4"),
+    ("jax", "2/4"),
+    ("jax", "3/4"),
+    ("jax", "4/4"),
 )
 _NO_TESTS = 5  # pytest's exit code when all were deselected
 
