@@ -32,10 +32,10 @@ STEPS_OF_SPEED = 60
 
 def sizes_of(run):
     """The sizes and tokens per batch of a run of kformer."""
+    from benchmarks.quality_torch import settings_of
     from kformer.models import PRESETS
-    from kformer.saving import read_config
 
-    settings = read_config(run)["training"]
+    settings = settings_of(run)
     config = PRESETS[settings["preset"]].config
     return {
         "layers": config["num_encoder_layers"],

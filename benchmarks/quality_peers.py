@@ -48,6 +48,7 @@ from benchmarks import quality_joey  # noqa: E402
 from benchmarks.inference import cpu_name  # noqa: E402
 from benchmarks.multi30k import kformer, read, write  # noqa: E402
 from benchmarks.quality_joey import cpu_seconds  # noqa: E402
+from benchmarks.quality_torch import settings_of  # noqa: E402
 from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
 
 
@@ -125,11 +126,12 @@ def score_kformer(options, job, run):
     config = json.loads((run / "config.json").read_text(encoding="utf-8"))
     with open(run / "history.csv", encoding="utf-8", newline="") as file:
         history = [row for row in csv.DictReader(file) if row["val_nll"]]
-    settings = config["training"]
+    settings = settings_of(run)
     return {
         "rate": settings["learning_rate"],
         "dropout": settings["dropout"],
-        "epochs": len(history),
+        # Several trainings of one run read different texts.
+        "epochs": math.nan if "part" in config else len(history),
         "parameters": parameters_of(run),
         "nll": min(float(row["val_nll"]) for row in history),
         "penalty": config.get("search", {}).get("length_penalty", 0.6),
@@ -141,10 +143,9 @@ def score_kformer(options, job, run):
 def parameters_of(run):
     from kformer import Tokenizer
     from kformer.models import PRESETS
-    from kformer.saving import read_config
 
     size = Tokenizer.load(run / "tokenizer").vocabulary_size
-    return PRESETS[read_config(run)["training"]["preset"]].parameters_at(size)
+    return PRESETS[settings_of(run)["preset"]].parameters_at(size)
 
 
 def torch_result(options, job, name):

@@ -37,6 +37,14 @@ def rate_at(progress):
     return rising * max(0.0, min(1.0, (1 - progress) / COOLDOWN))
 
 
+def settings_of(run):
+    """The settings of a run's training; of `--effort 2` and above, of the student's."""
+    from kformer.saving import read_config
+
+    student = pathlib.Path(run) / "parts" / "student"
+    return read_config(student if student.exists() else run)["training"]
+
+
 def beam_search(model, source, beam_size, longest, start_id, end_id):
     """Finished hypotheses of each source.
 
@@ -107,11 +115,10 @@ class Peer:
         from kformer import Tokenizer
         from kformer.data import ParallelDataset
         from kformer.models import PRESETS
-        from kformer.saving import read_config
 
         torch.manual_seed(job["seed"])
         self.job, run = job, pathlib.Path(job["run"])
-        settings = read_config(run)["training"]
+        settings = settings_of(run)
         self.average = settings["ema"]
         self.tokenizer = Tokenizer.load(run / "tokenizer")
         sides = job["source"], job["target"]

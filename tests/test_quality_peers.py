@@ -1,6 +1,8 @@
 """The peer of benchmarks/quality_torch.py: its masks, its search, its rates; Joey NMT's log."""
 
+import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import types
@@ -10,7 +12,7 @@ import torch
 
 import kformer
 from benchmarks import quality_joey
-from benchmarks.quality_torch import Peer, average_of, beam_search, best_of, rate_at
+from benchmarks.quality_torch import Peer, average_of, beam_search, best_of, rate_at, settings_of
 from benchmarks.training_peers import torch_model
 
 PAD, START, END, VOCABULARY, LONGEST = 0, 2, 3, 13, 9
@@ -127,6 +129,16 @@ def test_the_average_is_of_the_latest_tenth():
     assert float(average[0]) == pytest.approx(0.1)
     update(average, [torch.ones(1)], 10_000)
     assert float(average[0]) == pytest.approx(0.1 + 0.9 * 0.01)
+
+
+def test_a_run_of_several_trainings_has_the_students_settings(tmp_path):
+    frozen = pathlib.Path(__file__).parent / "frozen_run"
+    run, student = tmp_path / "run", tmp_path / "run" / "parts" / "student"
+    for folder, preset in ((run, "small"), (student, "tiny")):
+        shutil.copytree(frozen, folder)
+        config = {"format_version": 1, "training": {"preset": preset}}
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        assert settings_of(run) == {"preset": preset}
 
 
 def test_joeys_log_tells_the_seconds_of_its_steps():
