@@ -2,8 +2,9 @@
 
 It has norms before the sub-layers, one table for both embeddings and the projection, sinusoidal
 positions, and the tokenizer, batches, sizes, label smoothing and clipping of a run of kformer. Adam
-(0.9, 0.98); the rate rises over the first fifth of the time, falls with the root of it, and to zero
-over the last quarter. What is validated and kept is the average of the weights, as kformer has it.
+(0.9, 0.98); the rate rises over the first fifth of the time, falls with its inverse square root,
+and to zero over the last quarter. What is validated and kept is the average of the weights, as
+kformer has it.
 """
 
 import copy

@@ -52,7 +52,7 @@ def join_chinese_lines(app, docname, source):
 
 
 def public_names(package):
-    """The names of a package's `__all__` that are no packages with a page of their own."""
+    """The names of a package's `__all__` that are not packages with a page of their own."""
     if package == "kformer":
         return [name for name in kformer.__all__ if not _is_module(getattr(kformer, name))]
     return list(getattr(kformer, package).__all__)

@@ -62,13 +62,13 @@ def open_translator(
         return load_run_translator(path, source_language, target_language, ensemble, dtype)
     if ensemble:
         raise ValueError(
-            f"{path} is no run directory, and only runs translate together: leave "
+            f"{path} is not a run directory, and only runs translate together: leave "
             f"{named('ensemble')} out, or give the run."
         )
     from kformer.export import SavedModelTranslator
 
     if devices is not None:
-        raise ValueError(f"{path} is no run directory, and only runs use several devices.")
+        raise ValueError(f"{path} is not a run directory, and only runs use several devices.")
     if dtype is not None:
         raise ValueError(
             f"The dtype of the SavedModel {path} is fixed: export the run again with "
@@ -190,7 +190,7 @@ def lines_of(path):
     """
     try:
         source = sys.stdin.fileno() if path is None else path
-    except io.UnsupportedOperation:  # It is no file of the system.
+    except io.UnsupportedOperation:  # It is not a file of the system.
         yield from sys.stdin.buffer
         return
     with open(source, "rb", closefd=path is not None) as file:
@@ -360,7 +360,7 @@ def _descriptor_of(path):
             return int(name)
         try:
             path = os.path.join(folder, os.readlink(os.path.join(folder, name)))
-        except OSError:  # It is no link.
+        except OSError:  # It is not a link.
             return None
     return None
 

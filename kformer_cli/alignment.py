@@ -58,7 +58,7 @@ def align(
     A line for each pair of sentences has the aligned words in Pharaoh's format, such as "0-0 1-2":
     the index of a source word and that of a target word, from 0. A word is what stands between
     spaces, or a Chinese or Japanese character. A run aligns by the attention that kformer calibrate
-    chose. Without a run the aligner learns from the text, of which it needs some thousand pairs.
+    chose. Without a run the aligner learns from the text, of which it needs a few thousand pairs.
 
     Examples: [bold]kformer align --source train.en --target train.de --output train.align[/bold]
 
@@ -119,7 +119,7 @@ def calibrate(
     as_json: Json = False,
     **options,
 ):
-    """Fit what a run says about its words: its confidence, and which attention aligns them.
+    """Calibrate a run: fit its confidence, and choose the attention that aligns words.
 
     The run keeps the temperature under which the given translations are most probable, and the
     layer and head of the attention whose alignments have the fewest errors. kformer translate

@@ -1,7 +1,7 @@
 """Drops the lines that TensorFlow's libraries print when they are imported.
 
 No setting of the process changes: TF_CPP_MIN_LOG_LEVEL would silence TensorFlow for good, also in a
-user's own program. While the import runs, standard error goes to a file; what is no banner is
+user's own program. While the import runs, standard error goes to a file; what is not a banner is
 printed afterwards.
 """
 

@@ -100,7 +100,7 @@ def check_sides(sides):
 
 
 def check_output(path):
-    """Checks that an output file can be made: its folder exists, and it is no folder.
+    """Checks that an output file can be made: its folder exists, and it is not a folder.
 
     Args:
         path: path, or `None`.

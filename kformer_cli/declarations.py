@@ -81,8 +81,7 @@ _GROUPS = {
         Option(
             "separate_vocabularies",
             bool,
-            "A tokenizer for each side, for languages that share no script, as English and "
-            "Chinese.",
+            "A tokenizer for each side, as languages that share no script may have.",
             unset="one for both sides",
         ),
         Option(
@@ -140,7 +139,7 @@ _GROUPS = {
         Option(
             "norm",
             str,
-            "Layer norms before each sub-layer (pre), which learns faster, or behind it (post), as "
+            "Layer norms before each sub-layer (pre), which learns faster, or after it (post), as "
             "in the paper.",
             unset="the preset's: post for the paper's presets, pre for the others",
             choices=NORMS,
@@ -202,7 +201,7 @@ _GROUPS = {
         Option(
             "dropout",
             float,
-            "Rate of dropout behind embeddings and sub-layers.",
+            "Rate of dropout after embeddings and sub-layers.",
             unset="0.3 up to 200,000 pairs, 0.2 up to 2,000,000, then 0.1, or 0.3 for big; with "
             "start_from its model's",
             **_RATE,
@@ -279,7 +278,7 @@ _GROUPS = {
         Option(
             "patience",
             int,
-            "Stop after so many validations without a better one; 0 for never.",
+            "Stop after N validations in a row without improvement; 0 for never.",
             unset="10, or those of 1,000 steps where an epoch has so few",
             least=0,
             note=" (0 for none)",
@@ -308,7 +307,7 @@ _GROUPS = {
             float,
             "Peak of the learning rate, at the end of the warm-up.",
             unset="0.64 / hidden size up to 256, above that the paper's; with start_from a tenth, "
-            "but for adapters",
+            "except adapters",
             above=0,
         ),
         Option(

@@ -34,9 +34,9 @@ DOCUMENTS = {
         option(
             "--language-pair",
             metavar="SOURCE-TARGET",
-            help="With --document, --split or --glossary: the languages, such as de-en. By the "
-            "first the ends of sentences are found, with the second an HTML page or a PO file is "
-            "marked. Default: the run's, else English, and no mark.",
+            help="With --document, --split or --glossary: the languages, such as de-en. The "
+            "first decides where sentences end; the second is written into an HTML page or a PO "
+            "file. Default: the run's, else English, and nothing is written.",
         ),
     ],
     "glossary": Annotated[

@@ -37,7 +37,7 @@ def prepare_environment(arguments):
         arguments: list of str, the command line.
 
     Raises:
-        UsageError: there is no such backend, it is not installed, or the threads are no number.
+        UsageError: there is no such backend, it is not installed, or the threads are not a number.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)

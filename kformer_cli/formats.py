@@ -47,7 +47,7 @@ _EXPORT = {
         bool,
         option(
             "--early-stopping",
-            help="Stop a beam sooner, at the risk of a better translation that is longer.",
+            help="Stop a beam search sooner; it may miss a better, longer translation.",
         ),
     ],
 }

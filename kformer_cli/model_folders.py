@@ -74,7 +74,7 @@ def check_published(path):
         )
     if not (path / "config.json").is_file():
         raise FileNotFoundError(
-            f"{path} has no config.json, so it is no folder of a published model."
+            f"{path} has no config.json, so it is not a folder of a published model."
         )
 
 
@@ -94,7 +94,7 @@ def check_run(path):
     if not path.is_dir():
         raise FileNotFoundError(f"There is no run directory {path}.")
     if not any((path / part / "config.json").is_file() for part in ("", ".replacing")):
-        raise FileNotFoundError(f"{path} is no run directory: it lacks config.json.")
+        raise FileNotFoundError(f"{path} is not a run directory: it lacks config.json.")
     return path
 
 

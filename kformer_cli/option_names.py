@@ -50,6 +50,6 @@ def in_python(text):
 def named(name):
     """What a message calls an option: `train_source` in Python, `--train-source` in a command.
 
-    A name that is no option stays as it is.
+    A name that is not an option stays as it is.
     """
     return FLAGS.get(name, name) if _on_command_line.get() else name

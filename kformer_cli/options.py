@@ -78,7 +78,7 @@ LengthPenalty = Annotated[
     option(
         "--length-penalty",
         help="Exponent of the length penalty; more favours longer translations, 0 is none. "
-        "Default: the run's, which its training chose; 0.6 without validation text.",
+        "Default: the run's, which its training chose; 0.6 without a validation set.",
     ),
 ]
 MaxLength = Annotated[
@@ -112,7 +112,7 @@ NoRepeatNgramSize = Annotated[
     int | None,
     option(
         "--no-repeat-ngram-size",
-        help="No sequence of so many tokens occurs twice in a translation; 0 for no limit. "
+        help="No sequence of N tokens occurs twice in a translation; 0 for no limit. "
         "Default: the model's, which is 0 after training.",
     ),
 ]
@@ -146,7 +146,7 @@ BatchSize = Annotated[
         "--batch-size",
         min=1,
         show_default=True,
-        help="Sentences translated at once: more is faster, up to the memory's end.",
+        help="Sentences translated at once: more is faster, until memory runs out.",
     ),
 ]
 

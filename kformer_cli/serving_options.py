@@ -18,8 +18,8 @@ _GROUPS = {
         Option(
             "host",
             str,
-            "Address to listen on. Others than this machine reach it only if it is theirs to "
-            "reach, such as 0.0.0.0.",
+            "Address to listen on. Other machines can reach the server only at an address such "
+            "as 0.0.0.0.",
             "127.0.0.1",
         ),
         Option("port", int, "Port of HTTP; 0 for any free one.", 8501, least=0, most=65_535),

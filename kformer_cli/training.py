@@ -218,7 +218,7 @@ def train(
 
     After an interruption, also by kill -9: [bold]kformer train --output runs/en-de --resume[/bold]
 
-    On two hosts, the same command on each but for the index: [bold]kformer train ... --hosts
+    On two hosts, the same command on each except for the index: [bold]kformer train ... --hosts
     node1,node2 --host-index 0[/bold]
     """
     settings = {name: options[name] for name in TRAINING}
@@ -338,7 +338,7 @@ def card(
     """Write a model card: data, training, scores, and the command that makes the run again.
 
     A run with its card can be uploaded as it is: [bold]hf upload NAME runs/en-de[/bold], the model
-    hub's own tool, whose `--exclude` leaves checkpoints and prepared text at home.
+    hub's own tool, whose `--exclude` leaves out checkpoints and prepared text.
 
     Example: [bold]kformer card runs/en-de --scores test.json --language en --language de[/bold]
     """

@@ -18,8 +18,8 @@ def trim(
         option(
             "--text",
             metavar="FILE",
-            help="Text whose pieces stay, one sentence per line. Give the option again for more, "
-            "as it takes both languages.",
+            help="Text whose pieces are kept, one sentence per line. Give the option again for "
+            "more: text of both languages is needed.",
         ),
     ],
     output: Annotated[
@@ -32,7 +32,7 @@ def trim(
     multilingual model: most of its weights are of languages that you may not need.
 
     The text is segmented as before, and the logits of the pieces that stay are what they were.
-    Special tokens, languages, bytes and single characters stay, but for letters of other scripts.
+    Special tokens, languages, bytes and single characters stay, except letters of other scripts.
 
     Example: [bold]kformer trim runs/nllb --text train.en --text train.de --output
     runs/nllb-en-de[/bold]

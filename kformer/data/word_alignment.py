@@ -24,7 +24,7 @@ def align_words(sources, targets, iterations=5):
 
     A model of either direction (IBM's second, with a diagonal instead of a table of positions) is
     fitted by EM, and finds a source word or none for each target word, and the other way round.
-    The two are combined by "grow-diag-final-and". It needs some thousand pairs, and 8 bytes of
+    The two are combined by "grow-diag-final-and". It needs a few thousand pairs, and 8 bytes of
     memory for each source word with each target word of its sentence.
 
     Args:

@@ -27,7 +27,7 @@ class SpecialTokens(NamedTuple):
     """The ids of the special tokens.
 
     Args:
-        pad_id: int, default 0. The padding behind the end token.
+        pad_id: int, default 0. The padding after the end token.
         start_id: int, default 2. What the decoder reads first.
         end_id: int, default 3. The last token of a hypothesis.
     """
@@ -169,7 +169,7 @@ class Constraints:
 
     def row_values(self, values, length, rows, progress, history, width=1):
         """Values to search in where sentences have constraints of their own: what is not allowed
-        has minus infinity, but for a forbidden end token, which a limit may need.
+        has minus infinity, except a forbidden end token, which a limit may need.
 
         Args:
             values: float32 tensor `[R, V]`. Log-probabilities, or logits where they are sampled.
@@ -221,7 +221,7 @@ class Constraints:
         return force_prefix(values, length, self.prefix)
 
     def best_continuations(self, logits, k, length):
-        """The k best allowed tokens of each row that are no end token, of `prepare`d logits.
+        """The k best allowed tokens of each row that are not an end token, of `prepare`d logits.
 
         Args:
             logits: float32 tensor `[R, V]`.

@@ -10,7 +10,7 @@ from keras import ops
 
 from kformer.utils.backend import pick, take
 
-# Stands where a row has no token: in front of a shorter prompt, and behind the newest token.
+# Stands where a row has no token: in front of a shorter prompt, and after the newest token.
 NO_TOKEN = -1
 
 

@@ -26,7 +26,7 @@ class RowConstraints(NamedTuple):
             asks for nothing.
         forbidden: int32 `[B, F, P]`. Phrases that must not occur.
 
-    `NO_TOKEN` (-1) stands behind a shorter sequence. What must occur goes before what is forbidden.
+    `NO_TOKEN` (-1) stands after a shorter sequence. What must occur goes before what is forbidden.
 
     Example:
         ```python
@@ -68,7 +68,7 @@ def is_empty(part):
 def num_tokens(rows):
     """The most tokens before the end token that the sentences need for what must occur, `[B]`.
 
-    So many are enough for the prefix and the shortest form of each phrase, one behind the other.
+    So many are enough for the prefix and the shortest form of each phrase, one after the other.
     """
     total = 0
     if not is_empty(rows.prefix):
@@ -178,7 +178,7 @@ def prefix_tokens(rows, length, width):
     return ops.expand_dims(ops.repeat(tokens, width), 1)
 
 
-# ---- sequences of tokens, `NO_TOKEN` behind ----
+# ---- sequences of tokens, padded with `NO_TOKEN` ----
 
 
 def _is_last(phrases):

@@ -220,7 +220,7 @@ def _padded_sizes(part):
 
 
 def _padded(array, shape):
-    """An array with `NO_TOKEN` behind, up to a shape, which may name fewer axes."""
+    """An array padded with `NO_TOKEN` to a shape, which may name fewer axes."""
     widths = [(0, size - old) for size, old in zip(shape, array.shape, strict=False)]
     widths += [(0, 0)] * (array.ndim - len(widths))
     return np.pad(array, widths, constant_values=NO_TOKEN)

@@ -1,6 +1,6 @@
 """Abbreviations by language, for what a general splitter of sentences gets wrong.
 
-`BEFORE` stand before a name or a number, so no sentence ends behind them. `ENDING` often end a
+`BEFORE` stand before a name or a number, so no sentence ends after them. `ENDING` often end a
 sentence: it ends there if the next word is one of `STARTERS`, which are capitalized elsewhere only
 by chance. Names of languages are codes of two letters.
 """

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 # Kinds of `Mark`. At INLINE a sentence goes on, as around a picture; at BREAK a line ends within a
 # sentence, which stands there for a space; at BOUNDARY a sentence ends, whatever its signs are.
 INLINE, BREAK, BOUNDARY = "inline", "break", "boundary"
-# What is within more pairs of tags is no sentence of a writer.
+# What is within more pairs of tags is not a sentence of a writer.
 _MOST_NESTED = 50
 
 

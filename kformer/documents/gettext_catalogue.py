@@ -79,7 +79,7 @@ def _empty_values(text):
     try:
         entries = polib.pofile(_Content(text + "\n"), check_for_duplicates=False)
     except (OSError, ValueError, AttributeError, IndexError) as error:
-        raise ValueError(f"The document is no valid PO file: {error}.") from error
+        raise ValueError(f"The document is not a valid PO file: {error}.") from error
     starts = [0, *(match.end() for match in re.finditer("\n", text))]
     for entry in entries:
         if entry.obsolete or not entry.msgid:

@@ -29,7 +29,7 @@ class Entry:
 class Glossary:
     """Terms, and how they are translated.
 
-    Of terms that begin at one word the longest counts, and the search goes on behind it. A term is
+    Of terms that begin at one word the longest counts, and the search goes on after it. A term is
     found as whole words; in scripts without spaces between words it may stand anywhere.
 
     Args:
@@ -132,7 +132,7 @@ class Glossary:
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: a line is no term; the message has its number.
+            ValueError: a line is not a term; the message has its number.
         """
         path = pathlib.Path(path)
         if not path.is_file():

@@ -241,7 +241,7 @@ def _kind(token, is_whole):
 
 
 def _ends_of_elements(tokens):
-    """For the index of each start tag that has an end tag, the index behind this."""
+    """For the index of each start tag that has an end tag, the index after this."""
     found, opened = {}, {}
     for index, token in enumerate(tokens):
         if token.kind == "start" and token.name not in _VOID and "/" not in token.attributes:
@@ -297,7 +297,7 @@ def _widened(kinds, first, last):
 
 
 def _line_kinds(kinds, texts, first, last):
-    """Whether a sentence goes on behind each `<br>`, by the texts around it."""
+    """Whether a sentence goes on after each `<br>`, by the texts around it."""
     found, before, lines = {}, "", []
     for index in range(first, last + 1):
         if kinds[index] == "line":

@@ -8,7 +8,7 @@ import dataclasses
 import html
 import re
 
-# Quotes count behind "=" alone. Nothing here is tried twice, so a tag that never ends costs one
+# Quotes count after "=" alone. Nothing here is tried twice, so a tag that never ends costs one
 # look at the rest of the page.
 _TAG = re.compile(
     r"<(/?)([a-zA-Z][^\s/>]*+)"

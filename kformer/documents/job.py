@@ -274,7 +274,7 @@ def spans_of(forms, text):
 
 
 def split_position(flat, start, end):
-    """Where a slice is best parted: behind a clause, near its middle, and within no item.
+    """Where a slice is best parted: after a clause, near its middle, and within no item.
 
     Returns:
         An int, or `None` if the slice is one character or one item.

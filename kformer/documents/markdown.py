@@ -199,7 +199,7 @@ class _Walk:
         return self.text[self.positions[start] : self.positions[end]]
 
     def _step(self, child, position):
-        """Adds the parts of one token; returns the position behind it, `None` if it is missing."""
+        """Adds the parts of one token; returns the position after it, `None` if it is missing."""
         content = self.token.content
         if self._address is not None and child.type == "text":
             return position  # An address in angle brackets, which has been added as a whole.

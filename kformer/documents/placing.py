@@ -73,7 +73,7 @@ def is_nested(marks, spans, atoms, length):
 
 
 def with_children(spans):
-    """Yields spans and all in them, but for marks.
+    """Yields spans and all in them, except marks.
 
     Args:
         spans: list of `Span`.
@@ -187,7 +187,7 @@ class _Placing:
         return before + inner + behind
 
     def _offset(self, index, position):
-        """The position before a token, or behind the one before it, as in the source."""
+        """The position before a token, or after the one before it, as in the source."""
         follows_space = position == 0 or self.source[position - 1].isspace()
         if index < len(self.there) and (follows_space or index == 0):
             return self.there[index][0]
@@ -264,7 +264,7 @@ class _Placing:
         return start, end
 
     def _gap(self, span, low, high):
-        """Where a span without words stands: behind the word before it."""
+        """Where a span without words stands: after the word before it."""
         before = bisect.bisect_right(self.here, span.start, key=lambda token: token[1])
         number = bisect.bisect_left(self._words_here, before) - 1
         if number < 0 or not self._ranges:
@@ -282,6 +282,6 @@ class _Placing:
         return found[0] if found else len(self.there)
 
     def _behind_word(self, index):
-        """The index behind the last word of the target before `index`."""
+        """The index after the last word of the target before `index`."""
         number = bisect.bisect_left(self._words_there, index)
         return self._words_there[number - 1] + 1 if number else 0

@@ -6,7 +6,7 @@ from kformer.documents.format import BREAK, Format, Mark, Segment, Text
 from kformer.documents.words import SPACELESS_SIGN, has_letters
 
 _ENDING = "\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029"
-# A new page at the begin of a line is no line of its own.
+# A new page at the begin of a line is not a line of its own.
 _LINE_END = re.compile(f"(?:\r\n|[{_ENDING}])\x0c?")
 _LINE = re.compile(f"[^{_ENDING}]*(?:{_LINE_END.pattern}|$)")
 _PIECE = re.compile(f"[^{_ENDING}]+")

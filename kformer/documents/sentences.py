@@ -39,7 +39,7 @@ def split_sentences(text, language="en"):
     """Splits a text into sentences.
 
     Nothing of the text is lost: the sentences, joined, are the text, and each has the white space
-    behind it.
+    after it.
 
     Args:
         text: str.
@@ -64,7 +64,7 @@ def split_sentences(text, language="en"):
 
 
 def sentence_ends(text, language="en"):
-    """Where sentences end, with the white space behind them: a list of int, the last is the length.
+    """Where sentences end, with the white space after them: a list of int, the last is the length.
 
     Args:
         text, language: those of `split_sentences`.

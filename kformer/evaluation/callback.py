@@ -40,7 +40,7 @@ class TranslationQuality(StepCounter):
 
     Raises:
         ValueError: the validation set is empty, its sides differ in length, or `every` or `epochs`
-            is no whole number of at least 1.
+            is not a whole number of at least 1.
 
     Example:
     ```python

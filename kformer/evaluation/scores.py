@@ -91,7 +91,7 @@ def evaluate(
         Post 2018, "A call for clarity in reporting BLEU scores" (sacreBLEU and its signatures).
     """
     if isinstance(references, str | bytes):
-        check_texts(references)  # It says that one text is no list.
+        check_texts(references)  # It says that one text is not a list.
     sources, references = check_texts(sources), list(references)
     if references and isinstance(references[0], str):
         references = [references]

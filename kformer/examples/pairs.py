@@ -320,7 +320,7 @@ def iterate_pairs(
     for name in names:
         if name not in CATEGORIES:
             raise ValueError(
-                f"{name!r} is no category: pass some of {', '.join(map(repr, CATEGORIES))}."
+                f"{name!r} is not a category: pass some of {', '.join(map(repr, CATEGORIES))}."
             )
     if not names:
         raise ValueError(

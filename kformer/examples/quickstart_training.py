@@ -294,7 +294,9 @@ def _check_output(output):
     with files.locked(output):
         is_run = (output / "config.json").is_file() and "quickstart" in read_config(output)
         if files.entries(output) and not is_run:
-            raise ValueError(f"{output} is not empty and is no quickstart: choose another folder.")
+            raise ValueError(
+                f"{output} is not empty and is not a quickstart: choose another folder."
+            )
         for entry in [path for path in output.iterdir() if path.name != files.LOCK_FILE]:
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     with contextlib.suppress(OSError):  # Another process may write there by now.

@@ -123,7 +123,7 @@ def check_model(model):
         if is_unknown:
             raise ValueError(
                 f"The model has {name}={config[name]!r}, which the format hf cannot hold: its "
-                "architectures have sinusoidal positions from 0, no norm behind the embeddings, an "
+                "architectures have sinusoidal positions from 0, no norm after the embeddings, an "
                 f"epsilon of 1e-5 and an even hidden size. {_remedy()}"
             )
     if config["normalize_first"] and not config["share_embeddings"]:

@@ -54,7 +54,7 @@ def write_serving_config(folder, *, max_batch_size=64, threads=1):
         List of `pathlib.Path`, the files, in the folder around the model's.
 
     Raises:
-        ValueError: a number is no whole number of at least 1.
+        ValueError: a number is not a whole number of at least 1.
 
     Example:
         ```python

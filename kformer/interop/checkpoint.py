@@ -24,7 +24,7 @@ class CheckpointFolder:
 
     Raises:
         FileNotFoundError: there is no such folder, or no `config.json` in it.
-        ValueError: `config.json` is no JSON object, or a link leads out of the folder.
+        ValueError: `config.json` is not a JSON object, or a link leads out of the folder.
     """
 
     def __init__(self, path):
@@ -37,7 +37,7 @@ class CheckpointFolder:
         self.config = self.read_json("config.json")
         if self.config is None:
             raise FileNotFoundError(
-                f"{self.path} has no config.json, so it is no folder of a published model."
+                f"{self.path} has no config.json, so it is not a folder of a published model."
             )
 
     def file(self, name):

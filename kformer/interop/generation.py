@@ -115,7 +115,7 @@ def search_options(generation, config, model, where="generation_config.json"):
 
 
 def check_followed(left_out, ignore, where="generation_config.json"):
-    """Refuses settings that the search does not follow, but for those to ignore.
+    """Refuses settings that the search does not follow, except those to ignore.
 
     Args:
         left_out: dict, as `search_options` returns it.
@@ -132,7 +132,7 @@ def check_followed(left_out, ignore, where="generation_config.json"):
         if len(refused) > _MOST_LISTED:
             raise ValueError(
                 f"{where} has {len(refused):,} settings that kformer's search does not follow, the "
-                f"first of them {shown(refused[0])}: this is no file of a published model."
+                f"first of them {shown(refused[0])}: this is not a file of a published model."
             )
         *most, last = (left_out[name] for name in refused)
         listed = f"{', '.join(most)} and {last}" if most else last
@@ -205,7 +205,7 @@ def _lengths(settings, config, model, ends_by_force):
     for name, value, least in (("max_length", total, 2), ("max_new_tokens", new_tokens, 1)):
         if value is not None and value < least:
             raise ValueError(
-                f"{settings.where} gives {value} for {name}, which leaves no token behind the "
+                f"{settings.where} gives {value} for {name}, which leaves no token after the "
                 "start token."
             )
     if new_tokens is not None:

@@ -177,7 +177,7 @@ def cache_root(folder):
         folder: `pathlib.Path` of a folder of files.
 
     Returns:
-        `pathlib.Path`, or `None` if the folder is no snapshot in such a cache.
+        `pathlib.Path`, or `None` if the folder is not a snapshot in such a cache.
     """
     root = folder.resolve().parent.parent
     is_snapshot = folder.resolve().parent.name == "snapshots" and (root / "blobs").is_dir()

@@ -41,7 +41,7 @@ def open_pickle(path):
             "or download the model's model.safetensors."
         ) from None
     try:
-        # Older files are no archives and cannot be mapped.
+        # Older files are not archives and cannot be mapped.
         is_archive = zipfile.is_zipfile(path)
         (_check_archive if is_archive else _check_old_file)(path)
         tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive)
@@ -64,7 +64,7 @@ def open_pickle(path):
         isinstance(value, torch.Tensor) for value in tensors.values()
     ):
         raise ValueError(
-            f"{path} holds other things than tensors by name, so it is no file of weights."
+            f"{path} holds other things than tensors by name, so it is not a file of weights."
         )
     for name, tensor in tensors.items():
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():

@@ -27,7 +27,7 @@ NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
 _NORMALIZER_FIELD, _CHARSMAP_FIELD = 3, 2
 _MODEL_TYPES = {"Unigram": 1, "BPE": 2}
 _BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
-# The spaces of `str.isspace` and of Rust's `char::is_whitespace`, but for the four information
+# The spaces of `str.isspace` and of Rust's `char::is_whitespace`, except the four information
 # separators.
 _SPACES = (
     "\t\n\x0b\x0c\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"

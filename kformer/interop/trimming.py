@@ -30,10 +30,10 @@ _ORDINARY = {1, 4, 5}
 
 
 def trim_vocabulary(translator, texts):
-    """A translator with the pieces alone that some text needs.
+    """A translator with only the pieces that some text needs.
 
     Kept are the pieces of the text's segmentation, of BPE also those that lead to them; special
-    tokens, languages and bytes; and single characters, but for letters of scripts that the text has
+    tokens, languages and bytes; and single characters, except letters of scripts that the text has
     not. So the text has the same segmentation as before, and other text of its languages can be
     read and written. The logits of the pieces that are kept are what they were; probabilities
     become a little higher, since fewer pieces share them.

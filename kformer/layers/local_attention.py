@@ -416,7 +416,7 @@ def _held(length, first, slots):
     """The position in each slot after `length` tokens: int32 `[slots]`, negative for none."""
     slot = ops.arange(slots, dtype="int32")
     ring = slots - first
-    last = length - 1 - first  # the index of the last token behind the first ones
+    last = length - 1 - first  # the index of the last token after the first ones
     newest = last - ops.mod(last - (slot - first), ring)
     in_ring = ops.where(newest < 0, -1, newest + first)
     return ops.where(slot < first, ops.where(slot < length, slot, -1), in_ring)

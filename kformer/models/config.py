@@ -67,7 +67,7 @@ class Architecture:
         variant=NOT_DEFAULT,
     )
     normalize_first: bool = option(
-        True, "Whether norms come before the sub-layers (pre-norm) or behind them (post-norm)."
+        True, "Whether norms come before the sub-layers (pre-norm) or after them (post-norm)."
     )
     final_norm: bool | None = option(
         None,
@@ -304,7 +304,7 @@ class TransformerConfig(GeneratorConfig):
     )
     normalize_embeddings: bool = option(
         False,
-        "Whether, as in BART, each side has positions of its own and a layer norm behind them.",
+        "Whether, as in BART, each side has positions of its own and a layer norm after them.",
     )
     output_bias: bool = option(False, "Whether logits have a bias, as Marian's.")
     decoder_intermediate_dim: int | None = option(

@@ -203,7 +203,7 @@ class TransformerDecoder(SequenceModel):
         for token in (token for prompt in prompts for token in prompt):
             if not 0 <= token < self.vocabulary_size or token == self.pad_id:
                 raise ValueError(
-                    f"A prompt holds {token}, which is no token of this vocabulary of "
+                    f"A prompt holds {token}, which is not a token of this vocabulary of "
                     f"{self.vocabulary_size}."
                 )
         longest, kept = self.prompt_lengths(settings)

@@ -138,8 +138,8 @@ class Transformer(SequenceModel):
             if not re.search("'encoder_norm' expected . variables?, but received 0", str(error)):
                 raise
             raise ValueError(
-                f"{filepath} has no norms behind the last layers, which this model needs: it may "
-                "come from a model with norms behind the sub-layers, as presets made it before "
+                f"{filepath} has no norms after the last layers, which this model needs: it may "
+                "come from a model with norms after the sub-layers, as presets made it before "
                 'version 0.2; pass normalize_first=False, position_encoding="sinusoidal" to '
                 "from_preset."
             ) from error

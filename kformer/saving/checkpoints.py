@@ -276,7 +276,7 @@ def _read_state(path):
     if not isinstance(description.get("fingerprint"), str):
         raise ValueError(f"{file} is damaged: it has no fingerprint.")
     if not isinstance(description.get("checksums", {}), dict):
-        raise ValueError(f"{file} is damaged: its checksums are no JSON object.")
+        raise ValueError(f"{file} is damaged: its checksums are not a JSON object.")
     return description
 
 

@@ -19,7 +19,7 @@ MOST_MEMBERS = 10_000
 _SPARE_NUMBERS = 1 << 24
 # Numbers in the variables of a metric: a matrix of classes, a list of thresholds.
 _MOST_METRIC_NUMBERS = 1 << 22
-# A whole number up to this one is no size that would matter.
+# A whole number up to this one is not a size that would matter.
 _SMALL = 1 << 20
 # The options of kformer's and of Keras's layers that are sizes of weights.
 _SIZES = {
@@ -42,7 +42,7 @@ def check_archive(path):
 
     Raises:
         ValueError: it unpacks to more, or its configuration asks for more than the file has.
-        zipfile.BadZipFile, OSError: it is no archive.
+        zipfile.BadZipFile, OSError: it is not an archive.
     """
     size = path.stat().st_size
     with zipfile.ZipFile(path) as archive:

@@ -52,7 +52,7 @@ def save_run(path, model, tokenizer, config=None):
         The path, as a `pathlib.Path`.
 
     Raises:
-        ValueError: the config is no JSON object, or has one of these keys.
+        ValueError: the config is not a JSON object, or has one of these keys.
         NotADirectoryError: `path` is a file.
         kformer.utils.files.LockedError: another process writes to the run directory.
 
@@ -236,7 +236,7 @@ def _load_parts(path):
     missing = [name for name in needed if not _part(path, name).is_file()]
     if missing:
         raise FileNotFoundError(
-            f"{path} is no whole run directory: it lacks {' and '.join(missing)}."
+            f"{path} is not a whole run directory: it lacks {' and '.join(missing)}."
         )
     return load_model(_part(path, "model.keras"), compiled=False), load_tokenizer(path), config
 

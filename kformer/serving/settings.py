@@ -234,7 +234,7 @@ def read_config(path):
     Raises:
         OSError: the file cannot be read.
         ImportError: PyYAML is not installed.
-        ValueError: it is no YAML, or a key or a value is wrong; the message names the key.
+        ValueError: it is not YAML, or a key or a value is wrong; the message names the key.
     """
     try:
         import yaml
@@ -246,7 +246,7 @@ def read_config(path):
     try:
         values = yaml.safe_load(content)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())}.") from error
+        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold names and values, such as port: 8501.")
     known = {"models", _THREADS, *SERVING}

@@ -13,8 +13,8 @@ def version_folders(path):
         path: path. The model's folder, or one version's.
 
     Returns:
-        Dict of version number to `pathlib.Path`. A version's folder whose name is no number has the
-        number 1.
+        Dict of version number to `pathlib.Path`. A version's folder whose name is not a number
+        has the number 1.
     """
     path = pathlib.Path(path)
     if (path / _NEEDED[0]).is_file():

@@ -197,7 +197,7 @@ class BaseTokenizer:
             what `tokenize` returns for one empty text is an empty sequence, `""`.
 
         Raises:
-            ValueError: the ids have more than two dimensions or are no integers.
+            ValueError: the ids have more than two dimensions or are not integers.
         """
         decode = self._side(side).decode
         rows, flat = id_rows(ids)

@@ -267,7 +267,7 @@ def _count_pieces(model):
     try:
         return sum(1 for _ in itertools.islice(message_fields(model, 0, len(model)), 1 << 20))
     except (IndexError, KeyError):
-        return 0  # It is no SentencePiece model, and is refused as such.
+        return 0  # It is not a SentencePiece model, and is refused as such.
 
 
 def _field(mapping, key, kind, where):

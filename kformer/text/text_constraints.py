@@ -94,7 +94,7 @@ class TextConstraints:
         return bool(self._row("phrases", index))
 
     def forbidden_after(self, index, ids):
-        """The set of tokens that would complete a forbidden phrase behind ids."""
+        """The set of tokens that would complete a forbidden phrase after ids."""
         return {
             way[-1]
             for way in self._row("forbidden", index)
@@ -160,7 +160,7 @@ class TextConstraints:
             return [row]
         ways = [row, *self._written(text, len(row) + _MORE_PIECES)]
         if not begins_word(row, self._starts):
-            # It may stand behind another word, and within a piece.
+            # It may stand after another word, and within a piece.
             text = text.removeprefix(SPACE_SIGN)
             ways += [[i] for piece, i in self._ids.items() if text in piece]
             ways += self._written(text, len(row) + _MORE_PIECES)
@@ -232,7 +232,7 @@ def _checked_terms(name, number, terms, has_forms):
 
 
 def _padded(rows, depth):
-    """Nested lists of ids as one array with `depth` axes besides the first, `NO_TOKEN` behind."""
+    """Nested lists of ids as an array with `depth` axes after the first, `NO_TOKEN` as padding."""
     sizes, level = [len(rows)], rows
     for _ in range(depth):
         sizes.append(max(map(len, level), default=0))

@@ -81,7 +81,7 @@ def without_space_sign(vocabulary):
 
 
 def word_starts(vocabulary):
-    """How each piece of a `Vocabulary` begins behind its space sign, int32 array: 1 with a letter
+    """How each piece of a `Vocabulary` begins after its space sign, int32 array: 1 with a letter
     or digit that belongs to a word, 0 with another character, 2 where the sign is all.
     """
     rests = (piece.removeprefix(SPACE_SIGN) for piece in vocabulary.pieces)

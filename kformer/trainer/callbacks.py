@@ -43,7 +43,7 @@ class _StepByStep(keras.callbacks.Callback):
 
 
 class _Divergence(keras.callbacks.Callback):
-    """Ends a training whose weights are no numbers any more, before they are saved.
+    """Ends a training whose weights are not numbers any more, before they are saved.
 
     Args:
         history: `StepHistory`. Its rows are written first.
@@ -67,7 +67,7 @@ class _Divergence(keras.callbacks.Callback):
             remedy += f", or a {named('lora_alpha')} below {self._options.lora_alpha:g}"
         raise ValueError(
             f"The training diverged: at step {self._history.step:,} the loss is "
-            f"{float(logs['batch_loss'])}, and the weights are no numbers any more. Begin a new "
+            f"{float(logs['batch_loss'])}, and the weights are not numbers any more. Begin a new "
             f"training with {remedy}."
         )
 

@@ -49,7 +49,9 @@ def stored_config(path, resume):
         # An average of checkpoints and a saved translator have the options of their training, but
         # no history.
         if not isinstance(config.get("training", {}), dict):
-            raise ValueError(f"{path / 'config.json'} is damaged: its training is no JSON object.")
+            raise ValueError(
+                f"{path / 'config.json'} is damaged: its training is not a JSON object."
+            )
         has_model = (path / "model.keras").exists()
         if "training" not in config or (has_model and not (path / "history.csv").exists()):
             raise ValueError(
@@ -140,7 +142,7 @@ def _read_options(file, names, remedy):
         if name not in names:
             kind = "path" if names is PATH_OPTIONS else "option"
             raise ValueError(
-                f"{file} is damaged: it has {name!r}, which is no {kind} of a training."
+                f"{file} is damaged: it has {name!r}, which is not a {kind} of a training."
             )
         TRAINING[name].check(value, f"{name} of {file}")
     return options
@@ -262,7 +264,7 @@ def past_validations(path, measure, state):
     path, name = path / "history.csv", f"val_{measure}"
     with open(path, encoding="utf-8", errors="replace", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row.get(name)]
-    # Rows without a likelihood are no validations: `quality_every` adds them within an epoch.
+    # Rows without a likelihood are not validations: `quality_every` adds them within an epoch.
     rows = [
         row
         for row in rows

@@ -27,7 +27,7 @@ class ContrastiveLoss(keras.losses.Loss):
         y_true: ignored.
         y_pred: float tensor `[B, 2, K]`. The embeddings of both sides, as
             `kformer.models.DualEncoder` returns them. Zeros are a row of padding, which fills up a
-            batch: it is no wrong answer, and the mean is that of the other rows.
+            batch: it is not a wrong answer, and the mean is that of the other rows.
 
     Raises:
         ValueError: the temperature is not above 0.

@@ -166,13 +166,13 @@ def settle_text(options, facts):
 
 def _choose_for_transformers(settings, facts):
     """That library's translation models have fixed positions, and embeddings of their own for each
-    side with norms behind the sub-layers alone.
+    side with norms after the sub-layers alone.
     """
     if not facts.is_joint and settings["norm"] is None:
         settings.choose(
             "norm",
             "post",
-            "norms: behind the sub-layers, as the library transformers has them where each side "
+            "norms: after the sub-layers, as the library transformers has them where each side "
             "has a vocabulary of its own",
         )
     if "position_encoding" not in (settings["model_options"] or {}):
@@ -230,8 +230,8 @@ def _choose_average(settings, is_new, total_steps):
     if ema:
         steps = f"{1 / (1 - ema):,.0f}"
         sentence = (
-            f"average: the weights that are validated and saved average the latest {steps} steps, "
-            "which translate better"
+            f"average: the mean of the weights over the latest {steps} steps is validated and "
+            "saved, as it translates better"
         )
     settings.choose("ema", ema, sentence)
 
@@ -283,8 +283,8 @@ def describe_schedule(options, peak, warmup, facts, total_updates):
     if cooldown and options.cooldown == default_of("cooldown"):
         reasons.append("the fall to 0 takes a quarter of them, in which a model gains most")
     sentence = (
-        f"learning rate: up to {peak:.3g} at {step} {warmup:,}, then falling with the root of the "
-        f"{step}"
+        f"learning rate: up to {peak:.3g} at {step} {warmup:,}, then falling with the inverse "
+        f"square root of the {step}"
     )
     sentence += f", and to 0 over the last {cooldown:,}" if cooldown else ""
     return "; ".join([sentence, *reasons])
@@ -300,8 +300,8 @@ def warn_of_few_pairs(num_pairs):
         return None
     pairs = f"{num_pairs:,} pairs" if num_pairs > 1 else "one pair"
     return (
-        f"warning: {pairs} {'are' if num_pairs > 1 else 'is'} too little for a new model, which "
-        "will know these by heart and translate nothing else: it needs some 10,000"
+        f"warning: {pairs} {'are' if num_pairs > 1 else 'is'} too few for a new model: it will "
+        "learn them by heart and translate nothing else; it needs some 10,000"
     )
 
 

@@ -56,7 +56,7 @@ def distribution(devices="all", model_parallel=1):
 
     Raises:
         ValueError: the backend has fewer devices, cannot split a model, or is PyTorch, for which
-            Keras has no training on several devices; or the devices are no multiple of
+            Keras has no training on several devices; or the devices are not a multiple of
             `model_parallel`.
 
     Example:

@@ -194,7 +194,7 @@ def _check_names(given, model):
     for name in given:
         if name not in _GIVEN:
             known = f"choose among {', '.join(_GIVEN)}"
-            where = f"is no option of a recipe: {known}"
+            where = f"is not an option of a recipe: {known}"
             if name in _OF_THE_DATA:
                 where = "belongs to the data: give it to kformer.data.ParallelDataset"
             elif name in TRAINING:

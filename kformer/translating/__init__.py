@@ -1,1 +1,1 @@
-"""Parts of a `Translator`'s work that are no search of their own."""
+"""Parts of a `Translator`'s work that are not a search of their own."""

@@ -88,7 +88,7 @@ def _forbidden(model, wanted, index, prefix, options):
 
 def _next_log_probabilities(model):
     """A function of source ids, target ids and positions `[B, 1, 1]` to log-probabilities `[B, V]`
-    of the tokens behind these positions.
+    of the tokens after these positions.
     """
 
     def run(source_ids, target_ids, positions):
@@ -100,7 +100,7 @@ def _next_log_probabilities(model):
 
 
 def _next_tokens(translator, rows, prefixes):
-    """The log-probabilities `[B, V]` of the tokens behind prefixes, an array to be changed."""
+    """The log-probabilities `[B, V]` of the tokens after prefixes, an array to be changed."""
     model, count = translator.model, len(rows)
     source_ids = padded(rows, model.pad_id)
     target_ids = padded([[model.start_id, *prefix] for prefix in prefixes], model.pad_id)

@@ -115,7 +115,7 @@ class GivenTranslations:
 
         Returns:
             Dict: `confidence`, with `temperature`, `error_before` and `error`, the expected
-            calibration errors without and with it, and `tokens`; and, but for an ensemble,
+            calibration errors without and with it, and `tokens`; and, except for an ensemble,
             `alignment`, with `layer`, `head`, `after` and `error`, its alignment error rate.
 
         Raises:

@@ -45,7 +45,7 @@ def check_whole(name, value, least=1, most=None):
         The value as an int.
 
     Raises:
-        ValueError: the value is no whole number, or lies outside the range.
+        ValueError: the value is not a whole number, or lies outside the range.
 
     Example:
         ```python
@@ -78,7 +78,7 @@ def check_rate(name, value):
         The value as a float.
 
     Raises:
-        ValueError: the value is no number, or lies outside [0, 1).
+        ValueError: the value is not a number, or lies outside [0, 1).
     """
     if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 <= value < 1:
         return float(value)
@@ -149,7 +149,7 @@ def check_texts(texts):
         The texts as a list.
 
     Raises:
-        TypeError: `texts` is one text, or an item is no text.
+        TypeError: `texts` is one text, or an item is not a text.
     """
     if isinstance(texts, str | bytes):
         raise TypeError("Give a list of texts, not one text: put it into a list, [text].")

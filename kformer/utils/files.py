@@ -25,7 +25,7 @@ _PARTIAL = ".partial-"
 # The names under which this module writes and removes.
 _WRITTEN_ASIDE = re.compile(r"\.partial-.*|\..+\.partial(\.[^.]*)?|\..+-removed")
 _SECONDS_TO_TAKE_A_LOCK = 600
-# Windows locks bytes, and a locked byte cannot be read: this one lies behind the process id.
+# Windows locks bytes, and a locked byte cannot be read: this one lies after the process id.
 _LOCKED_BYTE = 1 << 30
 _IS_LOCKED = {errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK}
 # A full disk, a full quota, a file above the largest size that the process may write.
@@ -179,7 +179,7 @@ def _replace_folder(folder, path, old):
 
 
 def entries(folder):
-    """Returns the names in a folder, sorted, but for locks and what killed writers left.
+    """Returns the names in a folder, sorted, except locks and what killed writers left.
 
     Args:
         folder: path of a folder. A missing one has no names.

@@ -26,7 +26,7 @@ def read_chunks(texts, side, chunk_lines):
         chunk_lines: int. The most texts in one list.
 
     Raises:
-        ValueError: a line is not UTF-8 (the message has its number), or an item is no proper
+        ValueError: a line is not UTF-8 (the message has its number), or an item is not a proper
             string.
     """
     if not is_path(texts):

@@ -356,7 +356,7 @@ plt.show()
 # ## Where to go on
 #
 # - The formula has no positions in it yet: [positions](positions.ipynb).
-# - The layer norm before or behind the sub-layer: [norms_and_warmup](norms_and_warmup.ipynb).
+# - The layer norm before or after the sub-layer: [norms_and_warmup](norms_and_warmup.ipynb).
 # - A model of these layers that translates: [translation](translation.ipynb).
 # - Keys and values that are kept, and attention to a window only:
 #   [search_and_cache](search_and_cache.ipynb).

@@ -112,7 +112,7 @@ print("exported as version", path.name)
 # %% [markdown] lang="en"
 # ## Retrieval
 #
-# Two texts of the same meaning shall have vectors of the same direction, others not: each English
+# Texts of the same meaning should have vectors of one direction, others not: each English
 # phrase of a batch must find its Chinese among all of the batch, and each Chinese one its English
 # (contrastive learning). No class is needed, only pairs.
 
@@ -169,7 +169,7 @@ plt.show()
 
 # %% [markdown] lang="en"
 # *Figure 1. Left: held-out phrases by true and predicted class. Right: the similarity of English
-# and Chinese phrases; the diagonal are the pairs. The times of day, in the lower right corner, form
+# and Chinese phrases; pairs are on the diagonal. The times of day, in the lower right corner, form
 # a block: they are alike, though nobody told this model the classes.*
 
 # %% [markdown] lang="zh"
@@ -179,7 +179,7 @@ plt.show()
 # %% [markdown] lang="en"
 # ## Where to go on
 #
-# - An encoder with a decoder behind it: [translation](translation.ipynb).
+# - An encoder with a decoder after it: [translation](translation.ipynb).
 # - What happens inside a layer: [attention_by_hand](attention_by_hand.ipynb).
 # - Numbers instead of words: [forecasting](forecasting.ipynb).
 

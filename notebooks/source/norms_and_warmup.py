@@ -2,7 +2,7 @@
 # # Norms and warm-up: why deep Transformers are hard to start
 #
 # **What it shows.** First what the residual connection does for the gradient. Then the two places
-# of the layer norm: the paper puts it *behind* the residual addition, $\mathrm{norm}(x + f(x))$
+# of the layer norm: the paper puts it *after* the residual addition, $\mathrm{norm}(x + f(x))$
 # (post-norm); most models since then put it *inside* the branch, $x + f(\mathrm{norm}(x))$
 # (pre-norm). We look at the gradients of each layer with 4 and 12 layers, and train 12 layers of
 # both, with and without warm-up.

@@ -37,8 +37,8 @@ print("backend:", keras.backend.backend())
 # ## The data
 #
 # The pairs are generated: English times of day, as people write them, and their Chinese. The
-# held-out split has values that never occur in training. For your own text, read two files of equal
-# length instead, one sentence a line.
+# held-out split has values that never occur in training. For your own text, read two files with as
+# many lines instead, one sentence a line.
 
 # %% [markdown] lang="zh"
 # ## 数据

@@ -71,7 +71,7 @@ def test_memory_of_long_sentences(rng, monkeypatch):
 
 def test_combination_of_two_directions():
     # (1, 1) is found twice; (1, 2) is its neighbour and (2, 1), too; (4, 4) is alone, with free
-    # words; (1, 4) is no neighbour, and its source word is taken.
+    # words; (1, 4) is not a neighbour, and its source word is taken.
     assert _combined([(1, 1), (1, 2), (4, 4)], [(1, 1), (2, 1), (1, 4)]) == [
         (1, 1),
         (1, 2),

@@ -89,7 +89,7 @@ def test_other_reasons():
     projecting = transformer(num_decoder_layers=1, share_output=False)
     projecting.network.output_projection.enable_lora(2)
     reasons = {
-        "a TransformerDecoder is no Transformer": language_model,
+        "a TransformerDecoder is not a Transformer": language_model,
         "OwnEncoder has its own encode": own,
         "the model has gated=True": gated,
         "encoder_layer_0/feed_forward/intermediate has an adapter": adapted,

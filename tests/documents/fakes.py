@@ -36,7 +36,7 @@ def reverse(text):
 
 
 def scrambled(text):
-    """The words in another order and number, as a weak model writes them; what is no plain word
+    """The words in another order and number, as a weak model writes them; what is not a plain word
     stands once.
     """
     rng, words = random.Random(text), []

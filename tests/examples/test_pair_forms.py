@@ -330,7 +330,7 @@ def read_year(text):
 
 
 def read_english_date(text):
-    """(date, weekday or None), or None where the text is no date and nothing else."""
+    """(date, weekday or None), or None where the text is not a date and nothing else."""
     for shape in DATE_SHAPES:
         if match := shape.fullmatch(text):
             found = match.groupdict()

@@ -44,7 +44,7 @@ def test_it_trains_measures_exports_and_reads_back(tmp_path, monkeypatch):
 
 def test_it_replaces_an_older_quickstart_and_nothing_else(tmp_path):
     (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(ValueError, match="is not empty and is no quickstart"):
+    with pytest.raises(ValueError, match="is not empty and is not a quickstart"):
         quickstart(tmp_path)
     assert (tmp_path / "thesis.tex").exists()
     module._check_output(tmp_path / "new")

@@ -394,7 +394,7 @@ def bad_translations(bad):
             "tokenize must be one of 13a, char",
         ),
         (["score", RUN, "--source", bad.good, "--target", bad.two], "1 line in"),
-        (["score", SAVED_MODEL, "--source", bad.good, "--target", bad.good], "is no run directory"),
+        (["score", SAVED_MODEL, "--source", bad.good, "--target", bad.good], "is not a run"),
     ]
 
 
@@ -430,7 +430,7 @@ def bad_exports(bad):
         (["import", bad.folder / "nowhere", "--output", bad.folder / "x"], "There is no folder"),
         (
             ["import", bad.folder, "--output", bad.folder / "x"],
-            "has no config.json, so it is no folder of a published model",
+            "has no config.json, so it is not a folder of a published model",
         ),
         (["import", RUN, "--output", bad.folder], "There is something at"),
         (

@@ -318,7 +318,7 @@ def test_a_single_new_token(language_model):
 @pytest.mark.any_backend
 def test_errors(language_model):
     model = language_model()
-    with pytest.raises(ValueError, match="A prompt holds 29, which is no token"):
+    with pytest.raises(ValueError, match="A prompt holds 29, which is not a token"):
         model.generate([[5, 29]])
     with pytest.raises(ValueError, match="Unknown option 'heads': the options are hidden_dim"):
         TransformerDecoder(V, heads=3)

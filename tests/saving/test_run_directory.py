@@ -310,7 +310,7 @@ def test_a_run_has_one_writer(tmp_path, tokenizer, tiny_transformer):
         with pytest.raises(files.LockedError, match=f"Process {os.getpid()} is writing to "):
             save_run(path, model, tokenizer)
         assert os.listdir(path) == [files.LOCK_FILE], "the second writer changes nothing"
-    # What a dead process leaves is no lock.
+    # What a dead process leaves is not a lock.
     path.mkdir()
     (path / files.LOCK_FILE).write_text("4194303 here\n")
     save_run(path, model, tokenizer)

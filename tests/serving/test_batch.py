@@ -234,7 +234,7 @@ def test_what_a_user_gets_wrong(here, tmp_path):
     fails(ValueError, "no Parquet file", "d.parquet", b"plain")
     fails(ValueError, "Line 2 of .* is not JSON", "e.jsonl", b'{"text": "a"}\n{\n')
     fails(ValueError, "has no field 'text'", "f.jsonl", b'{"txt": "a"}\n')
-    fails(ValueError, "is no text: 3", "g.jsonl", b'{"text": 3}\n')
+    fails(ValueError, "is not a text: 3", "g.jsonl", b'{"text": 3}\n')
     fails(ValueError, "a field 'text' already", "h.jsonl", b'{"text": ""}', output_field="text")
     fails(ValueError, "is JSON lines by its ending", "i.jsonl", b"", output="out-i.txt")
     fails(ValueError, "would replace the input", "j", b"", output="j")

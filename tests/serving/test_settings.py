@@ -78,7 +78,7 @@ def test_a_configuration(tmp_path):
         ("models: {a: {path: x, versions: [-1]}}", "models.a.versions must be"),
         ("models: {a: {path: x, dtype: int4}}", "models.a.dtype must be one of"),
         ("- 1", "must hold names and values"),
-        ("a: [", "is no YAML"),
+        ("a: [", "is not YAML"),
     ],
 )
 def test_a_wrong_configuration_is_one_sentence(tmp_path, capsys, text, message):

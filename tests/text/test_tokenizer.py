@@ -231,7 +231,7 @@ def test_byte_pieces_that_are_no_utf8_become_replacement_characters(tokenizer):
 
 
 def test_text_is_joined_as_sentencepiece_joins_it():
-    # The surfaces are kformer's own; on ids that are no broken bytes they must agree with
+    # The surfaces are kformer's own; on ids that are not broken bytes they must agree with
     # SentencePiece's decoder.
     generator = random.Random(0)
     for rule in ("nmt_nfkc", "identity"):

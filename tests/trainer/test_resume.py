@@ -58,7 +58,7 @@ def test_a_stored_option_of_a_wrong_type_is_named_with_its_file(name):
 @pytest.mark.parametrize("value", [None, [], "x", 3])
 def test_a_training_that_is_no_object_is_one_sentence(tmp_path, value):
     files.write_json(tmp_path / "config.json", {"format_version": 1, "training": value})
-    with pytest.raises(ValueError, match="config.json is damaged: its training is no JSON object"):
+    with pytest.raises(ValueError, match="config.json is damaged: its training is not a JSON"):
         stored_config(tmp_path, resume=True)
 
 

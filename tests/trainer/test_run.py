@@ -439,7 +439,7 @@ def test_a_mistake_leaves_nothing_behind(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             train_run(tmp_path / "run", **{**options, **wrong}, report=pytest.fail)
-    # An average of checkpoints, or what a translator has saved, is no training to go on with.
+    # An average of checkpoints, or what a translator has saved, is not a training to go on with.
     saved = write_small_run(tmp_path / "saved", [options["train_source"], options["train_target"]])
     config = json.loads((tmp_path / "saved" / "config.json").read_text(encoding="utf-8"))
     (tmp_path / "saved" / "config.json").write_text(

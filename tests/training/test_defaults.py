@@ -171,10 +171,10 @@ def test_the_learning_rate_in_a_sentence():
     files = {"train_source": "a", "train_target": "b", "accumulate": 1}
     chosen = TrainOptions(**files, cooldown=0.25)
     assert defaults.describe_schedule(chosen, 0.005, 1000, CourseFacts(1, 128), 2000) == (
-        "learning rate: up to 0.005 at step 1,000, then falling with the root of the step, and to "
-        "0 over the last 500; the peak is 0.64 / hidden size, at which small models learn fastest; "
-        "the warm-up is a fifth of the steps, at most 4,000; the fall to 0 takes a quarter of "
-        "them, in which a model gains most"
+        "learning rate: up to 0.005 at step 1,000, then falling with the inverse square root of "
+        "the step, and to 0 over the last 500; the peak is 0.64 / hidden size, at which small "
+        "models learn fastest; the warm-up is a fifth of the steps, at most 4,000; the fall to 0 "
+        "takes a quarter of them, in which a model gains most"
     )
     sentence = defaults.describe_schedule(chosen, 0.001, 1000, CourseFacts(1, 512), 2000)
     assert "the paper's, at most 0.64 / hidden size" in sentence
@@ -188,11 +188,11 @@ def test_the_learning_rate_in_a_sentence():
     assert sentence.endswith("and to 0 over the last 50")
     given = dataclasses.replace(given, accumulate=2, cooldown=0.0)
     whole = defaults.describe_schedule(given, 0.01, 9, CourseFacts(1, 128), 9)
-    assert whole.endswith("falling with the root of the update")
+    assert whole.endswith("falling with the inverse square root of the update")
     assert defaults.describe_schedule(given, 0.01, 9, CourseFacts(1, 128), 8) == (
-        "learning rate: up to 0.01 at update 9, then falling with the root of the update; that "
-        "peak is never reached, as the training ends after 8 updates: give fewer warm-up steps, or "
-        "train longer"
+        "learning rate: up to 0.01 at update 9, then falling with the inverse square root of the "
+        "update; that peak is never reached, as the training ends after 8 updates: give fewer "
+        "warm-up steps, or train longer"
     )
     given = dataclasses.replace(given, cooldown=0.5)
     sentence = defaults.describe_schedule(given, 0.01, 6, CourseFacts(1, 128), 10)

@@ -101,14 +101,14 @@ def test_what_is_given_is_kept_and_what_cannot_be_given_is_named(texts, tiny_tra
     settings = {"preset": "small", "epochs": 3, "dropout": 0.2, "batch_tokens": 256}
     assert {**recipe.settings, **settings, "word_dropout": 0.1} == recipe.settings
     assert "dropout" not in recipe.reasons and "validation_data" not in recipe.fit
-    assert str(recipe).startswith("warning: 600 pairs are too little for a new model")
+    assert str(recipe).startswith("warning: 600 pairs are too few for a new model")
     further = kformer.training.recommend(train, model=tiny_transformer())
     assert further.model == {} and further.settings["ema"] == 0.0
     assert "a tenth of a new model's rate" in str(further)
     for options, words in (
         ({"batch_tokens": 9}, "belongs to the data: give it to kformer.data.ParallelDataset"),
         ({"log_dir": "x"}, "is an option of kformer.trainer.train_run alone"),
-        ({"epoch": 9}, "is no option of a recipe: choose among preset"),
+        ({"epoch": 9}, "is not an option of a recipe: choose among preset"),
         ({"dropout": 0.1, "model": tiny_transformer()}, "belongs to a new model"),
     ):
         with pytest.raises(TypeError, match=words):

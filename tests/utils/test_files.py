@@ -109,7 +109,7 @@ with files.new_folder(sys.argv[1]) as folder:
 
 
 def test_what_a_killed_writer_left_is_removed_and_a_living_one_is_left_alone(tmp_path):
-    # These are no folders of ours: one has no lock, the other holds something else.
+    # These are not folders of ours: one has no lock, the other holds something else.
     (tmp_path / ".partial-other" / "new").mkdir(parents=True)
     (tmp_path / ".partial-mine").mkdir()
     (tmp_path / ".partial-mine" / ".lock").write_text("1")

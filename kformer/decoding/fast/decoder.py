@@ -326,7 +326,7 @@ class FastNetwork:
         return ops.stack(found, axis=1)
 
     def _attended(self, weights, x, query, key, value, bias):
-        """An attention sub-layer behind its heads' queries, keys and values `[B, N, T, H]`."""
+        """An attention sub-layer after its heads' queries, keys and values `[B, N, T, H]`."""
         context = self._fast.attend(query, key, value, self._heads.scale, bias)
         context = self._fast.transpose(context, (0, 2, 1, 3))
         rows = self._fast.reshape(context, (-1, self._heads.count * self._heads.size))
@@ -392,7 +392,7 @@ class FastNetwork:
         return self._fast.layer_norm(x, *weights.norm) if self._normalize_first else x
 
     def _after(self, weights, x, output):
-        """The residual connection behind a sub-layer."""
+        """The residual connection after a sub-layer."""
         x = x + output
         return x if self._normalize_first else self._fast.layer_norm(x, *weights.norm)
 

@@ -40,7 +40,7 @@ def why_not_fast(model):
     if not has_fast_ops():
         return f"the backend {keras.backend.backend()} compiles the layers themselves"
     if not isinstance(model, Transformer):
-        return f"a {type(model).__name__} is no Transformer"
+        return f"a {type(model).__name__} is not a Transformer"
     for name in ("encode", "init_cache", "decode_step"):
         if getattr(type(model), name) is not getattr(Transformer, name):
             return f"{type(model).__name__} has its own {name}"

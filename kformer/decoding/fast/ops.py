@@ -34,7 +34,7 @@ class FastOps(abc.ABC):
     # Weights.
 
     def smoothing(self, norm, kernels):
-        """Factors that even out the channels between a norm and the matrices behind it.
+        """Factors that even out the channels between a norm and the matrices after it.
 
         Gamma and beta of the norm are divided by them, the rows of the matrices multiplied: their
         products stay the same.

@@ -38,7 +38,7 @@ class SmoothedOps:
 
 
 def smoothing_factors(gamma, beta, matrices):
-    """By what to divide the channels of a norm's output, and multiply the rows behind it.
+    """By what to divide the channels of a norm's output, and multiply the rows after it.
 
     Args:
         gamma, beta: float arrays `[D]`.

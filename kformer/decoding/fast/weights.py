@@ -127,7 +127,7 @@ def _smoothing(norm, kernels, fast):
 
 def _norm_and_inputs(layer, norm, kernel, bias, fast):
     """A sub-layer's norm, and the product that reads its input."""
-    # A norm behind the sub-layer also feeds the residual connection, which must stay as it is.
+    # A norm after the sub-layer also feeds the residual connection, which must stay as it is.
     factors = _smoothing(norm, [kernel], fast) if layer.normalize_first else None
     return _norm(norm, fast, factors), _linear(kernel, bias, fast, factors)
 

@@ -52,7 +52,7 @@ class WordAlignment:
         weights, head = attention[:, self._source.layer], self._source.head
         weights = tf.reduce_mean(weights, axis=1) if head is None else weights[:, head]  # [B, T, S]
         if self._source.after:
-            # A token is read at the position behind the one that predicts it, but for the last.
+            # A token is read at the position after the one that predicts it, except the last.
             last = tf.reduce_sum(tf.cast(ids != self._pad_id, tf.int32), axis=1, keepdims=True) - 1
             following = tf.minimum(tf.range(1, tf.shape(ids)[1] + 1), tf.maximum(last, 0))
             weights = tf.gather(weights, following, batch_dims=1)
@@ -87,7 +87,7 @@ class WordAlignment:
         (begins, ends), (starts, stops) = _spans(written), _spans(words)
         begins, ends = begins[:, :, None], ends[:, :, None]
         starts, stops = starts[:, None], stops[:, None]
-        # A token that writes spaces alone belongs to the word behind it.
+        # A token that writes spaces alone belongs to the word after it.
         is_within = (surfaces != "")[:, :, None] & (starts <= begins) & (begins < stops)
         return words, tf.cast(is_within | ((begins < stops) & (ends > starts)), tf.float32)
 

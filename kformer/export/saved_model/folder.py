@@ -24,7 +24,7 @@ def version_folder(path, version=None):
         `pathlib.Path`.
 
     Raises:
-        ValueError: the version exists, or is no whole number.
+        ValueError: the version exists, or is not a whole number.
     """
     path = pathlib.Path(path)
     if version is None:

@@ -196,7 +196,7 @@ class JsonLines(TextLines):
         except (ValueError, RecursionError) as error:
             raise ValueError(f"Line {number} of {self.path} is not JSON ({error}).") from None
         if not isinstance(value, dict):
-            raise ValueError(f"Line {number} of {self.path} is no JSON object: {shown(value)}.")
+            raise ValueError(f"Line {number} of {self.path} is not a JSON object: {shown(value)}.")
         if self.field not in value:
             raise ValueError(
                 f"Line {number} of {self.path} has no field {self.field!r}: name the field with "
@@ -211,10 +211,10 @@ class JsonLines(TextLines):
         text = value[self.field]
         if text is not None and not isinstance(text, str):
             raise ValueError(
-                f"The field {self.field!r} in line {number} of {self.path} is no text: "
+                f"The field {self.field!r} in line {number} of {self.path} is not a text: "
                 f"{shown(text)}."
             )
-        # JSON can hold half a surrogate pair, which is no character.
+        # JSON can hold half a surrogate pair, which is not a character.
         return text and text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
     def payload(self, records, results):
@@ -231,7 +231,7 @@ class JsonLines(TextLines):
 
 
 class Parquet(TextLines):
-    """A Parquet file with the text in a column; the translations are columns behind the others.
+    """A Parquet file with the text in a column; the translations are columns after the others.
 
     Arguments are those of `TextLines`.
     """

@@ -147,7 +147,7 @@ def translate_file(input, output, options, *, workers, address=None, progress=No
 def _check_paths(input, output, options):
     """The format of both files."""
     if not input.is_file():
-        raise FileNotFoundError(f"The input file '{input}' does not exist, or is no file.")
+        raise FileNotFoundError(f"The input file '{input}' does not exist, or is not a file.")
     if not output.parent.is_dir():
         raise FileNotFoundError(
             f"The folder {output.parent} of the output file does not exist; make it first."

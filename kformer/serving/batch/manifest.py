@@ -117,7 +117,7 @@ def has_shards(folder):
 
 
 def remove_job(folder):
-    """Empties a job's folder, but for its lock."""
+    """Empties a job's folder, except its lock."""
     for shards in folder.glob("shards-*"):
         files.remove_tree(shards)
     (folder / MANIFEST_FILE).unlink(missing_ok=True)

@@ -21,7 +21,7 @@ async def read_body(request, most):
 
     Raises:
         TooLarge: it is longer. The rest is not read.
-        InvalidRequest: it is compressed, or its length is no number.
+        InvalidRequest: it is compressed, or its length is not a number.
         HTTPException: it did not come in time.
     """
     if request.headers.get("content-encoding", "identity").lower() != "identity":
@@ -52,7 +52,7 @@ def parse_json(content):
         content: bytes, UTF-8.
 
     Raises:
-        InvalidRequest: it is no JSON object, or nested too deep.
+        InvalidRequest: it is not a JSON object, or nested too deep.
     """
     try:
         value = json.loads(content)
@@ -60,8 +60,8 @@ def parse_json(content):
         raise InvalidRequest("The JSON is nested too deep.") from None
     except (ValueError, UnicodeError) as error:
         # The error's own message is about positions and signs, never about texts.
-        reason = str(error) if isinstance(error, json.JSONDecodeError) else "it is no UTF-8 JSON"
-        raise InvalidRequest(f"The body is no JSON: {reason}.") from None
+        reason = str(error) if isinstance(error, json.JSONDecodeError) else "it is not UTF-8 JSON"
+        raise InvalidRequest(f"The body is not JSON: {reason}.") from None
     if not isinstance(value, dict):
         raise InvalidRequest("The body must be a JSON object.")
     return value
@@ -74,11 +74,11 @@ def as_text(value):
         value: any JSON value.
 
     Raises:
-        InvalidRequest: it is no string.
+        InvalidRequest: it is not a string.
     """
     if not isinstance(value, str):
         raise InvalidRequest("A text must be a string.")
-    # Half of a surrogate pair, which JSON allows, is read as bytes that are no UTF-8 are.
+    # Half of a surrogate pair, which JSON allows, is read as bytes that are not UTF-8 are.
     return value.encode("utf-8", "surrogatepass")
 
 
@@ -89,7 +89,7 @@ def as_version(text):
         text: str, or `None`.
 
     Raises:
-        InvalidRequest: it is no number.
+        InvalidRequest: it is not a number.
     """
     if text is None:
         return None

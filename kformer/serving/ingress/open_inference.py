@@ -119,7 +119,7 @@ def _tensor(info):
 
 
 def _split(content, header_length):
-    """The JSON of a body, and the bytes behind it."""
+    """The JSON of a body, and the bytes after it."""
     if header_length is None:
         return parse_json(content), b""
     if not (header_length.isascii() and header_length.isdecimal()) or len(header_length) > 12:
@@ -150,7 +150,7 @@ def _read_texts(body, binary, name):
     size = _parameters(tensor).get("binary_data_size")
     if size is not None:
         if type(size) is not int or size != len(binary):
-            raise InvalidRequest("binary_data_size is not the number of bytes behind the JSON.")
+            raise InvalidRequest("binary_data_size is not the number of bytes after the JSON.")
         texts = _read_bytes(binary)
     else:
         data = tensor.get("data")

@@ -163,7 +163,7 @@ def _text(value):
     try:
         return base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError):
-        raise InvalidRequest("A text under b64 is no Base64.") from None
+        raise InvalidRequest("A text under b64 is not Base64.") from None
 
 
 def plain(rows):

@@ -235,7 +235,7 @@ def _read_rows(path):
         )
         if columns[:1] != ["step"] or not is_next:
             raise ValueError(
-                f"{path} is damaged: it is no history, or its steps do not go up, at "
+                f"{path} is damaged: it is not a history, or its steps do not go up, at "
                 f"{','.join(values)[:80]!r}."
             )
         rows.append(dict(zip(columns, values, strict=True)))

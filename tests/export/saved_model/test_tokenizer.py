@@ -53,8 +53,8 @@ def test_ids_and_text_equal_pythons(tokenizer, texts):
 
 
 def test_random_ids_give_equal_text(tokenizer):
-    # Ids that no text gives: bytes that are no UTF-8, control ids in the middle, ids outside of the
-    # vocabulary.
+    # Ids that no text gives: bytes that are not UTF-8, control ids in the middle, ids outside
+    # of the vocabulary.
     generator = random.Random(0)
     size = tokenizer.vocabulary_size
     rows = [

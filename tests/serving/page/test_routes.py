@@ -53,7 +53,7 @@ def test_translations(client, engine):
     assert [line["source"] for line in reply["lines"]] == ["", SENTENCE, "a"]
     found = [(one["text"], one["score"]) for one in reply["lines"][1]["hypotheses"]]
     assert found == ANSWER["best"] and reply["lines"][0]["hypotheses"] == []
-    # What a beam did not find is no hypothesis.
+    # What a beam did not find is not a hypothesis.
     assert len(reply["lines"][2]["hypotheses"]) == 1 and reply["milliseconds"] >= 0
     (request,) = engine.requests
     assert request.signature == "n_best" and 0 < request.seconds_left <= SETTINGS.deadline_s

@@ -18,7 +18,7 @@ def test_tokens_are_grouped_to_words():
     assert [word["text"] for word in words_of(["\u2581五", "点", "二十", "分", "\u2581pm"])] == [
         *("五", "点", "二十", "分", "pm")
     ]
-    # Bytes that are no character, and a tag of each published kind.
+    # Bytes that are not characters, and a tag of each published kind.
     assert [word["text"] for word in words_of(["<0xE7>", "x", ">>deu<<", "__de__", "<unk>"])] == [
         "\ufffdx"
     ]
