@@ -151,10 +151,10 @@ class Translator(GivenTranslations, DocumentMethods):
             forbidden_terms: list with a list of str for each text, default `None`. What its
                 translation must not contain. A term in `terms` goes before.
             prefixes: list of str, default `None`. How each translation begins, at no cost.
-            alternatives: int, default `None`. So many translations of each text, which differ in
-                the first token after the prefix: the most probable tokens there, best first.
-            mbr: int, default `None`. Minimum Bayes risk decoding: of so many samples of each text
-                the one that is most like the others by chrF, which becomes its `rank`. The options
+            alternatives: int, default `None`. The number of translations of each text. They differ
+                in the first token after the prefix: the most probable tokens there, best first.
+            mbr: int, default `None`. Minimum Bayes risk decoding: of `mbr` samples of each text the
+                one that is most like the others by chrF, which becomes its `rank`. The options
                 of sampling and `n_best` count, `beam_size` does not.
             batch_size: int, default 64. The most sentences that are searched at once.
             batch_tokens: int, default 4096. The most source tokens that are searched at once,

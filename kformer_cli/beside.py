@@ -40,7 +40,7 @@ BESIDE = {
         option(
             "--alternatives",
             min=1,
-            help="So many translations per line, which differ in the first token after the prefix, "
+            help="N translations per line, which differ in the first token after the prefix, "
             "in columns as with --n-best. Default: one, the best.",
         ),
     ],

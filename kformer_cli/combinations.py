@@ -1,6 +1,6 @@
 """Whether the options of a training fit together.
 
-This module needs the standard library alone, as `kformer_cli.declarations` does.
+This module imports only the standard library, as `kformer_cli.declarations` does.
 """
 
 import importlib.util

@@ -1,6 +1,6 @@
 """The options of a training, declared once: for Python, the command line and a run's `config.json`.
 
-This module needs the standard library alone, so that help is quick and kformer can read it too:
+This module imports only the standard library, so that help is quick and kformer can read it too:
 `kformer.trainer.TrainOptions` has its fields, defaults and checks from here, and `kformer train`
 its options.
 """
@@ -96,14 +96,15 @@ _GROUPS = {
         Option(
             "batch_tokens",
             int,
-            "Most padded tokens of a batch, on the longer side; lower it if memory runs out.",
+            "Maximum number of tokens in a batch, padding included, on the longer side; lower it "
+            "if memory runs out.",
             unset="4096, less if an epoch had under 200 steps",
             **_SIZE,
         ),
         Option(
             "max_shapes",
             int,
-            "Most batch shapes; fewer save compilations on JAX, more save padding.",
+            "Maximum number of batch shapes; fewer save compilations on JAX, more save padding.",
             unset="8; 3 on JAX, which compiles each; 1 with packed batches",
             **_SIZE,
         ),
@@ -356,7 +357,7 @@ _GROUPS = {
         Option(
             "quality_every",
             int,
-            "Translate the validation set after so many steps and at each validation; history.csv "
+            "Translate the validation set every N steps and at each validation; history.csv "
             "has BLEU and chrF.",
             unset="never; with select bleu at each validation",
             changeable=True,

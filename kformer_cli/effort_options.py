@@ -1,6 +1,6 @@
 """The options of the efforts of a training: teachers, and text in one language alone.
 
-This module needs the standard library alone, as `kformer_cli.declarations` does.
+This module imports only the standard library, as `kformer_cli.declarations` does.
 """
 
 import os
@@ -44,8 +44,8 @@ EFFORT = [
     Option(
         "back_translation",
         str,
-        "How the target text alone is translated: by a beam, sampled, or by a beam with noise "
-        "(words left out, hidden and moved).",
+        "How text in the target language alone is translated: by a beam, sampled, or by a beam "
+        "with noise (words left out, hidden and moved).",
         unset="beam up to 200,000 pairs, then sampled",
         choices=BACK_TRANSLATIONS,
         metavar="KIND",

@@ -1,5 +1,5 @@
 """The export formats: one entry each, from which `kformer.export`, the options of `kformer export`
-and their help are made. It needs the standard library alone, so that help needs no Keras.
+and their help are made. It imports only the standard library, so that help needs no Keras.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """Whether the options of a fine-tuning fit together.
 
-This module needs the standard library alone, as `kformer_cli.declarations` does.
+This module imports only the standard library, as `kformer_cli.declarations` does.
 """
 
 from kformer_cli.option_names import named

@@ -1,6 +1,6 @@
 """The options of a training that begins with a trained model.
 
-This module needs the standard library alone, as `kformer_cli.declarations` does.
+This module imports only the standard library, as `kformer_cli.declarations` does.
 """
 
 import os

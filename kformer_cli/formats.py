@@ -39,7 +39,7 @@ _EXPORT = {
         option(
             "--shortlist",
             metavar="FILE",
-            help="Text in the target language: its tokens alone are ever generated, in less time. "
+            help="Text in the target language: only its tokens are ever generated, in less time. "
             "Default: all tokens.",
         ),
     ],
@@ -115,7 +115,7 @@ def export(
             "--signatures",
             metavar="NAMES",
             help="saved_model: which signatures to write, such as serving_default,n_best. Default: "
-            "these two, and attention in the dtype of the weights. By name alone: constrained and "
+            "these two, and attention in the dtype of the weights. Only if named: constrained and "
             "prefix, with terms or the beginning of each translation, and alignment.",
         ),
     ] = None,

@@ -1,6 +1,6 @@
 """The hosts that train together: from the command line, or as a launcher describes them.
 
-This module needs the standard library alone, as `kformer_cli.declarations` does.
+This module imports only the standard library, as `kformer_cli.declarations` does.
 """
 
 import os

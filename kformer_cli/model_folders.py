@@ -1,6 +1,6 @@
 """What the folder of a model must be: a run directory or a SavedModel.
 
-This module needs the standard library alone, as `kformer_cli.text_files` does.
+This module imports only the standard library, as `kformer_cli.text_files` does.
 """
 
 import importlib.util

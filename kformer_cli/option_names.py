@@ -1,6 +1,6 @@
 """What a message calls an option: by its name in Python, or as on the command line.
 
-This module needs the standard library alone, as `kformer_cli.declarations` does.
+This module imports only the standard library, as `kformer_cli.declarations` does.
 """
 
 import contextlib

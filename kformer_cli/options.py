@@ -84,7 +84,8 @@ LengthPenalty = Annotated[
 MaxLength = Annotated[
     int | None,
     option(
-        "--max-length", help="Most tokens of a translation. Default: one below the model's limit."
+        "--max-length",
+        help="Maximum number of tokens of a translation. Default: one below the model's limit.",
     ),
 ]
 LengthRatio = Annotated[
@@ -120,7 +121,8 @@ MaxTextBytes = Annotated[
     int | None,
     option(
         "--max-text-bytes",
-        help="Most bytes of a text that are read. Default: 64 for each token of the model's limit, "
+        help="Maximum number of bytes of a text that are read. Default: 64 for each token of the "
+        "model's limit, "
         "and at least 4096.",
     ),
 ]
@@ -160,7 +162,7 @@ Mbr = Annotated[
     option(
         "--mbr",
         min=2,
-        help="Minimum Bayes risk decoding: of so many samples the translation that is most like "
+        help="Minimum Bayes risk decoding: of N samples the translation that is most like "
         "the others (by chrF). Default: no samples.",
     ),
 ]

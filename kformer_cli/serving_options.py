@@ -1,6 +1,6 @@
 """The options of a server, declared once: for Python, the command line and a configuration file.
 
-This module needs the standard library alone, as `kformer_cli.declarations` does.
+This module imports only the standard library, as `kformer_cli.declarations` does.
 """
 
 import dataclasses
@@ -96,11 +96,18 @@ _GROUPS = {
         Option(
             "max_batch_tokens",
             int,
-            "Most source tokens of a batch, padding included, estimated from bytes.",
+            "Maximum number of source tokens in a batch, padding included, estimated from bytes.",
             4_096,
             **_COUNT,
         ),
-        Option("max_batch_texts", int, "Most texts of a batch.", 64, most=65_536, **_COUNT),
+        Option(
+            "max_batch_texts",
+            int,
+            "Maximum number of texts in a batch.",
+            64,
+            most=65_536,
+            **_COUNT,
+        ),
         Option(
             "batch_wait_ms",
             float,
@@ -118,19 +125,19 @@ _GROUPS = {
         ),
     ],
     "Limits": [
-        Option("max_texts", int, "Most texts of a request.", 5_000, **_COUNT),
+        Option("max_texts", int, "Maximum number of texts in a request.", 5_000, **_COUNT),
         Option(
             "max_attention_texts",
             int,
-            "Most texts of a request for attention, whose weights are large.",
+            "Maximum number of texts in a request for attention, whose weights are large.",
             16,
             **_COUNT,
         ),
-        Option("max_text_bytes", int, "Most bytes of a text.", 32_768, **_COUNT),
+        Option("max_text_bytes", int, "Maximum number of bytes of a text.", 32_768, **_COUNT),
         Option(
             "max_body_bytes",
             int,
-            "Most bytes of a request.",
+            "Maximum number of bytes of a request.",
             4 * 2**20,
             least=64,
             most=2**30,
@@ -138,8 +145,8 @@ _GROUPS = {
         Option(
             "max_queue",
             int,
-            "Most texts of a model that are accepted and not yet answered; what comes beyond is "
-            "asked to come again (429).",
+            "Maximum number of texts of a model that are accepted and not yet answered; the rest "
+            "is asked to come again (429).",
             20_000,
             **_COUNT,
         ),

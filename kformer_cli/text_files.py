@@ -1,6 +1,6 @@
 """What a text file must be, and how many lines it has.
 
-This module needs the standard library alone: a command checks its files before it imports anything
+This module imports only the standard library: a command checks its files before it imports anything
 else, and kformer reads it too, so that a fault has one wording.
 """
 

@@ -104,7 +104,7 @@ _BATCH = {
         option(
             "--workers",
             min=1,
-            help="Translate a file by so many processes, each with one thread or --threads. A job "
+            help="Translate a file with N processes, each with one thread or --threads. A job "
             "that ended early goes on when the command is given again.",
         ),
     ],

@@ -46,7 +46,7 @@ def write_serving_config(folder, *, max_batch_size=64, threads=1):
 
     Args:
         folder: path. The exported model's folder, such as `saved_models/en-de`.
-        max_batch_size: int, default 64. Most texts of a batch. A request of more, up to 4,096, is
+        max_batch_size: int, default 64. Maximum of a batch. A request of more, up to 4,096, is
             computed in several.
         threads: int, default 1. Batches that are computed at the same time.
 

@@ -37,7 +37,7 @@ class Admission:
     so that one is never refused for its own size.
 
     Args:
-        max_queue: int. Most texts of a model that are accepted and not yet answered.
+        max_queue: int. Maximum number of texts of a model that are accepted and not yet answered.
 
     Attributes:
         texts: int. Those of all models that are accepted and not yet answered.
