@@ -13,7 +13,7 @@ from kformer.layers.feature_embedding import FeatureEmbedding
 from kformer.models.base_model import BaseModel
 from kformer.models.config import Architecture, whole_or_none
 from kformer.models.config_fields import option, takes
-from kformer.models.frozen import freeze_layers, frozen_config
+from kformer.models.frozen import FROZEN_OPTIONS, freeze_layers, frozen_config
 from kformer.models.sequence_model import checked_inputs
 from kformer.models.stacks import DecoderStack, EncoderStack
 from kformer.utils.checks import check_whole
@@ -268,9 +268,9 @@ class Forecaster(BaseModel):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         config = dict(config)
-        frozen = config.pop("frozen_layers", ())
+        frozen = {name: config.pop(name, ()) for name in FROZEN_OPTIONS}
         model = cls(**config)
-        freeze_layers(model, frozen)
+        freeze_layers(model, **frozen)
         return model
 
 

@@ -1,40 +1,57 @@
-"""Layers whose weights do not train: saved with a model, and kept by its copies."""
+"""What does not train: saved with a model, and kept by its copies."""
+
+FROZEN_OPTIONS = ("frozen_layers", "trainable_layers")
 
 
-def frozen_layers(model):
-    """The paths of the layers with `trainable=False`, without those inside of such a layer.
+def frozen_config(model):
+    """What a model's `get_config` has of its `trainable` flags: nothing where all layers train.
+
+    A layer or weight is named only where its flag differs from that of the innermost named layer
+    around it. Around all of them everything trains; with LoRA adapters, of the weights these alone.
 
     Args:
         model: a built Keras model.
 
     Returns:
-        List of str.
+        Dict of lists of paths, each left out if empty: `frozen_layers` and `trainable_layers`.
     """
-    found = []
-    for layer in _layers(model):
-        if not layer.trainable and not layer.path.startswith(tuple(f"{path}/" for path in found)):
-            found.append(layer.path)
-    return found
+    flags = {}
+    has_adapters = getattr(model, "lora", None) is not None
+    layers, weights = _parts(model)
+    parts = [(layer, True) for layer in layers]
+    parts += [(weight, not has_adapters or "_lora_" in weight.name) for weight in weights]
+    for part, expected in parts:
+        around = [path for path in flags if part.path.startswith(f"{path}/")]
+        if around:
+            expected = flags[max(around, key=len)]
+        if part.trainable != expected:
+            flags[part.path] = part.trainable
+    config = {
+        name: [path for path, trains in flags.items() if trains == value]
+        for name, value in zip(FROZEN_OPTIONS, (False, True), strict=True)
+    }
+    return {name: paths for name, paths in config.items() if paths}
 
 
-def frozen_config(model):
-    """What a model's `get_config` has of them: nothing where all layers train."""
-    frozen = frozen_layers(model)
-    return {"frozen_layers": frozen} if frozen else {}
-
-
-def freeze_layers(model, paths):
-    """Sets `trainable=False` for layers.
+def freeze_layers(model, frozen_layers=(), trainable_layers=()):
+    """Sets the `trainable` flags of layers and weights.
 
     Args:
         model: a built Keras model.
-        paths: collection of str, as `frozen_layers` returns them.
+        frozen_layers: collection of str, default empty. As `frozen_config` returns them.
+        trainable_layers: collection of str, default empty. As `frozen_config` returns them.
     """
-    for layer in _layers(model):
-        if layer.path in paths:
-            layer.trainable = False
+    layers, weights = _parts(model)
+    for part in (*layers, *weights):
+        # A layer's flag sets those of all within it, so the outer layers come first.
+        if part.path in frozen_layers:
+            part.trainable = False
+        elif part.path in trainable_layers:
+            part.trainable = True
 
 
-def _layers(model):
+def _parts(model):
+    """The layers of a model, outer ones first, and the weights that train unless frozen."""
     layers = model._flatten_layers(include_self=False, recursive=True)
-    return [layer for layer in layers if layer.path is not None]  # Inputs have none.
+    weights = [weight for layer in layers for weight in layer._trainable_variables]
+    return [layer for layer in layers if layer.path is not None], weights  # Inputs have none.

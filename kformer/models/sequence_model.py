@@ -8,7 +8,7 @@ from keras import ops
 from kformer.layers.inputs import check_rank, of_list
 from kformer.layers.products import training_products
 from kformer.models.config import check_packing
-from kformer.models.frozen import freeze_layers, frozen_config
+from kformer.models.frozen import FROZEN_OPTIONS, freeze_layers, frozen_config
 from kformer.models.guided_alignment import alignment_loss, recording_attention
 from kformer.models.lora import enable_lora
 from kformer.models.loss_without_logits import ProjectingModel
@@ -302,11 +302,12 @@ class SequenceModel(ProjectingModel):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         config = dict(config)
-        lora, frozen = config.pop("lora", None), config.pop("frozen_layers", ())
+        lora = config.pop("lora", None)
+        frozen = {name: config.pop(name, ()) for name in FROZEN_OPTIONS}
         model = cls(**config)
         if lora is not None:
             enable_lora(model, *lora)
-        freeze_layers(model, frozen)
+        freeze_layers(model, **frozen)
         return model
 
 

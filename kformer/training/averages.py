@@ -5,6 +5,7 @@ import warnings
 
 import keras
 
+from kformer.models.frozen import FROZEN_OPTIONS
 from kformer.models.lora import merge_lora
 from kformer.saving.checkpoints import load_weights, whole_checkpoints
 from kformer.saving.run_directory import load_run
@@ -136,7 +137,7 @@ def average_runs(runs):
 def _kind(model):
     """What a model computes: its configuration without what matters in a training alone."""
     rates = getattr(getattr(model, "config", None), "rates", ())  # A model may be the user's own.
-    own = {"name", "seed", "dtype", "trainable", "frozen_layers", *rates}
+    own = {"name", "seed", "dtype", "trainable", *FROZEN_OPTIONS, *rates}
     return {name: value for name, value in model.get_config().items() if name not in own}
 
 

@@ -14,7 +14,12 @@ import pytest
 import kformer
 from kformer.models import DualEncoder
 from kformer.saving import TrainingState, load_checkpoint, save_checkpoint
-from kformer.training import MaskedAccuracy, MaskedCrossentropy, WarmupInverseSqrt
+from kformer.training import (
+    MaskedAccuracy,
+    MaskedCrossentropy,
+    WarmupInverseSqrt,
+    enable_lora,
+)
 from tests.peers import to_numpy
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -79,6 +84,45 @@ def test_frozen_layers_stay_frozen(tiny_transformer, random_batch, tmp_path):
             "encoder_layer_0",
             "decoder_layer_0/feed_forward",
         ]
+
+
+def train_norms(model):
+    """The user's recipe: all layers are frozen, then the norms inside of them train."""
+    for layer in model.layers:
+        layer.trainable = False
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.LayerNormalization):
+            layer.trainable = True
+
+
+def freeze_a_weight(model):
+    model.get_layer("encoder_layer_0").feed_forward.output_projection.bias.trainable = False
+
+
+def train_norms_and_adapters(model):
+    enable_lora(model, 2)
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.LayerNormalization):
+            layer.trainable = True
+
+
+@pytest.mark.parametrize("freeze", [train_norms, freeze_a_weight, train_norms_and_adapters])
+def test_what_trains_is_the_same_in_copies_and_files(
+    tiny_transformer, random_batch, tmp_path, freeze
+):
+    model, batch = tiny_transformer(dropout=0.1), random_batch()
+    total = len(model.trainable_variables)
+    freeze(model)
+    names = [variable.path for variable in model.trainable_variables]
+    assert 0 < len(names) != total
+    model.compile(keras.optimizers.Adam(0.01), MaskedCrossentropy())
+    model.train_on_batch(batch, batch["target_ids"])
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert len(again.optimizer.variables) == len(model.optimizer.variables)
+    assert int(again.optimizer.iterations) == 1
+    for copy in (again, model.with_dropout(dropout=0)):
+        assert [variable.path for variable in copy.trainable_variables] == names
 
 
 def test_a_trained_model_goes_on_where_it_was(
