@@ -63,6 +63,12 @@ class Dropout(ReadsLists):
             )
         self.built = True
 
+    def load_own_variables(self, store):
+        # A layer with the rate 0 has no counter. Such weights leave the counter as it is, and such
+        # a layer reads none, so that models which differ in a rate alone share their weights.
+        if bool(len(store)) == (self.rate > 0):
+            super().load_own_variables(store)
+
     def call(self, inputs, training=None):
         if not training or self.rate == 0:
             return inputs

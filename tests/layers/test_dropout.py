@@ -151,6 +151,17 @@ def test_a_saved_model_goes_on_with_the_sequence(tmp_path):
     assert (expected[0] != expected[1]).any()
 
 
+@pytest.mark.parametrize("rates", [(0.0, 0.5), (0.5, 0.0)])
+def test_weights_are_those_of_a_model_with_another_rate(tmp_path, rates):
+    x = keras.Input((6,))
+    saved, other = (keras.Model(x, keras.layers.Dense(2)(Dropout(rate)(x))) for rate in rates)
+    saved(np.ones((1, 6), "float32"), training=True)
+    saved.save_weights(tmp_path / "model.weights.h5")
+    other.load_weights(tmp_path / "model.weights.h5")
+    kernels = [to_numpy(model.layers[-1].kernel) for model in (saved, other)]
+    np.testing.assert_array_equal(*kernels)
+
+
 def test_fit_counts_steps(backend):
     """The counter moves inside a compiled training step, and not in evaluation."""
     x = keras.Input((None, 6))
