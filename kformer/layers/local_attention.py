@@ -115,7 +115,7 @@ def local_attention(
         seen = _seen_of_first(query_positions, ops.shape(first)[-1], is_causal, mask, padding_mask)
         scores = ops.concatenate([scores, ops.where(seen, first, MASKED)], axis=-1)
     weights = ops.softmax(scores, axis=-1) * ops.cast(
-        ops.max(scores, axis=-1, keepdims=True) > 0.5 * MASKED, "float32"
+        ops.any(scores > 0.5 * MASKED, axis=-1, keepdims=True), "float32"
     )
     weights = ops.cast(weights, dtype)
     weights = weights if dropout is None else dropout(weights)
@@ -247,8 +247,8 @@ def _of_band(mask, query_positions, key_positions):
         ops.maximum(query_positions, 0) if mask.shape[2] != 1 else ops.zeros_like(query_positions)
     )
     keys = ops.maximum(key_positions, 0) if mask.shape[3] != 1 else ops.zeros_like(key_positions)
-    lead, columns = list(ops.shape(mask)[:2]), ops.shape(mask)[3]
-    flat = ops.reshape(mask, (*lead, -1))
+    *lead, rows, columns = ops.shape(mask)
+    flat = ops.reshape(mask, (*lead, rows * columns))
     index = queries * columns + keys  # [C, W, X]
     return ops.reshape(
         ops.take(flat, ops.reshape(index, (-1,)), axis=2), (*lead, *ops.shape(index))

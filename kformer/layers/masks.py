@@ -102,7 +102,8 @@ def over_keys(padding):
 
 
 def both(one, other):
-    """Two masks of equal shape combined with AND; either may be `None`."""
+    """Two masks of equal shape combined with AND, as booleans; either may be `None`."""
+    one, other = (None if mask is None else ops.cast(mask, "bool") for mask in (one, other))
     return one if other is None else other if one is None else ops.logical_and(one, other)
 
 

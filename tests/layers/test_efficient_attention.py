@@ -215,6 +215,24 @@ def test_a_row_of_padding_alone_gives_zeros_and_nothing_is_nan(options, dtype):
         assert np.isfinite(found).all() and (found[0] == 0).all() and np.abs(found[1]).max() > 0
 
 
+@pytest.mark.parametrize("global_tokens", [0, 1])
+def test_a_padding_mask_of_numbers_is_that_of_booleans(global_tokens):
+    layer = MultiHeadAttention(N, kind="local", window=2, global_tokens=global_tokens, seed=4)
+    x, padding = draw(6), padding_of(6)
+    expected = to_numpy(layer(x, padding_mask=padding))
+    for dtype in ("float32", "int32"):
+        found = to_numpy(layer(x, padding_mask=padding.astype(dtype)))
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("shape", [(0, 5, D), (2, 0, D)])
+def test_no_rows_and_no_tokens(shape):
+    x, mask = np.zeros(shape, "float32"), np.ones((shape[0], shape[1], shape[1]), bool)
+    for options in ({}, {"dilation": 2}, {"global_tokens": 1}):
+        layer = MultiHeadAttention(N, kind="local", window=2, **options)
+        assert layer(x).shape == layer(x, attention_mask=mask).shape == shape
+
+
 @pytest.mark.parametrize(
     "options", [{"kind": "local", "window": 64}, {"kind": "linear"}], ids=["local", "linear"]
 )
