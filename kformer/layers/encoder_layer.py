@@ -125,7 +125,16 @@ class ResidualLayer(ReadsLists):
 
     def get_config(self):
         names = ("intermediate_dim", "num_heads", *LAYER_OPTIONS, "seed")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+        own = {name: getattr(self, name) for name in names}
+        return {**super().get_config(), **own, **self.feed_forward.quantized_config()}
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        quantized = config.pop("quantized", {})
+        layer = super().from_config(config)
+        layer.feed_forward.quantized = quantized
+        return layer
 
 
 @keras.saving.register_keras_serializable(package="kformer")

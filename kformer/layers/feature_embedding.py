@@ -53,6 +53,7 @@ class FeatureEmbedding(PositionMixin, ReadsLists):
         super().__init__(**kwargs)
         self._set_positions(position_encoding, max_length, position_offset)
         self.hidden_dim = hidden_dim
+        self.supports_masking = True
         self.seed = settled_seed(seed)
         self.feature_dropout = Dropout(
             dropout,

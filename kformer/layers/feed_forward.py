@@ -13,6 +13,7 @@ from kformer.layers.shapes import flat, linear, unflat
 from kformer.utils.checks import check_choice
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
+MAPS = ("gate", "intermediate", "output_projection")
 
 
 @keras.saving.register_keras_serializable(package="kformer")
@@ -77,6 +78,7 @@ class FeedForward(ReadsLists):
         self.seed = settled_seed(seed)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.supports_masking = True
+        self.quantized = {}
         self.activation_dropout = Dropout(
             dropout,
             seed=derive_seed(self.seed, "activation"),
@@ -85,7 +87,9 @@ class FeedForward(ReadsLists):
         )
 
     def _dense(self, units, name):
-        initializer = seeded(self.kernel_initializer, derive_seed(self.seed, name))
+        if name in self.quantized:
+            return keras.layers.Dense.from_config(self.quantized[name])
+        initializer = seeded(self.kernel_initializer, self.seed, name)
         return keras.layers.Dense(
             units,
             use_bias=self.use_bias,
@@ -137,7 +141,29 @@ class FeedForward(ReadsLists):
             "use_bias": self.use_bias,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "seed": self.seed,
+            **self.quantized_config(),
         }
+
+    def quantized_config(self):
+        """What the configuration has of the maps that `keras.Model.quantize` changed, by name.
+
+        They are made in `build`, so a loaded layer must know that their kernels are quantized.
+
+        Returns:
+            Dict with `quantized`; without it where no map is quantized.
+        """
+        names = [name for name in MAPS if hasattr(self, name)]
+        dense = {name: getattr(self, name) for name in names}
+        configs = {name: d.get_config() for name, d in dense.items() if d.quantization_mode}
+        return {"quantized": configs} if configs else {}
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        quantized = config.pop("quantized", {})
+        layer = super().from_config(config)
+        layer.quantized = quantized
+        return layer
 
 
 def _dense(dense, x):

@@ -62,7 +62,8 @@ def check_rank(owner, value, axes):
 class ReadsLists(keras.layers.Layer):
     """Base class of layers whose arguments may be nested lists.
 
-    A subclass that reads inputs of one rank alone names the axes in `input_axes`.
+    A subclass that reads inputs of one rank alone names the axes in `input_axes`. Each has its own
+    `compute_output_spec`: that of Keras would ask `compute_output_shape` in turn.
     """
 
     input_axes = None
@@ -70,6 +71,23 @@ class ReadsLists(keras.layers.Layer):
     def __call__(self, *args, **kwargs):
         args, kwargs = self._tensors(args, kwargs)
         return super().__call__(*args, **kwargs)
+
+    def compute_output_shape(self, *shapes, **named_shapes):
+        """The shape of the outputs for inputs of some shapes, by `compute_output_spec`.
+
+        Args:
+            *shapes: tuple of int or `None` each, in the order of the call's tensors.
+            **named_shapes: the same by name, such as `encoded_shape`.
+
+        Returns:
+            Tuple of int or `None`.
+        """
+        inputs = [keras.KerasTensor(tuple(shape), self.compute_dtype) for shape in shapes]
+        named_inputs = {
+            name.removesuffix("_shape"): keras.KerasTensor(tuple(shape), self.compute_dtype)
+            for name, shape in named_shapes.items()
+        }
+        return self.compute_output_spec(*inputs, **named_inputs).shape
 
     def _tensors(self, args, kwargs):
         """The arguments of a call without nested lists, the positional ones of the right rank."""

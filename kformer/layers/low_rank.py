@@ -3,7 +3,6 @@
 import keras
 from keras import ops
 
-from kformer.layers.counter_hash import derive_seed
 from kformer.layers.initializers import seeded
 from kformer.layers.shapes import linear
 
@@ -23,7 +22,7 @@ def add_adapter(layer, name, kernel, rank, alpha):
         rank: int. R.
         alpha: float. The factor of the product is `alpha / rank`.
     """
-    initializer = seeded(keras.initializers.HeUniform(), derive_seed(layer.seed, f"lora/{name}"))
+    initializer = seeded(keras.initializers.HeUniform(), layer.seed, f"lora/{name}")
     layer._tracker.unlock()  # As Keras's own layers do.
     for part, shape, initial in (
         ("a", (kernel.shape[0], rank), initializer),

@@ -197,9 +197,7 @@ class MultiHeadAttention(ReadsLists):
 
         def initial(shape, dtype=None):
             matrices = [
-                seeded(self.kernel_initializer, derive_seed(self.seed, f"{name}/{part}"))(
-                    (inputs, size), dtype
-                )
+                seeded(self.kernel_initializer, self.seed, f"{name}/{part}")((inputs, size), dtype)
                 for part, size in enumerate(sizes)
             ]
             return ops.concatenate(matrices, axis=1)

@@ -23,9 +23,16 @@ class OutputBias(ReadsLists):
         Float tensor `[B, T, V]`.
     """
 
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
     def build(self, input_shape):
         self.bias = self.add_weight(shape=(input_shape[-1],), initializer="zeros", name="bias")
         self.built = True
 
     def call(self, inputs):
         return inputs + ops.cast(self.bias, self.compute_dtype)
+
+    def compute_output_spec(self, inputs):
+        return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)

@@ -255,7 +255,7 @@ class PositionalEmbedding(PositionMixin, ReadsLists):
         )
 
     def build(self, input_shape=None):
-        initializer = seeded(self.embeddings_initializer, derive_seed(self.seed, "tokens"))
+        initializer = seeded(self.embeddings_initializer, self.seed, "tokens")
         if self._pretrained is not None:
             vectors, self._pretrained = np.asarray(self._pretrained), None
 
@@ -284,7 +284,7 @@ class PositionalEmbedding(PositionMixin, ReadsLists):
             table = ops.transpose(ops.cast(self.embeddings, self.compute_dtype))
             return product(ops.cast(inputs, self.compute_dtype), table)
         ids = ops.convert_to_tensor(inputs)
-        if "int" not in keras.backend.standardize_dtype(ids.dtype):
+        if keras.backend.standardize_dtype(ids.dtype) not in ("int32", "int64"):
             ids = ops.cast(ids, "int32")
         hidden = ops.take(ops.cast(self.embeddings, self.compute_dtype), ids, axis=0)
         if self.scale:

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from kformer.layers.counter_hash import derive_seed, settled_seed
+from kformer.layers.counter_hash import settled_seed
 from kformer.layers.initializers import seeded
 from kformer.layers.inputs import ReadsLists, of_list
 
@@ -186,6 +186,9 @@ class Distances(ReadsLists):
         length = ops.shape(inputs)[1]
         return distances(length, length)
 
+    def compute_mask(self, inputs, mask=None):
+        return None  # The outputs have no axis of the batch, which a mask has.
+
     def compute_output_spec(self, inputs):
         if self.window is not None:
             return keras.KerasTensor(
@@ -351,7 +354,7 @@ class RelativePositionBias(ReadsLists):
         self.build()
 
     def build(self, input_shape=None):
-        initializer = seeded(self.initializer, derive_seed(self.seed, "table"))
+        initializer = seeded(self.initializer, self.seed, "table")
         self.table = self.add_weight(
             shape=(self.num_buckets, self.num_heads), initializer=initializer, name="table"
         )

@@ -85,6 +85,20 @@ def test_config_round_trip(x):
     np.testing.assert_allclose(to_numpy(again(x)), to_numpy(layer(x)))
 
 
+def test_initializers_of_the_user(x):
+    """A function is called as it is. An initializer's own seed decides; no two parts are equal."""
+    layer = FeedForward(D, kernel_initializer=lambda shape, dtype=None: np.ones(shape, "float32"))
+    layer(x)
+    assert (to_numpy(layer.intermediate.kernel) == 1).all()
+    kernels = []
+    for seed in (42, 42, 43):
+        layer = FeedForward(D, kernel_initializer=keras.initializers.GlorotUniform(seed=seed))
+        layer(x)
+        kernels.append([to_numpy(part.kernel) for part in layer._layers[1:]])
+    np.testing.assert_array_equal(kernels[0], kernels[1])
+    assert (kernels[0][0] != kernels[2][0]).all() and (kernels[0][0] != kernels[0][1]).all()
+
+
 def test_unknown_activation():
     with pytest.raises(ValueError, match="one of relu, gelu, gelu_tanh, silu, but 'swiglu'"):
         FeedForward(F, activation="swiglu")

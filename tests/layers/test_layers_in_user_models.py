@@ -9,8 +9,10 @@ from kformer.layers import (
     DecoderLayer,
     Dropout,
     EncoderLayer,
+    FeatureEmbedding,
     FeedForward,
     MultiHeadAttention,
+    OutputBias,
     PositionalEmbedding,
 )
 from tests.peers import to_numpy
@@ -91,6 +93,42 @@ def test_implicit_mask_reaches_every_attention(rng, randomize):
     # The column of the padding token itself is its vector's product with the state.
     np.testing.assert_allclose(after[real][:, 1:], before[real][:, 1:], atol=1e-5)
     assert np.abs(after[~real] - before[~real]).max() > 1e-2
+
+
+def test_masks_pass_the_embedding_of_features(rng, randomize):
+    x = keras.Input((None, 3))
+    hidden = EncoderLayer(F, N)(FeatureEmbedding(D)(keras.layers.Masking()(x)))
+    hidden = keras.layers.GlobalAveragePooling1D()(OutputBias()(hidden))
+    model = randomize(keras.Model(x, hidden))
+    steps = rng.random((1, 4, 3)).astype("float32")
+    padded = np.concatenate([steps, np.zeros((1, 3, 3), "float32")], axis=1)
+    np.testing.assert_allclose(to_numpy(model(padded)), to_numpy(model(steps)), atol=1e-5)
+
+
+def test_a_layer_for_each_of_several_sequences(rng):
+    layer, x = EncoderLayer(F, N), keras.Input((3, 5, D))
+    model = keras.Model(x, keras.layers.TimeDistributed(layer)(x))
+    inputs = rng.random((2, 3, 5, D)).astype("float32")
+    expected = np.stack([to_numpy(layer(inputs[:, i])) for i in range(3)], axis=1)
+    np.testing.assert_allclose(to_numpy(model(inputs)), expected, atol=1e-5)
+    assert MultiHeadAttention(N).compute_output_shape((2, 4, D), (2, 5, D)) == (2, 4, D)
+    shapes = {"x_shape": (2, 4, D), "encoded_shape": (2, 5, D)}
+    assert DecoderLayer(F, N).compute_output_shape(**shapes) == (2, 4, D)
+    assert PositionalEmbedding(V, D).compute_output_shape([2, 4]) == (2, 4, D)
+    assert OutputBias().compute_output_shape((2, 4, D)) == (2, 4, D)
+
+
+def test_quantized_layers_are_saved(tmp_path, rng):
+    x = keras.Input((None, D))
+    hidden = DecoderLayer(F, N, gated=True)(EncoderLayer(F, N)(x), x)
+    model, inputs = keras.Model(x, FeedForward(F)(hidden)), rng.random((2, 5, D)).astype("float32")
+    before = to_numpy(model(inputs))
+    model.quantize("int8")
+    expected = to_numpy(model(inputs))
+    assert 0 < np.abs(expected - before).max() < 0.2
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(to_numpy(again(inputs)), expected)
 
 
 def test_training(rng, backend):

@@ -201,6 +201,13 @@ def test_positions_beyond_256_stay_apart_in_half_precision():
     np.testing.assert_allclose(hidden[0], expected, atol=3e-2)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "uint32", "int64"])
+def test_ids_of_any_integer_dtype(dtype):
+    layer = PositionalEmbedding(11, 8, pad_id=0)
+    ids = np.array([[5, 10, 0]])
+    np.testing.assert_array_equal(to_numpy(layer(ids.astype(dtype))), to_numpy(layer(ids)))
+
+
 def test_ids_of_a_float_dtype_are_read_as_ids():
     layer = PositionalEmbedding(11, 8)
     np.testing.assert_array_equal(
