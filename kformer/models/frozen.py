@@ -1,5 +1,7 @@
 """What does not train: saved with a model, and kept by its copies."""
 
+from kformer.models.lora import has_adapters
+
 FROZEN_OPTIONS = ("frozen_layers", "trainable_layers")
 
 
@@ -16,10 +18,10 @@ def frozen_config(model):
         Dict of lists of paths, each left out if empty: `frozen_layers` and `trainable_layers`.
     """
     flags = {}
-    has_adapters = getattr(model, "lora", None) is not None
+    all_train = not has_adapters(model)
     layers, weights = _parts(model)
     parts = [(layer, True) for layer in layers]
-    parts += [(weight, not has_adapters or "_lora_" in weight.name) for weight in weights]
+    parts += [(weight, all_train or "_lora_" in weight.name) for weight in weights]
     for part, expected in parts:
         around = [path for path in flags if part.path.startswith(f"{path}/")]
         if around:

@@ -3,13 +3,14 @@
 from keras import ops
 
 from kformer.layers import FeedForward, MultiHeadAttention
+from kformer.layers.feed_forward import MAPS
 from kformer.layers.low_rank import add_adapter, layers_inside, low_rank_update
+from kformer.models.base_model import BaseModel
 from kformer.utils.checks import check_whole
 
 LORA_ALPHA = 16.0
 
 _ATTENTION = ("query_key_value", "query", "key_value", "output")
-_FEED_FORWARD = ("gate", "intermediate", "output_projection")
 
 
 def enable_lora(model, rank, alpha=LORA_ALPHA):
@@ -45,7 +46,7 @@ def enable_lora(model, rank, alpha=LORA_ALPHA):
     References:
         Hu et al. 2021, "LoRA: low-rank adaptation of large language models".
     """
-    if not hasattr(model, "lora"):
+    if not (isinstance(model, BaseModel) and hasattr(model, "lora")):
         raise ValueError(f"A {type(model).__name__} takes no adapters: give one of its models.")
     check_whole("rank", rank)
     if not 0 < alpha < float("inf"):
@@ -84,7 +85,7 @@ def merge_lora(model):
     merged = kformer.training.merge_lora(model)
     ```
     """
-    if getattr(model, "lora", None) is None:
+    if not has_adapters(model):
         return model
     merged = model.copy_with({"lora": None})
     kernels = {kernel.path: kernel for _, _, kernel in _kernels(merged)}
@@ -92,6 +93,18 @@ def merge_lora(model):
         value = ops.convert_to_numpy(kernel).astype("float32") + low_rank_update(layer, name)
         kernels[kernel.path].assign(value)
     return merged
+
+
+def has_adapters(model):
+    """Whether a model has adapters of `enable_lora`; a user's own may have another `lora`.
+
+    Args:
+        model: a Keras model.
+
+    Returns:
+        bool.
+    """
+    return isinstance(model, BaseModel) and getattr(model, "lora", None) is not None
 
 
 def describe_lora(model):
@@ -117,7 +130,7 @@ def _kernels(model):
         if isinstance(layer, MultiHeadAttention):
             names = {name: getattr(layer, f"{name}_kernel", None) for name in _ATTENTION}
         elif isinstance(layer, FeedForward):
-            parts = {name: getattr(layer, name, None) for name in _FEED_FORWARD}
+            parts = {name: getattr(layer, name, None) for name in MAPS}
             names = {name: dense and dense.kernel for name, dense in parts.items()}
         else:
             continue

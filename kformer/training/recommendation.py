@@ -8,6 +8,7 @@ import keras
 
 from kformer.data.order import choose_batch_tokens, default_max_shapes
 from kformer.models.config import check_packing
+from kformer.models.lora import has_adapters
 from kformer.training.callbacks.best_model import BestModel
 from kformer.training.defaults import (
     CourseFacts,
@@ -161,7 +162,7 @@ def recommend(train_data, validation_data=None, *, model=None, **options) -> Rec
     """
     given = {name: value for name, value in options.items() if value is not None}
     _check_names(given, model)
-    if getattr(model, "lora", None) is not None:
+    if has_adapters(model):
         given["lora_rank"] = model.lora[0]
     options = TrainOptions(**{**_of_the_data(train_data), **given})
     preset = options.preset or default_of("preset")

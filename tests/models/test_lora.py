@@ -92,6 +92,15 @@ def test_every_kernel_has_an_adapter_and_nothing_else_trains():
     assert {weight.dtype for weight in model.trainable_variables} == {"float32"}
 
 
+@pytest.mark.any_backend
+def test_a_model_of_the_user_may_have_an_attribute_of_that_name():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
+    model.lora = 4
+    assert merge_lora(model) is model
+    with pytest.raises(ValueError, match="A Sequential takes no adapters"):
+        enable_lora(model, 2)
+
+
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_frozen_weights_stay_bit_for_bit(policy):
     model = transformer(dtype=policy)
