@@ -110,7 +110,7 @@ def make_model(options, tokenizer, start):
     if model.trainable_weights[0].dtype == "float16":
         raise ValueError(
             f"The weights of {options.start_from} are float16, whose gradients overflow: import "
-            "the model as float32 (or bfloat16) to train it further."
+            "the model as float32 to train it further."
         )
     if options.lora_rank is not None:
         enable_lora(model, options.lora_rank, options.lora_alpha)
@@ -118,12 +118,19 @@ def make_model(options, tokenizer, start):
 
 
 def _trained_model(options, model):
-    """The model with the given dropout rates, seed and precision."""
+    """The model with the given dropout rates, seed and precision.
+
+    Weights of bfloat16 are trained in float32: most updates are smaller than half the distance of
+    two bfloat16 numbers, and would be lost. Adapters are float32 in any case.
+    """
     rates = {name: getattr(options, name) for name in _DROPOUTS}
     rates = {name: rate for name, rate in rates.items() if rate is not None}
     if options.seed is not None or rates:
         model = model.with_dropout(seed=options.seed, **rates)
-    return model.with_precision(options.precision) if options.precision else model
+    precision, is_half = options.precision, model.trainable_weights[0].dtype == "bfloat16"
+    if precision is None and is_half and options.lora_rank is None:
+        precision = "mixed_bfloat16"
+    return model.with_precision(precision) if precision else model
 
 
 def model_arguments(options, vocabulary):

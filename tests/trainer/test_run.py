@@ -11,8 +11,9 @@ import pytest
 import kformer
 from kformer.saving import load_run, read_config
 from kformer.saving.run_directory import update_config
-from kformer.trainer import train_run
+from kformer.trainer import TrainOptions, train_run
 from kformer.training import paper_recipe
+from kformer.training.new_model import make_model
 from kformer.utils import files
 from kformer.utils.checksums import without_checksum
 from tests.peers import to_numpy
@@ -239,6 +240,22 @@ def test_a_training_further_may_be_in_mixed_precision(tmp_path):
     assert {weight.dtype for weight in model.trainable_weights} == {"float32"}
     losses, exact = (np.array(losses_of(tmp_path / name), float) for name in ("mixed", "plain"))
     assert (losses != exact).all() and losses == pytest.approx(exact, rel=0.01)
+
+
+def test_weights_of_16_bits_are_trained_in_32():
+    # A usual update is smaller than half the distance of two bfloat16 numbers, and would be lost.
+    sizes = dict.fromkeys(("num_encoder_layers", "num_decoder_layers", "num_heads"), 1)
+    sizes |= {"hidden_dim": 8, "intermediate_dim": 8}
+    half = kformer.Transformer(20, **sizes, dtype="bfloat16")
+    for more, policy in (
+        ({}, "mixed_bfloat16"),
+        ({"dropout": 0.3, "seed": 1}, "mixed_bfloat16"),
+        ({"precision": "float32"}, "float32"),
+        ({"lora_rank": 2, "lora_alpha": 16.0}, "bfloat16"),  # Its adapters are float32.
+    ):
+        model = make_model(TrainOptions("a", "b", start_from="run", **more), None, half)
+        assert model.policy_name == policy
+        assert {weight.dtype for weight in model.trainable_weights} == {"float32"}
 
 
 def test_the_average_of_the_weights_is_validated_and_kept_and_resumed(tmp_path):
