@@ -11,7 +11,7 @@ from keras import ops
 
 from kformer.decoding.constraints import SpecialTokens
 from kformer.decoding.repetition import right_aligned
-from kformer.models.ensemble import mean_log_probabilities
+from kformer.models.ensemble import mean_logits
 from kformer.utils import backend
 from kformer.utils.backend import take
 
@@ -171,7 +171,7 @@ class EnsembleDecoder(Decoder):
         def step(ids, states):
             pairs = [one(ids, state) for one, state in zip(functions, states, strict=True)]
             logits, states = zip(*pairs, strict=True)
-            return mean_log_probabilities(logits), states
+            return mean_logits(logits), states
 
         return step, states
 

@@ -89,3 +89,22 @@ def mean_log_probabilities(logits):
     """
     parts = [ops.log_softmax(ops.cast(part, "float32"), axis=-1) for part in logits]
     return ops.logsumexp(ops.stack(parts), axis=0) - math.log(len(parts))
+
+
+def mean_logits(logits):
+    """As `mean_log_probabilities`, plus the mean of the models' `logsumexp`.
+
+    So the values are logits like those of one model, and the same for one model twice: a penalty on
+    repetition, which is not the same for logits and for log-probabilities, changes them alike.
+
+    Args:
+        logits: list of float tensors `[..., V]`. The logits of each model.
+
+    Returns:
+        float32 tensor `[..., V]`.
+    """
+    parts = [ops.cast(part, "float32") for part in logits]
+    norms = [ops.logsumexp(part, axis=-1, keepdims=True) for part in parts]
+    mean = sum(norms) / len(norms)
+    parts = [part + (mean - norm) for part, norm in zip(parts, norms, strict=True)]
+    return ops.logsumexp(ops.stack(parts), axis=0) - math.log(len(parts))

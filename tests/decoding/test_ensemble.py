@@ -31,7 +31,14 @@ def source_ids():
 
 
 @pytest.mark.parametrize(
-    "options", [BEAM, SearchOptions(beam_size=1, **LIMITS)], ids=["beam", "greedy"]
+    "options",
+    [
+        BEAM,
+        SearchOptions(beam_size=1, **LIMITS),
+        SearchOptions(beam_size=1, repetition_penalty=1.6, **LIMITS),
+        SearchOptions(sampling=True, repetition_penalty=1.6, seed=1, **LIMITS),
+    ],
+    ids=["beam", "greedy", "greedy_penalised", "samples_penalised"],
 )
 def test_an_ensemble_of_one_model_twice_equals_the_model(models, source_ids, options):
     alone = Searcher(models[0], options)(source_ids)
