@@ -111,6 +111,10 @@ class SoftTargets:
             ("soft_targets", "probabilities", np.float32),
         ):
             values = self._parts[name].read(spans).reshape(-1, width)
+            if name == "probabilities":
+                # Rounded to 16 bits they may sum to more than one, and no loss would be the least.
+                values = values.astype(dtype)
+                values /= np.maximum(values.sum(axis=1, keepdims=True), 1.0)
             arrays[key] = padded_rows(values, lengths, shape, counts, 0, dtype)
         return arrays
 

@@ -9,6 +9,7 @@ import pytest
 from keras import ops
 
 import kformer
+from kformer.data.soft_targets import SoftTargets, SoftTargetWriter
 from kformer.distillation.soft_targets import soft_targets
 from kformer.models.ensemble import Ensemble
 from kformer.trainer import train_run
@@ -202,6 +203,20 @@ def test_stored_probabilities_are_those_of_the_models(prepared, tmp_path):
             set(row) for row in ids[real][:, 1:].tolist()
         ]
         assert not probabilities[~real].any()
+
+
+@pytest.mark.any_backend
+def test_probabilities_of_16_bits_do_not_sum_to_more_than_one(prepared, tmp_path):
+    """Otherwise logits that all grow would lower the loss without end."""
+    _, _, corpus = prepared
+    pairs, shape = np.arange(corpus.num_pairs), (corpus.num_pairs, 60, 9)
+    writer = SoftTargetWriter(tmp_path, corpus, 9)
+    sure = np.array([0.99985, *[1.2e-5] * 8])
+    writer.write(pairs, np.broadcast_to(np.arange(9), shape), np.broadcast_to(sure, shape))
+    writer.close()
+    assert sure.astype("float16").astype("float64").sum() > 1.00005
+    found = SoftTargets(tmp_path, corpus).gather(pairs, shape[:2])["soft_targets"]
+    assert found.dtype == np.float32 and found.sum(-1).max() == pytest.approx(1, abs=2e-7)
 
 
 @pytest.mark.any_backend
