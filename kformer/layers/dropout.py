@@ -74,16 +74,19 @@ class Dropout(ReadsLists):
             return inputs
         key = fold_key(self.seed, self.step)
         self.step.assign_add(1)
-        return inputs * self._scaled_mask(inputs, key)
+        threshold = min(round(self.rate * 65536), 65535)
+        kept = inputs * self._mask(inputs, key, threshold)
+        # In 16 bits the scale itself would be rounded, always in one direction.
+        wide = keras.backend.result_type(inputs.dtype, "float32")
+        return ops.cast(ops.cast(kept, wide) * (65536 / (65536 - threshold)), inputs.dtype)
 
-    def _scaled_mask(self, inputs, key):
-        """`1 / kept` at the elements to keep, 0 elsewhere; of the inputs' dtype."""
+    def _mask(self, inputs, key, threshold):
+        """1 at the elements to keep, 0 elsewhere; of the inputs' dtype."""
         shape = self._mask_shape(inputs)
         columns = shape[-1]
         rows = 1
         for size in shape[:-1]:
             rows = rows * size
-        threshold = min(round(self.rate * 65536), 65535)
         # One 32-bit word decides two elements, 16 bits each, which halves the arithmetic.
         # Each replica has its part of the rows: together they have the mask of one device.
         first = replica_number() * rows
@@ -91,8 +94,7 @@ class Dropout(ReadsLists):
         lower = ops.bitwise_and(words, 0xFFFF)
         upper = ops.bitwise_and(ops.right_shift(words, 16), 0xFFFF)
         numbers = ops.concatenate([lower, upper], axis=1)[:, :columns]
-        kept = ops.cast(ops.greater_equal(numbers, threshold), inputs.dtype)
-        return ops.reshape(kept * (65536 / (65536 - threshold)), shape)
+        return ops.reshape(ops.cast(ops.greater_equal(numbers, threshold), inputs.dtype), shape)
 
     def _mask_shape(self, inputs):
         return ops.shape(inputs)

@@ -206,6 +206,15 @@ def test_dtype(policy):
     np.testing.assert_array_equal(to_numpy(dropped) != 0, reference_mask(64, 64, 0.1, 4, 0))
 
 
+def test_the_scale_is_not_rounded_to_16_bits(policy):
+    layer = Dropout(0.1, seed=4)
+    x = ops.cast(np.linspace(1, 2, 64 * 64, dtype="float32").reshape(64, 64), layer.compute_dtype)
+    dropped = to_numpy(layer(x, training=True))
+    expected = ops.cast(to_numpy(x) * np.float32(65536 / (65536 - 6554)), layer.compute_dtype)
+    expected = to_numpy(expected) * reference_mask(64, 64, 0.1, 4, 0)
+    np.testing.assert_array_equal(dropped, expected)
+
+
 @pytest.mark.parametrize("rate", [1e-7, 1 - 1e-7])
 def test_rates_near_the_limits_stay_finite(rate):
     dropped = to_numpy(Dropout(rate, seed=0)(np.ones((8, 8), "float32"), training=True))
