@@ -18,6 +18,9 @@ from kformer.utils.backend import pick, prefers_few_passes, stable_top_k
 IMPOSSIBLE = float("-inf")
 AT_LIMIT = ("end", "free_end", "any")
 
+# No `logsumexp` of a row with a finite logit is below it.
+_LEAST = -1e30
+
 # Up to this many forbidden tokens are removed from the best tokens of a row. More are masked in the
 # whole row.
 _FEW = 8
@@ -264,8 +267,15 @@ class Constraints:
 
 
 def log_softmax(logits):
-    """Log-probabilities of float32 logits `[R, V]`."""
-    return logits - ops.logsumexp(logits, axis=-1, keepdims=True)
+    """Log-probabilities of float32 logits `[R, V]`; minus infinity where all of a row are."""
+    return logits - log_normaliser(logits)
+
+
+def log_normaliser(logits):
+    """`logsumexp` of each row of float32 logits `[R, V]`, as `[R, 1]`; finite also where no token
+    of a row is allowed, since minus infinity less itself would be NaN.
+    """
+    return ops.maximum(ops.logsumexp(logits, axis=-1, keepdims=True), _LEAST)
 
 
 def force_prefix(logits, length, prefix):

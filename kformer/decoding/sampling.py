@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from kformer.decoding.constraints import IMPOSSIBLE, forbid, log_softmax
+from kformer.decoding.constraints import IMPOSSIBLE, forbid, log_normaliser, log_softmax
 from kformer.decoding.loop import run_steps
 from kformer.decoding.repetition import NO_TOKEN
 from kformer.decoding.row_constraints import first_progress, follow, is_empty, prefix_tokens
@@ -177,7 +177,7 @@ def _advance(state, step, constraints, sampling):
             candidates = constraints.mask(candidates, state.length)
         tokens = _sampled(candidates, sampling, keys)
     if sampling is not None or constraints.repetition or constraints.by_row:
-        normaliser = ops.logsumexp(logits, axis=-1)
+        normaliser = log_normaliser(logits)[:, 0]
     at_limit = state.length >= state.limits
     if constraints.at_limit != "any":
         tokens = ops.where(at_limit, constraints.special.end_id, tokens)

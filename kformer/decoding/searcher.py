@@ -27,7 +27,7 @@ def check_options(model, options):
 
     Raises:
         ValueError: the options name a token that the model's vocabulary lacks, or allow more tokens
-            than there are learned positions.
+            than there are learned positions, or the end token is in `prefix_ids`.
     """
     size = model.target_vocabulary_size
     for name in TOKEN_LISTS:
@@ -37,6 +37,11 @@ def check_options(model, options):
                 f"{name} holds {unknown}, but the model's target vocabulary ends at {size - 1}; "
                 "give ids of that vocabulary."
             )
+    if model.end_id in options.prefix_ids:
+        raise ValueError(
+            f"prefix_ids holds {model.end_id}, the end token, after which nothing follows; leave "
+            "it out."
+        )
     # Beyond its table a learned position has no vector: the backends would fail with an obscure
     # error, or go on with NaN.
     models = getattr(model, "models", [model])

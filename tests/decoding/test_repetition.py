@@ -18,6 +18,7 @@ from kformer.decoding import (
     decoder_for,
     sample,
 )
+from kformer.decoding.beam_huggingface import huggingface_beam_search
 from kformer.decoding.repetition import NO_TOKEN, Repetition, right_aligned
 from kformer.decoding.run_search import search
 from tests.decoding.small_models import LIMITS, PAD, search_once, sentences, transformer
@@ -300,6 +301,33 @@ def test_an_end_is_always_possible():
     assert {tuple(sorted(cut(row, special))) for row in greedy} == {(2, 3, 4)}
     assert all(cut(row[0], special)[-1] == special.end_id for row in beams)
     assert np.isfinite(scores).all()
+
+
+def test_where_no_token_is_left_no_score_is_nan():
+    """Also where probabilities are to sum to one again."""
+    toy, special = Toy(seed=1, sentences=4, vocabulary_size=5, end=-20.0), Special()
+    constraints = Constraints(
+        special,
+        forbidden=frozenset({0, 1, 2}),
+        renormalize=True,
+        at_limit="any",
+        repetition=Repetition(ngram_size=1),
+    )
+    limits = ops.convert_to_tensor(np.full(4, 6, "int32"))
+
+    def run(single, state, limits):
+        options = {"steps": 7}
+        beams = huggingface_beam_search(
+            toy.step, state, limits, constraints, beam_size=2, alpha=1.0, **options
+        )
+        ways = (None, Sampling())
+        samples = [
+            sample(toy.step, single, limits, constraints, sampling=way, **options) for way in ways
+        ]
+        return beams.scores, *(found.scores for found in samples)
+
+    for scores in compiled(run)(toy.state(1), toy.state(2), limits):
+        assert (ops.convert_to_numpy(scores) == -np.inf).all()
 
 
 BOTH = {"repetition_penalty": 1.4, "no_repeat_ngram_size": 2}

@@ -474,6 +474,12 @@ def test_tokens_outside_the_vocabulary_are_refused(name):
         Searcher(model, SearchOptions(max_length=9, **{name: (last, last + 1)}))
 
 
+@pytest.mark.any_backend
+def test_an_end_token_in_a_prefix_is_refused():
+    with pytest.raises(ValueError, match="^prefix_ids holds 3, the end token, .*; leave it out"):
+        Searcher(transformer(num_decoder_layers=1), SearchOptions(prefix_ids=(7, END, 8)))
+
+
 class Pair(NamedTuple):
     first: Any
     second: Any
