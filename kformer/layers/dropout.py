@@ -75,10 +75,12 @@ class Dropout(ReadsLists):
         key = fold_key(self.seed, self.step)
         self.step.assign_add(1)
         threshold = min(round(self.rate * 65536), 65535)
-        kept = inputs * self._mask(inputs, key, threshold)
+        mask, scale = self._mask(inputs, key, threshold), 65536 / (65536 - threshold)
+        dtype = keras.backend.standardize_dtype(inputs.dtype)
+        if dtype not in ("float16", "bfloat16"):
+            return inputs * (mask * scale)
         # In 16 bits the scale itself would be rounded, always in one direction.
-        wide = keras.backend.result_type(inputs.dtype, "float32")
-        return ops.cast(ops.cast(kept, wide) * (65536 / (65536 - threshold)), inputs.dtype)
+        return ops.cast(ops.cast(inputs * mask, "float32") * scale, dtype)
 
     def _mask(self, inputs, key, threshold):
         """1 at the elements to keep, 0 elsewhere; of the inputs' dtype."""
