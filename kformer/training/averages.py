@@ -1,6 +1,7 @@
 """Averages of weights: the optimizer's moving average, and the mean of several checkpoints."""
 
 import contextlib
+import sys
 import warnings
 
 import keras
@@ -44,6 +45,56 @@ def swap_average(model):
         value = keras.ops.convert_to_numpy(variable).copy()
         variable.assign(average)
         average.assign(value)
+
+
+class AveragedValidation(keras.callbacks.Callback):
+    """Base class of callbacks with which `fit` validates the moving average of the weights."""
+
+    _shows_average = False
+
+    def set_model(self, model):
+        super().set_model(model)
+        # Keras tells a callback of no other; but its list of callbacks is who calls.
+        beside = getattr(sys._getframe(1).f_locals.get("self"), "callbacks", ())
+        if any(isinstance(callback, keras.callbacks.SwapEMAWeights) for callback in beside):
+            raise ValueError(
+                f"{type(self).__name__} swaps the weights and their moving average by itself, and "
+                "SwapEMAWeights would swap them back: leave out SwapEMAWeights."
+            )
+
+    def on_train_begin(self, logs=None):
+        self._hide_average()  # Where an exception ended a validation.
+
+    def on_test_begin(self, logs=None):
+        # Of several such callbacks one does it, since two would undo it.
+        if not getattr(self.model.optimizer, "shows_average", False):
+            swap_average(self.model)
+            self.model.optimizer.shows_average = self._shows_average = True
+
+    def on_test_end(self, logs=None):
+        if self._shows_average:
+            self._hide_average()
+
+    def _hide_average(self):
+        if getattr(self.model.optimizer, "shows_average", False):
+            swap_average(self.model)
+            self.model.optimizer.shows_average = self._shows_average = False
+
+
+def check_measured(logs, measure, remedy):
+    """Checks that the logs of an epoch have a measure, if the epoch was validated.
+
+    Args:
+        logs: dict or `None`. What Keras hands to `on_epoch_end`.
+        measure: str.
+        remedy: str, for the message.
+
+    Raises:
+        ValueError: there was a validation, but it has no such measure.
+    """
+    if "val_loss" in (logs or {}) and f"val_{measure}" not in logs:
+        found = ", ".join(name[4:] for name in logs if name.startswith("val_"))
+        raise ValueError(f"The validation measured {found}, but not {measure}: {remedy}.")
 
 
 def average_checkpoints(run_dir, last=10):
@@ -153,7 +204,7 @@ def _mean(models):
         # In double precision: the mean of equal numbers is that number.
         values = [
             keras.ops.convert_to_numpy(variable).astype("float64")
-            for variable in _float_weights(model)
+            for variable in float_weights(model)
         ]
         kind = _kind(model), [value.shape for value in values]
         if sums is None:
@@ -162,11 +213,11 @@ def _mean(models):
             raise ValueError(f"{path} has another model than {first}, so they have no mean.")
         else:
             sums = [total + value for total, value in zip(sums, values, strict=True)]
-    for variable, total in zip(_float_weights(model), sums, strict=True):
+    for variable, total in zip(float_weights(model), sums, strict=True):
         variable.assign((total / count).astype("float32"))
     return model
 
 
-def _float_weights(model):
+def float_weights(model):
     """The weights of a model that have a mean; those of frozen layers, too, in the same order."""
     return [weight for weight in model.weights if keras.backend.is_float_dtype(weight.dtype)]

@@ -5,6 +5,7 @@ import math
 import keras
 
 from kformer.saving.checkpoints import TrainingState
+from kformer.training.averages import float_weights
 from kformer.training.callbacks.step_counter import StepCounter
 from kformer_cli.wording import counted
 
@@ -165,10 +166,10 @@ class _TrainedWeights(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         if self._is_needed and epoch + 1 == self.params["epochs"]:
-            self._values = [
-                keras.ops.convert_to_numpy(v).copy() for v in self.model.trainable_variables
-            ]
+            weights = float_weights(self.model)
+            self._values = [keras.ops.convert_to_numpy(weight).copy() for weight in weights]
 
     def restore(self):
-        for variable, value in zip(self.model.trainable_variables, self._values, strict=False):
-            variable.assign(value)
+        if self._values:
+            for weight, value in zip(float_weights(self.model), self._values, strict=True):
+                weight.assign(value)

@@ -136,8 +136,8 @@ def test_wrong_settings(pairs):
         TranslationQuality(tokenizer, [], [])
     with pytest.raises(ValueError, match="every must be a whole number of at least 1, but 0"):
         TranslationQuality(tokenizer, ["a"], ["b"], every=0)
-    with pytest.raises(ValueError, match="measure must be one of nll, mixed_nll, bleu, but 'loss'"):
-        BestModel("run", "loss")
+    with pytest.raises(ValueError, match="Whether a higher f1 is better is not known"):
+        BestModel("run", "f1")
     with pytest.raises(ValueError, match="patience must be a whole number of at least 1, but 0"):
         BestModel("run", patience=0)
 

@@ -7,36 +7,52 @@ import numpy as np
 
 from kformer.models.lora import merge_lora
 from kformer.saving.model_files import save_model
-from kformer.training.averages import averaged_weights, swap_average
+from kformer.training.averages import (
+    AveragedValidation,
+    averaged_weights,
+    check_measured,
+    float_weights,
+)
 from kformer.utils.checks import check_choice, check_whole
 
+# What `mode="auto"` takes of a measure.
+_MODES = dict.fromkeys(("nll", "mixed_nll", "general_nll", "loss", "perplexity"), "min")
+_MODES |= dict.fromkeys(("bleu", "chrf", "accuracy", "retrieval_accuracy"), "max")
+# A `TranslationQuality` measures these, perhaps more seldom than there are validations.
+_MEASURED_APART = ("bleu", "chrf")
 
-class BestModel(keras.callbacks.Callback):
+
+class BestModel(AveragedValidation):
     """Replaces `model.keras` at the end of each epoch that is better than all before.
 
     Without validation every epoch counts as better. If the optimizer keeps a moving average of the
     weights, the average is validated and saved. (`keras.callbacks.ModelCheckpoint` and
-    `EarlyStopping` only see the weights themselves.) LoRA adapters are merged in what is saved.
+    `EarlyStopping` only see the weights themselves, and `SwapEMAWeights` would undo it.) LoRA
+    adapters are merged in what is saved.
 
     Args:
         run_dir: path or `None`. The run directory, or another folder for the model; it is created
             if needed. `None` keeps the best weights in memory instead, and gives them to the model
             when `fit` ends.
-        measure: str, default "nll". The measure of a validation: "nll" (lower is better; a metric
-            of `paper_recipe`), "mixed_nll" (the same; needs a `GeneralValidation` before this
-            callback in the list) or "bleu" (higher is better; needs a
-            `kformer.evaluation.TranslationQuality` before it).
+        measure: str, default "nll". The measure of a validation, named as in the logs of an epoch
+            without `val_`: "nll" (lower is better; a metric of `paper_recipe`), "loss" (the same),
+            "mixed_nll" (the same; needs a `GeneralValidation` before this callback in the list),
+            "bleu" (higher is better; needs a `kformer.evaluation.TranslationQuality` before it) or
+            any other.
         patience: int of at least 1 or `None`, default `None`. The training stops after this many
             validations without a better one; `None` never stops it.
         validations: list of dicts with `epoch` and the measure, default empty. The validations
             before a training that continues.
+        mode: str, default "auto". "min" if lower values are better, "max" if higher ones are;
+            "auto" knows it of kformer's own measures.
 
     Attributes:
         best: dict with the `epoch` (from 1) and the measure of the best validation so far, or
             `None` before the first.
 
     Raises:
-        ValueError: the measure is unknown, or the patience is below 1.
+        ValueError: with "auto" the measure is unknown; the patience is below 1; a validation lacks
+            the measure; or `keras.callbacks.SwapEMAWeights` is in the list of callbacks.
 
     Example:
     ```python
@@ -50,13 +66,18 @@ class BestModel(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self, run_dir, measure="nll", patience=None, validations=()):
+    def __init__(self, run_dir, measure="nll", patience=None, validations=(), mode="auto"):
         super().__init__()
-        check_choice("measure", measure, ("nll", "mixed_nll", "bleu"))
+        check_choice("mode", mode, ("auto", "min", "max"))
+        if mode == "auto" and measure not in _MODES:
+            raise ValueError(
+                f"Whether a higher {measure} is better is not known: give mode='max' or mode='min'."
+            )
         if patience is not None:
             check_whole("patience", patience)
         self.path = None if run_dir is None else pathlib.Path(run_dir) / "model.keras"
-        self._weights, self._shows_average = None, False
+        self._weights = []
+        self._sign = 1 if (_MODES[measure] if mode == "auto" else mode) == "max" else -1
         self.measure, self.patience = measure, patience
         self.best, self._waited = None, 0
         for validation in validations:
@@ -72,12 +93,11 @@ class BestModel(keras.callbacks.Callback):
         return self.patience is not None and self._waited >= self.patience
 
     def _is_better(self, validation):
-        sign = 1 if self.measure == "bleu" else -1
         value = validation[self.measure]
         # NaN never counts as an improvement, and any number is better than NaN.
         is_better = (
             self.best is None
-            or sign * value > sign * self.value
+            or self._sign * value > self._sign * self.value
             or (np.isnan(self.value) and not np.isnan(value))
         )
         self._waited = 0 if is_better else self._waited + 1
@@ -86,26 +106,14 @@ class BestModel(keras.callbacks.Callback):
         return is_better
 
     def on_train_begin(self, logs=None):
-        self._hide_average()  # Where an exception ended a validation.
+        super().on_train_begin(logs)
         if self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
 
-    def on_test_begin(self, logs=None):
-        # Of several such callbacks one does it, since two would undo it.
-        if not getattr(self.model.optimizer, "shows_average", False):
-            swap_average(self.model)
-            self.model.optimizer.shows_average = self._shows_average = True
-
-    def on_test_end(self, logs=None):
-        if self._shows_average:
-            self._hide_average()
-
-    def _hide_average(self):
-        if getattr(self.model.optimizer, "shows_average", False):
-            swap_average(self.model)
-            self.model.optimizer.shows_average = self._shows_average = False
-
     def on_epoch_end(self, epoch, logs=None):
+        if self.measure not in _MEASURED_APART:
+            choose = "add it to the metrics, put its callback before BestModel, or give one of "
+            check_measured(logs, self.measure, f"{choose}these as measure")
         value = (logs or {}).get(f"val_{self.measure}")
         if value is None:
             if self.best is not None:
@@ -116,15 +124,17 @@ class BestModel(keras.callbacks.Callback):
             return
         with averaged_weights(self.model):
             if self.path is None:
-                weights = self.model.trainable_variables
+                # Counts go on (those of a dropout), so that no mask comes twice.
+                weights = float_weights(self.model)
                 self._weights = [keras.ops.convert_to_numpy(weight).copy() for weight in weights]
             else:
                 self.save(self.model)
 
     def on_train_end(self, logs=None):
         # After Keras has replaced the weights by their latest average.
-        for weight, value in zip(self.model.trainable_variables, self._weights or (), strict=False):
-            weight.assign(value)
+        if self._weights:
+            for weight, value in zip(float_weights(self.model), self._weights, strict=True):
+                weight.assign(value)
 
     def save(self, model):
         save_model(merge_lora(model), self.path, with_optimizer=False)

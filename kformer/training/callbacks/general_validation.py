@@ -1,22 +1,24 @@
 """A callback that measures what a fine-tuning forgets."""
 
-import keras
-
-from kformer.training.averages import averaged_weights
+from kformer.training.averages import AveragedValidation, averaged_weights, check_measured
 
 
-class GeneralValidation(keras.callbacks.Callback):
+class GeneralValidation(AveragedValidation):
     """Measures a general validation set at each validation of a fine-tuning.
 
     Adds to the logs of an epoch `val_general_nll`, the negative log-likelihood of the general set,
     and `val_mixed_nll`, its mean with `val_nll` of the fine-tuning's own set, weighted by the share
     of general text. So a `BestModel(..., "mixed_nll")` after this callback chooses the model that
     is best on the mixture of texts that it trains on. Where the optimizer keeps a moving average of
-    the weights, the average is measured.
+    the weights, the average is measured on both sets.
 
     Args:
         dataset: `kformer.data.ParallelDataset`. The general validation set.
         share: float in `(0, 1)`, default 0.5. The weight of the general set.
+
+    Raises:
+        ValueError: the share is out of range; a validation has no `nll`; or
+            `keras.callbacks.SwapEMAWeights` is in the list of callbacks.
 
     Example:
     ```python
@@ -39,6 +41,8 @@ class GeneralValidation(keras.callbacks.Callback):
         self.dataset, self.share = dataset, share
 
     def on_epoch_end(self, epoch, logs=None):
+        remedy = "compile the model with the metric kformer.NegativeLogLikelihood()"
+        check_measured(logs, "nll", remedy)
         if not logs or "val_nll" not in logs:
             return  # No validation was due.
         model = self.model  # On JAX, reading it writes the trained weights into the variables.

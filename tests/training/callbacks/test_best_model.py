@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 
 import kformer
-from kformer.training import BestModel, MaskedCrossentropy, NegativeLogLikelihood, fit_from
+from kformer.training import (
+    BestModel,
+    GeneralValidation,
+    MaskedCrossentropy,
+    NegativeLogLikelihood,
+    fit_from,
+)
 from tests.models.test_transformer_training import reversal_task, values
 from tests.training.toy import ToyData, compiled_toy
 
@@ -89,3 +95,90 @@ def test_a_difference_that_float32_does_not_have_is_no_improvement(tmp_path):
         assert np.float32(value) == 3.0
         best.on_epoch_end(epoch, {"val_nll": value})
     assert best.best == {"epoch": 1, "nll": 3.0} and best.model.stop_training
+
+
+@pytest.fixture
+def normalized():
+    """A model of a user with layers and a loss of Keras alone, and data that it forgets."""
+    keras.utils.set_random_seed(0)
+    layers = [keras.Input((2,)), keras.layers.BatchNormalization(momentum=0.5)]
+    model = keras.Sequential([*layers, keras.layers.Dense(1, kernel_initializer="ones")])
+    model.compile(keras.optimizers.SGD(0.3), "mse")
+    x = np.random.default_rng(0).normal(size=(32, 2)).astype("float32")
+    return model, (x, -x[:, :1]), (x, x.sum(axis=1, keepdims=True))
+
+
+def test_the_best_weights_come_with_their_moving_statistics(normalized):
+    model, train, valid = normalized
+    best = BestModel(None, "loss", patience=2)
+    settings = {"validation_data": valid, "callbacks": [best], "verbose": 0}
+    losses = model.fit(*train, epochs=9, **settings).history["val_loss"]
+    assert best.best["epoch"] == len(losses) - 2 == np.argmin(losses) + 1
+    assert model.evaluate(*valid, verbose=0) == pytest.approx(best.value, rel=1e-5)
+
+
+def test_parts_of_a_training_keep_moving_statistics(normalized):
+    """Where a `BestModel` gives the best weights back between two calls of `fit`."""
+
+    class Batches(ToyData):
+        def from_step(self, step):
+            return Batches(self.steps_per_epoch, first=step)
+
+        def __getitem__(self, index):
+            return normalized[1]
+
+    class Noted(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            variance = self.model.layers[0].moving_variance
+            seen.append(keras.ops.convert_to_numpy(variance).copy())
+
+    seen = []
+    for callbacks in ([], [BestModel(None, "loss")]):
+        model = keras.models.clone_model(normalized[0])
+        model.compile("sgd", "mse")
+        settings = {"validation_data": normalized[2], "verbose": 0}
+        fit_from(model, Batches(4), steps=14, callbacks=[Noted(), *callbacks], **settings)
+    assert callbacks[0].best["epoch"] == 1
+    np.testing.assert_array_equal(seen[3], seen[1])
+
+
+@pytest.mark.parametrize(
+    "callback, measured",
+    [
+        (lambda: BestModel(None), "not nll: add it to the metrics"),
+        (lambda: BestModel(None, "mixed_nll"), "not mixed_nll: add it to the metrics"),
+        (lambda: GeneralValidation(None), "not nll: compile the model with the metric"),
+    ],
+)
+def test_a_measure_that_a_validation_lacks_is_an_error(normalized, callback, measured):
+    model, train, valid = normalized
+    model.fit(*train, callbacks=[callback()], verbose=0)  # Without validation there is nothing.
+    with pytest.raises(ValueError, match=f"The validation measured loss, but {measured}"):
+        model.fit(*train, validation_data=valid, callbacks=[callback()], verbose=0)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("mode, best_epoch", [("max", 2), ("min", 1)])
+def test_a_measure_of_the_user_has_a_given_direction(mode, best_epoch):
+    best = BestModel(None, "f1", mode=mode)
+    best.set_model(compiled_toy())
+    for epoch, value in enumerate([0.5, 0.75]):
+        best.on_epoch_end(epoch, {"val_loss": 1.0, "val_f1": value})
+    assert best.best["epoch"] == best_epoch
+
+
+def test_a_swap_of_keras_beside_ours_is_refused():
+    model, data = compiled(), reversal_task()
+    for callback in (BestModel(None), GeneralValidation(None)):
+        callbacks = [keras.callbacks.SwapEMAWeights(), callback]
+        with pytest.raises(ValueError, match="leave out SwapEMAWeights"):
+            model.fit(*data, validation_data=data, callbacks=callbacks, verbose=0)
+
+
+def test_both_sets_are_measured_with_the_same_weights():
+    model, data = compiled_toy(ema_momentum=0.5), ToyData(2)
+    callbacks = [GeneralValidation(data)]
+    settings = {"validation_data": data, "callbacks": callbacks, "verbose": 0}
+    found = model.fit(ToyData(), epochs=1, **settings).history
+    assert found["val_general_nll"] == pytest.approx(found["val_nll"], rel=1e-6)
+    assert found["val_mixed_nll"] == pytest.approx(found["val_nll"], rel=1e-6)
