@@ -1,5 +1,7 @@
 """What does not train: saved with a model, and kept by its copies."""
 
+import keras
+
 from kformer.models.lora import has_adapters
 
 FROZEN_OPTIONS = ("frozen_layers", "trainable_layers")
@@ -50,6 +52,25 @@ def freeze_layers(model, frozen_layers=(), trainable_layers=()):
             part.trainable = False
         elif part.path in trainable_layers:
             part.trainable = True
+
+
+def changing_weights(model):
+    """The weights that a training changes: those that train, and statistics such as moving means.
+
+    Args:
+        model: a built Keras model.
+
+    Returns:
+        List of variables with float values.
+    """
+    layers = model._flatten_layers(include_self=False, recursive=True)
+    weights = [weight for layer in layers for weight in layer._trainable_variables]
+    frozen = {id(weight) for weight in weights if not weight.trainable}
+    return [
+        weight
+        for weight in model.weights
+        if keras.backend.is_float_dtype(weight.dtype) and id(weight) not in frozen
+    ]
 
 
 def _parts(model):

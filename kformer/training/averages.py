@@ -204,7 +204,7 @@ def _mean(models):
         # In double precision: the mean of equal numbers is that number.
         values = [
             keras.ops.convert_to_numpy(variable).astype("float64")
-            for variable in float_weights(model)
+            for variable in _float_weights(model)
         ]
         kind = _kind(model), [value.shape for value in values]
         if sums is None:
@@ -213,11 +213,11 @@ def _mean(models):
             raise ValueError(f"{path} has another model than {first}, so they have no mean.")
         else:
             sums = [total + value for total, value in zip(sums, values, strict=True)]
-    for variable, total in zip(float_weights(model), sums, strict=True):
+    for variable, total in zip(_float_weights(model), sums, strict=True):
         variable.assign((total / count).astype("float32"))
     return model
 
 
-def float_weights(model):
+def _float_weights(model):
     """The weights of a model that have a mean; those of frozen layers, too, in the same order."""
     return [weight for weight in model.weights if keras.backend.is_float_dtype(weight.dtype)]

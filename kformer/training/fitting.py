@@ -4,8 +4,8 @@ import math
 
 import keras
 
+from kformer.models.frozen import changing_weights
 from kformer.saving.checkpoints import TrainingState
-from kformer.training.averages import float_weights
 from kformer.training.callbacks.step_counter import StepCounter
 from kformer_cli.wording import counted
 
@@ -166,10 +166,10 @@ class _TrainedWeights(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         if self._is_needed and epoch + 1 == self.params["epochs"]:
-            weights = float_weights(self.model)
+            weights = changing_weights(self.model)
             self._values = [keras.ops.convert_to_numpy(weight).copy() for weight in weights]
 
     def restore(self):
         if self._values:
-            for weight, value in zip(float_weights(self.model), self._values, strict=True):
+            for weight, value in zip(changing_weights(self.model), self._values, strict=True):
                 weight.assign(value)

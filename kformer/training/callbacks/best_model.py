@@ -5,13 +5,13 @@ import pathlib
 import keras
 import numpy as np
 
+from kformer.models.frozen import changing_weights
 from kformer.models.lora import merge_lora
 from kformer.saving.model_files import save_model
 from kformer.training.averages import (
     AveragedValidation,
     averaged_weights,
     check_measured,
-    float_weights,
 )
 from kformer.utils.checks import check_choice, check_whole
 
@@ -125,7 +125,7 @@ class BestModel(AveragedValidation):
         with averaged_weights(self.model):
             if self.path is None:
                 # Counts go on (those of a dropout), so that no mask comes twice.
-                weights = float_weights(self.model)
+                weights = changing_weights(self.model)
                 self._weights = [keras.ops.convert_to_numpy(weight).copy() for weight in weights]
             else:
                 self.save(self.model)
@@ -133,7 +133,7 @@ class BestModel(AveragedValidation):
     def on_train_end(self, logs=None):
         # After Keras has replaced the weights by their latest average.
         if self._weights:
-            for weight, value in zip(float_weights(self.model), self._weights, strict=True):
+            for weight, value in zip(changing_weights(self.model), self._weights, strict=True):
                 weight.assign(value)
 
     def save(self, model):

@@ -117,6 +117,15 @@ def test_the_best_weights_come_with_their_moving_statistics(normalized):
     assert model.evaluate(*valid, verbose=0) == pytest.approx(best.value, rel=1e-5)
 
 
+def test_frozen_weights_are_not_copied(normalized):
+    model, train, valid = normalized
+    model.layers[-1].trainable = False
+    best = BestModel(None, "loss")
+    model.fit(*train, validation_data=valid, callbacks=[best], verbose=0)
+    # Scale, offset, moving mean and moving variance; not the kernel and the bias.
+    assert [value.shape for value in best._weights] == [(2,)] * 4
+
+
 def test_parts_of_a_training_keep_moving_statistics(normalized):
     """Where a `BestModel` gives the best weights back between two calls of `fit`."""
 
