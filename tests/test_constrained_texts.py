@@ -80,6 +80,33 @@ def test_alternatives_differ_behind_the_prefix(translator):
     assert found[0].hypotheses[best.index(free.text)].score == pytest.approx(free.score, abs=1e-3)
 
 
+@pytest.mark.any_backend(quickest="torch")
+def test_alternatives_keep_to_the_options_of_the_search(translator):
+    """Whose best translation is one of them, with its score."""
+    (free,) = translator.translate(SOURCES[:1], prefixes=["七"])
+    first = len(TextConstraints(translator.tokenizer, 1, prefixes=["七"]).prefix(0))
+    for options in (
+        {"renormalize": True},
+        {"repetition_penalty": 0.01},  # Below 1 it makes repetition likelier.
+        {"repetition_penalty": 0.01, "beam_size": 1, "renormalize": True},
+        {"no_repeat_ngram_size": 1},
+    ):
+        options |= {"forbidden_ids": (free.hypotheses[0].ids[first],)}
+        options |= {"prefixes": ["七"], "max_length": 8}
+        (best,), (found,) = (
+            translator.translate(SOURCES[:1], **options, **more)
+            for more in ({}, {"alternatives": 5})
+        )
+        same = [each.score for each in found.hypotheses if each.ids == best.hypotheses[0].ids]
+        assert same == [pytest.approx(best.score, rel=1e-4)]
+        if "beam_size" in options:
+            assert found.hypotheses[0].ids == best.hypotheses[0].ids
+        elif "repetition_penalty" in options:
+            assert found.hypotheses[0].ids[first] in found.hypotheses[0].ids[:first]
+    for hypothesis in found.hypotheses:
+        assert len(set(hypothesis.ids)) == len(hypothesis.ids)
+
+
 def test_limits_are_raised_or_refused(translator):
     long = " ".join(["七点"] * 12)
     assert long in translator("noon", terms=[long], length_ratio=0.0, length_offset=1)

@@ -1,9 +1,13 @@
 """Translations that differ in the first token after a prefix."""
 
+import dataclasses
+
 import numpy as np
 from keras import ops
 
 from kformer.decoding.batching import padded_length, padded_rows
+from kformer.decoding.constraints import IMPOSSIBLE, SpecialTokens, log_softmax
+from kformer.decoding.shortlist import Columns
 from kformer.translation import Hypothesis, Translation, padded
 from kformer.utils import backend
 from kformer.utils.checks import check_whole
@@ -35,18 +39,18 @@ def alternative_translations(translator, texts, wanted, count, options, argument
     rows, truncated = translator._source_rows(texts, options)
     ways = [[] for _ in texts]  # of each text pairs of a token and its log-probability
     if translator._next is None:
-        step = _next_log_probabilities(translator.model)
+        step = _next_logits(translator.model)
         translator._next = backend.compile_function(step, translator.model)
     filled = [i for i, row in enumerate(rows) if row]
     for start in range(0, len(filled), batch_size):
         batch = filled[start : start + batch_size]
         prefixes = [[*options.prefix_ids, *wanted.prefix(i)] for i in batch]
         found = _next_tokens(translator, [rows[i] for i in batch], prefixes)
-        for i, prefix, values in zip(batch, prefixes, found, strict=True):
-            values[_forbidden(translator.model, wanted, i, prefix, options)] = -np.inf
+        for i, prefix, logits in zip(batch, prefixes, found, strict=True):
+            values, counted = _values(translator.model, wanted, i, prefix, options, logits)
             best = np.argsort(-values, kind="stable")[:count]
-            ways[i] = [(int(token), float(values[token])) for token in best]
-            ways[i] = [way for way in ways[i] if np.isfinite(way[1])]
+            best = [token for token in best if np.isfinite(values[token])]
+            ways[i] = [(int(token), float(counted[token])) for token in best]
     end_id = translator.model.end_id
     branches = [(i, token) for i in filled for token, _ in ways[i] if token != end_id]
     indices = [i for i, _ in branches]
@@ -76,31 +80,45 @@ def alternative_translations(translator, texts, wanted, count, options, argument
     return results
 
 
-def _forbidden(model, wanted, index, prefix, options):
-    """The ids that may not follow a prefix."""
-    forbidden = set(options.forbidden_ids) | wanted.forbidden_after(index, prefix)
-    forbidden |= {model.start_id, model.pad_id} - {model.end_id}
-    # Neither may a translation end that is too short, or lacks a phrase.
-    if len(prefix) < options.min_length or wanted.has_phrases(index):
-        forbidden.add(model.end_id)
-    return sorted(forbidden)
+def _values(model, wanted, index, prefix, options, logits):
+    """What the next token after a prefix is chosen by, and the log-probabilities that count, as the
+    search has them: two arrays `[V]` from logits `[V]`.
+    """
+    constraints = Columns(SpecialTokens.of(model), options).constraints
+    has_beam = options.beam_size > 1
+    constraints = dataclasses.replace(
+        constraints,
+        prefix=(),
+        forbidden=frozenset(constraints.forbidden_ids | wanted.forbidden_after(index, prefix)),
+        at_limit="end" if has_beam else constraints.at_limit,
+    )
+    logits = own = ops.convert_to_tensor(logits[None])
+    length, history = len(prefix), [np.array([ids], "int32") for ids in ([model.start_id], prefix)]
+    history = [ops.convert_to_tensor(ids) for ids in history]
+    if constraints.repetition and not has_beam:  # Greedy search penalises logits.
+        logits, history = constraints.penalize(logits, length, *history), None
+    values = constraints.log_probabilities(logits, length, history)
+    counted = values if has_beam or constraints.renormalize else log_softmax(own)
+    values = np.array(values[0])
+    if wanted.has_phrases(index):  # It may not end before they have occurred.
+        values[model.end_id] = IMPOSSIBLE
+    return values, np.array(counted[0])
 
 
-def _next_log_probabilities(model):
-    """A function of source ids, target ids and positions `[B, 1, 1]` to log-probabilities `[B, V]`
-    of the tokens after these positions.
+def _next_logits(model):
+    """A function of source ids, target ids and positions `[B, 1, 1]` to the logits `[B, V]` of the
+    tokens after these positions.
     """
 
     def run(source_ids, target_ids, positions):
         logits = model({"source_ids": source_ids, "target_ids": target_ids}, training=False)
-        logits = ops.cast(ops.take_along_axis(logits, positions, axis=1)[:, 0], "float32")
-        return logits - ops.logsumexp(logits, axis=-1, keepdims=True)
+        return ops.cast(ops.take_along_axis(logits, positions, axis=1)[:, 0], "float32")
 
     return run
 
 
 def _next_tokens(translator, rows, prefixes):
-    """The log-probabilities `[B, V]` of the tokens after prefixes, an array to be changed."""
+    """The logits `[B, V]` of the tokens after prefixes, an array."""
     model, count = translator.model, len(rows)
     source_ids = padded(rows, model.pad_id)
     target_ids = padded([[model.start_id, *prefix] for prefix in prefixes], model.pad_id)
