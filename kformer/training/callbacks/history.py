@@ -33,6 +33,7 @@ class StepHistory(StepCounter):
     | `val_*` | one column per validation metric, filled in the row of an epoch's last step |
 
     With `steps_per_execution=k` only every k-th step has a row, whose `seconds` are those of all k.
+    A callback that changes the learning rate at the end of a batch must come after this one.
 
     `pandas.read_csv("history.csv")` reads the file; `.dropna(subset=["val_nll"])` keeps the
     validations.
@@ -79,10 +80,7 @@ class StepHistory(StepCounter):
 
     def set_model(self, model):
         super().set_model(model)
-        if getattr(model, "loss_observer", self) is None:
-            model.loss_observer = LatestValue(name="batch_loss")
-            # Functions that are already traced do not use the metric.
-            model.train_function = model.test_function = None
+        observe_losses(model)
 
     def on_train_begin(self, logs=None):
         if self._columns is not None:
@@ -101,7 +99,6 @@ class StepHistory(StepCounter):
 
     def on_epoch_begin(self, epoch, logs=None):
         super().on_epoch_begin(epoch, logs)
-        self._learning_rates = learning_rate_function(self.model.optimizer)
         self._clock = time.perf_counter()
 
     def on_train_batch_end(self, batch, logs=None):
@@ -124,6 +121,7 @@ class StepHistory(StepCounter):
                 "step": self.step,
                 "epoch": self.epoch + 1,
                 "loss": _shortest(logs["batch_loss"]),
+                "learning_rate": set_rate(self._model),
                 "target_tokens": "" if tokens is None else int(tokens),
                 "seconds": f"{now - self._clock:.4f}",
                 **measured,
@@ -163,9 +161,10 @@ class StepHistory(StepCounter):
         if not rows:
             return
         with files.naming_full_disk(self.path), open(self.path, "ab") as file:
-            rates = self._learning_rates([row["step"] - 1 for row in rows])
-            for row, rate in zip(rows, rates, strict=True):
+            rates = scheduled_rates(self._model.optimizer, [row["step"] - 1 for row in rows])
+            for row, rate in zip(rows, rates, strict=False):
                 row["learning_rate"] = rate
+            for row in rows:
                 file.write(_csv_line([row.get(column, "") for column in self._columns]))
         files.sync_to_disk(self.path)
 
@@ -242,21 +241,56 @@ def _read_rows(path):
     return columns, rows
 
 
-def learning_rate_function(optimizer):
-    """A function that maps numbers of updates so far to the next learning rates, as texts."""
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    rate = optimizer.get_config()["learning_rate"]
-    if not isinstance(rate, dict):
-        return lambda steps: [_shortest(rate)] * len(steps)
-    schedule = keras.optimizers.schedules.deserialize(rate)
+def observe_losses(model):
+    """Makes a model report the loss of each batch, if it has the attribute `loss_observer`."""
+    if getattr(model, "loss_observer", True) is None:
+        model.loss_observer = LatestValue(name="batch_loss")
+        # Functions that are already traced do not use the metric.
+        model.train_function = model.test_function = None
 
-    def rates(steps):
-        if type(schedule) is WarmupInverseSqrt:
-            # A call for each step would take milliseconds. Few lengths: JAX compiles for each.
-            padded = np.resize(steps, multiple_of(_STEPS_AT_ONCE, len(steps)))
-            values = keras.ops.convert_to_numpy(schedule(padded))[: len(steps)]
-        else:  # One of the user, a subclass too, may take one step alone.
-            values = [keras.ops.convert_to_numpy(schedule(step)) for step in steps]
-        return [_shortest(value) for value in values]
 
-    return rates
+def set_rate(model):
+    """The learning rate of the batch that has just ended, as a text, where no schedule has it.
+
+    Args:
+        model: compiled Keras model, of a callback's `_model`, as `model` costs JAX a copy.
+
+    Returns:
+        str, or `None` if the optimizer has a schedule; see `scheduled_rates`.
+    """
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    if _schedule_of(optimizer) is not None:
+        return None
+    # JAX's values are not in the variables while it trains.
+    held = (getattr(model, "_jax_state", None) or {}).get("optimizer_variables", ())
+    for variable, value in zip(model.optimizer.variables, held, strict=False):
+        if variable is optimizer._learning_rate:
+            return _shortest(value)
+    return _shortest(keras.ops.convert_to_numpy(optimizer.learning_rate))
+
+
+def scheduled_rates(optimizer, steps):
+    """The learning rates that a schedule has after these numbers of updates, as texts.
+
+    Args:
+        optimizer: Keras optimizer.
+        steps: list of int.
+
+    Returns:
+        list of str, empty if the optimizer has no schedule; see `set_rate`.
+    """
+    schedule = _schedule_of(getattr(optimizer, "inner_optimizer", optimizer))
+    if schedule is None:
+        return []
+    if type(schedule) is WarmupInverseSqrt:
+        # A call for each step would take milliseconds. Few lengths: JAX compiles for each.
+        padded = np.resize(steps, multiple_of(_STEPS_AT_ONCE, len(steps)))
+        values = keras.ops.convert_to_numpy(schedule(padded))[: len(steps)]
+    else:  # One of the user, a subclass too, may take one step alone.
+        values = [keras.ops.convert_to_numpy(schedule(step)) for step in steps]
+    return [_shortest(value) for value in values]
+
+
+def _schedule_of(optimizer):
+    rate = optimizer._learning_rate
+    return rate if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule) else None

@@ -3,7 +3,7 @@
 import time
 import weakref
 
-from kformer.training.callbacks.history import learning_rate_function
+from kformer.training.callbacks.history import observe_losses, scheduled_rates, set_rate
 from kformer.training.callbacks.step_counter import StepCounter
 
 
@@ -59,7 +59,8 @@ class TensorBoardLog(StepCounter):
             over these steps. The speed includes the time for checkpoints and measurements within an
             epoch, but not for what is done between two epochs. With `steps_per_execution` an entry
             comes after the first execution that reaches its step, and of each execution only the
-            last loss is known.
+            last loss is known. If the model reports no `batch_loss` (see `StepHistory`), the mean
+            is right for batches of equally many rows.
         resume_from: `TrainingState` or `None`, default `None`. The state that the training
             continues from.
         count_tokens: callable or `None`, default `None`. Maps the number of a step (from 1) to the
@@ -89,25 +90,40 @@ class TensorBoardLog(StepCounter):
     def _restart_clock(self):
         self._tokens, self._start = 0, time.perf_counter()
 
+    def set_model(self, model):
+        super().set_model(model)
+        observe_losses(model)
+
     def on_epoch_begin(self, epoch, logs=None):
         super().on_epoch_begin(epoch, logs)
-        self._learning_rates = learning_rate_function(self.model.optimizer)
+        self._sum = 0.0
         self._restart_clock()  # The time for a validation does not count.
 
     def on_train_batch_end(self, batch, logs=None):
         before = self.step
         super().on_train_batch_end(batch, logs)
-        # Keras's loss is the mean of the epoch so far; a run's history asks for each batch's.
-        self._losses.append(float(logs.get("batch_loss", logs.get("loss", float("nan")))))
+        self._losses.append(self._latest_loss(before, logs))
+        self._rate = set_rate(self._model)
         if self.count_tokens is not None:
             self._tokens += sum(map(self.count_tokens, range(before + 1, self.step + 1)))
         if before // self.every != self.step // self.every:
             self._write()
 
+    def _latest_loss(self, before, logs):
+        if "batch_loss" in logs:
+            return float(logs["batch_loss"])
+        # Keras's loss is the mean of the epoch so far.
+        former, self._sum = (
+            self._sum,
+            float(logs.get("loss", "nan")) * (self.step - self._steps_before),
+        )
+        return (self._sum - former) / (self.step - before)
+
     def _write(self):
+        scheduled = scheduled_rates(self._model.optimizer, [self.step - 1])
         values = {
             "loss": sum(self._losses) / len(self._losses),
-            "learning_rate": self._learning_rates([self.step - 1])[0],
+            "learning_rate": self._rate or scheduled[0],
         }
         if self._tokens:
             values["tokens_per_second"] = self._tokens / (time.perf_counter() - self._start)

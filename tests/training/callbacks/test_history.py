@@ -10,8 +10,16 @@ import numpy as np
 import pytest
 
 from kformer.saving import TrainingState, load_checkpoint
-from kformer.training import Checkpoint, MaskedCrossentropy, StepHistory, WarmupInverseSqrt
-from kformer.training.callbacks.history import learning_rate_function
+from kformer.training import (
+    Checkpoint,
+    MaskedCrossentropy,
+    StepHistory,
+    TensorBoardLog,
+    WarmupInverseSqrt,
+)
+from kformer.training.callbacks import tensorboard
+from kformer.training.callbacks.history import scheduled_rates
+from tests.training.callbacks.test_tensorboard import FakeBoard, Observed
 from tests.training.toy import ToyData, compiled_toy, train
 
 
@@ -20,7 +28,6 @@ def rows_of(run_dir):
         return list(csv.DictReader(file))
 
 
-@keras.saving.register_keras_serializable("tests")
 class OneStep(WarmupInverseSqrt):
     """A schedule that takes one step alone."""
 
@@ -74,13 +81,49 @@ def test_a_schedule_is_asked_for_many_steps_at_once_unless_it_is_someone_elses(m
     others = keras.optimizers.schedules.PiecewiseConstantDecay([3, 7], [1.0, 0.5, 0.1])
     ours, own = (kind(16, 20, 2.0) for kind in (WarmupInverseSqrt, OneStep))
     for schedule, expected in ((ours, 2), (others, 0), (own, 131)):
-        rates = learning_rate_function(keras.optimizers.Adam(schedule))
+        optimizer = keras.optimizers.Adam(schedule)
         calls.clear()
         # A number of steps that fills a call and begins another, and one step.
-        several, one = rates(list(range(9, 139))), rates([5])
+        several, one = (scheduled_rates(optimizer, each) for each in (list(range(9, 139)), [5]))
         assert len(calls) == expected
         singly = [float(schedule(step)) for step in (*range(9, 139), 5)]
         np.testing.assert_allclose([float(rate) for rate in (*several, *one)], singly, 1e-6)
+
+
+class Halving(keras.optimizers.schedules.LearningRateSchedule):
+    """A schedule that cannot be saved."""
+
+    def __call__(self, step):
+        return 0.5 ** keras.ops.cast(step, "float32")
+
+
+@pytest.mark.parametrize("scaled", [False, True], ids=["plain", "scaled"])
+def test_the_rates_are_those_of_the_updates(tmp_path, monkeypatch, scaled):
+    """Whoever sets them, and whatever cannot be saved; TensorBoard's are the same."""
+    monkeypatch.setattr(tensorboard, "Board", FakeBoard)
+
+    class Setting(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            if not scheduled:
+                self.model.optimizer.learning_rate = 0.5 ** (2 * self.epoch + batch)
+
+        def on_epoch_begin(self, epoch, logs=None):
+            self.epoch = epoch
+
+    for scheduled in (False, True):
+        model, start = compiled_toy(), Halving() if scheduled else 1.0
+        optimizer = keras.optimizers.SGD(start)
+        model.compile(
+            keras.optimizers.LossScaleOptimizer(optimizer, 1.0) if scaled else optimizer,
+            MaskedCrossentropy(),
+        )
+        log = TensorBoardLog(tmp_path, every=1)
+        model.fit(
+            ToyData(2), epochs=2, callbacks=[StepHistory(tmp_path), log, Setting()], verbose=0
+        )
+        expected = [1.0, 0.5, 0.25, 0.125]
+        assert [float(row["learning_rate"]) for row in rows_of(tmp_path)] == expected
+        assert [rate for rate, _ in log._board.numbers["learning_rate"]] == expected
 
 
 def test_validation_stands_in_the_row_of_the_epochs_last_step(run):
@@ -164,18 +207,6 @@ def test_epochs_of_unknown_length_and_more_than_a_hundred_steps(tmp_path):
     assert [row["target_tokens"] for row in rows[:2]] == ["1001", "1002"]
     assert {row["learning_rate"] for row in rows} == {"0.01"}
     assert load_checkpoint(tmp_path)[1].step == 115
-
-
-class Observed(keras.Sequential):
-    """Has the attribute through which a `Transformer` reports the loss of each batch."""
-
-    loss_observer = None
-
-    def compute_loss(self, *args, **kwargs):
-        loss = super().compute_loss(*args, **kwargs)
-        if self.loss_observer is not None:
-            self.loss_observer.update_state(loss)
-        return loss
 
 
 def test_a_model_that_can_report_its_batch_loss_is_made_to(tmp_path):

@@ -5,12 +5,25 @@ import threading
 import types
 
 import keras
+import numpy as np
 import pytest
 
 from kformer.training import TensorBoardLog, WarmupInverseSqrt
 from kformer.training.callbacks import tensorboard
 
 pytestmark = pytest.mark.any_backend
+
+
+class Observed(keras.Sequential):
+    """Has the attribute through which a `Transformer` reports the loss of each batch."""
+
+    loss_observer = None
+
+    def compute_loss(self, *args, **kwargs):
+        loss = super().compute_loss(*args, **kwargs)
+        if self.loss_observer is not None:
+            self.loss_observer.update_state(loss)
+        return loss
 
 
 class FakeBoard:
@@ -54,6 +67,23 @@ def numbers_of(monkeypatch):
 
 def test_a_loss_is_the_mean_over_all_steps_since_the_last_entry(numbers_of):
     assert numbers_of(epochs=4, steps=7)["loss"] == [(5.5, 10), (15.5, 20), (24.5, 28)]
+
+
+@pytest.mark.parametrize("observed", [False, True])
+def test_a_loss_is_no_running_mean_of_the_epoch(monkeypatch, observed):
+    """Without `batch_loss` by another callback, whether the model can report it or not."""
+    monkeypatch.setattr(tensorboard, "Board", FakeBoard)
+    keras.utils.set_random_seed(0)
+    model = (Observed if observed else keras.Sequential)([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    x, losses = np.random.default_rng(0).normal(size=(6, 2)).astype("float32"), []
+    means = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: losses.append(float(logs["loss"]))
+    )
+    log = TensorBoardLog("board", every=1)
+    model.fit(x, x[:, :1], batch_size=2, shuffle=False, callbacks=[means, log], verbose=0)
+    singly = [losses[0], 2 * losses[1] - losses[0], 3 * losses[2] - 2 * losses[1]]
+    assert [loss for loss, _ in log._board.numbers["loss"]] == pytest.approx(singly, rel=1e-4)
 
 
 def test_an_entry_is_written_where_several_steps_at_once_pass_its_step(numbers_of):
