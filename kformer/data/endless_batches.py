@@ -5,8 +5,26 @@ import operator
 import keras
 import numpy as np
 
+from kformer.utils.checks import shown
 
-class EndlessBatches(keras.utils.PyDataset):
+
+class OneReader(keras.utils.PyDataset):
+    """Base class of datasets that one thread reads."""
+
+    @property
+    def workers(self):
+        return 1
+
+    @workers.setter
+    def workers(self, workers):
+        if workers != 1:
+            raise ValueError(
+                "One thread reads the batches, in their order, so that a training can be "
+                f"continued at any of them: leave workers at 1, not {shown(workers)}."
+            )
+
+
+class EndlessBatches(OneReader):
     """The batches `ParallelDataset.batch_at(step)`, `batch_at(step + 1)`, ... without end.
 
     TensorFlow's `fit` reads items 0 and 1 before it starts, to find out which dimensions vary, and
@@ -41,7 +59,7 @@ class EndlessBatches(keras.utils.PyDataset):
             return self.dataset.completed(inputs, labels, np.zeros(0, np.int64))
         return self.dataset.batch_at(self.step + index)
 
-    @property
+    @OneReader.workers.getter
     def workers(self):
         self._fit_starts = True
         return 1

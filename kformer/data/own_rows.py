@@ -2,10 +2,10 @@
 
 import keras
 
-from kformer.data.endless_batches import FirstEpoch
+from kformer.data.endless_batches import FirstEpoch, OneReader
 
 
-class OwnRows(keras.utils.PyDataset):
+class OwnRows(OneReader):
     """Batches of which this host has its rows: all hosts together have the batches of one.
 
     So the batches, and with them the training, do not depend on the number of hosts. (With
@@ -27,7 +27,7 @@ class OwnRows(keras.utils.PyDataset):
     def num_batches(self):
         return self._batches.num_batches
 
-    @property
+    @OneReader.workers.getter
     def workers(self):
         return self._batches.workers
 

@@ -7,12 +7,11 @@ import sys
 import tempfile
 import weakref
 
-import keras
 import numpy as np
 
 from kformer.data.batching import fill_rows, multiple_of
 from kformer.data.corpus import PreparedCorpus, check_fits
-from kformer.data.endless_batches import EndlessBatches, FirstEpoch, is_evaluation
+from kformer.data.endless_batches import EndlessBatches, FirstEpoch, OneReader, is_evaluation
 from kformer.data.noise import Noise, NoisyReader
 from kformer.data.order import BatchOrder
 from kformer.data.packing import segment_numbers
@@ -23,7 +22,7 @@ from kformer_cli.wording import counted
 _COUNTS_KEPT = 256
 
 
-class ParallelDataset(keras.utils.PyDataset):
+class ParallelDataset(OneReader):
     """Pairs of sentences as batches for `fit`, bucketed by length, in few shapes.
 
     The text is tokenized once into ids on disk. `kformer.data.prepare` does it; see there for the
@@ -407,7 +406,7 @@ class ParallelDataset(keras.utils.PyDataset):
     # and an epoch ends when all of its items have been read. An adapter that evaluates gets a view
     # of its own, so that its calls do not count as epochs of the training.
 
-    @property
+    @OneReader.workers.getter
     def workers(self):
         adapter = sys._getframe(1).f_locals.get("self")
         if hasattr(adapter, "py_dataset") and is_evaluation(sys._getframe(1)):

@@ -27,7 +27,7 @@ class ContrastiveLoss(keras.losses.Loss):
         y_true: ignored.
         y_pred: float tensor `[B, 2, K]`. The embeddings of both sides, as
             `kformer.models.DualEncoder` returns them. Zeros are a row of padding, which fills up a
-            batch: it is not a wrong answer, and the mean is that of the other rows.
+            batch: it is not a wrong answer, its loss is 0, and a mean is that of the other rows.
 
     Raises:
         ValueError: the temperature is not above 0.
@@ -57,6 +57,8 @@ class ContrastiveLoss(keras.losses.Loss):
         targets = ops.logsumexp(cosines + hidden[None, :], axis=1)
         sources = ops.logsumexp(cosines + hidden[:, None], axis=0)
         losses = ops.where(is_pair, 0.5 * (targets + sources) - partners, 0.0)
+        if self.reduction in ("sum", "none", None):
+            return losses
         # Keras takes the mean over all rows.
         is_pair = ops.cast(is_pair, "float32")
         return losses / ops.maximum(ops.mean(is_pair), keras.config.epsilon())
@@ -103,7 +105,7 @@ class RetrievalAccuracy(keras.metrics.Mean):
         )
         weight = ops.cast(is_pair, "float32")
         if sample_weight is not None:
-            weight = weight * ops.cast(sample_weight, "float32")
+            weight = weight * ops.reshape(ops.cast(sample_weight, "float32"), (-1,))
         super().update_state(ops.cast(ops.logical_and(is_best, is_alone), "float32"), weight)
 
 

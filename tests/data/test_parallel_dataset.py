@@ -206,6 +206,15 @@ def test_steps_and_epochs_out_of_range(tokenizer):
 
 
 @any_backend
+def test_readers_side_by_side_are_refused(tokenizer, pairs):
+    data = ParallelDataset(*pairs, tokenizer, batch_tokens=200)
+    for dataset in (data, data.from_step(1)):
+        dataset.workers = 1
+        with pytest.raises(ValueError, match="leave workers at 1, not 2"):
+            dataset.workers = 2
+
+
+@any_backend
 def test_bad_files_are_the_callers_sentence(tokenizer, tmp_path):
     with pytest.raises(FileNotFoundError, match="target file '.*none' does not exist"):
         ParallelDataset(["a"], str(tmp_path / "none"), tokenizer)

@@ -160,13 +160,16 @@ def test_rows_of_padding_are_no_pairs(rng):
     )
     np.testing.assert_allclose(more[:4], pairs, atol=1e-6)
     assert not more[4:].any()
-    loss = ContrastiveLoss(0.2)
-    np.testing.assert_allclose(
-        float(loss(np.zeros(6), more)), float(loss(np.zeros(4), pairs)), rtol=1e-5
-    )
+    for reduction in ("mean", "sum_over_batch_size", "sum", None):
+        loss = ContrastiveLoss(0.2, reduction=reduction)
+        own, filled = to_numpy(loss(np.zeros(4), pairs)), to_numpy(loss(np.zeros(6), more))
+        np.testing.assert_allclose(filled[:4] if reduction is None else filled, own, rtol=1e-5)
     metrics = [RetrievalAccuracy(), RetrievalAccuracy()]
     metrics[0].update_state(None, pairs)
     metrics[1].update_state(None, more)
+    assert float(metrics[0].result()) == float(metrics[1].result())
+    metrics[0].reset_state()
+    metrics[0].update_state(None, more, np.ones((6, 1)))
     assert float(metrics[0].result()) == float(metrics[1].result())
 
 
