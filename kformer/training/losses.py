@@ -150,7 +150,8 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
             translation. `Transformer.fit` then runs every batch twice with different dropout, and
             pulls the two distributions of each token together: the loss of a token is the mean of
             its two cross-entropies plus `alpha / 2` times the mean of the two Kullback-Leibler
-            divergences. Evaluation does not use it.
+            divergences. Evaluation does not use it, nor does a call of the loss itself, as in a
+            model of your own; in a loop of your own double the rows before `model.compute_loss`.
         teacher_weight: float in `[0, 1]`, default 0.8. How much of the target distribution comes
             from soft targets in training, if a batch has them (see
             `kformer.distillation.soft_targets`). The target of a token is `teacher_weight` times
