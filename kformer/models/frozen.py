@@ -63,9 +63,7 @@ def changing_weights(model):
     Returns:
         List of variables with float values.
     """
-    layers = model._flatten_layers(include_self=False, recursive=True)
-    weights = [weight for layer in layers for weight in layer._trainable_variables]
-    frozen = {id(weight) for weight in weights if not weight.trainable}
+    frozen = {id(weight) for weight in _parts(model)[1] if not weight.trainable}
     return [
         weight
         for weight in model.weights

@@ -113,11 +113,10 @@ class TensorBoardLog(StepCounter):
         if "batch_loss" in logs:
             return float(logs["batch_loss"])
         # Keras's loss is the mean of the epoch so far.
-        former, self._sum = (
-            self._sum,
-            float(logs.get("loss", "nan")) * (self.step - self._steps_before),
-        )
-        return (self._sum - former) / (self.step - before)
+        total = float(logs.get("loss", "nan")) * (self.step - self._steps_before)
+        latest = (total - self._sum) / (self.step - before)
+        self._sum = total
+        return latest
 
     def _write(self):
         scheduled = scheduled_rates(self._model.optimizer, [self.step - 1])
