@@ -216,7 +216,7 @@ def test_missing_pieces_are_named(run, tmp_path):
     ):
         load_run(run)
     (run / "config.json").unlink()
-    with pytest.raises(FileNotFoundError, match="no run directory: it lacks config.json"):
+    with pytest.raises(FileNotFoundError, match="is not a run directory: it lacks config.json"):
         load_run(run)
 
 
