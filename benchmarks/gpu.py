@@ -1,7 +1,7 @@
 """Measures training and translation on a GPU by one command.
 
     python benchmarks/gpu.py [--shapes base,big] [--batch-tokens 8192,32768] [--steps 20]
-        [--device gpu|cpu] [--quick]
+        [--max-shapes 8] [--device gpu|cpu] [--quick]
 
 Trains with `model.fit` on JAX and PyTorch in bfloat16, padded and packed, beside a tuned
 `torch.nn.Transformer`, by `training.py` once for each size of batch; its column "of floor" is the
@@ -28,6 +28,7 @@ def main():
     parser.add_argument("--shapes", default="base,big")
     parser.add_argument("--batch-tokens", default="8192,32768")
     parser.add_argument("--steps", default="20", help="steps of a window")
+    parser.add_argument("--max-shapes", default="8", help="of a batch; each is compiled")
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
     parser.add_argument("--quick", action="store_true", help="the smallest shape and batches")
     options = parser.parse_args()
@@ -38,6 +39,7 @@ def main():
         arguments = ["--device", options.device, "--backends", ",".join(backends)]
         arguments += ["--systems", ",".join(systems), "--batch-tokens", tokens]
         sizes = ["--shapes", options.shapes, "--steps", options.steps]
+        sizes += ["--max-shapes", options.max_shapes]
         failed |= run("training.py", *arguments, *(["--quick"] if options.quick else sizes))
     if options.device == "cpu" or tensorflow_has_gpu():
         sizes = ["--quick"] if options.quick else ["--shapes", options.shapes]
