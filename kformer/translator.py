@@ -19,7 +19,7 @@ from kformer.text.text_bound import byte_bound
 from kformer.text.text_constraints import TextConstraints
 from kformer.text.word_pieces import word_joins
 from kformer.translating.alternatives import alternative_translations
-from kformer.translating.given import GivenTranslations
+from kformer.translating.given import GivenTranslations, without_calibration
 from kformer.translating.minimum_risk import least_risk_translations
 from kformer.translation import Hypothesis, Translation, hypotheses_of, padded
 from kformer.utils.checks import check_texts, check_whole
@@ -310,7 +310,8 @@ class Translator(GivenTranslations, DocumentMethods):
                         "one: train its runs with one tokenizer (kformer train --tokenizer)."
                     )
             first, model = translators[0], Ensemble([each.model for each in translators])
-            return cls(model, first.tokenizer, first.options, first.config, dtype)
+            config = without_calibration(first.config)
+            return cls(model, first.tokenizer, first.options, config, dtype)
         if isinstance(path, list | tuple):
             (path,) = path
         model, tokenizer, config = load_run(path)

@@ -37,7 +37,7 @@ _ATTRIBUTES = (
 
 
 # The files of a folder that `prepare` wrote.
-_FILES = {"meta.json", *(f"{side}.{kind}" for side in SIDES for kind in ("ids", "offsets"))}
+FILES = {"meta.json", *(f"{side}.{kind}" for side in SIDES for kind in ("ids", "offsets"))}
 
 
 class PreparedCorpus:
@@ -329,7 +329,7 @@ def is_prepared(folder):
         names = set(os.listdir(folder))
     except OSError:
         return False
-    return {"meta.json", "source.offsets"} <= names or bool(names) and names <= _FILES
+    return {"meta.json", "source.offsets"} <= names or bool(names) and names <= FILES
 
 
 def _read_meta(folder):

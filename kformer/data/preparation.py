@@ -13,6 +13,7 @@ import zlib
 import numpy as np
 
 from kformer.data.corpus import (
+    FILES,
     FORMAT_VERSION,
     ID_TYPES,
     OFFSET_TYPE,
@@ -93,11 +94,8 @@ def prepare(
         check_readable(texts, side)
     total = _check_counts(source, target)
     output = pathlib.Path(output)
-    if output.exists() and not (output.is_dir() and (is_prepared(output) or not entries(output))):
-        raise ValueError(
-            f"'{output}' exists and is not a prepared corpus; remove it or choose another folder, "
-            "so that nothing of it is overwritten."
-        )
+    if output.exists():
+        _check_replaceable(output)
     with new_folder(output, replaces=True) as folder:
         writer = _Writer(tokenizer, folder, max_length, num_threads)
         meta = _write(source, writer, progress, total, _pairs(source, target))
@@ -142,6 +140,18 @@ def prepare_cached(source, target, tokenizer, cache_dir, *, max_length=256, **op
             fault = str(error).partition(";")[0]
             _report(f"{fault}; the text is prepared again.", options.get("report"))
     return prepare(source, target, tokenizer, folder, max_length=max_length, **options)
+
+
+def _check_replaceable(output):
+    """Checks that a folder has a prepared corpus and nothing else, or nothing at all."""
+    names = entries(output) if output.is_dir() else [output.name]
+    foreign = [name for name in names if name not in FILES]
+    if foreign or names == ["meta.json"]:
+        found = f" (it has {(foreign or names)[0]})" if output.is_dir() else ""
+        raise ValueError(
+            f"'{output}' exists and is not a prepared corpus{found}; remove it or choose another "
+            "folder, so that nothing of it is overwritten."
+        )
 
 
 def _report(sentence, report):

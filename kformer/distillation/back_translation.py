@@ -44,8 +44,9 @@ def add_noise(text, seed, index):
         Lample et al. 2018, "Unsupervised machine translation using monolingual corpora only",
         section 2.3. Edunov et al. 2018, "Understanding back-translation at scale".
     """
-    is_spaced = " " in text
-    words = text.split() if is_spaced else split_words(text)
+    words = text.split()
+    is_spaced = len(words) > 1
+    words = words if is_spaced else split_words(text)
     numbers = random.Random(f"{seed} {index}")
     kept = [word for word in words if numbers.random() >= _DROPPED] or words[:1]
     kept = [_FILLER if numbers.random() < _HIDDEN else word for word in kept]

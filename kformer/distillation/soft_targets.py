@@ -1,6 +1,7 @@
 """Word-level knowledge distillation: what teachers predict at each token of a training text."""
 
 import operator
+import os
 
 import keras
 from keras import ops
@@ -76,6 +77,10 @@ def soft_targets(teachers, corpus, output, *, num_classes=NUM_CLASSES, progress=
             )
     # The token itself is one of the vocabulary, too.
     num_classes = check_whole("num_classes", num_classes, most=corpus.target_vocabulary_size - 1)
+    if os.path.lexists(output):
+        raise FileExistsError(
+            f"There is something at {output} already: give another folder, or remove it first."
+        )
     dataset = ParallelDataset.from_prepared(corpus, batch_tokens=_BATCH_TOKENS, shuffle=False)
     predictor = _Predictor(models, num_classes, corpus.target_vocabulary_size)
     done = 0

@@ -49,7 +49,8 @@ class TrainingState:
 
     def __post_init__(self):
         for name in ("step", "epoch", "step_in_epoch"):
-            check_whole(f"{name} of a training state", getattr(self, name), least=0)
+            value = check_whole(f"{name} of a training state", getattr(self, name), least=0)
+            object.__setattr__(self, name, value)  # JSON takes no NumPy number.
         if not isinstance(self.data, dict):
             raise ValueError(f"data of a training state must be a dict, but it is {self.data!r}.")
 

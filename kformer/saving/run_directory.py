@@ -206,7 +206,7 @@ def load_run(path):
         found, before = None, _descriptions(path)
         try:
             found = _load_parts(path)
-        except FileNotFoundError:  # Moved, or missing.
+        except (FileNotFoundError, ValueError):  # Moved while it was read, missing or damaged.
             if number == _MOST_READS - 1:
                 raise
         if found is not None and _descriptions(path) == before:

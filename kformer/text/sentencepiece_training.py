@@ -21,7 +21,7 @@ from kformer.text.unigram_scores import quantize_scores
 from kformer.text.vocabulary_size import default_vocabulary_size
 from kformer.utils.checks import check_choice, check_whole
 from kformer_cli.option_names import named
-from kformer_cli.text_files import count_lines
+from kformer_cli.text_files import check_readable, count_lines
 
 MODEL_TYPES = ("unigram", "bpe")
 PAD_ID, UNKNOWN_ID, START_ID, END_ID = range(4)
@@ -186,6 +186,7 @@ def open_corpus(files, texts, files_name, texts_name):
             )
         if not os.path.isfile(path):
             raise FileNotFoundError(f"There is no text file {os.fspath(path)!r}; check the path.")
+        check_readable(path, "text")
     names = ", ".join(repr(os.fspath(path)) for path in itertools.islice(paths, 3))
     return read_lines(paths), names + (" ..." if len(paths) > 3 else "") or files_name
 

@@ -10,7 +10,7 @@ from kformer.text import Tokenizer
 from kformer.trainer.data import data_of, validation_lines
 from kformer.training.callbacks.best_model import BestModel
 from kformer.training.callbacks.checkpoint import Checkpoint
-from kformer.training.callbacks.general_validation import GeneralValidation
+from kformer.training.callbacks.general_validation import GeneralValidation, StepByStep
 from kformer.training.callbacks.history import StepHistory
 from kformer.training.callbacks.tensorboard import TensorBoardLog
 from kformer.utils.backend import devices_in_use
@@ -29,17 +29,6 @@ class _UnsavedModel(BestModel):
 
     def save(self, model):
         pass
-
-
-class _StepByStep(keras.callbacks.Callback):
-    """Makes Keras wait for each step of a validation, as it does for those of the training.
-
-    On CPUs the steps of several devices that run side by side take each other's threads, and wait
-    for each other: JAX ends the process, or hosts wait for ever.
-    """
-
-    def on_test_batch_end(self, batch, logs=None):
-        pass  # Keras looks whether there is such a method.
 
 
 class _Divergence(keras.callbacks.Callback):
@@ -120,7 +109,7 @@ def training_callbacks(path, ready, best, hosts, own_folder, general):
     )
     callbacks = [history, _Divergence(history, options), best, checkpoint]
     if devices_in_use() > 1:
-        callbacks.insert(0, _StepByStep())
+        callbacks.insert(0, StepByStep())
     log_dir = options.log_dir if is_first else None
     if log_dir:
         count = history.count_tokens

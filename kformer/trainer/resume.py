@@ -1,6 +1,7 @@
 """Reads from a run directory what a resumed training needs: its options and its validations."""
 
 import csv
+import itertools
 import pathlib
 
 import numpy as np
@@ -18,11 +19,14 @@ from kformer.training.options import TrainOptions, plain
 from kformer.utils import files
 from kformer.utils.checksums import is_damaged, with_checksum, without_checksum
 from kformer_cli.declarations import CHANGEABLE, TRAINING, default_of
+from kformer_cli.fine_tuning_options import TEXTS
 from kformer_cli.model_folders import PARTS, training_exists
 from kformer_cli.option_names import named
 
 # The options of a training of several parts.
 PLAN_FILE = "plan.json"
+_LIMITS = ("epochs", "steps")
+_TEXTS = {*itertools.chain(*TEXTS), "monolingual_source", "monolingual_target"}
 
 
 def stored_config(path, resume):
@@ -200,9 +204,10 @@ def resume_options(stored, given, path):
         TRAINING[name].check(value, named(name))
         if name == "model_options" and not options.get("start_from"):
             is_same = _with_positions(value, options) == _with_positions(began, options)
-        elif name in PATH_OPTIONS and began == file_name(began):
-            # The run was copied without its file of paths and has only the names.
-            is_same = file_name(value) == began
+        elif name in _TEXTS or name in PATH_OPTIONS and began == file_name(began):
+            # A text may have moved: what is in it is compared later. And a run that was copied
+            # without its file of paths has only the names.
+            is_same = file_name(value) == file_name(began)
             options[name] = value if is_same else began
         else:
             is_same = value == began
@@ -214,7 +219,7 @@ def resume_options(stored, given, path):
             )
     if stored.get("cooldown"):
         _check_end(stored, given, path)
-    elif "epochs" in given or "steps" in given:
+    elif any(given.get(name, stored.get(name)) != stored.get(name) for name in _LIMITS):
         options.update(epochs=None, steps=None)
     changes = {name: value for name, value in given.items() if name in CHANGEABLE}
     return TrainOptions(**{**options, **changes})
@@ -233,7 +238,7 @@ def _with_positions(model_options, options):
 
 def _check_end(stored, given, path):
     """Checks that a training with a cooldown ends at the same step: its learning rate needs it."""
-    for name in ("epochs", "steps"):
+    for name in _LIMITS:
         began = stored.get(name)
         if given.get(name, began) != began:
             former = f"with {named(name)}={began}" if began else f"without {named(name)}"

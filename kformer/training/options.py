@@ -20,6 +20,8 @@ class _Checks:
             option.check(value, named(name))
             if option.type in (list, dict):
                 value = value or None  # An empty list of teachers means none.
+            elif option.type in (int, float) and hasattr(value, "item"):
+                value = value.item()  # JSON takes no NumPy number.
             object.__setattr__(self, name, value)
 
     def check_whole(self):

@@ -252,10 +252,16 @@ def test_an_older_corpus_is_replaced_and_anything_else_is_kept(toy, tmp_path):
     (tmp_path / "empty").mkdir()
     write(tmp_path / "mine" / "notes", "mine")
     with pytest.raises(
-        ValueError, match="mine' exists and is not a prepared corpus; remove it or choose another"
+        ValueError,
+        match=r"mine' exists and is not a prepared corpus \(it has notes\); remove it or",
     ):
         prepare(["a"], ["b"], toy.CharacterTokenizer(), tmp_path / "mine")
     prepare(["a"], ["b"], toy.CharacterTokenizer(), tmp_path / "empty")
+    for folder, name in ("mine", "meta.json"), ("pairs", "notes"):  # Other files in it are kept.
+        (tmp_path / "mine" / "notes").unlink(missing_ok=True)
+        write(tmp_path / folder / name, "{}")
+        with pytest.raises(ValueError, match=rf"not a prepared corpus \(it has {name}\)"):
+            prepare(["a"], ["b"], toy.CharacterTokenizer(), tmp_path / folder)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "mine", "pairs"]
 
 

@@ -11,6 +11,7 @@ from keras import ops
 import kformer
 from kformer.decoding import Scorer, Searcher, SearchOptions
 from kformer.models import Ensemble
+from kformer.saving.run_directory import update_config
 from tests.decoding.small_models import BEAM, END, LIMITS, assert_same, sentences, transformer
 
 FROZEN = pathlib.Path(__file__).parents[1] / "frozen_run"
@@ -92,7 +93,9 @@ def test_models_that_do_not_fit_together_are_refused():
 
 def test_runs_translate_together(tmp_path):
     shutil.copytree(FROZEN, tmp_path / "other")
-    translator = kformer.Translator.load([FROZEN, tmp_path / "other"])
+    update_config(tmp_path / "other", {"confidence": {"temperature": 2.0}})
+    translator = kformer.Translator.load([tmp_path / "other", FROZEN])
+    assert "confidence" not in translator.config
     texts = ["half past four", "seven o'clock"]
     assert translator(texts) == kformer.Translator.load([FROZEN])(texts)
     for refused, argument in (

@@ -39,4 +39,8 @@ def test_noise_depends_on_seed_and_index_alone():
 def test_noise_of_chinese_is_about_characters_and_never_empties_a_text():
     noisy = add_noise("今天天气很好我们去公园散步吧", 0, 0)
     assert " " not in noisy and len(noisy) >= 8
+    for space in ("\u00a0", "\u3000"):  # Words with any space between them are not glued.
+        assert {"ein Haus", "Haus ein"} & {
+            add_noise(f"ein{space}Haus", 0, index) for index in range(9)
+        }
     assert all(add_noise("word", 0, index) in ("word", "_") for index in range(50))

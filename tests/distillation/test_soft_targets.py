@@ -259,6 +259,8 @@ def test_arguments_that_do_not_fit_together_are_refused(prepared, tmp_path):
     found = soft_targets(
         kformer.Translator(model, tokenizer), corpus, tmp_path / "soft", num_classes=2
     )
+    with pytest.raises(FileExistsError, match="something at .*soft already"):
+        soft_targets(model, corpus, tmp_path / "soft", progress=lambda *counts: pytest.fail())
     with pytest.raises(ValueError, match="num_classes must be a whole number from 1 to 34"):
         soft_targets(model, corpus, tmp_path / "other", num_classes=35)
     with pytest.raises(ValueError, match="leave them out, or subword_sampling"):

@@ -204,6 +204,19 @@ def test_a_part_that_is_moved_while_it_is_read(run, monkeypatch):
 
 
 @pytest.mark.any_backend
+def test_a_model_that_is_moved_once_it_was_found(run, monkeypatch):
+    load, times = run_directory.load_model, []
+
+    def moved(path, **settings):
+        times.append(path)
+        return load(run / "moved" if len(times) == 1 else path, **settings)
+
+    monkeypatch.setattr(run_directory, "load_model", moved)
+    load_run(run)
+    assert len(times) == 2
+
+
+@pytest.mark.any_backend
 def test_missing_pieces_are_named(run, tmp_path):
     with pytest.raises(FileNotFoundError, match="no run directory .*nowhere"):
         load_run(tmp_path / "nowhere")

@@ -1,6 +1,7 @@
 """`kformer.Tokenizer` in Python: training, round trips, ids, special tokens."""
 
 import copy
+import gzip
 import pickle
 import random
 import re
@@ -365,6 +366,11 @@ def test_file_errors(tmp_path, files):
         Tokenizer.train(
             files[0], tmp_path / "nowhere", vocabulary_size=10**9, model_type="unigram"
         )  # before the source is trained
+    (tmp_path / "train.gz").write_bytes(gzip.compress(b"some text\n"))
+    with pytest.raises(
+        ValueError, match=r"text file .*train.gz' is compressed by gzip: decompress"
+    ):
+        Tokenizer.train([files[0], tmp_path / "train.gz"])
     (tmp_path / "latin1").write_bytes("fine\nna\u00efve\n".encode("latin-1"))
     with pytest.raises(ValueError, match=r"Line 2 of .*latin1.* is not valid UTF-8"):
         Tokenizer.train(tmp_path / "latin1", model_type="unigram")

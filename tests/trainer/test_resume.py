@@ -43,6 +43,28 @@ def test_only_the_end_may_change_when_a_training_goes_on():
         resume_options(stored, {"seed": 4}, "run")
     with pytest.raises(ValueError, match="began without effort and can only go on like that"):
         resume_options(stored, {"effort": 2}, "run")
+    # What is given once more, as it was, changes nothing.
+    both = {**stored, "steps": 30}
+    assert resume_options(both, {"epochs": 5}, "run") == TrainOptions(
+        "a", "b", epochs=5, steps=30, seed=3
+    )
+
+
+@pytest.mark.any_backend
+def test_texts_may_have_moved():
+    stored = {"train_source": "old/train.en", "train_target": "b", "teachers": ["old/run"]}
+    found = resume_options(stored, {"train_source": "new/train.en"}, "run")
+    assert found.train_source == "new/train.en"
+    for given in ({"train_source": "old/test.en"}, {"teachers": ["new/run"]}):
+        with pytest.raises(ValueError, match="can only go on like that"):
+            resume_options(stored, given, "run")
+
+
+@pytest.mark.any_backend
+def test_numbers_of_numpy_can_be_stored(tmp_path):
+    options = TrainOptions("a", "b", seed=np.int64(3), dropout=np.float32(0.5))
+    assert type(options.seed) is int and type(options.dropout) is float
+    assert type(TrainingState(np.int64(3)).step) is int
 
 
 @pytest.mark.any_backend

@@ -1,6 +1,19 @@
 """A callback that measures what a fine-tuning forgets."""
 
+import keras
+
 from kformer.training.averages import AveragedValidation, averaged_weights, check_measured
+
+
+class StepByStep(keras.callbacks.Callback):
+    """Makes Keras wait for each step of a validation, as it does for those of the training.
+
+    On CPUs the steps of several devices that run side by side take each other's threads, and wait
+    for each other: JAX ends the process, or hosts wait for ever.
+    """
+
+    def on_test_batch_end(self, batch, logs=None):
+        pass  # Keras looks whether there is such a method.
 
 
 class GeneralValidation(AveragedValidation):
@@ -47,7 +60,9 @@ class GeneralValidation(AveragedValidation):
             return  # No validation was due.
         model = self.model  # On JAX, reading it writes the trained weights into the variables.
         with averaged_weights(model):
-            general = model.evaluate(self.dataset, verbose=0, return_dict=True)["nll"]
+            # Keras does not hand the callbacks of `fit` on.
+            settings = {"verbose": 0, "return_dict": True, "callbacks": [StepByStep()]}
+            general = model.evaluate(self.dataset, **settings)["nll"]
         own = logs["val_nll"]
         logs.update(
             val_general_nll=general, val_mixed_nll=(1 - self.share) * own + self.share * general
