@@ -9,7 +9,7 @@ import weakref
 import numpy as np
 
 from kformer.utils.checksums import file_checksum, is_damaged
-from kformer.utils.files import read_json
+from kformer.utils.files import entries, read_json
 
 FORMAT_VERSION = 1
 CHUNK_PAIRS = 1 << 20
@@ -37,7 +37,7 @@ _ATTRIBUTES = (
 
 
 # The files of a folder that `prepare` wrote.
-FILES = {"meta.json", *(f"{side}.{kind}" for side in SIDES for kind in ("ids", "offsets"))}
+_FILES = {"meta.json", *(f"{side}.{kind}" for side in SIDES for kind in ("ids", "offsets"))}
 
 
 class PreparedCorpus:
@@ -324,12 +324,31 @@ def vocabulary_fingerprint(tokenizer):
 
 
 def is_prepared(folder):
-    """Whether `prepare` wrote the folder, so that it may be replaced, also when it is damaged."""
+    """Whether `prepare` wrote the folder, also when it is damaged."""
     try:
         names = set(os.listdir(folder))
     except OSError:
         return False
-    return {"meta.json", "source.offsets"} <= names or bool(names) and names <= FILES
+    return {"meta.json", "source.offsets"} <= names or bool(names) and names <= _FILES
+
+
+def check_replaceable(path):
+    """Checks that a path, a `pathlib.Path`, has nothing, or a prepared corpus and nothing else."""
+    if not path.exists():
+        return
+    names = entries(path) if path.is_dir() else [path.name]
+    foreign = [name for name in names if name not in _FILES]
+    if names == ["meta.json"] and path.is_dir():  # A damaged corpus, or a file of something else.
+        try:
+            _read_meta(path)
+        except ValueError:
+            foreign = names
+    if foreign or not path.is_dir():
+        found = f" (it has {foreign[0]})" if path.is_dir() else ""
+        raise ValueError(
+            f"'{path}' exists and is not a prepared corpus{found}; remove it or choose another "
+            "folder, so that nothing of it is overwritten."
+        )
 
 
 def _read_meta(folder):

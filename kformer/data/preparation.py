@@ -13,19 +13,19 @@ import zlib
 import numpy as np
 
 from kformer.data.corpus import (
-    FILES,
     FORMAT_VERSION,
     ID_TYPES,
     OFFSET_TYPE,
     SIDES,
     PreparedCorpus,
+    check_replaceable,
     is_prepared,
     vocabulary_fingerprint,
 )
 from kformer.text.folder import fingerprint_parts
 from kformer.utils.checks import check_whole
 from kformer.utils.checksums import with_checksum
-from kformer.utils.files import entries, new_folder
+from kformer.utils.files import new_folder
 from kformer.utils.lines import describe, read_chunks
 from kformer_cli.option_names import named
 from kformer_cli.text_files import check_readable, check_same_length, count_lines, is_path
@@ -94,8 +94,7 @@ def prepare(
         check_readable(texts, side)
     total = _check_counts(source, target)
     output = pathlib.Path(output)
-    if output.exists():
-        _check_replaceable(output)
+    check_replaceable(output)
     with new_folder(output, replaces=True) as folder:
         writer = _Writer(tokenizer, folder, max_length, num_threads)
         meta = _write(source, writer, progress, total, _pairs(source, target))
@@ -140,18 +139,6 @@ def prepare_cached(source, target, tokenizer, cache_dir, *, max_length=256, **op
             fault = str(error).partition(";")[0]
             _report(f"{fault}; the text is prepared again.", options.get("report"))
     return prepare(source, target, tokenizer, folder, max_length=max_length, **options)
-
-
-def _check_replaceable(output):
-    """Checks that a folder has a prepared corpus and nothing else, or nothing at all."""
-    names = entries(output) if output.is_dir() else [output.name]
-    foreign = [name for name in names if name not in FILES]
-    if foreign or names == ["meta.json"]:
-        found = f" (it has {(foreign or names)[0]})" if output.is_dir() else ""
-        raise ValueError(
-            f"'{output}' exists and is not a prepared corpus{found}; remove it or choose another "
-            "folder, so that nothing of it is overwritten."
-        )
 
 
 def _report(sentence, report):

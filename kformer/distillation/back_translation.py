@@ -44,12 +44,12 @@ def add_noise(text, seed, index):
         Lample et al. 2018, "Unsupervised machine translation using monolingual corpora only",
         section 2.3. Edunov et al. 2018, "Understanding back-translation at scale".
     """
-    words = text.split()
-    is_spaced = len(words) > 1
-    words = words if is_spaced else split_words(text)
+    words, space = text.split(), " "
+    if len(words) < 2:
+        words, space = split_words(text), ""
     numbers = random.Random(f"{seed} {index}")
     kept = [word for word in words if numbers.random() >= _DROPPED] or words[:1]
     kept = [_FILLER if numbers.random() < _HIDDEN else word for word in kept]
     places = [index + numbers.uniform(0, _DISTANCE + 1) for index in range(len(kept))]
     moved = [kept[index] for index in sorted(range(len(kept)), key=places.__getitem__)]
-    return (" " if is_spaced else "").join(moved)
+    return space.join(moved)

@@ -262,6 +262,8 @@ def test_an_older_corpus_is_replaced_and_anything_else_is_kept(toy, tmp_path):
         write(tmp_path / folder / name, "{}")
         with pytest.raises(ValueError, match=rf"not a prepared corpus \(it has {name}\)"):
             prepare(["a"], ["b"], toy.CharacterTokenizer(), tmp_path / folder)
+    (tmp_path / "mine" / "meta.json").write_bytes((tmp_path / "empty" / "meta.json").read_bytes())
+    prepare(["a"], ["b"], toy.CharacterTokenizer(), tmp_path / "mine")  # What was left of one.
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "mine", "pairs"]
 
 

@@ -61,7 +61,7 @@ def test_texts_may_have_moved():
 
 
 @pytest.mark.any_backend
-def test_numbers_of_numpy_can_be_stored(tmp_path):
+def test_numbers_of_numpy_can_be_stored():
     options = TrainOptions("a", "b", seed=np.int64(3), dropout=np.float32(0.5))
     assert type(options.seed) is int and type(options.dropout) is float
     assert type(TrainingState(np.int64(3)).step) is int
