@@ -11,7 +11,7 @@ from kformer_cli.checks import check_trained, check_value, check_values
 from kformer_cli.declared_option import Option
 from kformer_cli.environment import quiet_imports
 from kformer_cli.export_formats import FORMATS, dtypes_help, formats_help
-from kformer_cli.model_folders import check_hub, check_published, is_hub_name
+from kformer_cli.model_folders import check_hub, check_new_folder, check_published, is_hub_name
 from kformer_cli.options import (
     LANGUAGES,
     MACHINE,
@@ -266,10 +266,7 @@ def import_(
         check_hub(path)
     else:
         check_published(path)
-    if output.exists() or output.is_symlink():
-        raise FileExistsError(
-            f"There is something at {output} already: give another folder, or remove it first."
-        )
+    check_new_folder(output)
     with quiet_imports():
         from kformer.interop import import_checkpoint
     with quiet_imports():

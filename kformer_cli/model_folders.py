@@ -4,6 +4,7 @@ This module imports only the standard library, as `kformer_cli.text_files` does.
 """
 
 import importlib.util
+import os
 import pathlib
 import re
 
@@ -55,6 +56,21 @@ def training_exists(path):
     return ValueError(
         f"{path} holds a training already: go on with it by {resume}, or choose another folder."
     )
+
+
+def check_new_folder(path):
+    """Checks that nothing is where a folder is to be made.
+
+    Args:
+        path: path of the folder.
+
+    Raises:
+        FileExistsError: something is, a link to nothing included.
+    """
+    if os.path.lexists(path):
+        raise FileExistsError(
+            f"There is something at {path} already: give another folder, or remove it first."
+        )
 
 
 def check_published(path):

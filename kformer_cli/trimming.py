@@ -8,6 +8,7 @@ import typer
 
 from kformer_cli.checks import check_run, check_text, check_trained
 from kformer_cli.environment import quiet_imports
+from kformer_cli.model_folders import check_new_folder
 from kformer_cli.options import Backend, Json, Run, option
 
 
@@ -41,10 +42,7 @@ def trim(
     check_trained(run)
     for path in text:
         check_text(path, "--text")
-    if output.exists() or output.is_symlink():
-        raise FileExistsError(
-            f"There is something at {output} already: give another folder, or remove it first."
-        )
+    check_new_folder(output)
     with quiet_imports():
         from kformer import streaming
         from kformer.interop import trim_vocabulary

@@ -1,5 +1,6 @@
 """The classes that teachers predict at each target token of a prepared corpus."""
 
+import contextlib
 import hashlib
 import json
 import pathlib
@@ -122,6 +123,8 @@ class SoftTargets:
 class SoftTargetWriter:
     """Writes soft targets of a corpus into an empty folder, pair by pair in any order.
 
+    It is a context. `meta.json` is written at its end, after all pairs.
+
     Args:
         folder: path of an existing folder.
         corpus: `PreparedCorpus`.
@@ -131,12 +134,22 @@ class SoftTargetWriter:
     def __init__(self, folder, corpus, num_classes):
         self._folder, self._corpus, self._num_classes = pathlib.Path(folder), corpus, num_classes
         self._id_type = "uint16" if corpus.target_vocabulary_size <= 1 << 16 else "int32"
-        shape = (corpus.num_target_tokens, num_classes)
-        types = {"ids": ID_TYPES[self._id_type], "probabilities": PROBABILITY_TYPE}
-        self._parts = {
-            name: np.memmap(self._folder / file, types[name], "w+", shape=shape)
-            for name, file in _FILES.items()
-        }
+        self._types = {"ids": ID_TYPES[self._id_type], "probabilities": PROBABILITY_TYPE}
+
+    def __enter__(self):
+        # Not memory maps: writing to one ends the process, without an error, if the disk is full.
+        with contextlib.ExitStack() as stack:
+            self._files = {
+                name: stack.enter_context(open(self._folder / file, "wb"))
+                for name, file in _FILES.items()
+            }
+            self._open = stack.pop_all()
+        return self
+
+    def __exit__(self, kind, *_):
+        self._open.close()
+        if kind is None:
+            self._write_meta()
 
     def write(self, pairs, ids, probabilities):
         """Writes the classes and probabilities of some pairs.
@@ -148,12 +161,11 @@ class SoftTargetWriter:
         begins, lengths = self._corpus.spans("target", pairs)
         for row, (begin, length) in enumerate(zip(begins.tolist(), lengths.tolist(), strict=True)):
             for name, values in (("ids", ids), ("probabilities", probabilities)):
-                self._parts[name][begin : begin + length] = values[row, :length]
+                file, dtype = self._files[name], self._types[name]
+                file.seek(begin * self._num_classes * dtype.itemsize)
+                file.write(np.asarray(values[row, :length], dtype).tobytes())
 
-    def close(self):
-        """Writes `meta.json`, after all pairs."""
-        for part in self._parts.values():
-            part.flush()
+    def _write_meta(self):
         meta = {
             "format_version": FORMAT_VERSION,
             "corpus": corpus_fingerprint(self._corpus),

@@ -1,7 +1,6 @@
 """Word-level knowledge distillation: what teachers predict at each token of a training text."""
 
 import operator
-import os
 
 import keras
 from keras import ops
@@ -11,6 +10,7 @@ from kformer.data.soft_targets import SoftTargets, SoftTargetWriter
 from kformer.models.ensemble import Ensemble
 from kformer.utils import files
 from kformer.utils.checks import check_whole
+from kformer_cli.model_folders import check_new_folder
 
 # Classes of each token besides the token itself. The others share a few hundredths, most of which a
 # teacher trained with label smoothing spreads evenly.
@@ -77,15 +77,14 @@ def soft_targets(teachers, corpus, output, *, num_classes=NUM_CLASSES, progress=
             )
     # The token itself is one of the vocabulary, too.
     num_classes = check_whole("num_classes", num_classes, most=corpus.target_vocabulary_size - 1)
-    if os.path.lexists(output):
-        raise FileExistsError(
-            f"There is something at {output} already: give another folder, or remove it first."
-        )
+    check_new_folder(output)
     dataset = ParallelDataset.from_prepared(corpus, batch_tokens=_BATCH_TOKENS, shuffle=False)
     predictor = _Predictor(models, num_classes, corpus.target_vocabulary_size)
     done = 0
-    with files.new_folder(output) as folder:
-        writer = SoftTargetWriter(folder, corpus, 1 + num_classes)
+    with (
+        files.new_folder(output) as folder,
+        SoftTargetWriter(folder, corpus, 1 + num_classes) as writer,
+    ):
         for step in range(dataset.steps_per_epoch):
             inputs, labels = dataset.batch_at(step)
             pairs = dataset.pairs_at(step)
@@ -93,7 +92,6 @@ def soft_targets(teachers, corpus, output, *, num_classes=NUM_CLASSES, progress=
             done += len(pairs)
             if progress is not None:
                 progress(done, corpus.num_pairs)
-        writer.close()
     return SoftTargets(output, corpus)
 
 

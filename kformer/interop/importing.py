@@ -14,6 +14,7 @@ from kformer.translator import Translator
 from kformer.utils.checks import check_choice
 from kformer.utils.files import new_folder
 from kformer.utils.types import Path
+from kformer_cli.model_folders import check_new_folder
 from kformer_cli.option_names import command_line_names, named
 
 DTYPES = ("float32", "float16", "bfloat16")
@@ -135,10 +136,7 @@ def import_checkpoint(path: Path, output: Path, **options) -> pathlib.Path:
     ```
     """
     output = pathlib.Path(output)
-    if output.exists() or output.is_symlink():
-        raise FileExistsError(
-            f"There is something at {output} already: give another folder, or remove it first."
-        )
+    check_new_folder(output)
     translator = load_checkpoint(path, **options)
     with new_folder(output) as folder:
         translator.save(folder)

@@ -210,13 +210,30 @@ def test_probabilities_of_16_bits_do_not_sum_to_more_than_one(prepared, tmp_path
     """Otherwise logits that all grow would lower the loss without end."""
     _, _, corpus = prepared
     pairs, shape = np.arange(corpus.num_pairs), (corpus.num_pairs, 60, 9)
-    writer = SoftTargetWriter(tmp_path, corpus, 9)
     sure = np.array([0.99985, *[1.2e-5] * 8])
-    writer.write(pairs, np.broadcast_to(np.arange(9), shape), np.broadcast_to(sure, shape))
-    writer.close()
+    with SoftTargetWriter(tmp_path, corpus, 9) as writer:
+        writer.write(pairs, np.broadcast_to(np.arange(9), shape), np.broadcast_to(sure, shape))
     assert sure.astype("float16").astype("float64").sum() > 1.00005
     found = SoftTargets(tmp_path, corpus).gather(pairs, shape[:2])["soft_targets"]
     assert found.dtype == np.float32 and found.sum(-1).max() == pytest.approx(1, abs=2e-7)
+
+
+@pytest.mark.any_backend
+def test_a_disk_that_becomes_full_is_an_error(prepared, tmp_path):
+    resource = pytest.importorskip("resource")
+    corpus = prepared[2]
+    pairs, values = np.arange(corpus.num_pairs), np.zeros((corpus.num_pairs, 60, 9), "int32")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with (
+            pytest.raises(OSError, match="File too large"),
+            SoftTargetWriter(tmp_path, corpus, 9) as writer,
+        ):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+            writer.write(pairs, values, values)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not (tmp_path / "meta.json").exists()
 
 
 @pytest.mark.any_backend
