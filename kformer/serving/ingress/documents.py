@@ -51,6 +51,7 @@ class Documents:
         Raises:
             TooLarge: there are too many documents, or one is too long.
             DeadlineExceeded: the deadline came before all of them were read.
+            Draining: the server is ending.
         """
         check_count(len(texts), self._max_texts)
         for text in texts:
@@ -59,6 +60,10 @@ class Documents:
                 raise TooLarge(
                     f"A text has {size} bytes, but at most {self._max_text_bytes} are allowed."
                 )
+        with self._ingress.document():
+            return await self._translated(texts, format, glossary)
+
+    async def _translated(self, texts, format, glossary):
         options = {
             "source_language": two_letters(self._languages[0]),
             "target_language": self._languages[1].replace("_", "-"),
