@@ -52,6 +52,8 @@ def serve(settings, report=print):
     _check_packages(settings)
     with sigterm_as_interruption(), contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(bind(settings.host, settings.port))]
+        if settings.grpc_port:  # gRPC binds it itself, once the models are loaded.
+            bind(settings.host, settings.grpc_port).close()
         settings = stack.enter_context(with_exported_runs(settings, report))
         asyncio.run(Server(settings, sockets, report).run())
 

@@ -9,6 +9,7 @@ import textwrap
 
 from kformer.documents.glossary import Glossary
 from kformer.utils.checks import shown
+from kformer_cli.key_file import keys_in
 from kformer_cli.model_folders import name_and_path
 from kformer_cli.option_names import named
 from kformer_cli.serving_options import SERVED_DTYPES, SERVING
@@ -149,12 +150,15 @@ class _Checks:
             )
 
     def check_files(self):
-        """Checks the paths of models and glossaries, before the long work.
+        """Checks models, glossaries and keys, before the long work.
 
         Raises:
-            FileNotFoundError: there is no run directory or SavedModel at a path, or no glossary.
-            ValueError: a dtype is given for a SavedModel, or a glossary is none.
+            OSError: there is no run directory or SavedModel at a path, or a file cannot be read.
+            ValueError: a dtype is given for a SavedModel, a glossary is none, or the file of keys
+                has a wrong one.
         """
+        if self.api_keys is not None:
+            keys_in(self.api_keys)
         for text in self.glossaries:
             Glossary.load(name_and_path(text)[1])
         if self.dtype is not None and not any(model.is_run for model in self.models):

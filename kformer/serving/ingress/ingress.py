@@ -18,8 +18,9 @@ from kformer.serving.interface import (
     ServingError,
     TooLarge,
 )
-from kformer.serving.keys import ApiKeys, read_keys
+from kformer.serving.keys import ApiKeys
 from kformer.serving.metrics import Metrics
+from kformer_cli.key_file import keys_in
 from kformer_cli.model_folders import name_and_path
 
 _RATES_EVERY_S = 1.0
@@ -44,7 +45,7 @@ class Ingress:
         self.engine, self.settings = engine, settings
         self.admission = Admission(settings.max_queue)
         self.metrics = Metrics(engine, self.admission)
-        self.keys = ApiKeys() if settings.api_keys is None else read_keys(settings.api_keys)
+        self.keys = ApiKeys(keys_in(settings.api_keys) if settings.api_keys is not None else ())
         paths = dict(map(name_and_path, settings.glossaries))
         self.glossaries = {name: Glossary.load(path) for name, path in paths.items()}
         self.is_draining = False
