@@ -161,10 +161,11 @@ class _Checks:
             keys_in(self.api_keys)
         for text in self.glossaries:
             Glossary.load(name_and_path(text)[1])
-        if self.dtype is not None and not any(model.is_run for model in self.models):
+        takes_dtype = any(model.is_run and model.dtype is None for model in self.models)
+        if self.dtype is not None and not takes_dtype:
             raise ValueError(
-                f"{named('dtype')} is for runs, which are exported first; that of a SavedModel "
-                "is fixed at its export: leave it out."
+                f"{named('dtype')} is for runs without one of their own, which are exported first; "
+                "that of a SavedModel is fixed at its export: leave it out."
             )
         for model in self.models:
             path = model.path

@@ -137,8 +137,18 @@ def test_help_names_every_option(capsys):
 def test_the_dtype_of_a_saved_model_is_fixed(tmp_path):
     (tmp_path / "saved_model.pb").touch()
     settings = ServerSettings([f"m={tmp_path}"], dtype="int8")
-    with pytest.raises(ValueError, match="^dtype is for runs, which are exported first"):
+    with pytest.raises(ValueError, match="^dtype is for runs without one of their own"):
         settings.check_files()
+    (tmp_path / "config.json").touch()
+    settings = ServerSettings([ModelSettings("m", tmp_path, dtype="float32")], dtype="int8")
+    with pytest.raises(ValueError, match="^dtype is for runs without one of their own"):
+        settings.check_files()
+
+
+@pytest.mark.parametrize("option", ["--dtype=int8", "--ray-address=auto"])
+def test_what_is_no_part_of_a_configuration_for_ray(capsys, option):
+    assert main(["serve", str(FROZEN), "--engine", "ray", "--print-ray-config", option]) == 1
+    assert f"{option.partition('=')[0]}" in capsys.readouterr().err
 
 
 # ---- small parts ----
