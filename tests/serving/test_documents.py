@@ -16,7 +16,7 @@ from kformer.serving.ingress import documents
 from kformer.serving.ingress.app import make_app
 from kformer.serving.ingress.documents import Documents
 from kformer.serving.ingress.ingress import Ingress
-from kformer.serving.interface import DeadlineExceeded, Draining
+from kformer.serving.interface import DeadlineExceeded, Draining, TooLarge
 from kformer.serving.settings import ServerSettings
 from tests.serving.conftest import TERMS
 from tests.serving.page.engines import ToldEngine, version_of
@@ -106,6 +106,36 @@ def test_a_document_is_one_request_in_the_metrics(told):
     for name, count in (("requests_total", 1), ("texts_total", 2), ("request_seconds_count", 1)):
         (line,) = (line for line in counted.splitlines() if line.startswith(f"kformer_{name}{{"))
         assert line.endswith(f" {count}.0")
+
+
+def limited(told, **limits):
+    app = make_app(Ingress(told, ServerSettings(["m=p"], **limits)))
+    told.client = TestClient(app, "http://localhost")
+
+
+def test_the_limit_of_texts_counts_what_the_client_sent(told):
+    """What a text is parted into goes to the model in requests within the limit."""
+    limited(told, max_texts=3)
+    text = " ".join(f"It is {number}." for number in range(7))
+    assert ask(told, [text, "It snows."]).json() == {"translatedText": [text.upper(), "IT SNOWS."]}
+    assert [len(request.texts) for request in told.requests] == [3, 3, 2]
+    reply = ask(told, ["a", "b", "c", "d"])
+    assert reply.status_code == 413
+    expected = "The request has 4 texts, but at most 3 are allowed: send fewer at once."
+    assert reply.json()["error"] == expected
+
+
+def test_attention_has_no_more_texts_than_others():
+    outputs = {"serving_default": ["translation"], "attention": ["source_tokens"]}
+    engine = ToldEngine([version_of("m", outputs)])
+
+    async def refused(count, **limits):
+        ingress = Ingress(engine, ServerSettings(["m=p"], **limits))
+        with pytest.raises(TooLarge, match=f"at most {count - 1} are allowed for attention"):
+            await ingress.answer("", "m", [b"a"] * count, signature="attention")
+
+    asyncio.run(refused(4, max_texts=3))
+    asyncio.run(refused(3, max_attention_texts=2))
 
 
 def test_alternatives_are_of_one_line_that_the_model_reads_whole(told):

@@ -167,10 +167,10 @@ class Ingress:
     def _check_texts(self, texts, signature):
         if not texts:
             raise InvalidRequest("The request has no text.")
-        most = self.settings.max_texts
+        most, what = self.settings.max_texts, ""
         if signature is not None and any(o.name == "source_tokens" for o in signature.outputs):
-            most = self.settings.max_attention_texts
-        check_count(len(texts), most)
+            most, what = min(most, self.settings.max_attention_texts), " for attention"
+        check_count(len(texts), most, what)
         longest = max(map(len, texts))
         if longest > self.settings.max_text_bytes:
             raise TooLarge(
@@ -179,10 +179,13 @@ class Ingress:
             )
 
 
-def check_count(count, most):
+def check_count(count, most, what=""):
     """Raises `TooLarge` if a request has more than `most` texts."""
     if count > most:
-        raise TooLarge(f"The request has {count} texts, but at most {most} are allowed.")
+        raise TooLarge(
+            f"The request has {count} texts, but at most {most} are allowed{what}: send fewer at "
+            "once."
+        )
 
 
 # The status of each error in HTTP, and its code in gRPC.
