@@ -8,6 +8,7 @@ import re
 import textwrap
 
 from kformer.documents.glossary import Glossary
+from kformer.serving.versions import version_folders
 from kformer.utils.checks import shown
 from kformer_cli.key_file import keys_in
 from kformer_cli.model_folders import name_and_path
@@ -185,6 +186,10 @@ class _Checks:
                 raise FileNotFoundError(
                     f"models.{model.name}: {path} is neither a run directory (it lacks "
                     "config.json) nor a SavedModel (it lacks saved_model.pb)."
+                )
+            for version in sorted(set(model.versions or ()) - set(version_folders(path))):
+                raise FileNotFoundError(
+                    f"models.{model.name}: there is no version {version} in {path}."
                 )
 
 

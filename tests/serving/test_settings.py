@@ -121,6 +121,12 @@ def test_keys_are_read_before_a_run_is_exported(tmp_path, content, message):
         settings.check_files()
 
 
+def test_a_pinned_version_is_looked_for_before_another_run_is_exported():
+    settings = ServerSettings([ModelSettings("m", FROZEN, [1, 7])])
+    with pytest.raises(FileNotFoundError, match="there is no version 7 in"):
+        settings.check_files()
+
+
 def test_the_port_of_grpc_is_tried_before_a_run_is_exported(tmp_path):
     (tmp_path / "config.json").touch()
     with run.bind("127.0.0.1", 0) as taken, pytest.raises(OSError, match="in use"):
