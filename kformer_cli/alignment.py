@@ -48,8 +48,9 @@ def align(
     ] = None,
     gold: _Gold = None,
     iterations: Annotated[
-        int, option("--iterations", min=1, show_default=True, help="Without a run: steps of EM.")
-    ] = 5,
+        int | None,
+        option("--iterations", min=1, help="Without a run: steps of EM. Default: 5."),
+    ] = None,
     as_json: Json = False,
     **options,
 ):
@@ -68,6 +69,10 @@ def align(
     if run is not None:
         check_trained(run)
     check_output(output)
+    if run is not None and iterations is not None:
+        raise typer.BadParameter(
+            "--iterations is for the statistical aligner: leave it out, or the run."
+        )
     if as_json and gold is None:
         raise typer.BadParameter("--json prints the error rate: give --gold, or leave it out.")
     with quiet_imports():
@@ -83,7 +88,7 @@ def align(
     sides = read_lines(source, "source"), read_lines(target, "target")
     expected = None if gold is None else read_pharaoh(gold, *sides)
     if run is None:
-        found = align_words(*sides, iterations=iterations)
+        found = align_words(*sides, iterations=iterations or 5)
     else:
         translator = streaming.load_run_translator(run)
         with Progress(len(sides[0])) as progress:

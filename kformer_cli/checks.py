@@ -5,6 +5,7 @@ kformer checks all of it again. Here a mistake is answered at once, and by the n
 
 import pathlib
 
+from kformer_cli.combinations import check_search
 from kformer_cli.declared_option import Option
 from kformer_cli.environment import UsageError
 from kformer_cli.model_folders import check_run, check_trained, is_run
@@ -28,17 +29,23 @@ _LIMITS = (
 )
 
 
-def check_values(options):
-    """Checks values that are not of the parser's types alone.
+def check_values(options, searches=True):
+    """Checks values that are not of the parser's types alone, and that a search uses all of them.
 
     Args:
         options: dict of name to value. `None` means unset.
+        searches: bool, default `True`. Whether the search is kformer's own.
 
     Raises:
-        UsageError: a value is out of range.
+        UsageError: a value is out of range, or another option leaves it without effect.
     """
     for limit in _LIMITS:
         check_value(limit, options.get(limit.name))
+    if searches:
+        try:
+            check_search(options)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
 
 
 def check_value(option, value):

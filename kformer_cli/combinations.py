@@ -1,4 +1,4 @@
-"""Whether the options of a training fit together.
+"""Whether the options of a training or a search fit together.
 
 This module imports only the standard library, as `kformer_cli.declarations` does.
 """
@@ -20,7 +20,8 @@ OF_THE_MODEL = (
     *_VOCABULARY,
 )
 _OF_TEACHERS = ("teachers_from", "monolingual_source", "monolingual_target", "back_translation")
-OF_THE_VALIDATION = ("select", "patience", "valid_every", "quality_every")
+OF_THE_VALIDATION = ("select", "patience", "valid_every", "quality_every", "choose_search")
+_OTHER_NOISE = ("attention_dropout", "activation_dropout", "word_dropout")
 
 
 def check_combinations(options):
@@ -39,6 +40,7 @@ def check_combinations(options):
         )
     for check in (
         _check_files,
+        _check_noise,
         _check_start,
         check_fine_tuning,
         _check_tokenizer,
@@ -60,8 +62,9 @@ def _check_files(options):
             f"{named('valid_source')} and {named('valid_target')}, or neither."
         )
     for name in OF_THE_VALIDATION:
-        # A run without validation has the default of valid_every in its config.
-        unused = None if name != "valid_every" else default_of(name)
+        # A run without validation has the default of valid_every in its config. Whoever wants no
+        # search to be chosen has what they want.
+        unused = {"valid_every": default_of(name), "choose_search": False}.get(name)
         if options.valid_source is None and getattr(options, name) not in (None, unused):
             raise ValueError(
                 f"{named(name)} needs a validation set: give {named('valid_source')} and "
@@ -71,6 +74,45 @@ def _check_files(options):
         raise ValueError(
             f"{named('log_dir')} is for TensorBoard, which is not installed: pip install "
             f"tensorboard, or leave {named('log_dir')} out."
+        )
+
+
+def check_search(options):
+    """Checks that no option of a search leaves another one without effect.
+
+    Args:
+        options: dict of name to value, of a command line. `None` means unset.
+
+    Raises:
+        ValueError: one does.
+    """
+    beam_size = options.get("beam_size")
+    if options.get("sample") or options.get("mbr") is not None:
+        if beam_size is not None:
+            sampling = "sampling" if options.get("sample") else "mbr"
+            raise ValueError(
+                f"{named('beam_size')} is for a search, and {named(sampling)} draws samples: leave "
+                "one of them out."
+            )
+        return
+    if beam_size != 1 or options.get("alternatives") is not None:
+        return
+    for name in ("length_penalty", "early_stopping", "closest"):
+        if options.get(name) not in (None, False):
+            raise ValueError(
+                f"{named(name)} is about the hypotheses of a beam, but with {named('beam_size')} 1 "
+                f"there is one alone: give a wider beam, or leave {named(name)} out."
+            )
+
+
+def _check_noise(options):
+    # The corpus decides about an unset rate of dropout, and the others are 0 then.
+    is_noisy = options.dropout != 0 or any(getattr(options, name) for name in _OTHER_NOISE)
+    is_noisy = is_noisy or "stochastic_depth" in (options.model_options or {})
+    if options.consistency and options.start_from is None and not is_noisy:
+        raise ValueError(
+            f"{named('consistency')} compares two passes with different dropout, but "
+            f"{named('dropout')} is 0: give a rate above 0, or leave {named('consistency')} out."
         )
 
 

@@ -110,7 +110,11 @@ def distill(
     """
     needs = {"--backward": backward, "--closest": closest, "--keep-original": keep_original}
     _check(output_source, output_target, {} if reference else needs, round_trips and not backward)
-    check_values(options)
+    if reference is not None and not any(needs.values()):
+        raise UsageError(
+            f"--reference is for {', '.join(needs)}: give one of them, or leave it out."
+        )
+    check_values({**options, "closest": closest})
     check_sides([(source, "--source"), (reference, "--reference")])
     for run in (*teachers, *(backward or ())):
         check_trained(run)

@@ -168,7 +168,7 @@ def _names(text):
 def _check_export(run, entry, dtype, options):
     """Checks what can be checked before Keras is imported."""
     check_value(Option("dtype", str, "", choices=entry.dtypes), dtype)
-    check_values(options)
+    check_values(options, searches=entry.name == "saved_model")
     for each in (run, *(options["ensemble"] or ())):
         check_trained(each)
     if options["shortlist"] is not None:
@@ -193,6 +193,12 @@ def _check_format(format, search, others):
     if others.pop("serving_config", False) and format != "saved_model":
         raise typer.BadParameter(
             f"--serving-config is for a SavedModel; TensorFlow Serving reads no {format}."
+        )
+    signatures = _names(others["signatures"])
+    if "n_best" in search and signatures is not None and "n_best" not in signatures:
+        raise typer.BadParameter(
+            "--n-best is about the signature n_best, which --signatures leaves out: name it, too, "
+            "or leave --n-best out."
         )
     for name, value in others.items():
         if value not in (None, False) and name not in entry.options:

@@ -15,7 +15,7 @@ _OTHERS = (
     "max_text_bytes n_best early_stopping shortlist temperature top_k top_p source_language "
     "target_language ensemble dtype tokenize batch_size signatures revision "
     "workers field output_field mbr scores backend threads document format language_pair glossary "
-    "split strict resume devices model_parallel hosts host_index jobs"
+    "split strict resume devices model_parallel hosts host_index jobs closest"
 )
 FLAGS = {name: f"--{name.replace('_', '-')}" for name in _OTHERS.split()}
 FLAGS |= {"sampling": "--sample"}

@@ -30,11 +30,11 @@ _MAPS = {
         option("--target", metavar="TEXT", help="Its translation. Default: the model's own."),
     ],
     "kind": Annotated[
-        str,
+        str | None,
         option(
             "--kind",
-            show_default=True,
-            help="cross (decoder on encoder), encoder or decoder. A page has all three.",
+            help="cross (decoder on encoder), encoder or decoder. A page has all three. Default: "
+            "cross.",
         ),
     ],
     "layer": Annotated[
@@ -58,10 +58,11 @@ _MAPS = {
     ],
     "beam_size": BeamSize,
 }
+_OF_A_PICTURE = ("kind", "layer", "head", "mean")
 
 
 @plot.command(cls=Command)
-@with_options({**_MAPS, **MACHINE}, kind="cross", mean=False)
+@with_options({**_MAPS, **MACHINE}, mean=False)
 def attention(
     run: Run,
     source: Annotated[str, option("--source", metavar="TEXT", help="A sentence to translate.")],
@@ -82,10 +83,12 @@ def attention(
     """
     check_values(options)
     chosen = {name: _from_zero(options[name], name) for name in ("layer", "head")}
+    if options["target"] is not None and options["beam_size"] is not None:
+        raise UsageError("With --target nothing is searched for: leave --beam-size out.")
     is_page = output.suffix.lower() in (".html", ".htm")
     if not is_page:
         check_suffix(output)
-    elif of_a_picture := [f"--{name}" for name in ("layer", "head", "mean") if options[name]]:
+    elif of_a_picture := [f"--{name}" for name in _OF_A_PICTURE if options[name]]:
         flags = ", ".join(of_a_picture)
         raise UsageError(f"A page has all layers and heads: leave out {flags}, or write a .png.")
     check_output(output)
@@ -108,7 +111,7 @@ def attention(
     else:
         figure = plots.plot_attention(
             maps,
-            kind=options["kind"],
+            kind=options["kind"] or "cross",
             layers=chosen["layer"],
             heads=chosen["head"],
             mean=options["mean"] or None,
@@ -149,7 +152,7 @@ def training(
         check_run(run)
     with quiet_imports():
         from kformer import plots
-    plots.save(plots.plot_training(runs, metrics=tuple(metric or ("nll", "bleu"))), output)
+    plots.save(plots.plot_training(runs, metrics=metric or None), output)
     print(output, file=sys.stderr)
 
 

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from kformer_cli.checks import check_value
 from kformer_cli.environment import Interrupted, quiet_imports
+from kformer_cli.key_file import keys_in
 from kformer_cli.model_folders import check_served
 from kformer_cli.options import MACHINE, option, with_options
 from kformer_cli.serving_options import SERVING
@@ -68,6 +70,10 @@ def serve(
     """
     for model in () if print_ray_config else models or ():
         check_served(model)
+    for name, declared in SERVING.items():
+        check_value(declared, options[name])
+    if options["api_keys"] is not None and not print_ray_config:
+        keys_in(options["api_keys"])
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
     for name in ("uvicorn", "tensorflow", "absl"):
         logging.getLogger(name).setLevel(logging.ERROR)

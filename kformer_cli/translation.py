@@ -19,7 +19,7 @@ from kformer_cli.documents import (
     lines_translator,
     translate_file,
 )
-from kformer_cli.environment import Interrupted, UsageError, quiet_imports
+from kformer_cli.environment import UsageError, quiet_imports
 from kformer_cli.options import (
     LANGUAGES,
     MACHINE,
@@ -40,6 +40,7 @@ from kformer_cli.options import (
 )
 from kformer_cli.text_files import check_readable, check_same_length, count_lines
 from kformer_cli.word_columns import WORDS, check_words, with_words
+from kformer_cli.workers import WORKERS, translate_by_workers
 
 # The parameters of commands hide it.
 input_line = input
@@ -98,43 +99,6 @@ Dtype = Annotated[
         "others; both change a few words. Default: the model's own.",
     ),
 ]
-_BATCH = {
-    "workers": Annotated[
-        int | None,
-        option(
-            "--workers",
-            min=1,
-            help="Translate a file with N processes, each with one thread or --threads. A job "
-            "that ended early goes on when the command is given again.",
-        ),
-    ],
-    "ray_address": Annotated[
-        str | None,
-        option(
-            "--ray-address",
-            metavar="ADDRESS",
-            help="With --workers: a Ray cluster to work on, such as 10.0.0.1:6379. Its machines "
-            "see model and output by the same paths. Default: this machine.",
-        ),
-    ],
-    "field": Annotated[
-        str | None,
-        option(
-            "--field",
-            metavar="NAME",
-            help="With --workers: the field of JSON lines or the column of Parquet with the text. "
-            "Default: text.",
-        ),
-    ],
-    "output_field": Annotated[
-        str | None,
-        option(
-            "--output-field",
-            metavar="NAME",
-            help="With --workers: the field or column for the translation. Default: translation.",
-        ),
-    ],
-}
 _BESIDE = {**BESIDE, **WORDS}
 _TRANSLATOR = {
     **LANGUAGES,
@@ -155,7 +119,7 @@ _TRANSLATOR = {
         **SAMPLING,
         **_BESIDE,
         **_TRANSLATOR,
-        **_BATCH,
+        **WORKERS,
     },
     sample=False,
     split=False,
@@ -190,7 +154,7 @@ def translate(
     check_models(model, options["ensemble"])
     check_output(output)
     if options["workers"] is not None:
-        return _translate_by_workers(model, input, output, n_best, scores, options)
+        return translate_by_workers(model, input, output, n_best, scores, options)
     total = _number_of_lines(input) if options["document"] is None else None
     beside = LinesBeside(options, total)
     with quiet_imports():
@@ -258,7 +222,7 @@ def _check_kinds(options, n_best):
         raise typer.BadParameter(
             "--temperature, --top-k, --top-p and --seed are for --sample and --mbr."
         )
-    for name in given(options, _BATCH) if options["workers"] is None else ():
+    for name in given(options, WORKERS) if options["workers"] is None else ():
         raise typer.BadParameter(f"--{name.replace('_', '-')} is for --workers.")
     if options["mbr"] is None:
         return
@@ -275,40 +239,6 @@ def _number_of_lines(input):
         return None
     check_readable(str(input), "--input")
     return count_lines(str(input)) if input.is_file() else None
-
-
-def _translate_by_workers(model, input, output, n_best, scores, options):
-    if input is None or output is None:
-        raise typer.BadParameter("--workers needs --input FILE and --output FILE.")
-    for name in given(options, [*BESIDE, "devices"]):
-        raise typer.BadParameter(f"--{name.replace('_', '-')} is not for --workers: leave one out.")
-    with quiet_imports():
-        from kformer.serving.batch import BatchOptions, translate_file
-        from kformer.streaming import warn_truncated
-        from kformer.utils.progress import Progress
-    others = ("batch_size", "dtype", "backend", "threads", "field", "output_field")
-    batch_options = BatchOptions(
-        model=model,
-        n_best=n_best,
-        scores=scores,
-        search=given(options, [*SEARCH, *SAMPLING])
-        | ({"sampling": True} if options["sample"] else {}),
-        ensemble=tuple(options["ensemble"] or ()),
-        **given(options, [*others, *LANGUAGES]),
-    )
-    try:
-        with Progress(what="records") as progress:
-            result = translate_file(
-                input,
-                output,
-                batch_options,
-                workers=options["workers"],
-                address=options["ray_address"],
-                progress=progress,
-            )
-    except KeyboardInterrupt:
-        raise Interrupted("interrupted: give the same command again to go on.") from None
-    warn_truncated(result.truncated)
 
 
 def _converse(translate, write):

@@ -26,6 +26,7 @@ ORDER = [
     "kformer_cli.combinations",
     "kformer_cli.host_addresses",
     "kformer_cli.text_files",
+    "kformer_cli.key_file",
     "kformer_cli.figure_files",
     "kformer_cli.model_folders",
     "kformer_cli.export_formats",

@@ -11,7 +11,7 @@ from kformer.plots.style import COLORS, font_families, matplotlib_figure
 _POINTS = 400
 
 
-def plot_training(runs, names=None, metrics=("nll", "bleu")):
+def plot_training(runs, names=None, metrics=None):
     """Plots training and validation curves of one or several runs.
 
     Args:
@@ -19,15 +19,16 @@ def plot_training(runs, names=None, metrics=("nll", "bleu")):
             these.
         names: list of str or `None`, default `None`. A name for each run; `None` for the names of
             the directories.
-        metrics: sequence of str, default `("nll", "bleu")`. Names of metrics. After the plot of the
-            loss, each gets a plot of its training and validation curves.
+        metrics: sequence of str, default `None`. Names of metrics. After the plot of the loss, each
+            gets a plot of its training and validation curves. `None` for nll and bleu, where a run
+            has them.
 
     Returns:
         `matplotlib.figure.Figure`.
 
     Raises:
         FileNotFoundError: a directory has no `history.csv`.
-        ValueError: no run has any of the metrics, or the numbers of names and runs differ.
+        ValueError: no run has one of the metrics, or the numbers of names and runs differ.
 
     Example:
 
@@ -45,14 +46,19 @@ def plot_training(runs, names=None, metrics=("nll", "bleu")):
     if not runs or len(names) != len(runs):
         raise ValueError(f"There are {len(names)} names for {len(runs)} runs; give one for each.")
     histories = [_history(run) for run in runs]
-    wanted = ["loss", *(name for name in metrics if name != "loss")]
+    others = ("nll", "bleu") if metrics is None else metrics
+    wanted = ["loss", *(name for name in others if name != "loss")]
     shown = [
         name
         for name in wanted
         if any(name in history or f"val_{name}" in history for history in histories)
     ]
-    if not shown:
-        raise ValueError(f"No run has {', '.join(wanted)} in its history.")
+    missing = wanted if not shown else [name for name in metrics or () if name not in shown]
+    if missing:
+        known = sorted({name.removeprefix("val_") for history in histories for name in history})
+        raise ValueError(
+            f"No run has {', '.join(missing)} in its history, but {', '.join(known) or 'nothing'}."
+        )
     figure = matplotlib_figure(4.6 * len(shown), 3.4)
     for axes, metric in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
         for color, name, history in zip(COLORS * len(runs), names, histories, strict=False):

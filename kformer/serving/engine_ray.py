@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import re
 import secrets
 
 from kformer.serving import interface, ray_cluster
@@ -111,7 +112,10 @@ class RayEngine(Engine):
             self._stack.callback(serve.delete, name)
         if self._is_draining:
             raise interface.Draining("The server is ending: ask again in a moment.")
-        return serve.run(models_deployment(self._settings), name=name, route_prefix=None)
+        try:
+            return serve.run(models_deployment(self._settings), name=name, route_prefix=None)
+        except RuntimeError as error:  # It says which deployment failed, and nothing else.
+            raise ValueError(_reason(serve, name) or str(error)) from error
 
     async def run(self, request):
         if self._is_draining:
@@ -156,7 +160,7 @@ class RayEngine(Engine):
             return await asyncio.wait_for(_awaited(response), request.seconds_left)
         except TimeoutError:
             response.cancel()
-            raise interface.DeadlineExceeded("The deadline came before the reply.") from None
+            raise interface.DeadlineExceeded("The reply was not ready by the deadline.") from None
         except asyncio.CancelledError:
             response.cancel()  # What has not begun to be computed is dropped there.
             raise
@@ -248,6 +252,14 @@ def models_deployment(settings):
         },
     )
     return deployment.bind(settings)
+
+
+def _reason(serve, name):
+    """Why a replica of an application did not start: the last line of what Ray knows."""
+    application = serve.status().applications.get(name)
+    deployment = application and application.deployments.get(MODELS)
+    lines = deployment.message.strip().splitlines() if deployment else []
+    return re.sub(r"^[\w.]+: ", "", lines[-1]) if lines else ""
 
 
 async def _awaited(response):

@@ -1,47 +1,9 @@
-"""API keys, from a file."""
+"""API keys, by their digests."""
 
-import codecs
 import hashlib
 import hmac
-import pathlib
 
 from kformer.serving.interface import Unauthorized
-
-_MOST_BYTES = 2**20
-_LEAST_CHARACTERS = 16
-
-
-def read_keys(path):
-    """Reads API keys.
-
-    Args:
-        path: path. One key in each line; empty lines and those that begin with `#` are skipped.
-
-    Returns:
-        `ApiKeys`.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: a key is short or has other characters than ASCII, or there is none.
-    """
-    with open(path, "rb") as file:
-        content = file.read(_MOST_BYTES)
-    lines = [line.strip() for line in content.removeprefix(codecs.BOM_UTF8).splitlines()]
-    keys = [line for line in lines if line and not line.startswith(b"#")]
-    if not keys:
-        raise ValueError(f"{pathlib.Path(path)} has no API key: write one in each line.")
-    for number, line in enumerate(lines, 1):
-        if line in keys and not line.isascii():
-            raise ValueError(
-                f"{pathlib.Path(path)}, line {number}: an API key has ASCII characters alone, as "
-                "headers of HTTP do: make another one."
-            )
-        if line in keys and len(line) < _LEAST_CHARACTERS:
-            raise ValueError(
-                f"{pathlib.Path(path)}, line {number}: an API key has at least "
-                f"{_LEAST_CHARACTERS} characters."
-            )
-    return ApiKeys(keys)
 
 
 class ApiKeys:

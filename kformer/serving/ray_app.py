@@ -10,6 +10,7 @@ import os
 from kformer.serving.engine_ray import APPLICATION, RayEngine, models_deployment
 from kformer.serving.settings import ModelSettings, ServerSettings
 from kformer_cli.model_folders import name_and_path
+from kformer_cli.option_names import named
 
 INGRESS = "ingress"
 # Ray finds out within so long that an ingress died, and starts another one.
@@ -45,6 +46,14 @@ def ray_config(settings):
                 f"{model.path} is a run, which a cluster cannot serve: export it first (kformer "
                 "export)."
             )
+    if settings.dtype is not None or any(model.dtype is not None for model in settings.models):
+        raise ValueError(
+            f"The {named('dtype')} of a SavedModel is fixed at its export: leave it out."
+        )
+    if settings.ray_address is not None:
+        raise ValueError(
+            f"`serve deploy` is told the cluster by itself: leave {named('ray_address')} out."
+        )
     if settings.grpc_port is not None:
         raise ValueError("Ray's proxies pass on HTTP alone: leave --grpc-port out.")
     values = {
@@ -59,8 +68,8 @@ def ray_config(settings):
     }
     if settings.api_keys is not None:
         arguments["api_keys"] = os.path.abspath(settings.api_keys)
-    named = map(name_and_path, settings.glossaries)
-    if glossaries := [f"{name}={os.path.abspath(path)}" for name, path in named]:
+    pairs = map(name_and_path, settings.glossaries)
+    if glossaries := [f"{name}={os.path.abspath(path)}" for name, path in pairs]:
         arguments["glossaries"] = glossaries
     arguments["models"] = [
         {

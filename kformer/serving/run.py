@@ -52,6 +52,8 @@ def serve(settings, report=print):
     _check_packages(settings)
     with sigterm_as_interruption(), contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(bind(settings.host, settings.port))]
+        if settings.grpc_port:  # gRPC binds it itself, once the models are loaded.
+            bind(settings.host, settings.grpc_port).close()
         settings = stack.enter_context(with_exported_runs(settings, report))
         asyncio.run(Server(settings, sockets, report).run())
 
@@ -345,11 +347,16 @@ class Server:
             self.ingress.is_started = False  # No longer ready, but it still answers.
             await self._linger()
         seconds = self._settings.drain_s
-        closing = [engine.drain(seconds)]
+        closing = [self._drain_models(engine, seconds)]
         if grpc_server is not None:
             closing.append(grpc_server.stop(seconds))
-        self.ingress.is_draining = True
         await asyncio.gather(*closing)
+
+    async def _drain_models(self, engine, seconds):
+        """Documents come first: between two requests to the model it has nothing of them."""
+        end = time.monotonic() + seconds
+        await self.ingress.drain(seconds)
+        await engine.drain(max(0.0, end - time.monotonic()))
 
     async def _linger(self):
         """Returns when nothing has come for a moment: what is on its way is not lost."""

@@ -8,7 +8,9 @@ import re
 import textwrap
 
 from kformer.documents.glossary import Glossary
+from kformer.serving.versions import version_folders
 from kformer.utils.checks import shown
+from kformer_cli.key_file import keys_in
 from kformer_cli.model_folders import name_and_path
 from kformer_cli.option_names import named
 from kformer_cli.serving_options import SERVED_DTYPES, SERVING
@@ -149,18 +151,22 @@ class _Checks:
             )
 
     def check_files(self):
-        """Checks the paths of models and glossaries, before the long work.
+        """Checks models, glossaries and keys, before the long work.
 
         Raises:
-            FileNotFoundError: there is no run directory or SavedModel at a path, or no glossary.
-            ValueError: a dtype is given for a SavedModel, or a glossary is none.
+            OSError: there is no run directory or SavedModel at a path, or a file cannot be read.
+            ValueError: a dtype is given for a SavedModel, a glossary is none, or the file of keys
+                has a wrong one.
         """
+        if self.api_keys is not None:
+            keys_in(self.api_keys)
         for text in self.glossaries:
             Glossary.load(name_and_path(text)[1])
-        if self.dtype is not None and not any(model.is_run for model in self.models):
+        takes_dtype = any(model.is_run and model.dtype is None for model in self.models)
+        if self.dtype is not None and not takes_dtype:
             raise ValueError(
-                f"{named('dtype')} is for runs, which are exported first; that of a SavedModel "
-                "is fixed at its export: leave it out."
+                f"{named('dtype')} is for runs without one of their own, which are exported first; "
+                "that of a SavedModel is fixed at its export: leave it out."
             )
         for model in self.models:
             path = model.path
@@ -180,6 +186,10 @@ class _Checks:
                 raise FileNotFoundError(
                     f"models.{model.name}: {path} is neither a run directory (it lacks "
                     "config.json) nor a SavedModel (it lacks saved_model.pb)."
+                )
+            for version in sorted(set(model.versions or ()) - set(version_folders(path))):
+                raise FileNotFoundError(
+                    f"models.{model.name}: there is no version {version} in {path}."
                 )
 
 

@@ -23,7 +23,7 @@ def folder(tmp_path, monkeypatch):
     def imported():
         raise AssertionError("it was to answer before it imports anything")
 
-    for name in ("training", "plotting", "formats", "distillation"):
+    for name in ("training", "plotting", "formats", "distillation", "serving"):
         monkeypatch.setattr(
             importlib.import_module(f"kformer_cli.{name}"), "quiet_imports", imported
         )
@@ -58,6 +58,9 @@ def folder(tmp_path, monkeypatch):
         (f"plot training {RUN} --output {{0}}/a.txt", "ends in .png, .svg, .pdf, but"),
         (f"plot lengths {RUN} --source {{0}}/train.en --output {{0}}/a.txt",
          "ends in .png, .svg, .pdf, but"),
+        (f"serve {RUN} --api-keys {{0}}/train.en", "line 1: an API key has at least 16 characters"),
+        (f"serve {RUN} --api-keys {{0}}/absent", "No such file or directory: "),
+        (f"serve {RUN} --port 70000", "--port must be a whole number from 0 to 65535, but"),
         ("import someone/model --output {0}/new",
          'not installed here: run `pip install "kformer[interop]"`'),
     ],

@@ -226,6 +226,7 @@ def test_errors(translator, maps, tmp_path):
         (lambda: plots.plot_positions(np.ones(3)), r"\[positions, D\]"),
         (lambda: plots.plot_training([{"accuracy": [1.0]}]), "No run has loss"),
         (lambda: plots.plot_training([{}], names=[]), "0 names for 1 runs"),
+        (lambda: plots.plot_training({"loss": [1.0]}, metrics=["blue"]), "has blue in .* but loss"),
     ):
         with pytest.raises(ValueError, match=words):
             call()

@@ -5,15 +5,20 @@ import dataclasses
 import threading
 import time
 
+import httpx
 import pytest
 from starlette.testclient import TestClient
 
+from kformer.documents import Report
+from kformer.documents.job import Request
+from kformer.serving import run
 from kformer.serving.ingress import documents
 from kformer.serving.ingress.app import make_app
 from kformer.serving.ingress.documents import Documents
 from kformer.serving.ingress.ingress import Ingress
-from kformer.serving.interface import DeadlineExceeded
+from kformer.serving.interface import DeadlineExceeded, Draining, TooLarge
 from kformer.serving.settings import ServerSettings
+from tests.serving.conftest import TERMS
 from tests.serving.page.engines import ToldEngine, version_of
 
 pytestmark = pytest.mark.any_backend
@@ -103,6 +108,36 @@ def test_a_document_is_one_request_in_the_metrics(told):
         assert line.endswith(f" {count}.0")
 
 
+def limited(told, **limits):
+    app = make_app(Ingress(told, ServerSettings(["m=p"], **limits)))
+    told.client = TestClient(app, "http://localhost")
+
+
+def test_the_limit_of_texts_counts_what_the_client_sent(told):
+    """What a text is parted into goes to the model in requests within the limit."""
+    limited(told, max_texts=3)
+    text = " ".join(f"It is {number}." for number in range(7))
+    assert ask(told, [text, "It snows."]).json() == {"translatedText": [text.upper(), "IT SNOWS."]}
+    assert [len(request.texts) for request in told.requests] == [3, 3, 2]
+    reply = ask(told, ["a", "b", "c", "d"])
+    assert reply.status_code == 413
+    expected = "The request has 4 texts, but at most 3 are allowed: send fewer at once."
+    assert reply.json()["error"] == expected
+
+
+def test_attention_has_no_more_texts_than_others():
+    outputs = {"serving_default": ["translation"], "attention": ["source_tokens"]}
+    engine = ToldEngine([version_of("m", outputs)])
+
+    async def refused(count, **limits):
+        ingress = Ingress(engine, ServerSettings(["m=p"], **limits))
+        with pytest.raises(TooLarge, match=f"at most {count - 1} are allowed for attention"):
+            await ingress.answer("", "m", [b"a"] * count, signature="attention")
+
+    asyncio.run(refused(4, max_texts=3))
+    asyncio.run(refused(3, max_attention_texts=2))
+
+
 def test_alternatives_are_of_one_line_that_the_model_reads_whole(told):
     found = ask(told, "It snows.", alternatives=1).json()
     assert found["translatedText"] == "IT SNOWS." and "alternatives" in found
@@ -110,3 +145,70 @@ def test_alternatives_are_of_one_line_that_the_model_reads_whole(told):
     assert reply.status_code == 400 and "one line" in reply.json()["error"]
     reply = ask(told, "long " * 300, alternatives=1)
     assert reply.status_code == 413 and "longer than the model reads" in reply.json()["error"]
+
+
+class Ending(ToldEngine):
+    """An engine that answers nothing once it was drained, and waits for what it computes."""
+
+    is_drained, computing = False, 0
+
+    async def run(self, request):
+        if self.is_drained:
+            raise Draining("The engine is ending.")
+        self.computing += 1
+        try:
+            return await super().run(request)
+        finally:
+            self.computing -= 1
+
+    async def drain(self, seconds):
+        self.is_drained = True
+        while self.computing:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("path", "drain_s", "status"),
+    [("/translate", 20, 200), ("/page/translate", 20, 200), ("/translate", 0.2, 503)],
+)
+def test_the_drain_waits_for_documents(path, drain_s, status, monkeypatch):
+    """While a document is read the engine has nothing of it."""
+    is_read = threading.Event()
+
+    def translated(text, *_, **__):
+        for number in (1, 2):
+            is_read.set()
+            time.sleep(0.7)
+            (answer,) = yield [Request(f"{text} {number}")]
+        return answer.text, Report()
+
+    version = version_of("en-de", {"serving_default": ["translation"]}, languages=("en", "de"))
+    engine = Ending([version])
+    monkeypatch.setattr(documents, "translated", translated)
+    monkeypatch.setattr(run, "make_engine", lambda settings: engine)
+    bound = run.bind("127.0.0.1", 0)
+    settings = ServerSettings(["en-de=path"], glossaries=[f"terms={TERMS}"], drain_s=drain_s)
+    body = {"q": "a", "source": "en", "target": "de"}
+    body |= {"model": "en-de", "text": "a", "glossary": "terms"}
+
+    async def scenario():
+        server = run.Server(settings, [bound], [].append)
+        serving = asyncio.create_task(server.run())
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+            while server.ingress is None or not server.ingress.is_ready:
+                await asyncio.sleep(0.01)
+            asked = asyncio.create_task(client.post(path, json=body))
+            await asyncio.to_thread(is_read.wait, 20)
+            server.end()
+            while not server.ingress.is_draining:
+                await asyncio.sleep(0.01)
+            refused = await client.post(path, json=body)
+            assert refused.status_code == 503 and "ending" in refused.json()["error"]
+            found = await asked
+        assert found.status_code == status, found.text
+        assert ("A 2" in found.text) == (status == 200)
+        await serving
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+    assert engine.is_drained

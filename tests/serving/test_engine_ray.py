@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 import urllib.error
 import urllib.request
 
@@ -19,7 +20,7 @@ import psutil
 import pytest
 
 from kformer.export import SavedModelTranslator
-from kformer.serving.engine_ray import MODELS, RayEngine
+from kformer.serving.engine_ray import MODELS, RayEngine, _reason
 from kformer.serving.interface import (
     AVAILABLE,
     END,
@@ -105,6 +106,24 @@ def test_answers_errors_and_a_killed_replica(expected):
             await engine.close()
 
     asyncio.run(test())
+
+
+@pytest.mark.slow
+def test_a_model_that_cannot_be_loaded_is_named_as_by_the_engine_local(tmp_path):
+    shared_ray()
+    shutil.copytree(SAVED, tmp_path / "m")
+    (tmp_path / "m" / "1" / "saved_model.pb").write_bytes(b"broken")
+    engine = RayEngine(ServerSettings([f"m={tmp_path / 'm'}"], engine="ray"))
+    with pytest.raises(ValueError, match="^The SavedModel .* is damaged .*copy it again"):
+        asyncio.run(engine.start())
+
+
+def test_the_reason_is_the_last_line_that_ray_knows():
+    message = "Traceback:\n  at x\nValueError: The SavedModel m/1 is damaged: copy it again.\n"
+    failed = types.SimpleNamespace(deployments={MODELS: types.SimpleNamespace(message=message)})
+    serve = types.SimpleNamespace(status=lambda: types.SimpleNamespace(applications={"a": failed}))
+    assert _reason(serve, "a") == "The SavedModel m/1 is damaged: copy it again."
+    assert _reason(serve, "b") == ""
 
 
 def test_what_is_deployed_after_the_end_is_deleted(monkeypatch):

@@ -212,6 +212,13 @@ def test_keys(guarded):
             with pytest.raises(grpc.RpcError) as error:
                 call(b"", timeout=60, metadata=metadata)
             assert error.value.code().name == code
+        # Whoever has no key is refused before a message has come.
+        call = channel.stream_unary("/tensorflow.serving.PredictionService/Predict")
+        is_over = threading.Event()
+        with pytest.raises(grpc.RpcError) as error:
+            call(iter(is_over.wait, True), timeout=20)
+        is_over.set()
+        assert error.value.code().name == "UNAUTHENTICATED"
 
 
 def check_keys(client):

@@ -5,11 +5,13 @@ import shutil
 
 import pytest
 
+from kformer.serving import run
 from kformer.serving.admission import Admission
 from kformer.serving.interface import ModelStats, Overloaded, Unauthorized
-from kformer.serving.keys import read_keys
+from kformer.serving.keys import ApiKeys
 from kformer.serving.settings import ModelSettings, ServerSettings, read_config
 from kformer.serving.versions import VersionWatch, version_folders
+from kformer_cli.key_file import keys_in
 from kformer_cli.main import main
 from kformer_cli.serving_options import SERVING
 from tests.serving.conftest import FROZEN
@@ -101,8 +103,35 @@ def test_a_wrong_configuration_is_one_sentence(tmp_path, capsys, text, message):
     ],
 )
 def test_errors_of_the_command(capsys, arguments, message):
-    assert main(["serve", *arguments]) == 1
+    assert main(["serve", *arguments]) in (1, 2)
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "No such file"), ("", "has no API key"), ("short", "line 1: an API key has at least")],
+)
+def test_keys_are_read_before_a_run_is_exported(tmp_path, content, message):
+    path = tmp_path / "keys"
+    if content is not None:
+        path.write_text(content)
+    (tmp_path / "config.json").touch()
+    settings = ServerSettings([f"m={tmp_path}"], api_keys=path)
+    with pytest.raises((OSError, ValueError), match=message):
+        settings.check_files()
+
+
+def test_a_pinned_version_is_looked_for_before_another_run_is_exported():
+    settings = ServerSettings([ModelSettings("m", FROZEN, [1, 7])])
+    with pytest.raises(FileNotFoundError, match="there is no version 7 in"):
+        settings.check_files()
+
+
+def test_the_port_of_grpc_is_tried_before_a_run_is_exported(tmp_path):
+    (tmp_path / "config.json").touch()
+    with run.bind("127.0.0.1", 0) as taken, pytest.raises(OSError, match="in use"):
+        port = taken.getsockname()[1]
+        run.serve(ServerSettings([f"m={tmp_path}"], port=0, grpc_port=port), print)
 
 
 def test_help_names_every_option(capsys):
@@ -114,8 +143,18 @@ def test_help_names_every_option(capsys):
 def test_the_dtype_of_a_saved_model_is_fixed(tmp_path):
     (tmp_path / "saved_model.pb").touch()
     settings = ServerSettings([f"m={tmp_path}"], dtype="int8")
-    with pytest.raises(ValueError, match="^dtype is for runs, which are exported first"):
+    with pytest.raises(ValueError, match="^dtype is for runs without one of their own"):
         settings.check_files()
+    (tmp_path / "config.json").touch()
+    settings = ServerSettings([ModelSettings("m", tmp_path, dtype="float32")], dtype="int8")
+    with pytest.raises(ValueError, match="^dtype is for runs without one of their own"):
+        settings.check_files()
+
+
+@pytest.mark.parametrize("option", ["--dtype=int8", "--ray-address=auto"])
+def test_what_is_no_part_of_a_configuration_for_ray(capsys, option):
+    assert main(["serve", str(FROZEN), "--engine", "ray", "--print-ray-config", option]) == 1
+    assert f"{option.partition('=')[0]}" in capsys.readouterr().err
 
 
 # ---- small parts ----
@@ -124,7 +163,7 @@ def test_the_dtype_of_a_saved_model_is_fixed(tmp_path):
 def test_keys(tmp_path):
     path = tmp_path / "keys"
     path.write_bytes(codecs.BOM_UTF8 + b"sixteen-characters\n\n# comment\nanother-key-of-some\n")
-    keys = read_keys(path)
+    keys = ApiKeys(keys_in(path))
     for given in ("sixteen-characters", "Bearer another-key-of-some"):
         keys.check(None, given)
     for given in ("", "sixteen-character", "# comment", None, 7, "ü"):
@@ -138,7 +177,7 @@ def test_keys(tmp_path):
     ):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(ValueError, match=message):
-            read_keys(path)
+            keys_in(path)
 
 
 def test_admission_by_queue_and_by_time():

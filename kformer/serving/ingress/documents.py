@@ -51,6 +51,7 @@ class Documents:
         Raises:
             TooLarge: there are too many documents, or one is too long.
             DeadlineExceeded: the deadline came before all of them were read.
+            Draining: the server is ending.
         """
         check_count(len(texts), self._max_texts)
         for text in texts:
@@ -59,6 +60,10 @@ class Documents:
                 raise TooLarge(
                     f"A text has {size} bytes, but at most {self._max_text_bytes} are allowed."
                 )
+        with self._ingress.document():
+            return await self._translated(texts, format, glossary)
+
+    async def _translated(self, texts, format, glossary):
         options = {
             "source_language": two_letters(self._languages[0]),
             "target_language": self._languages[1].replace("_", "-"),
@@ -93,7 +98,15 @@ class Documents:
 
     async def _answers(self, wanted):
         """For each document the list of `Answer` to what it wanted."""
-        texts = {request.text: None for requests in wanted.values() for request in requests}
+        texts = [request.text for requests in wanted.values() for request in requests]
+        texts, known = list(dict.fromkeys(texts)), {}
+        # The client does not know how many sentences its texts have: their number is no error.
+        for first in range(0, len(texts), self._max_texts):
+            known |= await self._answers_to(texts[first : first + self._max_texts])
+        return {i: [known[r.text] for r in requests] for i, requests in wanted.items()}
+
+    async def _answers_to(self, texts):
+        """Dict of each text to its `Answer`."""
         reply = await self._ingress.answer(
             self._protocol,
             self._model,
@@ -104,11 +117,10 @@ class Documents:
         self._version, self._count = reply.version, self._count + len(texts)
         translations, cut = reply.outputs["translation"], reply.outputs["truncated"]
         found = (text.decode("utf-8", "replace") for text in translations)
-        known = {
+        return {
             text: Answer(one_line(translation), bool(was_cut))
             for text, translation, was_cut in zip(texts, found, cut, strict=True)
         }
-        return {i: [known[r.text] for r in requests] for i, requests in wanted.items()}
 
 
 def _step(work, answer):

@@ -13,6 +13,7 @@ from kformer.serving.interface import (
     InvalidRequest,
     ModelFailed,
     ServingError,
+    Unauthorized,
     UnknownModel,
     UnknownSignature,
 )
@@ -41,7 +42,8 @@ def make_server(ingress):
     most = ingress.settings.max_body_bytes
     # Without the second option another server could take the same port, and half of the requests.
     server = grpc.aio.server(
-        options=[("grpc.max_receive_message_length", most), ("grpc.so_reuseport", 0)]
+        options=[("grpc.max_receive_message_length", most), ("grpc.so_reuseport", 0)],
+        interceptors=[_keys_of(ingress, service)],
     )
 
     # Messages come as bytes: one that cannot be read is the client's error, not an internal one.
@@ -80,19 +82,32 @@ def make_server(ingress):
     return server
 
 
+def _keys_of(ingress, service):
+    """What checks the key of each call, before its message is read."""
+    import grpc.aio
+
+    class Keys(grpc.aio.ServerInterceptor):
+        async def intercept_service(self, continuation, details):
+            metadata = dict(details.invocation_metadata or ())
+            try:
+                ingress.keys.check(metadata.get("authorization"), metadata.get("x-api-key"))
+            except Unauthorized as error:
+                return grpc.stream_unary_rpc_method_handler(service.refusing(error))
+            return await continuation(details)
+
+    return Keys()
+
+
 class _Service:
     def __init__(self, ingress):
         self._ingress = ingress
 
     def guarded(self, method, message_class):
-        """A method on bytes: it reads the message, checks the key, and names errors by code."""
+        """A method on bytes: it reads the message, and names errors by code."""
         import google.protobuf.message
-        import grpc
 
         async def call(content, context):
             try:
-                metadata = {key: value for key, value in context.invocation_metadata() or ()}
-                self._ingress.keys.check(metadata.get("authorization"), metadata.get("x-api-key"))
                 try:
                     message = message_class.FromString(content)
                 except google.protobuf.message.DecodeError:
@@ -102,14 +117,27 @@ class _Service:
                 if not isinstance(error, ServingError):
                     _logger.exception("a request failed")
                     error = ModelFailed("The server failed; its log says why.")
-                self._ingress.metrics.refused(_PROTOCOL, "", error)
-                _, code = CODES.get(type(error), (500, "INTERNAL"))
-                if hasattr(error, "retry_after"):
-                    seconds = str(math.ceil(error.retry_after))
-                    context.set_trailing_metadata((("retry-after", seconds),))
-                await context.abort(getattr(grpc.StatusCode, code), str(error))
+                await self._abort(error, context)
 
         return call
+
+    def refusing(self, error):
+        """A method that reads no message."""
+
+        async def call(messages, context):
+            await self._abort(error, context)
+
+        return call
+
+    async def _abort(self, error, context):
+        import grpc
+
+        self._ingress.metrics.refused(_PROTOCOL, "", error)
+        _, code = CODES.get(type(error), (500, "INTERNAL"))
+        if hasattr(error, "retry_after"):
+            seconds = str(math.ceil(error.retry_after))
+            context.set_trailing_metadata((("retry-after", seconds),))
+        await context.abort(getattr(grpc.StatusCode, code), str(error))
 
     async def predict(self, message, context):
         from tensorflow_serving.apis import predict_pb2

@@ -1,6 +1,7 @@
 """What every protocol does with a request: limits, keys, admission, deadline, metrics."""
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -17,8 +18,9 @@ from kformer.serving.interface import (
     ServingError,
     TooLarge,
 )
-from kformer.serving.keys import ApiKeys, read_keys
+from kformer.serving.keys import ApiKeys
 from kformer.serving.metrics import Metrics
+from kformer_cli.key_file import keys_in
 from kformer_cli.model_folders import name_and_path
 
 _RATES_EVERY_S = 1.0
@@ -43,13 +45,15 @@ class Ingress:
         self.engine, self.settings = engine, settings
         self.admission = Admission(settings.max_queue)
         self.metrics = Metrics(engine, self.admission)
-        self.keys = ApiKeys() if settings.api_keys is None else read_keys(settings.api_keys)
+        self.keys = ApiKeys(keys_in(settings.api_keys) if settings.api_keys is not None else ())
         paths = dict(map(name_and_path, settings.glossaries))
         self.glossaries = {name: Glossary.load(path) for name, path in paths.items()}
         self.is_draining = False
         self.is_started = False
         self.last_arrival = -math.inf
         self._rates_at, self._looking = -math.inf, None
+        self._documents, self._has_none = 0, asyncio.Event()
+        self._has_none.set()
 
     @property
     def is_ready(self):
@@ -77,8 +81,8 @@ class Ingress:
             version: int, default `None`, for the newest.
             start: float, default now. `time.monotonic()` when the request began.
             seconds_left: float, default `None`. The client's own deadline, if it is earlier.
-            is_part: bool, default `False`. Whether the client's request has more texts, so that
-                whoever asks counts it once all are answered.
+            is_part: bool, default `False`. Whether it is of a `document()`, which is counted once
+                all of its texts are answered, and finished while the server ends.
 
         Returns:
             `Reply`.
@@ -90,6 +94,8 @@ class Ingress:
         if seconds_left is not None:
             deadline = min(deadline, time.monotonic() + seconds_left)
         try:
+            if not is_part:
+                self._check_is_open()
             reply = await self._answer(model, version, signature, texts, deadline)
         except ServingError as error:
             self.metrics.refused(protocol, model, error)
@@ -105,9 +111,41 @@ class Ingress:
             self.metrics.answered(protocol, model, reply.version, len(texts), start)
         return reply
 
-    async def _answer(self, model, version, signature, texts, deadline):
+    @contextlib.contextmanager
+    def document(self):
+        """A context of a client's request that asks the model several times, and works in between:
+        the drain waits for it.
+
+        Raises:
+            Draining: the server is ending.
+        """
+        self._check_is_open()
+        self.last_arrival = time.monotonic()
+        self._documents += 1
+        self._has_none.clear()
+        try:
+            yield
+        finally:
+            self._documents -= 1
+            if not self._documents:
+                self._has_none.set()
+
+    async def drain(self, seconds):
+        """Takes nothing new, and returns when the documents in flight are done.
+
+        Args:
+            seconds: float. It waits no longer.
+        """
+        self.is_draining = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._has_none.wait()
+
+    def _check_is_open(self):
         if self.is_draining:
             raise Draining("The server is ending: ask again in a moment.")
+
+    async def _answer(self, model, version, signature, texts, deadline):
         info = self.engine.metadata(model, version)
         self._check_texts(texts, info.signatures.get(signature))
         request = Request(model, texts, signature, version, deadline)
@@ -129,10 +167,10 @@ class Ingress:
     def _check_texts(self, texts, signature):
         if not texts:
             raise InvalidRequest("The request has no text.")
-        most = self.settings.max_texts
+        most, what = self.settings.max_texts, ""
         if signature is not None and any(o.name == "source_tokens" for o in signature.outputs):
-            most = self.settings.max_attention_texts
-        check_count(len(texts), most)
+            most, what = min(most, self.settings.max_attention_texts), " for attention"
+        check_count(len(texts), most, what)
         longest = max(map(len, texts))
         if longest > self.settings.max_text_bytes:
             raise TooLarge(
@@ -141,10 +179,13 @@ class Ingress:
             )
 
 
-def check_count(count, most):
+def check_count(count, most, what=""):
     """Raises `TooLarge` if a request has more than `most` texts."""
     if count > most:
-        raise TooLarge(f"The request has {count} texts, but at most {most} are allowed.")
+        raise TooLarge(
+            f"The request has {count} texts, but at most {most} are allowed{what}: send fewer at "
+            "once."
+        )
 
 
 # The status of each error in HTTP, and its code in gRPC.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kformer.serving import interface
-from kformer.serving.keys import read_keys
+from kformer.serving.keys import ApiKeys
 from kformer.serving.page.document import standalone_page
 from tests.serving.page.conftest import MOST_BYTES, SENTENCE, why_no_browser
 
@@ -307,10 +307,8 @@ def test_a_text_that_is_too_long(page):
     assert "than this server takes" in page["#notice"].text
 
 
-def test_a_server_that_asks_for_a_key(page, told_ingress, told_address, tmp_path):
-    file = tmp_path / "keys"
-    file.write_text("secret-of-this-test-0123456789\n")
-    told_ingress.keys = read_keys(file)
+def test_a_server_that_asks_for_a_key(page, told_ingress, told_address):
+    told_ingress.keys = ApiKeys([b"secret-of-this-test-0123456789"])
     page.open(told_address)
     page.wait(lambda: page["#key-form"].is_displayed())
     page["#key"].send_keys("wrong\n")
