@@ -36,7 +36,7 @@ DOCUMENTS = {
             metavar="SOURCE-TARGET",
             help="With --document, --split or --glossary: the languages, such as de-en. The "
             "first decides where sentences end; the second is written into an HTML page or a PO "
-            "file. Default: the run's, else English, and nothing is written.",
+            "file. Default: the run's, else English, and a page names no language.",
         ),
     ],
     "glossary": Annotated[
