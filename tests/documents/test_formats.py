@@ -145,7 +145,8 @@ def test_the_language_of_a_page():
 
 PAGE_IN_ENGLISH = """<html lang="en-GB" xml:lang='en'>
 <meta http-equiv="Content-Language" content="en"><link hreflang="en" href=x><body LANG=en>
-<p lang=fr>B</p><p>B <span lang="en">B</span> <a hreflang=en lang=en href=x>B</a> <i lang="">B</i><p><code lang=en>b</code>
+<p lang=fr>B</p><p>B <span lang="en">B</span> <a hreflang=en lang=en href=x>B</a> <i lang="">B</i>
+<p><code lang=en>b</code>
 <p lang=en translate=no>b <img lang=en alt=b>
 <div translate=no lang=en>b<p translate=yes lang=en>B</p></div>
 """
