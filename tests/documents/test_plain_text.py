@@ -129,4 +129,4 @@ def test_a_space_between_chinese_sentences_stays():
     """It is left out where it stood between sentences of another script."""
     for text in ("是。 日本。 中。", "a。 日本。 b? 中。"):
         assert translate_document(Fake(str), text).text == text
-    assert translate_document(Fake(lambda _: "是。"), "A b. C d.").text == "是。是。"
+    assert translate_document(Fake(lambda _: "是。"), "It snows. It rains.").text == "是。是。"
