@@ -216,7 +216,7 @@ def _tree(text):
         if not isinstance(node.tag, str):
             found.append((path, "comment", node.text))
             return
-        attributes = {k: v for k, v in node.attrib.items() if (node.tag, k) != ("html", "lang")}
+        attributes = {k: v for k, v in node.attrib.items() if k not in ("lang", "xml:lang")}
         kept = node.text if node.tag in ("pre", "code", "script", "style", "textarea") else None
         found.append((path, node.tag, tuple(sorted(attributes.items())), kept))
         for child in node:
@@ -278,6 +278,8 @@ def _blocks(text):
     return blocks, sorted(inline)
 
 
+# A translation says another language.
+_LANGUAGE = re.compile(r"""\s(?:xml:)?lang\s*=\s*(?:"[^"]*"|'[^']*'|[^\s>]*)""", re.I)
 _FIXED = re.compile(
     r"https?://[\w./?=&;-]*\w|[\w.]+@example\.org|%\(\w+\)s|%s|\{count\d+\}|\d+ (?:km|kg|MB|°C)\b"
 )
@@ -286,7 +288,7 @@ _FIXED = re.compile(
 def words_of(name, text):
     """How often each word occurs, without regard to case, and what must be kept."""
     if name == "html":
-        text = html.unescape(text)
+        text = _LANGUAGE.sub("", html.unescape(text))
     text = text.replace("\\", "")
     fixed = collections.Counter(_FIXED.findall(text))
     return collections.Counter(re.findall(r"\w+", text.lower())), fixed

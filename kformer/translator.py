@@ -5,6 +5,8 @@ import functools
 import pathlib
 from collections.abc import Sequence
 
+import numpy as np
+
 from kformer.decoding import Searcher, SearchOptions
 from kformer.decoding.batching import batches_by_length
 from kformer.decoding.fast.decoder import ops_in
@@ -178,7 +180,9 @@ class Translator(GivenTranslations, DocumentMethods):
         options = self.search_options(options if mbr is None else {**options, "sampling": True})
         texts = check_texts(texts)
         first_index = check_whole("first_index", first_index, least=0)
-        wanted = TextConstraints(self.tokenizer, len(texts), terms, forbidden_terms, prefixes)
+        wanted = TextConstraints(
+            self.tokenizer, len(texts), terms, forbidden_terms, prefixes, first_index
+        )
         arguments = (batch_size, batch_tokens, first_index, progress)
         if mbr is not None:
             return least_risk_translations(self, texts, wanted, mbr, options, arguments)
@@ -195,6 +199,7 @@ class Translator(GivenTranslations, DocumentMethods):
         nothing = [Hypothesis("", 0.0, 0.0, []) for _ in range(options.n_best)]
         results = [Translation(nothing, was_cut) for was_cut in truncated]
         lengths = [len(row) for row in rows]
+        wanted.check_fit(np.flatnonzero(lengths).tolist(), options)
         done = lengths.count(0)
         for batch in batches_by_length(lengths, batch_size, batch_tokens, self.model.max_length):
             # The random numbers repeat after 2**31 texts: the searches count in int32.

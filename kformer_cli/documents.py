@@ -36,7 +36,7 @@ DOCUMENTS = {
             metavar="SOURCE-TARGET",
             help="With --document, --split or --glossary: the languages, such as de-en. The "
             "first decides where sentences end; the second is written into an HTML page or a PO "
-            "file. Default: the run's, else English, and nothing is written.",
+            "file. Default: the run's, else English, and a page names no language.",
         ),
     ],
     "glossary": Annotated[
@@ -136,6 +136,12 @@ def translate_file(translator, output, options, search):
     with streaming.open_output(output) as out:
         out.write(found.text)
     _print_report(found.report)
+    if (count := found.report.cut) and not options["strict"]:
+        print(
+            f"warning: {count} part{'s' if count > 1 else ''} of the text had to be cut: raise "
+            "--max-length or --max-text-bytes.",
+            file=sys.stderr,
+        )
     end_with(found.report.cut, options)
 
 

@@ -47,6 +47,11 @@ def in_python(text):
     return "" if _on_command_line.get() else text
 
 
+def numbered(number):
+    """What a message calls a text by its number, from 1: "text 3", on the command line "line 3"."""
+    return f"{'line' if _on_command_line.get() else 'text'} {number}"
+
+
 def named(name):
     """What a message calls an option: `train_source` in Python, `--train-source` in a command.
 

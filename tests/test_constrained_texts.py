@@ -110,7 +110,7 @@ def test_alternatives_keep_to_the_options_of_the_search(translator):
 def test_limits_are_raised_or_refused(translator):
     long = " ".join(["七点"] * 12)
     assert long in translator("noon", terms=[long], length_ratio=0.0, length_offset=1)
-    with pytest.raises(ValueError, match="terms of text 1 have .* tokens, but max_length is 4"):
+    with pytest.raises(ValueError, match="terms of text 1 need .* tokens, but max_length is 4"):
         translator("noon", terms=[long], max_length=4)
 
 
@@ -120,12 +120,40 @@ def test_errors_name_the_remedy(translator):
         ({"terms": [["七点"]], "sampling": True}, "but the search samples"),
         ({"terms": [["七点"], []]}, "differ in length"),
         ({"terms": ["七点"]}, "terms of text 1 must be a list of terms"),
-        ({"terms": [[""]]}, "The term '' is empty"),
+        ({"terms": [[""]]}, "The term '' of text 1 is empty"),
         ({"prefixes": ["七"], "shortlist": (5, 6)}, "leave the shortlist out"),
         ({"alternatives": 0}, "alternatives must be a whole number of at least 1"),
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             translator(["noon"], **arguments)
+
+
+@pytest.mark.any_backend(quickest="torch")
+def test_errors_name_the_text_in_the_whole_input(translator):
+    """Also where the text is one of a later call, or the error comes in a branch of a search."""
+    long = "七点" * 40
+    tokenizer = kformer.Tokenizer.train(
+        texts=["a b c"] * 20, vocabulary_size=11, byte_fallback=False
+    )
+    for arguments, message in (
+        ({"prefixes": ["", "", long]}, "The prefix and the terms of text 103 need"),
+        ({"prefixes": ["", "", long], "alternatives": 2}, "the terms of text 103 need"),
+        ({"terms": [[], [long], []]}, "the terms of text 102 need"),
+        ({"terms": [[], [], ["七点", ""]]}, "The term '' of text 103 is empty: give a word"),
+        ({"forbidden_terms": [[], [""], []]}, "The forbidden term '' of text 102 is empty"),
+        ({"terms": [[], [3], []]}, "A term of text 102 must be"),
+        ({"forbidden_terms": [[], [], "a"]}, "forbidden_terms of text 103 must be a list"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            translator.translate(["noon"] * 3, first_index=100, **arguments)
+    for arguments, message in (
+        ({"prefixes": ["a", "a", "é"]}, "The prefix 'é' of text 8 cannot be written"),
+        ({"terms": [["a"], [("a", "é")], []]}, "The term 'é' of text 7 cannot be written"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            TextConstraints(tokenizer, 3, first_index=5, **arguments)
+    # Nothing is asked of an empty text.
+    assert translator.translate([""], prefixes=[long])[0].text == ""
 
 
 @pytest.mark.any_backend

@@ -167,9 +167,10 @@ class Assembly:
         """
         between = "".join(text[p] for p in gap)
         before, after = self._out[-1][-1:], chunk.target[:1]
-        if between == " " and before in _FULL_STOPS and SPACELESS_SIGN.match(after):
-            return ""
         is_spaceless = bool(SPACELESS_SIGN.match(text[start - 1]))
+        is_joined = before in _FULL_STOPS and SPACELESS_SIGN.match(after)
+        if between == " " and is_joined and not is_spaceless:
+            return ""
         if not between and is_spaceless and not SPACELESS_SIGN.match(before) and after.isalnum():
             return "" if before.isspace() else " "
         return None

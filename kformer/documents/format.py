@@ -117,12 +117,13 @@ class Format(abc.ABC):
         """
         return text.encode(encoding, "surrogateescape")
 
-    def language_edits(self, text: str, target: str | None) -> Iterable[Edit]:
-        """What else changes in a document, such as the name of its language.
+    def language_edits(self, text: str, source: str | None, target: str | None) -> Iterable[Edit]:
+        """What a document says of its language, as its translation says it.
 
         Args:
             text: str. The document.
-            target: str or `None`. The code of the language that it is translated to.
+            source, target: str or `None`. The codes of its language and of the one that it is
+                translated to; `None` where they are not known.
         """
         return ()
 
@@ -139,6 +140,20 @@ def edited(text, edits):
         parts += [text[position : edit.start], edit.text]
         position = edit.end
     return "".join([*parts, text[position:]])
+
+
+def moved_back(position, edits):
+    """Where a position of an edited text, which is in no edit, was before.
+
+    Args:
+        position: int.
+        edits: list of `Edit`, in order.
+    """
+    for edit in edits:
+        if position <= edit.start:
+            break
+        position -= len(edit.text) - (edit.end - edit.start)
+    return position
 
 
 def paired(parts, names):

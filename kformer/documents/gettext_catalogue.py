@@ -4,6 +4,7 @@ import re
 
 from kformer.documents.format import BOUNDARY, BREAK, Edit, Format, Mark, Segment, Tag, Text, paired
 from kformer.documents.plain_text import PlainText
+from kformer.documents.sentences import language_tag
 from kformer.documents.words import has_letters
 
 _QUOTED = r'"(?:[^"\\\n]|\\.)*"'
@@ -52,12 +53,13 @@ class Catalogue(Format):
             # The header is the first place with a name of an encoding.
             return _CHARSET.sub(b"charset=UTF-8", text.encode("utf-8", "surrogateescape"), count=1)
 
-    def language_edits(self, text, target):
+    def language_edits(self, text, source, target):
         header = _HEADER.search(text)
         value = header and _VALUE.match(text, header.end())
         found = value and _LANGUAGE.search(text, value.start(), value.end())
         if target is not None and found:
-            yield Edit(found.start(), found.end(), f'{found[1]}"Language: {target}\\n"')
+            name = language_tag(target).replace("-", "_")
+            yield Edit(found.start(), found.end(), f'{found[1]}"Language: {name}\\n"')
 
 
 class _Content(str):

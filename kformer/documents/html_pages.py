@@ -20,6 +20,7 @@ from kformer.documents.format import (
 )
 from kformer.documents.html_tokens import ATTRIBUTE, Token, html_tokens, unescaped
 from kformer.documents.plain_text import reads_on
+from kformer.documents.sentences import language_tag, two_letters
 from kformer.documents.words import has_letters
 
 # Elements within a sentence. All others end it.
@@ -71,6 +72,7 @@ _WEB = {
     **dict.fromkeys(("iso-8859-8-i", "logical", "visual"), "iso8859-8"),
     "koi8-ru": "koi8_u",
 }
+_LANGUAGE = frozenset(("lang", "xml:lang"))
 _REFERENCES = "kformer.references"
 
 
@@ -93,19 +95,44 @@ class HTML(Format):
         found = _XML_ENCODING.match(content[:200]) or _CHARSET.search(content[:4096])
         return found and _web_codec(found[1].decode("ascii").lower())
 
-    def language_edits(self, text, target):
-        if target is None:
-            return
-        for token in html_tokens(text):
-            if token.kind == "start" and token.name == "html":
-                start = token.start + len("<html")
-                names = {"lang", "xml:lang"} & set(token.attributes)
-                if not names:
-                    yield Edit(start, start, f' lang="{target}"')
-                for match in ATTRIBUTE.finditer(text, start, token.end - 1):
-                    if (match[1] or "").lower() in names:
-                        yield Edit(*match.span(), f'{match[1]}="{target}"')
-                return
+    def language_edits(self, text, source, target):
+        """Elements in another language than the page's keep it, as do those that stay."""
+        tag = None if target is None else html.escape(language_tag(target))
+        known, has_page = {two_letters(source)} if source else set(), False
+        for token, _, is_whole, is_translated in _walk(list(html_tokens(text))):
+            if token.kind != "start" or is_whole or not is_translated:
+                continue
+            values = {name: token.attributes[name] for name in _LANGUAGE & {*token.attributes}}
+            codes = {value and two_letters(value) for value in values.values()}
+            is_page = token.name == "html" and not has_page
+            if is_page or not known:
+                known |= codes - {""}
+            if is_page:
+                has_page = True
+                if tag and not values:
+                    start = token.start + len("<html")
+                    yield Edit(start, start, f' lang="{tag}"')
+            elif token.name == "meta":
+                is_it = token.attributes.get("http-equiv", "").lower() == "content-language"
+                values = {"content": token.attributes.get("content", "")} if is_it else {}
+            elif token.name in _VOID or not codes <= known:
+                continue
+            yield from _attribute_edits(text, token, values, tag)
+
+
+def _attribute_edits(text, token, names, value):
+    """Edits that set attributes of a tag; `None` takes them away."""
+    start = token.start + 1 + len(token.name)
+    for match in ATTRIBUTE.finditer(text, start, token.end - 1):
+        if (match[1] or "").lower() not in names:
+            continue
+        first = match.start()
+        if value is not None:
+            yield Edit(first, match.end(), f'{match[1]}="{value}"')
+            continue
+        while text[first - 1].isspace():
+            first -= 1
+        yield Edit(first, match.end(), "")
 
 
 def _web_codec(label):
@@ -133,7 +160,7 @@ def segments_of(text, offset=0):
         text: str.
         offset: int, default 0. Its position in a document of another format.
     """
-    for run in _runs(text, list(html_tokens(text))):
+    for run in _runs(list(html_tokens(text))):
         segment = _segment(text, run, offset)
         if segment is not None:
             yield segment
@@ -179,31 +206,40 @@ class _Open:
                 return
 
 
-def _runs(text, tokens):
-    """Lists of pairs of a slice and its kind, between the ends of sentences that elements make.
-
-    A kind is "text", "kept", "mark", "line", or a `Token` of an inline element.
+def _walk(tokens):
+    """Yields each token with the end of its slice, whether this is a whole element that is passed
+    over, and whether the text there is translated.
     """
-    run, opened, position, ends = [], _Open(), 0, _ends_of_elements(tokens)
+    opened, position, ends = _Open(), 0, _ends_of_elements(tokens)
     while position < len(tokens):
         token = tokens[position]
         end = position + 1
         if _is_opaque(token):
             end = ends.get(position, len(tokens) if token.name in _OPAQUE else end)
-        stop = tokens[end - 1].end
-        kind = _kind(token, end > position + 1)
+        is_whole = end > position + 1
         for names in _IMPLIED.get(token.name, ()) if token.kind == "start" else ():
             opened.close(names, is_implied=True)
-        if token.kind == "start" and token.name not in _VOID and end == position + 1:
+        if token.kind == "start" and token.name not in _VOID and not is_whole:
             opened.add(token)
-        if kind is not None and (opened.is_translated or end > position + 1):
+        yield token, tokens[end - 1].end, is_whole, opened.is_translated
+        if token.kind == "end":
+            opened.close((token.name,))
+        position = end
+
+
+def _runs(tokens):
+    """Lists of pairs of a slice and its kind, between the ends of sentences that elements make.
+
+    A kind is "text", "kept", "mark", "line", or a `Token` of an inline element.
+    """
+    run = []
+    for token, stop, is_whole, is_translated in _walk(tokens):
+        kind = _kind(token, is_whole)
+        if kind is not None and (is_translated or is_whole):
             run.append((token.start, stop, kind))
         else:
             yield run
             run = []
-        if token.kind == "end":
-            opened.close((token.name,))
-        position = end
     yield run
 
 

@@ -16,7 +16,7 @@ import unicodedata
 
 from kformer.documents.flattened import TERM
 from kformer.documents.protected import HIDDEN
-from kformer.documents.words import has_letters, tokens, valid, word_pattern
+from kformer.documents.words import SPACELESS_SIGN, has_letters, tokens, valid, word_pattern
 
 SHOWN, MASKED, APART = 0, 1, 2
 _MORE_WORDS = 10
@@ -41,10 +41,11 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """A translation, and whether a part of the source or of the translation was cut."""
+    """A translation, and whether a part of the source was cut, or of the translation."""
 
     text: str
     is_cut: bool = False
+    is_at_limit: bool = False
 
 
 @dataclasses.dataclass
@@ -168,9 +169,9 @@ class Job:
         Returns:
             List of `Job`, what is to be asked now.
         """
-        if answer.is_cut:
+        if answer.is_cut or answer.is_at_limit:
             middle = split_position(self.flat, self.start, self.end)
-            if middle is not None:
+            if middle is not None and (answer.is_cut or not self._is_in_word(middle)):
                 return self._go_on([(self.start, middle), (middle, self.end)], self.level)
             self.is_cut = True
         if not answer.text.strip():
@@ -186,6 +187,11 @@ class Job:
         if self.level == SHOWN and len(self._masks) < len(self.items):
             return self._go_on([(self.start, self.end)], MASKED)
         return self._apart()
+
+    def _is_in_word(self, position):
+        """Parts of a word are translated to what it does not mean, so none is parted in vain."""
+        sign = self.flat.text[position - 1]
+        return sign.isalnum() and not SPACELESS_SIGN.match(sign)
 
     def _go_on(self, slices, level):
         slices = [self.flat.trimmed(start, end) for start, end in slices]

@@ -41,7 +41,14 @@ class Model:
             return self._is_forcible
         if self._tokenizer is None:
             return True
-        return sum(self._size(forms) for forms in terms) <= self._translator.model.max_length // 2
+        most = min(self._translator.model.max_length, self._most_tokens)
+        most -= len(self._translator.options.prefix_ids)
+        return sum(self._size(forms) for forms in terms) <= most // 2
+
+    @property
+    def _most_tokens(self):
+        """The most tokens that a translation has before its end."""
+        return self._options.get("max_length", self._translator.options.max_length)
 
     def _size(self, forms):
         """The tokens of a term; too many if the vocabulary lacks one."""
@@ -76,7 +83,10 @@ class Model:
         texts = [request.text for request in requests]
         results = self._translator.translate(texts, **more, **self._options)
         pairs = zip(results, texts, strict=True)
-        return [Answer(one_line(result.text), self._is_cut(result, text)) for result, text in pairs]
+        return [
+            Answer(one_line(result.text), result.truncated, self._is_at_limit(result, text))
+            for result, text in pairs
+        ]
 
     def _terms(self, terms):
         # A SavedModel takes one form of each.
@@ -92,14 +102,16 @@ class Model:
             and len(self._tokenizer.tokenize([text], special_tokens=True)[0]) > most
         )
 
-    def _is_cut(self, result, text):
-        if result.truncated:
-            return True
+    def _is_at_limit(self, result, text):
         ids = result.hypotheses[0].ids
-        if self._tokenizer is None or not ids or len(tokens(text)) < 8:
+        if self._tokenizer is None or not ids:
             return False
-        # A translation that has no end was cut by the limit of the search.
-        return ids[-1] != self._tokenizer.end_id
+        # The limit of the search cut what has no end, or has it at the limit.
+        if ids[-1] == self._tokenizer.end_id and len(ids) <= self._most_tokens:
+            return False
+        # A few words do not need so many tokens: there the model has lost its way.
+        words = len(tokens(text))
+        return words >= 8 or self._most_tokens <= 4 * words
 
 
 def one_line(text):

@@ -89,6 +89,14 @@ def two_letters(code):
     return _TWO_LETTERS.get(code, code)
 
 
+def language_tag(code):
+    """The code of a language as web pages have it: "de" for "deu_Latn", "zh-CN" for "zh_CN"."""
+    first, *others = code.replace("_", "-").split("-")
+    short = two_letters(first) if first != "yue" else first
+    # What goes without saying: the script of most, and no country of mBART.
+    return "-".join([short, *(part for part in others if part not in ("Latn", "XX"))])
+
+
 _TWO_LETTERS = dict(
     pair.split(":")
     for pair in (

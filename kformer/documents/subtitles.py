@@ -2,8 +2,9 @@
 
 import re
 
-from kformer.documents.format import BREAK, Format, Mark, Segment, Tag, Text, paired
+from kformer.documents.format import BREAK, Edit, Format, Mark, Segment, Tag, Text, paired
 from kformer.documents.plain_text import reads_on, trimmed
+from kformer.documents.sentences import language_tag
 from kformer.documents.words import has_letters
 
 _TIME = r"\d{1,4}:\d{1,2}:\d{1,2}(?:[,.:]\d{1,3})?"
@@ -11,6 +12,10 @@ _HEAD = re.compile(
     rf"^[ \t]*(?:\d+[ \t]*(?:\r\n|\r|\n)[ \t]*)?{_TIME}[ \t]*-->[ \t]*{_TIME}"
     r"[^\r\n]*(?:\r\n|\r|\n|$)",
     re.M,
+)
+_LANGUAGE = re.compile(
+    r"\A\ufeff?WEBVTT[^\r\n]*(?:(?:\r\n|\r|\n)[^\r\n]+)*?(?P<line>(?:\r\n|\r|\n)"
+    r"(?P<name>Language:[ \t]*)[^\r\n]*)"
 )
 _LINE = re.compile(r"[^\r\n]+")
 _TAG = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)(?:\s[^<>\r\n]*)?>|\{\\[^{}\r\n]*\}")
@@ -45,6 +50,13 @@ class Subtitles(Format):
                 pending.append((start, end))
         if pending:
             yield _segment(text, pending)
+
+    def language_edits(self, text, source, target):
+        found = _LANGUAGE.match(text)
+        if found and target is None:
+            yield Edit(*found.span("line"), "")
+        elif found:
+            yield Edit(found.end("name"), found.end("line"), language_tag(target))
 
     def _goes_on(self, text, before, plain):
         said = _TAG.sub("", text[slice(*before)])

@@ -6,7 +6,6 @@ from typing import AnyStr, NamedTuple
 
 from kformer.documents.formats import format_named
 from kformer.documents.model import Model
-from kformer.documents.sentences import two_letters
 from kformer.documents.work import Report, translated
 
 _BOMS = (
@@ -53,7 +52,8 @@ def translate_document(
             the ends of its sentences; `None` for that of the translator if it has several, else for
             English. Chinese and Japanese need none.
         target_language: str, default `None`. The code that an HTML page or a PO file is marked
-            with; `None` leaves the mark as it is.
+            with; `None` for that of the translator if it has several. Where it has none, an HTML
+            page says nothing of its language, and a PO file what it said.
         progress: function, default `None`. It is called with the number of sentences done.
         **options: as for the translator's `translate`, such as `beam_size`.
 
@@ -65,14 +65,15 @@ def translate_document(
         ImportError: a package of the extra `documents` is not installed.
     """
     chosen = format_named(format)
-    source_language = source_language or _language(translator)
+    source_language = source_language or _language(translator, "source")
+    target_language = target_language or _language(translator, "target")
     content, write = _decoded(text, chosen)
     model, done, step = Model(translator, options), 0, None
     work = translated(
         content,
         chosen,
         model,
-        source_language=two_letters(source_language),
+        source_language=source_language,
         target_language=target_language,
         glossary=glossary,
     )
@@ -88,9 +89,9 @@ def translate_document(
             progress(done)
 
 
-def _language(translator):
+def _language(translator, role):
     tokenizer = getattr(translator, "tokenizer", None)
-    return getattr(tokenizer, "source_language", None)
+    return getattr(tokenizer, f"{role}_language", None)
 
 
 def _decoded(text, format):

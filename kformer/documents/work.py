@@ -10,7 +10,7 @@ import itertools
 
 from kformer.documents.assembling import Assembly
 from kformer.documents.flattened import TERM, Flattened
-from kformer.documents.format import Edit, edited
+from kformer.documents.format import Edit, edited, moved_back
 from kformer.documents.job import Job, Request
 
 # Segments that are translated together: it bounds the memory.
@@ -85,8 +85,10 @@ def translated(text, format, abilities, *, source_language, target_language=None
         text: str.
         format: `Format`.
         abilities: as for `kformer.documents.job.Job`.
-        source_language: str. The code of the text's language, for the ends of sentences.
-        target_language: str, default `None`. The code that the document is marked with.
+        source_language: str or `None`. The code of the text's language, for the ends of sentences;
+            `None` for English.
+        target_language: str, default `None`. The code that the document is marked with; `None`
+            takes the marks of its language away.
         glossary: `Glossary`, default `None`.
 
     Yields:
@@ -95,11 +97,13 @@ def translated(text, format, abilities, *, source_language, target_language=None
     Returns:
         The translation, a str, and a `Report`.
     """
-    report, edits = Report(), list(format.language_edits(text, target_language))
+    marks = list(format.language_edits(text, source_language, target_language))
+    text, report, edits = edited(text, marks), Report(), []
     segments = iter(format.segments(text))
     while window := list(itertools.islice(segments, _WINDOW)):
         work = _Window(text, format, abilities, source_language, glossary, report)
         edits += yield from work.run(window)
+    report.cut_at = [moved_back(position, marks) for position in report.cut_at]
     return edited(text, edits), report
 
 

@@ -10,7 +10,7 @@ from kformer.decoding.repetition import NO_TOKEN
 from kformer.text.normalization import SPACE_SIGN
 from kformer.text.word_pieces import is_byte_piece, without_space_sign, word_starts
 from kformer.utils.checks import check_texts, shown
-from kformer_cli.option_names import named
+from kformer_cli.option_names import named, numbered
 from kformer_cli.text_files import check_same_length
 
 # Ways to write a forbidden phrase that are kept out: so many, of so many pieces more than fewest.
@@ -27,26 +27,35 @@ class TextConstraints:
             each a str, or a tuple of str, one of which is enough.
         forbidden_terms: list with a list of str for each text, default `None`.
         prefixes: list of str, default `None`. How each translation begins.
+        first_index: int, default 0. The index of the first text in a longer input, for what an
+            error says.
 
     Raises:
         TypeError: a list is one text, or holds something else than texts.
         ValueError: a list has another length than the texts, or a term cannot be written.
     """
 
-    def __init__(self, tokenizer, count, terms=None, forbidden_terms=None, prefixes=None):
+    def __init__(
+        self, tokenizer, count, terms=None, forbidden_terms=None, prefixes=None, first_index=0
+    ):
         self._vocabulary = tokenizer.vocabulary("target")
+        self._numbers = range(first_index + 1, first_index + count + 1)
         self._parts = {}
         if prefixes is not None:
             prefixes = check_texts(prefixes)
             check_same_length("the texts", count, "prefixes", len(prefixes))
-            self._parts["prefix"] = self._encode(prefixes)
+            self._parts["prefix"] = self._encode(prefixes, "prefix", self._numbers)
         if terms is not None:
-            rows = _checked("terms", terms, count, has_forms=True)
-            self._parts["phrases"] = [[self._forms(forms) for forms in row] for row in rows]
+            rows = _checked("terms", terms, self._numbers, has_forms=True)
+            self._parts["phrases"] = [
+                [self._forms(forms, number) for forms in row]
+                for number, row in zip(self._numbers, rows, strict=True)
+            ]
         if forbidden_terms is not None:
-            rows = _checked("forbidden_terms", forbidden_terms, count, has_forms=False)
+            rows = _checked("forbidden_terms", forbidden_terms, self._numbers, has_forms=False)
             self._parts["forbidden"] = [
-                [way for (term,) in row for way in self._ways(term)] for row in rows
+                [way for (term,) in row for way in self._ways(term, number)]
+                for number, row in zip(self._numbers, rows, strict=True)
             ]
 
     def rows(self, indices):
@@ -66,24 +75,33 @@ class TextConstraints:
 
         Returns:
             Array of ints.
+        """
+        least = [self._least(i, options) for i in indices]
+        return np.maximum(options.limits(np.array(lengths)), least)
+
+    def check_fit(self, indices, options, more=0):
+        """Checks that what must be in the translations of some texts fits.
+
+        Args:
+            indices: iterable of int. The texts.
+            options: `SearchOptions`.
+            more: int, default 0. Tokens that follow the prefix in any case.
 
         Raises:
             ValueError: a text needs more than `max_length`.
         """
-        least = [
-            len(options.prefix_ids)
-            + len(self.prefix(i))
-            + sum(min(map(len, forms)) for forms in self._row("phrases", i))
-            for i in indices
-        ]
-        if max(least) > options.max_length:
-            size = max(least)
-            raise ValueError(
-                f"The prefix and the terms of text {indices[least.index(size)] + 1} have {size} "
-                f"tokens, but {named('max_length')} is {options.max_length}; give fewer, or raise "
-                "it."
-            )
-        return np.maximum(options.limits(np.array(lengths)), least)
+        for index in indices if self._parts else ():
+            size = self._least(index, options) + more
+            if size > options.max_length:
+                raise ValueError(
+                    f"The prefix and the terms of {numbered(self._numbers[index])} need {size} "
+                    f"tokens, but {named('max_length')} is {options.max_length}; give fewer, or "
+                    "raise it."
+                )
+
+    def _least(self, index, options):
+        phrases = sum(min(map(len, forms)) for forms in self._row("phrases", index))
+        return len(options.prefix_ids) + len(self.prefix(index)) + phrases
 
     def prefix(self, index):
         """The ids of the prefix of a text."""
@@ -105,28 +123,33 @@ class TextConstraints:
         """The `TextConstraints` of pairs of a text's index and one more token of its prefix."""
         other = copy.copy(self)
         other._parts = {name: [rows[i] for i, _ in branches] for name, rows in self._parts.items()}
+        other._numbers = [self._numbers[i] for i, _ in branches]
         other._parts["prefix"] = [[*self.prefix(i), token] for i, token in branches]
         return other
 
     def _row(self, name, index):
         return self._parts[name][index] if name in self._parts else []
 
-    def _encode(self, texts):
+    def _encode(self, texts, kind, numbers):
+        """The ids of what is asked of the texts of some numbers; errors call it by its kind."""
         rows = self._vocabulary.encode(texts)
-        for text, row in zip(texts, rows, strict=True):
+        for text, row, number in zip(texts, rows, numbers, strict=True):
             if self._vocabulary.unknown_id in row:
                 raise ValueError(
-                    f"{shown(text)} cannot be written: the model's vocabulary lacks one of its "
-                    "characters; leave it out."
+                    f"The {kind} {shown(text)} of {numbered(number)} cannot be written: the "
+                    "model's vocabulary lacks one of its characters; leave it out."
+                )
+            if not row and kind != "prefix":
+                raise ValueError(
+                    f"The {kind} {shown(text)} of {numbered(number)} is empty: give a word, or "
+                    "leave it out."
                 )
         return rows
 
-    def _forms(self, texts):
+    def _forms(self, texts, number):
         """The ways to write a term as tokens: those of all its forms."""
         found = []
-        for text, row in zip(texts, self._encode(texts), strict=True):
-            if not row:
-                raise ValueError(f"The term {shown(text)} is empty: give a word, or leave it out.")
+        for row in self._encode(texts, "term", [number] * len(texts)):
             found.append(row)
             if not begins_word(row, self._starts):
                 found += filter(None, [joined(row, self._unsigned)])
@@ -150,11 +173,9 @@ class TextConstraints:
             if surface and not is_byte_piece(piece, surface)
         }
 
-    def _ways(self, term):
+    def _ways(self, term, number):
         """The ways to write a forbidden phrase as tokens, those of fewest pieces first."""
-        (row,) = self._encode([term])
-        if not row:
-            raise ValueError(f"The forbidden term {shown(term)} is empty; leave it out.")
+        (row,) = self._encode([term], "forbidden term", [number])
         text = "".join(self._vocabulary.pieces[i] for i in row)
         if any(self._vocabulary.pieces[i] not in self._ids for i in row):  # Bytes.
             return [row]
@@ -204,13 +225,14 @@ def begins_word(row, starts):
     return bool(starts[row[1]] == 1 if first == 2 and len(row) > 1 else first == 1)
 
 
-def _checked(name, lists, count, has_forms):
+def _checked(name, lists, numbers, has_forms):
     """A list of terms for each text as a list of tuples of forms."""
     if isinstance(lists, str | bytes):
         raise TypeError(f"{name} must be a list with a list of terms for each text, not one text.")
     lists = list(lists)
-    check_same_length("the texts", count, name, len(lists))
-    return [_checked_terms(name, number, terms, has_forms) for number, terms in enumerate(lists, 1)]
+    check_same_length("the texts", len(numbers), name, len(lists))
+    pairs = zip(numbers, lists, strict=True)
+    return [_checked_terms(name, number, terms, has_forms) for number, terms in pairs]
 
 
 def _checked_terms(name, number, terms, has_forms):

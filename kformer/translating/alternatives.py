@@ -42,6 +42,7 @@ def alternative_translations(translator, texts, wanted, count, options, argument
         step = _next_logits(translator.model)
         translator._next = backend.compile_function(step, translator.model)
     filled = [i for i, row in enumerate(rows) if row]
+    wanted.check_fit(filled, options, more=1)
     for start in range(0, len(filled), batch_size):
         batch = filled[start : start + batch_size]
         prefixes = [[*options.prefix_ids, *wanted.prefix(i)] for i in batch]

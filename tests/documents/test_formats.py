@@ -2,12 +2,16 @@
 left without a translation. Parsers of others read both sides.
 """
 
+import types
+
 import html5lib
 import polib
 import pytest
 
 from benchmarks.documents import Function, Generator, compare, reverse, structure
+from kformer.decoding import SearchOptions
 from kformer.documents import Glossary, format_of, translate_document
+from kformer.translation import Hypothesis, Translation
 from tests.documents.fakes import Fake, scrambled
 
 pytestmark = pytest.mark.any_backend
@@ -137,6 +141,66 @@ def test_the_language_of_a_page():
     ):
         found = translated(page.format(before), "html", target_language="de")
         assert found == page.format(after).replace("c<", "C<")
+
+
+PAGE_IN_ENGLISH = """<html lang="en-GB" xml:lang='en'>
+<meta http-equiv="Content-Language" content="en"><link hreflang="en" href=x><body LANG=en>
+<p lang=fr>B</p><p>B <span lang="en">B</span> <a hreflang=en lang=en href=x>B</a> <i lang="">B</i>
+<p><code lang=en>b</code>
+<p lang=en translate=no>b <img lang=en alt=b>
+<div translate=no lang=en>b<p translate=yes lang=en>B</p></div>
+"""
+
+
+def test_the_language_of_what_is_translated():
+    """It is that of the translation; what stays keeps its own, as does a third language."""
+    source = PAGE_IN_ENGLISH.replace(">B", ">b")
+    found = PAGE_IN_ENGLISH
+    for old in ('<html lang="en-GB"', "xml:lang='en'", 'content="en"', "<body LANG=en"):
+        found = found.replace(old, old.split("=")[0] + '="zh-CN"')
+    for old in ('span lang="en"', "hreflang=en lang=en", "translate=yes lang=en"):
+        found = found.replace(old, old.rpartition("=")[0] + '="zh-CN"')
+    assert translated(source, "html", target_language="zh_CN") == found
+    # Nothing is said where the language is not known.
+    gone = found.replace(' lang="zh-CN"', "").replace(' xml:lang="zh-CN"', "")
+    gone = gone.replace(' LANG="zh-CN"', "").replace(' content="zh-CN"', "")
+    assert translated(source, "html") == gone
+    page = "<html lang=en translate=no><p>b"
+    assert translated(page, "html", target_language="de") == page
+    part = "<p lang=en>b</p><p lang=fr>b</p>"
+    found = translated(part, "html", source_language="fr", target_language="deu_Latn")
+    assert found == '<p lang=en>B</p><p lang="de">B</p>'
+
+
+def test_the_language_of_a_translator_of_several():
+    fake = Fake(str.upper)
+    fake.tokenizer = types.SimpleNamespace(source_language="eng_Latn", target_language="zho_Hans")
+    fake.tokenizer.tokenize = lambda texts, special_tokens: [text.split() for text in texts]
+    fake.model = types.SimpleNamespace(max_length=400)
+    fake.options = SearchOptions(beam_size=1)
+    page = translate_document(fake, '<html lang="en"><p>b', "html").text
+    assert page == '<html lang="zh-Hans"><p>B'
+    assert '"Language: zh_Hans\\n"' in translate_document(fake, PO, "po").text
+
+
+def test_the_language_of_subtitles():
+    text = (
+        "WEBVTT x\r\nKind: a\r\nLanguage: en\r\n\r\n0:00:01.000 --> 0:00:02.000\r\nLanguage: b\r\n"
+    )
+    for options, name in (({"target_language": "de"}, "\r\nLanguage: de"), ({}, "")):
+        found = text.replace("\r\nLanguage: en", name).replace("Language: b", "LANGUAGE: B")
+        assert translated(text, "srt", **options) == found
+
+
+def test_where_text_was_cut_is_a_place_in_the_source():
+    text = f"<html lang=en><p>b</p><p>{'b' * 10}</p>"
+    fake = Fake(str.upper, 0)
+    fake.translate = lambda texts, **_: [
+        Translation([Hypothesis(t, 0, 0, None)], True) for t in texts
+    ]
+    for options in ({}, {"target_language": "de"}):
+        report = translate_document(fake, text, "html", **options).report
+        assert report.cut_at == [text.index("b<"), text.index("bb")]
 
 
 @pytest.mark.parametrize(

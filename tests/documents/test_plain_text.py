@@ -123,3 +123,10 @@ def test_a_search_is_told_what_must_occur():
     found = translate_document(forced, text, glossary=glossary)
     assert forced.asked == [["X1", "Pferd", "Acme", "5 kg"]]
     assert found.text == "%s Pferd Acme 5 kg" and found.report.parted == 0
+
+
+def test_a_space_between_chinese_sentences_stays():
+    """It is left out where it stood between sentences of another script."""
+    for text in ("是。 日本。 中。", "a。 日本。 b? 中。"):
+        assert translate_document(Fake(str), text).text == text
+    assert translate_document(Fake(lambda _: "是。"), "It snows. It rains.").text == "是。是。"

@@ -53,6 +53,19 @@ def test_long_lines(translate):
     assert found[2].count("中午") > 4 and found[3] == kformer.Translator.load(RUN)("noon")
 
 
+@pytest.mark.parametrize("beam", ["1", "4"])
+def test_a_limit_of_tokens_that_holds_little(translate, beam):
+    """What is kept stays, a sentence is parted between its words, and a cut is told."""
+    pathlib.Path("text").write_text("half past four 7 km `code`, noon %s {name}\n")
+    options = ("--document", "text", "--beam-size", beam, "--max-length")
+    code, out, err = translate(*options, "2")
+    assert code == 0 and [out.count(part) for part in ("7 km", "`code`", "%s", "{name}")] == [1] * 4
+    assert "of the text had to be cut: raise --max-length" in err
+    assert "--strict" in translate(*options, "2", "--strict")[2]
+    code, out, err = translate(*options, "12")
+    assert (code, out.count("四点半"), "cut" in err) == (0, 1, False)
+
+
 @pytest.mark.parametrize(
     "options, message",
     [

@@ -6,6 +6,7 @@ from kformer.documents.translating import DocumentMethods
 from kformer.export.saved_model.folder import find_version, load_module, read_metadata
 from kformer.translation import Hypothesis, Translation
 from kformer.utils.checks import check_texts, shown
+from kformer_cli.option_names import numbered
 from kformer_cli.text_files import check_same_length
 
 # The signatures that have one more input, by that input.
@@ -175,7 +176,7 @@ class SavedModelTranslator(DocumentMethods):
             for index, (translation, has_terms) in zip(batch, found, strict=True):
                 if require_terms and not has_terms:
                     raise ValueError(
-                        f"The terms of text {first_index + index + 1} cannot be written: the "
+                        f"The terms of {numbered(first_index + index + 1)} cannot be written: the "
                         "vocabulary lacks one of their characters, or they are longer than the "
                         "longest translation; leave some out."
                     )

@@ -6,7 +6,6 @@ import time
 from kformer.documents.formats import format_named
 from kformer.documents.job import Answer
 from kformer.documents.model import one_line
-from kformer.documents.sentences import two_letters
 from kformer.documents.work import translated
 from kformer.serving.ingress.ingress import check_count
 from kformer.serving.interface import DeadlineExceeded, TooLarge
@@ -31,7 +30,7 @@ class Documents:
 
     def __init__(self, ingress, protocol, version, start):
         self._ingress, self._protocol, self._start = ingress, protocol, start
-        self._model, self._languages = version.name, version.languages or ("", "")
+        self._model, self._languages = version.name, version.languages or (None, None)
         self._version, self._count = version.version, 0
         self._max_texts = ingress.settings.max_texts
         self._max_text_bytes = ingress.settings.max_text_bytes
@@ -65,8 +64,8 @@ class Documents:
 
     async def _translated(self, texts, format, glossary):
         options = {
-            "source_language": two_letters(self._languages[0]),
-            "target_language": self._languages[1].replace("_", "-"),
+            "source_language": self._languages[0],
+            "target_language": self._languages[1],
             "glossary": glossary,
         }
         works = [
