@@ -12,7 +12,7 @@ from kformer_cli.checks import check_value
 from kformer_cli.environment import Interrupted, quiet_imports
 from kformer_cli.key_file import keys_in
 from kformer_cli.model_folders import check_served
-from kformer_cli.options import MACHINE, option, with_options
+from kformer_cli.options import Threads, option, with_options
 from kformer_cli.serving_options import SERVING
 
 
@@ -31,7 +31,7 @@ def _annotated(declared):
     ]
 
 
-@with_options({**{name: _annotated(declared) for name, declared in SERVING.items()}, **MACHINE})
+@with_options({**{name: _annotated(each) for name, each in SERVING.items()}, "threads": Threads})
 def serve(
     models: Annotated[
         list[str] | None,
@@ -81,7 +81,6 @@ def serve(
         from kformer.serving.run import serve as run
         from kformer.serving.settings import ServerSettings, read_config
     settings = {"models": ()} if config is None else read_config(config)
-    options.pop("backend")
     given = {name: value for name, value in options.items() if value not in (None, [])}
     if models:
         given["models"] = tuple(models)

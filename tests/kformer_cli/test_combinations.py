@@ -40,6 +40,7 @@ def folder(tmp_path):
          "With --target nothing is searched for: leave --beam-size out."),
         (f"plot attention {RUN} --source noon --kind encoder --output {{0}}/a.html",
          "A page has all layers and heads: leave out --kind, or write a .png."),
+        (f"serve {RUN} --backend torch", "No such option: --backend"),
         (f"{TRAIN} --choose-search", "--choose-search needs a validation set"),
         (f"{TRAIN} --consistency 5 --dropout 0", "--consistency compares two passes with diff"),
     ],
