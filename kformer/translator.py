@@ -5,8 +5,6 @@ import functools
 import pathlib
 from collections.abc import Sequence
 
-import numpy as np
-
 from kformer.decoding import Searcher, SearchOptions
 from kformer.decoding.batching import batches_by_length
 from kformer.decoding.fast.decoder import ops_in
@@ -199,7 +197,7 @@ class Translator(GivenTranslations, DocumentMethods):
         nothing = [Hypothesis("", 0.0, 0.0, []) for _ in range(options.n_best)]
         results = [Translation(nothing, was_cut) for was_cut in truncated]
         lengths = [len(row) for row in rows]
-        wanted.check_fit(np.flatnonzero(lengths).tolist(), options)
+        wanted.check_fit([i for i, row in enumerate(rows) if row], options)
         done = lengths.count(0)
         for batch in batches_by_length(lengths, batch_size, batch_tokens, self.model.max_length):
             # The random numbers repeat after 2**31 texts: the searches count in int32.
