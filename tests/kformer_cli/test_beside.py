@@ -36,6 +36,13 @@ def test_each_line_has_its_terms_and_its_prefix(translate):
     assert code == 0 and "午" in first and second.startswith("七") and "点" not in second, err
 
 
+def test_an_error_names_the_line(translate):
+    asked = ("--prefix", "prefix", "--max-length", "3")
+    code, out, err = translate(*asked, prefix="\n十二点三十分\n")
+    assert code == 1 and out == ""
+    assert "terms of line 2 need 7 tokens, but --max-length is 3" in " ".join(err.split())
+
+
 def test_alternatives_are_columns(translate):
     code, out, err = translate("--alternatives", "3", "--prefix", "prefix", prefix="\n七\n")
     first, second = (line.split("\t") for line in out.splitlines())
