@@ -35,7 +35,7 @@ import sacrebleu
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
 from kformer.documents import translate_document  # noqa: E402
-from kformer.translation import Hypothesis, Translation  # noqa: E402
+from kformer.translating.translation import Hypothesis, Translation  # noqa: E402
 
 COUNTS = {"html": 500, "srt": 200, "po": 200, "markdown": 200}
 _WORDS = (

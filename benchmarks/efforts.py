@@ -30,7 +30,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from benchmarks.inference import cpu_name  # noqa: E402
 from benchmarks.multi30k import interval, kformer, read, spent_on, write  # noqa: E402
 from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
-from kformer_cli.wording import counted  # noqa: E402
+from kformer_options.wording import counted  # noqa: E402
 
 CHOICES = ("search", "search_reason", "part")
 

@@ -3,7 +3,7 @@
 Train with `model.fit`; ship one SavedModel that takes and returns strings.
 """
 
-from kformer_cli.banner import without_banner
+from kformer_options.banner import without_banner
 
 # TensorFlow's libraries print some lines when they are imported.
 with without_banner():
@@ -33,7 +33,7 @@ with without_banner():
         Perplexity,
         WarmupInverseSqrt,
     )
-    from kformer.translator import Translator
+    from kformer.translating.translator import Translator
     from kformer.utils.moved import moved_names
 
 __version__ = "0.2.0.dev0"

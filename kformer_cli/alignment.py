@@ -76,13 +76,13 @@ def align(
     if as_json and gold is None:
         raise typer.BadParameter("--json prints the error rate: give --gold, or leave it out.")
     with quiet_imports():
-        from kformer import streaming
         from kformer.data.word_alignment import (
             align_words,
             alignment_error_rate,
             pharaoh,
             read_pharaoh,
         )
+        from kformer.translating import streaming
         from kformer.utils.lines import read_lines
         from kformer.utils.progress import Progress
     sides = read_lines(source, "source"), read_lines(target, "target")
@@ -136,9 +136,9 @@ def calibrate(
     check_run(run)
     check_trained(run)
     with quiet_imports():
-        from kformer import streaming
         from kformer.data.word_alignment import read_pharaoh
         from kformer.saving.run_directory import update_config
+        from kformer.translating import streaming
         from kformer.utils.lines import read_lines
     sides = read_lines(source, "source"), read_lines(target, "target")
     expected = None if alignments is None else read_pharaoh(alignments, *sides)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from kformer_cli.environment import UsageError
 from kformer_cli.options import option
-from kformer_cli.text_files import check_readable, check_same_length, count_lines
+from kformer_options.text_files import check_readable, check_same_length, count_lines
 
 BESIDE = {
     "terms": Annotated[

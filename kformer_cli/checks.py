@@ -5,11 +5,11 @@ kformer checks all of it again. Here a mistake is answered at once, and by the n
 
 import pathlib
 
-from kformer_cli.combinations import check_search
-from kformer_cli.declared_option import Option
 from kformer_cli.environment import UsageError
-from kformer_cli.model_folders import check_run, check_trained, is_run
-from kformer_cli.text_files import check_readable, check_same_length, count_lines
+from kformer_options.combinations import check_search
+from kformer_options.field import Option
+from kformer_options.model_folders import check_run, check_trained, is_run
+from kformer_options.text_files import check_readable, check_same_length, count_lines
 
 _LIMITS = (
     Option("beam_size", int, "", least=1),

@@ -17,7 +17,7 @@ from kformer_cli.options import (
     option,
     with_options,
 )
-from kformer_cli.wording import counted
+from kformer_options.wording import counted
 
 Teachers = Annotated[
     list[str],
@@ -119,11 +119,11 @@ def distill(
     for run in (*teachers, *(backward or ())):
         check_trained(run)
     with quiet_imports():
-        from kformer import streaming
         from kformer.distillation.text import distill
+        from kformer.translating import streaming
         from kformer.utils.lines import read_lines
         from kformer.utils.progress import Progress
-        from kformer_cli.text_files import check_same_length
+        from kformer_options.text_files import check_same_length
     sources = read_lines(source, "source")
     references = None
     if reference is not None:
@@ -175,7 +175,7 @@ def _check(output_source, output_target, without_reference, has_no_way_back):
 
 def _load(runs, separately):
     """Translators of these runs: one for each run, or one of all together."""
-    from kformer.translator import Translator
+    from kformer.translating.translator import Translator
 
     groups = [[run] for run in runs] if separately else [runs] if runs else []
     return [Translator.load(group) for group in groups]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kformer_cli.options import given, in_panel, option
-from kformer_cli.text_files import check_readable
+from kformer_options.text_files import check_readable
 
 DOCUMENTS = {
     "document": Annotated[
@@ -114,13 +114,13 @@ def translate_file(translator, output, options, search):
     """Translates a document and writes it.
 
     Args:
-        translator: as `kformer.streaming.open_translator` returns it.
+        translator: as `kformer.translating.streaming.open_translator` returns it.
         output: path, or `None` for standard output.
         options: dict of the command's options.
         search: dict of options of the translator's `translate`.
     """
-    from kformer import streaming
     from kformer.documents import format_of, translate_document
+    from kformer.translating import streaming
     from kformer.utils.progress import Progress
 
     path = options["document"]
@@ -149,7 +149,7 @@ class WholeLines:
     """Translates lines sentence by sentence, as `Translator.translate` does whole ones.
 
     Args:
-        translator: as `kformer.streaming.open_translator` returns it.
+        translator: as `kformer.translating.streaming.open_translator` returns it.
         options: dict of the command's options.
     """
 
@@ -162,7 +162,7 @@ class WholeLines:
     def translate(self, lines, *, first_index=0, **search):
         """A list of `Translation`, one for each line."""
         from kformer.documents import translate_document
-        from kformer.translation import Hypothesis, Translation
+        from kformer.translating.translation import Hypothesis, Translation
 
         text = "\n".join(lines)
         found = translate_document(self._translator, text, "lines", **self._arguments, **search)
@@ -189,10 +189,10 @@ def end_lines(translator, truncated, options):
 
     Args:
         translator: from `lines_translator`.
-        truncated: `kformer.streaming.TruncatedLines`.
+        truncated: `kformer.translating.streaming.TruncatedLines`.
         options: dict of the command's options.
     """
-    from kformer.streaming import warn_truncated
+    from kformer.translating.streaming import warn_truncated
 
     if isinstance(translator, WholeLines):
         translator.print_report()

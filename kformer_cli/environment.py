@@ -9,8 +9,8 @@ import importlib.util
 import logging
 import os
 
-from kformer_cli.banner import without_banner
-from kformer_cli.declarations import BACKENDS, THREAD_VARIABLES
+from kformer_options.banner import without_banner
+from kformer_options.training import BACKENDS, THREAD_VARIABLES
 
 
 class UsageError(ValueError):

@@ -8,10 +8,7 @@ from typing import Annotated
 import typer
 
 from kformer_cli.checks import check_trained, check_value, check_values
-from kformer_cli.declared_option import Option
 from kformer_cli.environment import quiet_imports
-from kformer_cli.export_formats import FORMATS, dtypes_help, formats_help
-from kformer_cli.model_folders import check_hub, check_new_folder, check_published, is_hub_name
 from kformer_cli.options import (
     LANGUAGES,
     MACHINE,
@@ -22,7 +19,10 @@ from kformer_cli.options import (
     option,
     with_options,
 )
-from kformer_cli.text_files import check_readable
+from kformer_options.export_formats import FORMATS, dtypes_help, formats_help
+from kformer_options.field import Option
+from kformer_options.model_folders import check_hub, check_new_folder, check_published, is_hub_name
+from kformer_options.text_files import check_readable
 
 _EXPORT = {
     "n_best": Annotated[
@@ -136,8 +136,8 @@ def export(
     entry = _check_format(format, search, others)
     _check_export(run, entry, dtype, options)
     with quiet_imports():
-        from kformer import streaming
         from kformer.export.serving_config import write_serving_config
+        from kformer.translating import streaming
         from kformer.utils.lines import read_lines
     for module in options["import_module"] or ():
         importlib.import_module(module)

@@ -14,9 +14,9 @@ import subprocess
 import sys
 import threading
 
-from kformer_cli.child_process import environment
 from kformer_cli.environment import value_of
-from kformer_cli.host_addresses import seconds_to_meet
+from kformer_options.child_process import environment
+from kformer_options.host_addresses import seconds_to_meet
 
 # The file descriptors that a child has from its parent, with commas between them: standard output,
 # standard error, and a pipe that is closed when the parent ends.

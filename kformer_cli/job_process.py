@@ -12,7 +12,7 @@ import threading
 
 from kformer_cli.environment import prepare_environment, quiet_imports
 from kformer_cli.main import describe
-from kformer_cli.option_names import command_line_names
+from kformer_options.names import command_line_names
 
 
 def _end_with_parent():

@@ -14,7 +14,7 @@ import warnings
 
 from kformer_cli.environment import Interrupted, UsageError, prepare_environment
 from kformer_cli.hosts import end_child, run_as_child, runs_as_child, take_streams
-from kformer_cli.option_names import command_line_names
+from kformer_options.names import command_line_names
 
 # Of a message. The sentences of this package are shorter, unless they quote something.
 _MOST_CHARACTERS = 2000

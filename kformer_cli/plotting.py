@@ -10,8 +10,8 @@ import typer
 from kformer_cli.checks import check_output, check_run, check_text, check_trained, check_values
 from kformer_cli.command import Command, Group
 from kformer_cli.environment import UsageError, quiet_imports
-from kformer_cli.figure_files import check_suffix
 from kformer_cli.options import MACHINE, BeamSize, Json, Run, given, option, with_options
+from kformer_options.figure_files import check_suffix
 
 plot = typer.Typer(
     cls=Group,
@@ -97,7 +97,7 @@ def attention(
     check_trained(run)
     with quiet_imports():
         from kformer import plots
-        from kformer.translator import Translator
+        from kformer.translating.translator import Translator
     translator = Translator.load(run)
     if not chosen["layer"] and not chosen["head"] and not options["mean"]:
         chosen["layer"] = [-1]
@@ -220,7 +220,7 @@ def lengths(
     with quiet_imports():
         from kformer import plots
         from kformer.evaluation.timing import time_by_length
-        from kformer.translator import Translator
+        from kformer.translating.translator import Translator
         from kformer.utils.lines import read_lines
     translator = Translator.load(run)
     found = time_by_length(

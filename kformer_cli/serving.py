@@ -10,10 +10,10 @@ import typer
 
 from kformer_cli.checks import check_value
 from kformer_cli.environment import Interrupted, quiet_imports
-from kformer_cli.key_file import keys_in
-from kformer_cli.model_folders import check_served
 from kformer_cli.options import Threads, option, with_options
-from kformer_cli.serving_options import SERVING
+from kformer_options.key_file import keys_in
+from kformer_options.model_folders import check_served
+from kformer_options.serving import SERVING
 
 
 def _annotated(declared):

@@ -11,12 +11,7 @@ from typing import Annotated
 import typer
 
 from kformer_cli.checks import check_output, check_run, check_sides, check_text, check_value
-from kformer_cli.combinations import check_combinations
-from kformer_cli.declarations import TRAINING
 from kformer_cli.environment import Interrupted, quiet_imports
-from kformer_cli.fine_tuning_options import TEXTS
-from kformer_cli.host_addresses import place_of_host
-from kformer_cli.model_folders import PARTS, check_new_run, check_teachers
 from kformer_cli.options import (
     BACKEND_HELP,
     MACHINE,
@@ -31,6 +26,11 @@ from kformer_cli.options import (
     parsed_devices,
     with_options,
 )
+from kformer_options.combinations import check_combinations
+from kformer_options.fine_tuning import TEXTS
+from kformer_options.host_addresses import place_of_host
+from kformer_options.model_folders import PARTS, check_new_run, check_teachers
+from kformer_options.training import TRAINING
 
 
 @with_options(MACHINE)
@@ -347,8 +347,8 @@ def card(
         check_text(path, "--scores")
     check_output(output)
     with quiet_imports():
-        from kformer.streaming import open_output
         from kformer.trainer import model_card
+        from kformer.translating.streaming import open_output
         from kformer.utils.files import read_json
     text = model_card(
         run,

@@ -38,9 +38,9 @@ from kformer_cli.options import (
     parsed_devices,
     with_options,
 )
-from kformer_cli.text_files import check_readable, check_same_length, count_lines
 from kformer_cli.word_columns import WORDS, check_words, with_words
 from kformer_cli.workers import WORKERS, translate_by_workers
+from kformer_options.text_files import check_readable, check_same_length, count_lines
 
 # The parameters of commands hide it.
 input_line = input
@@ -158,7 +158,7 @@ def translate(
     total = _number_of_lines(input) if options["document"] is None else None
     beside = LinesBeside(options, total)
     with quiet_imports():
-        from kformer import streaming
+        from kformer.translating import streaming
         from kformer.utils.progress import Progress
     translator = _open_translator(model, options)
     is_run = isinstance(translator, streaming.Translator)
@@ -260,7 +260,7 @@ def _converse(translate, write):
 
 
 def _open_translator(model, options):
-    from kformer import streaming
+    from kformer.translating import streaming
 
     chosen = given(options, [*LANGUAGES, "ensemble", "dtype"])
     return streaming.open_translator(model, **chosen, devices=parsed_devices(options["devices"]))
@@ -293,8 +293,8 @@ def evaluate(
     check_models(model, options["ensemble"])
     check_output(output)
     with quiet_imports():
-        from kformer import streaming
         from kformer.evaluation.scores import evaluate
+        from kformer.translating import streaming
         from kformer.utils.lines import read_lines
         from kformer.utils.progress import Progress
     sources = read_lines(source, "source")
@@ -338,7 +338,7 @@ def score(
     check_sides([(source, "--source"), (target, "--target")])
     check_run(run)
     with quiet_imports():
-        from kformer import streaming
+        from kformer.translating import streaming
         from kformer.utils.lines import read_lines
         from kformer.utils.progress import Progress
     sources, targets = read_lines(source, "source"), read_lines(target, "target")

@@ -8,8 +8,8 @@ import typer
 
 from kformer_cli.checks import check_run, check_text, check_trained
 from kformer_cli.environment import quiet_imports
-from kformer_cli.model_folders import check_new_folder
 from kformer_cli.options import Backend, Json, Run, option
+from kformer_options.model_folders import check_new_folder
 
 
 def trim(
@@ -44,8 +44,8 @@ def trim(
         check_text(path, "--text")
     check_new_folder(output)
     with quiet_imports():
-        from kformer import streaming
         from kformer.interop import trim_vocabulary
+        from kformer.translating import streaming
         from kformer.utils.lines import read_lines
     translator = streaming.load_run_translator(run)
     lines = (line for path in text for line in read_lines(path, "text"))

@@ -68,7 +68,7 @@ def translate_by_workers(model, input, output, n_best, scores, options):
     with quiet_imports():
         from kformer.serving.batch import BatchOptions, translate_file
         from kformer.serving.batch.formats import TextLines, format_of
-        from kformer.streaming import warn_truncated
+        from kformer.translating.streaming import warn_truncated
         from kformer.utils.progress import Progress
     if format_of(input) is TextLines:
         for name in given(options, ("field", "output_field")):

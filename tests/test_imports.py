@@ -13,23 +13,7 @@ from tests.hiding import hiding
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # A module may import from its own package and from those before it, also inside functions.
 ORDER = [
-    "kformer_cli.banner",
-    "kformer_cli.wording",
-    "kformer_cli.child_process",
-    "kformer_cli.declared_option",
-    "kformer_cli.effort_options",
-    "kformer_cli.fine_tuning_options",
-    "kformer_cli.declarations",
-    "kformer_cli.serving_options",
-    "kformer_cli.option_names",
-    "kformer_cli.fine_tuning_checks",
-    "kformer_cli.combinations",
-    "kformer_cli.host_addresses",
-    "kformer_cli.text_files",
-    "kformer_cli.key_file",
-    "kformer_cli.figure_files",
-    "kformer_cli.model_folders",
-    "kformer_cli.export_formats",
+    "kformer_options",
     "kformer.utils",
     "kformer.layers",
     "kformer.models",
@@ -38,16 +22,13 @@ ORDER = [
     "kformer.data",
     "kformer.saving",
     "kformer.training",
-    "kformer.translation",
     "kformer.documents",
     "kformer.translating",
-    "kformer.translator",
     "kformer.evaluation",
     "kformer.distillation",
     "kformer.interop",
     "kformer.export",
     "kformer.trainer",
-    "kformer.streaming",
     "kformer.serving",
     "kformer.plots",
     "kformer.examples",
@@ -59,8 +40,9 @@ ORDER = [
 DOORS = {
     ("kformer.models.language_model.TransformerDecoder.generate", "kformer.decoding"),
     ("kformer.models.language_model.TransformerDecoder.continuation_options", "kformer.decoding"),
-    ("kformer.translator.Translator.export", "kformer.export"),
-    ("kformer.translator.Translator.from_pretrained", "kformer.interop"),
+    ("kformer.translating.translator.Translator.export", "kformer.export"),
+    ("kformer.translating.streaming.open_translator", "kformer.export"),
+    ("kformer.translating.translator.Translator.from_pretrained", "kformer.interop"),
 }
 # The modules that may import a backend's library, inside functions.
 BACKEND_MODULES = (
@@ -85,7 +67,7 @@ def _name_of(path):
 
 MODULES = {
     _name_of(path): path
-    for package in ("kformer", "kformer_cli")
+    for package in ("kformer_options", "kformer", "kformer_cli")
     for path in sorted((ROOT / package).rglob("*.py"))
 }
 
@@ -122,14 +104,15 @@ def imports_of(module):
 
 def test_every_package_is_in_the_order():
     found = {".".join(module.split(".")[:2]) for module in MODULES if module.startswith("kformer.")}
-    assert found | {name for name in ORDER if name.count(".") == 0 or "_cli." in name} == set(ORDER)
+    assert found | {name for name in ORDER if "." not in name} == set(ORDER)
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_imports_run_one_way(module):
     for imported, function in imports_of(module):
         top = imported.split(".")[0]
-        if top in ("kformer", "kformer_cli") and (function, imported) not in DOORS:
+        is_ours = top in ("kformer_options", "kformer", "kformer_cli")
+        if is_ours and (function, imported) not in DOORS:
             assert _rank(imported) <= _rank(module), f"{module} imports {imported}, a later one"
         if top == "kformer" and module.startswith("kformer_cli"):
             assert function, f"{module} imports {imported} before a command needs it"
@@ -193,7 +176,7 @@ assert "tensorflow" not in sys.modules and "matplotlib" not in sys.modules
 
 
 def test_an_import_on_tensorflow_prints_no_banner_and_keeps_what_others_say():
-    code = "import kformer_cli.banner, os\nwith kformer_cli.banner.without_banner():\n"
+    code = "import kformer_options.banner, os\nwith kformer_options.banner.without_banner():\n"
     code += "    os.write(2, b'a user\\'s own line\\n')\n    import kformer"
     environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
     environment.pop("TF_CPP_MIN_LOG_LEVEL", None)  # That would silence TensorFlow by itself.

@@ -47,7 +47,15 @@ def test_the_sdist_has_everything_that_its_tests_need(distributions, tmp_path):
     (source,) = tmp_path.iterdir()
     wanted = {
         file.relative_to(distributions / "source")
-        for name in ("kformer", "kformer_cli", "tests", "benchmarks", "docs", "notebooks")
+        for name in (
+            "kformer",
+            "kformer_cli",
+            "kformer_options",
+            "tests",
+            "benchmarks",
+            "docs",
+            "notebooks",
+        )
         for file in (distributions / "source" / name).rglob("*")
         if file.is_file()
     }
@@ -75,7 +83,7 @@ def test_the_wheel_translates_without_the_repository(distributions, tmp_path):
         archive.extractall(tmp_path / "site")
         (about,) = [name for name in names if name.endswith("METADATA")]
         metadata = archive.read(about).decode()
-    assert {"kformer/py.typed", "kformer_cli/py.typed"} <= set(names)
+    assert {"kformer/py.typed", "kformer_cli/py.typed", "kformer_options/py.typed"} <= set(names)
     assert not [name for name in names if name.startswith(("tests", "benchmarks", "docs"))]
     for line in (
         "Requires-Python: >=3.11",

@@ -7,8 +7,8 @@ import time
 import pytest
 
 import kformer
-from kformer import streaming
-from kformer.translation import Hypothesis, Translation
+from kformer.translating import streaming
+from kformer.translating.translation import Hypothesis, Translation
 from kformer_cli.main import main
 
 FROZEN = pathlib.Path(__file__).parent / "frozen_run"

@@ -20,7 +20,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 _MODULES = (
     "kformer kformer.trainer kformer.training kformer.distillation.text kformer.interop "
-    "kformer.export kformer.streaming kformer.utils.progress kformer_cli.app tensorflow"
+    "kformer.export kformer.translating.streaming kformer.utils.progress kformer_cli.app tensorflow"
 ).split()
 
 

@@ -27,9 +27,9 @@ from kformer.utils.checks import check_whole
 from kformer.utils.checksums import with_checksum
 from kformer.utils.files import new_folder
 from kformer.utils.lines import describe, read_chunks
-from kformer_cli.option_names import named
-from kformer_cli.text_files import check_readable, check_same_length, count_lines, is_path
-from kformer_cli.wording import counted
+from kformer_options.names import named
+from kformer_options.text_files import check_readable, check_same_length, count_lines, is_path
+from kformer_options.wording import counted
 
 CHUNK_LINES = 20_000
 NUM_EXAMPLES = 10

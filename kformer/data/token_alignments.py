@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 
 from kformer.text.words import TokenWords, split_words
-from kformer_cli.text_files import check_same_length
+from kformer_options.text_files import check_same_length
 
 _CHUNK = 10_000
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from kformer.text.words import split_words
 from kformer.utils.lines import read_lines
-from kformer_cli.text_files import check_same_length
+from kformer_options.text_files import check_same_length
 
 # The share of target words without a source word, and how fast a source word becomes less likely
 # with its distance from the diagonal: the values that fast_align begins with.

@@ -5,7 +5,7 @@ import numbers
 from dataclasses import dataclass, replace
 
 from kformer.utils.checks import check_choice, check_whole
-from kformer_cli.option_names import command_line_names, named
+from kformer_options.names import command_line_names, named
 
 MODES = ("kformer", "huggingface")
 TOKEN_LISTS = ("forbidden_ids", "prefix_ids", "shortlist")

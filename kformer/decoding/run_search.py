@@ -16,7 +16,7 @@ from kformer.decoding.sampling import Sampling, sample
 from kformer.decoding.shortlist import Columns
 from kformer.models.ensemble import Ensemble
 from kformer.utils import backend
-from kformer_cli.option_names import named
+from kformer_options.names import named
 
 
 class SearchResult(NamedTuple):

@@ -10,7 +10,7 @@ from kformer.data.soft_targets import SoftTargets, SoftTargetWriter
 from kformer.models.ensemble import Ensemble
 from kformer.utils import files
 from kformer.utils.checks import check_whole
-from kformer_cli.model_folders import check_new_folder
+from kformer_options.model_folders import check_new_folder
 
 # Classes of each token besides the token itself. The others share a few hundredths, most of which a
 # teacher trained with label smoothing spreads evenly.

@@ -5,7 +5,7 @@ directions.
 import functools
 from typing import NamedTuple
 
-from kformer_cli.text_files import check_same_length
+from kformer_options.text_files import check_same_length
 
 
 class DistilledText(NamedTuple):

@@ -4,7 +4,7 @@ from kformer.training.averages import averaged_weights
 from kformer.training.callbacks.step_counter import StepCounter
 from kformer.training.callbacks.tensorboard import Board
 from kformer.utils.checks import check_texts, check_whole
-from kformer_cli.text_files import check_same_length
+from kformer_options.text_files import check_same_length
 
 # The sentences that TensorBoard shows.
 _SAMPLES = 8
@@ -119,7 +119,7 @@ class TranslationQuality(StepCounter):
             `EvaluationResult`.
         """
         from kformer.evaluation.scores import evaluate
-        from kformer.translator import Translator
+        from kformer.translating.translator import Translator
 
         model = self.model  # On JAX, reading it writes the trained weights into the variables.
         if self._translator is None or self._translator.model is not model:

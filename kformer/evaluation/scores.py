@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from kformer.utils.checks import check_choice, check_texts
 from kformer.utils.types import Progress
-from kformer_cli.text_files import check_same_length
+from kformer_options.text_files import check_same_length
 
 _SIGNIFICANT = 0.05
 

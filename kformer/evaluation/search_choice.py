@@ -7,7 +7,7 @@ import numpy as np
 from kformer.decoding.options import SearchOptions
 from kformer.evaluation.scores import corpus_bleu, is_better, suitable_tokenizer
 from kformer.utils.checks import check_texts
-from kformer_cli.text_files import check_same_length
+from kformer_options.text_files import check_same_length
 
 # The length penalties that are compared. The first search is made with the middle one, so that its
 # hypotheses are good ones for all.

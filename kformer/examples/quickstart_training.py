@@ -17,9 +17,9 @@ from kformer.examples.pairs import generate_pairs
 from kformer.models import Transformer
 from kformer.text import Tokenizer
 from kformer.training import MaskedAccuracy, MaskedCrossentropy, TrainingProgress
-from kformer.translator import Translator
+from kformer.translating.translator import Translator
 from kformer.utils import files
-from kformer_cli.wording import counted
+from kformer_options.wording import counted
 
 # Measured by the share of held-out pairs that are exactly right: 98.4 % after 1,800 steps at a peak
 # rate of 2e-3; 98.9 % after 3,000 at 3e-3, but 96 % of the numbers; 99.45 % of 6,000 after 2,800

@@ -4,7 +4,7 @@ import importlib.util
 
 from kformer.layers.low_rank import layers_inside
 from kformer.models.config import variants_of
-from kformer_cli.export_formats import FORMATS
+from kformer_options.export_formats import FORMATS
 
 
 def check_free(path):

@@ -14,7 +14,7 @@ from kformer.models import Transformer
 from kformer.saving.run_directory import without_paths
 from kformer.utils.checks import check_choice, check_float16
 from kformer.utils.files import new_folder
-from kformer_cli.export_formats import FORMATS
+from kformer_options.export_formats import FORMATS
 
 METADATA_FILE = "kformer.json"
 FORMAT_VERSION = 1

@@ -12,8 +12,8 @@ from kformer.layers import sinusoidal_positions
 from kformer.models import Transformer
 from kformer.utils.checks import check_choice, check_float16
 from kformer.utils.files import new_folder
-from kformer_cli.export_formats import FORMATS
-from kformer_cli.option_names import named
+from kformer_options.export_formats import FORMATS
+from kformer_options.names import named
 
 # The size at which that library begins a new file, too.
 _SHARD_BYTES = 2 * 10**9

@@ -1,13 +1,13 @@
-"""One function for all export formats, which `kformer_cli.export_formats` lists."""
+"""One function for all export formats, which `kformer_options.export_formats` lists."""
 
 import importlib
 import pathlib
 
 from kformer.models.lora import merge_lora
-from kformer.translator import Translator
+from kformer.translating.translator import Translator
 from kformer.utils.checks import check_choice
 from kformer.utils.types import Path
-from kformer_cli.export_formats import FORMATS, ExportFormat
+from kformer_options.export_formats import FORMATS, ExportFormat
 
 __all__ = ["FORMATS", "ExportFormat", "export"]
 

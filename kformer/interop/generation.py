@@ -3,7 +3,7 @@
 from kformer.decoding import SearchOptions
 from kformer.decoding.searcher import check_options
 from kformer.utils.checks import check_whole, shown
-from kformer_cli.option_names import command_line_names
+from kformer_options.names import command_line_names
 
 # More settings than `generate` has.
 _MOST_LISTED = 200

@@ -9,7 +9,7 @@ import hashlib
 import pathlib
 import re
 
-from kformer_cli.model_folders import check_hub, is_hub_name
+from kformer_options.model_folders import check_hub, is_hub_name
 
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 # What a translation model's folder is read from; other files stay at the hub.

@@ -10,12 +10,12 @@ from kformer.interop.hub import fetch, is_hub_name
 from kformer.interop.tokenizers import read_tokenizer
 from kformer.interop.weights import check_sizes, load_weights, settle_output
 from kformer.models import Transformer
-from kformer.translator import Translator
+from kformer.translating.translator import Translator
 from kformer.utils.checks import check_choice
 from kformer.utils.files import new_folder
 from kformer.utils.types import Path
-from kformer_cli.model_folders import check_new_folder
-from kformer_cli.option_names import command_line_names, named
+from kformer_options.model_folders import check_new_folder
+from kformer_options.names import command_line_names, named
 
 DTYPES = ("float32", "float16", "bfloat16")
 

@@ -18,7 +18,7 @@ from kformer.text.folder import SIDES
 from kformer.text.normalization import SPACE_SIGN, replace_all, valid_text
 from kformer.text.unigram_scores import message_fields
 from kformer.translating.given import without_calibration
-from kformer.translator import Translator
+from kformer.translating.translator import Translator
 from kformer.utils.checks import check_texts
 
 # Field numbers of SentencePiece's ModelProto, and of the messages inside it.

@@ -8,7 +8,7 @@ from keras import ops
 
 from kformer.plots.style import SEQUENTIAL, font_families, matplotlib_figure
 from kformer.utils.checks import check_choice
-from kformer_cli.option_names import on_command_line
+from kformer_options.names import on_command_line
 
 KINDS = ("cross", "encoder", "decoder")
 # The names of the rows and of the columns of a map.
@@ -39,8 +39,8 @@ class AttentionMaps:
         read: list of T str. The tokens that the decoder reads: the start token, and `target`
             without its last token.
         source_text: str. The source sentence.
-        hypotheses: list of `kformer.translation.Hypothesis`. The translations that the search
-            found, best first; empty where a target was given.
+        hypotheses: list of `kformer.translating.translation.Hypothesis`. The translations of the
+            search, best first; empty where a target was given.
     """
 
     source: list

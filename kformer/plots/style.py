@@ -7,7 +7,7 @@ import pathlib
 import warnings
 
 from kformer.utils.files import replacing
-from kformer_cli.figure_files import check_suffix
+from kformer_options.figure_files import check_suffix
 
 # One hue from light to dark: larger values are darker, on the screen and in print.
 SEQUENTIAL = "Blues"

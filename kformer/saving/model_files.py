@@ -14,7 +14,7 @@ import keras
 from kformer.saving.limits import check_archive, no_more_weights_than
 from kformer.utils.backend import on_this_host
 from kformer.utils.files import replacing
-from kformer_cli.option_names import command_line_names
+from kformer_options.names import command_line_names
 
 # Models of fewer bytes are written as Keras writes them.
 _LARGE_MODEL = 100 * 2**20

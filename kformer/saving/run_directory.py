@@ -19,8 +19,8 @@ from kformer.text import Tokenizer
 from kformer.text.folder import move_folder
 from kformer.utils import files
 from kformer.utils.checksums import is_damaged, with_checksum
-from kformer_cli.declarations import PATH, TRAINING
-from kformer_cli.model_folders import check_run
+from kformer_options.model_folders import check_run
+from kformer_options.training import PATH, TRAINING
 
 FORMAT_VERSION = 1
 PATHS_FILE = "paths.json"

@@ -9,8 +9,8 @@ import os
 
 from kformer.serving.engine_ray import APPLICATION, RayEngine, models_deployment
 from kformer.serving.settings import ModelSettings, ServerSettings
-from kformer_cli.model_folders import name_and_path
-from kformer_cli.option_names import named
+from kformer_options.model_folders import name_and_path
+from kformer_options.names import named
 
 INGRESS = "ingress"
 # Ray finds out within so long that an ingress died, and starts another one.

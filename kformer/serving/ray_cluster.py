@@ -8,7 +8,7 @@ import contextlib
 import os
 import secrets
 
-from kformer_cli.declarations import THREAD_VARIABLES
+from kformer_options.training import THREAD_VARIABLES
 
 # Ray reads these once, when it is imported.
 _ENVIRONMENT = {

@@ -17,7 +17,7 @@ import time
 
 from kformer.serving.ingress.ingress import Ingress
 from kformer.serving.interface import AVAILABLE
-from kformer_cli.child_process import environment, sigterm_as_interruption
+from kformer_options.child_process import environment, sigterm_as_interruption
 
 # Module and class of each engine. They are made with the settings.
 ENGINES = {

@@ -1,4 +1,4 @@
-"""The settings of a server: the options that `kformer_cli.serving_options` declares, and models."""
+"""The settings of a server: the options that `kformer_options.serving` declares, and models."""
 
 import dataclasses
 import difflib
@@ -10,10 +10,10 @@ import textwrap
 from kformer.documents.glossary import Glossary
 from kformer.serving.versions import version_folders
 from kformer.utils.checks import shown
-from kformer_cli.key_file import keys_in
-from kformer_cli.model_folders import name_and_path
-from kformer_cli.option_names import named
-from kformer_cli.serving_options import SERVED_DTYPES, SERVING
+from kformer_options.key_file import keys_in
+from kformer_options.model_folders import name_and_path
+from kformer_options.names import named
+from kformer_options.serving import SERVED_DTYPES, SERVING
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _LANGUAGE = r"[a-z]{2,3}(?:_[A-Za-z0-9]{2,8})*"

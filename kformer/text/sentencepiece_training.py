@@ -20,8 +20,8 @@ from kformer.text.normalization import replace_all, valid_text
 from kformer.text.unigram_scores import quantize_scores
 from kformer.text.vocabulary_size import default_vocabulary_size
 from kformer.utils.checks import check_choice, check_whole
-from kformer_cli.option_names import named
-from kformer_cli.text_files import check_readable, count_lines
+from kformer_options.names import named
+from kformer_options.text_files import check_readable, count_lines
 
 MODEL_TYPES = ("unigram", "bpe")
 PAD_ID, UNKNOWN_ID, START_ID, END_ID = range(4)

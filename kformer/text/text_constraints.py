@@ -10,8 +10,8 @@ from kformer.decoding.repetition import NO_TOKEN
 from kformer.text.normalization import SPACE_SIGN
 from kformer.text.word_pieces import is_byte_piece, without_space_sign, word_starts
 from kformer.utils.checks import check_texts, shown
-from kformer_cli.option_names import named, numbered
-from kformer_cli.text_files import check_same_length
+from kformer_options.names import named, numbered
+from kformer_options.text_files import check_same_length
 
 # Ways to write a forbidden phrase that are kept out: so many, of so many pieces more than fewest.
 _MOST_WAYS, _MORE_PIECES = 64, 2

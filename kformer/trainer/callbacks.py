@@ -14,7 +14,7 @@ from kformer.training.callbacks.general_validation import GeneralValidation, Ste
 from kformer.training.callbacks.history import StepHistory
 from kformer.training.callbacks.tensorboard import TensorBoardLog
 from kformer.utils.backend import devices_in_use
-from kformer_cli.option_names import named
+from kformer_options.names import named
 
 
 class _UnsavedCheckpoint(Checkpoint):

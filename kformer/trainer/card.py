@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from kformer.saving.run_directory import read_config
 from kformer.utils.checks import shown
 from kformer.utils.types import Path
-from kformer_cli.declarations import TRAINING
-from kformer_cli.fine_tuning_options import TEXTS
-from kformer_cli.wording import counted
+from kformer_options.fine_tuning import TEXTS
+from kformer_options.training import TRAINING
+from kformer_options.wording import counted
 
 _MEASURES = ("bleu", "chrf", "bleu_signature", "chrf_signature")
 

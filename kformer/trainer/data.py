@@ -19,11 +19,11 @@ from kformer.utils.backend import devices_in_use
 from kformer.utils.files import replacing
 from kformer.utils.lines import read_lines
 from kformer.utils.progress import Progress
-from kformer_cli.declarations import default_of
-from kformer_cli.fine_tuning_options import TEXTS
-from kformer_cli.option_names import named
-from kformer_cli.text_files import check_readable, check_same_length, count_lines
-from kformer_cli.wording import counted
+from kformer_options.fine_tuning import TEXTS
+from kformer_options.names import named
+from kformer_options.text_files import check_readable, check_same_length, count_lines
+from kformer_options.training import default_of
+from kformer_options.wording import counted
 
 # The folder of the teachers' predictions for the training text, within a run directory.
 _SOFT_TARGETS = pathlib.Path("data", "soft-targets")

@@ -35,9 +35,9 @@ from kformer.training.options import TrainOptions
 from kformer.utils import files
 from kformer.utils.checksums import file_checksum
 from kformer.utils.lines import read_lines
-from kformer_cli.model_folders import PARTS, training_exists
-from kformer_cli.text_files import count_lines
-from kformer_cli.wording import counted
+from kformer_options.model_folders import PARTS, training_exists
+from kformer_options.text_files import count_lines
+from kformer_options.wording import counted
 
 # The stages whose parts are trainings.
 _TRAININGS = ("teachers", "student", "last")

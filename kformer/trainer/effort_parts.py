@@ -23,11 +23,11 @@ from kformer.training.averages import average_runs
 from kformer.training.defaults import choose_dropout, choose_ema
 from kformer.training.options import TrainOptions
 from kformer.translating.given import without_calibration
-from kformer.translator import Translator
-from kformer_cli.combinations import OF_THE_MODEL, OF_THE_VALIDATION
-from kformer_cli.declarations import TRAINING, default_of
-from kformer_cli.model_folders import PARTS
-from kformer_cli.wording import counted
+from kformer.translating.translator import Translator
+from kformer_options.combinations import OF_THE_MODEL, OF_THE_VALIDATION
+from kformer_options.model_folders import PARTS
+from kformer_options.training import TRAINING, default_of
+from kformer_options.wording import counted
 
 # The last training: its share of the epochs of effort 1, its share of the student's learning rate,
 # and its cooldown.

@@ -19,9 +19,9 @@ import keras
 
 from kformer.trainer.result import TrainResult
 from kformer.training.machine import configuration, count_cores
-from kformer_cli.child_process import environment, sigterm_as_interruption
-from kformer_cli.declarations import THREAD_VARIABLES
-from kformer_cli.option_names import named, on_command_line
+from kformer_options.child_process import environment, sigterm_as_interruption
+from kformer_options.names import named, on_command_line
+from kformer_options.training import THREAD_VARIABLES
 
 # How the last line of a process begins: with what its training returned, or with why it failed.
 RESULT, ERROR = "result: ", "error: "

@@ -18,10 +18,10 @@ from kformer.training.new_model import preset_config
 from kformer.training.options import TrainOptions, plain
 from kformer.utils import files
 from kformer.utils.checksums import is_damaged, with_checksum, without_checksum
-from kformer_cli.declarations import CHANGEABLE, TRAINING, default_of
-from kformer_cli.fine_tuning_options import TEXTS
-from kformer_cli.model_folders import PARTS, training_exists
-from kformer_cli.option_names import named
+from kformer_options.fine_tuning import TEXTS
+from kformer_options.model_folders import PARTS, training_exists
+from kformer_options.names import named
+from kformer_options.training import CHANGEABLE, TRAINING, default_of
 
 # The options of a training of several parts.
 PLAN_FILE = "plan.json"

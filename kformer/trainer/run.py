@@ -64,8 +64,8 @@ from kformer.training.options import TrainOptions
 from kformer.translating.word_alignment import ALIGNMENT, guided_source
 from kformer.utils import files
 from kformer.utils.types import Path
-from kformer_cli.declarations import TRAINING, default_of
-from kformer_cli.option_names import named
+from kformer_options.names import named
+from kformer_options.training import TRAINING, default_of
 
 
 def train_run(

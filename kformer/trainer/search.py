@@ -10,7 +10,7 @@ from kformer.saving import run_directory
 from kformer.saving.model_files import load_model
 from kformer.text import Tokenizer
 from kformer.trainer.data import validation_lines
-from kformer.translator import Translator
+from kformer.translating.translator import Translator
 
 # The key of `config.json` that has the reason of a chosen search.
 REASON = "search_reason"

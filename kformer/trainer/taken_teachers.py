@@ -8,7 +8,7 @@ from kformer.saving.run_directory import copy_run, read_config, without_paths
 from kformer.text import Tokenizer
 from kformer.trainer.resume import read_plan
 from kformer.utils import files
-from kformer_cli.model_folders import check_teachers
+from kformer_options.model_folders import check_teachers
 
 _SAME = {"forward": "forward", "backward": "backward"}
 _TURNED = {"forward": "backward", "backward": "forward"}

@@ -6,7 +6,7 @@ import os
 from kformer.distillation.back_translation import add_noise, tagged
 from kformer.distillation.text import taught_pairs
 from kformer.training.defaults import FEW_PAIRS
-from kformer.translator import Translator
+from kformer.translating.translator import Translator
 from kformer.utils import files
 from kformer.utils.lines import one_line, read_lines
 from kformer.utils.progress import Progress

@@ -2,8 +2,8 @@
 
 from kformer.text import Tokenizer
 from kformer.text.vocabulary_size import describe_vocabulary_size
-from kformer_cli.declarations import default_of
-from kformer_cli.wording import counted
+from kformer_options.training import default_of
+from kformer_options.wording import counted
 
 
 def provide_tokenizer(path, options, shared, resumed, num_pairs, report):

@@ -11,7 +11,7 @@ from kformer.models.lora import merge_lora
 from kformer.saving.checkpoints import load_weights, whole_checkpoints
 from kformer.saving.run_directory import load_run
 from kformer.utils.checks import check_whole
-from kformer_cli.wording import counted
+from kformer_options.wording import counted
 
 
 @contextlib.contextmanager

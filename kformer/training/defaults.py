@@ -12,8 +12,7 @@ from typing import NamedTuple
 from kformer.data.order import USUAL_SHAPES, choose_batch_tokens
 from kformer.training.new_model import preset_config
 from kformer.training.options import TrainOptions
-from kformer_cli.declarations import TRAINING, default_of
-from kformer_cli.declared_option import (
+from kformer_options.field import (
     GENERAL,
     LORA,
     NEW_MODEL,
@@ -21,7 +20,8 @@ from kformer_cli.declared_option import (
     TEACHERS,
     VALIDATION,
 )
-from kformer_cli.wording import counted
+from kformer_options.training import TRAINING, default_of
+from kformer_options.wording import counted
 
 FEW_PAIRS, MANY_PAIRS = 200_000, 2_000_000
 # From fewer pairs a new model does not learn to translate other sentences at all; for usable

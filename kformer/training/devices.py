@@ -6,9 +6,9 @@ import keras
 
 from kformer.utils.backend import devices_in_use
 from kformer.utils.checks import check_whole
-from kformer_cli.declarations import default_of
-from kformer_cli.option_names import named
-from kformer_cli.wording import counted
+from kformer_options.names import named
+from kformer_options.training import default_of
+from kformer_options.wording import counted
 
 NONE_ON_TORCH = (
     "Keras has no training on several devices with PyTorch yet: choose the backend jax or "

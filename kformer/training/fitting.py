@@ -7,7 +7,7 @@ import keras
 from kformer.models.frozen import changing_weights
 from kformer.saving.checkpoints import TrainingState
 from kformer.training.callbacks.step_counter import StepCounter
-from kformer_cli.wording import counted
+from kformer_options.wording import counted
 
 
 def fit_from(

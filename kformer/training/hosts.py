@@ -9,8 +9,8 @@ import keras
 import numpy as np
 
 from kformer.utils import files
-from kformer_cli.host_addresses import place_of_host, seconds_of_silence, seconds_to_meet
-from kformer_cli.option_names import named
+from kformer_options.host_addresses import place_of_host, seconds_of_silence, seconds_to_meet
+from kformer_options.names import named
 
 # Hosts wait for the slowest when they part; the first may still write the model.
 _SECONDS_TO_PART = 300

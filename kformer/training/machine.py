@@ -8,7 +8,7 @@ import keras
 
 from kformer.layers.products import set_training_products
 from kformer.utils.checks import check_choice
-from kformer_cli.wording import counted
+from kformer_options.wording import counted
 
 PRECISIONS = ("highest", "high", "medium")
 

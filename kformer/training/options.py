@@ -1,4 +1,4 @@
-"""`TrainOptions`: the options that `kformer_cli.declarations` declares, with their checks."""
+"""`TrainOptions`: the options that `kformer_options.training` declares, with their checks."""
 
 import dataclasses
 import os
@@ -6,9 +6,9 @@ import textwrap
 
 from kformer.models.config import check_packing
 from kformer.training.new_model import check_model_options
-from kformer_cli.combinations import check_combinations
-from kformer_cli.declarations import TRAINING, default_of
-from kformer_cli.option_names import named
+from kformer_options.combinations import check_combinations
+from kformer_options.names import named
+from kformer_options.training import TRAINING, default_of
 
 
 class _Checks:

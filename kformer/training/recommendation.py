@@ -26,7 +26,7 @@ from kformer.training.new_model import (
     preset_config,
 )
 from kformer.training.options import TrainOptions
-from kformer_cli.declarations import TRAINING, default_of
+from kformer_options.training import TRAINING, default_of
 
 # The options that the data already has.
 _OF_THE_DATA = "batch_tokens max_shapes packed subword_sampling word_dropout max_length".split()

@@ -8,7 +8,7 @@ from keras import ops
 from kformer.decoding.batching import padded_length, padded_rows
 from kformer.decoding.constraints import IMPOSSIBLE, SpecialTokens, log_softmax
 from kformer.decoding.shortlist import Columns
-from kformer.translation import Hypothesis, Translation, padded
+from kformer.translating.translation import Hypothesis, Translation, padded
 from kformer.utils import backend
 from kformer.utils.checks import check_whole
 

@@ -3,7 +3,7 @@
 import numpy as np
 from keras import ops
 
-from kformer.translation import AttentionMap
+from kformer.translating.translation import AttentionMap
 from kformer.utils.checks import check_texts
 
 

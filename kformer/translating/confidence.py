@@ -5,7 +5,7 @@ from keras import ops
 
 from kformer.text.words import TokenWords, split_words
 from kformer.translating.forced import compiled, counted_part, forced_batches, pairs_of_texts
-from kformer.translation import Confidence
+from kformer.translating.translation import Confidence
 
 # The key of a run's `config.json` that has the temperature.
 CONFIDENCE = "confidence"

@@ -4,10 +4,10 @@ import numpy as np
 
 from kformer.decoding.batching import padded_length, padded_rows
 from kformer.text.text_bound import byte_bound, whole_texts
-from kformer.translation import padded
+from kformer.translating.translation import padded
 from kformer.utils import backend
 from kformer.utils.checks import check_texts, check_whole
-from kformer_cli.text_files import check_same_length
+from kformer_options.text_files import check_same_length
 
 
 def pairs_of_texts(translator, sources, targets):

@@ -9,6 +9,7 @@ from kformer.translating.confidence import (
     confidence_of_texts,
 )
 from kformer.translating.scores import score_texts
+from kformer.translating.translation import AnnotatedTranslation, AttentionMap, Confidence, Score
 from kformer.translating.word_alignment import (
     ALIGNMENT,
     WordPairs,
@@ -16,7 +17,6 @@ from kformer.translating.word_alignment import (
     choose_source,
     stored_source,
 )
-from kformer.translation import AnnotatedTranslation, AttentionMap, Confidence, Score
 from kformer.utils.checks import check_texts
 
 
@@ -96,7 +96,7 @@ class GivenTranslations:
                 pairs done.
 
         Returns:
-            List of `kformer.translation.Confidence`.
+            List of `kformer.translating.translation.Confidence`.
 
         Raises:
             ValueError: as `score`.
@@ -158,7 +158,7 @@ class GivenTranslations:
             batch_size: int, default 32. The pairs that are read at once.
 
         Returns:
-            List of `kformer.translation.AnnotatedTranslation`.
+            List of `kformer.translating.translation.AnnotatedTranslation`.
 
         Raises:
             ValueError: alignments are wanted of an ensemble.

@@ -10,7 +10,7 @@ import dataclasses
 import numpy as np
 
 from kformer.utils.checks import check_whole
-from kformer_cli.option_names import named
+from kformer_options.names import named
 
 _ORDERS = 6
 _BETA = 2

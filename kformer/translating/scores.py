@@ -4,7 +4,7 @@ import numpy as np
 
 from kformer.decoding import Scorer
 from kformer.translating.forced import counted_part, pairs_of_texts
-from kformer.translation import Score, padded
+from kformer.translating.translation import Score, padded
 
 
 def score_texts(translator, sources, targets, batch_size, progress):

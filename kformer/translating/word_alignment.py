@@ -9,7 +9,7 @@ from kformer.data.word_alignment import align_words, alignment_error_rate
 from kformer.models.guided_alignment import ALIGNMENT_HEAD, alignment_layer, check_guidable
 from kformer.text.words import TokenWords, split_words
 from kformer.translating.forced import compiled, forced_batches, pairs_of_texts
-from kformer_cli.text_files import check_same_length
+from kformer_options.text_files import check_same_length
 
 # The key of a run's `config.json` that has the chosen attention.
 ALIGNMENT = "alignment"

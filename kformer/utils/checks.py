@@ -8,8 +8,8 @@ import reprlib
 
 import numpy as np
 
-from kformer_cli.option_names import named
-from kformer_cli.text_files import check_same_length  # noqa: F401
+from kformer_options.names import named
+from kformer_options.text_files import check_same_length  # noqa: F401
 
 _MOST_CHARACTERS = 400
 # Shortens each part, so that a huge value is never written out.

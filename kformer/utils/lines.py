@@ -4,7 +4,7 @@ import codecs
 import itertools
 import os
 
-from kformer_cli.text_files import check_readable, count_lines, is_path  # noqa: F401
+from kformer_options.text_files import check_readable, count_lines, is_path  # noqa: F401
 
 
 def describe(texts, side):

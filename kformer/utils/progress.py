@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as RichProgress
 
-from kformer_cli.wording import counted
+from kformer_options.wording import counted
 
 # Seconds between two changes of a line on a terminal.
 _REFRESH = 0.2

@@ -12,7 +12,7 @@ from kformer.data.corpus import FlatFile
 from kformer.data.preparation import prepare_cached
 from kformer.text import Tokenizer
 from kformer.utils.lines import read_chunks
-from kformer_cli.text_files import count_lines
+from kformer_options.text_files import count_lines
 from tests.utils.disk_calls import DiskCalls
 
 pytestmark = pytest.mark.any_backend

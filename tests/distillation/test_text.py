@@ -7,7 +7,7 @@ import pytest
 import kformer
 from kformer.distillation.text import distill
 from kformer.trainer import train_run
-from kformer.translation import Hypothesis, Translation
+from kformer.translating.translation import Hypothesis, Translation
 from kformer_cli.main import main
 
 FROZEN = pathlib.Path(__file__).parents[1] / "frozen_run"

@@ -2,7 +2,7 @@
 
 import random
 
-from kformer.translation import Hypothesis, Translation
+from kformer.translating.translation import Hypothesis, Translation
 
 
 class Fake:

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.documents import Function, Generator, compare, reverse, structure
 from kformer.decoding import SearchOptions
 from kformer.documents import Glossary, format_of, translate_document
-from kformer.translation import Hypothesis, Translation
+from kformer.translating.translation import Hypothesis, Translation
 from tests.documents.fakes import Fake, scrambled
 
 pytestmark = pytest.mark.any_backend

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from kformer.evaluation.scores import bleu_tokenizers, evaluate
-from kformer.translation import Hypothesis, Translation
+from kformer.translating.translation import Hypothesis, Translation
 
 pytestmark = pytest.mark.any_backend
 

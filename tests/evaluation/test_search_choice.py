@@ -9,7 +9,7 @@ from kformer.decoding.beam import length_penalty
 from kformer.evaluation import choose_search, length_limits
 from kformer.evaluation.scores import corpus_bleu, is_better
 from kformer.evaluation.search_choice import _rank
-from kformer.translation import Hypothesis, Translation
+from kformer.translating.translation import Hypothesis, Translation
 
 pytestmark = pytest.mark.any_backend
 

@@ -11,7 +11,7 @@ import kformer
 from kformer.decoding.fast import ops_stored
 from kformer.export import FORMATS
 from kformer.export.checks import check_installed
-from kformer_cli.export_formats import dtypes_help, formats_help
+from kformer_options.export_formats import dtypes_help, formats_help
 
 pytestmark = pytest.mark.any_backend
 
@@ -35,9 +35,8 @@ def test_saved_models_store_these_dtypes():
 
 
 def test_the_table_needs_the_standard_library_alone():
-    code = (
-        "import sys, kformer_cli.export_formats; assert not {'keras', 'kformer'} & {*sys.modules}"
-    )
+    code = "import sys, kformer_options.export_formats\n"
+    code += "assert not {'keras', 'kformer'} & {*sys.modules}"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

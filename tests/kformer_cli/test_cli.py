@@ -22,12 +22,12 @@ import pytest
 import sacrebleu
 
 import kformer
-from kformer import streaming
 from kformer.evaluation.scores import EvaluationResult
 from kformer.export.saved_model.reader import read_metadata
 from kformer.saving import load_run
 from kformer.saving.checkpoints import fingerprint
 from kformer.training import average_checkpoints
+from kformer.translating import streaming
 from kformer.utils.checksums import without_checksum
 from kformer_cli import environment
 from kformer_cli.main import main

@@ -5,9 +5,9 @@ import types
 
 import pytest
 
-from kformer_cli import combinations
-from kformer_cli.declarations import TRAINING
 from kformer_cli.main import main
+from kformer_options import combinations
+from kformer_options.training import TRAINING
 
 pytestmark = pytest.mark.any_backend(quickest="torch")
 RUN = "tests/frozen_run"

@@ -26,8 +26,8 @@ from kformer_cli import (
     serving_options,
 )
 from kformer_cli.app import app
-from kformer_cli.declarations import TRAINING
-from kformer_cli.declared_option import Option
+from kformer_options.field import Option
+from kformer_options.training import TRAINING
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.any_backend

@@ -71,6 +71,6 @@ def test_a_mistake_is_answered_before_the_imports(folder, capsys, words, expecte
 
 
 def test_a_training_is_refused_in_the_words_of_python(tmp_path):
-    from kformer_cli.model_folders import training_exists
+    from kformer_options.model_folders import training_exists
 
     assert "go on with it by resume=True, or" in str(training_exists(tmp_path))

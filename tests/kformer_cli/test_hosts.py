@@ -5,7 +5,9 @@ import signal
 import pytest
 
 from kformer.training.hosts import Hosts
-from kformer_cli.host_addresses import (
+from kformer_cli.hosts import explanation, runs_as_child
+from kformer_cli.main import main
+from kformer_options.host_addresses import (
     DEFAULT_PORT,
     HostPlace,
     first_node,
@@ -13,8 +15,6 @@ from kformer_cli.host_addresses import (
     seconds_of_silence,
     seconds_to_meet,
 )
-from kformer_cli.hosts import explanation, runs_as_child
-from kformer_cli.main import main
 
 pytestmark = pytest.mark.any_backend
 

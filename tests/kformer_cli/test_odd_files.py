@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from kformer import streaming
+from kformer.translating import streaming
 from kformer_cli.main import main
 
 pytestmark = pytest.mark.any_backend

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kformer_cli.wording import counted
+from kformer_options.wording import counted
 
 
 @pytest.mark.any_backend

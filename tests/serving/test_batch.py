@@ -16,10 +16,10 @@ import pyarrow.parquet
 import pytest
 
 from kformer.serving.batch import BatchOptions, job, shards, translate_file
-from kformer.streaming import open_translator, translate_lines
+from kformer.translating.streaming import open_translator, translate_lines
 from kformer.utils.progress import Progress
 from kformer_cli.main import main
-from kformer_cli.option_names import command_line_names
+from kformer_options.names import command_line_names
 from tests.serving.shared_ray import shared_ray
 
 ROOT = pathlib.Path(__file__).parent.parent.parent

@@ -11,9 +11,9 @@ from kformer.serving.interface import ModelStats, Overloaded, Unauthorized
 from kformer.serving.keys import ApiKeys
 from kformer.serving.settings import ModelSettings, ServerSettings, read_config
 from kformer.serving.versions import VersionWatch, version_folders
-from kformer_cli.key_file import keys_in
 from kformer_cli.main import main
-from kformer_cli.serving_options import SERVING
+from kformer_options.key_file import keys_in
+from kformer_options.serving import SERVING
 from tests.serving.conftest import FROZEN
 
 pytestmark = pytest.mark.any_backend

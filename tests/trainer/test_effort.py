@@ -14,7 +14,7 @@ from kformer.trainer import effort as effort_module
 from kformer.trainer.effort_parts import PartMaker
 from kformer.trainer.resume import write_plan
 from kformer.training.options import TrainOptions
-from kformer.translation import Hypothesis, Translation
+from kformer.translating.translation import Hypothesis, Translation
 from kformer.utils import files
 from kformer.utils.lines import read_lines
 from kformer_cli.main import main

@@ -15,7 +15,7 @@ from kformer.trainer.effort_parts import PartMaker
 from kformer.trainer.jobs import Jobs, check_jobs
 from kformer.training.machine import configuration, configure_machine
 from kformer.utils import files
-from kformer_cli.option_names import command_line_names
+from kformer_options.names import command_line_names
 from tests.trainer.test_effort import SIZES, few_steps, train  # noqa: F401
 from tests.trainer.test_run import losses_of, write_pairs
 

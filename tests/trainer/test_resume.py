@@ -16,7 +16,7 @@ from kformer.trainer.resume import (
 )
 from kformer.training.options import TrainOptions
 from kformer.utils import files
-from kformer_cli.declarations import TRAINING
+from kformer_options.training import TRAINING
 
 
 @pytest.mark.any_backend

@@ -9,7 +9,7 @@ import pytest
 from kformer.trainer import taught_text
 from kformer.trainer.taught_text import TaughtText, choose_back_translation
 from kformer.training.options import TrainOptions
-from kformer.translation import Hypothesis, Translation
+from kformer.translating.translation import Hypothesis, Translation
 
 pytestmark = pytest.mark.any_backend
 

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from kformer.training.options import TrainOptions
-from kformer_cli.declarations import TRAINING
+from kformer_options.training import TRAINING
 
 
 @pytest.mark.any_backend

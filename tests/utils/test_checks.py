@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kformer.utils.checks import check_choice, check_rate, check_whole, shown
-from kformer_cli.text_files import check_same_length
+from kformer_options.text_files import check_same_length
 
 
 def test_whole_numbers_pass_as_ints():

@@ -9,11 +9,11 @@ import pathlib
 import pytest
 
 import kformer
-from kformer import streaming
 from kformer.distillation import soft_targets
 from kformer.interop import import_checkpoint
 from kformer.saving import TrainingState, load_run, save_checkpoint, save_run
 from kformer.saving.run_directory import write_config
+from kformer.translating import streaming
 from kformer.utils import files
 from tests.training.toy import compiled_toy
 from tests.utils.disk_calls import DiskCalls

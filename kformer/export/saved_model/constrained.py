@@ -7,7 +7,7 @@ from kformer.decoding import search as run_search
 from kformer.decoding.repetition import NO_TOKEN
 from kformer.export.saved_model.graph import cut_texts, with_a_row
 from kformer.text.word_pieces import without_space_sign, word_joins, word_starts
-from kformer_cli.option_names import named
+from kformer_options.names import named
 
 CONSTRAINED, PREFIX = "constrained", "prefix"
 # Inputs of the signatures that are asked for by name: ranks of string tensors.

@@ -12,12 +12,12 @@ from kformer.export.saved_model.tokenizer import GraphTokenizer
 from kformer.export.saved_model.translation import TranslationGraph, check_signatures
 from kformer.models import Ensemble
 from kformer.saving.run_directory import without_paths
+from kformer.translating.translator import Translator
 from kformer.translating.word_alignment import stored_source
-from kformer.translator import Translator
 from kformer.utils.checks import check_choice
 from kformer.utils.files import new_folder
 from kformer.utils.types import Path
-from kformer_cli.export_formats import FORMATS
+from kformer_options.export_formats import FORMATS
 
 
 def export_saved_model(

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from importlib.util import find_spec
 
-from kformer_cli.child_process import environment
+from kformer_options.child_process import environment
 
 # The exit code after an error of a file; the last line has its number, reason and file, as JSON.
 FILE_ERROR = 74

@@ -4,10 +4,10 @@ from kformer.decoding.batching import batches_by_length
 from kformer.decoding.fast.ops_stored import has_int8_products
 from kformer.documents.translating import DocumentMethods
 from kformer.export.saved_model.folder import find_version, load_module, read_metadata
-from kformer.translation import Hypothesis, Translation
+from kformer.translating.translation import Hypothesis, Translation
 from kformer.utils.checks import check_texts, shown
-from kformer_cli.option_names import numbered
-from kformer_cli.text_files import check_same_length
+from kformer_options.names import numbered
+from kformer_options.text_files import check_same_length
 
 # The signatures that have one more input, by that input.
 _SIGNATURES = {"terms": "constrained", "prefix": "prefix"}
@@ -141,7 +141,7 @@ class SavedModelTranslator(DocumentMethods):
                 vocabulary cannot write or that do not fit.
 
         Returns:
-            List of `kformer.translation.Translation`, in the order of the texts.
+            List of `kformer.translating.translation.Translation`, in the order of the texts.
 
         Raises:
             ValueError: `n_best` is more than the model was exported with, it has no signature for

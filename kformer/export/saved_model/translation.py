@@ -32,7 +32,7 @@ from kformer.models import Ensemble
 from kformer.text.text_bound import byte_bound
 from kformer.utils.backend import static_shapes
 from kformer.utils.checks import check_choice
-from kformer_cli.option_names import named
+from kformer_options.names import named
 
 # Where each length is compiled, sources are padded to a multiple of this number of tokens.
 _LENGTHS = 16

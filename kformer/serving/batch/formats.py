@@ -13,7 +13,7 @@ import pathlib
 import shutil
 import zlib
 
-from kformer import streaming
+from kformer.translating import streaming
 from kformer.utils.checks import shown
 
 # A shard ends after so many bytes of lines, however few lines they are.
@@ -139,7 +139,8 @@ class TextLines:
 
         Args:
             records: the shard.
-            results: list of `kformer.translation.Translation`, `None` for a record without text.
+            results: list of `kformer.translating.translation.Translation`, `None` for a record
+                without text.
         """
         options = {"n_best": self.n_best, "scores": self.scores}
         lines = (streaming.format_line(result, **options) for result in results)

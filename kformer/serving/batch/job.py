@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 import keras
 
-from kformer import streaming
 from kformer.serving import ray_cluster
 from kformer.serving.batch import manifest as manifests
 from kformer.serving.batch import shards
 from kformer.serving.batch.formats import format_of
+from kformer.translating import streaming
 from kformer.utils import files
 from kformer.utils.checks import check_whole
-from kformer_cli import model_folders
-from kformer_cli.option_names import named
+from kformer_options import model_folders
+from kformer_options.names import named
 
 # Records of a shard for each sentence of a batch: as many as `kformer translate` sorts at once.
 _BATCHES = 16
@@ -35,7 +35,7 @@ class BatchOptions:
         batch_size: int, default 64. Sentences that are translated at once.
         search: dict, default empty. Fields of `kformer.decoding.SearchOptions`.
         source_language, target_language: str, default `None`. As for
-            `kformer.streaming.open_translator`.
+            `kformer.translating.streaming.open_translator`.
         ensemble: tuple of paths, default empty. Further runs that translate together with the
             first.
         dtype: str, default `None`. How a run's matrices are multiplied.
@@ -73,7 +73,7 @@ class BatchResult(NamedTuple):
     Attributes:
         records: int. The records of the output.
         translated: int. Those that this call translated; earlier calls did the others.
-        truncated: `kformer.streaming.TruncatedLines`.
+        truncated: `kformer.translating.streaming.TruncatedLines`.
     """
 
     records: int

@@ -8,11 +8,11 @@ import json
 import pathlib
 from importlib import metadata
 
-from kformer import streaming
+from kformer.translating import streaming
 from kformer.utils import files
 from kformer.utils.checks import shown
 from kformer.utils.checksums import is_damaged, with_checksum, without_checksum
-from kformer_cli.option_names import named
+from kformer_options.names import named
 
 MANIFEST_FILE = "manifest.json"
 _FORMAT_VERSION = 1

@@ -6,9 +6,9 @@ The file of a shard is a line of JSON, which describes it, and its part of the o
 import hashlib
 import json
 
-from kformer import streaming
+from kformer.translating import streaming
 from kformer.utils import files
-from kformer_cli.option_names import command_line_names
+from kformer_options.names import command_line_names
 
 # The translator of this process: a worker has many shards, one after the other.
 _opened = {}

@@ -20,8 +20,8 @@ from kformer.serving.interface import (
 )
 from kformer.serving.keys import ApiKeys
 from kformer.serving.metrics import Metrics
-from kformer_cli.key_file import keys_in
-from kformer_cli.model_folders import name_and_path
+from kformer_options.key_file import keys_in
+from kformer_options.model_folders import name_and_path
 
 _RATES_EVERY_S = 1.0
 _logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ import kformer
 from kformer.decoding.fast.decoder import FastNetwork, backend_ops, ops_in
 from kformer.decoding.fast.ops_stored import stored_ops
 from kformer.decoding.fast.ops_torch_stored import Int8TorchOps
-from kformer.translation import padded
+from kformer.translating.translation import padded
 from tests.export.saved_model.test_export import FROZEN_RUN
 
 pytestmark = pytest.mark.skipif(keras.backend.backend() == "jax", reason="JAX has no fast decoder")

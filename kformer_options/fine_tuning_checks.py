@@ -1,9 +1,9 @@
 """Whether the options of a fine-tuning fit together.
 
-This module imports only the standard library, as `kformer_cli.declarations` does.
+This module imports only the standard library, as `kformer_options.training` does.
 """
 
-from kformer_cli.option_names import named
+from kformer_options.names import named
 
 _NEED_A_START = ("lora_rank", "general_source", "general_target", "general_valid_source")
 

@@ -8,15 +8,15 @@ its options.
 import dataclasses
 import os
 
-from kformer_cli.declared_option import (
+from kformer_options.effort import EFFORT
+from kformer_options.field import (
     NEW_MODEL,
     NEW_TOKENIZER,
     TEACHERS,
     VALIDATION,
     Option,
 )
-from kformer_cli.effort_options import EFFORT
-from kformer_cli.fine_tuning_options import FINE_TUNING
+from kformer_options.fine_tuning import FINE_TUNING
 
 BACKENDS = ("tensorflow", "jax", "torch")
 # What each backend reads when it is imported. PyTorch and NumPy read OMP_NUM_THREADS.

@@ -1,13 +1,13 @@
 """Whether the options of a training or a search fit together.
 
-This module imports only the standard library, as `kformer_cli.declarations` does.
+This module imports only the standard library, as `kformer_options.training` does.
 """
 
 import importlib.util
 
-from kformer_cli.declarations import default_of
-from kformer_cli.fine_tuning_checks import check_fine_tuning
-from kformer_cli.option_names import named
+from kformer_options.fine_tuning_checks import check_fine_tuning
+from kformer_options.names import named
+from kformer_options.training import default_of
 
 _VOCABULARY = ("tokenizer_type", "vocabulary_size", "separate_vocabularies")
 OF_THE_MODEL = (

@@ -1,6 +1,6 @@
 """What the folder of a model must be: a run directory or a SavedModel.
 
-This module imports only the standard library, as `kformer_cli.text_files` does.
+This module imports only the standard library, as `kformer_options.text_files` does.
 """
 
 import importlib.util
@@ -8,7 +8,7 @@ import os
 import pathlib
 import re
 
-from kformer_cli.option_names import in_python
+from kformer_options.names import in_python
 
 # The folder of a run directory that has the parts of a training with an effort of 2 or 3.
 PARTS = "parts"

@@ -1,13 +1,13 @@
 """The hosts that train together: from the command line, or as a launcher describes them.
 
-This module imports only the standard library, as `kformer_cli.declarations` does.
+This module imports only the standard library, as `kformer_options.training` does.
 """
 
 import os
 import re
 from typing import NamedTuple
 
-from kformer_cli.option_names import named
+from kformer_options.names import named
 
 # The port of the first host, where the others meet it.
 DEFAULT_PORT = 8476

@@ -1,6 +1,6 @@
 """The file of API keys of a server.
 
-This module imports only the standard library, as `kformer_cli.text_files` does.
+This module imports only the standard library, as `kformer_options.text_files` does.
 """
 
 import codecs

@@ -1,6 +1,6 @@
 """What an option is: its name, type, default, range, help and check.
 
-This module imports only the standard library, as `kformer_cli.declarations` does.
+This module imports only the standard library, as `kformer_options.training` does.
 """
 
 import dataclasses

@@ -1,11 +1,11 @@
 """The options of the efforts of a training: teachers, and text in one language alone.
 
-This module imports only the standard library, as `kformer_cli.declarations` does.
+This module imports only the standard library, as `kformer_options.training` does.
 """
 
 import os
 
-from kformer_cli.declared_option import Option
+from kformer_options.field import Option
 
 PATH = os.PathLike
 BACK_TRANSLATIONS = ("beam", "sampled", "noised")

@@ -21,7 +21,7 @@ from kformer.text.word_pieces import word_joins
 from kformer.translating.alternatives import alternative_translations
 from kformer.translating.given import GivenTranslations, without_calibration
 from kformer.translating.minimum_risk import least_risk_translations
-from kformer.translation import Hypothesis, Translation, hypotheses_of, padded
+from kformer.translating.translation import Hypothesis, Translation, hypotheses_of, padded
 from kformer.utils.checks import check_texts, check_whole
 from kformer.utils.recent import Recent
 from kformer.utils.types import Path, Progress, Texts

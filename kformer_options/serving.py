@@ -1,12 +1,12 @@
 """The options of a server, declared once: for Python, the command line and a configuration file.
 
-This module imports only the standard library, as `kformer_cli.declarations` does.
+This module imports only the standard library, as `kformer_options.training` does.
 """
 
 import dataclasses
 import os
 
-from kformer_cli.declared_option import Option
+from kformer_options.field import Option
 
 ENGINES = ("local", "ray")
 SERVED_DTYPES = ("float32", "bfloat16", "int8")

@@ -1,11 +1,11 @@
 """The options of a training that begins with a trained model.
 
-This module imports only the standard library, as `kformer_cli.declarations` does.
+This module imports only the standard library, as `kformer_options.training` does.
 """
 
 import os
 
-from kformer_cli.declared_option import GENERAL, LORA, Option
+from kformer_options.field import GENERAL, LORA, Option
 
 # The texts of a training, by the options of their two sides; that which it trains on comes last.
 TEXTS = (

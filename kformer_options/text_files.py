@@ -7,8 +7,8 @@ else, and kformer reads it too, so that a fault has one wording.
 import os
 import pathlib
 
-from kformer_cli.option_names import in_python
-from kformer_cli.wording import counted
+from kformer_options.names import in_python
+from kformer_options.wording import counted
 
 # The first bytes of compressed files, and what decompresses them.
 _COMPRESSED = {

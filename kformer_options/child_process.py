@@ -1,6 +1,6 @@
 """What a program that starts processes needs: their environment, and SIGTERM that ends them, too.
 
-This module imports only the standard library, as `kformer_cli.declarations` does.
+This module imports only the standard library, as `kformer_options.training` does.
 """
 
 import contextlib

@@ -1,13 +1,13 @@
 """What a message calls an option: by its name in Python, or as on the command line.
 
-This module imports only the standard library, as `kformer_cli.declarations` does.
+This module imports only the standard library, as `kformer_options.training` does.
 """
 
 import contextlib
 import contextvars
 
-from kformer_cli.declarations import TRAINING
-from kformer_cli.serving_options import SERVING
+from kformer_options.serving import SERVING
+from kformer_options.training import TRAINING
 
 # Options beside those of a training that messages name; a test compares them with the commands.
 _OTHERS = (

@@ -17,11 +17,11 @@ import threading
 from kformer.data.word_alignment import pharaoh
 from kformer.decoding import SearchOptions
 from kformer.training.devices import share_texts
-from kformer.translator import Translator
+from kformer.translating.translator import Translator
 from kformer.utils import files
 from kformer.utils.lines import one_line
-from kformer_cli.model_folders import check_trained, is_run
-from kformer_cli.option_names import named
+from kformer_options.model_folders import check_trained, is_run
+from kformer_options.names import named
 
 # Lines that have come are translated after this many seconds without another line.
 _PATIENCE = 0.2
@@ -155,7 +155,7 @@ def translate_lines(lines, translate, write, *, chunk_lines=512, progress=None):
     Args:
         lines: binary file, or another iterable of bytes that end in a newline.
         translate: function of a list of str and `first_index`, the number of lines before them, to
-            a list of `kformer.translation.Translation`, such as `Translator.translate`.
+            a list of `kformer.translating.translation.Translation`, such as `Translator.translate`.
         write: function of the list of `Translation` of each chunk.
         chunk_lines: int, default 512. The most lines that are translated at once. There are fewer
             where no further line comes for a moment.
@@ -280,7 +280,7 @@ def format_line(translation, *, n_best=1, scores=False):
     """The output line of one input line, without its newline.
 
     Args:
-        translation: `kformer.translation.Translation`.
+        translation: `kformer.translating.translation.Translation`.
         n_best: int, default 1. Above 1 the hypotheses are columns, best first, with tabs between
             them.
         scores: bool, default `False`. Whether a column with its log-probability follows each text.

@@ -1,6 +1,6 @@
 """What the file of a figure must be called.
 
-This module imports only the standard library, as `kformer_cli.text_files` does.
+This module imports only the standard library, as `kformer_options.text_files` does.
 """
 
 import pathlib
