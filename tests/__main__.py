@@ -1,14 +1,15 @@
-"""`python -m tests`: the tests on each backend, in processes of their own, two at a time.
+"""`python -m tests`: the tests, in processes of their own, two at a time.
 
-python -m tests                           on the three backends; the tests that need no
-                                          particular one run in a process of their own
-python -m tests --backends jax,torch      on two of them
-python -m tests --jobs 1                  one after the other, with the output as it comes
+python -m tests                           short: one backend, and a smoke test of the others
+python -m tests --all                     everything, on each backend
+python -m tests --all --backends jax      everything, on one of them
+python -m tests --jobs 1                  one process after the other, with the output as it comes
 python -m tests tests/layers -k mask      a part: other arguments go to pytest
 """
 
 import argparse
 import concurrent.futures
+import importlib.util
 import os
 import pathlib
 import queue
@@ -16,26 +17,19 @@ import subprocess
 import sys
 import time
 
-BACKENDS = ("tensorflow", "jax", "torch")
+# The first one that is installed is the one that the short form tests: its tests are the quickest.
+BACKENDS = ("torch", "tensorflow", "jax")
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-_ANY = "any"  # The process of the tests that need no particular backend.
-# The longest come first, so that no core waits long for the other at the end; for the same reason
-# those of TensorFlow and JAX are several processes each, and the last ones are short.
-_PROCESSES = (
-    ("torch", ""),
-    ("tensorflow", "1/2"),
-    ("tensorflow", "2/2"),
-    (_ANY, ""),
-    ("jax", "1/4"),
-    ("jax", "2/4"),
-    ("jax", "3/4"),
-    ("jax", "4/4"),
-)
+# Which tests a process runs: see `pytest_collection_modifyitems` in conftest.py.
+SHORT, SMOKE, ANY, EACH = "short", "smoke", "any", "each"
+# (kind, number of processes) for each backend, as `--all` has them. The longest come first, so that
+# no core waits long for the other at the end.
+_ALL = (("torch", 1), ("tensorflow", 2), (ANY, 1), ("jax", 4))
 _NO_TESTS = 5  # pytest's exit code when all were deselected
 
 
-def shares(jobs):
-    """The CPU cores of each of `jobs` processes, as text.
+def cores_of_jobs(jobs):
+    """Returns the CPU cores of each of `jobs` processes, as text.
 
     An empty text means all cores: there are too few of them, or the system cannot choose.
     """
@@ -45,23 +39,46 @@ def shares(jobs):
     return [",".join(map(str, cores[index::jobs])) for index in range(jobs)]
 
 
+def processes_of(backends, everything):
+    """Returns a list of (backend, kind of tests, share of the files such as "1/2")."""
+    first = next((name for name in BACKENDS if name in backends), None)
+    if not everything:
+        others = [(name, SMOKE, "1/1") for name in backends if name != first]
+        return [(first, SHORT, "1/2"), (first, SHORT, "2/2"), *others]
+    return [
+        (first if name == ANY else name, ANY if name == ANY else EACH, f"{index + 1}/{count}")
+        for name, count in _ALL
+        if name in (*backends, ANY)
+        for index in range(count)
+    ]
+
+
 def parse(arguments):
-    """(options, names of the backends, arguments for pytest)."""
+    """Returns (options, names of the backends, arguments for pytest)."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests",
-        description="Runs pytest once per backend; unknown arguments are passed on to it.",
+        prog="python -m tests", description="Runs pytest; unknown arguments are passed on to it."
     )
     parser.add_argument(
-        "--backends", default=",".join(BACKENDS), help="separated by commas (default: %(default)s)"
+        "--all", action="store_true", help="every test on every backend, not the short form"
+    )
+    parser.add_argument(
+        "--backends",
+        help="separated by commas (default: those that are installed; with --all, all of "
+        f"{','.join(BACKENDS)})",
     )
     parser.add_argument(
         "--jobs",
         type=int,
         default=min(2, os.cpu_count() or 1),
-        help="backends tested at the same time (default here: %(default)s)",
+        help="processes at the same time (default here: %(default)s)",
     )
     options, pytest_arguments = parser.parse_known_args(arguments)
-    backends = [name for name in options.backends.split(",") if name]
+    if importlib.util.find_spec("pytest") is None:
+        parser.error('the tests need pytest: pip install -e ".[test]"')
+    if options.backends is not None:
+        backends = [name for name in options.backends.split(",") if name]
+    else:
+        backends = [name for name in BACKENDS if options.all or importlib.util.find_spec(name)]
     unknown = [name for name in backends if name not in BACKENDS]
     if unknown or not backends:
         parser.error(f"unknown backend {', '.join(unknown)!r}: choose among {', '.join(BACKENDS)}")
@@ -72,55 +89,50 @@ def main(arguments=None):
     options, backends, pytest_arguments = parse(arguments)
     # Each process has cores of its own: threads that wait for each other on shared ones double the
     # time.
-    free = queue.SimpleQueue()
-    for share in shares(max(1, options.jobs)):
-        free.put(share)
+    free_cores = queue.SimpleQueue()
+    for cores in cores_of_jobs(max(1, options.jobs)):
+        free_cores.put(cores)
 
-    def test(process):
-        """Runs one process's tests: its line of the summary, and whether they passed."""
-        share = free.get()
-        try:
-            return test_on(*process, share)
-        finally:
-            free.put(share)
-
-    def test_on(name, files, share):
-        quickest = (
-            "torch" if "torch" in backends else backends[0]
-        )  # to begin, and to train a little
-        backend, part = (quickest, "only") if name == _ANY else (name, "not")
+    def run(process):
+        """Runs one process: returns its line of the summary, and whether its tests passed."""
+        backend, kind, share = process
+        cores = free_cores.get()
         environment = {
             **os.environ,
             "KERAS_BACKEND": backend,
-            "KFORMER_ANY_BACKEND_TESTS": part,
+            "KFORMER_TESTS": kind,
             "KFORMER_TESTED_BACKENDS": ",".join(backends),
-            "KFORMER_TEST_FILES": files,
-            "KFORMER_TEST_PROCESSORS": share,
+            "KFORMER_TEST_FILES": share,
+            "KFORMER_TEST_CORES": cores,
         }
-        keeps = subprocess.PIPE if options.jobs > 1 else None
+        output = subprocess.PIPE if options.jobs > 1 else None
         start = time.perf_counter()
-        command = [sys.executable, "-m", "pytest", *pytest_arguments]
-        run = subprocess.run(
-            command, cwd=ROOT, env=environment, stdout=keeps, stderr=keeps and subprocess.STDOUT
+        result = subprocess.run(
+            [sys.executable, "-m", "pytest", *pytest_arguments],
+            cwd=ROOT,
+            env=environment,
+            stdout=output,
+            stderr=output and subprocess.STDOUT,
         )
         seconds = time.perf_counter() - start
-        name = f"{name} {files}".strip()
-        if run.returncode == _NO_TESTS:
-            return f"{name:<16}{'no test of these':<24}{seconds:6.0f} s", None
-        passed = run.returncode == 0
-        result = "passed" if passed else f"FAILED (exit code {run.returncode})"
-        print(f"== {name}", (run.stdout or b"").decode(errors="replace"), sep="\n", flush=True)
-        return f"{name:<16}{result:<24}{seconds:6.0f} s", passed
+        free_cores.put(cores)
+        name = f"{backend} {kind} {share}"
+        if result.returncode == _NO_TESTS:
+            return f"{name:<24}{'no test of these':<24}{seconds:6.0f} s", None
+        print(f"== {name}", (result.stdout or b"").decode(errors="replace"), sep="\n", flush=True)
+        passed = result.returncode == 0
+        outcome = "passed" if passed else f"FAILED (exit code {result.returncode})"
+        return f"{name:<24}{outcome:<24}{seconds:6.0f} s", passed
 
     if options.jobs > 1:
         print(
-            f"Testing {', '.join(backends)}, {options.jobs} at a time; what pytest prints follows "
-            "as each ends.",
+            f"Testing {', '.join(backends)}, {options.jobs} processes at a time; what pytest "
+            "prints follows as each ends.",
             flush=True,
         )
     with concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as pool:
-        processes = [each for each in _PROCESSES if each[0] in (*backends, _ANY)]
-        summary, passed = zip(*pool.map(test, processes), strict=True)
+        processes = processes_of(backends, options.all)
+        summary, passed = zip(*pool.map(run, processes), strict=True)
     print("== summary", *summary, sep="\n", flush=True)
     # Arguments that select no test at all are a mistake.
     return 0 if any(passed) and False not in passed else 1

@@ -11,27 +11,29 @@ import sys
 
 
 def quick_compilation(flags):
-    """XLA's flags with those added that halve the time of a compilation.
+    """Returns XLA's flags, and those that halve the time of a compilation.
 
     XLA ends the process at a flag that it does not know, and the second is not in every version:
     the libraries are searched for its name.
     """
-    wanted = {"xla_backend_optimization_level": "0"}
-    if all(knows(*place, b"xla_cpu_use_fusion_emitters") for place in XLA_LIBRARIES):
-        wanted["xla_cpu_use_fusion_emitters"] = "false"
-    added = [f"--{name}={value}" for name, value in wanted.items() if name not in flags]
-    return " ".join([flags, *added]).strip()
+    settings = {"xla_backend_optimization_level": "0"}
+    if all(knows(*names, b"xla_cpu_use_fusion_emitters") for names in XLA_LIBRARIES):
+        settings["xla_cpu_use_fusion_emitters"] = "false"
+    flags_of_settings = [
+        f"--{name}={value}" for name, value in settings.items() if name not in flags
+    ]
+    return " ".join([flags, *flags_of_settings]).strip()
 
 
 XLA_LIBRARIES = (("jaxlib", "libjax_common.*"), ("tensorflow", "libtensorflow_framework.*"))
 
 
 def knows(package, library, flag):
-    """Whether the library of a package knows a flag, or the package is not installed."""
-    found = importlib.util.find_spec(package)
-    if found is None:
+    """Returns whether the library of a package knows a flag, or the package is not installed."""
+    spec = importlib.util.find_spec(package)
+    if spec is None:
         return True
-    for path in pathlib.Path(found.submodule_search_locations[0]).glob(library):
+    for path in pathlib.Path(spec.submodule_search_locations[0]).glob(library):
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
             if text.find(flag) >= 0:
                 return True
@@ -39,8 +41,8 @@ def knows(package, library, flag):
 
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-if os.environ.get("KFORMER_TEST_PROCESSORS"):  # Before a backend counts the cores.
-    os.sched_setaffinity(0, map(int, os.environ["KFORMER_TEST_PROCESSORS"].split(",")))
+if os.environ.get("KFORMER_TEST_CORES"):  # Before a backend counts the cores.
+    os.sched_setaffinity(0, map(int, os.environ["KFORMER_TEST_CORES"].split(",")))
 if os.environ.get("KERAS_BACKEND") in ("jax", "tensorflow"):
     # JAX compiles each operation for each shape, and TensorFlow what serves single texts, and most
     # of it runs once. Compilation takes most of the time, so it does not optimize.
@@ -74,43 +76,41 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Selects the tests that need no particular backend, or the others.
+    """Selects the tests of this process, as `python -m tests` names them in `KFORMER_TESTS`.
 
-    `python -m tests` has processes for each backend, and one more for the tests marked
-    `any_backend`; a process may have a share of the files. Tests marked
-    `any_backend(quickest="torch")` run in PyTorch's process, if there is one.
+    short: all but those marked `heavy`. smoke: those marked `smoke`. any: those marked
+    `any_backend`, which need no particular backend. each: the others, and those marked
+    `any_backend(quickest="torch")` if this is PyTorch's process. A process may have a share of the
+    files. Without the variable all tests run.
     """
-    part = os.environ.get("KFORMER_ANY_BACKEND_TESTS")
-    if part is None:
+    kind = os.environ.get("KFORMER_TESTS")
+    if kind is None:
         return
-    backends = os.environ.get("KFORMER_TESTED_BACKENDS", "").split(",")
-    kept, left_out = [], []
-    for item in items:
-        marker = item.get_closest_marker("any_backend")
-        quickest = marker and marker.kwargs.get("quickest")
-        if quickest in backends:
-            is_kept = part == "not" and keras.backend.backend() == quickest
-        else:
-            is_kept = (marker is not None) == (part == "only")
-        (kept if is_kept else left_out).append(item)
-    kept, others = share_of_files(kept, os.environ.get("KFORMER_TEST_FILES"))
-    left_out += others
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = kept
+    selected = [item for item in items if _is_of_kind(item, kind)]
+    selected = share_of_files(selected, os.environ["KFORMER_TEST_FILES"])
+    deselected = set(items) - set(selected)
+    if deselected:
+        config.hook.pytest_deselected(items=list(deselected))
+        items[:] = selected
+
+
+def _is_of_kind(item, kind):
+    if kind == "short":
+        return item.get_closest_marker("heavy") is None
+    if kind == "smoke":
+        return item.get_closest_marker("smoke") is not None
+    marker = item.get_closest_marker("any_backend")
+    quickest = marker and marker.kwargs.get("quickest")
+    if quickest in os.environ["KFORMER_TESTED_BACKENDS"].split(","):
+        return kind == "each" and keras.backend.backend() == quickest
+    return (marker is not None) == (kind == "any")
 
 
 def share_of_files(items, share):
-    """(tests of every n-th file, the others); `share` is "1/2" for the first half of the files."""
-    if not share:
-        return items, []
+    """Returns the tests of every n-th file; `share` is "1/2" for the first half of the files."""
     index, count = map(int, share.split("/"))
-    files = {path: number for number, path in enumerate(dict.fromkeys(item.path for item in items))}
-    mine = [files[item.path] % count == index - 1 for item in items]
-    return (
-        [item for item, is_mine in zip(items, mine, strict=True) if is_mine],
-        [item for item, is_mine in zip(items, mine, strict=True) if not is_mine],
-    )
+    paths = list(dict.fromkeys(item.path for item in items))[index - 1 :: count]
+    return [item for item in items if item.path in paths]
 
 
 def pytest_report_header(config):

@@ -1,8 +1,11 @@
-"""PyTorch's own modules with the weights of our layers, to compare with on every backend."""
+"""PyTorch's own modules with the weights of our layers, to compare with on every backend.
+
+A test that asks for one is skipped where PyTorch is not installed.
+"""
 
 import keras
 import numpy as np
-import torch
+import pytest
 
 
 def to_numpy(x):
@@ -12,6 +15,7 @@ def to_numpy(x):
 
 
 def _copy(pairs):
+    torch = pytest.importorskip("torch")
     with torch.no_grad():
         for parameter, array in pairs:
             parameter.copy_(torch.tensor(to_numpy(array)))
@@ -43,12 +47,14 @@ def _attention(module, layer):
 
 def torch_attention(layer, hidden_dim):
     """`torch.nn.MultiheadAttention` with the weights of a built `MultiHeadAttention`."""
+    torch = pytest.importorskip("torch")
     module = torch.nn.MultiheadAttention(hidden_dim, layer.num_heads, batch_first=True).eval()
     _copy(_attention(module, layer))
     return module
 
 
 def _layer_arguments(layer, hidden_dim):
+    torch = pytest.importorskip("torch")
     activation = {
         "relu": torch.nn.functional.relu,
         "gelu": torch.nn.functional.gelu,
@@ -71,6 +77,7 @@ def torch_encoder(layers, final_norm, hidden_dim):
 
     `final_norm` is a built norm or `None`.
     """
+    torch = pytest.importorskip("torch")
     stack = torch.nn.TransformerEncoder(
         torch.nn.TransformerEncoderLayer(**_layer_arguments(layers[0], hidden_dim)),
         len(layers),
@@ -93,6 +100,7 @@ def torch_decoder(layers, final_norm, hidden_dim):
 
     `final_norm` is a built norm or `None`.
     """
+    torch = pytest.importorskip("torch")
     stack = torch.nn.TransformerDecoder(
         torch.nn.TransformerDecoderLayer(**_layer_arguments(layers[0], hidden_dim)),
         len(layers),

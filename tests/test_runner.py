@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from tests.__main__ import _PROCESSES, BACKENDS, shares
+from tests.__main__ import BACKENDS, cores_of_jobs, parse, processes_of
 from tests.conftest import share_of_files
 
 pytestmark = pytest.mark.any_backend
@@ -23,23 +23,35 @@ pytestmark = pytest.mark.any_backend
 )
 def test_each_process_has_cores_of_its_own(monkeypatch, cores, jobs, expected):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores, raising=False)
-    assert shares(jobs) == expected
+    assert cores_of_jobs(jobs) == expected
 
 
 def test_a_system_that_cannot_choose_cores(monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    assert shares(2) == ["", ""]
+    assert cores_of_jobs(2) == ["", ""]
 
 
 def test_every_file_is_in_one_share():
     items = [types.SimpleNamespace(path=path) for path in "aabccccde"]
-    assert share_of_files(items, "") == (items, []) == share_of_files(items, "1/1")
-    first, second = share_of_files(items, "1/2"), share_of_files(items, "2/2")
-    assert [item.path for item in first[0]] == [*"aacccce"] and second == first[::-1]
+    assert share_of_files(items, "1/1") == items
+    assert [item.path for item in share_of_files(items, "1/2")] == [*"aacccce"]
+    assert [item.path for item in share_of_files(items, "2/2")] == [*"bd"]
 
 
-def test_the_processes_have_every_file_of_every_backend():
-    for name in (*BACKENDS, "any"):
-        shares = sorted(share for backend, share in _PROCESSES if backend == name)
-        count = len(shares)
-        assert shares == [""] or shares == [f"{i + 1}/{count}" for i in range(count)]
+def test_all_means_every_file_of_every_backend():
+    processes = processes_of(["torch", "jax", "tensorflow"], True)
+    for backend, kind in (("torch", "any"), *((name, "each") for name in BACKENDS)):
+        shares = [share for *process, share in processes if process == [backend, kind]]
+        assert shares == [f"{index + 1}/{len(shares)}" for index in range(len(shares))] != []
+
+
+def test_the_short_form_has_one_backend_whole_and_a_smoke_test_of_the_others():
+    kinds = {(backend, kind) for backend, kind, _ in processes_of(["jax", "tensorflow"], False)}
+    assert kinds == {("tensorflow", "short"), ("jax", "smoke")}
+
+
+def test_without_pytest_a_sentence_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        parse([])
+    assert 'the tests need pytest: pip install -e ".[test]"' in capsys.readouterr().err
