@@ -20,53 +20,31 @@ several spellings, one is fixed here, so that a value has exactly one target:
 from __future__ import annotations
 
 import datetime
-
-__all__ = [
-    "chinese_date",
-    "chinese_decimal",
-    "chinese_integer",
-    "chinese_money",
-    "chinese_ordinal",
-    "chinese_percent",
-    "chinese_time",
-]
+from functools import cache
 
 DIGITS = "零一二三四五六七八九"
 WEEKDAYS = ("星期一", "星期二", "星期三", "星期四", "星期五", "星期六", "星期日")
-LARGEST_INTEGER = 10**12 - 1
 
 _PARTS_OF_DAY = (
     ("凌晨",) * 6 + ("早上",) * 3 + ("上午",) * 3 + ("中午",) + ("下午",) * 5 + ("晚上",) * 6
 )
 
 
-def _group(number):
-    """The numeral of 0..9999 as it stands inside a longer numeral: 10 is 一十, 0 is empty."""
-    text = ""
-    zeros_waiting = False
-    for power, unit in ((1000, "千"), (100, "百"), (10, "十"), (1, "")):
-        digit = number // power % 10
-        if digit:
-            text += ("零" if zeros_waiting else "") + DIGITS[digit] + unit
-            zeros_waiting = False
-        elif text:
-            zeros_waiting = True
-    return text
+_UNITS = ((10**8, "亿"), (10**4, "万"), (1000, "千"), (100, "百"), (10, "十"))
 
 
-_GROUPS = tuple(_group(number) for number in range(10_000))
-
-
+@cache
 def _inner(number):
-    if number < 10_000:
-        return _GROUPS[number]
-    power, unit = (100_000_000, "亿") if number >= 100_000_000 else (10_000, "万")
+    """The numeral as it stands inside a longer one: 10 is 一十, 0 is empty."""
+    if number < 10:
+        return DIGITS[number] if number else ""
+    power, unit = next(pair for pair in _UNITS if number >= pair[0])
     high, low = divmod(number, power)
     zero = "零" if 0 < low < power // 10 else ""
     return _inner(high) + unit + zero + _inner(low)
 
 
-def chinese_integer(number: int) -> str:
+def spell_integer(number: int) -> str:
     """Spells an integer in Chinese numerals.
 
     Args:
@@ -74,50 +52,40 @@ def chinese_integer(number: int) -> str:
 
     Returns:
         str. The numeral, for example `"一万二千三百零五"` for 12305.
-
-    Raises:
-        ValueError: the number is out of range.
     """
-    if not 0 <= number <= LARGEST_INTEGER:
-        raise ValueError(
-            f"{number} is out of the range that is spelled: pass a number from 0 to "
-            f"{LARGEST_INTEGER:,}."
-        )
-    if number == 0:
-        return DIGITS[0]
-    text = _inner(number)
+    text = _inner(number) or DIGITS[0]
     return text[1:] if text.startswith("一十") else text
 
 
-def chinese_decimal(number: str) -> str:
+def spell_decimal(number: str) -> str:
     """Spells a decimal number given in digits: `"3.14"` is 三点一四."""
     whole, point, fraction = number.partition(".")
-    text = chinese_integer(int(whole))
+    text = spell_integer(int(whole))
     return text + "点" + "".join(DIGITS[int(digit)] for digit in fraction) if point else text
 
 
-def chinese_ordinal(number: int) -> str:
+def spell_ordinal(number: int) -> str:
     """Spells an ordinal: 23 is 第二十三."""
-    return "第" + chinese_integer(number)
+    return "第" + spell_integer(number)
 
 
-def chinese_percent(number: str) -> str:
+def spell_percent(number: str) -> str:
     """Spells a percentage, given in digits: `"12.5"` is 百分之十二点五."""
-    return "百分之" + chinese_decimal(number)
+    return "百分之" + spell_decimal(number)
 
 
 def _counted(number):
     """A numeral that counts the unit after it: a lone two is 两."""
-    return "两" if number == 2 else chinese_integer(number)
+    return "两" if number == 2 else spell_integer(number)
 
 
-def chinese_date(date: datetime.date, *, weekday: bool = False) -> str:
+def spell_date(date: datetime.date, *, weekday: bool = False) -> str:
     """Writes a date, and its weekday if asked: 2031年5月3日星期六."""
     text = f"{date.year}年{date.month}月{date.day}日"
     return text + WEEKDAYS[date.weekday()] if weekday else text
 
 
-def chinese_time(hour: int, minute: int, *, part_of_day: bool = True) -> str:
+def spell_time(hour: int, minute: int, *, part_of_day: bool = True) -> str:
     """Writes a time of day.
 
     Args:
@@ -129,16 +97,15 @@ def chinese_time(hour: int, minute: int, *, part_of_day: bool = True) -> str:
     Returns:
         str. The time, for example `"下午四点半"` for 16, 30.
     """
-    on_face = hour % 12 or 12
-    text = _counted(0 if hour == 0 and part_of_day else on_face) + "点"
+    text = _counted(0 if hour == 0 and part_of_day else hour % 12 or 12) + "点"
     if minute == 30:
         text += "半"
     elif minute:
-        text += ("零" if minute < 10 else "") + chinese_integer(minute) + "分"
+        text += ("零" if minute < 10 else "") + spell_integer(minute) + "分"
     return _PARTS_OF_DAY[hour] + text if part_of_day else text
 
 
-def chinese_money(units: int, subunits: int, unit: str, subunit: str | None) -> str:
+def spell_money(units: int, subunits: int, unit: str, subunit: str | None) -> str:
     """Writes an amount of money.
 
     Args:
@@ -146,20 +113,15 @@ def chinese_money(units: int, subunits: int, unit: str, subunit: str | None) -> 
         subunits: int from 0 to 99. The hundredths.
         unit: str. The currency in Chinese, for example `"美元"`.
         subunit: str or `None`. Its hundredth, for example `"美分"`; `"分"` (yuan) is split into 角
-            and 分. `None` for a currency without hundredths.
+            and 分. `None` for a currency without hundredths, whose `subunits` are 0.
 
     Returns:
         str. The amount, for example `"五美元五十美分"`. A part that is 0 is left out, unless
         both are.
-
-    Raises:
-        ValueError: the currency has no hundredths, but `subunits` is not 0.
     """
     text = _counted(units) + unit if units or not subunits else ""
     if not subunits:
         return text
-    if subunit is None:
-        raise ValueError(f"{unit} has no hundredths, but got {subunits} of them: pass subunits=0.")
     if subunit != "分":
         return text + _counted(subunits) + subunit
     tenths, hundredths = divmod(subunits, 10)

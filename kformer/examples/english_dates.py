@@ -15,45 +15,30 @@ from __future__ import annotations
 import datetime
 from functools import cache
 
-from kformer.examples.english_numbers import integer_words, ordinal_digits, ordinal_words, pick
-
-__all__ = [
-    "DIGITAL",
-    "FACE",
-    "SPOKEN",
-    "join_date_and_time",
-    "spell_date",
-    "spell_time",
-    "time_spellings",
-    "year_words",
-]
+from kformer.examples.english_numbers import (
+    integer_words,
+    options,
+    ordinal_digits,
+    ordinal_words,
+    pick,
+)
 
 MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_MONTHS_SHORT = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_WEEKDAYS_SHORT = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-
-
-def _options(full, short, also):
-    """The spellings of a name: mostly in full, some abbreviated, some with a full stop."""
-    if full == short:
-        return (full,)
-    dotted = (also or short) + "."
-    return (full,) * 6 + (short, short, dotted) + ((also,) if also else (dotted,))
-
-
 _ALSO = {"September": "Sept", "Tuesday": "Tues", "Thursday": "Thurs"}
-_MONTH_OPTIONS = tuple(
-    _options(full, short, _ALSO.get(full))
-    for full, short in zip(MONTHS, _MONTHS_SHORT, strict=True)
-)
-_WEEKDAY_OPTIONS = tuple(
-    _options(full, short, _ALSO.get(full))
-    for full, short in zip(WEEKDAYS, _WEEKDAYS_SHORT, strict=True)
-)
+
+
+@cache
+def _spellings(name):
+    """The spellings of a name: mostly in full, some abbreviated, some with a full stop."""
+    short, also = name[:3], _ALSO.get(name)
+    if name == short:
+        return (name,)
+    dotted = (also or short) + "."
+    return (name,) * 6 + (short, short, dotted, also or dotted)
 
 
 @cache
@@ -61,58 +46,38 @@ def year_words(year: int) -> tuple[str, ...]:
     """The spellings of a year from 1900 to 2099 in words: "twenty thirty-one", "two thousand and
     thirty-one".
     """
-    century, rest = divmod(year, 100)
+    if year == 2000:
+        return ("two thousand",)
+    in_century = year % 100
+    last = integer_words(in_century)
     if year < 2000:
-        if not rest:
+        if not in_century:
             return ("nineteen hundred",)
-        if rest < 10:
-            last = integer_words(rest)
+        if in_century < 10:
             return (f"nineteen oh {last}", f"nineteen hundred and {last}")
-        return (f"nineteen {integer_words(rest)}",)
-    thousands = (
-        (integer_words(year), integer_words(year, british=True)) if rest else ("two thousand",)
-    )
-    if not rest:
-        return thousands
-    if rest < 10:
-        return (*thousands, f"twenty oh {integer_words(rest)}")
-    short = f"{integer_words(century)} {integer_words(rest)}"
-    return (short, short, *thousands)
+        return (f"nineteen {last}",)
+    thousands = (integer_words(year), integer_words(year, british=True))
+    if in_century < 10:
+        return (*thousands, f"twenty oh {last}")
+    return (f"twenty {last}",) * 2 + thousands
 
-
-_DAYS_AS_ORDINAL = tuple(ordinal_digits(day) for day in range(32))
-_DAYS_IN_WORDS = tuple(ordinal_words(day) for day in range(32))
 
 # Templates of a date: {m} month, {d} day, {o} day as an ordinal in digits, {w} day in words, {y}
 # year.
 _DAY_IN_DIGITS = (
-    *("{m} {d}, {y}",) * 5,
-    *("{m} {o}, {y}",) * 3,
-    *("{d} {m} {y}",) * 4,
-    *("the {o} of {m} {y}",) * 3,
-    *("the {o} of {m}, {y}",) * 2,
-    "{m} {d} {y}",
-    "{m} {o} {y}",
-    "{d} {m}, {y}",
-    "{o} {m} {y}",
-    "{o} of {m} {y}",
-    "{m} the {o}, {y}",
+    "5*{m} {d}, {y} | 3*{m} {o}, {y} | 4*{d} {m} {y} | 3*the {o} of {m} {y} | 2*the {o} of {m}, {y}"
+    " | {m} {d} {y} | {m} {o} {y} | {d} {m}, {y} | {o} {m} {y} | {o} of {m} {y} | {m} the {o}, {y}"
 )
 _DAY_IN_WORDS = (
-    *("the {w} of {m} {y}",) * 3,
-    *("the {w} of {m}, {y}",) * 3,
-    *("{m} {w}, {y}",) * 2,
-    *("{m} the {w}, {y}",) * 2,
-    "{w} of {m} {y}",
+    "3*the {w} of {m} {y} | 3*the {w} of {m}, {y} | 2*{m} {w}, {y} | 2*{m} the {w}, {y}"
+    " | {w} of {m} {y}"
 )
 _FIGURES = (
-    *("{y}-{month:02d}-{d:02d}",) * 4,
-    *("{y}/{month:02d}/{d:02d}",) * 2,
-    "{d:02d} {short} {y}",
-    "{d:02d}-{short}-{y}",
+    "4*{y}-{month:02d}-{d:02d} | 2*{y}/{month:02d}/{d:02d} | {d:02d} {short} {y}"
+    " | {d:02d}-{short}-{y}"
 )
-_WEEKDAY_FIRST = ("{a}, {b}", "{a}, {b}", "{a}, {b}", "{a} {b}")
-_WEEKDAY_LAST = ("{b} ({a})", "{b} ({a})", "{b}, {a}")
+_WEEKDAY_FIRST = "3*{a}, {b} | {a} {b}"
+_WEEKDAY_LAST = "2*{b} ({a}) | {b}, {a}"
 
 
 def spell_date(date: datetime.date, random, *, weekday: bool = False) -> str:
@@ -128,26 +93,27 @@ def spell_date(date: datetime.date, random, *, weekday: bool = False) -> str:
         (Sat)".
     """
     chance = random()
-    month, day, year = date.month, date.day, date.year
-    if chance < 0.55:
-        year = pick(year_words(year), random) if chance < 0.05 else year
-        text = pick(_DAY_IN_DIGITS, random).format(
-            m=pick(_MONTH_OPTIONS[month - 1], random), d=day, o=_DAYS_AS_ORDINAL[day], y=year
-        )
-    elif chance < 0.82:
-        year = pick(year_words(year), random) if chance < 0.72 else year
-        text = pick(_DAY_IN_WORDS, random).format(
-            m=MONTHS[month - 1], w=_DAYS_IN_WORDS[day], y=year
-        )
-    else:
-        text = pick(_FIGURES, random).format(
-            y=year, month=month, d=day, short=_MONTHS_SHORT[month - 1]
-        )
+    year, name = date.year, MONTHS[date.month - 1]
+    if chance < 0.05 or 0.55 <= chance < 0.72:
+        year = pick(year_words(year), random)
+    in_digits, in_words = chance < 0.55, chance < 0.82
+    templates = _DAY_IN_DIGITS if in_digits else _DAY_IN_WORDS if in_words else _FIGURES
+    template = pick(options(templates), random)
+    text = template.format(
+        m=pick(_spellings(name), random) if in_digits else name,
+        d=date.day,
+        o=ordinal_digits(date.day),
+        w=ordinal_words(date.day),
+        y=year,
+        month=date.month,
+        short=name[:3],
+    )
     if not weekday:
         return text
-    name = pick(_WEEKDAY_OPTIONS[date.weekday()], random)
-    last = random() < (0.6 if chance >= 0.82 else 0.12)
-    return pick(_WEEKDAY_LAST if last else _WEEKDAY_FIRST, random).format(a=name, b=text)
+    name = pick(_spellings(WEEKDAYS[date.weekday()]), random)
+    last = random() < (0.12 if in_words else 0.6)
+    templates = _WEEKDAY_LAST if last else _WEEKDAY_FIRST
+    return pick(options(templates), random).format(a=name, b=text)
 
 
 # The families of spellings of a time.
@@ -168,18 +134,15 @@ def _spoken_on_face(hour, minute):
     now, following = (integer_words(hours % 12 or 12) for hours in (hour, hour + 1))
     if minute == 0:
         return [f"{now} o'clock", f"{now} o'clock", f"{hour % 12 or 12} o'clock"]
-    texts = [
-        f"{now} oh {integer_words(minute)}" if minute < 10 else f"{now} {integer_words(minute)}"
-    ]
+    texts = [f"{now} {'oh ' if minute < 10 else ''}{integer_words(minute)}"]
     if minute == 30:
         return [*texts, *[f"half past {now}"] * 3]
     past, to = ("past", "after"), ("to", "to", "till")
     words, hours = (past, now) if minute < 30 else (to, following)
     distance = minute if minute < 30 else 60 - minute
     if distance == 15:
-        return texts + [
-            f"{article}quarter {word} {hours}" for word in words for article in ("a ", "")
-        ]
+        quarters = ("a quarter", "quarter")
+        return texts + [f"{quarter} {word} {hours}" for word in words for quarter in quarters]
     minutes = "minute" if distance == 1 else "minutes"
     texts += [f"{integer_words(distance)} {minutes} {word} {hours}" for word in words]
     if distance % 5 == 0:
@@ -216,16 +179,10 @@ def time_spellings(
     """
     on_face = hour % 12 or 12
     half = "ap"[hour // 12]
-    marks = (
-        f" {half}m",
-        f" {half}m",
-        f" {half}.m.",
-        f"{half}m",
-        f" {half.upper()}M",
-        f"{half.upper()}M",
-    )
+    upper = half.upper()
+    marks = (f" {half}m", f" {half}m", f" {half}.m.", f"{half}m", f" {upper}M", f"{upper}M")
     digital = [f"{hour:02d}:{minute:02d}"] * 4 + [f"{on_face}:{minute:02d}{mark}" for mark in marks]
-    digital += [f"{on_face}.{minute:02d}{mark}" for mark in marks[:1] + marks[3:4]]
+    digital += [f"{on_face}.{minute:02d}{mark}" for mark in (marks[0], marks[3])]
     face = _spoken_on_face(hour, minute)
     at_twelve = _at_twelve(hour, minute)
     parts = _PARTS_OF_DAY[hour]
@@ -251,25 +208,13 @@ def spell_time(hour: int, minute: int, random, *, family: int) -> str:
 
 
 _JOINERS = {
-    SPOKEN: (
-        "{date}, {time}",
-        "{date}, {time}",
-        "{date} at {time}",
-        "{date} at {time}",
-        "{date}, at {time}",
-    ),
-    DIGITAL: (
-        "{date}, {time}",
-        "{date} {time}",
-        "{date} {time}",
-        "{date} at {time}",
-        "{date} at {time}",
-    ),
+    SPOKEN: "2*{date}, {time} | 2*{date} at {time} | {date}, at {time}",
+    DIGITAL: "{date}, {time} | 2*{date} {time} | 2*{date} at {time}",
 }
-_TIME_FIRST = ("{time} on {date}", "{time}, {date}", "at {time} on {date}")
+_TIME_FIRST = "{time} on {date} | {time}, {date} | at {time} on {date}"
 
 
 def join_date_and_time(date: str, time: str, random, *, family: int) -> str:
     """Joins the spellings of a date and of a time, in either order, the date first more often."""
-    joiner = pick(_TIME_FIRST if random() < 0.25 else _JOINERS[family], random)
+    joiner = pick(options(_TIME_FIRST if random() < 0.25 else _JOINERS[family]), random)
     return joiner.format(date=date, time=time)

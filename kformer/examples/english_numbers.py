@@ -10,21 +10,8 @@ yen."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
-
-__all__ = [
-    "CURRENCIES",
-    "Currency",
-    "integer_words",
-    "ordinal_digits",
-    "ordinal_words",
-    "pick",
-    "spell_decimal",
-    "spell_integer",
-    "spell_money",
-    "spell_ordinal",
-    "spell_percent",
-]
 
 ONES = (
     *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
@@ -33,13 +20,8 @@ ONES = (
 )
 TENS = ("zero", "ten", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 IRREGULAR_ORDINALS = {
-    "one": "first",
-    "two": "second",
-    "three": "third",
-    "five": "fifth",
-    "eight": "eighth",
-    "nine": "ninth",
-    "twelve": "twelfth",
+    **{"one": "first", "two": "second", "three": "third"},
+    **{"five": "fifth", "eight": "eighth", "nine": "ninth", "twelve": "twelfth"},
 }
 SCALES = ((10**9, "billion"), (10**6, "million"), (10**3, "thousand"))
 
@@ -49,26 +31,23 @@ def pick(options, random):
     return options[int(random() * len(options))]
 
 
-def _below_thousand(number, joiner, hyphen):
+@cache
+def options(text):
+    """The options in `"3*$ | US$"`: `"$"` three times, then `"US$"`."""
+    pairs = [item.rpartition("*") for item in text.split(" | ")] if text else []
+    return tuple(option for count, _, option in pairs for _ in range(int(count or 1)))
+
+
+@cache
+def _below_thousand(number, british, hyphen):
     hundreds, rest = divmod(number, 100)
-    parts = [ONES[hundreds] + " hundred"] if hundreds else []
-    if rest:
-        tens, ones = divmod(rest, 10)
-        if rest < 20:
-            parts.append(ONES[rest])
-        else:
-            parts.append(TENS[tens] + (hyphen + ONES[ones] if ones else ""))
-    return joiner.join(parts)
-
-
-# The words of 0..999, by whether "and" follows the hundreds and by what joins tens and ones.
-_BELOW_THOUSAND = {
-    (british, hyphen): tuple(
-        _below_thousand(number, " and " if british else " ", hyphen) for number in range(1000)
-    )
-    for british in (False, True)
-    for hyphen in ("-", " ")
-}
+    words = [ONES[hundreds] + " hundred"] if hundreds else []
+    tens, ones = divmod(rest, 10)
+    if rest >= 20:
+        words.append(TENS[tens] + (hyphen + ONES[ones] if ones else ""))
+    elif rest or not hundreds:
+        words.append(ONES[rest])
+    return (" and " if british else " ").join(words)
 
 
 def integer_words(
@@ -87,19 +66,19 @@ def integer_words(
     Returns:
         str.
     """
-    below_thousand = _BELOW_THOUSAND[british, hyphen]
     if number < 1000:
-        return below_thousand[number] or "zero"
+        return _below_thousand(number, british, hyphen)
     text = ""
     separator = ", " if commas else " "
     for scale, name in SCALES:
         if number >= scale:
             group, number = divmod(number, scale)
-            text += (separator if text else "") + below_thousand[group] + " " + name
+            words = _below_thousand(group, british, hyphen)
+            text += (separator if text else "") + words + " " + name
     if number:
         # A comma comes only before hundreds: "ten thousand, six hundred", but "ten thousand six".
         before = separator if number >= 100 else " and " if british else " "
-        text += before + below_thousand[number]
+        text += before + _below_thousand(number, british, hyphen)
     return text
 
 
@@ -108,21 +87,14 @@ def ordinal_words(number: int, *, british: bool = False, hyphen: str = "-") -> s
     words = integer_words(number, british=british, hyphen=hyphen)
     start = max(words.rfind(" "), words.rfind("-")) + 1
     last = words[start:]
-    if last in IRREGULAR_ORDINALS:
-        last = IRREGULAR_ORDINALS[last]
-    elif last.endswith("y"):
-        last = last[:-1] + "ieth"
-    else:
-        last += "th"
-    return words[:start] + last
+    regular = last[:-1] + "ieth" if last.endswith("y") else last + "th"
+    return words[:start] + IRREGULAR_ORDINALS.get(last, regular)
 
 
 def ordinal_digits(number: int) -> str:
     """Writes an ordinal in digits: 23 is "23rd", 1012 is "1,012th"."""
-    suffix = (
-        "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    )
-    return f"{number:,}{suffix}"
+    ending = 0 if number % 100 in (11, 12, 13) else number % 10
+    return f"{number:,}" + {1: "st", 2: "nd", 3: "rd"}.get(ending, "th")
 
 
 def _digits(number, random):
@@ -133,12 +105,8 @@ def _digits(number, random):
 
 def _style(random):
     """Random keyword arguments of `integer_words`, since people write numbers differently."""
-    chance = random()
-    return {
-        "british": random() < 0.5,
-        "commas": chance < 0.15,
-        "hyphen": " " if chance > 0.9 else "-",
-    }
+    chance, british = random(), random() < 0.5
+    return {"british": british, "commas": chance < 0.15, "hyphen": " " if chance > 0.9 else "-"}
 
 
 def _words(number, random):
@@ -163,12 +131,12 @@ def _scaled(number, random):
         return "half a million"
     if scale == 1000 and number % 1000:
         return None
-    whole, rest = divmod(number, scale)
-    hundredths, beyond = divmod(rest, scale // 100)
-    if beyond:
+    whole, remainder = divmod(number, scale)
+    hundredths, thousandths = divmod(remainder, scale // 100)
+    if thousandths:
         return None
     decimal = f"{whole}.{hundredths:02d}".rstrip("0").rstrip(".")
-    in_words = random() < 0.3 and (whole < 100 or not rest)
+    in_words = random() < 0.3 and (whole < 100 or not remainder)
     return (_decimal_words(decimal, random) if in_words else decimal) + " " + name
 
 
@@ -206,12 +174,8 @@ def _decimal_words(number, random):
     words = integer_words(int(whole), **_style(random))
     if not point:
         return words
-    zero = "oh" if random() < 0.2 else "zero"
-    return (
-        words
-        + " point "
-        + " ".join(zero if digit == "0" else ONES[int(digit)] for digit in fraction)
-    )
+    digits = ("oh" if random() < 0.2 else "zero", *ONES[1:])
+    return f"{words} point {' '.join(digits[int(digit)] for digit in fraction)}"
 
 
 def _decimal_digits(number, random):
@@ -224,132 +188,82 @@ def spell_decimal(number: str, random) -> str:
     return _decimal_digits(number, random) if random() < 0.5 else _decimal_words(number, random)
 
 
-_PERCENT = (" percent", " percent", " per cent")
-
-
 def spell_percent(number: str, random) -> str:
     """A random spelling of a percentage given in digits: "12.5%", "twelve point five percent"."""
+    words = (" percent", " percent", " per cent")
     if random() < 0.5:
-        return _decimal_digits(number, random) + pick(("%", "%", "%", " %", *_PERCENT), random)
-    return _decimal_words(number, random) + pick(_PERCENT, random)
+        return _decimal_digits(number, random) + pick(("%", "%", "%", " %", *words), random)
+    return _decimal_words(number, random) + pick(words, random)
 
 
 class Currency(NamedTuple):
     """How a currency is written, in English and in Chinese.
 
+    Texts with several options are in the form that `options` reads; a name is `"singular/plural"`.
+
     Attributes:
         code: ISO 4217 code.
-        names: pairs of singular and plural; a repeated name is chosen more often.
-        whole_names: more such names, for whole amounts only.
-        symbols: the symbols right before the digits.
-        codes: the codes before or after the digits, with a space.
-        subunits: pairs of singular and plural of the hundredth, after the units; empty if it has
-            none in use.
-        lone_subunits: the same without units before it.
-        subunit_sign: the sign right after the digits of a lone subunit, or empty.
         unit: the currency in Chinese.
         subunit: its hundredth in Chinese, or `None`.
         share: how often it is chosen, relative to the others.
+        names: names in English.
+        symbols: symbols right before the digits.
+        subunits: names of the hundredths; empty if it has none in use.
+        whole_names: further names, for whole amounts only.
+        lone_subunits: names of the hundredths without units before them, if they differ.
+        subunit_sign: the sign right after the digits of a lone subunit, or empty.
+        codes: codes before or after the digits, with a space, if they differ from `code`.
     """
 
     code: str
-    names: tuple
-    whole_names: tuple
-    symbols: tuple
-    codes: tuple
-    subunits: tuple
-    lone_subunits: tuple
-    subunit_sign: str
     unit: str
     subunit: str | None
     share: int
+    names: str
+    symbols: str = ""
+    subunits: str = ""
+    whole_names: str = ""
+    lone_subunits: str = ""
+    subunit_sign: str = ""
+    codes: str = ""
 
 
-def _without_subunit(code, names, symbols, codes, unit, share):
-    return Currency(code, names, (), symbols, codes, (), (), "", unit, None, share)
-
-
-_CENT = (("cent", "cents"),)
-_PENNY = (("penny", "pence"),)
-_DOLLAR = ("dollar", "dollars")
-_POUND = ("pound", "pounds")
 CURRENCIES = (
     Currency(
-        "USD",
-        (_DOLLAR, _DOLLAR, _DOLLAR, _DOLLAR, ("US dollar", "US dollars")),
-        (("buck", "bucks"),),
-        ("$", "$", "$", "$", "US$"),
-        ("USD",),
-        _CENT,
-        _CENT,
-        "¢",
-        "美元",
-        "美分",
-        8,
+        *("USD", "美元", "美分", 8, "4*dollar/dollars | US dollar/US dollars", "4*$ | US$"),
+        subunits="cent/cents",
+        whole_names="buck/bucks",
+        subunit_sign="¢",
     ),
     Currency(
-        "EUR",
-        (("euro", "euros"),),
-        (),
-        ("€",),
-        ("EUR",),
-        _CENT,
-        (("euro cent", "euro cents"),),
-        "",
-        "欧元",
-        "欧分",
-        4,
+        *("EUR", "欧元", "欧分", 4, "euro/euros", "€"),
+        subunits="cent/cents",
+        lone_subunits="euro cent/euro cents",
     ),
     Currency(
-        "GBP",
-        (
-            _POUND,
-            _POUND,
-            _POUND,
-            ("British pound", "British pounds"),
-            ("pound sterling", "pounds sterling"),
-        ),
-        (("quid", "quid"),),
-        ("£",),
-        ("GBP",),
-        _PENNY,
-        _PENNY,
-        "p",
-        "英镑",
-        "便士",
-        4,
+        *("GBP", "英镑", "便士", 4),
+        "3*pound/pounds | British pound/British pounds | pound sterling/pounds sterling",
+        "£",
+        subunits="penny/pence",
+        whole_names="quid/quid",
+        subunit_sign="p",
     ),
     # Yuan's jiao and fen are spelled in `_yuan`.
-    Currency("CNY", (("yuan", "yuan"),), (), ("CN¥",), ("CNY", "RMB"), (), (), "", "元", "分", 4),
-    _without_subunit(
-        "JPY",
-        (("yen", "yen"), ("yen", "yen"), ("Japanese yen",) * 2),
-        ("JP¥",),
-        ("JPY",),
-        "日元",
-        3,
-    ),
-    _without_subunit(
-        "CAD", (("Canadian dollar", "Canadian dollars"),), ("C$", "CA$"), ("CAD",), "加元", 1
-    ),
-    _without_subunit(
-        "AUD", (("Australian dollar", "Australian dollars"),), ("A$",), ("AUD",), "澳元", 1
-    ),
-    _without_subunit(
-        "HKD", (("Hong Kong dollar", "Hong Kong dollars"),), ("HK$",), ("HKD",), "港元", 1
-    ),
-    _without_subunit("CHF", (("Swiss franc", "Swiss francs"),), (), ("CHF",), "瑞士法郎", 1),
-    _without_subunit(
-        "KRW", (("won", "won"), ("South Korean won",) * 2), ("₩",), ("KRW",), "韩元", 1
-    ),
+    Currency("CNY", "元", "分", 4, "yuan/yuan", "CN¥", codes="CNY | RMB"),
+    Currency("JPY", "日元", None, 3, "2*yen/yen | Japanese yen/Japanese yen", "JP¥"),
+    Currency("CAD", "加元", None, 1, "Canadian dollar/Canadian dollars", "C$ | CA$"),
+    Currency("AUD", "澳元", None, 1, "Australian dollar/Australian dollars", "A$"),
+    Currency("HKD", "港元", None, 1, "Hong Kong dollar/Hong Kong dollars", "HK$"),
+    Currency("CHF", "瑞士法郎", None, 1, "Swiss franc/Swiss francs"),
+    Currency("KRW", "韩元", None, 1, "won/won | South Korean won/South Korean won", "₩"),
 )
 
 
 def _beside_digits(digits, currency, random):
     """Digits with a symbol or a code beside them: "$12", "USD 12", "12 USD"."""
     if currency.symbols and random() < 0.7:
-        return pick(currency.symbols, random) + digits
-    code = pick(currency.codes, random)
+        return pick(options(currency.symbols), random) + digits
+    code = pick(options(currency.codes or currency.code), random)
     return f"{code} {digits}" if random() < 0.5 else f"{digits} {code}"
 
 
@@ -359,19 +273,19 @@ def _whole_money(units, currency, random):
         if units >= 10**6 and chance < 0.2:
             scaled = _scaled(units, random)
             if scaled is not None and currency.symbols and scaled[0].isdigit():
-                return pick(currency.symbols, random) + scaled
+                return pick(options(currency.symbols), random) + scaled
         digits = _digits(units, random)
-        return _beside_digits(
-            digits + ".00" if chance > 0.36 and currency.subunit else digits, currency, random
-        )
-    singular, plural = pick(currency.names + currency.whole_names, random)
+        digits += ".00" if chance > 0.36 and currency.subunit else ""
+        return _beside_digits(digits, currency, random)
+    names = options(currency.names) + options(currency.whole_names)
+    singular, plural = pick(names, random).split("/")
     if units == 1 and chance < 0.5:
         return "a " + singular
-    return spell_integer(units, random, words=0.6) + " " + (singular if units == 1 else plural)
+    return spell_integer(units, random) + " " + (singular if units == 1 else plural)
 
 
 def _counted(number, names, random, *, in_words):
-    singular, plural = pick(names, random)
+    singular, plural = pick(options(names), random).split("/")
     count = _words(number, random) if in_words else _digits(number, random)
     return count + " " + (singular if number == 1 else plural)
 
@@ -379,17 +293,11 @@ def _counted(number, names, random, *, in_words):
 def _yuan(units, subunits, random):
     in_words = random() < 0.6
     tenths, hundredths = divmod(subunits, 10)
-    counts = ((units, "yuan"), (tenths, "jiao"), (hundredths, "fen"))
-    parts = [
-        _counted(count, ((name, name),), random, in_words=in_words)
-        for count, name in counts
-        if count
-    ]
-    return (
-        " ".join(parts)
-        if len(parts) == 1 or random() < 0.5
-        else " ".join(parts[:-1]) + " and " + parts[-1]
-    )
+    counts = ((units, "yuan/yuan"), (tenths, "jiao/jiao"), (hundredths, "fen/fen"))
+    amounts = [_counted(*pair, random, in_words=in_words) for pair in counts if pair[0]]
+    if len(amounts) > 1 and random() >= 0.5:
+        amounts.insert(-1, "and")
+    return " ".join(amounts)
 
 
 def spell_money(units: int, subunits: int, currency: Currency, random) -> str:
@@ -413,14 +321,15 @@ def spell_money(units: int, subunits: int, currency: Currency, random) -> str:
         digits = f"{_digits(units, random)}.{subunits:02d}"
         if chance < 0.33:
             return _beside_digits(digits, currency, random)
-        return digits + " " + pick(currency.names, random)[1]
+        return digits + " " + pick(options(currency.names), random).split("/")[1]
     if currency.code == "CNY":
         return _yuan(units, subunits, random)
     in_words = random() < 0.65
     if units:
-        joiner = pick((" and ", " and ", " and ", " ", ", "), random)
-        counted = _counted(units, currency.names, random, in_words=in_words)
-        return counted + joiner + _counted(subunits, currency.subunits, random, in_words=in_words)
+        joiner = pick((*(" and ",) * 3, " ", ", "), random)
+        whole = _counted(units, currency.names, random, in_words=in_words)
+        return whole + joiner + _counted(subunits, currency.subunits, random, in_words=in_words)
     if currency.subunit_sign and not in_words and random() < 0.5:
         return f"{subunits}{currency.subunit_sign}"
-    return _counted(subunits, currency.lone_subunits, random, in_words=in_words)
+    names = currency.lone_subunits or currency.subunits
+    return _counted(subunits, names, random, in_words=in_words)

@@ -30,57 +30,23 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache
 from hashlib import blake2b
 from itertools import islice
 from random import Random
 from typing import NamedTuple
 
-from kformer.examples.chinese_forms import (
-    chinese_date,
-    chinese_decimal,
-    chinese_integer,
-    chinese_money,
-    chinese_ordinal,
-    chinese_percent,
-    chinese_time,
-)
-from kformer.examples.english_dates import (
-    DIGITAL,
-    FACE,
-    SPOKEN,
-    join_date_and_time,
-    spell_date,
-    spell_time,
-)
-from kformer.examples.english_numbers import (
-    CURRENCIES,
-    pick,
-    spell_decimal,
-    spell_integer,
-    spell_money,
-    spell_ordinal,
-    spell_percent,
-)
+from kformer.examples import chinese_forms as chinese
+from kformer.examples import english_dates, english_numbers
+from kformer.examples.english_dates import DIGITAL, FACE, SPOKEN
+from kformer.examples.english_numbers import CURRENCIES, pick
 from kformer.utils.checks import check_choice
 
-__all__ = [
-    "CATEGORIES",
-    "SPLITS",
-    "Pair",
-    "count_possible_pairs",
-    "generate_pairs",
-    "iterate_pairs",
-    "split_of",
-]
+__all__ = ["CATEGORIES", "SPLITS", "Pair", "generate_pairs", "iterate_pairs", "split_of"]
 
-CATEGORIES = ("date", "time", "datetime", "number", "money")
 SPLITS = ("train", "valid", "test")
 FIRST_DATE = datetime.date(1900, 1, 1)
 LAST_DATE = datetime.date(2099, 12, 31)
-
-# How often each category is chosen: more often where there is more to learn.
-_CATEGORY_SHARES = {"date": 20, "time": 10, "datetime": 20, "number": 22, "money": 28}
 
 
 class Pair(NamedTuple):
@@ -110,13 +76,16 @@ def split_of(value: datetime.date | datetime.time | int | str) -> str:
     if isinstance(value, datetime.date):
         return _split_of_key("date " + value.isoformat())
     if isinstance(value, datetime.time):
-        on_face = value.hour % 12
-        return (
-            _split_of_key(f"time {on_face}:{value.minute:02d}")
-            if on_face or value.minute
-            else "train"
-        )
-    return _split_of_quantity(str(value))
+        hour = value.hour % 12
+        is_twelve = not (hour or value.minute)
+        return "train" if is_twelve else _split_of_key(f"time {hour}:{value.minute:02d}")
+    digits = str(value)
+    if "." in digits:
+        digits = digits.rstrip("0").rstrip(".")
+    is_below_hundred = len(digits) <= 2 and "." not in digits
+    if is_below_hundred or len(digits.replace("0", "").replace(".", "")) <= 1:
+        return "train"
+    return _split_of_key("quantity " + digits)
 
 
 def _split_of_key(key):
@@ -124,73 +93,55 @@ def _split_of_key(key):
     return "valid" if number < 5 else "test" if number < 10 else "train"
 
 
-def _split_of_quantity(digits):
-    if "." in digits:
-        digits = digits.rstrip("0").rstrip(".")
-    if len(digits) <= 2 and "." not in digits:
-        return "train"
-    if len(digits.replace("0", "").replace(".", "")) <= 1:
-        return "train"
-    return _split_of_key("quantity " + digits)
+@cache
+def _dates(split):
+    days = range(FIRST_DATE.toordinal(), LAST_DATE.toordinal() + 1)
+    return [date for date in map(datetime.date.fromordinal, days) if split_of(date) == split]
 
 
-@lru_cache(maxsize=1)
-def _dates():
-    """The dates of each split."""
-    dates = {split: [] for split in SPLITS}
-    for day in range(FIRST_DATE.toordinal(), LAST_DATE.toordinal() + 1):
-        date = datetime.date.fromordinal(day)
-        dates[split_of(date)].append(date)
-    return dates
-
-
-@lru_cache(maxsize=1)
-def _times():
-    """The times of each split, as (hour, minute)."""
-    times = {split: [] for split in SPLITS}
-    for hour in range(24):
-        for minute in range(60):
-            times[split_of(datetime.time(hour, minute))].append((hour, minute))
-    return times
+@cache
+def _times(split):
+    times = (datetime.time(minute // 60, minute % 60) for minute in range(24 * 60))
+    return [(time.hour, time.minute) for time in times if split_of(time) == split]
 
 
 def _random_time(random, split):
     """A random time. Half of them are multiples of five minutes, as in everyday speech."""
     while True:
-        hour, minute = pick(_times()[split], random)
+        hour, minute = pick(_times(split), random)
         if minute % 5 == 0 or random() < 0.25:
             return hour, minute
 
 
 def _date_pair(random, split):
-    date = pick(_dates()[split], random)
+    date = pick(_dates(split), random)
     weekday = random() < 0.4
-    source = spell_date(date, random, weekday=weekday)
-    return "on " + source if random() < 0.06 else source, chinese_date(date, weekday=weekday)
+    source = english_dates.spell_date(date, random, weekday=weekday)
+    return "on " + source if random() < 0.06 else source, chinese.spell_date(date, weekday=weekday)
 
 
 def _time_pair(random, split):
     hour, minute = _random_time(random, split)
     chance = random()
     family = DIGITAL if chance < 0.4 else SPOKEN if chance < 0.85 else FACE
-    source = spell_time(hour, minute, random, family=family)
+    source = english_dates.spell_time(hour, minute, random, family=family)
     source = "at " + source if random() < 0.06 else source
-    return source, chinese_time(hour, minute, part_of_day=family != FACE)
+    return source, chinese.spell_time(hour, minute, part_of_day=family != FACE)
 
 
 def _datetime_pair(random, split):
-    date, (hour, minute) = pick(_dates()[split], random), _random_time(random, split)
+    date, (hour, minute) = pick(_dates(split), random), _random_time(random, split)
     weekday = random() < 0.4
     family = DIGITAL if random() < 0.5 else SPOKEN
-    date_text = spell_date(date, random, weekday=weekday)
-    time_text = spell_time(hour, minute, random, family=family)
-    source = join_date_and_time(date_text, time_text, random, family=family)
-    return source, chinese_date(date, weekday=weekday) + chinese_time(hour, minute)
+    date_text = english_dates.spell_date(date, random, weekday=weekday)
+    time_text = english_dates.spell_time(hour, minute, random, family=family)
+    source = english_dates.join_date_and_time(date_text, time_text, random, family=family)
+    return source, chinese.spell_date(date, weekday=weekday) + chinese.spell_time(hour, minute)
 
 
 # How many digits an integer has: all magnitudes, the everyday ones more often.
-_LENGTHS = (
-    (1,) * 3 + (2,) * 4 + (3,) * 8 + (4,) * 9 + (5,) * 9 + (6,) * 8 + (7,) * 5 + (8,) * 5 + (9,) * 5
+_LENGTHS = tuple(
+    length for length, share in enumerate((3, 4, 8, 9, 9, 8, 5, 5, 5), 1) for _ in range(share)
 )
 
 
@@ -202,8 +153,8 @@ def _integer(random, lengths=_LENGTHS):
     if chance < 0.6 or number < 100:
         return number
     if chance < 0.8:  # Zeros inside, for which Chinese numerals have rules of their own.
-        kept = "".join(digit if random() < 0.5 else "0" for digit in str(number)[1:])
-        return int(str(number)[0] + kept)
+        first, *digits = str(number)
+        return int(first + "".join(digit if random() < 0.5 else "0" for digit in digits))
     # Round: one to three digits and zeros.
     unit = low // pick((1, 10, 10, 100), random)
     number = number // unit * unit
@@ -214,7 +165,7 @@ def _quantity(random, split, make):
     """The first quantity from `make` that belongs to the split."""
     while True:
         quantity = make(random)
-        if _split_of_quantity(str(quantity)) == split:
+        if split_of(quantity) == split:
             return quantity
 
 
@@ -235,21 +186,23 @@ def _number_pair(random, split):
     kind = random()
     if kind < 0.66:
         number = _quantity(random, split, _integer)
-        source, target = spell_integer(number, random), chinese_integer(number)
-        if kind > 0.62:
-            signs = (
-                ("-", "-", "minus ") if source[0].isdigit() else ("minus ", "minus ", "negative ")
-            )
-            return pick(signs, random) + source, "负" + target
-        return source, target
+        source, target = (
+            english_numbers.spell_integer(number, random),
+            chinese.spell_integer(number),
+        )
+        if kind <= 0.62:
+            return source, target
+        in_digits = source[0].isdigit()
+        signs = ("-", "-", "minus ") if in_digits else ("minus ", "minus ", "negative ")
+        return pick(signs, random) + source, "负" + target
     if kind < 0.78:
         number = _quantity(random, split, lambda random: _integer(random, (1, 2, 2, 3, 3, 4)))
-        return spell_ordinal(number, random), chinese_ordinal(number)
+        return english_numbers.spell_ordinal(number, random), chinese.spell_ordinal(number)
     if kind < 0.9:
         number = _quantity(random, split, _decimal)
-        return spell_decimal(number, random), chinese_decimal(number)
+        return english_numbers.spell_decimal(number, random), chinese.spell_decimal(number)
     number = _quantity(random, split, _percentage)
-    return spell_percent(number, random), chinese_percent(number)
+    return english_numbers.spell_percent(number, random), chinese.spell_percent(number)
 
 
 _CURRENCIES = tuple(currency for currency in CURRENCIES for _ in range(currency.share))
@@ -268,17 +221,20 @@ def _money_pair(random, split):
         units, subunits = map(int, _quantity(random, split, _price).split("."))
     else:
         units, subunits = _quantity(random, split, _integer), 0
-    source = spell_money(units, subunits, currency, random)
-    return source, chinese_money(units, subunits, currency.unit, currency.subunit)
+    source = english_numbers.spell_money(units, subunits, currency, random)
+    return source, chinese.spell_money(units, subunits, currency.unit, currency.subunit)
 
 
-_MAKERS = {
-    "date": _date_pair,
-    "time": _time_pair,
-    "datetime": _datetime_pair,
-    "number": _number_pair,
-    "money": _money_pair,
+# The function of each category, and how often it is chosen: more often where there is more to
+# learn.
+_CATEGORIES = {
+    "date": (_date_pair, 20),
+    "time": (_time_pair, 10),
+    "datetime": (_datetime_pair, 20),
+    "number": (_number_pair, 22),
+    "money": (_money_pair, 28),
 }
+CATEGORIES = tuple(_CATEGORIES)
 
 
 def _as_typed(source, random):
@@ -310,28 +266,18 @@ def iterate_pairs(
     ```
     """
     check_choice("split", split, SPLITS)
-    names = (
-        CATEGORIES
-        if categories is None
-        else (categories,)
-        if isinstance(categories, str)
-        else tuple(categories)
-    )
-    for name in names:
-        if name not in CATEGORIES:
-            raise ValueError(
-                f"{name!r} is not a category: pass some of {', '.join(map(repr, CATEGORIES))}."
-            )
-    if not names:
-        raise ValueError(
-            f"categories is empty: pass some of {', '.join(map(repr, CATEGORIES))}, or None for "
-            "all."
-        )
-    return _endless_pairs(Random(f"kformer embedded corpus {split} {seed}").random, split, names)
+    if isinstance(categories, str):
+        categories = (categories,)
+    names = CATEGORIES if categories is None else tuple(categories)
+    for name in names or [""]:
+        check_choice("category", name, CATEGORIES)
+    random = Random(f"kformer embedded corpus {split} {seed}").random
+    return _endless_pairs(random, split, names)
 
 
 def _endless_pairs(random, split, names):
-    makers = [(name, _MAKERS[name]) for name in names for _ in range(_CATEGORY_SHARES[name])]
+    shares = [(name, *_CATEGORIES[name]) for name in names]
+    makers = [(name, make) for name, make, share in shares for _ in range(share)]
     while True:
         name, make = pick(makers, random)
         source, target = make(random, split)
@@ -368,21 +314,3 @@ def generate_pairs(
     if count < 0:
         raise ValueError(f"count is {count}: pass how many pairs to generate, 0 or more.")
     return list(islice(iterate_pairs(seed=seed, split=split, categories=categories), count))
-
-
-def count_possible_pairs(split: str | None = None) -> int:
-    """A lower bound of the number of different pairs.
-
-    It counts every date, every time, every date with every time, and the integers below 100,000,
-    each in one spelling. Other numbers, and money, are left out.
-
-    Args:
-        split: str or `None`, default `None`. One of `SPLITS`; `None` for all together.
-    """
-    splits = SPLITS if split is None else (split,)
-    total = 0
-    for name in splits:
-        dates, times = len(_dates()[name]), len(_times()[name])
-        total += dates + times + dates * times
-        total += sum(_split_of_quantity(str(number)) == name for number in range(1, 100_000))
-    return total

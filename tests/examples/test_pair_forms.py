@@ -11,7 +11,7 @@ import re
 
 import pytest
 
-from kformer.examples.chinese_forms import chinese_integer
+from kformer.examples import chinese_forms as chinese
 from kformer.examples.english_dates import FACE, SPOKEN, time_spellings, year_words
 from kformer.examples.english_numbers import integer_words, ordinal_digits, ordinal_words
 from kformer.examples.pairs import SPLITS, generate_pairs
@@ -481,7 +481,7 @@ def test_chinese_numerals_are_read_back():
     generator = random.Random(1)
     for _ in range(20_000):
         number = generator.randrange(10 ** generator.randrange(1, 13))
-        assert read_numeral(chinese_integer(number)) == number
+        assert read_numeral(chinese.spell_integer(number)) == number
 
 
 def test_english_words_are_read_back():

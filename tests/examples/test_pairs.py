@@ -19,7 +19,6 @@ from kformer.examples.pairs import (
     CATEGORIES,
     SPLITS,
     Pair,
-    count_possible_pairs,
     generate_pairs,
     split_of,
 )
@@ -199,16 +198,11 @@ def test_split_is_of_the_value_not_of_its_form():
 
 
 def test_ten_million_pairs_are_possible():
-    counts = {split: count_possible_pairs(split) for split in SPLITS}
-    assert counts["train"] >= 10_000_000
-    assert count_possible_pairs() == sum(counts.values())
-    dates = [
-        split_of(datetime.date(1900, 1, 1) + datetime.timedelta(days)) for days in range(73_049)
-    ]
+    """Every date of the training split with every time of it."""
+    first = datetime.date(1900, 1, 1)
+    dates = [split_of(first + datetime.timedelta(days)) for days in range(73_049)]
     times = [split_of(datetime.time(minute // 60, minute % 60)) for minute in range(1440)]
-    for split in SPLITS:
-        bound = dates.count(split) * times.count(split)
-        assert bound < counts[split] < bound + 200_000
+    assert dates.count("train") * times.count("train") >= 10_000_000
 
 
 def test_few_pairs_come_twice():
@@ -255,7 +249,7 @@ def test_the_promised_examples_are_generated():
     [
         ({"split": "training"}, "'training'"),
         ({"categories": ["dates"]}, "'dates'"),
-        ({"categories": []}, "empty"),
+        ({"categories": []}, "''"),
         ({"count": -1}, "-1"),
     ],
 )
