@@ -18,7 +18,7 @@ import sacrebleu
 
 import kformer
 from kformer.translating.confidence import calibration_error, token_statistics
-from kformer.translating.forced import pairs_of_texts
+from kformer.translating.pairs import PairReader
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
@@ -38,10 +38,11 @@ def main():
     print_command()
     print_head(["tokens of", "number", "error, temperature 1", f"error, temperature {temperature}"])
     for name, sides in (("the validation set", valid), ("the test set", test)):
-        rows, _, labels = pairs_of_texts(translator, *sides)
+        reader = PairReader(translator.model, translator.tokenizer)
+        pairs = reader.tokenize(*sides, translator.options)
         errors = []
         for beta in (1.0, 1 / temperature):
-            found = token_statistics(translator, rows, labels, beta)
+            found = token_statistics(reader, pairs, beta)
             errors.append(f"{calibration_error(found['top'], found['hit']):.4f}")
         print_row(name, f"{len(found['hit']):,}", *errors)
     _halves(translator, *test, options.tokenize)

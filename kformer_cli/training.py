@@ -398,7 +398,7 @@ def average(
         from kformer.saving import read_config, save_run
         from kformer.saving.run_directory import load_tokenizer
         from kformer.training import average_checkpoints, average_runs
-        from kformer.translating.given import without_calibration
+        from kformer.translating.word_alignment import without_calibration
         from kformer.utils.files import entries
     if (output / "history.csv").exists():
         raise ValueError(

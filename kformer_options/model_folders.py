@@ -193,3 +193,14 @@ def is_run(path):
         f"{path} is neither a run directory (it lacks config.json) nor a SavedModel (it lacks "
         "saved_model.pb)."
     )
+
+
+def languages_of_name(name):
+    """Returns the languages that the name of a model tells: a pair of str, or `None`.
+
+    Args:
+        name: str. Such as "en-de" or "pt_BR-en".
+    """
+    code = r"([a-z]{2,3}(?:_[A-Za-z0-9]{2,8})*)"
+    match = re.fullmatch(f"{code}-{code}", name)
+    return match and match.groups()

@@ -231,6 +231,7 @@ def export_trial(seed, number, run, batches=10, fault=None):
     """As `search_trial`, with an exported SavedModel of a random model."""
     import kformer
     from kformer.export import SavedModelTranslator
+    from kformer.text.text_bound import source_rows
 
     if fault:
         faults.plant(fault)
@@ -252,7 +253,7 @@ def export_trial(seed, number, run, batches=10, fault=None):
             for text, translation in zip(
                 texts, loaded.translate(texts, n_best=options.n_best), strict=True
             ):
-                rows, _ = translator._source_rows([text], options)
+                rows, _ = source_rows(tokenizer, [text], model.max_length, options.max_text_bytes)
                 oracle = oracle_of(model, forward, options, np.array(rows[0]))
                 expected = oracle.search()
                 wanted = tokenizer.detokenize([list(found.ids) for found in expected])

@@ -2,10 +2,10 @@
 
 import re
 
+from kformer.text.scripts import HAN, KANA
+
 # Scripts without spaces between words: each sign counts as a word.
-_SPACELESS = (
-    "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-)
+_SPACELESS = "\u3005-\u3007" + "".join(f"{chr(a)}-{chr(b)}" for a, b in KANA + HAN)
 # Signs that `\w` lacks and that belong to the letter before them.
 _COMBINING = "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0900-\u0e7f"
 _LETTER = rf"(?:[^\W{_SPACELESS}]|[{_COMBINING}])"

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
+from kformer.text.scripts import HAN, KANA, THAI_LAO_BURMESE_KHMER, is_of
 from kformer.utils.checks import check_choice, check_texts
 from kformer.utils.types import Progress
 from kformer_options.text_files import check_same_length
@@ -172,20 +173,11 @@ def suitable_tokenizer(texts):
         `"13a"`, `"zh"` or `"char"`.
     """
     letters = "".join(texts)
-    counts = {
-        "han": sum("\u3400" <= letter <= "\u9fff" for letter in letters),
-        # Hiragana and katakana; Thai, Lao, Khmer and Burmese.
-        "other": sum(
-            "\u3040" <= letter <= "\u30ff"
-            or "\u0e00" <= letter <= "\u0eff"
-            or "\u1000" <= letter <= "\u109f"
-            or "\u1780" <= letter <= "\u17ff"
-            for letter in letters
-        ),
-    }
-    if sum(counts.values()) * 3 < len(letters):
+    scripts = (HAN, KANA + THAI_LAO_BURMESE_KHMER)
+    han, others = (sum(is_of(letter, script) for letter in letters) for script in scripts)
+    if (han + others) * 3 < len(letters):
         return "13a"
-    return "char" if counts["other"] * 10 > counts["han"] else "zh"
+    return "char" if others * 10 > han else "zh"
 
 
 def _metrics(tokenize, lowercase):

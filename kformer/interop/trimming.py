@@ -17,8 +17,8 @@ from kformer.text import Tokenizer
 from kformer.text.folder import SIDES
 from kformer.text.normalization import SPACE_SIGN, replace_all, valid_text
 from kformer.text.unigram_scores import message_fields
-from kformer.translating.given import without_calibration
 from kformer.translating.translator import Translator
+from kformer.translating.word_alignment import without_calibration
 from kformer.utils.checks import check_texts
 
 # Field numbers of SentencePiece's ModelProto, and of the messages inside it.

@@ -1,7 +1,7 @@
 """Attention as an interactive page, in one HTML file that needs no server."""
 
-from kformer.serving.page.content import attention_entry, line_entry, model_entry
-from kformer.serving.page.document import standalone_page
+from kformer.plots.page.content import attention_entry, line_entry, model_entry
+from kformer.plots.page.document import standalone_page
 
 
 def attention_html(maps, model="", languages=None):

@@ -11,28 +11,13 @@ from kformer.documents.glossary import Glossary
 from kformer.serving.versions import version_folders
 from kformer.utils.checks import shown
 from kformer_options.key_file import keys_in
-from kformer_options.model_folders import name_and_path
+from kformer_options.model_folders import languages_of_name, name_and_path
 from kformer_options.names import named
 from kformer_options.serving import SERVED_DTYPES, SERVING
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_LANGUAGE = r"[a-z]{2,3}(?:_[A-Za-z0-9]{2,8})*"
-_PAIR = re.compile(f"({_LANGUAGE})-({_LANGUAGE})")
 _MOST_CONFIG_BYTES = 2**20
 _THREADS = "threads"
-
-
-def languages_of_name(name):
-    """The languages that the name of a model tells.
-
-    Args:
-        name: str. Such as "en-de" or "pt_BR-en".
-
-    Returns:
-        Pair of str, or `None` where the name is another.
-    """
-    match = _PAIR.fullmatch(name)
-    return match and match.groups()
 
 
 @dataclasses.dataclass(frozen=True)

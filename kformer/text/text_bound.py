@@ -1,4 +1,4 @@
-"""The bound in bytes at which a text is cut before it is tokenized.
+"""Texts to the ids that a model reads, cut at a bound in bytes before they are tokenized.
 
 A model reads a limited number of tokens, but a tokenizer would read all of a text first: megabytes
 of it cost seconds and gigabytes. `kformer.export.saved_model.graph.cut_texts` does the same in a
@@ -11,7 +11,7 @@ _LEAST, _MOST = 4096, 2**30
 
 
 def byte_bound(max_length, max_text_bytes=None):
-    """The most bytes of a text that are tokenized.
+    """Returns the most bytes of a text that are tokenized.
 
     Args:
         max_length: int. The most tokens that the model reads.
@@ -52,28 +52,36 @@ def cut_text(text, bound):
 
 
 def cut_texts(texts, bound):
-    """`cut_text` of each text: a list of the texts, and a list of whether they were cut."""
+    """Cuts each text: returns a list of the texts, and a list of whether they were cut."""
     pairs = [cut_text(text, bound) for text in texts]
     return [text for text, _ in pairs], [was_cut for _, was_cut in pairs]
 
 
-def whole_texts(texts, bound):
-    """Returns the texts as `cut_texts` does, none of which may be longer than the bound.
+def source_rows(tokenizer, texts, max_length, max_text_bytes=None, keep_empty=False):
+    """Tokenizes texts to the ids that a model reads, cut at its limit.
 
     Args:
-        texts: list of str.
-        bound: int. The most bytes of a text.
+        tokenizer: `kformer.Tokenizer`.
+        texts: list of str or bytes.
+        max_length: int. The most ids of a text, special tokens included.
+        max_text_bytes: int, default `None`. As for `byte_bound`.
+        keep_empty: bool, default `False`. Whether a text without tokens has its special tokens;
+            otherwise its list is empty.
 
     Returns:
-        List of str.
-
-    Raises:
-        ValueError: a text is longer.
+        List of lists of int, and list of bool: whether each text was cut.
     """
-    texts, truncated = cut_texts(texts, bound)
-    if any(truncated):
-        raise ValueError(
-            f"Target {truncated.index(True) + 1} has more than {bound} bytes; split it, or raise "
-            "max_text_bytes of the translator's options."
-        )
-    return texts
+    texts, truncated = cut_texts(texts, byte_bound(max_length, max_text_bytes))
+    rows = tokenizer.tokenize(texts, side="source", special_tokens=True)
+    suffix = list(tokenizer.source_suffix)
+    for i, row in enumerate(rows):
+        if len(row) > max_length:
+            rows[i], truncated[i] = row[: max_length - len(suffix)] + suffix, True
+    if not keep_empty:
+        num_special = len(tokenizer.source_prefix) + len(suffix)
+        # A text may begin with a language tag of its own. That alone is nothing to translate.
+        tags = set() if tokenizer.source_prefix else set(tokenizer.tag_ids.values())
+        rows = [
+            row if len(row) > num_special + bool(tags.intersection(row[:1])) else [] for row in rows
+        ]
+    return rows, truncated

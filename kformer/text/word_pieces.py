@@ -11,15 +11,16 @@ import numpy as np
 
 from kformer.decoding import Joins
 from kformer.text.normalization import SPACE_SIGN
-
-# Thai, Lao, Tibetan and Myanmar; Hangul; Khmer; Chinese characters, kana and what stands among
-# them.
-_WITHOUT_SPACES = (
-    *((0x0E00, 0x109F), (0x1100, 0x11FF), (0x1780, 0x17FF), (0x2E80, 0x9FFF), (0xA960, 0xA97F)),
-    *((0xAC00, 0xD7FF), (0xF900, 0xFAFF), (0xFF66, 0xFFDC), (0x20000, 0x3FFFF)),
+from kformer.text.scripts import (
+    CHINESE_JAPANESE,
+    HANGUL,
+    THAI_LAO_BURMESE_KHMER,
+    TIBETAN,
+    is_of,
 )
 
-
+_HALF_WIDTH = ((0xFF66, 0xFFDC),)
+_WITHOUT_SPACES = THAI_LAO_BURMESE_KHMER + TIBETAN + HANGUL + CHINESE_JAPANESE + _HALF_WIDTH
 # Signs inside words; a piece that begins with one goes on with a word, too.
 _JOINING = "-_@'\u2019\u2010\u2011"
 
@@ -28,7 +29,7 @@ def is_word_character(character):
     """Whether a character is a letter, digit or mark of a script that puts spaces between words."""
     if unicodedata.category(character)[0] not in "LMN":
         return False
-    return not any(first <= ord(character) <= last for first, last in _WITHOUT_SPACES)
+    return not is_of(character, _WITHOUT_SPACES)
 
 
 def word_joins(vocabulary, size):

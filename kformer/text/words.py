@@ -7,9 +7,8 @@ their characters is a word of its own. An alignment names words by their index a
 import unicodedata
 
 from kformer.text.normalization import SPACE_SIGN, replace_all, valid_text
+from kformer.text.scripts import CHINESE_JAPANESE, is_of
 
-# Chinese characters, kana and the signs that stand among them.
-_ALONE = ((0x2E80, 0x312F), (0x3190, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
 _SPACE = SPACE_SIGN.encode()
 
 
@@ -39,7 +38,7 @@ def split_words(text):
             if index and unicodedata.category(character)[0] == "M":
                 words[-1] += character  # A combining mark belongs to the character before it.
                 continue
-            is_alone = any(first <= ord(character) <= last for first, last in _ALONE)
+            is_alone = is_of(character, CHINESE_JAPANESE)
             if begins or is_alone:
                 words.append(character)
             else:

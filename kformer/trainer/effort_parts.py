@@ -22,8 +22,8 @@ from kformer.trainer.tokenizer import provide_tokenizer
 from kformer.training.averages import average_runs
 from kformer.training.defaults import choose_dropout, choose_ema
 from kformer.training.options import TrainOptions
-from kformer.translating.given import without_calibration
 from kformer.translating.translator import Translator
+from kformer.translating.word_alignment import without_calibration
 from kformer_options.combinations import OF_THE_MODEL, OF_THE_VALIDATION
 from kformer_options.model_folders import PARTS
 from kformer_options.training import TRAINING, default_of

@@ -4,7 +4,6 @@ import numpy as np
 from keras import ops
 
 from kformer.text.words import TokenWords, split_words
-from kformer.translating.forced import compiled, counted_part, forced_batches, pairs_of_texts
 from kformer.translating.translation import Confidence
 
 # The key of a run's `config.json` that has the temperature.
@@ -14,35 +13,36 @@ _STEPS = 30
 _STATISTICS = ("log_probability", "top", "hit", "slope", "variance")
 
 
-def confidence_of_texts(translator, sources, targets, batch_size, progress):
-    """What `Translator.confidence` returns; the arguments are those of that method."""
-    rows, _, labels = pairs_of_texts(translator, sources, targets)
-    return confidence_of_rows(translator, targets, rows, labels, batch_size, progress)
-
-
-def confidence_of_rows(translator, targets, rows, labels, batch_size, progress=None):
-    """The `Confidence` of each pair of token ids; an empty translation is certain."""
-    temperature = translator.config.get(CONFIDENCE, {}).get("temperature", 1.0)
-    find = TokenWords(translator.tokenizer.vocabulary("target"))
-    found = [Confidence(0.0, 1.0, [], []) for _ in rows]
-    for i, part in _statistics(translator, rows, labels, 1 / temperature, batch_size, progress):
-        values = part["log_probability"]
-        counted = values[counted_part(translator, labels[i])]
-        words = split_words(targets[i])
-        sums = np.zeros(len(words))
-        for value, indices in zip(values, find(labels[i], words), strict=True):
-            sums[indices.start : indices.stop] += value
-        mean = float(np.exp(counted.mean())) if len(counted) else 1.0
-        found[i] = Confidence(float(counted.sum()), mean, words, np.exp(sums).tolist())
-    return found
-
-
-def calibrate_texts(translator, sources, targets, batch_size=32):
-    """Fits the temperature under which the given translations are most probable.
+def confidences(reader, pairs, config, batch_size, progress=None):
+    """Returns the `Confidence` of each pair; an empty translation is certain.
 
     Args:
-        translator: `kformer.Translator`.
-        sources, targets: lists of str, such as a validation set.
+        reader: `PairReader`.
+        pairs: `TextPairs`.
+        config: dict. The run's configuration, which may have a temperature.
+        batch_size, progress: as for `PairReader.run`.
+    """
+    temperature = config.get(CONFIDENCE, {}).get("temperature", 1.0)
+    find = TokenWords(reader.tokenizer.vocabulary("target"))
+    results = [Confidence(0.0, 1.0, [], []) for _ in pairs.labels]
+    for i, values in _statistics(reader, pairs, 1 / temperature, batch_size, progress):
+        values = values["log_probability"]
+        counted = values[pairs.counted[i]]
+        words = split_words(pairs.targets[i])
+        sums = np.zeros(len(words))
+        for value, indices in zip(values, find(pairs.labels[i], words), strict=True):
+            sums[indices.start : indices.stop] += value
+        mean = float(np.exp(counted.mean())) if len(counted) else 1.0
+        results[i] = Confidence(float(counted.sum()), mean, words, np.exp(sums).tolist())
+    return results
+
+
+def fit_temperature(reader, pairs, batch_size=32):
+    """Fits the temperature under which given translations are most probable.
+
+    Args:
+        reader: `PairReader`.
+        pairs: `TextPairs`, such as a validation set.
         batch_size: int, default 32.
 
     Returns:
@@ -50,30 +50,25 @@ def calibrate_texts(translator, sources, targets, batch_size=32):
         errors without it and with it, and `tokens`, how many were counted.
 
     Raises:
-        ValueError: the targets have no token, or sources and targets do not fit together.
+        ValueError: the targets have no token.
 
     References:
         Guo et al. 2017, "On calibration of modern neural networks".
     """
-    rows, _, labels = pairs_of_texts(translator, sources, targets)
-
-    def measure(beta):
-        return token_statistics(translator, rows, labels, beta, batch_size)
-
-    first = found = measure(1.0)
+    first = statistics = token_statistics(reader, pairs, 1.0, batch_size)
     if not len(first["hit"]):
         raise ValueError("There is no token to calibrate with: give some translated sentences.")
     beta = 1.0
     for _ in range(_STEPS):
         # Newton's method: the log-likelihood is concave in the inverse of the temperature.
-        step = found["slope"].sum() / max(found["variance"].sum(), 1e-12)
+        step = statistics["slope"].sum() / max(statistics["variance"].sum(), 1e-12)
         after = float(np.clip(beta + step, beta / 2, beta * 2))
         is_near = abs(after - beta) < 1e-4 * beta
         beta = float(np.clip(after, 0.01, 100))
-        found = measure(beta)
+        statistics = token_statistics(reader, pairs, beta, batch_size)
         if is_near:
             break
-    before, error = (calibration_error(each["top"], each["hit"]) for each in (first, found))
+    before, error = (calibration_error(each["top"], each["hit"]) for each in (first, statistics))
     return {
         "temperature": round(1 / beta, 4),
         "error_before": round(before, 4),
@@ -82,12 +77,12 @@ def calibrate_texts(translator, sources, targets, batch_size=32):
     }
 
 
-def token_statistics(translator, rows, labels, beta=1.0, batch_size=32):
-    """What a model says about each token of given translations.
+def token_statistics(reader, pairs, beta=1.0, batch_size=32):
+    """Returns what a model predicts for each token of given translations.
 
     Args:
-        translator: `kformer.Translator`.
-        rows, labels: lists of token ids, as `pairs_of_texts` returns them.
+        reader: `PairReader`.
+        pairs: `TextPairs`.
         beta: float, default 1. Logits are multiplied by it: 1 / temperature.
         batch_size: int, default 32.
 
@@ -96,16 +91,15 @@ def token_statistics(translator, rows, labels, beta=1.0, batch_size=32):
         the likeliest one, and `hit`, 1 where that is the token; `slope` and `variance`, the first
         derivative of the log-probability by `beta` and the second one's opposite.
     """
-    parts = {name: [np.zeros(0)] for name in _STATISTICS}
-    for i, part in _statistics(translator, rows, labels, beta, batch_size):
-        counted = counted_part(translator, labels[i])
-        for name, values in part.items():
-            parts[name].append(values[counted])
-    return {name: np.concatenate(values).astype("float64") for name, values in parts.items()}
+    arrays = {name: [np.zeros(0)] for name in _STATISTICS}
+    for i, statistics in _statistics(reader, pairs, beta, batch_size):
+        for name, values in statistics.items():
+            arrays[name].append(values[pairs.counted[i]])
+    return {name: np.concatenate(values).astype("float64") for name, values in arrays.items()}
 
 
 def calibration_error(confidences, hits, bins=_BINS):
-    """The expected calibration error: how far confidences are from the share of hits.
+    """Returns the expected calibration error: how far confidences are from the share of hits.
 
     Args:
         confidences: float array `[n]`, in [0, 1]. The probability of each prediction.
@@ -121,19 +115,16 @@ def calibration_error(confidences, hits, bins=_BINS):
     return float(np.abs(gaps).sum() / max(len(hits), 1))
 
 
-def _statistics(translator, rows, labels, beta, batch_size, progress=None):
+def _statistics(reader, pairs, beta, batch_size, progress=None):
     """Yields the index of each pair and the dict of `token_statistics` for its tokens alone."""
-    run = compiled(translator, "confidence", _token_statistics)
-    scale = np.array(beta, "float32")
-    batches = forced_batches(translator.model, rows, labels, batch_size, progress)
-    for batch, source_ids, target_ids, padded_labels in batches:
-        values = run(source_ids, target_ids, padded_labels, scale)
-        for row, i in enumerate(batch):
-            length = len(labels[i])
-            yield i, {n: v[row, :length] for n, v in zip(_STATISTICS, values, strict=True)}
+    arguments = (np.array(beta, "float32"),)
+    outputs = reader.run("confidence", _make_statistics, pairs, batch_size, progress, arguments)
+    for i, arrays in outputs:
+        length = len(pairs.labels[i])
+        yield i, {n: v[:length] for n, v in zip(_STATISTICS, arrays, strict=True)}
 
 
-def _token_statistics(model):
+def _make_statistics(model):
     def run(source_ids, target_ids, labels, beta):
         logits = model({"source_ids": source_ids, "target_ids": target_ids}, training=False)
         logits = ops.cast(logits, "float32")
@@ -141,13 +132,13 @@ def _token_statistics(model):
         logs = ops.log_softmax(logits * beta, axis=-1)
         probabilities = ops.exp(logs)
         index = ops.expand_dims(labels, -1)
-        chosen, own = (
+        chosen, label_logits = (
             ops.squeeze(ops.take_along_axis(each, index, axis=-1), -1) for each in (logs, logits)
         )
         means = ops.sum(probabilities * logits, axis=-1)
         variances = ops.sum(probabilities * ops.square(logits), axis=-1) - ops.square(means)
         hits = ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), labels)
         top = ops.max(probabilities, axis=-1)
-        return chosen, top, ops.cast(hits, "float32"), own - means, variances
+        return chosen, top, ops.cast(hits, "float32"), label_logits - means, variances
 
     return run

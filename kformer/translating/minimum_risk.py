@@ -14,25 +14,25 @@ from kformer_options.names import named
 
 _ORDERS = 6
 _BETA = 2
-# Samples that are drawn at once per sentence of the batch size: as many rows as a beam of 4 has.
+# Rows that are sampled at once for each sentence of the batch size, as with a beam of 4.
 _ROWS = 4
 
 
-def least_risk_translations(translator, texts, wanted, count, options, arguments):
-    """The samples of each text that are most like all of them.
+def least_risk_translations(search, texts, constraints, count, options, batching):
+    """Returns the samples of each text that are most like all of them.
 
     Args:
-        translator: `kformer.Translator`.
+        search: `TextSearch`.
         texts: list of str.
-        wanted: `TextConstraints`.
+        constraints: `TextConstraints`.
         count: int. The number of samples of each text.
         options: `SearchOptions` with `sampling`. Its `n_best` of the samples are returned.
-        arguments: the batch size in sentences and in tokens, the first index, and `progress`, as of
+        batching: the batch size in sentences and in tokens, the first index, and `progress`, as of
             `Translator.translate`.
 
     Returns:
-        List of `Translation`. No text occurs twice in its hypotheses while others are left; their
-        `rank` is the mean chrF against all samples, 0 to 100.
+        List of `Translation`. No text occurs twice in its hypotheses before all others have
+        occurred; their `rank` is the mean chrF against all samples, 0 to 100.
 
     Raises:
         ValueError: `count` is below 2 or below `n_best`.
@@ -44,27 +44,26 @@ def least_risk_translations(translator, texts, wanted, count, options, arguments
             f"{options.n_best}, or lower {named('n_best')}."
         )
     sampling = dataclasses.replace(options, n_best=count)
-    batch_size, batch_tokens, *others = arguments
+    batch_size, batch_tokens, first_index, progress = batching
     batch_size = max(1, _ROWS * batch_size // count)
     if batch_tokens is not None:
         batch_tokens = max(1, _ROWS * batch_tokens // count)
-    samples = translator._translations(texts, wanted, sampling, batch_size, batch_tokens, *others)
-    return [_best(result, options.n_best) for result in samples]
-
-
-def _best(result, n_best):
-    """The `n_best` samples of one text."""
-    utilities = expected_chrf([sample.text for sample in result.hypotheses])
-    ranked, seen = [], set()
-    for sample, utility in zip(result.hypotheses, utilities.tolist(), strict=True):
-        ranked.append((sample.text in seen, -utility, sample._replace(rank=utility)))
-        seen.add(sample.text)
-    ranked.sort(key=lambda each: each[:2])  # repetitions last
-    return result._replace(hypotheses=[sample for *_, sample in ranked[:n_best]])
+    batching = (batch_size, batch_tokens, first_index, progress)
+    results = []
+    for result in search(texts, constraints, sampling, *batching):
+        utilities = expected_chrf([sample.text for sample in result.hypotheses])
+        ranked, seen = [], set()
+        for sample, utility in zip(result.hypotheses, utilities.tolist(), strict=True):
+            ranked.append((sample.text in seen, -utility, sample._replace(rank=utility)))
+            seen.add(sample.text)
+        ranked.sort(key=lambda each: each[:2])  # Repetitions last.
+        best = [sample for *_, sample in ranked[: options.n_best]]
+        results.append(result._replace(hypotheses=best))
+    return results
 
 
 def expected_chrf(texts):
-    """The mean chrF of each text with each of the texts as its reference, itself included.
+    """Returns the mean chrF of each text with each text as its reference, itself included.
 
     Args:
         texts: list of str.
@@ -76,7 +75,14 @@ def expected_chrf(texts):
     texts = ["".join(text.split()) for text in texts]
     precisions, recalls, orders = (np.zeros((count, count)) for _ in range(3))
     for order in range(1, _ORDERS + 1):
-        counts = _ngram_counts(texts, order)
+        # How often each text has each n-gram of any of them, [texts, n-grams].
+        numbers, rows, columns = {}, [], []
+        for row, text in enumerate(texts):
+            for start in range(len(text) - order + 1):
+                rows.append(row)
+                columns.append(numbers.setdefault(text[start : start + order], len(numbers)))
+        counts = np.zeros((count, len(numbers)), "int32")
+        np.add.at(counts, (rows, columns), 1)
         totals = counts.sum(axis=1)
         matches = np.zeros((count, count))
         for times in range(1, int(counts.max(initial=0)) + 1):
@@ -94,16 +100,3 @@ def expected_chrf(texts):
         (1 + _BETA**2) * precisions * recalls, below, where=below > 0, out=np.zeros_like(below)
     )
     return 100 * scores.mean(axis=1)
-
-
-def _ngram_counts(texts, order):
-    """How often each text has each n-gram of any of them, `[len(texts), n-grams]`."""
-    numbers, rows, columns = {}, [], []
-    for row, text in enumerate(texts):
-        for start in range(len(text) - order + 1):
-            ngram = text[start : start + order]
-            rows.append(row)
-            columns.append(numbers.setdefault(ngram, len(numbers)))
-    counts = np.zeros((len(texts), len(numbers)), "int32")
-    np.add.at(counts, (rows, columns), 1)
-    return counts

@@ -1,33 +1,41 @@
 """`Translator`: texts in, translations out, on any backend."""
 
 import dataclasses
-import functools
 import pathlib
 from collections.abc import Sequence
+from typing import AnyStr
 
-from kformer.decoding import Searcher, SearchOptions
-from kformer.decoding.batching import batches_by_length
-from kformer.decoding.fast.decoder import ops_in
+from kformer.decoding import SearchOptions
 from kformer.decoding.options import read_options
-from kformer.documents.translating import DocumentMethods
 from kformer.models import Ensemble
 from kformer.saving import load_run, save_run
 from kformer.text import Tokenizer
 from kformer.text.frequent_tokens import frequent_tokens
-from kformer.text.source_rows import source_rows
-from kformer.text.text_bound import byte_bound
 from kformer.text.text_constraints import TextConstraints
-from kformer.text.word_pieces import word_joins
-from kformer.translating.alternatives import alternative_translations
-from kformer.translating.given import GivenTranslations, without_calibration
+from kformer.translating.alternatives import Alternatives
+from kformer.translating.confidence import CONFIDENCE, confidences, fit_temperature
 from kformer.translating.minimum_risk import least_risk_translations
-from kformer.translating.translation import Hypothesis, Translation, hypotheses_of, padded
+from kformer.translating.pairs import PairReader
+from kformer.translating.search import TextSearch
+from kformer.translating.translation import (
+    AnnotatedTranslation,
+    AttentionMap,
+    Confidence,
+    Score,
+    Translation,
+)
+from kformer.translating.word_alignment import (
+    ALIGNMENT,
+    WordPairs,
+    choose_source,
+    stored_source,
+    without_calibration,
+)
 from kformer.utils.checks import check_texts, check_whole
-from kformer.utils.recent import Recent
 from kformer.utils.types import Path, Progress, Texts
 
 
-class Translator(GivenTranslations, DocumentMethods):
+class Translator:
     """A model and its tokenizer.
 
     Args:
@@ -92,10 +100,9 @@ class Translator(GivenTranslations, DocumentMethods):
         self.options = options
         self.config = dict(config or {})
         self.dtype = dtype
-        self._fast_ops = ops_in(model, dtype)
-        self._searchers, self._compiled = Recent(), {}
-        # Compiled when they are first needed.
-        self._scorer = self._next = None
+        self._search = TextSearch(model, tokenizer, dtype)
+        self._alternatives = Alternatives(self._search)
+        self._reader = PairReader(model, tokenizer)
 
     def __call__(self, texts, **arguments):
         single = isinstance(texts, str | bytes)
@@ -105,18 +112,18 @@ class Translator(GivenTranslations, DocumentMethods):
                 name: [value] if name in rows and value is not None else value
                 for name, value in arguments.items()
             }
-        wanted = {name: arguments.pop(name, False) for name in ("alignment", "confidence")}
+        annotations = {name: arguments.pop(name, False) for name in ("alignment", "confidence")}
         texts = [texts] if single else check_texts(texts)
         results = self.translate(texts, **arguments)
         several = arguments.get("n_best", self.options.n_best) > 1
         several = several or arguments.get("alternatives") is not None
-        if any(wanted.values()):
+        if any(annotations.values()):
             if several:
                 raise ValueError(
                     "alignment and confidence are those of one translation: leave n_best and "
                     "alternatives out."
                 )
-            results = self.annotated(texts, results, **wanted)
+            results = self.annotated(texts, results, **annotations)
         elif several:
             results = [[hypothesis.text for hypothesis in result.hypotheses] for result in results]
         else:
@@ -174,50 +181,211 @@ class Translator(GivenTranslations, DocumentMethods):
             ValueError: terms, prefix, `max_length` and other options do not fit together.
         """
         if mbr is not None and alternatives is not None:
-            raise ValueError("mbr draws samples, alternatives are searched for: leave one out.")
+            raise ValueError("mbr samples, alternatives are searched for: leave one out.")
         options = self.search_options(options if mbr is None else {**options, "sampling": True})
         texts = check_texts(texts)
         first_index = check_whole("first_index", first_index, least=0)
-        wanted = TextConstraints(
+        constraints = TextConstraints(
             self.tokenizer, len(texts), terms, forbidden_terms, prefixes, first_index
         )
-        arguments = (batch_size, batch_tokens, first_index, progress)
+        batching = (batch_size, batch_tokens, first_index, progress)
         if mbr is not None:
-            return least_risk_translations(self, texts, wanted, mbr, options, arguments)
+            return least_risk_translations(self._search, texts, constraints, mbr, options, batching)
         if alternatives is not None:
-            return alternative_translations(self, texts, wanted, alternatives, options, arguments)
-        return self._translations(texts, wanted, options, *arguments)
+            return self._alternatives(texts, constraints, alternatives, options, batching)
+        return self._search(texts, constraints, options, *batching)
 
-    def _translations(
-        self, texts, wanted, options, batch_size, batch_tokens, first_index=0, progress=None
-    ):
-        """`translate` with checked arguments; `wanted` is a `TextConstraints`."""
-        searcher = self._searcher(options)
-        rows, truncated = self._source_rows(texts, options)
-        nothing = [Hypothesis("", 0.0, 0.0, []) for _ in range(options.n_best)]
-        results = [Translation(nothing, was_cut) for was_cut in truncated]
-        lengths = [len(row) for row in rows]
-        wanted.check_fit([i for i, row in enumerate(rows) if row], options)
-        done = lengths.count(0)
-        for batch in batches_by_length(lengths, batch_size, batch_tokens, self.model.max_length):
-            # The random numbers repeat after 2**31 texts: the searches count in int32.
-            numbers = [(first_index + i) % 2**31 for i in batch]
-            limits, asked = None, wanted.rows(batch)
-            if asked is not None:
-                limits = wanted.limits(batch, [lengths[i] for i in batch], options)
-                searcher.joins = self._joins
-            source_ids = padded([rows[i] for i in batch], self.model.pad_id)
-            found = searcher(source_ids, numbers, options, limits, asked)
-            for i, *hypotheses in zip(batch, found.ids, found.scores, found.ranks, strict=True):
-                best = hypotheses_of(self.tokenizer, self.model.pad_id, *hypotheses)
-                results[i] = Translation(best, truncated[i])
-            done += len(batch)
-            if progress is not None:
-                progress(done)
+    def document(
+        self,
+        text: AnyStr,
+        format: str = "text",
+        *,
+        glossary=None,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        **options,
+    ) -> AnyStr:
+        """Translates a document, sentence by sentence, and leaves all else as it is.
+
+        `kformer.documents.translate_document` returns a report, too.
+
+        Args:
+            text: str, or bytes as they stand in a file.
+            format: str, default `"text"`. `"text"`, `"html"`, `"markdown"`, `"srt"`, `"po"` or
+                `"lines"`.
+            glossary: `kformer.documents.Glossary`, default `None`. How terms are translated.
+            source_language: str, default `None`. The code of the document's language.
+            target_language: str, default `None`. The code that the document is marked with.
+            **options: those of `translate`, such as `beam_size`.
+
+        Returns:
+            str, or bytes for bytes.
+
+        Raises:
+            ValueError: the format is unknown, or the document is not valid in it.
+            ImportError: a package of the extra `documents` is not installed.
+
+        Example:
+        ```python
+        translator = kformer.Translator.load("runs/en-de")
+        translator.document("<p>A man rides a <b>horse</b>.</p>", format="html")
+        ```
+        """
+        from kformer.documents import translate_document
+
+        languages = {"source_language": source_language, "target_language": target_language}
+        return translate_document(
+            self, text, format, glossary=glossary, **languages, **options
+        ).text
+
+    def score(self, sources, targets, *, batch_size=32, progress=None) -> list[Score]:
+        """Returns the log-probability of given translations.
+
+        Args:
+            sources, targets: lists of str of one length.
+            batch_size: int, default 32. The pairs that are scored at once.
+            progress: function, default `None`. It is called after each batch with the number of
+                pairs done.
+
+        Returns:
+            List of `Score`, which are floats: the sum of the log-probabilities (natural logarithm)
+            of each target's tokens and its end token, given the source. The token of a target
+            language does not count. The sum equals the `score` of a search that found the same
+            tokens, unless the search changes probabilities: by `renormalize`, a shortlist, a
+            forced prefix, the `repetition_penalty` of a beam, or an end that is forced at no cost
+            (mode "huggingface"). The attribute `truncated` of a score is `True` where the source
+            was longer than the model's limit and was cut.
+
+        Raises:
+            ValueError: the sides differ in length, or a target is longer than the model's limit.
+        """
+        pairs = self._reader.tokenize(sources, targets, self.options)
+        return self._reader.score(pairs, batch_size, progress)
+
+    def align(self, sources, targets, *, batch_size=32, progress=None) -> list[list]:
+        """Returns which source word each word of given translations came from.
+
+        It reads the cross-attention that `calibrate` chose, or else the mean of the heads of the
+        last layer (of 4 layers and more, of the last but one). Words are what stands between
+        spaces, and each Chinese or Japanese character.
+
+        Args:
+            sources, targets: lists of str of one length.
+            batch_size: int, default 32. The pairs that are read at once.
+            progress: function, default `None`. It is called after each batch with the number of
+                pairs done.
+
+        Returns:
+            List with a list for each pair of texts: the pairs (source index, target index) of
+            words, counted from 0, sorted.
+
+        Raises:
+            ValueError: as `score`; or the translator has an ensemble.
+        """
+        self._check_single("asked for alignments")
+        words = WordPairs(self._reader, self._reader.tokenize(sources, targets, self.options))
+        return words.align(stored_source(self), batch_size, progress)
+
+    def confidence(self, sources, targets, *, batch_size=32, progress=None) -> list[Confidence]:
+        """Returns how sure the model is of given translations and of each of their words.
+
+        Log-probabilities are divided by the temperature that `calibrate` fitted.
+
+        Args:
+            sources, targets: lists of str of one length.
+            batch_size: int, default 32. The pairs that are read at once.
+            progress: function, default `None`. It is called after each batch with the number of
+                pairs done.
+
+        Returns:
+            List of `kformer.translating.translation.Confidence`.
+
+        Raises:
+            ValueError: as `score`.
+        """
+        pairs = self._reader.tokenize(sources, targets, self.options)
+        return confidences(self._reader, pairs, self.config, batch_size, progress)
+
+    def calibrate(self, sources, targets, *, alignments=None, batch_size=32) -> dict:
+        """Fits the temperature of `confidence`, and chooses the attention of `align`.
+
+        `save` keeps both; `kformer calibrate` writes them into a run.
+
+        Args:
+            sources, targets: lists of str, such as a validation set.
+            alignments: list with an alignment of words for each pair, default `None`; `None` for
+                those that a statistical aligner finds in these texts.
+            batch_size: int, default 32. The pairs that are read at once.
+
+        Returns:
+            Dict: `confidence`, with `temperature`, `error_before` and `error`, the expected
+            calibration errors without and with it, and `tokens`; and, except for an ensemble,
+            `alignment`, with `layer`, `head`, `after` and `error`, its alignment error rate.
+
+        Raises:
+            ValueError: as `score`; or there is no token, or not an alignment for each pair.
+        """
+        pairs = self._reader.tokenize(sources, targets, self.options)
+        results = {CONFIDENCE: fit_temperature(self._reader, pairs, batch_size)}
+        if not isinstance(self.model, Ensemble):
+            results[ALIGNMENT] = choose_source(self._reader, pairs, alignments, batch_size)
+        self.config.update(results)
         return results
 
+    def attention(self, source, target=None, **options) -> AttentionMap:
+        """Returns the cross-attention of every layer and head, from one forward pass.
+
+        Args:
+            source: str.
+            target: str, default `None`. Its translation; `None` for the one that the search finds.
+            **options: fields of `SearchOptions` for that search.
+
+        Returns:
+            `AttentionMap`.
+
+        Raises:
+            ValueError: the translator has an ensemble, which has no attention of its own.
+        """
+        self._check_single("looked into")
+        if target is None:
+            labels = self.translate([source], **options)[0].hypotheses[0].ids
+        else:
+            labels = self.tokenizer.tokenize(target, side="target", special_tokens=True)
+        return self._reader.attention(source, labels, self.options)
+
+    def annotated(self, texts, results, *, alignment=False, confidence=False, batch_size=32):
+        """Returns the best translations with their words.
+
+        Args:
+            texts: list of str, the sources.
+            results: list of `Translation` of these texts.
+            alignment: bool, default `False`. Whether to align the words.
+            confidence: bool, default `False`. Whether to compute the confidence.
+            batch_size: int, default 32. The pairs that are read at once.
+
+        Returns:
+            List of `kformer.translating.translation.AnnotatedTranslation`.
+
+        Raises:
+            ValueError: an ensemble has no alignments.
+        """
+        if alignment:
+            self._check_single("asked for alignments")
+        labels = [result.hypotheses[0].ids for result in results]
+        targets = [result.text for result in results]
+        pairs = self._reader.pairs(check_texts(texts), targets, labels, self.options)
+        words = WordPairs(self._reader, pairs)
+        alignments = word_confidences = [None] * len(targets)
+        if alignment:
+            alignments = words.align(stored_source(self), batch_size)
+        if confidence:
+            word_confidences = confidences(self._reader, pairs, self.config, batch_size)
+        rows = zip(targets, words.words, alignments, word_confidences, strict=True)
+        return [AnnotatedTranslation(text, *sides, *found) for text, sides, *found in rows]
+
     def shortlist(self, texts, size=None):
-        """The tokens that occur in texts, for the option `shortlist`: a search computes no others.
+        """Returns the tokens that occur in texts, for the option `shortlist`: a search computes no
+        others.
 
         It saves time where translations need only part of the vocabulary, such as those of one
         domain, or the tokens of the training data. The tokens of single bytes are always included:
@@ -354,7 +522,7 @@ class Translator(GivenTranslations, DocumentMethods):
             )
 
     def for_languages(self, source=None, target=None) -> "Translator":
-        """A translator for other languages of a multilingual model, which it shares.
+        """Returns a translator for other languages of a multilingual model, which both share.
 
         Args:
             source, target: str, default `None`. Codes among `tokenizer.languages`, such as
@@ -376,7 +544,7 @@ class Translator(GivenTranslations, DocumentMethods):
         return Translator(self.model, tokenizer, self.options, self.config, self.dtype)
 
     def search_options(self, changes):
-        """The translator's `SearchOptions` with some fields changed.
+        """Returns the translator's `SearchOptions` with some fields changed.
 
         Args:
             changes: dict of fields and their values.
@@ -395,17 +563,3 @@ class Translator(GivenTranslations, DocumentMethods):
                 "kformer.decoding.SearchOptions lists them."
             )
         return dataclasses.replace(self.options, **changes) if changes else self.options
-
-    def _searcher(self, options):
-        """The `Searcher` of some options, compiled once for all options of one `compiled_part`."""
-        part = options.compiled_part
-        return self._searchers.get_or_make(part, lambda: Searcher(self.model, part, self._fast_ops))
-
-    @functools.cached_property
-    def _joins(self):
-        size = self.model.target_vocabulary_size
-        return word_joins(self.tokenizer.vocabulary("target"), size)
-
-    def _source_rows(self, texts, options=None, keep_empty=False):
-        bound = byte_bound(self.model.max_length, (options or self.options).max_text_bytes)
-        return source_rows(self.tokenizer, texts, self.model.max_length, bound, keep_empty)

@@ -8,7 +8,7 @@ import pytest
 
 import kformer
 from kformer.saving.run_directory import read_config
-from kformer.translating.given import without_calibration
+from kformer.translating.word_alignment import without_calibration
 from kformer_cli.main import main
 
 pytestmark = pytest.mark.any_backend(quickest="torch")

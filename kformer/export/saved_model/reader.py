@@ -2,7 +2,6 @@
 
 from kformer.decoding.batching import batches_by_length
 from kformer.decoding.fast.ops_stored import has_int8_products
-from kformer.documents.translating import DocumentMethods
 from kformer.export.saved_model.folder import find_version, load_module, read_metadata
 from kformer.translating.translation import Hypothesis, Translation
 from kformer.utils.checks import check_texts, shown
@@ -43,7 +42,7 @@ def open_saved_model(folder):
     return load_module(folder, metadata), metadata
 
 
-class SavedModelTranslator(DocumentMethods):
+class SavedModelTranslator:
     """Translates with an exported SavedModel. TensorFlow computes, on every Keras backend.
 
     Args:
@@ -185,6 +184,12 @@ class SavedModelTranslator(DocumentMethods):
             if progress is not None:
                 progress(done)
         return results
+
+    def document(self, text, format="text", **options):
+        """Translates a document; arguments and returns are those of `Translator.document`."""
+        from kformer.documents import translate_document
+
+        return translate_document(self, text, format, **options).text
 
     def _rows(self, count, n_best, **rows):
         """The input of a signature that has one besides the texts, as a dict: a list for each text

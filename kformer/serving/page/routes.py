@@ -6,12 +6,12 @@ import time
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from kformer.plots.page.content import attention_entry, line_entry, model_entry
+from kformer.plots.page.document import POLICY, asset, asset_names
 from kformer.serving.ingress.bodies import as_text, parse_json, read_body, while_connected
 from kformer.serving.ingress.documents import Documents
 from kformer.serving.ingress.ingress import check_count
 from kformer.serving.interface import DEFAULT_SIGNATURE, InvalidRequest, ServingError
-from kformer.serving.page.content import attention_entry, line_entry, model_entry
-from kformer.serving.page.document import POLICY, asset, asset_names
 from kformer.serving.page.examples import example_for
 
 # What everybody may read, also where the server asks for keys: it says nothing of any model.

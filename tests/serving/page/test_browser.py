@@ -7,9 +7,9 @@ import threading
 import numpy as np
 import pytest
 
+from kformer.plots.page.document import standalone_page
 from kformer.serving import interface
 from kformer.serving.keys import ApiKeys
-from kformer.serving.page.document import standalone_page
 from tests.serving.page.conftest import MOST_BYTES, SENTENCE, why_no_browser
 
 pytestmark = [
@@ -359,7 +359,7 @@ def test_axe_finds_nothing(page, engine):
 
 
 def test_the_page_without_a_server(browser, tmp_path):
-    from kformer.serving.page import content
+    from kformer.plots.page import content
 
     source, target = ["\u2581a", "\u2581b", "</s>"], ["\u2581x", "</s>"]
     weights = np.array([[[[0.2, 0.6, 0.2], [0.2, 0.2, 0.6]]]], "float32")

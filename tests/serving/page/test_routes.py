@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from kformer.plots.page import content
 from kformer.serving import interface
 from kformer.serving.ingress.app import make_app
 from kformer.serving.ingress.ingress import Ingress
-from kformer.serving.page import content
 from kformer.serving.page.routes import OPEN_PATHS
 from kformer.serving.settings import ServerSettings
 from tests.serving.page.conftest import ANSWER, SENTENCE

@@ -9,7 +9,7 @@ import kformer
 from kformer.text.text_constraints import TextConstraints
 from kformer.text.word_pieces import is_word_character, word_joins
 
-FROZEN = pathlib.Path(__file__).parent / "frozen_run"
+FROZEN = pathlib.Path(__file__).resolve().parents[1] / "frozen_run"
 SOURCES = ["half past four", "noon", "", "seven o'clock", "a quarter to nine"]
 
 

@@ -4,8 +4,8 @@ import base64
 
 import numpy as np
 
-from kformer.serving.page.words import tree_of, words_of
-from kformer.serving.settings import languages_of_name
+from kformer.plots.page.words import tree_of, words_of
+from kformer_options.model_folders import languages_of_name
 
 # The numbers of one map of attention, above which heads are averaged, then left out: 2 MB.
 MOST_WEIGHTS = 2**20

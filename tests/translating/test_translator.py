@@ -11,8 +11,9 @@ import pytest
 
 import kformer
 from kformer.decoding import SearchOptions
+from kformer.text.text_bound import source_rows
 
-FROZEN = pathlib.Path(__file__).parent / "frozen_run"
+FROZEN = pathlib.Path(__file__).resolve().parents[1] / "frozen_run"
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +72,7 @@ def test_nothing_in_nothing_out(translator):
 def test_a_source_beyond_the_limit_is_truncated_and_marked(translator):
     found = translator.translate(["seven " * 100, "seven o'clock"])
     assert [result.truncated for result in found] == [True, False]
-    row = translator._source_rows(["seven " * 100])[0][0]
+    (row,), _ = source_rows(translator.tokenizer, ["seven " * 100], translator.model.max_length)
     assert len(row) == translator.model.max_length and row[-1] == translator.tokenizer.end_id
 
 
@@ -226,7 +227,7 @@ def test_only_the_searches_of_the_last_options_are_kept(translator):
     own = kformer.Translator(translator.model, translator.tokenizer)
     for way in range(10):
         own(["7:30 p.m."], beam_size=1, length_penalty=way / 10, max_length=2)
-    assert len(own._searchers) == 8
+    assert len(own._search.searchers) == 8
 
 
 def test_unknown_dtypes(translator):

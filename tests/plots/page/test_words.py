@@ -2,7 +2,7 @@
 
 import pytest
 
-from kformer.serving.page.words import tree_of, units_of, words_of
+from kformer.plots.page.words import tree_of, units_of, words_of
 
 pytestmark = pytest.mark.any_backend
 

@@ -11,7 +11,7 @@ from kformer.translating import streaming
 from kformer.translating.translation import Hypothesis, Translation
 from kformer_cli.main import main
 
-FROZEN = pathlib.Path(__file__).parent / "frozen_run"
+FROZEN = pathlib.Path(__file__).resolve().parents[1] / "frozen_run"
 
 
 @pytest.fixture

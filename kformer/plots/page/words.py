@@ -3,22 +3,14 @@
 import re
 import unicodedata
 
-# The mark with which SentencePiece begins a word.
-_SPACE = "\u2581"
+from kformer.text.normalization import SPACE_SIGN
+from kformer.text.scripts import CHINESE_JAPANESE, THAI_LAO_BURMESE_KHMER, is_of
+
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 # The end token, and the tags of languages of published models: </s>, >>deu<<, __de__, deu_Latn.
 _SPECIAL = re.compile(r"<[^<>]+>|>>.+<<|__\w+__|[a-z]{3}_[A-Z][a-z]{3}")
-# Scripts that put no spaces between words: Thai, Lao, Burmese, Khmer, Chinese and Japanese with
-# their punctuation and full-width forms.
-_WITHOUT_SPACES = (
-    (0x0E00, 0x0EFF),
-    (0x1000, 0x109F),
-    (0x1780, 0x17FF),
-    (0x3000, 0x9FFF),
-    (0xF900, 0xFAFF),
-    (0xFF00, 0xFFEF),
-    (0x20000, 0x3FFFF),
-)
+_FULL_WIDTH = ((0xFF00, 0xFFEF),)
+_WITHOUT_SPACES = THAI_LAO_BURMESE_KHMER + CHINESE_JAPANESE + _FULL_WIDTH
 _PUNCTUATION = ",.;:!?"
 
 
@@ -40,11 +32,13 @@ def words_of(tokens):
         if text is None:
             is_open = False
             continue
-        has_space = text.startswith(_SPACE)
-        text = text.replace(_SPACE, " ").strip()
+        has_space = text.startswith(SPACE_SIGN)
+        text = text.replace(SPACE_SIGN, " ").strip()
         joins = is_open and not has_space
         if joins and words[-1]["text"] and text:
-            joins = not (_stands_alone(words[-1]["text"][-1]) or _stands_alone(text[0]))
+            joins = not (
+                is_of(words[-1]["text"][-1], _WITHOUT_SPACES) or is_of(text[0], _WITHOUT_SPACES)
+            )
         if joins:
             words[-1]["text"] += text
             words[-1]["tokens"] += indices
@@ -79,11 +73,6 @@ def _characters_of(tokens):
         yield pending.decode("utf-8", "replace"), indices
 
 
-def _stands_alone(character):
-    code = ord(character)
-    return any(first <= code <= last for first, last in _WITHOUT_SPACES)
-
-
 def units_of(text):
     """Cuts a text into words, or into characters where its script has no spaces.
 
@@ -100,8 +89,8 @@ def units_of(text):
         begins = (
             not previous
             or (character.isspace() and not previous.isspace())
-            or (not is_mark and _stands_alone(character) and not previous.isspace())
-            or (not is_mark and not character.isspace() and _stands_alone(previous))
+            or (not is_mark and is_of(character, _WITHOUT_SPACES) and not previous.isspace())
+            or (not is_mark and not character.isspace() and is_of(previous, _WITHOUT_SPACES))
             or (character in _PUNCTUATION and previous not in _PUNCTUATION)
         )
         if begins:

@@ -11,7 +11,7 @@ from keras import ops
 import kformer
 from kformer.data import alignment_error_rate
 from kformer.translating.confidence import calibration_error
-from kformer.translating.forced import counted_part
+from kformer.translating.pairs import counted_labels
 from kformer.translating.word_alignment import AlignmentSource, default_source
 
 # Each function is compiled for each shape on JAX, so one test is enough there.
@@ -191,6 +191,5 @@ def test_an_ensemble_has_confidence_but_no_alignment(texts):
 def test_the_end_token_counts_and_what_a_model_writes_behind_it_does_not():
     """A target of mBART ends with the end token and its language."""
     tokenizer = SimpleNamespace(target_prefix=(9,), end_id=3)
-    translator = SimpleNamespace(tokenizer=tokenizer, options=SimpleNamespace(prefix_ids=(9,)))
     for labels, end in (([9, 5, 6, 3], 4), ([9, 5, 6, 3, 9], 4), ([9, 5], 2)):
-        assert counted_part(translator, labels) == slice(1, end)
+        assert counted_labels(tokenizer, (9,), labels) == slice(1, end)
