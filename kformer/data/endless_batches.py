@@ -27,31 +27,36 @@ class OneReader(keras.utils.PyDataset):
 class EndlessBatches(OneReader):
     """The batches `ParallelDataset.batch_at(step)`, `batch_at(step + 1)`, ... without end.
 
-    TensorFlow's `fit` reads items 0 and 1 before it starts, to find out which dimensions vary, and
-    refuses any later batch that varies in another dimension. In mid-epoch the next two batches may
-    have the same shape. So between the building of Keras's adapter (which reads `workers`) and the
-    first `on_epoch_begin`, items 0 and 1 are padding in the smallest and the largest shape, which
-    differ in every dimension. No training step uses them. Packed batches have only one shape.
+    TensorFlow's `fit` reads items 0 and 1 before its first epoch, to find out which dimensions
+    vary, and refuses any later batch that varies in another dimension. In mid-epoch the next two
+    batches may have the same shape. So until `on_epoch_begin` items 0 and 1 of a view for `fit` are
+    padding in the smallest and the largest shape, which differ in every dimension. No training step
+    uses them. Packed batches have only one shape.
 
     Args:
         dataset: `ParallelDataset`.
         step: int of at least 0. The global step of item 0.
+        is_for_fit: bool, default False. Whether one call of `fit` reads this view, from its begin.
     """
 
-    def __init__(self, dataset, step):
+    def __init__(self, dataset, step, is_for_fit=False):
         super().__init__()
         self.dataset = dataset
         self.step = operator.index(step)
         if self.step < 0:
             raise ValueError(f"The step must not be negative, but it is {self.step}.")
-        self._fit_starts = False
+        self._shows_shapes = is_for_fit and not dataset.packed
+
+    def for_fit(self):
+        """Returns the same batches for one call of `fit`."""
+        return EndlessBatches(self.dataset, self.step, is_for_fit=True)
 
     @property
     def num_batches(self):
         return None
 
     def __getitem__(self, index):
-        if self._fit_starts and index in (0, 1) and not self.dataset.packed:
+        if self._shows_shapes and index in (0, 1):
             rows, source_length, target_length = self.dataset.shapes[-index]
             source_ids = np.full((rows, source_length), self.dataset.pad_id, np.int32)
             labels = np.full((rows, target_length), self.dataset.pad_id, np.int32)
@@ -59,16 +64,8 @@ class EndlessBatches(OneReader):
             return self.dataset.completed(inputs, labels, np.zeros(0, np.int64))
         return self.dataset.batch_at(self.step + index)
 
-    @OneReader.workers.getter
-    def workers(self):
-        self._fit_starts = True
-        return 1
-
     def on_epoch_begin(self):
-        self._fit_starts = False
-
-    def on_epoch_end(self):
-        self._fit_starts = False
+        self._shows_shapes = False
 
 
 class FirstEpoch(keras.utils.PyDataset):
@@ -87,20 +84,3 @@ class FirstEpoch(keras.utils.PyDataset):
 
     def __getitem__(self, index):
         return self.dataset.batch_at(index)
-
-
-def is_evaluation(frame):
-    """Whether Keras (3.15) evaluates or predicts where it calls a dataset.
-
-    A dataset does not know what its batches are for, so the calling functions are read. In `fit`,
-    `epoch_iterator` reads the training data, and what is read after it was made is for validation.
-
-    Args:
-        frame: frame of the call.
-    """
-    while frame is not None:
-        name = frame.f_code.co_name
-        if name in ("evaluate", "predict", "fit") and "epoch_iterator" in frame.f_code.co_varnames:
-            return name != "fit" or "epoch_iterator" in frame.f_locals
-        frame = frame.f_back
-    return False

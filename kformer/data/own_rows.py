@@ -2,7 +2,7 @@
 
 import keras
 
-from kformer.data.endless_batches import FirstEpoch, OneReader
+from kformer.data.endless_batches import OneReader
 
 
 class OwnRows(OneReader):
@@ -27,9 +27,9 @@ class OwnRows(OneReader):
     def num_batches(self):
         return self._batches.num_batches
 
-    @OneReader.workers.getter
-    def workers(self):
-        return self._batches.workers
+    def for_fit(self):
+        """Returns the same rows for one call of `fit`."""
+        return OwnRows(self._batches.for_fit(), self._host, self._num_hosts)
 
     def __getitem__(self, index):
         def own(array):
@@ -40,9 +40,6 @@ class OwnRows(OneReader):
 
     def on_epoch_begin(self):
         self._batches.on_epoch_begin()
-
-    def on_epoch_end(self):
-        self._batches.on_epoch_end()
 
 
 class RowsOfHost:
@@ -64,5 +61,5 @@ class RowsOfHost:
         return OwnRows(self._dataset.from_step(step), *self._place)
 
     def first_epoch(self):
-        """The batches of epoch 0, for an evaluation."""
-        return OwnRows(FirstEpoch(self._dataset), *self._place)
+        """Returns this host's rows of the batches of epoch 0, for an evaluation."""
+        return OwnRows(self._dataset.first_epoch(), *self._place)

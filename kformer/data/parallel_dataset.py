@@ -3,7 +3,6 @@
 import operator
 import pathlib
 import shutil
-import sys
 import tempfile
 import weakref
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from kformer.data.batching import fill_rows, multiple_of
 from kformer.data.corpus import PreparedCorpus, check_fits
-from kformer.data.endless_batches import EndlessBatches, FirstEpoch, OneReader, is_evaluation
+from kformer.data.endless_batches import EndlessBatches, FirstEpoch, OneReader
 from kformer.data.noise import Noise, NoisyReader
 from kformer.data.order import BatchOrder
 from kformer.data.packing import segment_numbers
@@ -37,8 +36,11 @@ class ParallelDataset(OneReader):
     The right shift of teacher forcing happens here only: for the target tokens `a b </s>`,
     `target_ids` is `<s> a b` and the labels are `a b </s>`.
 
-    Pass `shuffle=False` to the `fit` of a model of your own. Otherwise Keras shuffles the order of
-    the batches again, outside of the seed. (`kformer.Transformer.fit` does this for you.)
+    `fit` of kformer's models reads the epochs in this order, and `evaluate`, `predict` and
+    `validation_data` always read epoch 0. They do so through views, `for_fit()` and
+    `first_epoch()`. `kformer.training.fit_from` does the same with any Keras model. Keras's own
+    `fit`, given the dataset itself, reads whole epochs, but shuffles their batches (unless
+    `shuffle=False`) and skips numbers of epochs.
 
     Args:
         source: path of a UTF-8 text file with one sentence per line, or list of str.
@@ -95,8 +97,7 @@ class ParallelDataset(OneReader):
         num_tokens: int. The real target tokens of an epoch over all hosts, end tokens included.
         longest: int. The tokens of the longest side of a pair.
         fill, source_fill: float. Real tokens over all positions, on the target and the source side.
-        epoch: int. The epoch that `dataset[i]` reads. `fit` advances it at the end of each epoch;
-            `evaluate`, `predict` and `validation_data` do not, and always read epoch 0.
+        epoch: int. The epoch that `dataset[i]` reads. `fit` advances it at the end of each epoch.
 
     Example:
     ```python
@@ -112,8 +113,6 @@ class ParallelDataset(OneReader):
         equal length, by number of tokens.
     """
 
-    # `Transformer.fit` reads this and tells Keras not to shuffle the batches again.
-    is_ordered = True
     _soft_targets = _alignments = None
 
     def __init__(
@@ -241,13 +240,7 @@ class ParallelDataset(OneReader):
         positions = sum(n * b * s for n, (b, s, _) in zip(batches, self.shapes, strict=True))
         self.source_fill = reader.growth("source") * corpus.num_source_tokens / positions
         self._counts = {}
-        self._epoch = 0
-        self._fit_starts = False
-        self._items_read = None
-
-    @property
-    def epoch(self):
-        return self._epoch
+        self.epoch = 0
 
     def set_epoch(self, epoch):
         """Makes `dataset[i]` read another epoch, to continue a training at the start of an epoch.
@@ -261,8 +254,7 @@ class ParallelDataset(OneReader):
         epoch = operator.index(epoch)
         if epoch < 0:
             raise ValueError(f"The epoch must not be negative, but it is {epoch}.")
-        self._epoch = epoch
-        self._items_read = None
+        self.epoch = epoch
 
     def batch_at(self, step):
         """The batch of a global step on this host.
@@ -356,9 +348,10 @@ class ParallelDataset(OneReader):
         return inputs, labels
 
     def from_step(self, step):
-        """An endless dataset whose item i is `batch_at(step + i)`, to continue at any step.
+        """Returns an endless dataset whose item i is `batch_at(step + i)`, to continue at any step.
 
-        Pass `steps_per_epoch` to `fit`. Keras does not shuffle endless datasets.
+        Pass `steps_per_epoch` to `fit`. Keras does not shuffle endless datasets. The `fit` of a
+        model that is not kformer's needs `from_step(step).for_fit()`, a new one for each call.
 
         Args:
             step: int of at least 0. The global step.
@@ -367,6 +360,14 @@ class ParallelDataset(OneReader):
             ValueError: the step is negative.
         """
         return EndlessBatches(self, step)
+
+    def for_fit(self):
+        """Returns the endless dataset of the batches from `epoch` on, for one call of `fit`."""
+        return self.from_step(self.epoch * self.steps_per_epoch).for_fit()
+
+    def first_epoch(self):
+        """Returns the dataset of the batches of epoch 0, for an evaluation."""
+        return FirstEpoch(self)
 
     def summary(self):
         """One line about the pairs, batches, shapes and tokens, and how full the batches are."""
@@ -395,34 +396,8 @@ class ParallelDataset(OneReader):
             raise IndexError(
                 f"Item {index} is not in an epoch of {counted(self.steps_per_epoch, 'step')}."
             )
-        if self._items_read is not None:
-            self._items_read += 1
-        return self.batch_at(self._epoch * self.steps_per_epoch + index)
-
-    # Keras (3.15) calls `on_epoch_end` once before the first epoch of every `fit` and `evaluate`,
-    # possibly after a trial `on_epoch_begin`. It also calls it in mid-epoch if `steps_per_epoch` is
-    # below the dataset's. To count these calls would skip epochs and cut them short. Therefore:
-    # building Keras's adapter reads `workers`, so the next end of an epoch belongs to the trial;
-    # and an epoch ends when all of its items have been read. An adapter that evaluates gets a view
-    # of its own, so that its calls do not count as epochs of the training.
-
-    @OneReader.workers.getter
-    def workers(self):
-        adapter = sys._getframe(1).f_locals.get("self")
-        if hasattr(adapter, "py_dataset") and is_evaluation(sys._getframe(1)):
-            adapter.py_dataset = FirstEpoch(self)
-            return 1
-        self._fit_starts = True
-        self._items_read = None
-        return 1
-
-    def on_epoch_begin(self):
-        if not self._fit_starts and self._items_read is None:
-            self._items_read = 0
+        return self.batch_at(self.epoch * self.steps_per_epoch + index)
 
     def on_epoch_end(self):
-        if self._fit_starts:
-            self._fit_starts = False
-        elif self._items_read is None or self._items_read >= self.steps_per_epoch:
-            self._epoch += 1
-            self._items_read = None
+        # Keras (3.15) calls it also before the first epoch of every `fit` and `evaluate`.
+        self.epoch += 1

@@ -1,8 +1,11 @@
-"""The base class of this package's models: one precision for a model and its layers."""
+"""The base class of this package's models: one precision, and datasets read in their own order."""
 
+import inspect
 import warnings
 
 import keras
+
+from kformer.utils.dataset_views import evaluated, trained_on
 
 
 class BaseModel(keras.Model):
@@ -16,6 +19,34 @@ class BaseModel(keras.Model):
     def policy_name(self):
         """Str: the name of the model's dtype policy."""
         return self.dtype_policy.name
+
+    def fit(self, x=None, *args, **kwargs):
+        """Trains the model, as `keras.Model.fit` does.
+
+        A `kformer.data.ParallelDataset` is read in its own order, from its `epoch` on, which
+        advances at the end of each epoch. As `validation_data` it is read in the order of epoch 0.
+
+        Args:
+            x: `kformer.data.ParallelDataset`, or data as for `keras.Model.fit`, default `None`.
+            *args, **kwargs: further arguments of `keras.Model.fit`.
+
+        Returns:
+            `keras.callbacks.History`.
+
+        Raises:
+            ValueError: `keras.callbacks.SwapEMAWeights` comes with a callback of kformer that
+                validates the moving average of the weights.
+        """
+        fit = super().fit
+        return fit(**trained_on(inspect.signature(fit).bind(x, *args, **kwargs).arguments))
+
+    def evaluate(self, x=None, *args, **kwargs):
+        """Evaluates the model, as `keras.Model.evaluate` does; a `ParallelDataset` in epoch 0."""
+        return super().evaluate(evaluated(x), *args, **kwargs)
+
+    def predict(self, x, *args, **kwargs):
+        """Predicts outputs, as `keras.Model.predict` does; a `ParallelDataset`'s in epoch 0."""
+        return super().predict(evaluated(x), *args, **kwargs)
 
     def get_compile_config(self):
         """Returns the arguments of `compile` for saving.

@@ -268,8 +268,6 @@ class DualEncoder(BaseModel):
                 "A DualEncoder embeds each row as one text, but packed=True puts several pairs "
                 "into a row: make the data with packed=False."
             )
-        if getattr(x, "is_ordered", False):
-            kwargs["shuffle"] = False
         return super().fit(x, *args, **kwargs)
 
     def get_config(self):

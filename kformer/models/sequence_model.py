@@ -146,8 +146,6 @@ class SequenceModel(ProjectingModel):
                 "class_weight is for one label a row, and this model has one for each token: give "
                 "weights of tokens by sample_weight."
             )
-        if getattr(x, "is_ordered", False):
-            kwargs["shuffle"] = False
         data = getattr(x, "dataset", x)
         is_packed = getattr(data, "packed", False)
         if is_packed:

@@ -2,11 +2,11 @@
 than its weights justify. They are checked before Keras reads the file.
 """
 
-import contextlib
+import concurrent.futures
 import io
 import json
 import math
-import threading
+import random
 import zipfile
 
 import h5py
@@ -19,29 +19,22 @@ MOST_MEMBERS = 10_000
 _SPARE_NUMBERS = 1 << 24
 # Numbers in the variables of a metric: a matrix of classes, a list of thresholds.
 _MOST_METRIC_NUMBERS = 1 << 22
-# A whole number up to this one is not a size that would matter.
-_SMALL = 1 << 20
-# The options of kformer's and of Keras's layers that are sizes of weights.
-_SIZES = {
-    *("hidden_dim", "intermediate_dim", "num_heads", "head_dim", "num_key_value_heads"),
-    *("decoder_intermediate_dim", "decoder_num_heads"),
-    *("vocabulary_size", "target_vocabulary_size", "num_outputs", "relative_buckets"),
-    *("num_layers", "num_encoder_layers", "num_decoder_layers", "num_features", "num_targets"),
-    *("units", "filters", "input_dim", "output_dim", "key_dim", "value_dim", "global_tokens"),
-}
+# The options that are numbers of layers, and so of Python objects, whatever their sizes.
+_NUMBERS_OF_LAYERS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
 
 
 def check_archive(path):
-    """Checks that a `.keras` file unpacks to about its own size, and has weights for its model.
+    """Checks that a `.keras` file unpacks to about its own size, and what its metrics ask for.
 
     Args:
         path: `pathlib.Path` of the file.
 
     Returns:
-        How many numbers its weights have, int.
+        `(config, sizes)`: the configuration of its model, a dict, and how many numbers each of its
+        weights has, a list of int.
 
     Raises:
-        ValueError: it unpacks to more, or its configuration asks for more than the file has.
+        ValueError: it unpacks to more, or a metric would take too much memory.
         zipfile.BadZipFile, OSError: it is not an archive.
     """
     size = path.stat().st_size
@@ -61,57 +54,55 @@ def check_archive(path):
                     "needs: it is not loaded."
                 )
         config = _read_config(archive, path) if "config.json" in names else {}
-        numbers = sum(
-            _stored_numbers(archive, names[name], path) for name in names if name.endswith(".h5")
-        )
-    for part in _parts([config.pop("compile_config", None)]):
+        sizes = [
+            size
+            for name in names
+            if name.endswith(".h5")
+            for size in _stored_sizes(archive, names[name], path)
+        ]
+    for part in _objects([config.pop("compile_config", None)]):
         _check_metric(part, path)
-    needed = max(_least_numbers(part) for part in _parts(config))
-    if needed > numbers:
-        raise ValueError(
-            f"{path} has {numbers:,} numbers in its weights, but its configuration asks for at "
-            f"least {needed:,}: it is not loaded."
-        )
-    return numbers
+    return config, sizes
 
 
-_making = threading.RLock()
+def check_weights(config, sizes, path):
+    """Checks that a model has about as many weights as its file.
 
-
-@contextlib.contextmanager
-def no_more_weights_than(numbers, path):
-    """A context in which layers that this thread makes have about as many weights as a file has.
-
-    The weights of a layer of Keras's own, or of a user, are known when it makes them, and not from
-    its configuration. One model is loaded at a time.
+    The model is built once without memory for its weights, to add up their sizes.
 
     Args:
-        numbers: int, as `check_archive` returns it.
+        config, sizes: as `check_archive` returns them.
         path: path of the file, for the message.
 
     Raises:
-        ValueError: by the layer that would make more.
+        ValueError: it has more, or cannot be built.
     """
-    thread, made = threading.get_ident(), 0
+    for part in _objects([config]):
+        values = [value for name, value in part.items() if name in _NUMBERS_OF_LAYERS]
+        layers = max((value for value in values if type(value) is int), default=0)
+        if layers > len(sizes):
+            raise ValueError(
+                f"{path} has {len(sizes):,} weights, but its configuration asks for at least "
+                f"{layers:,} layers: it is not loaded."
+            )
+    # Keras keeps the variables without memory in a list of the thread, which ends with this one.
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        needed = thread.submit(_numbers_of_model, config).result()
+    if needed > 2 * sum(sizes) + _SPARE_NUMBERS:
+        raise ValueError(
+            f"{path} has {sum(sizes):,} numbers in its weights, but its layers ask for "
+            f"{needed:,}: it is not loaded."
+        )
 
-    def counted(layer, shape=None, *arguments, **options):
-        nonlocal made
-        if threading.get_ident() == thread:
-            made += math.prod(() if shape is None else tuple(shape))
-            if made > 2 * numbers + _SPARE_NUMBERS:
-                raise ValueError(
-                    f"{path} has {numbers:,} numbers in its weights, but its layers ask for at "
-                    f"least {made:,}: it is not loaded."
-                )
-        return add_weight(layer, shape, *arguments, **options)
 
-    with _making:
-        add_weight = keras.layers.Layer.add_weight
-        keras.layers.Layer.add_weight = counted
-        try:
-            yield
-        finally:
-            keras.layers.Layer.add_weight = add_weight
+def _numbers_of_model(config):
+    state = random.getstate()  # A layer without a seed chooses one.
+    try:
+        with keras.StatelessScope(initialize_variables=False):
+            model = keras.saving.deserialize_keras_object(config, safe_mode=True)
+            return sum(math.prod(variable.shape) for variable in model.variables)
+    finally:
+        random.setstate(state)
 
 
 def _check_metric(config, path):
@@ -134,8 +125,8 @@ def _read_config(archive, path):
     return config
 
 
-def _stored_numbers(archive, member, path):
-    """How many numbers the datasets of an HDF5 file have."""
+def _stored_sizes(archive, member, path):
+    """Returns how many numbers each dataset of an HDF5 file has."""
     sizes = []
 
     def visit(name, item):
@@ -164,11 +155,11 @@ def _stored_numbers(archive, member, path):
             f"{path} has weights that claim more bytes than the {member.file_size:,} of the file: "
             "it is not loaded."
         )
-    return sum(count for count, _ in sizes)
+    return [count for count, _ in sizes]
 
 
-def _parts(value):
-    """A JSON value, and all objects within it."""
+def _objects(value):
+    """Yields the JSON objects within a JSON value, itself included."""
     waiting = [value]
     while waiting:
         value = waiting.pop()
@@ -176,32 +167,3 @@ def _parts(value):
             yield value
         children = value.values() if isinstance(value, dict) else value
         waiting += [child for child in children if isinstance(child, dict | list)]
-
-
-def _least_numbers(config):
-    """The fewest numbers in the weights of a layer or model with this configuration.
-
-    It is exact enough for kformer's models; of others only a single huge size is seen.
-    """
-
-    def size(name):
-        value = config.get(name)
-        return value if type(value) is int and value > 0 else 0
-
-    sizes = (
-        part
-        for name, value in config.items()
-        if name in _SIZES or name.endswith("_shape")
-        for part in (value if isinstance(value, list) else [value])
-    )
-    huge = max((part for part in sizes if type(part) is int and part > _SMALL), default=0)
-    hidden = size("hidden_dim")
-    attention = size("num_heads") * size("head_dim") or hidden
-    layers = size("num_encoder_layers") or size("num_layers")
-    tables = size("vocabulary_size") + size("num_outputs")
-    if config.get("position_encoding") == "learned":
-        tables += size("max_length")
-    if config.get("share_embeddings") is False:
-        tables += size("target_vocabulary_size")
-    products = 2 * attention + 2 * size("intermediate_dim")
-    return max(huge, hidden * (tables + layers * products + size("num_decoder_layers")))

@@ -11,7 +11,7 @@ import zipfile
 
 import keras
 
-from kformer.saving.limits import check_archive, no_more_weights_than
+from kformer.saving.limits import check_archive, check_weights
 from kformer.utils.backend import on_this_host
 from kformer.utils.files import replacing
 from kformer_options.names import command_line_names
@@ -95,18 +95,15 @@ def load_model(path, *, compiled):
         ValueError: the file is damaged, needs code that is not imported, or needs unsafe loading.
     """
     path = pathlib.Path(path)
-    numbers = 0
+    config, sizes = {}, []
     with contextlib.suppress(*_ZIP_ERRORS):  # `zip_fault` describes them.
-        numbers = check_archive(path)
+        config, sizes = check_archive(path)
     fault = zip_fault(path)
     if fault:
         raise ValueError(f"{path} is damaged: {fault}.")
     try:
-        with (
-            warnings.catch_warnings(),
-            command_line_names(False),
-            no_more_weights_than(numbers, path),
-        ):
+        with warnings.catch_warnings(), command_line_names(False):
+            check_weights(config, sizes, path)
             # Keras only warns when it skips the optimizer's state, and the training would differ.
             warnings.filterwarnings("error", message="Skipping variable loading")
             return keras.saving.load_model(path, compile=compiled, safe_mode=True)

@@ -1,7 +1,6 @@
 """Averages of weights: the optimizer's moving average, and the mean of several checkpoints."""
 
 import contextlib
-import sys
 import warnings
 
 import keras
@@ -50,17 +49,8 @@ def swap_average(model):
 class AveragedValidation(keras.callbacks.Callback):
     """Base class of callbacks with which `fit` validates the moving average of the weights."""
 
+    swaps_average = True  # `fit` refuses `keras.callbacks.SwapEMAWeights` beside it.
     _shows_average = False
-
-    def set_model(self, model):
-        super().set_model(model)
-        # Keras tells a callback of no other; but its list of callbacks is who calls.
-        beside = getattr(sys._getframe(1).f_locals.get("self"), "callbacks", ())
-        if any(isinstance(callback, keras.callbacks.SwapEMAWeights) for callback in beside):
-            raise ValueError(
-                f"{type(self).__name__} swaps the weights and their moving average by itself, and "
-                "SwapEMAWeights would swap them back: leave out SwapEMAWeights."
-            )
 
     def on_train_begin(self, logs=None):
         self._hide_average()  # Where an exception ended a validation.

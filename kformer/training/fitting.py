@@ -7,6 +7,7 @@ import keras
 from kformer.models.frozen import changing_weights
 from kformer.saving.checkpoints import TrainingState
 from kformer.training.callbacks.step_counter import StepCounter
+from kformer.utils.dataset_views import trained_on
 from kformer_options.wording import counted
 
 
@@ -29,7 +30,7 @@ def fit_from(
     callbacks that compare epochs (`EarlyStopping`), start again with each call.
 
     Args:
-        model: a compiled model, as `load_checkpoint` returns it.
+        model: a compiled Keras model, as `load_checkpoint` returns it.
         dataset: data whose batch is a function of the step, such as `kformer.data.ParallelDataset`:
             `dataset.from_step(n)` returns the endless `PyDataset` of the batches after the n-th,
             and `len(dataset)` is the number of batches in an epoch.
@@ -95,14 +96,16 @@ def fit_from(
             )
     for number, (first_epoch, end_epoch, length) in enumerate(calls):
         keeper = _TrainedWeights(is_needed=number + 1 < len(calls))
-        result = model.fit(
-            dataset.from_step(state.step if number == 0 else first_epoch * steps_per_epoch),
-            initial_epoch=first_epoch,
-            epochs=end_epoch,
-            steps_per_epoch=length,
-            callbacks=[*(callbacks or []), keeper],
-            **{"shuffle": False, **fit_arguments},
-        )
+        start = state.step if number == 0 else first_epoch * steps_per_epoch
+        options = {
+            "x": dataset.from_step(start),
+            "initial_epoch": first_epoch,
+            "epochs": end_epoch,
+            "steps_per_epoch": length,
+            "callbacks": [*(callbacks or []), keeper],
+            "shuffle": False,
+        }
+        result = model.fit(**trained_on({**options, **fit_arguments}))
         for name, values in result.history.items():
             history.setdefault(name, []).extend(values)
         if model.stop_training:

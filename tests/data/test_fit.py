@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 from kformer.data import ParallelDataset
+from kformer.models.base_model import BaseModel
+from kformer.saving import TrainingState
+from kformer.training import fit_from
 
 
 @keras.saving.register_keras_serializable(package="kformer_tests")
@@ -40,13 +43,13 @@ def checksum(batch):
     return float(np.mod(labels * (positions + 1), 9973).sum())
 
 
-def toy_model():
+def toy_model(kind=BaseModel):
     source = keras.Input([None], dtype="int32", name="source_ids")
     target = keras.Input([None], dtype="int32", name="target_ids")
     embed = keras.layers.Embedding(2048, 2)
     context = keras.layers.GlobalAveragePooling1D(keepdims=True)(embed(source))
     outputs = keras.layers.Dense(1)(keras.layers.Add()([embed(target), context]))
-    model = keras.Model({"source_ids": source, "target_ids": target}, outputs)
+    model = kind({"source_ids": source, "target_ids": target}, outputs)
     model.compile(
         "sgd", loss=lambda labels, outputs: keras.ops.mean(outputs**2), metrics=[LastBatch()]
     )
@@ -69,7 +72,7 @@ class TestRecorder(Recorder):
 
 def train(model, dataset, **options):
     recorder = Recorder()
-    model.fit(dataset, callbacks=[recorder], shuffle=False, verbose=0, **options)
+    model.fit(dataset, callbacks=[recorder], verbose=0, **options)
     return recorder.steps
 
 
@@ -122,7 +125,7 @@ def test_stopping_early_starts_the_epoch_again(dataset):
             self.model.stop_training = batch == 2
 
     model = toy_model()
-    model.fit(dataset, callbacks=[Stop()], shuffle=False, verbose=0)
+    model.fit(dataset, callbacks=[Stop()], verbose=0)
     assert dataset.epoch == 0
     assert train(model, dataset, epochs=1) == expected(dataset, range(len(dataset)))
 
@@ -158,6 +161,16 @@ def test_fit_goes_on_at_any_step_whatever_shapes_come_next(toy):
         == uninterrupted[start : start + size // 2 * 2]
     )
     assert train(model, view, epochs=1, steps_per_epoch=size) == uninterrupted[start : start + size]
+    foreign, recorder = toy_model(keras.Model), Recorder()
+    fit_from(
+        foreign,
+        view.dataset,
+        TrainingState(start, 0, start),
+        epochs=2,
+        callbacks=[recorder],
+        verbose=0,
+    )
+    assert recorder.steps == uninterrupted[start : 2 * size]
     assert all(np.array_equal(view[i][1], dataset.batch_at(start + i)[1]) for i in range(3))
 
 
@@ -184,9 +197,9 @@ def test_compilations_are_as_few_as_the_shapes(dataset):
 
     model = toy_model()
     model.compile("sgd", loss=loss, jit_compile=keras.backend.backend() == "jax")
-    model.fit(dataset, epochs=1, shuffle=False, verbose=0)
+    model.fit(dataset, epochs=1, verbose=0)
     first = len(traces)
-    model.fit(dataset, epochs=3, shuffle=False, verbose=0)
+    model.fit(dataset, epochs=3, verbose=0)
     assert (
         0 < first <= 2 * len(dataset.shapes)
     )  # the loss is traced once more while Keras builds the model
@@ -216,7 +229,7 @@ def test_evaluating_the_training_data_does_not_change_its_order(dataset):
     model.evaluate(dataset, verbose=0)
     training = Recorder()
     callbacks = [training, EvaluatesWithin(dataset)]
-    model.fit(dataset, epochs=2, callbacks=callbacks, shuffle=False, verbose=0)
+    model.fit(dataset, epochs=2, callbacks=callbacks, verbose=0)
     assert training.steps == expected(dataset, range(2 * size, 4 * size))
     dataset.set_epoch(0)
     cut = {"epochs": 3, "steps_per_epoch": 2, "validation_data": dataset}
@@ -225,3 +238,15 @@ def test_evaluating_the_training_data_does_not_change_its_order(dataset):
     again = TestRecorder()
     model.evaluate(dataset, callbacks=[again], verbose=0)
     assert again.steps == recorder.steps
+
+
+def test_a_foreign_model_reads_whole_epochs(dataset):
+    """Keras's own `fit` skips numbers of epochs; `fit_from` and views do not."""
+    size, model, recorder = len(dataset), toy_model(keras.Model), Recorder()
+    model.fit(dataset, callbacks=[recorder], shuffle=False, epochs=2, verbose=0)
+    epochs = [expected(dataset, range(n * size, (n + 1) * size)) for n in range(5)]
+    assert recorder.steps[:size] in epochs and recorder.steps[size:] in epochs
+    assert recorder.steps[:size] != recorder.steps[size:]
+    tested = TestRecorder()
+    model.evaluate(dataset.first_epoch(), callbacks=[tested], verbose=0)
+    assert tested.steps == epochs[0]

@@ -145,37 +145,12 @@ def test_jit_compile_is_on_where_shapes_may_not_change_anyway(tiny_transformer, 
     assert model.get_compile_config()["jit_compile"] == "auto"
 
 
-class _Batches(keras.utils.PyDataset):
-    """Four batches that write down when they are asked for."""
-
-    def __init__(self, is_ordered):
-        super().__init__()
-        self.is_ordered = is_ordered
-        self.asked = []
-
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, index):
-        self.asked.append(index)
-        return reversal_task(rows=2)
-
-
 def test_keras_does_not_look_for_layers_in_the_state_of_a_jax_step(tiny_transformer):
     model, state = tiny_transformer(), {"trainable_variables": [np.zeros(2)]}
     model._jax_state = state
     assert model._jax_state is state  # Keras would have made a copy of it, list by list.
     model.others = others = [keras.layers.Dense(2)]
     assert model.others is not others  # As ever.
-
-
-def test_an_ordered_dataset_is_read_in_its_order(tiny_transformer, quick_compile):
-    model = tiny_transformer(num_encoder_layers=1, num_decoder_layers=1)
-    model.compile("sgd", MaskedCrossentropy(), **quick_compile)
-    batches = _Batches(is_ordered=True)
-    model.fit(batches, epochs=3, verbose=0)
-    # Keras on TensorFlow looks at the first two once more, for their shapes.
-    assert batches.asked[-12:] == [0, 1, 2, 3] * 3
 
 
 def test_keras_callbacks_work_on_it(tiny_transformer, quick_compile, tmp_path):

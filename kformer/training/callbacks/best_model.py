@@ -52,7 +52,8 @@ class BestModel(AveragedValidation):
 
     Raises:
         ValueError: with "auto" the measure is unknown; the patience is below 1; a validation lacks
-            the measure; or `keras.callbacks.SwapEMAWeights` is in the list of callbacks.
+            the measure; or `keras.callbacks.SwapEMAWeights` is among the callbacks of `fit` of a
+            model of kformer, or of `kformer.training.fit_from`.
 
     Example:
     ```python

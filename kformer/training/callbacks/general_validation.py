@@ -3,6 +3,7 @@
 import keras
 
 from kformer.training.averages import AveragedValidation, averaged_weights, check_measured
+from kformer.utils.dataset_views import evaluated
 
 
 class StepByStep(keras.callbacks.Callback):
@@ -31,7 +32,8 @@ class GeneralValidation(AveragedValidation):
 
     Raises:
         ValueError: the share is out of range; a validation has no `nll`; or
-            `keras.callbacks.SwapEMAWeights` is in the list of callbacks.
+            `keras.callbacks.SwapEMAWeights` is among the callbacks of `fit` of a model of kformer,
+            or of `kformer.training.fit_from`.
 
     Example:
     ```python
@@ -62,7 +64,7 @@ class GeneralValidation(AveragedValidation):
         with averaged_weights(model):
             # Keras does not hand the callbacks of `fit` on.
             settings = {"verbose": 0, "return_dict": True, "callbacks": [StepByStep()]}
-            general = model.evaluate(self.dataset, **settings)["nll"]
+            general = model.evaluate(evaluated(self.dataset), **settings)["nll"]
         own = logs["val_nll"]
         logs.update(
             val_general_nll=general, val_mixed_nll=(1 - self.share) * own + self.share * general
