@@ -1,23 +1,38 @@
-"""What several export formats check before they write anything."""
+"""What several export formats check before they write anything, and what they write alike."""
 
 import importlib.util
+import pathlib
 
 from kformer.layers.low_rank import layers_inside
+from kformer.models import Transformer
 from kformer.models.config import variants_of
+from kformer.utils.checks import check_choice
 from kformer_options.export_formats import FORMATS
 
 
-def check_free(path):
-    """Makes sure that nothing exists where a folder is to be written.
+def check_export(path, format, dtype):
+    """Checks what the export formats for other programs have in common.
 
     Args:
-        path: `pathlib.Path`.
+        path: path. The folder to write.
+        format: str. A name in `FORMATS`.
+        dtype: str or `None`, for the model's own. How weights are to be stored.
+
+    Returns:
+        `pathlib.Path` of the folder.
 
     Raises:
-        ValueError: something does, a link to nothing included.
+        ValueError: something exists at the path, a link to nothing included, or the format has no
+            such dtype.
+        ImportError: the package that the format needs is not installed.
     """
+    entry, path = FORMATS[format], pathlib.Path(path)
+    if dtype is not None:
+        check_choice(entry.dtype_option, dtype, entry.dtypes)
+    check_installed(format)
     if path.exists() or path.is_symlink():
         raise ValueError(f"{path} exists already: give another path, or remove it first.")
+    return path
 
 
 def check_installed(format):
@@ -34,6 +49,23 @@ def check_installed(format):
         raise ImportError(
             f"An export to the format {format} needs {entry.package}, which is not installed here: "
             f'run `pip install "{entry.install}"`.'
+        )
+
+
+def check_exact(model, format):
+    """Refuses a model of another class than `kformer.Transformer`.
+
+    Args:
+        model: Keras model.
+        format: str. The format's name in error messages.
+
+    Raises:
+        ValueError: it is of another class, also of a subclass.
+    """
+    if type(model) is not Transformer:
+        raise ValueError(
+            f"Only a kformer.Transformer itself can be exported to {format}, but this model is a "
+            f"{type(model).__name__}, which may compute something else. Export a SavedModel."
         )
 
 
@@ -92,3 +124,14 @@ def forbidden_ids(model, search):
     if search.mode == "kformer":
         ids |= {model.start_id, model.pad_id} - {model.end_id}
     return sorted(ids)
+
+
+def write_sentencepiece(tokenizer, folder):
+    """Writes the SentencePiece models of a tokenizer, `source.spm` and `target.spm`.
+
+    Args:
+        tokenizer: `kformer.Tokenizer`.
+        folder: `pathlib.Path`.
+    """
+    for side in ("source", "target"):
+        (folder / f"{side}.spm").write_bytes(tokenizer.sentencepiece_model(side))

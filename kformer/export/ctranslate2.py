@@ -1,24 +1,26 @@
 """The CTranslate2 format: a model for a C++ engine, tokens in and tokens out."""
 
 import dataclasses
-import json
-import pathlib
+import itertools
 
 import keras
 import numpy as np
 from keras import ops
 
 from kformer.decoding import SearchOptions
-from kformer.export.checks import check_free, check_installed, check_layers, forbidden_ids
-from kformer.models import Transformer
+from kformer.export.checks import (
+    check_exact,
+    check_export,
+    check_layers,
+    forbidden_ids,
+    write_sentencepiece,
+)
 from kformer.saving.run_directory import without_paths
-from kformer.utils.checks import check_choice, check_float16
-from kformer.utils.files import new_folder
-from kformer_options.export_formats import FORMATS
+from kformer.utils.checks import check_float16
+from kformer.utils.files import new_folder, write_json
 
 METADATA_FILE = "kformer.json"
 FORMAT_VERSION = 1
-QUANTIZATIONS = FORMATS["ctranslate2"].dtypes
 # CTranslate2's default truncates sources at this number of tokens; with a shorter table of
 # positions it would fail before.
 _DEFAULT_INPUT_LENGTH = 1024
@@ -87,8 +89,8 @@ def export_ctranslate2(translator, path, *, quantization="float32"):
     # ['▁Ein', '▁Mann', '▁reitet', '.']
     ```
     """
-    path = pathlib.Path(path)
-    _check(translator, path, quantization)
+    path = check_export(path, "ctranslate2", quantization)
+    _check(translator, quantization)
     spec = build_spec(translator)
     spec.validate()
     if quantization == "float16":
@@ -99,9 +101,9 @@ def export_ctranslate2(translator, path, *, quantization="float32"):
     spec.optimize(quantization=quantization)
     with new_folder(path) as folder:
         spec.save(str(folder))
-        _write_tokenizer(translator.tokenizer, folder)
-        metadata = json.dumps(_metadata(translator, quantization), ensure_ascii=False, indent=2)
-        (folder / METADATA_FILE).write_text(metadata + "\n", encoding="utf-8")
+        write_sentencepiece(translator.tokenizer, folder)
+        translator.tokenizer.save(folder / "tokenizer")
+        write_json(folder / METADATA_FILE, _metadata(translator, quantization))
     return path
 
 
@@ -127,17 +129,21 @@ def build_spec(translator):
         "activation": activations[config["activation"]],
         "layernorm_embedding": network.source_positions is not None,
     }
-    encoder, decoder = (
-        layers[0].self_attention for layers in (network.encoder_layers, network.decoder_layers)
-    )
-    spec = TransformerSpec(
-        TransformerEncoderSpec(
-            config["num_encoder_layers"], encoder.num_heads, **options, **_rotary_options(encoder)
-        ),
-        TransformerDecoderSpec(
-            config["num_decoder_layers"], decoder.num_heads, **options, **_rotary_options(decoder)
-        ),
-    )
+    specs = []
+    for kind, layers in (
+        (TransformerEncoderSpec, network.encoder_layers),
+        (TransformerDecoderSpec, network.decoder_layers),
+    ):
+        attention = layers[0].self_attention
+        rotary = {}
+        if attention.rotary is not None:
+            rotary = {
+                "rotary_dim": attention.head_size,
+                "rotary_interleave": attention.rotary["interleaved"],
+                "rotary_base": attention.rotary["base"],
+            }
+        specs.append(kind(len(layers), attention.num_heads, **options, **rotary))
+    spec = TransformerSpec(*specs)
     _set_tables(spec, network)
     for side, embedding, positions, norm in (
         (spec.encoder, network.source_embedding, network.source_positions, network.encoder.norm),
@@ -152,37 +158,23 @@ def build_spec(translator):
             _set_norm(side.layernorm_embedding, positions.norm)
         if norm is not None:
             _set_norm(side.layer_norm, norm)
-    for part, layer in zip(spec.encoder.layer, network.encoder_layers, strict=True):
-        _set_layer(part, layer)
-    for part, layer in zip(spec.decoder.layer, network.decoder_layers, strict=True):
-        _set_layer(part, layer)
-        _set_cross_attention(part.attention, layer)
+    for layer_spec, layer in zip(spec.encoder.layer, network.encoder_layers, strict=True):
+        _set_layer(layer_spec, layer)
+    for layer_spec, layer in zip(spec.decoder.layer, network.decoder_layers, strict=True):
+        _set_layer(layer_spec, layer)
+        attention, cross = layer_spec.attention, layer.cross_attention
+        _set_linear(attention.linear[0], cross.query_kernel, cross.query_bias)
+        _set_linear(attention.linear[1], cross.key_value_kernel, cross.key_value_bias)
+        _set_linear(attention.linear[2], cross.output_kernel, cross.output_bias)
+        _set_norm(attention.layer_norm, layer.cross_attention_norm)
     _set_vocabularies(spec, translator)
     spec.config.layer_norm_epsilon = config["layer_norm_epsilon"]
     return spec
 
 
-def _rotary_options(attention):
-    """The arguments of both sides' specs for rotary positions, if the model has any."""
-    if attention.rotary is None:
-        return {}
-    return {
-        "rotary_dim": attention.head_size,
-        "rotary_interleave": attention.rotary["interleaved"],
-        "rotary_base": attention.rotary["base"],
-    }
-
-
-def _check(translator, path, quantization):
+def _check(translator, quantization):
     """Refuses what cannot be exported, before anything is written."""
-    check_choice("quantization", quantization, QUANTIZATIONS)
-    check_free(path)
-    if type(translator.model) is not Transformer:
-        raise ValueError(
-            "CTranslate2 runs the model that it knows, and what "
-            f"{type(translator.model).__name__} does differently would be lost: only a "
-            "kformer.Transformer itself, not a class of your own, can be exported to it."
-        )
+    check_exact(translator.model, "CTranslate2")
     check_layers(translator.model, "CTranslate2", known=("rope",))
     tables = [_tokens(translator, side) for side in ("source", "target")]
     for name, token_id in (
@@ -196,7 +188,6 @@ def _check(translator, path, quantization):
                 "the target's; CTranslate2 has one name for both, so make the tokenizer with the "
                 "same special tokens on both sides."
             )
-    check_installed("ctranslate2")
     if "bfloat16" in quantization:
         from ctranslate2.specs import model_spec
 
@@ -249,30 +240,15 @@ def _set_layer(spec, layer):
     `[outputs, inputs]` there.
     """
     attention = layer.self_attention
+    joined, output = spec.self_attention.linear
     # Queries, keys and values side by side in one kernel: both packages have them in this order.
-    _set_linear(
-        spec.self_attention.linear[0],
-        attention.query_key_value_kernel,
-        attention.query_key_value_bias,
-    )
-    _set_linear(spec.self_attention.linear[1], attention.output_kernel, attention.output_bias)
+    _set_linear(joined, attention.query_key_value_kernel, attention.query_key_value_bias)
+    _set_linear(output, attention.output_kernel, attention.output_bias)
     _set_norm(spec.self_attention.layer_norm, layer.self_attention_norm)
-    feed_forward = layer.feed_forward
-    _set_linear(spec.ffn.linear_0, feed_forward.intermediate.kernel, feed_forward.intermediate.bias)
-    _set_linear(
-        spec.ffn.linear_1,
-        feed_forward.output_projection.kernel,
-        feed_forward.output_projection.bias,
-    )
+    inner, outer = layer.feed_forward.intermediate, layer.feed_forward.output_projection
+    _set_linear(spec.ffn.linear_0, inner.kernel, inner.bias)
+    _set_linear(spec.ffn.linear_1, outer.kernel, outer.bias)
     _set_norm(spec.ffn.layer_norm, layer.feed_forward_norm)
-
-
-def _set_cross_attention(spec, layer):
-    attention = layer.cross_attention
-    _set_linear(spec.linear[0], attention.query_kernel, attention.query_bias)
-    _set_linear(spec.linear[1], attention.key_value_kernel, attention.key_value_bias)
-    _set_linear(spec.linear[2], attention.output_kernel, attention.output_bias)
-    _set_norm(spec.layer_norm, layer.cross_attention_norm)
 
 
 def _set_linear(spec, kernel, bias):
@@ -290,18 +266,12 @@ def _tokens(translator, side):
     """One name for each row of the model's table: the tokenizer's pieces, then made-up names for
     the rows without one.
     """
-    rows = {
-        "source": translator.model.vocabulary_size,
-        "target": translator.model.target_vocabulary_size,
-    }[side]
+    model = translator.model
+    rows = model.vocabulary_size if side == "source" else model.target_vocabulary_size
     tokens = list(translator.tokenizer.vocabulary(side).pieces)
-    taken = set(tokens)
-    number = 0
-    while len(tokens) < rows:
-        if (name := f"<unused_{number}>") not in taken:
-            tokens.append(name)
-        number += 1
-    return tokens
+    pieces = set(tokens)
+    names = (name for i in itertools.count() if (name := f"<unused_{i}>") not in pieces)
+    return tokens + list(itertools.islice(names, rows - len(tokens)))
 
 
 def _set_vocabularies(spec, translator):
@@ -315,9 +285,8 @@ def _set_vocabularies(spec, translator):
     config.decoder_start_token = target[model.start_id]
     # It is never added to a source (the caller adds a prefix). But it must be in the source
     # vocabulary: CTranslate2 would append a token that is missing.
-    config.bos_token = (
-        target[model.start_id] if target[model.start_id] in source else config.eos_token
-    )
+    start = config.decoder_start_token
+    config.bos_token = start if start in source else config.eos_token
     config.add_source_bos = False
     config.add_source_eos = _adds_end(translator)
 
@@ -327,17 +296,12 @@ def _adds_end(translator):
     return tuple(translator.tokenizer.source_suffix) == (translator.model.end_id,)
 
 
-def _write_tokenizer(tokenizer, folder):
-    for side in ("source", "target"):
-        (folder / f"{side}.spm").write_bytes(tokenizer.sentencepiece_model(side))
-    tokenizer.save(folder / "tokenizer")
-
-
 def _metadata(translator, quantization):
     import ctranslate2
 
     model, tokenizer, options = translator.model, translator.tokenizer, translator.options
     source, target = _tokens(translator, "source"), _tokens(translator, "target")
+    suffix = () if _adds_end(translator) else tokenizer.source_suffix
     repetition = {
         name: getattr(options, name)
         for name in ("repetition_penalty", "no_repeat_ngram_size")
@@ -348,9 +312,7 @@ def _metadata(translator, quantization):
         "quantization": quantization,
         "normalization": tokenizer.normalization,
         "source_prefix": [source[token_id] for token_id in tokenizer.source_prefix],
-        "source_suffix": []
-        if _adds_end(translator)
-        else [source[token_id] for token_id in tokenizer.source_suffix],
+        "source_suffix": [source[token_id] for token_id in suffix],
         "target_prefix": [
             target[token_id] for token_id in options.prefix_ids or tokenizer.target_prefix
         ],

@@ -1,18 +1,19 @@
 """The format hf: a folder that the Hugging Face library `transformers` loads."""
 
-import json
-import pathlib
-
 import numpy as np
 from keras import ops
 
-from kformer.export.checks import check_free, check_installed, check_layers, forbidden_ids
+from kformer.export.checks import (
+    check_exact,
+    check_export,
+    check_layers,
+    forbidden_ids,
+    write_sentencepiece,
+)
 from kformer.interop.slots import slots
 from kformer.layers import sinusoidal_positions
-from kformer.models import Transformer
-from kformer.utils.checks import check_choice, check_float16
-from kformer.utils.files import new_folder
-from kformer_options.export_formats import FORMATS
+from kformer.utils.checks import check_float16
+from kformer.utils.files import new_folder, write_json
 from kformer_options.names import named
 
 # The size at which that library begins a new file, too.
@@ -61,11 +62,7 @@ def export_huggingface(translator, path, *, dtype=None, **options):
     # transformers.AutoModelForSeq2SeqLM.from_pretrained("exports/hf") loads it.
     ```
     """
-    check_installed("hf")
-    import safetensors.numpy
-
-    path = pathlib.Path(path)
-    check_free(path)
+    path = check_export(path, "hf", dtype)
     model, tokenizer = translator.model, translator.tokenizer
     search = translator.search_options(options)
     check_model(model)
@@ -76,23 +73,19 @@ def export_huggingface(translator, path, *, dtype=None, **options):
             "force one token alone."
         )
     dtype = dtype or next(slots(model)).variable.dtype
-    number_type = _number_type(dtype)
-    documents = {
+    contents = {
         "config.json": _config(model, search, dtype),
         "generation_config.json": _generation_config(search, model),
         "tokenizer_config.json": _tokenizer_config(model, tokenizer),
         "vocab.json": _vocabulary(tokenizer, "source"),
     }
     if not tokenizer.joint:
-        documents["target_vocab.json"] = _vocabulary(tokenizer, "target")
+        contents["target_vocab.json"] = _vocabulary(tokenizer, "target")
     with new_folder(path) as folder:
-        for side in ("source", "target"):
-            (folder / f"{side}.spm").write_bytes(tokenizer.sentencepiece_model(side))
-        _write_weights(model, search, number_type, folder, safetensors.numpy.save_file)
-        for name, content in documents.items():
-            (folder / name).write_text(
-                json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-            )
+        write_sentencepiece(tokenizer, folder)
+        _write_weights(model, search, _number_type(dtype), folder)
+        for name, content in contents.items():
+            write_json(folder / name, content)
     return path
 
 
@@ -105,11 +98,7 @@ def check_model(model):
     Raises:
         ValueError: the message names the option that neither has.
     """
-    if type(model) is not Transformer:
-        raise ValueError(
-            "The format hf holds kformer's Transformer alone, but the model is a "
-            f"{type(model).__name__}."
-        )
+    check_exact(model, "the format hf")
     check_layers(model, "the format hf", remedy=_remedy())
     config = model.get_config()
     reasons = {
@@ -214,30 +203,27 @@ def _config(model, search, dtype):
 
 def _generation_config(search, model):
     ours = search.mode == "kformer"
+    early_stopping, penalty = search.early_stopping, float(search.repetition_penalty)
+    if ours:
+        # "never" is nearest to a search that stops when no better hypothesis can come, and False
+        # to one that stops early, since it compares at the present length.
+        early_stopping = False if early_stopping is True else "never"
+    is_endless = model.end_id in search.forbidden_ids
+    shortest = search.max_length if is_endless else search.min_length
     config = {
         "num_beams": search.beam_size,
         "num_return_sequences": search.n_best if search.n_best > 1 else None,
         "length_penalty": float(search.length_penalty),
-        # "never" is nearest to a search that stops when no better hypothesis can come, and False
-        # to one that stops early, since it compares at the present length.
-        "early_stopping": ("never" if search.early_stopping is not True else False)
-        if ours
-        else search.early_stopping,
+        "early_stopping": early_stopping,
         # The start token and the end token are counted there.
         "max_length": search.max_length + 2,
         # That library never forbids the end token, but it can put it off.
-        "min_length": search.max_length + 1
-        if model.end_id in search.forbidden_ids
-        else search.min_length + 1
-        if search.min_length
-        else 0,
+        "min_length": shortest + 1 if shortest else 0,
         "bad_words_ids": [[i] for i in forbidden_ids(model, search) if i != model.end_id] or None,
         # A shortlist's probabilities are normalised over its tokens.
         "renormalize_logits": search.renormalize or bool(search.shortlist) or None,
         "forced_bos_token_id": search.prefix_ids[0] if search.prefix_ids else None,
-        "repetition_penalty": float(search.repetition_penalty)
-        if search.repetition_penalty != 1
-        else None,
+        "repetition_penalty": None if penalty == 1 else penalty,
         "no_repeat_ngram_size": search.no_repeat_ngram_size or None,
         "decoder_start_token_id": model.start_id,
         "bos_token_id": model.start_id,
@@ -260,9 +246,7 @@ def _tokenizer_config(model, tokenizer):
         "tokenizer_class": "MarianTokenizer",
         "model_max_length": model.max_length,
         "separate_vocabs": not tokenizer.joint,
-        **{
-            name: tokenizer.id_to_token(tokenizer.special_ids[ours]) for name, ours in names.items()
-        },
+        **{name: tokenizer.id_to_token(tokenizer.special_ids[key]) for name, key in names.items()},
     }
 
 
@@ -270,8 +254,10 @@ def _vocabulary(tokenizer, side):
     return {piece: token_id for token_id, piece in enumerate(tokenizer.vocabulary(side).pieces)}
 
 
-def _write_weights(model, search, number_type, folder, save_file):
+def _write_weights(model, search, number_type, folder):
     """Writes the tensors in files of at most `_SHARD_BYTES`; one is in memory at a time."""
+    from safetensors.numpy import save_file
+
     shards, size = [[]], 0
     for slot in slots(model):
         num_bytes = int(np.prod(slot.variable.shape)) * number_type.itemsize
@@ -288,27 +274,22 @@ def _write_weights(model, search, number_type, folder, save_file):
     for name, shard in zip(names, shards, strict=True):
         tensors = {}
         for slot in shard:
-            array = _permuted(ops.convert_to_numpy(ops.cast(slot.variable, "float32")), slot, order)
+            array = ops.convert_to_numpy(ops.cast(slot.variable, "float32"))
+            for axis in () if order is None else slot.residual_axes:
+                array = np.take(array, order, axis=axis)
             if number_type == np.float16:
                 check_float16(f"The weight {slot.names[0]!r}", array, "export it in bfloat16")
-            parts = slot.split(array)
-            tensors |= {
-                key: np.ascontiguousarray(part).astype(number_type)
-                for key, part in zip(slot.names, parts, strict=True)
-            }
+            for key, tensor in zip(slot.names, slot.split(array), strict=True):
+                tensors[key] = np.ascontiguousarray(tensor).astype(number_type)
         if shard is shards[0]:
-            tensors |= {
-                key: array.astype(number_type)
-                for key, array in _expected_besides(model, search, tensors).items()
-            }
+            for key, array in _expected_besides(model, search, tensors).items():
+                tensors[key] = array.astype(number_type)
         save_file(tensors, str(folder / name), metadata={"format": "pt"})
         files |= dict.fromkeys(tensors, name)
         total += sum(tensor.nbytes for tensor in tensors.values())
     if len(shards) > 1:
         index = {"metadata": {"total_size": total}, "weight_map": files}
-        (folder / "model.safetensors.index.json").write_text(
-            json.dumps(index, indent=2) + "\n", encoding="utf-8"
-        )
+        write_json(folder / "model.safetensors.index.json", index)
 
 
 def _expected_besides(model, search, tensors):
@@ -321,12 +302,9 @@ def _expected_besides(model, search, tensors):
         extra["final_logits_bias"] = np.zeros((1, model.target_vocabulary_size), "float32")
     for side in ("encoder", "decoder"):
         if config["normalize_first"]:
-            positions = sinusoidal_positions(
-                np.arange(_num_positions(model, search), dtype="int32"),
-                config["hidden_dim"],
-                layout="halves",
-            )
-            extra[f"model.{side}.embed_positions.weight"] = ops.convert_to_numpy(positions)
+            positions = np.arange(_num_positions(model, search), dtype="int32")
+            vectors = sinusoidal_positions(positions, config["hidden_dim"], layout="halves")
+            extra[f"model.{side}.embed_positions.weight"] = ops.convert_to_numpy(vectors)
         if config["share_embeddings"] and not config["share_output"]:
             # Where the projection is not tied to the table, that library does not tie the tables of
             # the two sides either.
@@ -335,7 +313,6 @@ def _expected_besides(model, search, tensors):
 
 
 def _number_type(dtype):
-    check_choice("dtype", dtype, FORMATS["hf"].dtypes)
     if dtype == "bfloat16":
         import ml_dtypes
 
@@ -350,15 +327,5 @@ def _residual_order(model):
     config = model.get_config()
     if config["position_encoding"] != "sinusoidal":
         return None
-    return np.concatenate(
-        [np.arange(0, config["hidden_dim"], 2), np.arange(1, config["hidden_dim"], 2)]
-    )
-
-
-def _permuted(array, slot, order):
-    """A weight for the permuted residual stream."""
-    if order is None:
-        return array
-    for axis in slot.residual_axes:
-        array = np.take(array, order, axis=axis)
-    return array
+    indices = np.arange(config["hidden_dim"])
+    return np.concatenate([indices[::2], indices[1::2]])

@@ -5,19 +5,18 @@ import contextlib
 import dataclasses
 import importlib
 import importlib.util
-import logging
 import math
 import pathlib
+import re
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 
+from kformer.export.saved_model.process import run_process
 from kformer.serving.ingress.ingress import Ingress
 from kformer.serving.interface import AVAILABLE
-from kformer_options.child_process import environment, sigterm_as_interruption
+from kformer_options.child_process import sigterm_as_interruption
 
 # Module and class of each engine. They are made with the settings.
 ENGINES = {
@@ -31,8 +30,6 @@ _SIGNALS_S = 0.2
 _BACKLOG = 100
 # The time for a request's head, and the most bytes that are neither a whole head nor of a body.
 _SECONDS_FOR_HEAD, _MOST_HEAD_BYTES = 10.0, 2**16
-_SECONDS_TO_CLEAN_UP = 5.0
-_logger = logging.getLogger(__name__)
 
 
 def serve(settings, report=print):
@@ -128,26 +125,12 @@ def with_exported_runs(settings, report=print):
 
 def _export(run, folder, dtype):
     """Exports a run in a process of its own, whose memory is free afterwards."""
-    command = [sys.executable, "-m", "kformer_cli", "export", str(run), "--output", str(folder)]
-    with subprocess.Popen(
-        command + (["--dtype", dtype] if dtype else []),
-        env=environment(KERAS_BACKEND="tensorflow"),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # So that Ctrl-C comes once, from here.
-    ) as process:
-        try:
-            _, errors = process.communicate()
-        except KeyboardInterrupt:
-            process.send_signal(signal.SIGINT)  # It removes its own files.
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_SECONDS_TO_CLEAN_UP)
-            process.kill()
-            raise
-    if process.returncode:
-        lines = errors.strip().splitlines() or [f"exit code {process.returncode}"]
-        raise RuntimeError(f"{run} cannot be exported: {lines[-1].removeprefix('error: ')}")
+    options = {"imports": [], **({"dtype": dtype} if dtype else {})}
+    try:
+        run_process("run", run, folder, options)
+    except RuntimeError as error:
+        reason = re.sub(r"^[\w.]+: ", "", str(error))  # Without the name of the exception.
+        raise RuntimeError(f"{run} cannot be exported: {reason}") from None
 
 
 def make_engine(settings):

@@ -1,30 +1,10 @@
 """The version folders of a model: which are whole, and which is to be served."""
 
 import hashlib
-import pathlib
 
-_NEEDED = ("saved_model.pb", "variables/variables.index", "assets.extra/kformer.json")
+from kformer.export.saved_model.folder import GRAPH_FILE, METADATA_FILE, version_folders
 
-
-def version_folders(path):
-    """The versions of a SavedModel.
-
-    Args:
-        path: path. The model's folder, or one version's.
-
-    Returns:
-        Dict of version number to `pathlib.Path`. A version's folder whose name is not a number
-        has the number 1.
-    """
-    path = pathlib.Path(path)
-    if (path / _NEEDED[0]).is_file():
-        name = path.resolve().name
-        return {int(name) if name.isdecimal() else 1: path}
-    try:
-        folders = [folder for folder in path.iterdir() if folder.name.isdecimal()]
-    except OSError:  # The folder is away for a moment.
-        return {}
-    return {int(folder.name): folder for folder in sorted(folders) if folder.is_dir()}
+_NEEDED = (GRAPH_FILE, "variables/variables.index", METADATA_FILE)
 
 
 def fingerprint(folder):

@@ -258,7 +258,7 @@ def test_what_else_is_refused(make_translator, tokenizers, tmp_path):
     )
     with pytest.raises(ValueError, match="puts tokens before the text"):
         kformer.Translator(translator.model, prefixed).export(tmp_path / "folder", format="hf")
-    with pytest.raises(ValueError, match="the model is a Sub"):
+    with pytest.raises(ValueError, match="this model is a Sub"):
         kformer.Translator(
             Sub(400, num_encoder_layers=1, num_decoder_layers=1, hidden_dim=8, num_heads=2),
             tokenizers["joint"],

@@ -54,13 +54,8 @@ def _sinusoids(graph, position_encoding, positions, hidden_dim):
     """What `kformer.layers.sinusoidal_positions` computes: float32 `[T, D]`."""
     if position_encoding == "sinusoidal_fairseq":
         exponents = np.arange(hidden_dim // 2) / max(hidden_dim // 2 - 1, 1)
-    elif position_encoding in ("sinusoidal", "sinusoidal_halves"):
-        exponents = np.arange(0, hidden_dim, 2) / hidden_dim
     else:
-        raise ValueError(
-            f"The position encoding {position_encoding!r} cannot be exported to ONNX; export a "
-            "SavedModel."
-        )
+        exponents = np.arange(0, hidden_dim, 2) / hidden_dim
     angles = graph.expand_dims(graph.cast(positions, "float32"), [1])
     angles = graph("Mul", angles, graph.constant(10000.0**-exponents, "float32"))
     waves = graph("Sin", angles), graph("Cos", angles)
@@ -138,11 +133,11 @@ def residual(graph, layer, name, x, sublayer):
 
 def feed_forward(graph, layer, x):
     """The feed-forward sub-layer of an encoder or decoder layer."""
-    part = layer.feed_forward
-    inner, outer = part.intermediate, part.output_projection
+    inner, outer = layer.feed_forward.intermediate, layer.feed_forward.output_projection
 
     def sublayer(x):
-        x = _activate(graph, part.activation, _linear(graph, x, inner.kernel, inner.bias))
+        x = _linear(graph, x, inner.kernel, inner.bias)
+        x = _activate(graph, layer.feed_forward.activation, x)
         return _linear(graph, x, outer.kernel, outer.bias)
 
     return residual(graph, layer, "feed_forward", x, sublayer)
@@ -158,14 +153,10 @@ def _activate(graph, activation, x):
         return graph("Relu", x)
     if activation == "silu":
         return graph("Mul", x, graph("Sigmoid", x))
-    if activation == "gelu":
-        # x / 2 * (1 + erf(x / sqrt(2))), in the order of nodes that runtimes recognise.
-        half, one, root = (graph.constant(value, graph.dtype) for value in (0.5, 1.0, math.sqrt(2)))
-        erf = graph("Erf", graph("Div", x, root))
-        return graph("Mul", graph("Mul", x, graph("Add", erf, one)), half)
-    raise ValueError(
-        f"The activation {activation!r} cannot be exported to ONNX; export a SavedModel."
-    )
+    # "gelu": x / 2 * (1 + erf(x / sqrt(2))), in the order of nodes that runtimes recognise.
+    half, one, root = (graph.constant(value, graph.dtype) for value in (0.5, 1.0, math.sqrt(2)))
+    erf = graph("Erf", graph("Div", x, root))
+    return graph("Mul", graph("Mul", x, graph("Add", erf, one)), half)
 
 
 # ---- attention ----

@@ -1,32 +1,21 @@
 """The ONNX format: encoder and decoder step as two graphs, for a search loop in any language."""
 
 import dataclasses
-import json
 import math
-import pathlib
 
 import keras
 import numpy as np
 
 from kformer import layers
 from kformer.decoding.searcher import check_options
-from kformer.export.checks import (
-    check_free,
-    check_installed,
-    check_layers,
-    forbidden_ids,
-)
+from kformer.export.checks import check_exact, check_export, check_layers, forbidden_ids
 from kformer.layers.dropout import Dropout
 from kformer.layers.low_rank import layers_inside
-from kformer.models import Transformer
 from kformer.saving.run_directory import without_paths
-from kformer.utils.checks import check_choice
-from kformer.utils.files import new_folder
-from kformer_options.export_formats import FORMATS
+from kformer.utils.files import new_folder, write_json
 
 METADATA_FILE = "kformer.json"
 FORMAT_VERSION = 1
-DTYPES = FORMATS["onnx"].dtypes
 
 # The layers that the graphs know. Exact classes: a user's subclass may compute anything.
 _LAYERS = {
@@ -94,19 +83,14 @@ def export_onnx(translator, path, *, dtype="float32", **options):
     # PosixPath('onnx/en-de')
     ```
     """
-    check_installed("onnx")
-    path = pathlib.Path(path)
+    path = check_export(path, "onnx", dtype)
     search = translator.search_options(options)
-    check_choice("dtype", dtype, DTYPES)
     check_model(translator.model)
     check_options(translator.model, search)
-    check_free(path)
     with new_folder(path) as folder:
         signatures = _write_graphs(translator.model, folder, dtype)
         translator.tokenizer.save(folder / "tokenizer")
-        metadata = _metadata(translator, search, signatures, dtype)
-        text = json.dumps(metadata, indent=2, ensure_ascii=False) + "\n"
-        (folder / METADATA_FILE).write_text(text, encoding="utf-8")
+        write_json(folder / METADATA_FILE, _metadata(translator, search, signatures, dtype))
     return path
 
 
@@ -120,11 +104,7 @@ def check_model(model):
         ValueError: the model's class is not `kformer.Transformer` itself; or a layer is not of this
             package, is quantized or has LoRA weights.
     """
-    if type(model) is not Transformer:
-        raise ValueError(
-            "Only a kformer.Transformer itself can be exported to ONNX, but this model is a "
-            f"{type(model).__name__}, which may compute something else; export a SavedModel."
-        )
+    check_exact(model, "ONNX")
     for layer in layers_inside(model):
         if type(layer) not in _LAYERS:
             raise ValueError(

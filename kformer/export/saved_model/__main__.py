@@ -1,8 +1,8 @@
 """`python -m kformer.export.saved_model KIND FOLDER OUTPUT < OPTIONS`: makes a SavedModel under the
 TensorFlow backend, for a process with another one (see `process.py`).
 
-KIND is "translator" or "model", FOLDER holds what is exported, OUTPUT is the model's folder, and
-OPTIONS are the export's arguments as JSON.
+KIND is "translator", "model", or "run" for a run directory. FOLDER holds what is exported, OUTPUT
+is the model's folder, and OPTIONS are the export's arguments as JSON.
 """
 
 import importlib
@@ -10,10 +10,12 @@ import json
 import os
 import sys
 
+from kformer.export.registry import export
 from kformer.export.saved_model.export import export_saved_model
 from kformer.export.saved_model.export import load_parts as load_translator
 from kformer.export.saved_model.models import export_model, load_parts
 from kformer.export.saved_model.process import FILE_ERROR
+from kformer.translating.translator import Translator
 
 
 def main():
@@ -25,6 +27,8 @@ def main():
     try:
         if kind == "translator":
             export_saved_model(load_translator(folder), output, **options)
+        elif kind == "run":
+            export(Translator.load(folder), output, **options)
         else:
             model, tokenizer = load_parts(folder)
             export_model(model, output, tokenizer, **options)

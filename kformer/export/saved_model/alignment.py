@@ -4,6 +4,7 @@ TensorFlow only. Shape letters: B texts, S source tokens, T target tokens, M sou
 words.
 """
 
+from kformer.export.saved_model.tokenizer import valid_text
 from kformer.text.normalization import SPACE_SIGN
 
 ALIGNMENT = "alignment"
@@ -77,9 +78,7 @@ class WordAlignment:
         surfaces = tf.gather(table, tf.where((ids >= 0) & (ids < last), ids, last))
         surfaces = tf.strings.regex_replace(surfaces, SPACE_SIGN, " ")
         text = tf.strings.reduce_join(surfaces, axis=1)
-        text = tf.strings.unicode_transcode(
-            text, "UTF-8", "UTF-8", errors="replace", replacement_char=0xFFFD
-        )
+        text = valid_text(text)
         text = tf.strings.regex_replace(text, _SPACES, " ")
         text = tf.strings.regex_replace(text, _ALONE, r" \1 ")
         words = tf.strings.split(text).to_tensor(default_value="")

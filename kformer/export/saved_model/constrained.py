@@ -3,7 +3,6 @@
 TensorFlow only."""
 
 from kformer.decoding import RowConstraints
-from kformer.decoding import search as run_search
 from kformer.decoding.repetition import NO_TOKEN
 from kformer.export.saved_model.graph import cut_texts, with_a_row
 from kformer.text.word_pieces import without_space_sign, word_joins, word_starts
@@ -68,9 +67,7 @@ class RowSignatures:
         phrases, is_whole = self._phrases(with_a_row(terms))
         rows = RowConstraints(phrases=phrases)
         least = tf.reduce_sum(_lengths(phrases[:, :, 0]), axis=1)
-        found = self.graph.translate(
-            text, self.graph.best_one, lambda *search: self._search(rows, least, *search)
-        )
+        found = self._translate(text, rows, least)
         has_terms = is_whole[:batch] & tf.math.is_finite(found["scores"][:, 0])
         return {**self.graph.best(found), "has_terms": has_terms}
 
@@ -94,29 +91,18 @@ class RowSignatures:
         ids = ids.to_tensor(default_value=NO_TOKEN)
         ids = tf.pad(ids, [[0, 0], [0, 1]], constant_values=NO_TOKEN)
         rows, least = RowConstraints(prefix=ids), _lengths(ids)
-        found = self.graph.translate(
-            text, self.graph.best_one, lambda *search: self._search(rows, least, *search)
-        )
-        return self.graph.best(found)
+        return self.graph.best(self._translate(text, rows, least))
 
-    def _search(self, rows, least, source_ids, limits, options):
-        """`SearchResult`, with the limits raised to the tokens that rows need."""
+    def _translate(self, text, rows, least):
+        """As `TranslationGraph.translate`, with limits raised to the tokens that rows need."""
         import tensorflow as tf
 
-        raised = tf.maximum(limits, least + len(options.prefix_ids))
-        limits = tf.where(limits > 0, tf.minimum(raised, options.max_length), limits)
-        numbers, steps = tf.range(tf.shape(limits)[0]), tf.reduce_max(limits) + 1
-        found, _ = run_search(
-            self.graph.decoder,
-            source_ids,
-            limits,
-            numbers,
-            options=options,
-            steps=steps,
-            rows=rows,
-            joins=self._joins,
-        )
-        return found
+        def search(source_ids, limits, options):
+            raised = tf.maximum(limits, least + len(options.prefix_ids))
+            limits = tf.where(limits > 0, tf.minimum(raised, options.max_length), limits)
+            return self.graph.search(source_ids, limits, options, rows=rows, joins=self._joins)
+
+        return self.graph.translate(text, self.graph.best_one, search)
 
     def _phrases(self, terms):
         """Ids `[B, K, 2, P]` of terms `[B, (K)]`, in the second form without the space sign in

@@ -4,10 +4,7 @@ import dataclasses
 import pathlib
 from collections.abc import Iterable
 
-import keras
-
-from kformer.export.saved_model.folder import version_folder, write_metadata
-from kformer.export.saved_model.process import export_in_tensorflow
+from kformer.export.saved_model.process import write_version
 from kformer.export.saved_model.tokenizer import GraphTokenizer
 from kformer.export.saved_model.translation import TranslationGraph, check_signatures
 from kformer.models import Ensemble
@@ -15,7 +12,6 @@ from kformer.saving.run_directory import without_paths
 from kformer.translating.translator import Translator
 from kformer.translating.word_alignment import stored_source
 from kformer.utils.checks import check_choice
-from kformer.utils.files import new_folder
 from kformer.utils.types import Path
 from kformer_options.export_formats import FORMATS
 
@@ -115,32 +111,28 @@ def export_saved_model(
     if signatures is not None and not isinstance(signatures, str):
         signatures = list(signatures)
     check_signatures(signatures, dtype or translator.model.policy_name, translator.model, search)
-    target = version_folder(path, version)
-    if keras.backend.backend() != "tensorflow":
-        others = {
-            "version": int(target.name),
-            "imports": list(imports),
+    return write_version(
+        path,
+        version,
+        lambda: _build(translator, search, dtype, single, signatures),
+        kind="translator",
+        save=lambda folder: save_parts(translator, folder),
+        options={
+            **dataclasses.asdict(search),
             "dtype": dtype,
             "single": single,
             "signatures": signatures,
-        }
-        settings = {**dataclasses.asdict(search), **others}
-        export_in_tensorflow(
-            "translator", lambda folder: save_parts(translator, folder), path, settings
-        )
-        return target
-    # A server that watches the model's folder must never see half a version.
-    with new_folder(target) as folder:
-        _write(translator, folder, search, dtype, single, signatures)
-    return target
+        },
+        imports=imports,
+    )
 
 
 def save_parts(translator, folder):
     """Saves a translator for another process, each model of an ensemble as a run of its own."""
     models = getattr(translator.model, "models", [translator.model])
     for number, model in enumerate(models):
-        parts = model, translator.tokenizer, translator.options, translator.config
-        Translator(*parts).save(pathlib.Path(folder) / f"{number:03d}")
+        one = Translator(model, translator.tokenizer, translator.options, translator.config)
+        one.save(pathlib.Path(folder) / f"{number:03d}")
 
 
 def load_parts(folder):
@@ -149,14 +141,11 @@ def load_parts(folder):
     return Translator.load(runs if len(runs) > 1 else runs[0])
 
 
-def _write(translator, folder, search, dtype, single, names):
-    import tensorflow as tf
-
+def _build(translator, search, dtype, single, names):
+    """The module, the signatures and the metadata, for `write_version`."""
     model, tokenizer = translator.model, translator.tokenizer
     aligned_by = None if isinstance(model, Ensemble) else stored_source(translator)
     graph = TranslationGraph(model, GraphTokenizer(tokenizer), tokenizer, search, dtype, aligned_by)
-    module, signatures = graph.build(single, names)
-    tf.saved_model.save(module, str(folder), signatures=signatures)
     metadata = {
         "search": dataclasses.asdict(search),
         "dtype": graph.dtype,
@@ -164,4 +153,4 @@ def _write(translator, folder, search, dtype, single, names):
         "max_text_bytes": graph.max_text_bytes,
         "config": without_paths(translator.config),
     }
-    write_metadata(folder, metadata)
+    return *graph.build(single, names), metadata

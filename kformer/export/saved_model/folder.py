@@ -28,8 +28,7 @@ def version_folder(path, version=None):
     """
     path = pathlib.Path(path)
     if version is None:
-        folders = [folder for folder in _version_folders(path) if folder.is_dir()]
-        version = 1 + max((int(folder.name) for folder in folders), default=0)
+        version = 1 + max(_numbered(path), default=0)
     check_whole("version", version, least=0)
     target = path / str(version)
     if target.exists():
@@ -49,21 +48,47 @@ def find_version(path):
     Raises:
         FileNotFoundError: there is none.
     """
-    path = pathlib.Path(path)
-    if (path / GRAPH_FILE).is_file():
-        return path
-    versions = [folder for folder in _version_folders(path) if (folder / GRAPH_FILE).is_file()]
-    if not versions:
+    folders = {
+        number: folder
+        for number, folder in version_folders(path).items()
+        if (folder / GRAPH_FILE).is_file()
+    }
+    if not folders:
         raise FileNotFoundError(
             f"There is no SavedModel in {path}: neither {GRAPH_FILE} nor a folder named by a "
             "version number."
         )
-    return max(versions, key=lambda folder: int(folder.name))
+    return folders[max(folders)]
 
 
-def _version_folders(path):
-    """What is named by a number; other digits than 0 to 9 name no version."""
-    return [entry for entry in path.glob("*") if entry.name.isascii() and entry.name.isdecimal()]
+def version_folders(path):
+    """The versions of a SavedModel.
+
+    Args:
+        path: path. The model's folder, or one version's.
+
+    Returns:
+        Dict of version number to `pathlib.Path`. A version's folder whose name is not a number has
+        the number 1.
+    """
+    path = pathlib.Path(path)
+    if (path / GRAPH_FILE).is_file():
+        name = path.resolve().name
+        return {int(name) if _is_number(name) else 1: path}
+    return _numbered(path)
+
+
+def _numbered(path):
+    try:
+        folders = sorted(folder for folder in path.iterdir() if _is_number(folder.name))
+    except OSError:  # The folder is away for a moment.
+        return {}
+    return {int(folder.name): folder for folder in folders if folder.is_dir()}
+
+
+def _is_number(name):
+    """Whether a name is a version; other digits than 0 to 9 name none."""
+    return name.isascii() and name.isdecimal()
 
 
 def write_metadata(folder, metadata):

@@ -1,6 +1,21 @@
 """What the graphs of several SavedModels have in common. TensorFlow only."""
 
 
+def import_tensorflow_text():
+    """Imports tensorflow_text, which registers the ops of the tokenizer.
+
+    Raises:
+        ImportError: TensorFlow or tensorflow_text is not installed.
+    """
+    try:
+        import tensorflow_text  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            f"A SavedModel's tokenizer needs tensorflow and tensorflow-text ({error}): run `pip "
+            "install tensorflow tensorflow-text` on a platform that has both."
+        ) from error
+
+
 def padded_rows(rows, limit, pad_id, suffix=()):
     """Ragged ids as a dense batch, truncated at a limit.
 
@@ -68,33 +83,18 @@ def with_a_row(batch):
     return tf.concat([batch, tf.fill(tf.concat([is_empty, tf.shape(batch)[1:]], axis=0), "")], 0)
 
 
-def signature(function, name, shape, dtype):
-    """A `tf.function` of one named input, as a SavedModel's signature needs it.
+def signature(function, inputs):
+    """A `tf.function` of named inputs, as a SavedModel's signature needs it.
 
     Args:
-        function: function of a tensor. Returns a dict of name to tensor.
-        name: str. The input's name.
-        shape: list of int or `None`. The input's shape.
-        dtype: str. The input's dtype.
+        function: function of tensors, by name. Returns a dict of name to tensor.
+        inputs: dict of name to a pair of shape, a list of int or `None`, and dtype, a str.
     """
     import tensorflow as tf
 
     # Without autograph: there is no Python control flow on tensors to rewrite, and rewriting takes
     # as long as tracing.
-    spec = tf.TensorSpec(shape, dtype, name=name)
-    return tf.function(function, input_signature=[spec], autograph=False)
-
-
-def string_signature(function, shapes):
-    """As `signature`, of several named inputs of strings.
-
-    Args:
-        function: function of the tensors, by name.
-        shapes: dict of name to shape, a list of int or `None`.
-    """
-    import tensorflow as tf
-
-    specs = [tf.TensorSpec(shape, tf.string, name=name) for name, shape in shapes.items()]
+    specs = [tf.TensorSpec(shape, dtype, name=name) for name, (shape, dtype) in inputs.items()]
     return tf.function(function, input_signature=specs, autograph=False)
 
 

@@ -8,14 +8,12 @@ import pathlib
 import keras
 
 from kformer.decoding.searcher import check_options
-from kformer.export.saved_model.folder import version_folder, write_metadata
-from kformer.export.saved_model.process import export_in_tensorflow
+from kformer.export.saved_model.process import write_version
 from kformer.export.saved_model.signatures import EncoderGraph, ForecastGraph, LanguageGraph
 from kformer.export.saved_model.tokenizer import GraphTokenizer
 from kformer.models import Forecaster, TransformerDecoder, TransformerEncoder
 from kformer.text import Tokenizer
 from kformer.utils.checks import check_whole
-from kformer.utils.files import new_folder
 
 _MODEL_FILE, _TOKENIZER_FOLDER = "model.keras", "tokenizer"
 
@@ -104,51 +102,49 @@ def export_model(
     # <tf.Tensor: shape=(1,), dtype=string, numpy=array([b'glad'], dtype=object)>
     ```
     """
-    labels = None if labels is None else list(labels)
-    given = {
-        "labels": labels,
+    arguments = {
+        "labels": None if labels is None else list(labels),
         "steps": steps,
         "special_tokens": special_tokens,
         "max_new_tokens": max_new_tokens,
         "max_text_bytes": max_text_bytes,
         **options,
     }
-    search = _checked(model, tokenizer, given)
-    target = version_folder(path, version)
-    if keras.backend.backend() != "tensorflow":
-        settings = {**given, "version": int(target.name), "imports": list(imports)}
-        packages = ("tensorflow",) if tokenizer is None else ("tensorflow", "tensorflow_text")
-        export_in_tensorflow(
-            "model", lambda folder: _save_parts(model, tokenizer, folder), path, settings, packages
-        )
-        return target
-    with new_folder(target) as folder:
-        _write(model, tokenizer, search, given, folder)
-    return target
+    search = _checked(model, tokenizer, arguments)
+    return write_version(
+        path,
+        version,
+        lambda: _build(model, tokenizer, search, arguments),
+        kind="model",
+        save=lambda folder: _save_parts(model, tokenizer, folder),
+        options=arguments,
+        imports=imports,
+        has_texts=tokenizer is not None,
+    )
 
 
-def _checked(model, tokenizer, given):
+def _checked(model, tokenizer, arguments):
     """Checks that model, tokenizer and arguments fit; returns `SearchOptions` of a language model,
     `None` of others.
     """
     if isinstance(model, Forecaster):
         if tokenizer is not None:
             raise ValueError("A Forecaster reads numbers: leave the tokenizer out.")
-        model.check_steps(given["steps"])
-        _check_unused(model, given, {"steps"})
+        model.check_steps(arguments["steps"])
+        _check_unused(model, arguments, {"steps"})
     elif isinstance(model, TransformerEncoder):
         _check_tokenizer(model, tokenizer)
-        if given["special_tokens"] and tokenizer is None:
+        if arguments["special_tokens"] and tokenizer is None:
             raise ValueError(
                 "special_tokens are a tokenizer's, and none was given; give one, or leave them out."
             )
-        _check_labels(model, given["labels"])
-        if given["max_text_bytes"] is not None:
-            check_whole("max_text_bytes", given["max_text_bytes"], least=4)
-        _check_unused(model, given, {"labels", "special_tokens", "max_text_bytes"})
+        _check_labels(model, arguments["labels"])
+        if arguments["max_text_bytes"] is not None:
+            check_whole("max_text_bytes", arguments["max_text_bytes"], least=4)
+        _check_unused(model, arguments, {"labels", "special_tokens", "max_text_bytes"})
     elif isinstance(model, TransformerDecoder):
         _check_tokenizer(model, tokenizer)
-        return _search_of(model, given)
+        return _search_of(model, arguments)
     else:
         raise TypeError(
             "export_model takes a TransformerEncoder, a TransformerDecoder or a Forecaster, not a "
@@ -186,72 +182,61 @@ def _check_labels(model, labels):
         )
 
 
-def _check_unused(model, given, known):
+def _check_unused(model, arguments, known):
     """Refuses arguments that a model of this class does not use."""
-    unknown = [
-        name for name, value in given.items() if name not in known and value not in (None, False)
-    ]
-    if unknown:
+    passed = (name for name, value in arguments.items() if value not in (None, False))
+    unused = [name for name in passed if name not in known]
+    if unused:
         raise ValueError(
-            f"{', '.join(unknown)}: a {type(model).__name__} has no use for this; leave it out."
+            f"{', '.join(unused)}: a {type(model).__name__} has no use for this; leave it out."
         )
 
 
-def _search_of(model, given):
+def _search_of(model, arguments):
     """`SearchOptions` of a language model."""
     names = ("labels", "steps", "special_tokens", "max_new_tokens")
-    limit = given["max_new_tokens"]
+    limit = arguments["max_new_tokens"]
     limit = min(64, model.max_length // 2) if limit is None else limit
-    check_whole("max_new_tokens", limit)
-    if limit >= model.max_length:
-        raise ValueError(
-            f"max_new_tokens must lie between 1 and {model.max_length - 1} for this model, but "
-            f"{limit} was given."
-        )
-    _check_unused(model, {name: given[name] for name in names}, {"max_new_tokens"})
-    options = {name: value for name, value in given.items() if name not in names}
+    check_whole("max_new_tokens", limit, most=model.max_length - 1)
+    _check_unused(model, {name: arguments[name] for name in names}, {"max_new_tokens"})
+    options = {name: value for name, value in arguments.items() if name not in names}
     if options.get("sampling"):
         raise ValueError(
             "A SavedModel continues a text the same way each time, so sampling cannot be exported; "
             "use a beam."
         )
     if "n_best" in options:
-        raise ValueError(
-            "n_best: a SavedModel returns the best continuation alone; leave this out."
-        )
+        raise ValueError("n_best: a SavedModel returns the best continuation alone; leave it out.")
     search = model.continuation_options(limit, options)
     check_options(model, search)
     return search
 
 
-def _write(model, tokenizer, search, given, folder):
-    import tensorflow as tf
-
-    graph = _graph_of(model, tokenizer, search, given)
-    module, signatures = graph.build()
-    tf.saved_model.save(module, str(folder), signatures=signatures)
+def _build(model, tokenizer, search, arguments):
+    """The module, the signatures and the metadata, for `write_version`."""
+    module, signatures = _graph_of(model, tokenizer, search, arguments).build()
     metadata = {
         "model": type(model).__name__,
         "dtype": model.policy_name,
-        "labels": given["labels"],
-        "steps": given["steps"],
+        "labels": arguments["labels"],
+        "steps": arguments["steps"],
     }
     if search is not None:
         metadata["language_search"] = dataclasses.asdict(search)
-    write_metadata(folder, metadata)
+    return module, signatures, metadata
 
 
-def _graph_of(model, tokenizer, search, given):
+def _graph_of(model, tokenizer, search, arguments):
     """The object that builds the graph of a model."""
     if isinstance(model, Forecaster):
-        return ForecastGraph(model, given["steps"])
+        return ForecastGraph(model, arguments["steps"])
     graph_tokenizer = None if tokenizer is None else GraphTokenizer(tokenizer)
     if isinstance(model, TransformerDecoder):
         return LanguageGraph(model, graph_tokenizer, search)
-    special = given["special_tokens"]
+    special = arguments["special_tokens"]
     suffix = list(tokenizer.source_suffix) if special else []
-    bound = given["max_text_bytes"]
-    return EncoderGraph(model, graph_tokenizer, special, suffix, given["labels"], bound)
+    bound = arguments["max_text_bytes"]
+    return EncoderGraph(model, graph_tokenizer, special, suffix, arguments["labels"], bound)
 
 
 def _save_parts(model, tokenizer, folder):

@@ -1,5 +1,6 @@
-"""The process with the TensorFlow backend in which a SavedModel is made, seen from the other
-backends. `__main__.py` is what runs in it.
+"""Where a SavedModel is made: here under the TensorFlow backend, in a process with it under others.
+
+`__main__.py` is what runs in that process.
 """
 
 import json
@@ -9,52 +10,93 @@ import sys
 import tempfile
 from importlib.util import find_spec
 
+import keras
+
+from kformer.export.saved_model.folder import version_folder, write_metadata
+from kformer.utils.files import new_folder
 from kformer_options.child_process import environment
 
 # The exit code after an error of a file; the last line has its number, reason and file, as JSON.
 FILE_ERROR = 74
 
 
-def export_in_tensorflow(kind, save, path, options, packages=("tensorflow", "tensorflow_text")):
+def write_version(path, version, build, *, kind, save, options, imports=(), has_texts=True):
+    """Writes a version of a SavedModel.
+
+    Args:
+        path: path. The model's folder.
+        version: int or `None`, for the next free number.
+        build: function without arguments. Returns, under the TensorFlow backend, the `tf.Module`
+            to save, its signatures, and the dict of its metadata.
+        kind: str, "translator" or "model". What is exported, for the process.
+        save: function of a folder. Writes there what the process loads.
+        options: dict of JSON values. The export's other arguments, for the process.
+        imports: iterable of str, default empty. Modules that the process imports first.
+        has_texts: bool, default `True`. Whether the graph has a tokenizer.
+
+    Returns:
+        `pathlib.Path` of the version's folder.
+
+    Raises:
+        ValueError: the version exists, or is not a whole number.
+        ImportError, OSError, RuntimeError: as `run_process`.
+    """
+    target = version_folder(path, version)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        # A server that watches the model's folder must never see half a version.
+        with new_folder(target) as folder:
+            module, signatures, metadata = build()
+            tf.saved_model.save(module, str(folder), signatures=signatures)
+            write_metadata(folder, metadata)
+        return target
+    options = {**options, "version": int(target.name), "imports": list(imports)}
+    with tempfile.TemporaryDirectory() as folder:
+        save(folder)
+        try:
+            run_process(kind, folder, path, options, has_texts)
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"The TensorFlow process that makes the SavedModel failed: {error} If the model "
+                "has layers of your own, name the module that registers them (imports=[...], or "
+                "--import MODULE)."
+            ) from None
+    return target
+
+
+def run_process(kind, folder, path, options, has_texts=True):
     """Makes a SavedModel in a process with the TensorFlow backend.
 
     Args:
-        kind: str, "translator" or "model". What is exported.
-        save: function of a folder. Writes there what the process loads.
+        kind: str: "translator", "model", or "run" for a run directory.
+        folder: path. What the process loads.
         path: path. The model's folder.
-        options: dict of JSON values. The export's arguments; "imports" are modules that the process
-            imports first.
-        packages: tuple of str, default TensorFlow and tensorflow_text. What the process needs.
+        options: dict of JSON values. The export's arguments, and "imports".
+        has_texts: bool, default `True`. Whether the process needs tensorflow_text.
 
     Raises:
         ImportError: a package is not installed.
         OSError: a file cannot be written.
-        RuntimeError: the process failed. The message has the last line that it wrote.
+        RuntimeError: the process failed. The message is the last line that it wrote.
     """
-    for package in packages:
+    for package in ("tensorflow", "tensorflow_text")[: 1 + has_texts]:
         if find_spec(package) is None:
             name = package.replace("_", "-")
             raise ImportError(
                 f"Exporting a SavedModel needs {name}, which is not installed here: run `pip "
                 f"install {name}`."
             )
-    with tempfile.TemporaryDirectory() as folder:
-        save(folder)
-        output = str(pathlib.Path(path).absolute())
-        process = subprocess.run(
-            [sys.executable, "-m", "kformer.export.saved_model", kind, folder, output],
-            input=json.dumps(options),  # A shortlist is too long for an argument.
-            env=environment(KERAS_BACKEND="tensorflow"),
-            capture_output=True,
-            text=True,
-        )
+    output = str(pathlib.Path(path).absolute())
+    process = subprocess.run(
+        [sys.executable, "-m", "kformer.export.saved_model", kind, str(folder), output],
+        input=json.dumps(options),  # A shortlist is too long for an argument.
+        env=environment(KERAS_BACKEND="tensorflow"),
+        capture_output=True,
+        text=True,
+    )
+    lines = process.stderr.strip().splitlines() or [f"exit code {process.returncode}."]
+    if process.returncode == FILE_ERROR:
+        raise OSError(*json.loads(lines[-1]))
     if process.returncode:
-        lines = process.stderr.strip().splitlines()
-        if process.returncode == FILE_ERROR:
-            raise OSError(*json.loads(lines[-1]))
-        reason = f": {lines[-1]}" if lines else f" with exit code {process.returncode}."
-        raise RuntimeError(
-            f"The TensorFlow process that makes the SavedModel failed{reason} If the model has "
-            "layers of your own, name the module that registers them (imports=[...], or --import "
-            "MODULE)."
-        )
+        raise RuntimeError(lines[-1])

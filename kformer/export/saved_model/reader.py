@@ -3,6 +3,7 @@
 from kformer.decoding.batching import batches_by_length
 from kformer.decoding.fast.ops_stored import has_int8_products
 from kformer.export.saved_model.folder import find_version, load_module, read_metadata
+from kformer.export.saved_model.graph import import_tensorflow_text
 from kformer.translating.translation import Hypothesis, Translation
 from kformer.utils.checks import check_texts, shown
 from kformer_options.names import numbered
@@ -24,14 +25,7 @@ def open_saved_model(folder):
     Raises:
         ValueError, ImportError, RuntimeError: as `SavedModelTranslator`.
     """
-    try:
-        import tensorflow  # noqa: F401
-        import tensorflow_text  # noqa: F401 - it registers the ops of the tokenizer
-    except ImportError as error:
-        raise ImportError(
-            f"Loading a SavedModel needs tensorflow and tensorflow-text ({error}): run `pip "
-            "install tensorflow tensorflow-text`."
-        ) from error
+    import_tensorflow_text()
     metadata = read_metadata(folder)
     if metadata.get("dtype") == "int8" and not has_int8_products():
         raise RuntimeError(

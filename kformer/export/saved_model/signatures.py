@@ -14,7 +14,8 @@ IDS, TEXT = "token_ids", "serving_default"
 class TokenGraph:
     """The signatures of a model of tokens: one for ids and, with a tokenizer, one for texts.
 
-    A subclass computes `from_ids` and `from_text`, for at least one row.
+    A subclass computes outputs by name, for at least one row: `from_ids` for padded int32 ids
+    `[B, S]`, and `from_text` for a string tensor `[B]`.
 
     Args:
         model: Keras model with `pad_id` and `max_length`, under the TensorFlow backend.
@@ -24,14 +25,6 @@ class TokenGraph:
     def __init__(self, model, graph_tokenizer=None):
         self.model = model
         self.tokenizer = graph_tokenizer
-
-    def from_ids(self, ids):
-        """Outputs by name for int32 ids `[B, S]`, padded."""
-        raise NotImplementedError
-
-    def from_text(self, text):
-        """Outputs by name for a string tensor `[B]`."""
-        raise NotImplementedError
 
     def token_ids(self, token_ids):
         """The signature for int32 ids `[B, S]`, also for no row: outputs by name."""
@@ -53,10 +46,10 @@ class TokenGraph:
             `tf.Module` that owns the variables, and a dict of name to `tf.function`. The signature
             for texts is the default, or the one for ids where there is no tokenizer.
         """
-        ids = signature(self.token_ids, "token_ids", [None, None], "int32")
+        ids = signature(self.token_ids, {"token_ids": ([None, None], "int32")})
         default = ids
         if self.tokenizer is not None:
-            default = signature(self.text, "text", [None], "string")
+            default = signature(self.text, {"text": ([None], "string")})
         functions = {TEXT: default, IDS: ids}
         return owning_module(self.model, functions.values(), self.tokenizer), functions
 
@@ -66,27 +59,17 @@ class EncoderGraph(TokenGraph):
 
     Args:
         model: the model.
-        graph_tokenizer: `GraphTokenizer`, default `None`, for no signature with texts.
-        special_tokens: bool, default `False`. Whether texts get the tokenizer's prefix and suffix.
-        suffix: sequence of ints, default empty. That suffix.
-        labels: list of str, default `None`. Names of the classes.
-        max_text_bytes: int, default `None`. As of `SearchOptions`.
+        graph_tokenizer: `GraphTokenizer`, or `None` for no signature with texts.
+        special_tokens: bool. Whether texts get the tokenizer's prefix and suffix.
+        suffix: sequence of ints. That suffix.
+        labels: list of str or `None`. Names of the classes.
+        max_text_bytes: int or `None`. As of `SearchOptions`.
     """
 
-    def __init__(
-        self,
-        model,
-        graph_tokenizer=None,
-        special_tokens=False,
-        suffix=(),
-        labels=None,
-        max_text_bytes=None,
-    ):
+    def __init__(self, model, graph_tokenizer, special_tokens, suffix, labels, max_text_bytes):
         super().__init__(model, graph_tokenizer)
         self.max_text_bytes = byte_bound(model.max_length, max_text_bytes)
-        self.special_tokens = special_tokens
-        self.suffix = suffix
-        self.labels = labels
+        self.special_tokens, self.suffix, self.labels = special_tokens, suffix, labels
         self._is_by_token = model.head in (None, "labelling")
 
     def from_ids(self, ids):
@@ -182,15 +165,15 @@ class LanguageGraph(TokenGraph):
         import tensorflow as tf
 
         model, options = self.model, self.options
-        longest, most_kept = model.prompt_lengths(options)
+        longest, longest_end = model.prompt_lengths(options)
         lengths = rows.row_lengths()
         truncated = lengths > longest
-        lengths = tf.where(truncated, tf.constant(most_kept, lengths.dtype), lengths)
+        lengths = tf.where(truncated, tf.constant(longest_end, lengths.dtype), lengths)
         # What follows depends most on the last tokens.
         first = tf.expand_dims(rows.row_lengths() - lengths, 1)
-        kept = tf.ragged.boolean_mask(rows, tf.ragged.range(rows.row_lengths()) >= first)
+        rows = tf.ragged.boolean_mask(rows, tf.ragged.range(rows.row_lengths()) >= first)
         starts = tf.fill([rows.nrows(), 1], model.start_id)
-        prompts = tf.concat([starts, kept], axis=1).to_tensor(default_value=model.pad_id)
+        prompts = tf.concat([starts, rows], axis=1).to_tensor(default_value=model.pad_id)
         count = tf.shape(prompts)[0]
         limits = model.continuation_limits(tf.cast(lengths, tf.int32), options)
         steps = options.max_length + 1
@@ -223,13 +206,11 @@ class ForecastGraph:
         import tensorflow as tf
 
         length, limit = tf.shape(past)[1], self._max_length
+        is_empty = "The past has no steps; give one at least."
+        is_long = f"The past is longer than the {limit} learned positions; shorten it."
         checks = [
-            tf.debugging.assert_greater_equal(
-                length, 1, "The past has no steps; give one at least."
-            ),
-            tf.debugging.assert_less_equal(
-                length, limit, f"The past is longer than the {limit} learned positions; shorten it."
-            ),
+            tf.debugging.assert_greater_equal(length, 1, is_empty),
+            tf.debugging.assert_less_equal(length, limit, is_long),
         ]
         with tf.control_dependencies(checks):
             past = tf.identity(past)
@@ -238,7 +219,7 @@ class ForecastGraph:
     def build(self):
         """Traces the signature; returns a module and a dict as `TokenGraph.build` does."""
         shape = [None, None, self.model.num_features]
-        functions = {TEXT: signature(self.forecast, "past", shape, "float32")}
+        functions = {TEXT: signature(self.forecast, {"past": (shape, "float32")})}
         return owning_module(self.model, functions.values()), functions
 
 

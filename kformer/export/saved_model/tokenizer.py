@@ -6,6 +6,7 @@ are imported when the first tokenizer is made, not with this module."""
 import functools
 import re
 
+from kformer.export.saved_model.graph import import_tensorflow_text
 from kformer.text.languages import TAG_PATTERN
 from kformer.text.normalization import SPACE_SIGN
 from kformer.utils.checks import check_choice
@@ -61,14 +62,8 @@ def GraphTokenizer(tokenizer):  # noqa: N802 - what it makes is an instance of a
 @functools.cache
 def _module_class(methods):
     """A class that is a `tf.Module`, too, so that a SavedModel stores its tables and models."""
-    try:
-        import tensorflow as tf
-        import tensorflow_text  # noqa: F401 - it registers the ops
-    except ImportError as error:
-        raise ImportError(
-            f"A tokenizer in a TensorFlow graph needs tensorflow and tensorflow-text ({error}); "
-            "run `pip install tensorflow tensorflow-text` on a platform that has both."
-        ) from error
+    import_tensorflow_text()
+    import tensorflow as tf
 
     class Module(methods, tf.Module):
         __doc__ = methods.__doc__
@@ -84,19 +79,14 @@ class _GraphTokenizer:
         import tensorflow_text as tf_text
 
         super().__init__()
-        models, vocabularies = {}, {}
-        for side in ("source", "target"):
-            vocabulary = tokenizer.vocabulary(side)
-            if vocabulary.model not in models:
-                models[vocabulary.model] = tf_text.SentencepieceTokenizer(
-                    vocabulary.model, out_type=tf.int32
-                )
-            if vocabulary not in vocabularies:
-                vocabularies[vocabulary] = _module_class(_GraphVocabulary)(
-                    vocabulary, models[vocabulary.model]
-                )
-        self._source = vocabularies[tokenizer.vocabulary("source")]
-        self._target = vocabularies[tokenizer.vocabulary("target")]
+        sides = source, target = tokenizer.vocabulary("source"), tokenizer.vocabulary("target")
+        models = {
+            model: tf_text.SentencepieceTokenizer(model, out_type=tf.int32)
+            for model in dict.fromkeys(side.model for side in sides)
+        }
+        make = _module_class(_GraphVocabulary)
+        vocabularies = {side: make(side, models[side.model]) for side in dict.fromkeys(sides)}
+        self._source, self._target = vocabularies[source], vocabularies[target]
         self._prefixes = {"source": tokenizer.source_prefix, "target": tokenizer.target_prefix}
         self._suffixes = {"source": tokenizer.source_suffix, "target": tokenizer.target_suffix}
         self._tags = None
@@ -133,9 +123,9 @@ class _GraphTokenizer:
         """
         import tensorflow as tf
 
-        texts = _valid_text(texts)
-        rest = tf.strings.regex_replace(texts, TAG_PATTERN, "", replace_global=False)
-        sizes = tf.strings.length(texts) - tf.strings.length(rest)
+        texts = valid_text(texts)
+        untagged = tf.strings.regex_replace(texts, TAG_PATTERN, "", replace_global=False)
+        sizes = tf.strings.length(texts) - tf.strings.length(untagged)
         tags = tf.strings.substr(texts, tf.zeros_like(sizes), sizes)
         equal = tags[:, None] == self._tags[None, :]
         ids = tf.where(
@@ -145,7 +135,7 @@ class _GraphTokenizer:
         )
         has_tag = sizes > 0
         ids = tf.RaggedTensor.from_row_lengths(ids[has_tag], tf.cast(has_tag, tf.int64))
-        return has_tag, ids, rest
+        return has_tag, ids, untagged
 
     def detokenize(self, ids, side="target"):
         return self._side(side).decode(ids)
@@ -170,9 +160,8 @@ class _GraphVocabulary:
         self._normalization = vocabulary.normalization
         self._leading_space_signs = vocabulary.leading_space_signs
         self._size = len(vocabulary)
-        self._id_map = (
-            None if vocabulary.id_map is None else tf.constant(vocabulary.id_map, tf.int32)
-        )
+        id_map = vocabulary.id_map
+        self._id_map = None if id_map is None else tf.constant(id_map, tf.int32)
         self._unknown_id = vocabulary.unknown_id
         self._foreign_pieces = None
         if vocabulary.foreign_pieces:
@@ -192,7 +181,7 @@ class _GraphVocabulary:
         """Ragged int32 ids `[B, (S)]` of texts `[B]`."""
         import tensorflow as tf
 
-        texts = _replace_all(_valid_text(texts), self._normalization.before)
+        texts = _replace_all(valid_text(texts), self._normalization.before)
         ids = self._sentencepiece.tokenize(texts)
         if self._id_map is not None:
             ids = ids.with_values(tf.gather(self._id_map, ids.values))
@@ -218,7 +207,7 @@ class _GraphVocabulary:
         surfaces = self._look_up(self._surfaces, ids)
         if isinstance(surfaces, tf.RaggedTensor):
             surfaces = surfaces.to_tensor(default_value="")
-        texts = _valid_text(tf.strings.reduce_join(surfaces, axis=-1))
+        texts = valid_text(tf.strings.reduce_join(surfaces, axis=-1))
         if self._leading_space_signs:
             pattern = r"\A" + SPACE_SIGN + ("" if self._leading_space_signs == 1 else "+")
             texts = tf.strings.regex_replace(texts, pattern, "", replace_global=False)
@@ -249,7 +238,8 @@ def _repeated(ids, rows):
     return tf.RaggedTensor.from_row_lengths(added, tf.cast(rows, tf.int64) * len(ids))
 
 
-def _valid_text(texts):
+def valid_text(texts):
+    """Texts `[...]` with U+FFFD for what is not UTF-8."""
     import tensorflow as tf
 
     # ICU writes one U+FFFD for each maximal invalid part, as Python does.

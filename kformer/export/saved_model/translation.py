@@ -25,7 +25,6 @@ from kformer.export.saved_model.graph import (
     owning_module,
     padded_rows,
     signature,
-    string_signature,
     with_a_row,
 )
 from kformer.models import Ensemble
@@ -37,14 +36,6 @@ from kformer_options.names import named
 # Where each length is compiled, sources are padded to a multiple of this number of tokens.
 _LENGTHS = 16
 DEFAULT_SIGNATURE = "serving_default"
-
-
-def default_signatures(dtype, model):
-    """Names of the signatures that an export in a dtype has, if none are named."""
-    # In another dtype than the model's each one keeps matrices of its own in memory.
-    is_cheap = dtype == model.policy_name and not isinstance(model, Ensemble)
-    others = ("attention",) if is_cheap else ()
-    return (DEFAULT_SIGNATURE, "n_best", *others)
 
 
 def check_signatures(names, dtype, model, options):
@@ -64,12 +55,9 @@ def check_signatures(names, dtype, model, options):
         return
     if isinstance(names, str):
         raise ValueError(f"signatures must be a list of names, but {names!r} was given.")
+    known = (DEFAULT_SIGNATURE, "n_best", "attention", ALIGNMENT, *INPUTS)
     for name in names:
-        check_choice(
-            f"A signature of an export in {dtype}",
-            name,
-            (DEFAULT_SIGNATURE, "n_best", "attention", ALIGNMENT, *INPUTS),
-        )
+        check_choice(f"A signature of an export in {dtype}", name, known)
         if name in ("attention", ALIGNMENT) and isinstance(model, Ensemble):
             raise ValueError(
                 f"An ensemble has no signature {name}, as each of its models attends by itself."
@@ -145,21 +133,24 @@ class TranslationGraph:
         Raises:
             ValueError: the model cannot have the signature `single`.
         """
-        default = default_signatures(self.dtype, self.model)
+        if names is None:
+            # In another dtype than the model's each one keeps matrices of its own in memory.
+            is_cheap = self.dtype == self.model.policy_name and not isinstance(self.model, Ensemble)
+            names = (DEFAULT_SIGNATURE, "n_best", *(("attention",) if is_cheap else ()))
         functions = {
-            name: signature(getattr(self, name), "text", [None], "string")
-            for name in (default if names is None else names)
+            name: signature(getattr(self, name), {"text": ([None], "string")})
+            for name in names
             if name not in INPUTS
         }
-        for name in () if names is None else set(names) & set(INPUTS):
-            shapes = {key: [None] * rank for key, rank in INPUTS[name].items()}
+        for name in set(names) & set(INPUTS):
+            inputs = {key: ([None] * rank, "string") for key, rank in INPUTS[name].items()}
             rows = RowSignatures(self, self._target_vocabulary)
-            functions[name] = string_signature(getattr(rows, name), shapes)
+            functions[name] = signature(getattr(rows, name), inputs)
         if single:
             self._prepare_single()
             # Tracing it makes the variables that XLA's graph uses, too.
             functions["serving_default"].get_concrete_function()
-            functions["single"] = signature(self.single, "text", [1], "string")
+            functions["single"] = signature(self.single, {"text": ([1], "string")})
         module = owning_module(self.model, functions.values(), self.tokenizer)
         module.stored_variables = [] if self.ops is None else self.ops.variables
         return module, functions
@@ -264,7 +255,7 @@ class TranslationGraph:
         source_ids, lengths, truncated, is_empty = self._source_rows(text)
         # An empty text gets no steps: the others must not wait for what will be thrown away.
         limits = tf.where(is_empty, 0, self._limits(lengths))
-        found = (search or self._search)(source_ids, limits, options)
+        found = (search or self.search)(source_ids, limits, options)
         texts = tf.where(is_empty[:, None], "", self.tokenizer.detokenize(found.ids))
         scores = tf.where(is_empty[:, None], 0.0, found.scores)
         return {
@@ -302,26 +293,23 @@ class TranslationGraph:
         limits = tf.clip_by_value(relative, options.least_limit, options.max_length)
         return tf.cast(limits, tf.int32)
 
-    def _search(self, source_ids, limits, options):
-        """`SearchResult` for padded ids `[B, S]` and limits `[B]`."""
+    def search(self, source_ids, limits, options, **rows):
+        """`SearchResult` for padded ids `[B, S]` and limits `[B]`; `rows` as of the search."""
         import tensorflow as tf
 
         numbers, steps = tf.range(tf.shape(limits)[0]), tf.reduce_max(limits) + 1
-        found, _ = run_search(
-            self.decoder, source_ids, limits, numbers, options=options, steps=steps
-        )
-        return found
+        arguments = self.decoder, source_ids, limits, numbers
+        return run_search(*arguments, options=options, steps=steps, **rows)[0]
 
     def _search_single(self, source_ids, limits, options):
-        """As `_search` for one row. XLA compiles once for each length, so that is rounded up."""
+        """As `search` for one row. XLA compiles once for each length, so that is rounded up."""
         import tensorflow as tf
 
         length = tf.shape(source_ids)[1]
         rounded = tf.minimum(-(-length // _LENGTHS) * _LENGTHS, self.model.max_length)
         rounded = tf.maximum(length, rounded)
-        source_ids = tf.pad(
-            source_ids, [[0, 0], [0, rounded - length]], constant_values=self.model.pad_id
-        )
+        padding = [[0, 0], [0, rounded - length]]
+        source_ids = tf.pad(source_ids, padding, constant_values=self.model.pad_id)
         return SearchResult(*self._search_compiled(source_ids, limits))
 
     def _prepare_single(self):
