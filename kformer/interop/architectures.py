@@ -19,42 +19,40 @@ _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
 # Rows at the beginning of a learned table that no position uses.
 UNUSED_POSITIONS = 2
 
+_STYLE_OPTIONS = (
+    *("normalize_first", "position_encoding", "position_offset"),
+    *("normalize_embeddings", "output_bias"),
+)
 _STYLES = {
-    "marian": {
-        "normalize_first": False,
-        "position_encoding": "sinusoidal_halves",
-        "position_offset": 0,
-        "normalize_embeddings": False,
-        "output_bias": True,
-    },
-    "m2m_100": {
-        "normalize_first": True,
-        "position_encoding": "sinusoidal_fairseq",
-        "position_offset": 2,
-        "normalize_embeddings": False,
-        "output_bias": False,
-    },
-    "mbart": {
-        "normalize_first": True,
-        "position_encoding": "learned",
-        "position_offset": 0,
-        "normalize_embeddings": True,
-        "output_bias": True,
-    },
-    "bart": {
-        "normalize_first": False,
-        "position_encoding": "learned",
-        "position_offset": 0,
-        "normalize_embeddings": True,
-        "output_bias": True,
-    },
-    "pegasus": {
-        "normalize_first": True,
-        "position_encoding": "sinusoidal_halves",
-        "position_offset": 0,
-        "normalize_embeddings": False,
-        "output_bias": True,
-    },
+    "marian": (False, "sinusoidal_halves", 0, False, True),
+    "m2m_100": (True, "sinusoidal_fairseq", 2, False, False),
+    "mbart": (True, "learned", 0, True, True),
+    "bart": (False, "learned", 0, True, True),
+    "pegasus": (True, "sinusoidal_halves", 0, False, True),
+}
+# Our options of size, by the names that the configurations have for them.
+_SIZES = {
+    "vocabulary_size": "vocab_size",
+    "num_encoder_layers": "encoder_layers",
+    "num_decoder_layers": "decoder_layers",
+    "hidden_dim": "d_model",
+    "intermediate_dim": "encoder_ffn_dim",
+    "num_heads": "encoder_attention_heads",
+    "decoder_intermediate_dim": "decoder_ffn_dim",
+    "decoder_num_heads": "decoder_attention_heads",
+    "max_length": "max_position_embeddings",
+}
+_T5_SIZES = {
+    "vocabulary_size": "vocab_size",
+    "num_encoder_layers": "num_layers",
+    "num_decoder_layers": "num_decoder_layers",
+    "hidden_dim": "d_model",
+    "intermediate_dim": "d_ff",
+    "num_heads": "num_heads",
+    "head_dim": "d_kv",
+    "max_length": "n_positions",
+    "relative_buckets": "relative_attention_num_buckets",
+    "relative_max_distance": "relative_attention_max_distance",
 }
 # What `transformers` takes for a key that is missing.
 _DEFAULTS = {
@@ -94,10 +92,7 @@ def model_arguments(config, where="config.json"):
             f"{', '.join(MODEL_TYPES[:-1])}."
         )
     config = {**_DEFAULTS, **_OWN_DEFAULTS.get(model_type, {}), **config}
-    sizes = {
-        name: _size(config, name, where)
-        for name in ("d_model", "encoder_layers", "decoder_layers", "vocab_size")
-    }
+    sizes = _sizes(config, _SIZES, where)
     activation = config["activation_function"]
     if activation not in _ACTIVATIONS:
         raise ValueError(
@@ -105,63 +100,47 @@ def model_arguments(config, where="config.json"):
             f"{', '.join(_ACTIVATIONS)}."
         )
     shared = config.get("share_encoder_decoder_embeddings", True)
-    target_size = config.get("decoder_vocab_size") or sizes["vocab_size"]
-    if shared and target_size != sizes["vocab_size"]:
+    size = sizes["vocabulary_size"]
+    target_size = config.get("decoder_vocab_size") or size
+    if shared and target_size != size:
         raise ValueError(
-            f"{where} shares the embeddings of {sizes['vocab_size']} and {target_size} tokens, "
-            "which cannot be."
+            f"{where} shares the embeddings of {size} and {target_size} tokens, which cannot be."
         )
     return {
-        "vocabulary_size": sizes["vocab_size"],
-        "target_vocabulary_size": None if target_size == sizes["vocab_size"] else target_size,
-        "num_encoder_layers": sizes["encoder_layers"],
-        "num_decoder_layers": sizes["decoder_layers"],
-        "hidden_dim": sizes["d_model"],
-        "intermediate_dim": _size(config, "encoder_ffn_dim", where),
-        "num_heads": _size(config, "encoder_attention_heads", where),
-        "decoder_intermediate_dim": _size(config, "decoder_ffn_dim", where),
-        "decoder_num_heads": _size(config, "decoder_attention_heads", where),
-        "max_length": _size(config, "max_position_embeddings", where),
+        **sizes,
+        "target_vocabulary_size": None if target_size == size else target_size,
         "activation": _ACTIVATIONS[activation],
         **{
-            name: _rate(config, name, where)
+            name: check_rate(f"{name} of {where}", config[name])
             for name in ("dropout", "attention_dropout", "activation_dropout")
         },
         "scale_embeddings": bool(config["scale_embedding"]),
         "share_embeddings": bool(shared),
         "share_output": bool(config.get("tie_word_embeddings", True)),
-        **_special_ids(config, max(sizes["vocab_size"], target_size), where),
-        **_STYLES[model_type],
+        **_special_ids(config, max(size, target_size), where),
+        **dict(zip(_STYLE_OPTIONS, _STYLES[model_type], strict=True)),
     }
 
 
 def _t5_arguments(config, where):
-    sizes = {
-        name: _size(config, name, where)
-        for name in ("d_model", "d_kv", "d_ff", "num_layers", "num_heads", "vocab_size")
-    }
     activation, is_gated = _t5_activation(config, where)
     tied = bool(config.get("tie_word_embeddings", True))
     version = str(config.get("transformers_version", "")).partition(".")[0]
     is_newer_mt5 = config["model_type"] == "mt5" and version.isdecimal() and int(version) >= 5
-    numbers = {
+    settings = {
         "relative_attention_num_buckets": 32,
         "relative_attention_max_distance": 128,
-        "num_decoder_layers": sizes["num_layers"],
+        "num_decoder_layers": config.get("num_layers"),
+        "n_positions": 512,
+        "dropout_rate": 0.1,
+        "decoder_start_token_id": config.get("pad_token_id"),
+        **{name: value for name, value in config.items() if value is not None},
     }
-    given = {name: value for name, value in config.items() if value is not None}
-    numbers = {name: _size({name: usual, **given}, name, where) for name, usual in numbers.items()}
-    dropout = _rate({"dropout_rate": 0.1, **given}, "dropout_rate", where)
+    sizes = _sizes(settings, _T5_SIZES, where)
+    dropout = check_rate(f"dropout_rate of {where}", settings["dropout_rate"])
     return {
-        "vocabulary_size": sizes["vocab_size"],
+        **sizes,
         "target_vocabulary_size": None,
-        "num_encoder_layers": sizes["num_layers"],
-        "num_decoder_layers": numbers["num_decoder_layers"],
-        "hidden_dim": sizes["d_model"],
-        "intermediate_dim": sizes["d_ff"],
-        "num_heads": sizes["num_heads"],
-        "head_dim": sizes["d_kv"],
-        "max_length": _size({"n_positions": 512, **given}, "n_positions", where),
         "activation": activation,
         "gated": is_gated,
         "dropout": dropout,
@@ -173,18 +152,12 @@ def _t5_arguments(config, where):
         "use_bias": False,
         "attention_scale": 1.0,
         "position_encoding": "t5",
-        "relative_buckets": numbers["relative_attention_num_buckets"],
-        "relative_max_distance": numbers["relative_attention_max_distance"],
         "scale_embeddings": False,
         # Models with an output projection of their own do not scale; newer configurations have an
         # option for it, but not those of mT5, which that library has not scaled since version 5.
         "scale_output": bool(config.get("scale_decoder_outputs", tied and not is_newer_mt5)),
         "share_output": tied,
-        **_special_ids(
-            {"decoder_start_token_id": config.get("pad_token_id"), **given},
-            sizes["vocab_size"],
-            where,
-        ),
+        **_special_ids(settings, sizes["vocabulary_size"], where),
     }
 
 
@@ -220,10 +193,13 @@ def _special_ids(config, size, where):
     return special
 
 
-def _size(config, name, where):
-    most = MOST_LAYERS if name.endswith("layers") else None
-    return check_whole(f"{name} of {where}", config.get(name), most=most)
-
-
-def _rate(config, name, where):
-    return check_rate(f"{name} of {where}", config[name])
+def _sizes(config, names, where):
+    """Our options of size, from a dict of their names to the configuration's."""
+    return {
+        ours: check_whole(
+            f"{theirs} of {where}",
+            config.get(theirs),
+            most=MOST_LAYERS if theirs.endswith("layers") else None,
+        )
+        for ours, theirs in names.items()
+    }

@@ -77,9 +77,7 @@ class CheckpointFolder:
             ValueError: the file holds none.
         """
         path = self.file(name)
-        if path is None:
-            return None
-        return read_settings(path, "download the model again")
+        return None if path is None else read_settings(path, "download the model again")
 
     def open_weights(self):
         """The weights: a `Weights` over all files that hold them.
@@ -105,17 +103,14 @@ class CheckpointFolder:
         index = self.read_json(f"{name}.index.json")
         if index is None:
             return []
-        shards = index.get("weight_map")
-        if (
-            not isinstance(shards, dict)
-            or not shards
-            or not all(isinstance(shard, str) for shard in shards.values())
-        ):
+        table = index.get("weight_map")
+        shards = list(table.values()) if isinstance(table, dict) else []
+        if not shards or not all(isinstance(shard, str) for shard in shards):
             raise ValueError(
                 f"{self.path / name}.index.json has no weight_map: download the model again."
             )
         files = []
-        for shard in sorted(set(shards.values())):
+        for shard in sorted(set(shards)):
             # A plain file name: an index must not lead to another folder.
             path = self.file(shard) if pathlib.PurePath(shard).name == shard else None
             if path is None:
@@ -162,10 +157,7 @@ class Weights:
         """
         try:
             return self._readers[name](name)
-        except (
-            AttributeError,
-            TypeError,
-        ) as error:  # Either library raises these, for example for 8-bit numbers.
+        except (AttributeError, TypeError) as error:  # For example of 8-bit numbers.
             raise ValueError(
                 f"The tensor {name!r} holds numbers that cannot be read ({error}); download "
                 "weights in float32."

@@ -9,7 +9,7 @@ import hashlib
 import pathlib
 import re
 
-from kformer_options.model_folders import check_hub, is_hub_name
+from kformer_options.model_folders import check_hub
 
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 # What a translation model's folder is read from; other files stay at the hub.
@@ -59,16 +59,18 @@ def fetch(name, revision=None):
         files, commit = _listed(huggingface_hub, name, revision)
         paths = [_download(huggingface_hub, name, file, revision, commit) for file in files]
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
-        what = "revision " + revision if isinstance(error, errors.RevisionNotFoundError) else ""
+        is_revision = isinstance(error, errors.RevisionNotFoundError)
+        what = f"revision {revision} of" if is_revision else "model"
         raise FileNotFoundError(
-            f"The hub has no {what + ' of' if what else 'model'} {name} that you may read, and "
+            f"The hub has no {what} {name} that you may read, and "
             "there is no folder of that name: check the name, or log in by `hf auth login`."
         ) from None
     except FileNotFoundError:
         raise
     except errors.HfHubHTTPError as error:
         raise OSError(f"The hub did not give {name}: {_first_line(error)}") from None
-    except _connection_errors() as error:
+    # Of the HTTP client, whose package differs between the library's versions.
+    except (OSError, *errors.HfHubHTTPError.__bases__) as error:
         raise OSError(
             f"The download of {name} broke off ({_first_line(error)}): give the same command again,"
             " and it goes on where it stopped."
@@ -79,21 +81,6 @@ def fetch(name, revision=None):
     for path in paths:
         verify(path)
     return HubFolder(folders.pop(), name, commit)
-
-
-def _connection_errors():
-    """The errors of the library's HTTP client, whose package differs between its versions."""
-    import importlib
-
-    found = [OSError]
-    for package in ("httpx2", "httpx", "requests"):
-        try:
-            module = importlib.import_module(package)
-        except ImportError:
-            continue
-        found.append(getattr(module, "HTTPError", OSError))
-        found.append(getattr(module, "RequestException", OSError))
-    return tuple(found)
 
 
 def _listed(library, name, revision):
@@ -119,13 +106,13 @@ def _needed(name, files):
     for weights in _WEIGHTS:
         stem, ending = weights.rsplit(".", 1)
         shard = re.compile(rf"{re.escape(stem)}(-\d+-of-\d+)?\.{ending}")
-        found = [file for file in files if shard.fullmatch(file)]
-        if weights in found:
-            found = [weights]
-        if found:
+        shards = [file for file in files if shard.fullmatch(file)]
+        if weights in shards:
+            shards = [weights]
+        if shards:
             other = {f"{kind}.index.json" for kind in _WEIGHTS if kind != weights}
             small = [file for file in files if _SMALL.fullmatch(file) and file not in other]
-            return sorted({*small, *found})[:_MOST_FILES]
+            return sorted({*small, *shards})[:_MOST_FILES]
     raise FileNotFoundError(f"{name} has no weights in safetensors or PyTorch's format.")
 
 
@@ -153,12 +140,11 @@ def verify(path):
             f"{path} is not in a cache of links, so its content cannot be verified: download the "
             "model's folder by `hf download --local-dir`, and import that."
         )
-    size, digest = blob.stat().st_size, hashlib.sha256()
+    digest = hashlib.sha256()
     if re.fullmatch(r"[0-9a-f]{40}", blob.name):
-        digest = hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
+        digest = hashlib.sha1(f"blob {blob.stat().st_size}\0".encode(), usedforsecurity=False)
     with open(blob, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
+        hashlib.file_digest(file, lambda: digest)
     if digest.hexdigest() != blob.name:
         blob.unlink()
         path.unlink(missing_ok=True)
@@ -186,6 +172,3 @@ def cache_root(folder):
 
 def _first_line(error):
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
-
-
-__all__ = ["HubFolder", "cache_root", "fetch", "is_hub_name", "verify"]

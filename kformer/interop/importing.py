@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from kformer.interop.architectures import model_arguments
 from kformer.interop.checkpoint import CheckpointFolder
 from kformer.interop.generation import check_followed, search_options
-from kformer.interop.hub import fetch, is_hub_name
+from kformer.interop.hub import fetch
 from kformer.interop.tokenizers import read_tokenizer
 from kformer.interop.weights import check_sizes, load_weights, settle_output
 from kformer.models import Transformer
@@ -14,7 +14,7 @@ from kformer.translating.translator import Translator
 from kformer.utils.checks import check_choice
 from kformer.utils.files import new_folder
 from kformer.utils.types import Path
-from kformer_options.model_folders import check_new_folder
+from kformer_options.model_folders import check_new_folder, is_hub_name
 from kformer_options.names import command_line_names, named
 
 DTYPES = ("float32", "float16", "bfloat16")

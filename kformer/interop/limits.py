@@ -84,10 +84,8 @@ def least_bytes(arguments):
     target = target or arguments["vocabulary_size"]
     attention = 4 * hidden * (heads * (arguments.get("head_dim") or 0) or hidden)
     dense = (3 if arguments.get("gated") else 2) * hidden
-    tables = arguments["vocabulary_size"]
-    tables += target * (
-        (not arguments.get("share_embeddings", True)) + (not arguments["share_output"])
-    )
+    copies = (not arguments.get("share_embeddings", True)) + (not arguments["share_output"])
+    tables = arguments["vocabulary_size"] + target * copies
     if arguments["position_encoding"] == "learned":
         tables += 2 * arguments["max_length"]
     numbers = (

@@ -1,7 +1,6 @@
 """Weights in a `pytorch_model.bin`. Nothing but tensors is unpickled, and none that is larger than
 what the file stores for it."""
 
-import pickle
 import pickletools
 import re
 import zipfile
@@ -45,18 +44,8 @@ def open_pickle(path):
         is_archive = zipfile.is_zipfile(path)
         (_check_archive if is_archive else _check_old_file)(path)
         tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive)
-    except (
-        pickle.UnpicklingError,
-        zipfile.BadZipFile,
-        RuntimeError,
-        EOFError,
-        ValueError,
-        KeyError,
-        AttributeError,
-        IndexError,
-        TypeError,
-    ) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    except Exception as error:  # Damaged files raise many kinds.
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise ValueError(
             f"{path} is damaged, or holds more than weights, and was not loaded ({reason})."
         ) from None

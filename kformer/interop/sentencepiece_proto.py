@@ -36,20 +36,20 @@ _SPACES = (
 
 
 @dataclass(frozen=True)
-class ConvertedTokenizer:
-    """The content of a `tokenizer.json`.
+class Pieces:
+    """A SentencePiece model and the ids of a tokenizer's pieces, which are not the model's own.
 
     Args:
-        model: bytes. The SentencePiece model; its own ids are not those of the tokenizer.
+        model: bytes. The SentencePiece model.
         pieces: dict of id to piece, with the added tokens.
         added: dict of added token to id. No text is ever tokenized to these ids.
-        unknown: str. The unknown piece.
+        unknown: str, default "<unk>". The unknown piece.
     """
 
     model: bytes
     pieces: dict
     added: dict
-    unknown: str
+    unknown: str = "<unk>"
 
 
 def convert_tokenizer_json(data):
@@ -59,21 +59,14 @@ def convert_tokenizer_json(data):
         data: dict.
 
     Returns:
-        `ConvertedTokenizer`.
+        `Pieces`.
 
     Raises:
         ValueError: something in it has no counterpart in SentencePiece; the message names it.
     """
     try:
         return _convert(data)
-    except (
-        KeyError,
-        TypeError,
-        AttributeError,
-        IndexError,
-        OverflowError,
-        binascii.Error,
-    ) as error:
+    except (LookupError, TypeError, AttributeError, OverflowError, binascii.Error) as error:
         raise ValueError(
             f"tokenizer.json is not as the tokenizers library writes it ({error!r}); copy it again."
         ) from None
@@ -105,12 +98,10 @@ def _convert(data):
         # used.
         scores = {piece: score for piece, score in scores.items() if SPACE_SIGN not in piece[1:]}
     byte_fallback = _has_bytes(model, scores)
-    types = {
-        piece: BYTE if byte_fallback and _BYTE_PIECE.fullmatch(piece) else NORMAL
-        for piece in scores
-    }
     pieces = [("<unk>", 0.0, UNKNOWN), ("<s>", 0.0, CONTROL), ("</s>", 0.0, CONTROL)]
-    pieces += [(piece, score, types[piece]) for piece, score in scores.items()]
+    for piece, score in scores.items():
+        is_byte = byte_fallback and _BYTE_PIECE.fullmatch(piece)
+        pieces.append((piece, score, BYTE if is_byte else NORMAL))
     names = {token_id: piece for piece, token_id in ids.items()}
     for token, token_id in added.items():
         if names.setdefault(token_id, token) != token:
@@ -126,14 +117,14 @@ def _convert(data):
         joins_spaces=joins_spaces,
         byte_fallback=byte_fallback,
     )
-    return ConvertedTokenizer(model, names, added, unknown)
+    return Pieces(model, names, added, unknown)
 
 
 def _has_bytes(model, scores):
     """Whether unknown characters become bytes: that takes the flag and a piece for each byte."""
-    count = (
-        sum(f"<0x{byte:02X}>" in scores for byte in range(256)) if model.get("byte_fallback") else 0
-    )
+    if not model.get("byte_fallback"):
+        return False
+    count = sum(f"<0x{byte:02X}>" in scores for byte in range(256))
     if count not in (0, 256):
         raise _inexpressible(f"byte_fallback with {count} of the 256 bytes", "it needs all")
     return count > 0
@@ -159,11 +150,8 @@ def _read_unigram(model, added):
         raise _inexpressible("no unknown token", "every such model has one")
     unknown = vocabulary[model["unk_id"]][0]
     ids = _piece_ids((piece, i) for i, (piece, _) in enumerate(vocabulary))
-    return (
-        ids,
-        {piece: score for piece, score in vocabulary if piece != unknown and piece not in added},
-        unknown,
-    )
+    outside = {unknown, *added}
+    return ids, {piece: score for piece, score in vocabulary if piece not in outside}, unknown
 
 
 def _read_bpe(model, added):
@@ -172,24 +160,17 @@ def _read_bpe(model, added):
         if model.get(name):
             raise _inexpressible(f"{name}={model[name]!r}", "leave it out")
     if not (model.get("fuse_unk") or model.get("byte_fallback")):
-        raise _inexpressible(
-            "fuse_unk=false", "it makes one unknown token of several unknown characters"
-        )
+        reason = "it makes one unknown token of several unknown characters"
+        raise _inexpressible("fuse_unk=false", reason)
     unknown = model.get("unk_token")
     if unknown is None:
         raise _inexpressible("no unknown token", "every such model has one")
     ids = _piece_ids(model["vocab"].items())
     outside = {unknown, *added}
-    merges = [
-        tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge)
-        for merge in model["merges"]
-    ]
+    merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
     merges = [(left, right) for left, right in merges if not outside & {left, right, left + right}]
-    scores = {
-        piece: 0.0
-        for piece in ids
-        if piece not in outside and (len(piece) == 1 or _BYTE_PIECE.fullmatch(piece))
-    }
+    pieces = [piece for piece in ids if len(piece) == 1 or _BYTE_PIECE.fullmatch(piece)]
+    scores = {piece: 0.0 for piece in pieces if piece not in outside}
     for left, right in merges:
         scores.setdefault(left + right, -1.0 - len(scores))
     _check_merges(scores, set(merges))
@@ -202,16 +183,12 @@ def _check_merges(scores, merges):
     """
     for piece in scores:
         for i in range(1, len(piece)):
-            pair = piece[:i], piece[i:]
-            if (
-                pair[0] in scores
-                and pair[1] in scores
-                and pair not in merges
-                and not _BYTE_PIECE.fullmatch(piece)
-            ):
+            left, right = piece[:i], piece[i:]
+            is_mergeable = left in scores and right in scores and not _BYTE_PIECE.fullmatch(piece)
+            if is_mergeable and (left, right) not in merges:
                 raise _inexpressible(
-                    f"a BPE model that does not merge {pair[0]!r} with {pair[1]!r} although it "
-                    f"has {piece!r}",
+                    f"a BPE model that does not merge {left!r} with {right!r} although it has "
+                    f"{piece!r}",
                     "SentencePiece's merges any pair that makes a piece",
                 )
 
@@ -250,9 +227,8 @@ def _check_pre_tokenizer(pre_tokenizer):
             f"the space sign {metaspace['replacement']!r}", f"it must be {SPACE_SIGN!r}"
         )
     # Older releases wrote add_prefix_space.
-    scheme = metaspace.get(
-        "prepend_scheme", "always" if metaspace.get("add_prefix_space", True) else "never"
-    )
+    default = "always" if metaspace.get("add_prefix_space", True) else "never"
+    scheme = metaspace.get("prepend_scheme", default)
     at_whitespace = len(steps) > 1
     if at_whitespace and scheme != "always":
         raise _inexpressible(
@@ -283,11 +259,9 @@ def _read_normalizers(normalizer):
 
 
 def _joins_spaces(step):
-    return (
-        step["type"] == "Replace"
-        and step["pattern"] in ({"Regex": " {2,}"}, {"Regex": " +"})
-        and step["content"] in (" ", SPACE_SIGN)
-    )
+    patterns = ({"Regex": " {2,}"}, {"Regex": " +"})
+    is_replacement = step["type"] == "Replace" and step["pattern"] in patterns
+    return is_replacement and step["content"] in (" ", SPACE_SIGN)
 
 
 def _flat(step, key):
@@ -345,22 +319,14 @@ def sentencepiece_model(pieces, *, model_type, charsmap, adds_space, joins_space
     names = [piece for piece, _, _ in pieces]
     out = io.BytesIO()
     for piece, score, kind in pieces:
-        out.write(
-            _block(
-                1,
-                _block(1, piece.encode("utf-8"))
-                + _tag(2, 5)
-                + struct.pack("<f", score)
-                + _number(3, kind),
-            )
-        )
+        number = _tag(2, 5) + struct.pack("<f", score)
+        out.write(_block(1, _block(1, piece.encode("utf-8")) + number + _number(3, kind)))
     trainer = _number(3, model_type) + _number(4, len(pieces)) + _number(35, byte_fallback)
     for field, piece in ((40, "<unk>"), (41, "<s>"), (42, "</s>")):
         trainer += _number(field, names.index(piece) if piece in names else -1)
     trainer += _number(43, -1)  # no padding
-    normalizer = _block(1, b"user_defined" if charsmap else b"identity") + _block(
-        2, charsmap or b""
-    )
+    normalizer = _block(1, b"user_defined" if charsmap else b"identity")
+    normalizer += _block(2, charsmap or b"")
     normalizer += _number(3, adds_space) + _number(4, joins_spaces) + _number(5, True)
     out.write(_block(2, trainer) + _block(3, normalizer))
     return out.getvalue()

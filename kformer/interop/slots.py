@@ -52,11 +52,10 @@ class Slot(NamedTuple):
         if self.is_row:
             return [array[None]]
         if self.skipped_rows:
-            array = np.concatenate(
-                [np.zeros((self.skipped_rows, *array.shape[1:]), array.dtype), array]
-            )
-        parts = np.split(array, len(self.names), axis=-1)
-        return [np.ascontiguousarray(part.T if self.transposed else part) for part in parts]
+            zeros = np.zeros((self.skipped_rows, *array.shape[1:]), array.dtype)
+            array = np.concatenate([zeros, array])
+        tensors = np.split(array, len(self.names), axis=-1)
+        return [np.ascontiguousarray(one.T if self.transposed else one) for one in tensors]
 
 
 def slots(model):
@@ -72,21 +71,14 @@ def slots(model):
     if network.encoder.relative_bias is not None:
         yield from _t5_slots(network)
         return
-    if network.source_embedding is network.target_embedding:
-        yield Slot(
-            network.source_embedding.embeddings, ("model.shared.weight",), residual_axes=(1,)
-        )
-    else:
-        yield Slot(
-            network.source_embedding.embeddings,
-            ("model.encoder.embed_tokens.weight",),
-            residual_axes=(1,),
-        )
-        yield Slot(
-            network.target_embedding.embeddings,
-            ("model.decoder.embed_tokens.weight",),
-            residual_axes=(1,),
-        )
+    tables = {"model.shared": network.source_embedding}
+    if network.source_embedding is not network.target_embedding:
+        tables = {
+            "model.encoder.embed_tokens": network.source_embedding,
+            "model.decoder.embed_tokens": network.target_embedding,
+        }
+    for name, embedding in tables.items():
+        yield Slot(embedding.embeddings, (f"{name}.weight",), residual_axes=(1,))
     sides = (
         ("encoder", network.source_positions, network.encoder_layers, network.encoder.norm),
         ("decoder", network.target_positions, network.decoder_layers, network.decoder.norm),
@@ -94,10 +86,9 @@ def slots(model):
     for side, positions, layers, final_norm in sides:
         if positions is not None:
             if positions.position_encoding == "learned":
-                name = f"model.{side}.embed_positions.weight"
                 yield Slot(
                     positions.position_embeddings,
-                    (name,),
+                    (f"model.{side}.embed_positions.weight",),
                     skipped_rows=UNUSED_POSITIONS,
                     residual_axes=(1,),
                 )
@@ -107,39 +98,33 @@ def slots(model):
         if final_norm is not None:
             yield from _norm(final_norm, f"model.{side}.layer_norm")
     if network.output_projection is not None:
-        yield Slot(
-            network.output_projection.kernel,
-            ("lm_head.weight",),
-            transposed=True,
-            residual_axes=(0,),
-        )
+        yield _matrix(network.output_projection.kernel, "lm_head", residual_axes=(0,))
     if network.output_bias is not None:
         yield Slot(network.output_bias.bias, ("final_logits_bias",), is_row=True)
 
 
 def _layer(layer, prefix):
     attention, name = layer.self_attention, f"{prefix}.self_attn"
-    projections = [f"{name}.{part}_proj" for part in "qkv"]
     yield from _linear_in(
-        attention.query_key_value_kernel, attention.query_key_value_bias, projections
+        attention.query_key_value_kernel,
+        attention.query_key_value_bias,
+        *(f"{name}.{letter}_proj" for letter in "qkv"),
     )
     yield from _linear_out(attention.output_kernel, attention.output_bias, f"{name}.out_proj")
     yield from _norm(layer.self_attention_norm, f"{name}_layer_norm")
     if hasattr(layer, "cross_attention"):
         attention, name = layer.cross_attention, f"{prefix}.encoder_attn"
-        yield from _linear_in(attention.query_kernel, attention.query_bias, [f"{name}.q_proj"])
+        yield from _linear_in(attention.query_kernel, attention.query_bias, f"{name}.q_proj")
         yield from _linear_in(
             attention.key_value_kernel,
             attention.key_value_bias,
-            [f"{name}.k_proj", f"{name}.v_proj"],
+            *(f"{name}.{letter}_proj" for letter in "kv"),
         )
         yield from _linear_out(attention.output_kernel, attention.output_bias, f"{name}.out_proj")
         yield from _norm(layer.cross_attention_norm, f"{name}_layer_norm")
-    dense = layer.feed_forward
-    yield from _linear_in(dense.intermediate.kernel, dense.intermediate.bias, [f"{prefix}.fc1"])
-    yield from _linear_out(
-        dense.output_projection.kernel, dense.output_projection.bias, f"{prefix}.fc2"
-    )
+    inner, outer = layer.feed_forward.intermediate, layer.feed_forward.output_projection
+    yield from _linear_in(inner.kernel, inner.bias, f"{prefix}.fc1")
+    yield from _linear_out(outer.kernel, outer.bias, f"{prefix}.fc2")
     yield from _norm(layer.feed_forward_norm, f"{prefix}.final_layer_norm")
 
 
@@ -149,37 +134,26 @@ def _t5_slots(network):
         for index, layer in enumerate(stack.layers):
             prefix = f"{side}.block.{index}.layer"
             attention, name = layer.self_attention, f"{prefix}.0.SelfAttention"
-            yield Slot(
-                attention.query_key_value_kernel,
-                tuple(f"{name}.{part}.weight" for part in "qkv"),
-                transposed=True,
+            yield _matrix(
+                attention.query_key_value_kernel, *(f"{name}.{letter}" for letter in "qkv")
             )
-            yield Slot(attention.output_kernel, (f"{name}.o.weight",), transposed=True)
-            yield Slot(layer.self_attention_norm.scale, (f"{prefix}.0.layer_norm.weight",))
-            index_of_dense = 1
+            yield _matrix(attention.output_kernel, f"{name}.o")
+            norms = [layer.self_attention_norm]
             if side == "decoder":
                 attention, name = layer.cross_attention, f"{prefix}.1.EncDecAttention"
-                yield Slot(attention.query_kernel, (f"{name}.q.weight",), transposed=True)
-                yield Slot(
-                    attention.key_value_kernel,
-                    (f"{name}.k.weight", f"{name}.v.weight"),
-                    transposed=True,
-                )
-                yield Slot(attention.output_kernel, (f"{name}.o.weight",), transposed=True)
-                yield Slot(layer.cross_attention_norm.scale, (f"{prefix}.1.layer_norm.weight",))
-                index_of_dense = 2
-            dense, name = layer.feed_forward, f"{prefix}.{index_of_dense}.DenseReluDense"
+                yield _matrix(attention.query_kernel, f"{name}.q")
+                yield _matrix(attention.key_value_kernel, f"{name}.k", f"{name}.v")
+                yield _matrix(attention.output_kernel, f"{name}.o")
+                norms.append(layer.cross_attention_norm)
+            dense, name = layer.feed_forward, f"{prefix}.{len(norms)}.DenseReluDense"
             if dense.gated:
-                yield Slot(dense.gate.kernel, (f"{name}.wi_0.weight",), transposed=True)
-            yield Slot(
-                dense.intermediate.kernel,
-                (f"{name}.{'wi_1' if dense.gated else 'wi'}.weight",),
-                transposed=True,
-            )
-            yield Slot(dense.output_projection.kernel, (f"{name}.wo.weight",), transposed=True)
-            yield Slot(
-                layer.feed_forward_norm.scale, (f"{prefix}.{index_of_dense}.layer_norm.weight",)
-            )
+                yield _matrix(dense.gate.kernel, f"{name}.wi_0")
+            inner = f"{name}.wi_1" if dense.gated else f"{name}.wi"
+            yield _matrix(dense.intermediate.kernel, inner)
+            yield _matrix(dense.output_projection.kernel, f"{name}.wo")
+            norms.append(layer.feed_forward_norm)
+            for number, norm in enumerate(norms):
+                yield Slot(norm.scale, (f"{prefix}.{number}.layer_norm.weight",))
         # The first layer stores it for all layers.
         yield Slot(
             stack.relative_bias.table,
@@ -187,20 +161,24 @@ def _t5_slots(network):
         )
         yield Slot(stack.norm.scale, (f"{side}.final_layer_norm.weight",))
     if network.output_projection is not None:
-        yield Slot(network.output_projection.kernel, ("lm_head.weight",), transposed=True)
+        yield _matrix(network.output_projection.kernel, "lm_head")
 
 
-def _linear_in(kernel, bias, names):
+def _matrix(kernel, *names, residual_axes=()):
+    """The slot of linear layers, joined."""
+    weights = tuple(f"{name}.weight" for name in names)
+    return Slot(kernel, weights, transposed=True, residual_axes=residual_axes)
+
+
+def _linear_in(kernel, bias, *names):
     """Linear layers that read the residual stream, joined."""
-    yield Slot(
-        kernel, tuple(f"{name}.weight" for name in names), transposed=True, residual_axes=(0,)
-    )
+    yield _matrix(kernel, *names, residual_axes=(0,))
     yield Slot(bias, tuple(f"{name}.bias" for name in names))
 
 
 def _linear_out(kernel, bias, name):
     """A linear layer that writes to the residual stream."""
-    yield Slot(kernel, (f"{name}.weight",), transposed=True, residual_axes=(1,))
+    yield _matrix(kernel, name, residual_axes=(1,))
     yield Slot(bias, (f"{name}.bias",), residual_axes=(0,))
 
 

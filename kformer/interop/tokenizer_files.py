@@ -2,10 +2,10 @@
 
 Nothing in a folder is run, and no library of Hugging Face is needed."""
 
-from dataclasses import dataclass
+import dataclasses
 
 from kformer.interop.limits import MOST_GAPS, MOST_PIECES, read_sentencepiece, read_settings
-from kformer.interop.sentencepiece_proto import convert_tokenizer_json
+from kformer.interop.sentencepiece_proto import Pieces, convert_tokenizer_json
 from kformer.text.unigram_scores import IMPORT_STEPS, quantize_scores
 from kformer.text.vocabulary import load_sentencepiece, model_pieces
 
@@ -73,55 +73,34 @@ class TokenizerFolder:
         for token_id, token in (self.settings.get("added_tokens_decoder") or {}).items():
             added[token["content"] if isinstance(token, dict) else token] = int(token_id)
         if self.has("tokenizer.json"):
-            added |= {
-                token["content"]: token["id"]
-                for token in self.json("tokenizer.json").get("added_tokens") or []
-            }
+            tokens = self.json("tokenizer.json").get("added_tokens") or []
+            added |= {token["content"]: token["id"] for token in tokens}
         return added
 
-    def start_id(self, default):
-        """The id that the decoder starts with. In newer folders `generation_config.json` has it,
-        and overrides `config.json`.
+    def token_id(self, name):
+        """A setting that is a token id or a list of one, or `None`. In newer folders
+        `generation_config.json` has it, and overrides `config.json`.
         """
         for config in (self.json("generation_config.json", default={}), self.config):
-            start = config.get("decoder_start_token_id")
-            start = start[0] if isinstance(start, list) and len(start) == 1 else start
-            if start is not None:
-                if type(start) is not int:
-                    raise ValueError(
-                        f"The checkpoint gives {start!r} for decoder_start_token_id, but a token "
-                        "id is needed."
-                    )
-                return start
-        return default
+            value = config.get(name)
+            if value is not None:
+                return value[0] if isinstance(value, list) and len(value) == 1 else value
+        return None
+
+    def start_id(self, default):
+        """The id that the decoder starts with."""
+        start = self.token_id("decoder_start_token_id")
+        if start is not None and type(start) is not int:
+            raise ValueError(
+                f"The checkpoint gives {start!r} for decoder_start_token_id, but a token id is "
+                "needed."
+            )
+        return default if start is None else start
 
     def forced_language(self, languages):
         """The code of the language that every translation begins with, or `None`."""
-        for config in (self.json("generation_config.json", default={}), self.config):
-            forced = config.get("forced_bos_token_id")
-            forced = forced[0] if isinstance(forced, list) and len(forced) == 1 else forced
-            if forced is not None:
-                return next(
-                    (code for code, token_id in languages.items() if token_id == forced), None
-                )
-        return None
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """A SentencePiece model and the ids of its pieces.
-
-    Args:
-        model: bytes.
-        pieces: dict of id to piece.
-        added: dict of added token to id.
-        unknown: str, default "<unk>". The unknown piece.
-    """
-
-    model: bytes
-    pieces: dict
-    added: dict
-    unknown: str = "<unk>"
+        forced = self.token_id("forced_bos_token_id")
+        return next((code for code, token_id in languages.items() if token_id == forced), None)
 
 
 def exact_model(path):
@@ -228,8 +207,7 @@ def fairseq_pieces(checkpoint, languages):
     if not checkpoint.has(MODEL_NAME):
         return converted_pieces(checkpoint)
     model = checkpoint.model(MODEL_NAME)
-    own = model_pieces(load_sentencepiece(model))
-    names = ["<s>", "<pad>", "</s>", "<unk>", *own[3:]]
+    names = ["<s>", "<pad>", "</s>", "<unk>", *model_pieces(load_sentencepiece(model))[3:]]
     added = checkpoint.added_tokens()
     if not set(added) - set(names) - {"<mask>"}:  # the files have no ids of languages
         added |= {code: len(names) + i for i, code in enumerate(languages)}
@@ -242,9 +220,4 @@ def converted_pieces(checkpoint):
     if not checkpoint.has("tokenizer.json"):
         checkpoint.path(MODEL_NAME)  # raises an error that names the missing file
     converted = convert_tokenizer_json(checkpoint.json("tokenizer.json"))
-    return Pieces(
-        quantize_scores(converted.model, IMPORT_STEPS),
-        converted.pieces,
-        converted.added,
-        converted.unknown,
-    )
+    return dataclasses.replace(converted, model=quantize_scores(converted.model, IMPORT_STEPS))

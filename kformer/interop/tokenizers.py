@@ -83,7 +83,7 @@ def read_tokenizer(folder, config, *, source_language=None, target_language=None
 # ---- Marian ----
 
 
-def _read_marian(checkpoint, given):
+def _read_marian(checkpoint, codes):
     pieces, target_pieces = checkpoint.vocabulary("vocab.json"), None
     if checkpoint.settings.get("separate_vocabs"):
         target_pieces = checkpoint.vocabulary("target_vocab.json")
@@ -105,10 +105,8 @@ def _read_marian(checkpoint, given):
     vocabulary, gaps = piece_list(pieces, checkpoint.config.get("vocab_size"))
     target_vocabulary, target_gaps = None, None
     if target_pieces is not None:
-        target_vocabulary, target_gaps = piece_list(
-            target_pieces,
-            checkpoint.config.get("decoder_vocab_size") or checkpoint.config.get("vocab_size"),
-        )
+        size = checkpoint.config.get("decoder_vocab_size") or checkpoint.config.get("vocab_size")
+        target_vocabulary, target_gaps = piece_list(target_pieces, size)
     tokenizer = Tokenizer.from_sentencepiece(
         checkpoint.model("source.spm"),
         checkpoint.model("target.spm"),
@@ -121,19 +119,16 @@ def _read_marian(checkpoint, given):
         language_tags=bool(languages),
         **{f"{name}_id": token_id for name, token_id in special_ids.items()},
     )
-    return tokenizer.for_languages(target=_marian_target(checkpoint, languages, given))
+    return tokenizer.for_languages(target=_marian_target(checkpoint, languages, codes))
 
 
-def _marian_target(checkpoint, languages, given):
-    """The target language to set, or `None`. A bilingual model's own two languages may be given,
+def _marian_target(checkpoint, languages, codes):
+    """The target language to set, or `None`. A bilingual model's own two languages may be codes,
     too: they change nothing.
     """
-    for side, code in given.items():
-        if (
-            code is None
-            or code == checkpoint.settings.get(f"{side}_lang")
-            and code not in languages
-        ):
+    for side, code in codes.items():
+        is_own = code == checkpoint.settings.get(f"{side}_lang") and code not in languages
+        if code is None or is_own:
             continue
         if side == "source":
             raise ValueError(
@@ -152,7 +147,7 @@ def _marian_target(checkpoint, languages, given):
 # ---- M2M100 and NLLB ----
 
 
-def _read_m2m_100(checkpoint, given):
+def _read_m2m_100(checkpoint, codes):
     name = checkpoint.tokenizer_class.removesuffix("Fast")
     if name in ("M2M100Tokenizer", "NllbTokenizer"):
         is_m2m100 = name == "M2M100Tokenizer"
@@ -163,27 +158,23 @@ def _read_m2m_100(checkpoint, given):
     if is_m2m100:
         has_json_alone = checkpoint.has("tokenizer.json") and not checkpoint.has("vocab.json")
         read = converted_pieces(checkpoint) if has_json_alone else _m2m100_pieces(checkpoint)
-        return _multilingual(checkpoint, read, r"__(.+)__", _PREFIXES, given)
+        return _multilingual(checkpoint, read, r"__(.+)__", _PREFIXES, codes)
     positions = _NLLB_LEGACY if checkpoint.settings.get("legacy_behaviour") else _PREFIXES
-    return _multilingual(
-        checkpoint,
-        fairseq_pieces(checkpoint, NLLB_LANGUAGES),
-        r"([a-z]{3}_[A-Z][a-z]{3})",
-        positions,
-        given,
-    )
+    read = fairseq_pieces(checkpoint, NLLB_LANGUAGES)
+    return _multilingual(checkpoint, read, r"([a-z]{3}_[A-Z][a-z]{3})", positions, codes)
 
 
 def _m2m100_pieces(checkpoint):
     pieces = checkpoint.vocabulary("vocab.json")
-    codes = {"m2m100": M2M100_LANGUAGES, "wmt21": WMT21_LANGUAGES}
+    languages = {"m2m100": M2M100_LANGUAGES, "wmt21": WMT21_LANGUAGES}
     name = checkpoint.settings.get("language_codes") or "m2m100"
-    if name not in codes:
+    if name not in languages:
         raise ValueError(
-            f"tokenizer_config.json has language_codes={name!r}; kformer knows {', '.join(codes)}."
+            f"tokenizer_config.json has language_codes={name!r}; kformer knows "
+            f"{', '.join(languages)}."
         )
     first = len(pieces)
-    published = {f"__{code}__": first + i for i, code in enumerate(codes[name])}
+    published = {f"__{code}__": first + i for i, code in enumerate(languages[name])}
     added = {**published, **checkpoint.added_tokens()}
     return with_added(checkpoint, checkpoint.model(MODEL_NAME), pieces, added)
 
@@ -191,12 +182,12 @@ def _m2m100_pieces(checkpoint):
 # ---- what NLLB, mBART and M2M100 have in common ----
 
 
-def _multilingual(checkpoint, read, pattern, positions, given):
+def _multilingual(checkpoint, read, pattern, positions, codes):
     """A `Tokenizer` whose languages are the added tokens that match a pattern."""
     languages = {}
     for token, token_id in sorted(read.added.items(), key=lambda item: item[1]):
-        if found := re.fullmatch(pattern, token):
-            languages[found[1]] = token_id
+        if match := re.fullmatch(pattern, token):
+            languages[match[1]] = token_id
     if not languages:
         raise ValueError(
             "The tokenizer's files name no language, but the model needs one on each side; copy "
@@ -204,9 +195,8 @@ def _multilingual(checkpoint, read, pattern, positions, given):
         )
     tokenizer = _tokenizer(checkpoint, read, languages=languages, language_places=positions)
     for side, setting in (("source", "src_lang"), ("target", "tgt_lang")):
-        code = given[side] or checkpoint.settings.get(setting)
-        if side == "target":
-            code = given[side] or checkpoint.forced_language(languages) or code
+        forced = checkpoint.forced_language(languages) if side == "target" else None
+        code = codes[side] or forced or checkpoint.settings.get(setting)
         if not code:
             raise ValueError(
                 f"This model needs a {side} language, and its tokenizer_config.json names none; "
@@ -247,7 +237,7 @@ def _tokenizer(checkpoint, read, *, start="end", prefix=(), languages=None, lang
 # ---- mBART and BART ----
 
 
-def _read_mbart(checkpoint, given):
+def _read_mbart(checkpoint, codes):
     name = checkpoint.tokenizer_class.removesuffix("Fast")
     if name in ("MBartTokenizer", "MBart50Tokenizer"):
         is_mbart50 = name == "MBart50Tokenizer"
@@ -255,10 +245,9 @@ def _read_mbart(checkpoint, given):
         is_mbart50 = _has_mbart50_languages(checkpoint)
     else:
         raise _unknown_class(checkpoint, "MBartTokenizer and MBart50Tokenizer")
-    read = fairseq_pieces(checkpoint, MBART50_LANGUAGES if is_mbart50 else MBART_LANGUAGES)
-    return _multilingual(
-        checkpoint, read, r"([a-z]{2,3}_[A-Z]{2})", _PREFIXES if is_mbart50 else _MBART, given
-    )
+    languages = MBART50_LANGUAGES if is_mbart50 else MBART_LANGUAGES
+    positions, read = _PREFIXES if is_mbart50 else _MBART, fairseq_pieces(checkpoint, languages)
+    return _multilingual(checkpoint, read, r"([a-z]{2,3}_[A-Z]{2})", positions, codes)
 
 
 def _has_mbart50_languages(checkpoint):
@@ -268,14 +257,12 @@ def _has_mbart50_languages(checkpoint):
     added = checkpoint.added_tokens()
     if not checkpoint.has(MODEL_NAME) or set(added) & set(MBART_LANGUAGES):
         return MBART50_LANGUAGES[-1] in added
-    own = len(load_sentencepiece(read_sentencepiece(checkpoint.path(MODEL_NAME))))
-    return checkpoint.config.get("vocab_size", 0) >= own + len(MBART50_LANGUAGES) + 2
+    size = len(load_sentencepiece(read_sentencepiece(checkpoint.path(MODEL_NAME))))
+    return checkpoint.config.get("vocab_size", 0) >= size + len(MBART50_LANGUAGES) + 2
 
 
-def _read_bart(checkpoint, given):
-    for side, code in given.items():
-        if code is not None:
-            raise ValueError(f"A BART model has no languages; leave out {side}_language={code!r}.")
+def _read_bart(checkpoint, codes):
+    _refuse_languages(codes, "A BART model has no languages")
     if not checkpoint.has(MODEL_NAME) and not checkpoint.has("tokenizer.json"):
         raise ValueError(
             f"The folder {str(checkpoint.folder)!r} has no {MODEL_NAME}. BART's own tokenizer is "
@@ -289,30 +276,28 @@ def _read_bart(checkpoint, given):
 # ---- T5 ----
 
 
-def _read_t5(checkpoint, given):
-    for side, code in given.items():
-        if code is not None:
-            raise ValueError(
-                "A T5 model has no languages, the task is part of the text; leave out "
-                f"{side}_language={code!r}."
-            )
+def _read_t5(checkpoint, codes):
+    _refuse_languages(codes, "A T5 model has no languages, the task is part of the text")
     if not checkpoint.has(_T5_MODEL_NAME) and checkpoint.has("tokenizer.json"):
         return _tokenizer(checkpoint, converted_pieces(checkpoint), start="pad")
     model = checkpoint.model(_T5_MODEL_NAME)
-    own = model_pieces(load_sentencepiece(model))
+    pieces = model_pieces(load_sentencepiece(model))
     added = checkpoint.added_tokens()
     if not any(token.startswith("<extra_id_") for token in added):
         # The tokens for the spans of a text that training left out, numbered from the end.
         count = checkpoint.settings.get("extra_ids", _T5_EXTRA_IDS)
         check_whole("extra_ids of tokenizer_config.json", count, least=0, most=MOST_GAPS)
-        missing = [
-            f"<extra_id_{number}>"
-            for number in reversed(range(count))
-            if f"<extra_id_{number}>" not in own
-        ]
-        added |= {token: len(own) + i for i, token in enumerate(missing)}
-    read = with_added(checkpoint, model, dict(enumerate(own)), added)
+        names = (f"<extra_id_{number}>" for number in reversed(range(count)))
+        missing = [name for name in names if name not in pieces]
+        added |= {token: len(pieces) + i for i, token in enumerate(missing)}
+    read = with_added(checkpoint, model, dict(enumerate(pieces)), added)
     return _tokenizer(checkpoint, read, start="pad")
+
+
+def _refuse_languages(codes, reason):
+    for side, code in codes.items():
+        if code is not None:
+            raise ValueError(f"{reason}; leave out {side}_language={code!r}.")
 
 
 def _unknown_class(checkpoint, choices):

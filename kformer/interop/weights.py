@@ -1,5 +1,7 @@
 """The weights of a published checkpoint: what is checked about them, and how a model gets them."""
 
+import re
+
 import numpy as np
 from keras import ops
 
@@ -11,6 +13,8 @@ from kformer.utils.checks import check_float16
 
 # The number of rows of a table that are compared at once, so that a large one is not copied whole.
 _ROWS = 4096
+# In old files; no version of T5 ever added it to its scores. "version" is fairseq's number.
+_UNUSED = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",)
 
 
 def check_sizes(arguments, weights, where):
@@ -29,28 +33,25 @@ def check_sizes(arguments, weights, where):
     is_t5 = arguments["position_encoding"] == "t5"
     for side in ("encoder", "decoder"):
         prefix = f"{side}.block." if is_t5 else f"model.{side}.layers."
-        numbers = {
-            name.removeprefix(prefix).partition(".")[0]
-            for name in shapes
-            if name.startswith(prefix)
-        }
-        stored, wanted = len(numbers), arguments[f"num_{side}_layers"]
-        if stored != wanted:
+        names = [name.removeprefix(prefix) for name in shapes if name.startswith(prefix)]
+        numbers = {name.partition(".")[0] for name in names}
+        expected = arguments[f"num_{side}_layers"]
+        if len(numbers) != expected:
             raise ValueError(
-                f"{where} has the weights of {stored} {side} layers, but config.json asks for "
-                f"{wanted}."
+                f"{where} has the weights of {len(numbers)} {side} layers, but config.json asks "
+                f"for {expected}."
             )
-    hidden_dim = arguments["hidden_dim"]
+    hidden_dim, inner = arguments["hidden_dim"], arguments["intermediate_dim"]
+    source_size = arguments["vocabulary_size"]
     sizes = {
-        "model.shared.weight": arguments["vocabulary_size"],
-        "model.encoder.embed_tokens.weight": arguments["vocabulary_size"],
-        "model.decoder.embed_tokens.weight": arguments["target_vocabulary_size"]
-        or arguments["vocabulary_size"],
-        "model.encoder.layers.0.fc1.weight": arguments["intermediate_dim"],
+        "model.shared.weight": source_size,
+        "model.encoder.embed_tokens.weight": source_size,
+        "model.decoder.embed_tokens.weight": arguments["target_vocabulary_size"] or source_size,
+        "model.encoder.layers.0.fc1.weight": inner,
         "model.decoder.layers.0.fc1.weight": arguments.get("decoder_intermediate_dim"),
-        "shared.weight": arguments["vocabulary_size"],
-        "encoder.block.0.layer.1.DenseReluDense.wi_1.weight": arguments["intermediate_dim"],
-        "encoder.block.0.layer.1.DenseReluDense.wi.weight": arguments["intermediate_dim"],
+        "shared.weight": source_size,
+        "encoder.block.0.layer.1.DenseReluDense.wi_1.weight": inner,
+        "encoder.block.0.layer.1.DenseReluDense.wi.weight": inner,
     }
     if arguments["position_encoding"] == "learned":
         sizes["model.encoder.embed_positions.weight"] = arguments["max_length"] + UNUSED_POSITIONS
@@ -81,12 +82,9 @@ def settle_output(arguments, shapes):
     Returns:
         Dict.
     """
-    has_own = (
-        arguments["position_encoding"] == "t5"
-        and not arguments["scale_output"]
-        and "lm_head.weight" in shapes
-    )
-    return {**arguments, "share_output": False} if has_own else arguments
+    is_newer_t5 = arguments["position_encoding"] == "t5" and not arguments["scale_output"]
+    has_projection = is_newer_t5 and "lm_head.weight" in shapes
+    return {**arguments, "share_output": False} if has_projection else arguments
 
 
 def load_weights(model, weights, where):
@@ -101,8 +99,7 @@ def load_weights(model, weights, where):
         ValueError: a tensor is missing, has another shape, is not finite, or is unknown to the
             model.
     """
-    table = list(slots(model))
-    shapes, used = weights.shapes, set()
+    table, shapes, used = list(slots(model)), weights.shapes, set()
     for slot in table:
         for name in slot.names:
             stored = _stored_name(name, shapes, model)
@@ -131,9 +128,7 @@ def load_weights(model, weights, where):
         names = [_stored_name(name, shapes, model) for name in slot.names]
         if names != [None]:
             array = slot.join([_checked(weights.read(name), name, where) for name in names])
-            if (
-                array.dtype.name == "bfloat16"
-            ):  # which NumPy itself does not know, nor every backend from NumPy
+            if array.dtype.name == "bfloat16":  # Not every backend takes it from NumPy.
                 array = array.astype("float32")
             if slot.variable.dtype == "float16":
                 name = f"{where}: the tensor {slot.names[0]!r}"
@@ -151,14 +146,9 @@ def _stored_name(name, shapes, model):
     candidates = [name]
     if name.endswith("shared.weight"):
         prefix = name.removesuffix("shared.weight")
-        candidates += [
-            f"{prefix}encoder.embed_tokens.weight",
-            f"{prefix}decoder.embed_tokens.weight",
-        ]
-    if (
-        name in ("shared.weight", "model.shared.weight", "model.decoder.embed_tokens.weight")
-        and model.network.output_projection is None
-    ):
+        candidates += [f"{prefix}{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
+    tables = ("shared.weight", "model.shared.weight", "model.decoder.embed_tokens.weight")
+    if name in tables and model.network.output_projection is None:
         candidates.append("lm_head.weight")
     return next((candidate for candidate in candidates if candidate in shapes), None)
 
@@ -168,20 +158,12 @@ def _copy_of(name, model):
     "positions"; "unused" if the model does not need it; else `None`.
     """
     network = model.network
-    parts = name.split(".")
-    if parts[-1] == "version":
-        return "unused"  # fairseq's version number, which has nothing to do with the model
+    if name in _UNUSED or name.split(".")[-1] == "version":
+        return "unused"
     if network.encoder.relative_bias is not None:
-        if name == "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight":
-            return (
-                "unused"  # Old files have it; no version of the model ever added it to its scores.
-            )
         name = f"model.{name}" if name != "lm_head.weight" else name
-    if (
-        parts[-2:-1] == ["embed_positions"]
-        and parts[-1] in ("weight", "weights")
-        and network.source_embedding.position_encoding
-    ):
+    is_positions = re.search(r"(^|\.)embed_positions\.weights?$", name)
+    if is_positions and network.source_embedding.position_encoding:
         return "positions"
     if name == "lm_head.weight" and network.output_projection is None:
         return "target"
@@ -204,9 +186,7 @@ def _check_copy(weights, name, kind, model, where):
     if kind == "positions":
         # The row before the first position is the padding's, which is zero.
         first = embedding.position_offset
-        layout = {"sinusoidal_halves": "halves", "sinusoidal_fairseq": "fairseq"}[
-            embedding.position_encoding
-        ]
+        layout = embedding.position_encoding.removeprefix("sinusoidal_")
     else:
         table = ops.convert_to_numpy(ops.cast(embedding.embeddings, "float32"))
         rows = len(table)
@@ -215,8 +195,8 @@ def _check_copy(weights, name, kind, model, where):
         if kind != "positions":
             return table[block]
         positions = np.arange(block.start, min(block.stop, rows), dtype="int32")
-        found = sinusoidal_positions(positions, embedding.hidden_dim, layout=layout)
-        return ops.convert_to_numpy(found)
+        vectors = sinusoidal_positions(positions, embedding.hidden_dim, layout=layout)
+        return ops.convert_to_numpy(vectors)
 
     blocks = [slice(start, start + _ROWS) for start in range(first, rows, _ROWS)]
     atol = 5e-3 if kind == "positions" else 1e-6  # Half precision is coarse.

@@ -51,10 +51,6 @@ class BatchLimits:
     longest: int | None = None
 
 
-def _draining():
-    return Draining("The server is ending: ask again in a moment.")
-
-
 class _Job:
     """The texts of one request on their way through the batches."""
 
@@ -147,7 +143,7 @@ class Batcher:
             ModelFailed: the call failed.
         """
         if self._is_ended:
-            raise _draining()
+            raise Draining
         limits = self._limits
         if max_texts is not None:
             limits = dataclasses.replace(limits, max_texts=min(max_texts, limits.max_texts))
@@ -161,7 +157,7 @@ class Batcher:
             async with asyncio.timeout_at(deadline):
                 return await future
         except TimeoutError:
-            raise DeadlineExceeded("The reply was not ready by the deadline.") from None
+            raise DeadlineExceeded from None
         finally:
             # Whoever leaves takes along what has not begun.
             self._drop(job)
@@ -189,7 +185,7 @@ class Batcher:
         """Takes nothing more, and ends what waits."""
         self._is_ended = True
         for job in list(self._open):
-            self._fail(job, _draining())
+            self._fail(job, Draining())
 
     def _fail(self, job, error):
         self._drop(job)
@@ -205,22 +201,25 @@ class Batcher:
     # ---- the workers ----
 
     async def _work(self):
-        loop = asyncio.get_running_loop()
         while not self._is_ended:
             await self._wait_for_texts()
             batch, is_full = self._next_batch()
             if not batch:
                 continue
-            texts = [job.texts[index] for job, indices in batch for index in indices]
-            start = time.monotonic()
             try:
-                outputs = await loop.run_in_executor(
-                    self._executor, self._call, batch[0][0].signature, texts
-                )
-                self._deal_out(batch, texts, outputs, time.monotonic() - start, is_full)
+                await self._compute(batch, is_full)
             except Exception:
-                _logger.exception("a batch of %d texts failed", len(texts))
-                await self._compute_apart(batch)
+                count = sum(len(indices) for _, indices in batch)
+                _logger.exception("a batch of %d texts failed", count)
+                if len(batch) == 1:
+                    self._fail(batch[0][0], ModelFailed())
+                    continue
+                # The texts of each request alone, so that one harms no other.
+                for one in batch:
+                    try:
+                        await self._compute([one])
+                    except Exception:
+                        self._fail(one[0], ModelFailed())
 
     async def _wait_for_texts(self):
         """Returns when there is a full batch, or some texts and no more for a moment."""
@@ -303,25 +302,14 @@ class Batcher:
                 del self._jobs[job]
         return batch
 
-    async def _compute_apart(self, batch):
-        """After a failure: the texts of each request alone, so that one harms no other."""
+    async def _compute(self, batch, is_full=False):
+        """Computes a batch and gives each job its rows."""
+        texts = [job.texts[index] for job, indices in batch for index in indices]
+        begin, signature = time.monotonic(), batch[0][0].signature
         loop = asyncio.get_running_loop()
-        for job, indices in batch:
-            texts = [job.texts[index] for index in indices]
-            start = time.monotonic()
-            try:
-                if len(batch) == 1:
-                    raise ModelFailed
-                outputs = await loop.run_in_executor(
-                    self._executor, self._call, job.signature, texts
-                )
-                self._deal_out([(job, indices)], texts, outputs, time.monotonic() - start)
-            except Exception:
-                self._fail(job, ModelFailed("The model failed; the server's log says why."))
-
-    def _deal_out(self, batch, texts, outputs, seconds, is_full=False):
+        outputs = await loop.run_in_executor(self._executor, self._call, signature, texts)
         if self._observe is not None:
-            self._observe(texts, outputs, seconds, is_full)
+            self._observe(texts, outputs, time.monotonic() - begin, is_full)
         start = 0
         for job, indices in batch:
             end = start + len(indices)

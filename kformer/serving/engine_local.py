@@ -9,18 +9,17 @@ import gc
 import logging
 import time
 
-from kformer.serving import interface
 from kformer.serving.batcher import Batcher, BatchLimits, estimated_tokens
 from kformer.serving.interface import (
     AVAILABLE,
     END,
     LOADING,
     UNLOADING,
+    Draining,
     Engine,
     ModelStats,
     ModelVersion,
     Reply,
-    UnknownSignature,
 )
 from kformer.serving.served_model import ServedModel, joins_requests, most_texts
 from kformer.serving.versions import VersionWatch, fingerprint, version_folders
@@ -52,7 +51,7 @@ class _Version:
 
     def _observe(self, texts, outputs, seconds, is_full):
         stats = self.stats
-        stats.batches[len(texts)] = stats.batches.get(len(texts), 0) + 1
+        stats.batches[len(texts)] += 1
         stats.texts += len(texts)
         stats.seconds += seconds
         if is_full or len(texts) >= _BUSY_BATCH:
@@ -103,14 +102,9 @@ class LocalEngine(Engine):
 
     async def run(self, request):
         if self._is_draining:
-            raise interface.Draining("The server is ending: ask again in a moment.")
+            raise Draining
         info = self.metadata(request.model, request.version)
-        signature = info.signatures.get(request.signature)
-        if signature is None:
-            raise UnknownSignature(
-                f"The model {request.model!r} has no signature {request.signature!r}, but "
-                f"{', '.join(info.signatures)}."
-            )
+        signature = info.signature(request.signature)
         version = self._versions[request.model][info.version]
         outputs = await version.batcher.run(
             request.signature,
@@ -122,12 +116,12 @@ class LocalEngine(Engine):
         return Reply(outputs, info.version)
 
     def models(self):
-        found = {}
+        models = {}
         for name, versions in self._versions.items():
-            infos = [version.info for version in versions.values()]
-            infos += [info for number, info in self._others[name].items() if number not in versions]
-            found[name] = sorted(infos, key=lambda info: -info.version)
-        return found
+            infos = {number: version.info for number, version in versions.items()}
+            infos = {**self._others[name], **infos}
+            models[name] = [infos[number] for number in sorted(infos, reverse=True)]
+        return models
 
     async def stats(self):
         for (name, number), stats in self._stats.items():
@@ -172,19 +166,17 @@ class LocalEngine(Engine):
             await self._load(model, number, folders[number])
         if model.versions is not None:
             return
+        if not folders:
+            raise FileNotFoundError(f"models.{model.name}: there is no version in {model.path}.")
         errors = []
         for number, folder in sorted(folders.items(), reverse=True):
-            found = fingerprint(folder)
+            content = fingerprint(folder)
             try:
                 return await self._load(model, number, folder)
             except Exception as error:
                 errors.append(error)
-                self._refuse(model, number, found, error)
-        raise (
-            errors[0]
-            if errors
-            else FileNotFoundError(f"models.{model.name}: there is no version in {model.path}.")
-        )
+                self._refuse(model, number, content, error)
+        raise errors[0]
 
     async def _load(self, model, number, folder):
         """Loads and warms a version, which is served from then on."""
@@ -210,9 +202,9 @@ class LocalEngine(Engine):
             "model %s, version %d: ready after %.1f s", model.name, number, time.monotonic() - start
         )
 
-    def _refuse(self, model, number, found, error):
+    def _refuse(self, model, number, content, error):
         _logger.error("model %s, version %d is refused: %s", model.name, number, error)
-        self._watches[model.name].refuse(number, found)
+        self._watches[model.name].refuse(number, content)
         self._others[model.name][number] = ModelVersion(
             model.name, number, END, _REFUSED, languages=model.languages
         )
@@ -222,21 +214,21 @@ class LocalEngine(Engine):
         while True:
             await asyncio.sleep(self._settings.poll_s)
             try:
-                found = await self._in_loader(watch.look, set(served))
+                newest = await self._in_loader(watch.look, set(served))
                 for number in watch.forgotten():
                     self._others[model.name].pop(number, None)
-                if found is not None and found[0] not in served:
-                    await self._take_over(model, *found)
+                if newest is not None and newest[0] not in served:
+                    await self._take_over(model, *newest)
             except Exception:
                 _logger.exception("model %s: the look for new versions failed", model.name)
 
-    async def _take_over(self, model, number, folder, found):
+    async def _take_over(self, model, number, folder, content):
         versions = self._versions[model.name]
         former = list(versions)
         try:
             await self._load(model, number, folder)
         except Exception as error:
-            self._refuse(model, number, found, error)
+            self._refuse(model, number, content, error)
             return
         for old in former:
             self._begin(self._unload(model.name, old, versions.pop(old)))

@@ -17,8 +17,15 @@ from kformer.serving.engine_local import LocalEngine
 from kformer.serving.interface import Engine
 
 APPLICATION, MODELS = "kformer", "models"
-# Ray's own limits are out of the way: the ingress admits as much as the settings allow.
-_UNLIMITED = 1_000_000
+# Options of every deployment. The ingress admits as much as the settings allow, so Ray's own limits
+# are out of the way. Ray finds out within two seconds that a replica died, and starts another one;
+# a machine may be busy for a while.
+DEPLOYMENT = {
+    "max_ongoing_requests": 1_000_000,
+    "max_queued_requests": -1,
+    "health_check_period_s": 2.0,
+    "health_check_timeout_s": 20.0,
+}
 # How often a request goes to another replica after one died or is ending.
 _TRIES = 5
 _SECONDS_BETWEEN_TRIES = 0.2
@@ -26,8 +33,6 @@ _SECONDS_BETWEEN_TRIES = 0.2
 # deployment that is under way.
 _SECONDS_TO_END = 30.0
 _SECONDS_TO_LOOK = 2.0
-# Ray finds out within so long that a replica died, and starts another one.
-_HEALTH_SECONDS = 2.0
 _logger = logging.getLogger(__name__)
 
 
@@ -106,12 +111,9 @@ class RayEngine(Engine):
         serve.start(proxy_location="Disabled")
         # Another server on the cluster has another name.
         name = f"{APPLICATION}-{secrets.token_hex(4)}"
-        if not was_running:
-            self._stack.callback(serve.shutdown)
-        else:
-            self._stack.callback(serve.delete, name)
+        self._stack.callback(*((serve.delete, name) if was_running else (serve.shutdown,)))
         if self._is_draining:
-            raise interface.Draining("The server is ending: ask again in a moment.")
+            raise interface.Draining
         try:
             return serve.run(models_deployment(self._settings), name=name, route_prefix=None)
         except RuntimeError as error:  # It says which deployment failed, and nothing else.
@@ -119,7 +121,7 @@ class RayEngine(Engine):
 
     async def run(self, request):
         if self._is_draining:
-            raise interface.Draining("The server is ending: ask again in a moment.")
+            raise interface.Draining
         task = asyncio.ensure_future(self._run(request))
         self._open.add(task)
         try:
@@ -138,9 +140,7 @@ class RayEngine(Engine):
             except _lost_replica() as error:
                 if number == _TRIES:
                     _logger.error("replicas died with a request again and again: %s", error)
-                    raise interface.ModelFailed(
-                        "The model failed; the server's log says why."
-                    ) from error
+                    raise interface.ModelFailed from error
                 _logger.warning("a replica died; its request goes to another one")
             else:
                 # A replica that ends, or has not loaded a version yet that others serve.
@@ -157,10 +157,10 @@ class RayEngine(Engine):
         """One try. After the deadline nobody waits, whatever the replica does."""
         response = self._handle.run.remote(request)
         try:
-            return await asyncio.wait_for(_awaited(response), request.seconds_left)
+            return await asyncio.wait_for(response, request.seconds_left)
         except TimeoutError:
             response.cancel()
-            raise interface.DeadlineExceeded("The reply was not ready by the deadline.") from None
+            raise interface.DeadlineExceeded from None
         except asyncio.CancelledError:
             response.cancel()  # What has not begun to be computed is dropped there.
             raise
@@ -178,8 +178,7 @@ class RayEngine(Engine):
             for stats in each:
                 key = stats.name, stats.version
                 total = totals.setdefault(key, interface.ModelStats(*key))
-                for size, count in stats.batches.items():
-                    total.batches[size] = total.batches.get(size, 0) + count
+                total.batches.update(stats.batches)
                 total.texts += stats.texts
                 total.tokens += stats.tokens
                 total.seconds += stats.seconds
@@ -192,10 +191,10 @@ class RayEngine(Engine):
     async def _look(self):
         """Asks replicas what they serve. Ray chooses which: twice as many calls reach most."""
         responses = [self._handle.state.remote() for _ in range(2 * self._settings.replicas)]
-        found = await asyncio.gather(*map(_awaited, responses), return_exceptions=True)
-        states = [each for each in found if not isinstance(each, BaseException)]
+        answers = await asyncio.gather(*responses, return_exceptions=True)
+        states = [answer for answer in answers if not isinstance(answer, BaseException)]
         if not states:
-            raise found[0]
+            raise answers[0]
         self._seen = {name for name, _, _ in states}
         for name, models, stats in states:
             self._states[name] = models, stats
@@ -240,12 +239,9 @@ def models_deployment(settings):
         ModelReplica,
         name=MODELS,
         num_replicas=settings.replicas,
-        max_ongoing_requests=_UNLIMITED,
-        max_queued_requests=-1,
         logging_config={"enable_access_log": False},
         graceful_shutdown_timeout_s=_SECONDS_TO_END,
-        health_check_period_s=_HEALTH_SECONDS,
-        health_check_timeout_s=10 * _HEALTH_SECONDS,  # The model may take every CPU for a while.
+        **DEPLOYMENT,
         ray_actor_options={
             "num_cpus": threads,
             "runtime_env": {"env_vars": ray_cluster.worker_variables("tensorflow", threads)},
@@ -260,10 +256,6 @@ def _reason(serve, name):
     deployment = application and application.deployments.get(MODELS)
     lines = deployment.message.strip().splitlines() if deployment else []
     return re.sub(r"^[\w.]+: ", "", lines[-1]) if lines else ""
-
-
-async def _awaited(response):
-    return await response
 
 
 def _newest(models):
@@ -285,5 +277,4 @@ def _lost_replica():
     """The errors of a call whose replica died or cannot be reached."""
     from ray import exceptions
 
-    # The first is that of a replica that died or cannot be reached.
     return exceptions.RayActorError, exceptions.WorkerCrashedError, exceptions.NodeDiedError

@@ -5,6 +5,7 @@ knows nothing of protocols. Everything here can be pickled, since an engine may 
 """
 
 import abc
+import collections
 import dataclasses
 import time
 
@@ -121,6 +122,21 @@ class ModelVersion:
     texts_per_second: float = 0.0
     example: str = ""
 
+    def signature(self, name):
+        """The `SignatureInfo` of a name.
+
+        Args:
+            name: str.
+
+        Raises:
+            UnknownSignature: the version has no such signature.
+        """
+        if name not in self.signatures:
+            raise UnknownSignature(
+                f"The model has no signature of that name, but {', '.join(self.signatures)}."
+            )
+        return self.signatures[name]
+
 
 @dataclasses.dataclass
 class ModelStats:
@@ -129,7 +145,7 @@ class ModelStats:
     Args:
         name: str. The model's name.
         version: int.
-        batches: dict of number of texts to number of batches with so many.
+        batches: `collections.Counter` of numbers of texts: the number of batches with so many.
         texts: int. Texts that were translated.
         tokens: int. Their tokens and those of the translations, estimated from their bytes.
         seconds: float. Time in which a batch was computed, added up.
@@ -140,7 +156,7 @@ class ModelStats:
 
     name: str
     version: int
-    batches: dict = dataclasses.field(default_factory=dict)
+    batches: dict = dataclasses.field(default_factory=collections.Counter)
     texts: int = 0
     tokens: int = 0
     seconds: float = 0.0
@@ -150,7 +166,16 @@ class ModelStats:
 
 
 class ServingError(Exception):
-    """An error of a request. Its message is one sentence for the client, without texts or paths."""
+    """An error of a request. Its message is one sentence for the client, without texts or paths.
+
+    Args:
+        message: str, default that of the class.
+    """
+
+    message = "The request failed."
+
+    def __init__(self, message=None):
+        super().__init__(self.message if message is None else message)
 
 
 class InvalidRequest(ServingError):
@@ -182,19 +207,20 @@ class Overloaded(ServingError):
     """
 
     def __init__(self, message, retry_after=1.0):
-        super().__init__(message, retry_after)
+        super().__init__(message)
         self.retry_after = retry_after
-
-    def __str__(self):
-        return self.args[0]
 
 
 class DeadlineExceeded(ServingError):
     """The deadline came before the reply."""
 
+    message = "The reply was not ready by the deadline."
+
 
 class Draining(ServingError):
     """The server is ending, and takes nothing new."""
+
+    message = "The server is ending: ask again in a moment."
 
 
 class NotReady(ServingError):
@@ -203,6 +229,8 @@ class NotReady(ServingError):
 
 class ModelFailed(ServingError):
     """The model raised an error. The server's log has it."""
+
+    message = "The model failed; the server's log says why."
 
 
 class Engine(abc.ABC):
@@ -263,6 +291,22 @@ class Engine(abc.ABC):
         if version is not None:
             raise UnknownModel(f"Version {version} of the model {model!r} is not served.")
         raise NotReady(f"The model {model!r} is not ready yet.")
+
+    def versions(self, model, version=None):
+        """The list of `ModelVersion` of a model, whatever their states, newest first.
+
+        Args:
+            model: str.
+            version: int, default `None`, for all.
+
+        Raises:
+            UnknownModel: there is none.
+        """
+        versions = self.models().get(model, ())
+        shown = [one for one in versions if version in (None, one.version)]
+        if not shown:
+            raise UnknownModel("There is no such model, or this version of it is not served.")
+        return shown
 
     @abc.abstractmethod
     async def stats(self):

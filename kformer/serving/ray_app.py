@@ -7,14 +7,12 @@ take HTTP and pass it on to the replicas of the ingress.
 import dataclasses
 import os
 
-from kformer.serving.engine_ray import APPLICATION, RayEngine, models_deployment
+from kformer.serving.engine_ray import APPLICATION, DEPLOYMENT, RayEngine, models_deployment
 from kformer.serving.settings import ModelSettings, ServerSettings
 from kformer_options.model_folders import name_and_path
 from kformer_options.names import named
 
 INGRESS = "ingress"
-# Ray finds out within so long that an ingress died, and starts another one.
-_HEALTH_SECONDS = 2.0
 
 
 def ray_config(settings):
@@ -110,11 +108,8 @@ def build(arguments):
 
     @serve.deployment(
         name=INGRESS,
-        max_ongoing_requests=1_000_000,
-        max_queued_requests=-1,
         graceful_shutdown_timeout_s=settings.drain_s,
-        health_check_period_s=_HEALTH_SECONDS,
-        health_check_timeout_s=10 * _HEALTH_SECONDS,  # The machine may be busy for a while.
+        **DEPLOYMENT,
     )
     @serve.ingress()
     class IngressReplica:

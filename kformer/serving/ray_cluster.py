@@ -60,7 +60,7 @@ def import_ray(address=None):
         import ray
     except ImportError as error:
         raise ImportError(
-            f'This needs Ray ({error}): run `pip install "kformer[serve]"`.'
+            f'This needs Ray ({error}): run `pip install "kformer[cluster]"`.'
         ) from error
     return ray
 

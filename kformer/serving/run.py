@@ -56,14 +56,15 @@ def serve(settings, report=print):
 
 
 def _check_packages(settings):
-    needed = {"starlette", "uvicorn", "httptools", "prometheus_client"}
+    packages = {"serve": ("starlette", "uvicorn", "httptools", "prometheus_client")}
     if settings.grpc_port is not None:
-        needed |= {"grpc", "tensorflow_serving"}
-    missing = [name for name in sorted(needed) if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ImportError(
-            f'A server needs {", ".join(missing)}: run `pip install "kformer[serve]"`.'
-        )
+        packages["grpc"] = ("grpc", "tensorflow_serving")
+    for extra, names in packages.items():
+        missing = [name for name in names if importlib.util.find_spec(name) is None]
+        if missing:
+            raise ImportError(
+                f'A server needs {", ".join(missing)}: run `pip install "kformer[{extra}]"`.'
+            )
 
 
 def bind(host, port):

@@ -80,7 +80,7 @@ def test_answers_errors_and_a_killed_replica(expected):
         try:
             info = engine.metadata("m")
             assert (info.version, info.search["beam_size"]) == (1, 4) and engine.models()["m"]
-            with pytest.raises(UnknownSignature, match="no signature 'x'"):
+            with pytest.raises(UnknownSignature, match="no signature of that name"):
                 await engine.run(Request("m", TEXTS, "x"))
             with pytest.raises(UnknownModel):
                 await engine.run(Request("m", TEXTS, version=9))

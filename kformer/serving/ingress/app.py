@@ -39,20 +39,21 @@ def make_app(ingress):
     app = Starlette(
         routes=[
             Route("/-/healthz", _healthz, methods=["GET"]),
-            Route("/-/ready", _ready_of(ingress), methods=["GET"]),
-            Route("/metrics", _metrics_of(ingress), methods=["GET"]),
+            Route("/-/ready", _ready, methods=["GET"]),
+            Route("/metrics", _metrics, methods=["GET"]),
             *tensorflow_serving.routes(ingress),
             *open_inference.routes(ingress),
             *libretranslate.routes(ingress),
             *page_routes(ingress),
         ],
         exception_handlers={
-            ServingError: _serving_error_of(ingress),
+            ServingError: _serving_error,
             HTTPException: _http_error,
             ClientDisconnect: _left,
             Exception: _failure,
         },
     )
+    app.state.ingress = ingress
     return _Guard(app, ingress, _WITHOUT_KEY.union(OPEN_PATHS))
 
 
@@ -60,21 +61,15 @@ async def _healthz(request):
     return Response("ok\n", media_type="text/plain")
 
 
-def _ready_of(ingress):
-    async def ready(request):
-        if ingress.is_ready:
-            return Response("ready\n", media_type="text/plain")
-        return Response("not ready\n", status_code=503, media_type="text/plain")
-
-    return ready
+async def _ready(request):
+    is_ready = request.app.state.ingress.is_ready
+    text, status = ("ready\n", 200) if is_ready else ("not ready\n", 503)
+    return Response(text, status_code=status, media_type="text/plain")
 
 
-def _metrics_of(ingress):
-    async def metrics(request):
-        content, kind = await ingress.metrics.exposition()
-        return Response(content, headers={"content-type": kind})
-
-    return metrics
+async def _metrics(request):
+    content, kind = await request.app.state.ingress.metrics.exposition()
+    return Response(content, headers={"content-type": kind})
 
 
 # ---- errors: the protocols share their shape ----
@@ -98,13 +93,10 @@ def error_response(error):
     return JSONResponse({"error": str(error)}, status, headers)
 
 
-def _serving_error_of(ingress):
-    async def serving_error(request, error):
-        model = request.path_params.get("model", "")
-        ingress.metrics.refused(_protocol_of(request.url.path), model, error)
-        return error_response(error)
-
-    return serving_error
+async def _serving_error(request, error):
+    model, metrics = request.path_params.get("model", ""), request.app.state.ingress.metrics
+    metrics.refused(_protocol_of(request.url.path), model, error)
+    return error_response(error)
 
 
 def _protocol_of(path):
@@ -143,26 +135,20 @@ class _Guard:
         except ServingError as error:
             self._ingress.metrics.refused(_protocol_of(scope["path"]), "", error)
             return await error_response(error)(scope, receive, send)
-        is_ending = self._ingress.is_draining
-        await self._app(scope, receive, self._closing(send) if is_ending else send)
-
-    @staticmethod
-    def _closing(send):
-        """Tells a client of an ending server to ask elsewhere next."""
 
         async def send_closing(message):
+            """Tells a client of an ending server to ask elsewhere next."""
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", []), (b"connection", b"close")]
             await send(message)
 
-        return send_closing
+        await self._app(scope, receive, send_closing if self._ingress.is_draining else send)
 
     def _check(self, scope):
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
-        host = _host_name(headers.get("host", ""))
-        if not self._is_allowed(host):
+        if not self._is_allowed(_host_name(headers.get("host", ""))):
             raise InvalidRequest(
                 "The server is not known by this Host: start it with --allowed-host NAME."
             )

@@ -31,18 +31,17 @@ async def read_body(request, most):
         raise InvalidRequest("Content-Length must be a number.")
     if len(length) > 15 or int(length) > most:
         raise TooLarge(f"The body has {length[:20]} bytes, but at most {most} are allowed.")
-    parts, size = [], 0
+    content = bytearray()
     try:
         async with asyncio.timeout(_SECONDS_FOR_BODY):
-            async for part in request.stream():
-                size += len(part)
-                if size > most:
+            async for block in request.stream():
+                content += block
+                if len(content) > most:
                     raise TooLarge(f"The body has more than {most} bytes, which is the limit.")
-                parts.append(part)
     except TimeoutError:
         headers = {"connection": "close"}
         raise HTTPException(408, "The body did not come in time.", headers) from None
-    return b"".join(parts)
+    return bytes(content)
 
 
 def parse_json(content):
@@ -82,20 +81,30 @@ def as_text(value):
     return value.encode("utf-8", "surrogatepass")
 
 
-def as_version(text):
-    """The number of a version in a path, or `None` for no version.
+def path_model(request):
+    """The model's name and the version, int or `None`, in the path of a request.
 
     Args:
-        text: str, or `None`.
+        request: Starlette's request.
 
     Raises:
-        InvalidRequest: it is not a number.
+        InvalidRequest: the version is not a number.
     """
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdecimal() and len(text) <= 18):
+    name, version = request.path_params["model"], request.path_params.get("version")
+    if version is None:
+        return name, None
+    if not (version.isascii() and version.isdecimal() and len(version) <= 18):
         raise InvalidRequest("A version is a whole number.")
-    return int(text)
+    return name, int(version)
+
+
+def media_type(request):
+    """The type of a request's body, such as "application/json".
+
+    Args:
+        request: Starlette's request.
+    """
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 async def while_connected(request, work):

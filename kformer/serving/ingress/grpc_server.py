@@ -14,8 +14,6 @@ from kformer.serving.interface import (
     ModelFailed,
     ServingError,
     Unauthorized,
-    UnknownModel,
-    UnknownSignature,
 )
 
 _PROTOCOL = "grpc"
@@ -46,39 +44,25 @@ def make_server(ingress):
         interceptors=[_keys_of(ingress, service)],
     )
 
-    # Messages come as bytes: one that cannot be read is the client's error, not an internal one.
-    def handlers(**methods):
-        return {
-            name: grpc.unary_unary_rpc_method_handler(service.guarded(*method))
-            for name, method in methods.items()
+    from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataRequest
+    from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusRequest
+    from tensorflow_serving.apis.predict_pb2 import PredictRequest
+
+    services = {
+        "PredictionService": {
+            "Predict": (service.predict, PredictRequest),
+            "GetModelMetadata": (service.metadata, GetModelMetadataRequest),
+        },
+        "ModelService": {"GetModelStatus": (service.status, GetModelStatusRequest)},
+    }
+    for name, methods in services.items():
+        # Messages come as bytes: one that cannot be read is the client's error, not the server's.
+        handlers = {
+            key: grpc.unary_unary_rpc_method_handler(service.guarded(*method))
+            for key, method in methods.items()
         }
-
-    from tensorflow_serving.apis import (
-        get_model_metadata_pb2,
-        get_model_status_pb2,
-        predict_pb2,
-    )
-
-    server.add_generic_rpc_handlers(
-        (
-            grpc.method_handlers_generic_handler(
-                "tensorflow.serving.PredictionService",
-                handlers(
-                    Predict=(service.predict, predict_pb2.PredictRequest),
-                    GetModelMetadata=(
-                        service.metadata,
-                        get_model_metadata_pb2.GetModelMetadataRequest,
-                    ),
-                ),
-            ),
-            grpc.method_handlers_generic_handler(
-                "tensorflow.serving.ModelService",
-                handlers(
-                    GetModelStatus=(service.status, get_model_status_pb2.GetModelStatusRequest)
-                ),
-            ),
-        )
-    )
+        handler = grpc.method_handlers_generic_handler(f"tensorflow.serving.{name}", handlers)
+        server.add_generic_rpc_handlers((handler,))
     return server
 
 
@@ -144,12 +128,10 @@ class _Service:
 
         name, version = _model_of(message.model_spec)
         signature = message.model_spec.signature_name or DEFAULT_SIGNATURE
-        info = self._ingress.engine.metadata(name, version).signatures.get(signature)
-        if info is None:
-            raise UnknownSignature("The model has no signature of this name.")
+        info = self._ingress.engine.metadata(name, version).signature(signature)
         names = {output.name for output in info.outputs}
-        wanted = set(message.output_filter) or names
-        if not wanted <= names:
+        outputs = set(message.output_filter) or names
+        if not outputs <= names:
             raise InvalidRequest(f"output_filter must name outputs: {', '.join(sorted(names))}.")
         reply = await self._ingress.answer(
             _PROTOCOL,
@@ -161,7 +143,7 @@ class _Service:
         )
         response = predict_pb2.PredictResponse()
         _write_spec(response.model_spec, name, reply.version, signature)
-        for output in sorted(wanted):
+        for output in sorted(outputs):
             _write_tensor(response.outputs[output], reply.outputs[output])
         return response
 
@@ -176,12 +158,10 @@ class _Service:
         for key, signature in info.signatures.items():
             written = signatures.signature_def[key]
             written.method_name = _METHOD
-            for side, tensors in (
-                (written.inputs, signature.inputs),
-                (written.outputs, signature.outputs),
-            ):
-                for tensor in tensors:
-                    _write_info(side[tensor.name], tensor)
+            for tensor in signature.inputs:
+                _write_info(written.inputs[tensor.name], tensor)
+            for tensor in signature.outputs:
+                _write_info(written.outputs[tensor.name], tensor)
         response = get_model_metadata_pb2.GetModelMetadataResponse()
         _write_spec(response.model_spec, name, info.version, "")
         response.metadata["signature_def"].Pack(signatures)
@@ -190,13 +170,9 @@ class _Service:
     async def status(self, message, context):
         from tensorflow_serving.apis import get_model_status_pb2
 
-        name, version = _model_of(message.model_spec)
-        versions = self._ingress.engine.models().get(name)
-        shown = [one for one in versions or () if version in (None, one.version)]
-        if not shown:
-            raise UnknownModel("There is no such model, or this version of it is not served.")
+        versions = self._ingress.engine.versions(*_model_of(message.model_spec))
         response = get_model_status_pb2.GetModelStatusResponse()
-        for one in shown:
+        for one in versions:
             status = response.model_version_status.add()
             status.version, status.state = one.version, _STATES[one.state]
             status.status.error_message = one.error

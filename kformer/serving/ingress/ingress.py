@@ -106,7 +106,7 @@ class Ingress:
         except Exception as error:
             self.metrics.failed(protocol, model, "ModelFailed")
             _logger.exception("a request failed")
-            raise ModelFailed("The model failed; the server's log says why.") from error
+            raise ModelFailed from error
         if not is_part:
             self.metrics.answered(protocol, model, reply.version, len(texts), start)
         return reply
@@ -130,6 +130,21 @@ class Ingress:
             if not self._documents:
                 self._has_none.set()
 
+    def glossary(self, name):
+        """The `Glossary` that a request names, or `None` where it names none.
+
+        Args:
+            name: any JSON value.
+
+        Raises:
+            InvalidRequest: there is no such glossary.
+        """
+        if name is None or name == "":
+            return None
+        if not isinstance(name, str) or name not in self.glossaries:
+            raise InvalidRequest("There is no glossary of that name.")
+        return self.glossaries[name]
+
     async def drain(self, seconds):
         """Takes nothing new, and returns when the documents in flight are done.
 
@@ -143,11 +158,11 @@ class Ingress:
 
     def _check_is_open(self):
         if self.is_draining:
-            raise Draining("The server is ending: ask again in a moment.")
+            raise Draining
 
     async def _answer(self, model, version, signature, texts, deadline):
         info = self.engine.metadata(model, version)
-        self._check_texts(texts, info.signatures.get(signature))
+        self._check_texts(texts, info.signature(signature))
         request = Request(model, texts, signature, version, deadline)
         rate = info.texts_per_second * self.settings.replicas
         with self.admission.admitted(model, len(texts), request.seconds_left, rate):
@@ -168,7 +183,7 @@ class Ingress:
         if not texts:
             raise InvalidRequest("The request has no text.")
         most, what = self.settings.max_texts, ""
-        if signature is not None and any(o.name == "source_tokens" for o in signature.outputs):
+        if any(output.name == "source_tokens" for output in signature.outputs):
             most, what = min(most, self.settings.max_attention_texts), " for attention"
         check_count(len(texts), most, what)
         longest = max(map(len, texts))

@@ -6,7 +6,13 @@ import urllib.parse
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from kformer.serving.ingress.bodies import as_text, parse_json, read_body, while_connected
+from kformer.serving.ingress.bodies import (
+    as_text,
+    media_type,
+    parse_json,
+    read_body,
+    while_connected,
+)
 from kformer.serving.ingress.documents import Documents
 from kformer.serving.interface import InvalidRequest, TooLarge
 
@@ -65,10 +71,8 @@ class _LibreTranslate:
 
     async def translate(self, request):
         content = await read_body(request, self._ingress.settings.max_body_bytes)
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        fields = _form(content) if kind == "application/x-www-form-urlencoded" else None
-        if fields is None:
-            fields = parse_json(content)
+        is_form = media_type(request) == "application/x-www-form-urlencoded"
+        fields = _form(content) if is_form else parse_json(content)
         headers = request.headers
         self._ingress.keys.check(
             headers.get("authorization"), headers.get("x-api-key"), fields.get("api_key")
@@ -79,7 +83,10 @@ class _LibreTranslate:
         q = fields.get("q")
         if not isinstance(q, str | list):
             raise InvalidRequest("q must be a text or a list of texts.")
-        kind, glossary = self._document_options(fields)
+        format = fields.get("format") or "text"
+        if format not in ("text", "html"):
+            raise InvalidRequest("format must be text or html.")
+        glossary = self._ingress.glossary(fields.get("glossary"))
         name = self._model_for(fields.get("source"), fields.get("target"))
         alternatives = _count(fields.get("alternatives", 0))
         info = self._ingress.engine.metadata(name)
@@ -87,18 +94,25 @@ class _LibreTranslate:
         if alternatives > most:
             raise TooLarge(f"This model has at most {most} alternatives.")
         texts = [as_text(text) for text in (q if isinstance(q, list) else [q])]
-        if not alternatives:
-            found = await self._documents(info, texts, kind, glossary)
-            return JSONResponse({"translatedText": found if isinstance(q, list) else found[0]})
-        if kind != "text" or glossary is not None:
-            raise InvalidRequest("With format html or a glossary there are no alternatives.")
-        found, others = await self._with_alternatives(name, texts, alternatives)
+        if alternatives:
+            if format != "text" or glossary is not None:
+                raise InvalidRequest("With format html or a glossary there are no alternatives.")
+            rows = await self._n_best(name, texts)
+            reply = {
+                "translatedText": [row[0] for row in rows],
+                "alternatives": [row[1 : 1 + alternatives] for row in rows],
+            }
+        else:
+            documents = Documents(self._ingress, _PROTOCOL, info, time.monotonic())
+            texts = [text.decode("utf-8", "replace") for text in texts]
+            pairs = await documents.translate(texts, format, glossary)
+            reply = {"translatedText": [text for text, _ in pairs]}
         if not isinstance(q, list):
-            found, others = found[0], others[0]
-        return JSONResponse({"translatedText": found, "alternatives": others})
+            reply = {key: values[0] for key, values in reply.items()}
+        return JSONResponse(reply)
 
-    async def _with_alternatives(self, name, texts, alternatives):
-        """The translations, and the alternatives to each: of a text that the model reads whole."""
+    async def _n_best(self, name, texts):
+        """The hypotheses of each text, which the model must read whole, best first."""
         if any(len(text.splitlines()) > 1 for text in texts):
             raise InvalidRequest("With alternatives a text has one line: leave alternatives out.")
         reply = await self._ingress.answer(_PROTOCOL, name, texts, signature=_N_BEST)
@@ -107,29 +121,8 @@ class _LibreTranslate:
                 "A text is longer than the model reads at once: leave alternatives out, or "
                 "shorten it."
             )
-        rows = [
-            [text.decode("utf-8", "replace") for text in row[: 1 + alternatives]]
-            for row in reply.outputs["translations"]
-        ]
-        return [row[0] for row in rows], [row[1:] for row in rows]
-
-    def _document_options(self, fields):
-        """The format, and the `Glossary` or `None`."""
-        kind, name = fields.get("format"), fields.get("glossary")
-        if kind is None or kind == "":
-            kind = "text"
-        if kind not in ("text", "html"):
-            raise InvalidRequest("format must be text or html.")
-        if name is None or name == "":
-            return kind, None
-        if not isinstance(name, str) or name not in self._ingress.glossaries:
-            raise InvalidRequest("There is no glossary of that name.")
-        return kind, self._ingress.glossaries[name]
-
-    async def _documents(self, info, texts, kind, glossary):
-        documents = Documents(self._ingress, _PROTOCOL, info, time.monotonic())
-        texts = [text.decode("utf-8", "replace") for text in texts]
-        return [text for text, _ in await documents.translate(texts, kind, glossary)]
+        rows = reply.outputs["translations"]
+        return [[text.decode("utf-8", "replace") for text in row] for row in rows]
 
     def _model_for(self, source, target):
         if not isinstance(source, str) or not isinstance(target, str):

@@ -9,13 +9,13 @@ from starlette.routing import Route
 
 from kformer.serving.ingress.bodies import (
     as_text,
-    as_version,
     parse_json,
+    path_model,
     read_body,
     while_connected,
 )
 from kformer.serving.ingress.tensorflow_serving import plain
-from kformer.serving.interface import AVAILABLE, DEFAULT_SIGNATURE, InvalidRequest, UnknownSignature
+from kformer.serving.interface import AVAILABLE, DEFAULT_SIGNATURE, InvalidRequest
 
 _PROTOCOL = "open_inference"
 _TYPES = {"string": "BYTES", "float32": "FP32", "bool": "BOOL", "int32": "INT32"}
@@ -62,16 +62,12 @@ class _OpenInference:
             {"name": "kformer", "version": version("kformer"), "extensions": ["binary_tensor_data"]}
         )
 
-    def _info(self, request):
-        path = request.path_params
-        return self._ingress.engine.metadata(path["model"], as_version(path.get("version")))
-
     async def model_ready(self, request):
-        self._info(request)
-        return Response(status_code=200 if self._ingress.is_ready else 503)
+        self._ingress.engine.metadata(*path_model(request))
+        return await self.ready(request)
 
     async def metadata(self, request):
-        info = self._info(request)
+        info = self._ingress.engine.metadata(*path_model(request))
         signature = info.signatures[DEFAULT_SIGNATURE]
         versions = self._ingress.engine.models()[info.name]
         return JSONResponse(
@@ -89,25 +85,22 @@ class _OpenInference:
         return await while_connected(request, self._infer(request, content))
 
     async def _infer(self, request, content):
-        path = request.path_params
-        name, version = path["model"], as_version(path.get("version"))
+        name, version = path_model(request)
         body, binary = _split(content, request.headers.get(_HEADER_LENGTH))
         parameters = _parameters(body)
         signature = parameters.get(_SIGNATURE, DEFAULT_SIGNATURE)
         if not isinstance(signature, str):
             raise InvalidRequest(f"The parameter {_SIGNATURE} must be a string.")
-        info = self._ingress.engine.metadata(name, version).signatures.get(signature)
-        if info is None:
-            raise UnknownSignature(f"The model has no signature of the name in {_SIGNATURE}.")
+        info = self._ingress.engine.metadata(name, version).signature(signature)
         texts = _read_texts(body, binary, info.inputs[0].name)
-        wanted = _wanted_outputs(body, parameters, [output.name for output in info.outputs])
+        outputs = _requested_outputs(body, parameters, [output.name for output in info.outputs])
         reply = await self._ingress.answer(
             _PROTOCOL, name, texts, signature=signature, version=version
         )
-        shown = {"model_name": name, "model_version": str(reply.version)}
+        header = {"model_name": name, "model_version": str(reply.version)}
         if isinstance(body.get("id"), str):
-            shown["id"] = body["id"]
-        return _response(shown, reply.outputs, wanted)
+            header["id"] = body["id"]
+        return _response(header, reply.outputs, outputs)
 
 
 def _tensor(info):
@@ -186,7 +179,7 @@ def _read_bytes(content):
     return texts
 
 
-def _wanted_outputs(body, parameters, names):
+def _requested_outputs(body, parameters, names):
     """Dict of the names of the outputs to whether each is written in binary."""
     default = parameters.get("binary_data_output") is True
     outputs = body.get("outputs")
@@ -194,35 +187,33 @@ def _wanted_outputs(body, parameters, names):
         return dict.fromkeys(names, default)
     if not isinstance(outputs, list):
         raise InvalidRequest("outputs must be a list.")
-    wanted = {}
+    requested = {}
     for output in outputs:
         name = output.get("name") if isinstance(output, dict) else None
         if not isinstance(name, str) or name not in names:
             raise InvalidRequest(f"An output must be one of {', '.join(names)}.")
-        wanted[name] = _parameters(output).get("binary_data", default) is True
-    return wanted
+        requested[name] = _parameters(output).get("binary_data", default) is True
+    return requested
 
 
-def _response(shown, outputs, wanted):
-    tensors, parts = [], []
-    for name, is_binary in wanted.items():
-        rows = outputs[name]
+def _response(header, arrays, outputs):
+    tensors, blocks = [], []
+    for name, is_binary in outputs.items():
+        rows = arrays[name]
         kind = "string" if rows.dtype == object else rows.dtype.name
         tensor = {"name": name, "datatype": _TYPES[kind], "shape": list(rows.shape)}
         if is_binary:
-            parts.append(_binary(rows))
-            tensor["parameters"] = {"binary_data_size": len(parts[-1])}
+            blocks.append(_binary(rows))
+            tensor["parameters"] = {"binary_data_size": len(blocks[-1])}
         else:
             tensor["data"] = plain(rows.ravel())
         tensors.append(tensor)
     # All but ASCII is escaped, since an id may have half of a surrogate pair.
-    content = json.dumps({**shown, "outputs": tensors}).encode()
-    if not parts:
+    content = json.dumps({**header, "outputs": tensors}).encode()
+    if not blocks:
         return Response(content, media_type="application/json")
-    headers = {_HEADER_LENGTH: str(len(content))}
-    return Response(
-        b"".join([content, *parts]), media_type="application/octet-stream", headers=headers
-    )
+    headers = {_HEADER_LENGTH: str(len(content)), "content-type": "application/octet-stream"}
+    return Response(b"".join([content, *blocks]), headers=headers)
 
 
 def _binary(rows):

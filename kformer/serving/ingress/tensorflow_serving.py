@@ -9,18 +9,12 @@ from starlette.routing import Route
 
 from kformer.serving.ingress.bodies import (
     as_text,
-    as_version,
     parse_json,
+    path_model,
     read_body,
     while_connected,
 )
-from kformer.serving.interface import (
-    DEFAULT_SIGNATURE,
-    InvalidRequest,
-    TooLarge,
-    UnknownModel,
-    UnknownSignature,
-)
+from kformer.serving.interface import DEFAULT_SIGNATURE, InvalidRequest, TooLarge
 
 _PROTOCOL = "tensorflow_rest"
 _TYPES = {"string": "DT_STRING", "float32": "DT_FLOAT", "bool": "DT_BOOL", "int32": "DT_INT32"}
@@ -54,17 +48,14 @@ class _Rest:
 
     async def predict(self, request):
         content = await read_body(request, self._ingress.settings.max_body_bytes)
-        return await while_connected(request, self._predict(request.path_params, content))
+        return await while_connected(request, self._predict(request, content))
 
-    async def _predict(self, path, content):
-        body = parse_json(content)
-        name, version = path["model"], as_version(path.get("version"))
+    async def _predict(self, request, content):
+        body, (name, version) = parse_json(content), path_model(request)
         signature = body.get("signature_name", DEFAULT_SIGNATURE) or DEFAULT_SIGNATURE
         if not isinstance(signature, str):
             raise InvalidRequest("signature_name must be a string.")
-        info = self._ingress.engine.metadata(name, version).signatures.get(signature)
-        if info is None:
-            raise UnknownSignature("The model has no signature of the name in signature_name.")
+        info = self._ingress.engine.metadata(name, version).signature(signature)
         texts, is_rows = _read_texts(body, info.inputs[0].name)
         reply = await self._ingress.answer(
             _PROTOCOL, name, texts, signature=signature, version=version
@@ -72,20 +63,11 @@ class _Rest:
         return JSONResponse(_rows(reply.outputs) if is_rows else _columns(reply.outputs))
 
     async def status(self, request):
-        name = request.path_params["model"]
-        version = as_version(request.path_params.get("version"))
-        versions = self._ingress.engine.models().get(name)
-        if versions is None:
-            raise UnknownModel("There is no model of this name.")
-        shown = [one for one in versions if version in (None, one.version)]
-        if not shown:
-            raise UnknownModel("This version of the model is not served.")
-        return JSONResponse({"model_version_status": [_status(one) for one in shown]})
+        versions = self._ingress.engine.versions(*path_model(request))
+        return JSONResponse({"model_version_status": [_status(one) for one in versions]})
 
     async def metadata(self, request):
-        name = request.path_params["model"]
-        version = as_version(request.path_params.get("version"))
-        info = self._ingress.engine.metadata(name, version)
+        info = self._ingress.engine.metadata(*path_model(request))
         signatures = {
             key: {
                 "inputs": {tensor.name: _tensor(tensor) for tensor in signature.inputs},
@@ -95,38 +77,22 @@ class _Rest:
             }
             for key, signature in info.signatures.items()
         }
-        return JSONResponse(
-            {
-                "model_spec": {
-                    "name": name,
-                    "signature_name": "",
-                    "version": str(info.version),
-                },
-                "metadata": {"signature_def": {"signature_def": signatures}},
-            }
-        )
+        spec = {"name": info.name, "signature_name": "", "version": str(info.version)}
+        metadata = {"signature_def": {"signature_def": signatures}}
+        return JSONResponse({"model_spec": spec, "metadata": metadata})
 
 
 def _status(info):
-    return {
-        "version": str(info.version),
-        "state": info.state,
-        "status": {
-            "error_code": "UNKNOWN" if info.error else "OK",
-            "error_message": info.error,
-        },
-    }
+    code = "UNKNOWN" if info.error else "OK"
+    status = {"error_code": code, "error_message": info.error}
+    return {"version": str(info.version), "state": info.state, "status": status}
 
 
 def _tensor(info):
-    return {
-        "dtype": _TYPES.get(info.dtype, "DT_INVALID"),
-        "tensor_shape": {
-            "dim": [{"size": str(size), "name": ""} for size in info.shape],
-            "unknown_rank": False,
-        },
-        "name": info.tensor,
-    }
+    sizes = [{"size": str(size), "name": ""} for size in info.shape]
+    shape = {"dim": sizes, "unknown_rank": False}
+    dtype = _TYPES.get(info.dtype, "DT_INVALID")
+    return {"dtype": dtype, "tensor_shape": shape, "name": info.tensor}
 
 
 def _read_texts(body, name):
@@ -140,9 +106,8 @@ def _read_texts(body, name):
             raise InvalidRequest("instances must be a list.")
         return [_text(_only_input(row, name)) for row in rows], True
     column = _only_input(body["inputs"], name)
-    if isinstance(column, list):
-        return [_text(value) for value in column], False
-    return [_text(column)], False
+    values = column if isinstance(column, list) else [column]
+    return [_text(value) for value in values], False
 
 
 def _only_input(value, name):
@@ -181,17 +146,12 @@ def plain(rows):
             "texts, or by gRPC or for binary tensors."
         )
     if rows.dtype == object:
-        flat = [value.decode("utf-8", "replace") for value in rows.ravel()]
-        return flat if rows.ndim == 1 else _nested(flat, rows.shape)
+        texts = np.empty(rows.shape, object)
+        texts.flat = [value.decode("utf-8", "replace") for value in rows.flat]
+        return texts.tolist()
     if rows.dtype.kind == "f":
         rows = np.where(np.isfinite(rows), rows, np.finfo(np.float32).min)
     return rows.tolist()
-
-
-def _nested(flat, shape):
-    array = np.empty(len(flat), object)
-    array[:] = flat
-    return array.reshape(shape).tolist()
 
 
 def _rows(outputs):

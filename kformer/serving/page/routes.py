@@ -1,5 +1,6 @@
 """The page's side of the server: its files, and the little interface that its script calls."""
 
+import contextlib
 import dataclasses
 import time
 
@@ -8,7 +9,13 @@ from starlette.routing import Route
 
 from kformer.plots.page.content import attention_entry, line_entry, model_entry
 from kformer.plots.page.document import POLICY, asset, asset_names
-from kformer.serving.ingress.bodies import as_text, parse_json, read_body, while_connected
+from kformer.serving.ingress.bodies import (
+    as_text,
+    media_type,
+    parse_json,
+    read_body,
+    while_connected,
+)
 from kformer.serving.ingress.documents import Documents
 from kformer.serving.ingress.ingress import check_count
 from kformer.serving.interface import DEFAULT_SIGNATURE, InvalidRequest, ServingError
@@ -68,16 +75,14 @@ class _Page:
 
     async def models(self, request):
         """The models that are ready."""
-        found = []
+        models = []
         for name in self._engine.models():
-            try:
+            with contextlib.suppress(ServingError):  # It is not ready.
                 version = self._engine.metadata(name)
-            except ServingError:
-                continue
-            outputs = version.signatures[DEFAULT_SIGNATURE].outputs
-            if any(output.name == "translation" for output in outputs):
-                found.append(_model(version))
-        return _json({"models": found, "glossaries": sorted(self._ingress.glossaries)})
+                outputs = version.signatures[DEFAULT_SIGNATURE].outputs
+                if any(output.name == "translation" for output in outputs):
+                    models.append(_model(version))
+        return _json({"models": models, "glossaries": sorted(self._ingress.glossaries)})
 
     async def translate(self, request):
         """The translations of each line of a text, the n best where the model has them; with a
@@ -93,19 +98,15 @@ class _Page:
 
     async def _read(self, request):
         """The name of a model, a text, and a `Glossary` or `None`, from the body of a request."""
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
+        if media_type(request) != "application/json":
             # A form of another site cannot send this type.
             raise InvalidRequest("The content type must be application/json.")
         fields = parse_json(await read_body(request, self._ingress.settings.max_body_bytes))
         model, text = fields.get("model"), fields.get("text")
         if not isinstance(model, str):
             raise InvalidRequest("model must be a string.")
-        name = fields.get("glossary") or None
-        if name is not None and (not isinstance(name, str) or name not in self._ingress.glossaries):
-            raise InvalidRequest("There is no glossary of that name.")
-        text = as_text(text).decode("utf-8", "replace")
-        return model, text, name and self._ingress.glossaries[name]
+        glossary = self._ingress.glossary(fields.get("glossary"))
+        return model, as_text(text).decode("utf-8", "replace"), glossary
 
     async def _answer(self, model, signature, texts):
         texts = [text.encode("utf-8") for text in texts]
@@ -119,15 +120,15 @@ class _Page:
         numbers = [number for number, line in enumerate(lines) if line.strip()]
         entries = [line_entry(line, [], []) for line in lines]
         if numbers:
-            find = self._found if glossary is None else self._found_with_terms
-            wanted = [lines[number] for number in numbers]
-            version, found = await find(version, wanted, glossary)
-            for number, entry in zip(numbers, found, strict=True):
+            translate = self._hypotheses if glossary is None else self._with_terms
+            texts = [lines[number] for number in numbers]
+            version, translated = await translate(version, texts, glossary)
+            for number, entry in zip(numbers, translated, strict=True):
                 entries[number] = entry
         milliseconds = 1000 * (time.monotonic() - start)
         return _json({"model": _model(version), "lines": entries, "milliseconds": milliseconds})
 
-    async def _found(self, version, lines, _):
+    async def _hypotheses(self, version, lines, _):
         """The version that answered, and the entries of the lines."""
         name = "n_best" if "n_best" in version.signatures else DEFAULT_SIGNATURE
         reply = await self._answer(version.name, name, lines)
@@ -136,13 +137,13 @@ class _Page:
         # Another version may have taken over since: the one that answered is not served any more.
         return dataclasses.replace(version, version=reply.version), entries
 
-    async def _found_with_terms(self, version, lines, glossary):
-        """As `_found`; the model may be asked several times for a line."""
+    async def _with_terms(self, version, lines, glossary):
+        """As `_hypotheses`; the model may be asked several times for a line."""
         documents = Documents(self._ingress, _PROTOCOL, version, time.monotonic())
-        found = await documents.translate(lines, "text", glossary)
+        translated = await documents.translate(lines, "text", glossary)
         entries = [
             line_entry(line, [text], [None], report.cut > 0, report.terms)
-            for line, (text, report) in zip(lines, found, strict=True)
+            for line, (text, report) in zip(lines, translated, strict=True)
         ]
         return version, entries
 

@@ -377,6 +377,6 @@ def test_options_of_any_length_reach_the_process_that_exports(tmp_path, monkeypa
 
     monkeypatch.setattr(process.subprocess, "run", run)
     options = {"shortlist": list(range(30_000)), "imports": []}
-    process.export_in_tensorflow("translator", lambda folder: None, tmp_path, options)
+    process.run_process("translator", tmp_path, tmp_path / "out", options)
     ((command, found),) = calls
     assert found == options and max(map(len, command)) < 1000

@@ -256,7 +256,7 @@ def test_what_does_not_belong_together_is_refused(tokenizer, tmp_path):
             {"tokenizer": tokenizer},
             "give the tokenizer that the model was trained with",
         ),
-        (decoder, {"max_new_tokens": 24}, "between 1 and 23"),
+        (decoder, {"max_new_tokens": 24}, "from 1 to 23"),
         (decoder, {"steps": 2}, "steps: a TransformerDecoder has no use"),
         (
             decoder,
