@@ -34,7 +34,6 @@ with without_banner():
         WarmupInverseSqrt,
     )
     from kformer.translating.translator import Translator
-    from kformer.utils.moved import moved_names
 
 __version__ = "0.2.0.dev0"
 
@@ -67,5 +66,3 @@ __all__ = [
     "trainer",
     "training",
 ]
-
-__getattr__ = moved_names(__name__)

@@ -7,7 +7,6 @@ from kformer.data.preparation import prepare
 from kformer.data.soft_targets import SoftTargets
 from kformer.data.token_alignments import TokenAlignments
 from kformer.data.word_alignment import align_words, alignment_error_rate
-from kformer.utils.moved import moved_names
 
 __all__ = [
     "MixedCorpus",
@@ -19,5 +18,3 @@ __all__ = [
     "alignment_error_rate",
     "prepare",
 ]
-
-__getattr__ = moved_names(__name__)

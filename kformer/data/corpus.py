@@ -78,13 +78,11 @@ class PreparedCorpus:
         meta = _read_meta(self.folder)
         for name in _ATTRIBUTES:
             setattr(self, name, meta[name])
-        self._vocabulary = meta.get("vocabulary")
-        # Corpora of version 0.1 do not have it.
-        self.joint = meta.get("joint", self.vocabulary_size == self.target_vocabulary_size)
+        self._vocabulary = meta["vocabulary"]
+        self.joint = meta["joint"]
         self.longer_side = max(self.num_source_tokens, self.num_target_tokens)
         self._ids, self._offsets = {}, {}
-        # Corpora of version 0.1 have no checksums.
-        checksums = meta.get("checksums")
+        checksums = meta["checksums"]
         for side in SIDES:
             id_type, count = ID_TYPES[meta[f"{side}_id_type"]], meta[f"num_{side}_tokens"]
             self._ids[side] = self._open(f"{side}.ids", id_type, count, checksums)
@@ -232,7 +230,7 @@ class PreparedCorpus:
         if size != expected:
             what = "is missing" if size < 0 else f"has {size} bytes instead of {expected}"
             raise self._damaged(f"its file '{name}' {what}")
-        if checksums is not None and checksums.get(name) != file_checksum(path):
+        if checksums.get(name) != file_checksum(path):
             raise self._damaged(f"the checksum of its file '{name}' is wrong")
         return FlatFile(path, dtype)
 
@@ -376,8 +374,8 @@ def _read_meta(folder):
     if (
         not all(type(number) is int and number >= 0 for number in numbers)
         or not {meta.get(f"{side}_id_type") for side in SIDES} <= ID_TYPES.keys()
+        or not {"joint", "vocabulary", "checksums", "checksum"} <= meta.keys()
         or is_damaged(meta)
-        or ("checksums" in meta and "checksum" not in meta)
     ):
         raise damaged
     return meta

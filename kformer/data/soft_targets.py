@@ -64,9 +64,7 @@ class SoftTargets:
                 f"The soft targets in '{folder}' have format version {version}, but this kformer "
                 f"reads up to {FORMAT_VERSION}: upgrade kformer or make them again."
             )
-        # Soft targets of version 0.1 have no checksums.
-        checksums = meta.get("checksums")
-        if is_damaged(meta) or (checksums is not None and "checksum" not in meta):
+        if not {"checksums", "checksum"} <= meta.keys() or is_damaged(meta):
             raise damaged
         if fingerprint != corpus_fingerprint(corpus):
             raise ValueError(
@@ -85,7 +83,7 @@ class SoftTargets:
             what = None
             if size != expected:
                 what = "is missing" if size < 0 else f"has {size} bytes instead of {expected}"
-            elif checksums is not None and checksums.get(file) != file_checksum(path):
+            elif meta["checksums"].get(file) != file_checksum(path):
                 what = "has a wrong checksum"
             if what is not None:
                 raise ValueError(

@@ -11,7 +11,6 @@ from kformer.decoding.run_search import SearchResult, decoder_for, search
 from kformer.decoding.sampling import Sampling, sample
 from kformer.decoding.scoring import Scorer
 from kformer.decoding.searcher import Searcher
-from kformer.utils.moved import moved_names
 
 __all__ = [
     "Constraints",
@@ -35,5 +34,3 @@ __all__ = [
     "sample",
     "search",
 ]
-
-__getattr__ = moved_names(__name__)

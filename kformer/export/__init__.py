@@ -3,7 +3,6 @@
 from kformer.export.huggingface import export_huggingface
 from kformer.export.registry import FORMATS, export
 from kformer.export.saved_model import SavedModelTranslator, export_model, export_saved_model
-from kformer.utils.moved import moved_names
 
 __all__ = [
     "FORMATS",
@@ -13,5 +12,3 @@ __all__ = [
     "export_model",
     "export_saved_model",
 ]
-
-__getattr__ = moved_names(__name__)

@@ -2,8 +2,5 @@
 
 from kformer.interop.importing import import_checkpoint, load_checkpoint
 from kformer.interop.trimming import trim_vocabulary
-from kformer.utils.moved import moved_names
 
 __all__ = ["import_checkpoint", "load_checkpoint", "trim_vocabulary"]
-
-__getattr__ = moved_names(__name__)

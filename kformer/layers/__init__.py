@@ -32,7 +32,6 @@ from kformer.layers.relative_positions import (
     relative_buckets,
     rotate_positions,
 )
-from kformer.utils.moved import moved_names
 
 __all__ = [
     "CrossAttentionCache",
@@ -67,5 +66,3 @@ __all__ = [
     "sinusoidal_positions",
     "window_mask",
 ]
-
-__getattr__ = moved_names(__name__)

@@ -7,7 +7,6 @@ from kformer.models.language_model import PromptCache, TransformerDecoder
 from kformer.models.network import DecoderCache
 from kformer.models.presets import PRESETS, Preset
 from kformer.models.transformer import Transformer
-from kformer.utils.moved import moved_names
 
 __all__ = [
     "PRESETS",
@@ -22,5 +21,3 @@ __all__ = [
     "TransformerDecoder",
     "TransformerEncoder",
 ]
-
-__getattr__ = moved_names(__name__)

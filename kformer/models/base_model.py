@@ -1,7 +1,6 @@
 """The base class of this package's models: one precision, and datasets read in their own order."""
 
 import inspect
-import warnings
 
 import keras
 
@@ -55,7 +54,8 @@ class BaseModel(keras.Model):
         """
         config = super().get_compile_config()
         if config and self.policy_name == "mixed_float16":
-            config["auto_scale_loss"] = _scales_loss(self.optimizer)
+            scaled = keras.optimizers.LossScaleOptimizer
+            config["auto_scale_loss"] = isinstance(self.optimizer, scaled)
         return config
 
     def compile_from_config(self, config):
@@ -64,20 +64,7 @@ class BaseModel(keras.Model):
         Args:
             config: dict, from `get_compile_config`.
         """
-        is_old = self.policy_name == "mixed_float16" and "auto_scale_loss" not in config
-        if is_old:
-            # The loss was scaled only where the global policy asked for it.
-            is_global = keras.config.dtype_policy().name == "mixed_float16"
-            config = {**config, "auto_scale_loss": is_global}
         self.compile(**keras.saving.deserialize_keras_object(_with_public_optimizers(config)))
-        if is_old and not _scales_loss(self.optimizer):
-            warnings.warn(
-                "This mixed_float16 model was trained without a scaled loss, by an older version, "
-                "and goes on so: compile it anew to scale the loss. If its optimizer's state does "
-                "not fit, the loss was scaled: load it after "
-                "keras.config.set_dtype_policy('mixed_float16').",
-                stacklevel=2,
-            )
         self.optimizer.build(self.trainable_variables)
 
     def quantize(self, mode=None, config=None, filters=None, **kwargs):
@@ -94,10 +81,6 @@ class BaseModel(keras.Model):
             "and its file could not be loaded. A Transformer translates in int8 by "
             "kformer.Translator(model, tokenizer, dtype='int8'), and in exports with dtype='int8'."
         )
-
-
-def _scales_loss(optimizer):
-    return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
 
 
 def _with_public_optimizers(config):

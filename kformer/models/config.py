@@ -54,7 +54,6 @@ class Architecture:
         0.0,
         "The rate at which the sub-layers of the last layer are left out for a sequence; the rates "
         "of the layers below grow evenly up to it.",
-        later=True,
         is_rate=True,
     )
     activation: str = option(
@@ -63,7 +62,6 @@ class Architecture:
     gated: bool = option(
         False,
         "Whether the feed-forward networks are gated: GeGLU with gelu, SwiGLU with silu.",
-        later=True,
         variant=NOT_DEFAULT,
     )
     normalize_first: bool = option(
@@ -73,11 +71,10 @@ class Architecture:
         None,
         "Whether a norm follows the last layer of each stack; `None` for pre-norm alone, which "
         "needs it.",
-        later=True,
         variant=NOT_DEFAULT,
     )
     normalization: str = option(
-        "layer_norm", '`"layer_norm"` or `"rms_norm"`.', later=True, variant=NOT_DEFAULT
+        "layer_norm", '`"layer_norm"` or `"rms_norm"`.', variant=NOT_DEFAULT
     )
     layer_norm_epsilon: float = option(
         1e-5, "Is added to the variance (or to the mean square) in every norm."
@@ -85,27 +82,23 @@ class Architecture:
     use_bias: bool = option(
         True,
         "Whether the linear maps of the layers add a bias.",
-        later=True,
         variant=NOT_DEFAULT,
     )
     head_dim: int | None = option(
         None,
         "H, the size of a head; `None` for D / N.",
         check=whole_or_none,
-        later=True,
         variant=NOT_DEFAULT,
     )
     num_key_value_heads: int | None = option(
         None,
         "Heads of keys and values, which several heads of queries share (grouped-query attention); "
         "`None` for N.",
-        later=True,
         variant=NOT_DEFAULT,
     )
     attention_scale: float | None = option(
         None,
         "The factor of the attention scores; `None` for 1 / sqrt(H).",
-        later=True,
         variant=NOT_DEFAULT,
     )
     position_encoding: str | None = option(
@@ -121,35 +114,26 @@ class Architecture:
         10_000.0,
         "`base` of `kformer.layers.rotate_positions`.",
         check=check_above_zero,
-        later=True,
     )
-    rotary_interleaved: bool = option(
-        False, "`interleaved` of `kformer.layers.rotate_positions`.", later=True
-    )
-    relative_buckets: int = option(
-        32, "`num_buckets` of `kformer.layers.RelativePositionBias`.", later=True
-    )
+    rotary_interleaved: bool = option(False, "`interleaved` of `kformer.layers.rotate_positions`.")
+    relative_buckets: int = option(32, "`num_buckets` of `kformer.layers.RelativePositionBias`.")
     relative_max_distance: int = option(
-        128, "`max_distance` of `kformer.layers.RelativePositionBias`.", later=True
+        128, "`max_distance` of `kformer.layers.RelativePositionBias`."
     )
     attention_kind: str = option(
         "full",
         '`"full"`, `"local"` or `"linear"`: `kind` of the self-attentions, as in '
         "`kformer.layers.MultiHeadAttention`.",
-        later=True,
         variant=NOT_DEFAULT,
         unpackable=("linear",),
     )
     attention_window: int | None = option(
-        None, "`window` of local self-attention.", later=True, variant=NOT_DEFAULT
+        None, "`window` of local self-attention.", variant=NOT_DEFAULT
     )
-    attention_dilation: int = option(
-        1, "`dilation` of local self-attention.", later=True, variant=NOT_DEFAULT
-    )
+    attention_dilation: int = option(1, "`dilation` of local self-attention.", variant=NOT_DEFAULT)
     global_tokens: int = option(
         0,
         "`global_tokens` of local self-attention.",
-        later=True,
         variant=NOT_DEFAULT,
         unpackable=NOT_DEFAULT,
     )
@@ -221,13 +205,8 @@ class Architecture:
         return cls(**options)
 
     def to_dict(self):
-        """The options for a saved file: a `later` one only if it differs from its default."""
-        found = {}
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if not field.metadata["later"] or value != field.default:
-                found[field.name] = value
-        return found
+        """Returns the options by name, for a saved file."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     @property
     def rates(self):
@@ -296,7 +275,6 @@ class TransformerConfig(GeneratorConfig):
     scale_output: bool = option(
         False,
         "Whether what is projected to the vocabulary is divided by sqrt(D), as in T5.",
-        later=True,
         variant=NOT_DEFAULT,
     )
     position_offset: int = option(
@@ -308,10 +286,10 @@ class TransformerConfig(GeneratorConfig):
     )
     output_bias: bool = option(False, "Whether logits have a bias, as Marian's.")
     decoder_intermediate_dim: int | None = option(
-        None, "`intermediate_dim` of the decoder if it differs.", check=whole_or_none, later=True
+        None, "`intermediate_dim` of the decoder if it differs.", check=whole_or_none
     )
     decoder_num_heads: int | None = option(
-        None, "`num_heads` of the decoder if it differs.", check=whole_or_none, later=True
+        None, "`num_heads` of the decoder if it differs.", check=whole_or_none
     )
 
     def __post_init__(self):

@@ -10,7 +10,7 @@ from kformer.utils.signatures import show_options
 NOT_DEFAULT = object()
 
 
-def option(default, meaning, *, check=None, later=False, variant=(), unpackable=(), is_rate=False):
+def option(default, meaning, *, check=None, variant=(), unpackable=(), is_rate=False):
     """Makes a field of a configuration.
 
     Args:
@@ -19,9 +19,6 @@ def option(default, meaning, *, check=None, later=False, variant=(), unpackable=
         meaning: str. The sentences that docstrings show.
         check: function or `None`, default `None`. Takes name and value, and returns the value or
             raises a ValueError; `None` if the layer that has the option checks it.
-        later: bool, default False. Whether the option is newer than the first saved files. Such an
-            option is saved only if it differs from its default, so that older versions can still
-            load models that do not use it.
         variant: tuple or `NOT_DEFAULT`, default `()`. The values that make the model differ from
             the paper's and from published models (Marian, fairseq, BART). Formats and programs that
             support only those models refuse it. Empty if all formats support every value, and for
@@ -37,7 +34,6 @@ def option(default, meaning, *, check=None, later=False, variant=(), unpackable=
     metadata = {
         "meaning": meaning,
         "check": check,
-        "later": later,
         "variant": variant,
         "unpackable": unpackable,
         "is_rate": is_rate,

@@ -1,7 +1,5 @@
 """The encoder-decoder Transformer."""
 
-import re
-
 import keras
 from keras import ops
 
@@ -119,30 +117,6 @@ class Transformer(SequenceModel):
         """
         check_choice("preset", preset, PRESETS)
         return cls(vocabulary_size, **{**PRESETS[preset].config, **kwargs})
-
-    def load_weights(self, filepath, *args, **kwargs):
-        """Loads weights, as `keras.Model.load_weights` does.
-
-        Args:
-            filepath: path. The file of weights.
-            *args, **kwargs: further arguments of `keras.Model.load_weights`.
-
-        Raises:
-            ValueError: the file has the weights of another model. The message names the remedy for
-                weights that were saved when presets had other norms and positions.
-        """
-        try:
-            super().load_weights(filepath, *args, **kwargs)
-        except ValueError as error:
-            # Where all else fits, Keras names the first of the two norms.
-            if not re.search("'encoder_norm' expected . variables?, but received 0", str(error)):
-                raise
-            raise ValueError(
-                f"{filepath} has no norms after the last layers, which this model needs: it may "
-                "come from a model with norms after the sub-layers, as presets made it before "
-                'version 0.2; pass normalize_first=False, position_encoding="sinusoidal" to '
-                "from_preset."
-            ) from error
 
     # Search.
 

@@ -21,7 +21,7 @@ import warnings
 import keras
 import numpy as np
 
-from kformer.saving.model_files import load_model, save_model, zip_fault
+from kformer.saving.model_files import load_model, save_model
 from kformer.utils import files
 from kformer.utils.checks import check_whole
 from kformer.utils.checksums import file_checksum, is_damaged, with_checksum
@@ -117,7 +117,7 @@ def remove_old_checkpoints(run_dir, step, keep):
     folder = pathlib.Path(run_dir) / "checkpoints"
     for old in [at for at in _steps(folder) if at <= step][keep:]:
         files.remove_tree(folder / f"step-{old}")
-    for remains in folder.glob(".step-*"):  # of removals, and of writers of version 0.1
+    for remains in folder.glob(".step-*"):  # of removals that were killed
         shutil.rmtree(remains, ignore_errors=True)
     files.remove_remains(folder)
 
@@ -193,7 +193,7 @@ def load_checkpoint(path):
         raise ValueError(f"{path} cannot be resumed from: {fault}")
     description = _read_state(path)
     model = load_model(files.inside(path, _MODEL), compiled=True)
-    _restore_seeds(model, path, description.get("num_seeds", 0))
+    _restore_seeds(model, path, description["num_seeds"])
     if (
         getattr(model, "optimizer", None) is None
         or fingerprint(model) != description["fingerprint"]
@@ -276,7 +276,7 @@ def _read_state(path):
         raise ValueError(f"{file} is damaged: it is of step {state.step}, not of {path.name}.")
     if not isinstance(description.get("fingerprint"), str):
         raise ValueError(f"{file} is damaged: it has no fingerprint.")
-    if not isinstance(description.get("checksums", {}), dict):
+    if not isinstance(description.get("checksums"), dict):
         raise ValueError(f"{file} is damaged: its checksums are not a JSON object.")
     return description
 
@@ -297,17 +297,9 @@ def _fault(path):
             return f"{name} is missing."
     try:
         description = _read_state(path)
-        # Checkpoints of version 0.1 have no checksums, but those of their archives' members.
-        checksums = description.get("checksums", {})
-        archives = [_MODEL, _SEEDS] if description.get("num_seeds") else [_MODEL]
-        for name in archives:
-            file = files.inside(path, name)
-            if name not in checksums:
-                fault = zip_fault(file)
-            else:
-                fault = file_checksum(file) != checksums[name] and "its checksum is wrong"
-            if fault:
-                return f"{name} is damaged: {fault}."
+        for name, checksum in description["checksums"].items():
+            if file_checksum(files.inside(path, name)) != checksum:
+                return f"{name} is damaged: its checksum is wrong."
     except files.NewerFormatError:
         raise
     except (ValueError, FileNotFoundError) as error:

@@ -3,8 +3,5 @@
 from kformer.text.subword_sampling import SubwordSampler
 from kformer.text.tokenizer import Tokenizer
 from kformer.text.word_vectors import WordVectors, load_word_vectors
-from kformer.utils.moved import moved_names
 
 __all__ = ["SubwordSampler", "Tokenizer", "WordVectors", "load_word_vectors"]
-
-__getattr__ = moved_names(__name__)

@@ -17,7 +17,6 @@ from kformer.training.metrics import LatestValue, MaskedAccuracy, NegativeLogLik
 from kformer.training.recipe import paper_recipe
 from kformer.training.recommendation import Recipe, recommend
 from kformer.training.schedules import WarmupInverseSqrt
-from kformer.utils.moved import moved_names
 
 __all__ = [
     "BestModel",
@@ -45,5 +44,3 @@ __all__ = [
     "paper_recipe",
     "recommend",
 ]
-
-__getattr__ = moved_names(__name__)

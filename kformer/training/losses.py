@@ -330,15 +330,11 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
         return ops.divide_no_nan(total, sum_over_replicas(count))
 
     def get_config(self):
-        config = {
+        return {
             "label_smoothing": self.label_smoothing,
             "pad_id": self.pad_id,
             "consistency": self.consistency,
+            "teacher_weight": self.teacher_weight,
+            "alignment_weight": self.alignment_weight,
             "name": self.name,
         }
-        # Later options are saved only if they are in use, so that older versions can read the file.
-        if self.teacher_weight != TEACHER_WEIGHT:
-            config["teacher_weight"] = self.teacher_weight
-        if self.alignment_weight != ALIGNMENT_WEIGHT:
-            config["alignment_weight"] = self.alignment_weight
-        return config

@@ -50,8 +50,8 @@ def without_checksum(value):
 
 
 def is_damaged(value):
-    """Whether a JSON object has another content than when its checksum was made.
+    """Returns whether a JSON object has another content than when its checksum was made.
 
-    Objects without a checksum, as earlier versions wrote them, are not checked.
+    An object without a checksum is not checked: a person removes it to keep an edit.
     """
     return _KEY in value and value != with_checksum(value)

@@ -11,6 +11,7 @@ from kformer.data import PreparedCorpus, prepare
 from kformer.data.corpus import FlatFile
 from kformer.data.preparation import prepare_cached
 from kformer.text import Tokenizer
+from kformer.utils.checksums import file_checksum, with_checksum
 from kformer.utils.lines import read_chunks
 from kformer_options.text_files import count_lines
 from tests.utils.disk_calls import DiskCalls
@@ -352,11 +353,9 @@ def test_damaged_data_of_a_run_is_prepared_again(toy, tmp_path, name):
 
 
 def test_offsets_that_do_not_rise_are_refused(toy, tmp_path):
-    """Also in a corpus of version 0.1, which has no checksums."""
+    """Also with the right checksums."""
     prepare(*toy.pairs(30), toy.CharacterTokenizer(), tmp_path / "pairs")
     meta = json.loads((tmp_path / "pairs" / "meta.json").read_text())
-    del meta["checksum"], meta["checksums"]
-    write(tmp_path / "pairs" / "meta.json", json.dumps(meta))
     path = tmp_path / "pairs" / "source.offsets"
     offsets = np.frombuffer(path.read_bytes(), "<u8")
     assert PreparedCorpus.load(tmp_path / "pairs").num_pairs == 30
@@ -367,12 +366,14 @@ def test_offsets_that_do_not_rise_are_refused(toy, tmp_path):
         (np.where(np.arange(31) == 30, 1 << 40, offsets), "ends at 1099511627776 instead of"),
     ):
         path.write_bytes(wrong.astype("<u8").tobytes())
+        meta["checksums"]["source.offsets"] = file_checksum(path)
+        write(tmp_path / "pairs" / "meta.json", json.dumps(with_checksum(meta)))
         with pytest.raises(ValueError, match=message):
             PreparedCorpus.load(tmp_path / "pairs")
 
 
-def test_cached_data_of_version_0_1_is_still_found(tmp_path):
-    """By the name of its folder, which a checkpoint of that version names, too."""
+def test_cached_data_is_found_by_any_version(tmp_path):
+    """By the name of its folder, which a checkpoint names, too."""
     tokenizer = Tokenizer.load(pathlib.Path(__file__).parents[1] / "frozen_run" / "tokenizer")
     corpus = prepare_cached(["one two", "three"], ["eins zwei", "drei"], tokenizer, tmp_path)
     assert corpus.folder.name == "pairs-4a92dfed0e161874a1687decbcaac2ba"

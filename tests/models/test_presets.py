@@ -1,6 +1,5 @@
 import math
 
-import numpy as np
 import pytest
 
 import kformer
@@ -102,33 +101,10 @@ def test_arguments_override_a_preset():
     assert model.vocabulary_size == 50
 
 
-OLD = {"normalize_first": False, "position_encoding": "sinusoidal"}  # presets of version 0.1
-
-
-@pytest.mark.any_backend
-def test_weights_of_an_old_preset_name_the_remedy(tmp_path):
-    path = tmp_path / "old.weights.h5"
-    old = kformer.Transformer.from_preset("tiny", 50, **OLD)
-    old.save_weights(path)
-    remedy = 'pass normalize_first=False, position_encoding="sinusoidal" to from_preset'
-    with pytest.raises(ValueError, match=remedy):
-        kformer.Transformer.from_preset("tiny", 50).load_weights(path)
-    again = kformer.Transformer.from_preset("tiny", 50, **OLD, seed=1)
-    again.load_weights(path)
-    for weight, expected in zip(again.get_weights(), old.get_weights(), strict=True):
-        np.testing.assert_array_equal(weight, expected)
-    # Weights of other sizes or norms need another remedy.
-    kformer.Transformer.from_preset("tiny", 50).save_weights(path)
-    for options in ({"num_encoder_layers": 5}, {"hidden_dim": 64}, {"normalization": "rms_norm"}):
-        with pytest.raises(ValueError, match="could not be loaded") as error:
-            kformer.Transformer.from_preset("tiny", 50, **options).load_weights(path)
-        assert remedy not in str(error.value)
-
-
 @pytest.mark.any_backend
 def test_a_model_without_a_preset_is_the_papers():
     config = kformer.Transformer(50, hidden_dim=8, num_heads=2).get_config()
-    assert {name: config[name] for name in OLD} == OLD
+    assert (config["normalize_first"], config["position_encoding"]) == (False, "sinusoidal")
 
 
 @pytest.mark.any_backend

@@ -201,33 +201,6 @@ def test_other_models_scale_the_loss_of_mixed_float16(tmp_path, rng, quick_compi
             np.testing.assert_array_equal(to_numpy(saved), to_numpy(loaded))
 
 
-@pytest.mark.parametrize("scaled", [False, True])
-def test_older_files_of_mixed_float16_go_on_as_they_were_trained(
-    tiny_transformer, random_batch, tmp_path, monkeypatch, quick_compile, scaled
-):
-    """They do not say whether the loss was scaled, which the global policy decided."""
-    model, batch = tiny_transformer(dtype="mixed_float16"), random_batch()
-    model.compile(
-        keras.optimizers.Adam(0.01), MaskedCrossentropy(), auto_scale_loss=scaled, **quick_compile
-    )
-    model.train_on_batch(batch, batch["target_ids"])
-    of_now = type(model).get_compile_config
-
-    def of_then(self):
-        return {key: part for key, part in of_now(self).items() if key != "auto_scale_loss"}
-
-    monkeypatch.setattr(type(model), "get_compile_config", of_then)
-    save_checkpoint(tmp_path, model, TrainingState(1))
-    if scaled:
-        keras.config.set_dtype_policy("mixed_float16")
-        again, _ = load_checkpoint(tmp_path)
-    else:
-        with pytest.warns(UserWarning, match="compile it anew to scale the loss"):
-            again, _ = load_checkpoint(tmp_path)
-    assert int(again.optimizer.iterations) == 1
-    assert isinstance(again.optimizer, keras.optimizers.LossScaleOptimizer) == scaled
-
-
 @pytest.mark.any_backend
 def test_a_model_is_not_quantized_in_place(tiny_transformer):
     with pytest.raises(ValueError, match=r"kformer.Translator\(model, tokenizer, dtype='int8'\)"):

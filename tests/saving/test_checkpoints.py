@@ -177,18 +177,6 @@ def test_a_damaged_checkpoint_is_passed_over(two, damage, said):
         load_checkpoint(two)
 
 
-def test_checkpoints_of_version_0_1_have_no_checksums(two):
-    path = two / "checkpoints" / "step-10"
-    edit_state(path)
-    state = json.loads((path / "state.json").read_text())
-    del state["checksums"]
-    (path / "state.json").write_text(json.dumps(state))
-    assert load_checkpoint(two)[1] == TrainingState(10)
-    _flip(path)
-    with pytest.warns(UserWarning, match="checksum of model.weights.h5 is wrong"):
-        assert latest_checkpoint(two).name == "step-5"
-
-
 @pytest.mark.any_backend
 def test_half_written_checkpoints_do_not_count(two, trained, monkeypatch):
     class KilledError(Exception):
@@ -204,9 +192,9 @@ def test_half_written_checkpoints_do_not_count(two, trained, monkeypatch):
             save_checkpoint(two, trained, TrainingState(15))
     assert latest_checkpoint(two).name == "step-10"
     assert sorted(os.listdir(two / "checkpoints")) == ["step-10", "step-5"]
-    # What killed writers left, of this version and of version 0.1.
+    # What killed writers and killed removals left.
     killed = two / "checkpoints" / ".partial-1" / "new"
-    for remains in (killed, two / "checkpoints" / ".step-15.partial"):
+    for remains in (killed, two / "checkpoints" / ".step-5-removed"):
         remains.mkdir(parents=True)
         (remains / "model.keras").write_bytes(b"begun")
     (killed.parent / ".lock").write_text("1")

@@ -266,7 +266,7 @@ def test_a_flipped_bit_in_the_config_is_refused_or_changes_nothing(run):
             assert read_config(run).items() >= config.items()
         except ValueError as error:
             assert str(path) in str(error) and "\n" not in str(error)
-    path.write_text('{"format_version": 1, "preset": "tiny"}')  # as version 0.1 wrote it
+    path.write_text('{"format_version": 1, "preset": "tiny"}')  # edited by hand
     assert read_config(run) == {"preset": "tiny"}
 
 
