@@ -81,12 +81,15 @@ def pytest_collection_modifyitems(config, items):
     short: all but those marked `heavy`. smoke: those marked `smoke`. any: those marked
     `any_backend`, which need no particular backend. each: the others, and those marked
     `any_backend(quickest="torch")` if this is PyTorch's process. A process may have a share of the
-    files. Without the variable all tests run.
+    files. JAX, which compiles each operation for each shape, has every value of a parameter, but
+    not every combination. Without the variable all tests run.
     """
     kind = os.environ.get("KFORMER_TESTS")
     if kind is None:
         return
     selected = [item for item in items if _is_of_kind(item, kind)]
+    if keras.backend.backend() == "jax":
+        selected = each_value_once(selected)
     selected = share_of_files(selected, os.environ["KFORMER_TEST_FILES"])
     deselected = set(items) - set(selected)
     if deselected:
@@ -104,6 +107,18 @@ def _is_of_kind(item, kind):
     if quickest in os.environ["KFORMER_TESTED_BACKENDS"].split(","):
         return kind == "each" and keras.backend.backend() == quickest
     return (marker is not None) == (kind == "any")
+
+
+def each_value_once(items):
+    """Returns the tests that have a value of a parameter which no test before them has."""
+    seen, selected = set(), []
+    for item in items:
+        parameters = item.callspec.indices.items() if hasattr(item, "callspec") else [(None, 0)]
+        values = {(item.path, item.originalname, *parameter) for parameter in parameters}
+        if not values <= seen:
+            selected.append(item)
+            seen |= values
+    return selected
 
 
 def share_of_files(items, share):

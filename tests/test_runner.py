@@ -6,7 +6,7 @@ import types
 import pytest
 
 from tests.__main__ import BACKENDS, cores_of_jobs, parse, processes_of
-from tests.conftest import share_of_files
+from tests.conftest import each_value_once, share_of_files
 
 pytestmark = pytest.mark.any_backend
 
@@ -36,6 +36,16 @@ def test_every_file_is_in_one_share():
     assert share_of_files(items, "1/1") == items
     assert [item.path for item in share_of_files(items, "1/2")] == [*"aacccce"]
     assert [item.path for item in share_of_files(items, "2/2")] == [*"bd"]
+
+
+def test_each_value_of_a_parameter_occurs():
+    def item(path, name, **indices):
+        case = {"callspec": types.SimpleNamespace(indices=indices)} if indices else {}
+        return types.SimpleNamespace(path=path, originalname=name, **case)
+
+    cases = [item("a", "f", x=x, y=y) for x in range(3) for y in range(2)]
+    plain = [item("a", "g"), item("b", "f", x=0)]
+    assert each_value_once([*cases, *plain]) == [cases[0], cases[1], cases[2], cases[4], *plain]
 
 
 def test_all_means_every_file_of_every_backend():
